@@ -456,10 +456,13 @@ class Manager:
             if old is not None:
                 self.state.remove_claim(old.metadata.name)
                 self._lifecycle.forget(old.metadata.name)
+                self.disruption.claim_deleted(old.metadata.name)
                 self._trigger_planned_pods(old)
                 self._notify_claim_controllers(old, new)
             return
         self.state.set_claim(new)
+        if new.metadata.deletion_timestamp is not None:
+            self.disruption.claim_deleted(new.metadata.name)
         self._notify_claim_controllers(old, new)
         self._lifecycle.observe(new)
         self._claim_queue.add(new.metadata.name)

@@ -39,7 +39,7 @@ class _CommandRefused(Exception):
 
 
 class CommandStarter:
-    """Begins commands, and undoes what an earlier process left half-done."""
+    """Starts commands, and unmarks nodes that an earlier process left marked."""
 
     def __init__(self, context: ControllerContext, queue: DisruptionQueue, pace: ClaimCreationPace) -> None:
         self._context = context
@@ -51,29 +51,29 @@ class CommandStarter:
     async def start(self, command: Command) -> str:
         """Start a command; its ID, which the queue reconciles from now on, or an empty string if it could not be started.
 
-        Nothing stays half-done: what was marked is freed, what was bought in vain taken back.
+        Nothing stays half-done: a command that cannot be started is rolled back.
         """
-        undertaking = QueuedCommand(command.command_id, command, asyncio.get_running_loop().time())
-        if not self._queue.add(undertaking):
+        queued = QueuedCommand(command.command_id, command, asyncio.get_running_loop().time())
+        if not self._queue.add(queued):
             _log.error(
-                "disrupting node(s) failed", error="a node is part of another command", **undertaking.log_fields()
+                "disrupting node(s) failed", error="a node is part of another command", **queued.log_fields()
             )
             return ""
-        _log.info("disrupting node(s)", **undertaking.log_fields())
+        _log.info("disrupting node(s)", **queued.log_fields())
         try:
-            await self._start(undertaking)
+            await self._start(queued)
         except (_CommandRefused, KubeError) as error:
-            await self._queue.fail(undertaking, str(error))
+            await self._queue.fail(queued, str(error))
             return ""
         except Exception as error:
-            # A mistake of ours must not leave nodes held for ever.
-            await self._queue.fail(undertaking, repr(error))
+            # A bug must not leave nodes tainted for ever.
+            await self._queue.fail(queued, repr(error))
             raise
-        self._count_decision(undertaking)
-        return undertaking.command_id
+        self._count_decision(queued)
+        return queued.command_id
 
     async def _start(self, queued: QueuedCommand) -> None:
-        """Raises ``_Refused`` and ``KubeError``."""
+        """Raises ``_CommandRefused`` and ``KubeError``."""
         if queued.command.replacements:
             self._check_limits(queued.command.replacements)
         else:
@@ -81,23 +81,25 @@ class CommandStarter:
         await self._taint_candidates(queued)
         if queued.command.replacements:
             await self._create_replacements(queued)
+            if queued.lost_replacement:
+                raise _CommandRefused(f"replacement nodeclaim {queued.lost_replacement} is gone")
             self._queue.mark_for_deletion(queued)
         self._nominate_targets(queued)
 
     # -- candidates -------------------------------------------------------------------------------------------------------
 
     async def _taint_candidates(self, queued: QueuedCommand) -> None:
-        """Close the nodes and say why. One that cannot be closed, or got pods meanwhile, stays; with replacements all do."""
+        """Taint the nodes and write the reason. A node that cannot be tainted or got pods stays; with replacements all stay."""
         candidates = tuple(queued.remaining_candidates.values())
-        note = DisruptionMark(queued.command.reason.value, queued.candidate_annotations())
-        obstacles = await asyncio.gather(*(self._taint_candidate(candidate, note) for candidate in candidates))
+        mark = DisruptionMark(queued.command.reason.value, queued.candidate_annotations())
+        obstacles = await asyncio.gather(*(self._taint_candidate(candidate, mark) for candidate in candidates))
         staying = [candidate for candidate, obstacle in zip(candidates, obstacles, strict=True) if obstacle]
         if staying and (queued.command.replacements or len(staying) == len(candidates)):
             raise _CommandRefused("; ".join(obstacle for obstacle in obstacles if obstacle))
         await self._queue.release_candidates(queued, staying)
 
     async def _taint_candidate(self, candidate: Candidate, mark: DisruptionMark) -> str:
-        """Close one node; what prevents it, empty when nothing does."""
+        """Taint one node; what prevents it, empty when nothing does."""
         view = candidate.state_node
         assert view.node is not None
         assert view.claim is not None
@@ -119,7 +121,7 @@ class CommandStarter:
     # -- replacements -----------------------------------------------------------------------------------------------------
 
     def _check_limits(self, replacements: Sequence[NewNodeClaim]) -> None:
-        """Limits of NodePools (DIS-304), and how many claims may be created a minute. Raises ``_Refused``."""
+        """Limits of NodePools (DIS-304), and how many claims may be created a minute. Raises ``_CommandRefused``."""
         views = self._context.state.state_nodes()
         for name in sorted({planned.node_pool for planned in replacements}):
             pool = self._context.state.pool(name)
@@ -136,10 +138,10 @@ class CommandStarter:
         self._creation_limit.record(len(replacements), now)
 
     async def _create_replacements(self, queued: QueuedCommand) -> None:
-        """Create all replacements; raises ``_Refused`` if one of them could not be."""
-        notes = queued.replacement_annotations()
+        """Create all replacements; raises ``_CommandRefused`` if one of them could not be."""
+        annotations = queued.replacement_annotations()
         reason = queued.command.reason.lower()
-        created = (self._create_replacement(planned, notes, reason) for planned in queued.command.replacements)
+        created = (self._create_replacement(planned, annotations, reason) for planned in queued.command.replacements)
         faults = [fault for fault in await asyncio.gather(*created) if fault]
         if faults:
             raise _CommandRefused("; ".join(faults))
@@ -189,7 +191,7 @@ class CommandStarter:
     # -- leftovers --------------------------------------------------------------------------------------------------------
 
     async def unmark_stale(self, views: Sequence[StateNode]) -> int:
-        """Free nodes an earlier process had chosen and never removed (DIS-054); how many were found."""
-        left = [view for view in views if node_marking.is_stale_mark(view) and not self._queue.has_candidate(view.key)]
-        await asyncio.gather(*(self._queue.unmark_node(view) for view in left))
-        return len(left)
+        """Unmark nodes that an earlier process chose and never removed (DIS-054); returns how many."""
+        stale = [view for view in views if node_marking.is_stale_mark(view) and not self._queue.has_candidate(view.key)]
+        await asyncio.gather(*(self._queue.unmark_node(view) for view in stale))
+        return len(stale)

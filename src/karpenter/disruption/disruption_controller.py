@@ -117,12 +117,18 @@ class DisruptionController:
         return tuple(waiting.command for waiting in self._pending_validations)
 
     def loops(self) -> dict[str, Callable[[], Awaitable[None]]]:
-        """What has to run."""
+        """The loops to run, by name."""
         controller = SingletonReconciler("disruption", self._reconcile_and_requeue, self._context.metrics)
         return {reconciler.name: reconciler.run for reconciler in (controller, self._queue)}
 
+    def claim_deleted(self, name: str) -> None:
+        """The watch delivered that a NodeClaim is going or gone: reconcile the command that loses its replacement."""
+        command_id = self._execution.queue.claim_deleted(name)
+        if command_id:
+            self._queue.add(command_id)
+
     async def _reconcile_and_requeue(self) -> float:
-        """One pass, and when the next one is due: at once where a command began."""
+        """One pass; seconds until the next one, none if a command was started."""
         self._log_abnormal_interval()
         return 0.0 if await self.reconcile() else self._poll_delay_seconds()
 

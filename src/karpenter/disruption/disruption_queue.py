@@ -73,6 +73,7 @@ class DisruptionQueue:
         self._reversals = history.reversals
         self._commands: dict[str, QueuedCommand] = {}
         self._command_by_candidate: dict[str, str] = {}
+        self._command_by_replacement: dict[str, str] = {}
         self._slots = asyncio.Semaphore(_MAX_CONCURRENT_WRITES)
 
     # -- who is held ----------------------------------------------------------------------------------------------------
@@ -92,6 +93,7 @@ class DisruptionQueue:
             return False
         self._commands[queued.command_id] = queued
         self._command_by_candidate.update(dict.fromkeys(queued.remaining_candidates, queued.command_id))
+        self._command_by_replacement.update(dict.fromkeys(queued.replacements, queued.command_id))
         for key in queued.remaining_candidates:
             self._context.state.mark_disruption_pending(key)
         self._journal.begin(queued.journal_entry(self._context.clock.now()))
@@ -102,11 +104,34 @@ class DisruptionQueue:
         for key in queued.remaining_candidates:
             self._context.state.mark_for_deletion(key)
 
+    def claim_deleted(self, name: str) -> str:
+        """A NodeClaim is going or gone. The ID of the command that fails because this is its replacement; empty if none does.
+
+        The candidates stay, so they count as capacity again at once. Otherwise a provisioning pass before the next reconcile of
+        the command would find no place for their pods and create a NodeClaim for them.
+        """
+        queued = self._commands.get(self._command_by_replacement.get(name, ""))
+        staying = self._staying(queued) if queued is not None else []
+        if queued is None or not staying:
+            return ""
+        queued.lost_replacement = name
+        for candidate in staying:
+            self._context.state.unmark_for_deletion(candidate.key)
+        return queued.command_id
+
+    def _staying(self, queued: QueuedCommand) -> list[Candidate]:
+        """The candidates that are not deleted yet."""
+        return [
+            candidate for candidate in queued.remaining_candidates.values() if not self._is_deleting(candidate.key)
+        ]
+
     def _remove(self, queued: QueuedCommand) -> None:
         self._commands.pop(queued.command_id, None)
-        for candidate in queued.command.candidates:
-            if self._command_by_candidate.get(candidate.key) == queued.command_id:
-                del self._command_by_candidate[candidate.key]
+        keys = (candidate.key for candidate in queued.command.candidates)
+        for commands, names in ((self._command_by_candidate, keys), (self._command_by_replacement, queued.replacements)):
+            for name in names:
+                if commands.get(name) == queued.command_id:
+                    del commands[name]
 
     # -- the worker -----------------------------------------------------------------------------------------------------
 
@@ -117,7 +142,7 @@ class DisruptionQueue:
             return None
         if queued.late_replacements:
             return await self._await_late_replacements(queued)
-        if any(not self._is_deleting(key) for key in queued.remaining_candidates):
+        if self._staying(queued):
             freeze = self._find_freeze(queued)
             if freeze is not None:
                 await self._stop_frozen(queued, freeze)
@@ -300,10 +325,7 @@ class DisruptionQueue:
     def _find_freeze(self, queued: QueuedCommand) -> Freeze | None:
         """The freeze that is active on a NodePool of which a candidate is not deleted yet."""
         state = self._context.state
-        waiting = (
-            candidate for candidate in queued.remaining_candidates.values() if not self._is_deleting(candidate.key)
-        )
-        pools = (state.pool(name) for name in sorted({candidate.node_pool for candidate in waiting}))
+        pools = (state.pool(name) for name in sorted({candidate.node_pool for candidate in self._staying(queued)}))
         return first_active_freeze(
             (pool for pool in pools if pool is not None), state.freeze, self._context.clock.now()
         )

@@ -34,6 +34,8 @@ class QueuedCommand:
     started_at: float
     remaining_candidates: dict[str, Candidate] = field(init=False)
     ready_replacements: set[str] = field(default_factory=set)
+    #: A replacement that went while candidates stay: the command fails with its next reconcile.
+    lost_replacement: str = ""
     late_replacements: set[str] = field(default_factory=set)
     replacement_timeout_seconds: float | None = None
     #: Whether the successors of its pods have their nominations.

@@ -160,6 +160,25 @@ async def test_a_replacement_that_is_lost_ends_the_command_at_once(world: World)
     assert world.lines("failed terminating nodes while executing a disruption command")
 
 
+@pytest.mark.parametrize("second", [20.05, 20.3, 20.6, 20.95, 21.2, 30.5])
+@pytest.mark.parametrize("ready", [False, True], ids=["in-flight", "ready"])
+@story
+async def test_nothing_is_launched_for_pods_that_stay_when_a_replacement_is_lost(
+    world: World, second: float, ready: bool
+) -> None:
+    """DIS-314: whenever the replacement goes, no provisioning pass takes the candidate's pods for pods without a place."""
+    await machines(world)
+    await carry_out(world, command(world, "n0", bought=("r0", "r1") if ready else ("r0",)))
+    await asyncio.sleep(1)
+    if ready:
+        await world.join("r0", "r0")
+    await asyncio.sleep(second - world.elapsed)
+    await world.kube.delete(kinds.NODE_CLAIM, "r0")
+    await asyncio.sleep(30)
+    assert await is_free(world, "n0")
+    assert sum(write.verb == "create" and write.kind == "NodeClaim" for write in world.wire.writes) == (2 if ready else 1)
+
+
 @story
 async def test_a_replacement_lost_after_it_was_ready_ends_the_command(world: World) -> None:
     """The pods would have nowhere to go."""

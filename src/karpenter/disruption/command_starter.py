@@ -55,9 +55,7 @@ class CommandStarter:
         """
         queued = QueuedCommand(command.command_id, command, asyncio.get_running_loop().time())
         if not self._queue.add(queued):
-            _log.error(
-                "disrupting node(s) failed", error="a node is part of another command", **queued.log_fields()
-            )
+            _log.error("disrupting node(s) failed", error="a node is part of another command", **queued.log_fields())
             return ""
         _log.info("disrupting node(s)", **queued.log_fields())
         try:

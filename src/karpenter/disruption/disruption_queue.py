@@ -121,14 +121,15 @@ class DisruptionQueue:
 
     def _staying(self, queued: QueuedCommand) -> list[Candidate]:
         """The candidates that are not deleted yet."""
-        return [
-            candidate for candidate in queued.remaining_candidates.values() if not self._is_deleting(candidate.key)
-        ]
+        return [candidate for candidate in queued.remaining_candidates.values() if not self._is_deleting(candidate.key)]
 
     def _remove(self, queued: QueuedCommand) -> None:
         self._commands.pop(queued.command_id, None)
         keys = (candidate.key for candidate in queued.command.candidates)
-        for commands, names in ((self._command_by_candidate, keys), (self._command_by_replacement, queued.replacements)):
+        for commands, names in (
+            (self._command_by_candidate, keys),
+            (self._command_by_replacement, queued.replacements),
+        ):
             for name in names:
                 if commands.get(name) == queued.command_id:
                     del commands[name]

@@ -176,7 +176,9 @@ async def test_nothing_is_launched_for_pods_that_stay_when_a_replacement_is_lost
     await world.kube.delete(kinds.NODE_CLAIM, "r0")
     await asyncio.sleep(30)
     assert await is_free(world, "n0")
-    assert sum(write.verb == "create" and write.kind == "NodeClaim" for write in world.wire.writes) == (2 if ready else 1)
+    assert sum(write.verb == "create" and write.kind == "NodeClaim" for write in world.wire.writes) == (
+        2 if ready else 1
+    )
 
 
 @story

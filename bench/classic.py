@@ -16,7 +16,7 @@ from karpenter.disruption.decide.disruption_problem import DisruptionProblem, pr
 from karpenter.disruption.decide.emptiness import empty_candidates, take_within_budgets
 from karpenter.disruption.decide.move_evaluation import ConsolidationSettings, MoveEvaluator
 from karpenter.disruption.decide.remaining_budgets import RemainingBudgets
-from karpenter.disruption.decide.scheduling_simulation import SchedulingSimulation
+from karpenter.disruption.decide.scheduling_simulation import prepare_simulation
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.scheduling.scheduling_options import SchedulingOptions
 from karpenter.state.snapshot import ClusterSnapshot
@@ -43,7 +43,7 @@ def classic(
         and not isinstance(found := judge.candidate_or_blocker(view, _REASON), BlockedNode)
     ]
     candidates.sort(key=candidate_order)
-    world = SchedulingSimulation(snapshot, indexes, circumstances, SchedulingOptions(), judge)
+    world = prepare_simulation(snapshot, indexes, circumstances, SchedulingOptions(), judge)
     moves = MoveEvaluator(world, MoveScoring(snapshot, judge.prices), ConsolidationSettings())
     return _several(candidates, moves, allowances.copy()) or _single(candidates, moves, allowances)
 

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from karpenter.api.core import Pod
 from karpenter.api.karpenter import Budget
 from karpenter.disruption.decide.candidates import CandidateChecks, DisruptionContext
-from karpenter.disruption.decide.command import Candidate, Command
+from karpenter.disruption.decide.command import Candidate, Command, pending_command
 from karpenter.disruption.decide.command_validation import validate_command
 from karpenter.disruption.decide.costs import NodePrices
 from karpenter.disruption.decide.disruption_decision import decide_disruption
 from karpenter.disruption.decide.disruption_problem import DisruptionProblem
-from karpenter.disruption.decide.scheduling_simulation import SchedulingSimulation, UnreschedulablePods
+from karpenter.disruption.decide.scheduling_simulation import UnreschedulablePods, prepare_simulation
 from karpenter.model import pods
 from karpenter.scheduling.objective import NO_EXPOSURE_LIMITS, NODE_FEE_PER_HOUR, Objective
 from karpenter.scheduling.problem import build_problem
@@ -157,7 +157,7 @@ def test_the_simulation_is_the_provisioning_decision(grown: Shrinking, data: st.
         return
     gone = data.draw(st.sets(st.sampled_from([view.key for view in taken.nodes]), min_size=1))
     judging = CandidateChecks(taken, grown.types, DisruptionContext(NOW))
-    world = SchedulingSimulation(taken, grown.types, DisruptionContext(NOW), options, judging)
+    world = prepare_simulation(taken, grown.types, DisruptionContext(NOW), options, judging)
     prices = NodePrices(grown.types)
     candidates = [
         Candidate(
@@ -183,7 +183,7 @@ def test_the_simulation_is_the_provisioning_decision(grown: Shrinking, data: st.
 def test_a_second_look_at_what_has_not_changed_confirms_everything(grown: Shrinking) -> None:
     """DIS-272: or nothing would ever be carried out."""
     first = grown.decide().commands
-    again = grown.decide(DisruptionContext(NOW, pending_commands=first))
+    again = grown.decide(DisruptionContext(NOW, pending_commands=tuple(map(pending_command, first))))
     blocked = {blocked_node.state_node.key for blocked_node in again.blocked_nodes}
     for command in first:
         assert isinstance(validate_command(command, again.commands, blocked), Command)

@@ -18,7 +18,13 @@ from karpenter.disruption import disruption_events
 from karpenter.disruption.command_backoff import CommandBackoff
 from karpenter.disruption.command_starter import CommandStarter
 from karpenter.disruption.decide.candidates import DisruptionContext
-from karpenter.disruption.decide.command import Command, ConsolidationType, DisruptionReason, MoveScore
+from karpenter.disruption.decide.command import (
+    Command,
+    ConsolidationType,
+    DisruptionReason,
+    MoveScore,
+    pending_command,
+)
 from karpenter.disruption.decide.command_validation import ValidationFailure, still_applicable, validate_command
 from karpenter.disruption.decide.consolidation_delays import time_driven_changes
 from karpenter.disruption.decide.disruption_decision import decide_disruption
@@ -218,7 +224,9 @@ class DisruptionController:
             nominated=self._context.state.nominated_nodes(now) | nodes_awaiting_planned_pods(snapshot),
             in_command=self._execution.queue.candidate_keys.union(pending),
             excluded_by_backoff=self._execution.backoff.excluded_nodes(snapshot.nodes, _now()),
-            pending_commands=tuple(command for command in due if command.reason is DisruptionReason.UNDERUTILIZED),
+            pending_commands=tuple(
+                pending_command(command) for command in due if command.reason is DisruptionReason.UNDERUTILIZED
+            ),
             controller_node=self._own_node(),
         )
 

@@ -31,7 +31,7 @@ from karpenter.scheduling.scheduling_options import MinValuesPolicy
 from karpenter.scheduling.scheduling_passes import PassContext
 from karpenter.scheduling.solution import UnschedulablePod
 from karpenter.scheduling.spot_spread import existing_spot_counts
-from karpenter.scheduling.topology.bound_pod_counts import BoundPodCounts
+from karpenter.scheduling.topology.bound_pod_counts import TopologyPodCounts
 from karpenter.scheduling.topology.host_limits import ExposedWorkload
 from karpenter.scheduling.topology.topology_domains import TopologyDomains
 from karpenter.scheduling.topology.topology_groups import TopologyGroup, TopologyGroups
@@ -204,7 +204,7 @@ class PreparedProblem:
         return pod_signature
 
     def equivalence_groups(
-        self, served: Sequence[EligiblePods], bound_pod_counts: BoundPodCounts
+        self, served: Sequence[EligiblePods], bound_pod_counts: TopologyPodCounts
     ) -> list[EquivalenceGroup]:
         """Groups that differ only in labels nobody reads become one kin; largest first (SCH-231)."""
         companies = TopologyGroups(bound_pod_counts)

@@ -41,7 +41,7 @@ from karpenter.scheduling.scheduling_passes import PassOutcome, SchedulingPasses
 from karpenter.scheduling.search.lower_bound import lower_bound
 from karpenter.scheduling.solution import PlacedPods, Solution, UnschedulablePod
 from karpenter.scheduling.spot_spread import spread_spot_claims
-from karpenter.scheduling.topology.bound_pod_counts import BoundPodCounts
+from karpenter.scheduling.topology.bound_pod_counts import BoundPodCounts, leaving_pods
 from karpenter.scheduling.topology.topology_domains import TopologyDomains
 from karpenter.scheduling.workload_exposure import exposure_violations
 from karpenter.state.snapshot import ClusterSnapshot, PodGroup
@@ -69,9 +69,10 @@ class _Solver:
         prepared, snapshot = self._prepared, self._problem.snapshot
         moving = self._eligible(prepared.default_spread.apply_to(prepared.leaving_groups), bound=True)
         waiting = self._eligible(prepared.default_spread.apply_to(_pending_groups(snapshot)), bound=False)
-        counts = BoundPodCounts(snapshot, ((group.signature, group.pods) for group in prepared.leaving_groups))
+        bound = BoundPodCounts(snapshot)
+        counts = bound.without(leaving_pods((group.signature, group.pods) for group in prepared.leaving_groups))
         groups = prepared.equivalence_groups((*waiting.groups, *moving.groups), counts)
-        domains = TopologyDomains(counts, prepared.templates, prepared.existing_nodes)
+        domains = TopologyDomains(bound, prepared.templates, prepared.existing_nodes)
         planned = PlannedPlacements(snapshot.planned_nodes, prepared.existing_nodes.all_nodes)
         passes = SchedulingPasses(prepared.pass_context(prepared.existing_nodes, domains, planned))
         outcome = passes.best_outcome(groups)

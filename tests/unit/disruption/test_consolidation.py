@@ -20,7 +20,7 @@ from karpenter.api.scheduling_constraints import (
 )
 from karpenter.capacitybuffer.buffer_pods import build_virtual_pods
 from karpenter.disruption.decide.candidates import DisruptionContext
-from karpenter.disruption.decide.command import ConsolidationType, Decision, DisruptionReason
+from karpenter.disruption.decide.command import Command, ConsolidationType, Decision, DisruptionReason, pending_command
 from karpenter.disruption.decide.disruption_decision import decide_disruption
 from karpenter.disruption.decide.disruption_problem import DisruptionOptions, DisruptionProblem, DisruptionSolution
 from karpenter.model import labels
@@ -451,8 +451,8 @@ def test_a_roll_out_is_waited_for() -> None:
     assert why(solution, "a") == "Deployment default/web is being rolled out"
 
 
-def chosen(*commands: object) -> DisruptionContext:
-    return DisruptionContext(NOW, pending_commands=commands)  # type: ignore[arg-type]
+def chosen(*commands: Command) -> DisruptionContext:
+    return DisruptionContext(NOW, pending_commands=tuple(map(pending_command, commands)))
 
 
 def test_what_was_chosen_before_is_chosen_again() -> None:

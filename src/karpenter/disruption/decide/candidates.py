@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from karpenter.api.core import Pod, PodDisruptionBudget
 from karpenter.api.karpenter import NodePool
 from karpenter.disruption.decide import disruption_blockers
-from karpenter.disruption.decide.command import Candidate, Command, DisruptionReason
+from karpenter.disruption.decide.command import Candidate, DisruptionReason, PendingCommand
 from karpenter.disruption.decide.costs import NODE_DISRUPTION_COST, NodePrices, disruption_cost, node_labels
 from karpenter.disruption.decide.disruption_blockers import (
     ConsolidationBlocker,
@@ -48,7 +48,7 @@ class DisruptionContext:
     nominated: frozenset[str] = frozenset()
     in_command: frozenset[str] = frozenset()
     excluded_by_backoff: Mapping[DisruptionReason, frozenset[str]] = field(default_factory=dict)
-    pending_commands: tuple[Command, ...] = ()
+    pending_commands: tuple[PendingCommand, ...] = ()
     controller_node: str = ""
 
     def is_in_backoff(self, reason: DisruptionReason, key: str) -> bool:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 
@@ -12,7 +12,7 @@ from karpenter.api.core import Pod
 from karpenter.scheduling.solution import NewNodeClaim, PlacedPods
 from karpenter.state.state_node import StateNode
 
-#: What restarting an ordinary pod is reckoned at when moves are told by their pay-back time: about a minute of a few cores.
+#: Cost of restarting an ordinary pod, for the pay-back time of moves: about a minute of a few cores.
 POD_RESTART_COST_USD = 0.002
 #: Namespace of the name-based UUIDs that identify commands.
 _COMMAND_NAMESPACE = uuid.uuid5(uuid.NAMESPACE_DNS, "disruption-command.karpenter.sh")
@@ -65,8 +65,8 @@ class Candidate:
 def saving_per_hour(candidates: Iterable[Candidate], replacement_price: float = 0.0) -> float | None:
     """USD per hour saved when the candidates go for replacements at this price; None if the price of a candidate is unknown."""
     prices = [candidate.price_per_hour for candidate in candidates]
-    known = [price for price in prices if price is not None]
-    return sum(known) - replacement_price if len(known) == len(prices) else None
+    total = sum(price for price in prices if price is not None)
+    return None if None in prices else total - replacement_price
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class MoveScore:
 
     @property
     def approved(self) -> bool:
-        """Whether it is worth it (DIS-254). Where no price is known nothing can be weighed: only Balanced takes that for a no."""
+        """Whether the move is worth it (DIS-254). Without known prices there is no score: only Balanced rejects the move then."""
         return self.score >= self.threshold or (not self.balanced and self.pool_price_per_hour <= 0)
 
 
@@ -136,7 +136,7 @@ class Command:
 
     @property
     def payback_hours(self) -> float | None:
-        """How long it takes until it has paid for itself, an ordinary restart reckoned at ``RESTART_USD``."""
+        """Hours until the saving exceeds the cost of the restarts (``POD_RESTART_COST_USD`` for an ordinary pod)."""
         if self.saving_per_hour is None or self.saving_per_hour <= 0:
             return None
         return self.disruption_cost * POD_RESTART_COST_USD / self.saving_per_hour
@@ -150,3 +150,29 @@ class Command:
     def node_pools(self) -> tuple[str, ...]:
         """The NodePools its nodes are of, each once, by name."""
         return tuple(sorted({candidate.node_pool for candidate in self.candidates}))
+
+
+@dataclass(frozen=True)
+class PendingCommand:
+    """What a later decision needs to know of a consolidation command that is due for validation (DIS-272).
+
+    It names nodes by key and pods by uid: the later decision looks at them as they are in its own snapshot. ``replacements``
+    are without their pods. ``planned_nodes``: by uid of a pod, the node or replacement it was planned on.
+    """
+
+    candidate_keys: tuple[str, ...]
+    consolidation_type: ConsolidationType
+    replacements: tuple[NewNodeClaim, ...] = ()
+    planned_nodes: Mapping[str, str] = field(default_factory=dict)
+
+
+def pending_command(command: Command) -> PendingCommand:
+    """A chosen command as a later decision sees it."""
+    planned = [(replacement.name, replacement.pods) for replacement in command.replacements]
+    planned += [(placed.node_key, placed.pods) for placed in command.placed_on_existing]
+    return PendingCommand(
+        tuple(candidate.key for candidate in command.candidates),
+        command.consolidation_type,
+        tuple(replace(replacement, pods=()) for replacement in command.replacements),
+        {pod.metadata.uid: key for key, inside in planned for pod in inside},
+    )

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from karpenter.disruption.decide.balanced import MoveScoring
 from karpenter.disruption.decide.candidate_set_search import MAX_CANDIDATES, CandidateSetSearch
 from karpenter.disruption.decide.candidates import BlockedNode, is_consolidatable
-from karpenter.disruption.decide.command import Candidate, Command, DisruptionReason
+from karpenter.disruption.decide.command import Candidate, Command, DisruptionReason, PendingCommand
 from karpenter.disruption.decide.consolidation_delays import WorkloadRollouts, node_age_blocker
 from karpenter.disruption.decide.consolidation_search import ConsolidationResult, ConsolidationSearch
 from karpenter.disruption.decide.disruption_problem import PreparedDisruption, prepare
@@ -132,8 +132,8 @@ class Consolidation:
         if not candidates:
             return ()
         later = Consolidation(prepared, RemainingBudgets(snapshot, context.now), PrecedingCommands())
-        found = later._search(candidates, simulate(prepared), ())
-        return later._improved_if_few(candidates, found.commands)
+        result = later._search(candidates, simulate(prepared), ())
+        return later._improved_if_few(candidates, result.commands)
 
     def _composed(
         self, candidates: Sequence[Candidate], end: ClusterSnapshot, steps: Sequence[Command]
@@ -141,9 +141,9 @@ class Consolidation:
         """All steps merged; None if that is impossible, beyond budgets, or not worth what it disrupts."""
         scoring = self._scoring()
         composed = composed_commands(candidates, end, steps, scoring)
-        known = {candidate.key for candidate in candidates} | self._preceding.candidate_keys
+        may_go = {candidate.key for candidate in candidates} | self._preceding.candidate_keys
         removed = {node.key for node in self._prepared.snapshot.nodes} - {node.key for node in end.nodes}
-        if composed is None or not removed <= known or not self._is_within_budgets(composed):
+        if composed is None or not removed <= may_go or not self._is_within_budgets(composed):
             return None
         acceptable = all(scoring.are_acceptable(command.scores, command.saving_per_hour) for command in composed)
         return composed if acceptable else None
@@ -162,7 +162,10 @@ class Consolidation:
         return all(number <= self._budgets.remaining(pool, _REASON) for pool, number in taken.items())
 
     def _search(
-        self, candidates: Sequence[Candidate], simulation: SchedulingSimulation, pending_commands: Iterable[Command]
+        self,
+        candidates: Sequence[Candidate],
+        simulation: SchedulingSimulation,
+        pending_commands: Iterable[PendingCommand],
     ) -> ConsolidationResult:
         evaluator, remaining = self._evaluator(candidates, simulation)
         return ConsolidationSearch(remaining, evaluator, self._budgets.copy()).run(pending_commands)
@@ -171,9 +174,8 @@ class Consolidation:
         self, candidates: Iterable[Candidate], simulation: SchedulingSimulation
     ) -> tuple[MoveEvaluator, list[Candidate]]:
         """The simulation opened for moves that save money, and the candidates that no pending pod needs."""
-        simulation.close_within_consolidate_after()
         settings = ConsolidationSettings(self._prepared.problem.options.spot_to_spot)
-        evaluator = MoveEvaluator(simulation, self._scoring(), settings)
+        evaluator = MoveEvaluator(simulation.closed_within_consolidate_after(), self._scoring(), settings)
         return evaluator, [candidate for candidate in candidates if candidate.key not in simulation.nominated]
 
     def _scoring(self) -> MoveScoring:

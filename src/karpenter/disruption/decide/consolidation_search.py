@@ -20,7 +20,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from karpenter.disruption.decide.command import Candidate, Command, DisruptionReason
+from karpenter.disruption.decide.command import Candidate, Command, DisruptionReason, PendingCommand
 from karpenter.disruption.decide.costs import candidate_order
 from karpenter.disruption.decide.disruption_blockers import MoveBlocker
 from karpenter.disruption.decide.move_evaluation import MoveEvaluator, SameTypeReplacement
@@ -57,7 +57,7 @@ class ConsolidationSearch:
         self._commands: list[Command] = []
         self._rejections: dict[str, MoveBlocker] = {}
 
-    def run(self, pending_commands: Iterable[Command] = ()) -> ConsolidationResult:
+    def run(self, pending_commands: Iterable[PendingCommand] = ()) -> ConsolidationResult:
         """Find all moves. ``pending_commands`` of an earlier pass come first, as far as they are still valid."""
         for earlier in pending_commands:
             self._revalidate(earlier)
@@ -70,7 +70,7 @@ class ConsolidationSearch:
         return ConsolidationResult(tuple(self._commands), self._rejections, is_limited)
 
     def _apply(self, command: Command) -> None:
-        self._evaluator.simulation.apply(command)
+        self._evaluator = self._evaluator.after(command)
         for candidate in command.candidates:
             self._budgets.consume(candidate.node_pool)
             del self._remaining[candidate.key]
@@ -78,8 +78,8 @@ class ConsolidationSearch:
             self._remaining.pop(placed.node_key, None)
         self._commands.append(command)
 
-    def _revalidate(self, pending: Command) -> None:
-        keys = [candidate.key for candidate in pending.candidates]
+    def _revalidate(self, pending: PendingCommand) -> None:
+        keys = pending.candidate_keys
         candidates = [self._remaining[key] for key in keys if key in self._remaining]
         if len(candidates) == len(keys) == len(self._within_budgets(candidates)):
             command = self._evaluator.revalidate(pending, candidates)

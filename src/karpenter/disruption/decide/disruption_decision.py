@@ -94,8 +94,8 @@ class _DisruptionPass:
         self, drifted: list[Candidate], consolidatable: list[Candidate], closed_to_pods: frozenset[str]
     ) -> None:
         """Drift, then consolidation of the candidates that drift neither takes nor needs."""
-        simulation = simulate(self._prepared, closed_to_pods)
-        commands, blocked = replace_drifted(drifted, simulation, self._budgets)
+        prepared_simulation = simulate(self._prepared, closed_to_pods)
+        commands, blocked, simulation = replace_drifted(drifted, prepared_simulation, self._budgets)
         self._commands += commands
         self._blocked += blocked
         preceding = PrecedingCommands(tuple(self._commands), closed_to_pods)

@@ -62,10 +62,11 @@ def _drift_order(candidate: Candidate) -> tuple[bool, datetime, str]:
 
 def replace_drifted(
     candidates: Iterable[Candidate], simulation: SchedulingSimulation, budgets: RemainingBudgets
-) -> tuple[list[Command], list[BlockedNode]]:
+) -> tuple[list[Command], list[BlockedNode], SchedulingSimulation]:
     """One command for each node that budgets allow and whose pods have a place to go, at any price (DIS-230).
 
-    All that budgets allow at once, not one in a pass: one that cannot be carried out keeps nobody else waiting.
+    All that budgets allow in one pass: a command that fails does not delay the others. Returns the commands, the nodes that stay,
+    and the simulation with the commands done.
     """
     commands: list[Command] = []
     blocked: list[BlockedNode] = []
@@ -83,9 +84,9 @@ def replace_drifted(
                     reason, (candidate,), reschedule.to_planned_claims(), reschedule.placements, saving_per_hour=saving
                 )
             )
-            simulation.apply(commands[-1])
+            simulation = simulation.after(commands[-1])
             budgets.consume(candidate.node_pool)
-    return commands, blocked
+    return commands, blocked, simulation
 
 
 def replace_drifted_static(

@@ -6,7 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from karpenter.disruption.decide.balanced import MoveScoring
-from karpenter.disruption.decide.command import Candidate, Command, ConsolidationType, DisruptionReason, saving_per_hour
+from karpenter.disruption.decide.command import (
+    Candidate,
+    Command,
+    ConsolidationType,
+    DisruptionReason,
+    PendingCommand,
+    saving_per_hour,
+)
 from karpenter.disruption.decide.disruption_blockers import NotCheaper, PriceUnknown, SameTypeAgain, SavingTooSmall
 from karpenter.disruption.decide.replacement_prices import (
     CheaperReplacement,
@@ -33,13 +40,17 @@ class ConsolidationSettings:
     spot_to_spot: bool = False
 
 
+@dataclass(frozen=True, eq=False)
 class MoveEvaluator:
-    """Evaluates moves in one simulation, without applying them."""
+    """Evaluates moves in one simulation."""
 
-    def __init__(self, simulation: SchedulingSimulation, scoring: MoveScoring, settings: ConsolidationSettings) -> None:
-        self.simulation = simulation
-        self.scoring = scoring
-        self._settings = settings
+    simulation: SchedulingSimulation
+    scoring: MoveScoring
+    settings: ConsolidationSettings
+
+    def after(self, command: Command) -> MoveEvaluator:
+        """The evaluator of further moves, with the command done."""
+        return replace(self, simulation=self.simulation.after(command))
 
     def delete(self, candidate: Candidate) -> Command | None:
         """Delete the node and move its pods to existing nodes; None if they do not fit or the move is not worth it."""
@@ -48,7 +59,7 @@ class MoveEvaluator:
         place = self.simulation.place_on_existing((candidate,))
         return None if place is None else self._command((candidate,), place, None)
 
-    def revalidate(self, pending: Command, candidates: Sequence[Candidate]) -> Command | None:
+    def revalidate(self, pending: PendingCommand, candidates: Sequence[Candidate]) -> Command | None:
         """A move that was chosen before, with its nodes as they are now; None where it is not right any more (DIS-272).
 
         It is right if what was to be bought, and nothing else, still gives every pod a place, and is still worth it.
@@ -56,19 +67,22 @@ class MoveEvaluator:
         place = self.simulation.place_as_planned(candidates, pending)
         if place is None:
             return None
-        inside = {placed.node_key: placed.pods for placed in place.placements}
+        pods_by_node = {placed.node_key: placed.pods for placed in place.placements}
         bought = tuple(
-            replace(planned, pods=inside[planned.name]) for planned in pending.replacements if planned.name in inside
+            replace(replacement, pods=pods_by_node[replacement.name])
+            for replacement in pending.replacements
+            if replacement.name in pods_by_node
         )
-        names = {planned.name for planned in bought}
+        names = {replacement.name for replacement in bought}
         placed = tuple(placed_pods for placed_pods in place.placements if placed_pods.node_key not in names)
         price = sum(planned.price_per_hour for planned in bought)
         saving = saving_per_hour(candidates, price)
         scores = self.scoring.scores(candidates, price)
         if not self.scoring.are_approved(scores) or (bought and (saving is None or saving <= 0)):
             return None
-        return replace(
-            pending,
+        return Command(
+            reason=DisruptionReason.UNDERUTILIZED,
+            consolidation_type=pending.consolidation_type,
             candidates=tuple(candidates),
             replacements=bought,
             placed_on_existing=placed,
@@ -89,7 +103,7 @@ class MoveEvaluator:
             return self._approved_or_rejected(candidates, reschedule, None)
         if any(candidate.price_per_hour is None for candidate in candidates):
             return MoveRejection(PriceUnknown())
-        cheaper = cheaper_replacement(candidates, reschedule.new_claims, spot_to_spot=self._settings.spot_to_spot)
+        cheaper = cheaper_replacement(candidates, reschedule.new_claims, spot_to_spot=self.settings.spot_to_spot)
         if isinstance(cheaper, MoveRejection):
             return cheaper
         other = without_same_types(candidates, cheaper) if len(candidates) > 1 else cheaper

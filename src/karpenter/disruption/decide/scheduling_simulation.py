@@ -2,19 +2,21 @@
 
 First all pending pods are placed, including those of nodes being deleted. A question about candidates is then about their own
 pods only: pending pods of others never block a candidate, and no node is planned twice for the same pods (Beyond of DIS-161).
-Commands that the pass decides are applied here, so that its commands fit together. Preparing costs one scheduling pass; each
-question costs what its own pods do.
+A simulation never changes: `after` gives the one in which a command is done, so the commands of a pass fit together. Preparing
+costs one scheduling pass; each question costs what its own pods do.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import partial
 from math import inf
 
 from karpenter.api.core import Pod
 from karpenter.disruption.decide.candidates import CandidateChecks, DisruptionContext, consolidate_after_elapsed
-from karpenter.disruption.decide.command import Candidate, Command
+from karpenter.disruption.decide.command import Candidate, Command, PendingCommand
 from karpenter.disruption.decide.costs import disruption_cost
 from karpenter.disruption.decide.disruption_blockers import NeedsUninitializedNode, PodsUnschedulable, StrandedPod
 from karpenter.disruption.decide.disruption_problem import PreparedDisruption
@@ -25,7 +27,7 @@ from karpenter.scheduling.problem import build_problem
 from karpenter.scheduling.scheduling_options import SchedulingOptions
 from karpenter.scheduling.solution import UnschedulablePod
 from karpenter.scheduling.solver import solve
-from karpenter.scheduling.whatif.rescheduling import ReschedulingBase, ReschedulingResult, WhatIf
+from karpenter.scheduling.whatif.rescheduling import ReschedulingBase, ReschedulingResult, WhatIf, prepare_rescheduling
 from karpenter.state.snapshot import ClusterSnapshot
 from karpenter.state.state_node import NO_NODE_USAGE, StateNode, build_state_node
 from karpenter.state.virtual_pods import is_virtual_pod
@@ -40,64 +42,42 @@ class UnreschedulablePods:
     blocker: PodsUnschedulable | NeedsUninitializedNode
 
 
+@dataclass(frozen=True, eq=False)
 class SchedulingSimulation:
-    """A snapshot, ready for questions about its nodes, and what has been decided about it so far.
+    """A snapshot, ready for questions about its nodes, with what has been decided about it so far (``prepare_simulation``).
 
-    ``planned_nodes``: replacements of pending commands; only questions about those commands place pods on them.
+    ``nominated``: keys of the nodes that pending pods are going to need. ``_buffer_pods``: the virtual pods of capacity buffers
+    by node.
     """
 
-    def __init__(
-        self,
-        snapshot: ClusterSnapshot,
-        indexes: Mapping[str, TypeIndex],
-        context: DisruptionContext,
-        options: SchedulingOptions,
-        checks: CandidateChecks,
-        planned_nodes: Sequence[StateNode] = (),
-    ) -> None:
-        self._now = context.now
-        self._checks = checks
-        self._snapshot = snapshot
-        everything = replace(snapshot, nodes=(*snapshot.nodes, *planned_nodes))
-        by_price = sorted(everything.nodes, key=lambda view: (self._price_per_disruption(view), view.name))
-        fill_order = tuple(view.key for view in by_price)
-        self._prepared = ReschedulingBase(build_problem(everything, indexes, self._now, options), indexes, fill_order)
-        self._prepared.close_nodes(view.key for view in planned_nodes)
-        #: Nodes that pods who wait are going to need, and the virtual pods of capacity buffers by node.
-        self.nominated: frozenset[str] = frozenset()
-        self._buffer_pods: dict[str, tuple[Pod, ...]] = {}
-        self._place_pending_pods(indexes, options)
-        self._pools = {pool.metadata.name: pool for pool in snapshot.pools}
+    _base: ReschedulingBase
+    _snapshot: ClusterSnapshot
+    _checks: CandidateChecks
+    _now: datetime
+    nominated: frozenset[str] = frozenset()
+    _buffer_pods: Mapping[str, tuple[Pod, ...]] = field(default_factory=dict)
 
-    def close(self, keys: Iterable[str]) -> None:
-        """Close these nodes: no pod is placed on them any more."""
-        self._prepared.close_nodes(keys)
+    # -- other simulations ------------------------------------------------------------------------------------------------
 
-    def close_within_consolidate_after(self) -> None:
-        """Close nodes in their own consolidateAfter period; this holds for consolidation, not for drift."""
-        restless = (
-            v.key for v in self._snapshot.nodes if not consolidate_after_elapsed(v, self._pools.get(v.pool), self._now)
-        )
-        self._prepared.close_nodes(restless)
+    def with_closed_nodes(self, keys: Iterable[str]) -> SchedulingSimulation:
+        """The simulation in which no pod is placed on these nodes any more."""
+        return replace(self, _base=self._base.with_closed_nodes(keys))
 
-    def _price_per_disruption(self, state_node: StateNode) -> float:
-        """Pods move to nodes that will stay: last to those that are dear for what they hold."""
-        moving = [pod for pod in state_node.pods if pods.is_reschedulable(pod)]
-        return (
-            (self._checks.prices.price_per_hour(state_node) or 0.0) / disruption_cost(moving)
-            if state_node.managed
-            else 0.0
+    def closed_within_consolidate_after(self) -> SchedulingSimulation:
+        """The simulation for consolidation: nodes in their own consolidateAfter period take no pods. Drift has no such rule."""
+        pools = {pool.metadata.name: pool for pool in self._snapshot.pools}
+        return self.with_closed_nodes(
+            node.key
+            for node in self._snapshot.nodes
+            if not consolidate_after_elapsed(node, pools.get(node.pool), self._now)
         )
 
-    def _place_pending_pods(self, indexes: Mapping[str, TypeIndex], options: SchedulingOptions) -> None:
-        leaving = pod_eligibility.pods_leaving_nodes(self._snapshot, self._now)
-        if self._snapshot.pod_groups or leaving:
-            plan = solve(build_problem(self._snapshot, indexes, self._now, options), indexes)
-            self._prepared.apply_move(plan.placed_on_existing, leaving)
-            self.nominated = frozenset(
-                i.node_key for i in plan.placed_on_existing if not all(map(is_virtual_pod, i.pods))
-            )
-            self._buffer_pods = {i.node_key: tuple(filter(is_virtual_pod, i.pods)) for i in plan.placed_on_existing}
+    def after(self, command: Command) -> SchedulingSimulation:
+        """The simulation in which the command's nodes are gone, and their pods where it says."""
+        removed = (candidate.key for candidate in command.candidates)
+        leaving = self.pods_to_place(command.candidates)
+        base = self._base.after_move(command.placed_on_existing, leaving, removed, command.replacements)
+        return replace(self, _base=base)
 
     # -- questions --------------------------------------------------------------------------------------------------------
 
@@ -106,9 +86,9 @@ class SchedulingSimulation:
 
         The room that capacity buffers keep on them moves along.
         """
-        going = tuple(candidates)
-        found = [pod for candidate in going for pod in candidate.reschedulable_pods if self._is_reschedulable(pod)]
-        return [*found, *(pod for candidate in going for pod in self._buffer_pods.get(candidate.key, ()))]
+        leaving = tuple(candidates)
+        moving = [pod for candidate in leaving for pod in candidate.reschedulable_pods if self._is_reschedulable(pod)]
+        return [*moving, *(pod for candidate in leaving for pod in self._buffer_pods.get(candidate.key, ()))]
 
     def _is_reschedulable(self, pod: Pod) -> bool:
         if not pod_disruption.is_currently_reschedulable(pod, self._now):
@@ -122,56 +102,47 @@ class SchedulingSimulation:
 
     def place_on_existing(self, candidates: Sequence[Candidate]) -> ReschedulingResult | None:
         """Placements of their pods on existing nodes; None if they do not all fit there."""
-        place = self._prepared.place_on_existing(self._without(candidates))
+        place = self._base.place_on_existing(self._without(candidates))
         return None if place is None or place.uninitialized_nodes else place
 
-    def place_as_planned(self, candidates: Sequence[Candidate], pending: Command) -> ReschedulingResult | None:
+    def place_as_planned(self, candidates: Sequence[Candidate], pending: PendingCommand) -> ReschedulingResult | None:
         """Placements of their pods on existing nodes and on the planned replacements, as the pending command has them."""
-        bought = {planned.name: planned.pods for planned in pending.replacements}
-        meant = {**bought, **{placed.node_key: placed.pods for placed in pending.placed_on_existing}}
-        planned = {pod.metadata.uid: key for key, inside in meant.items() for pod in inside}
-        question = replace(self._without(candidates), reopened=frozenset(bought), planned=planned)
-        place = self._prepared.place_on_existing(question)
-        return None if place is None or not place.uninitialized_nodes <= bought.keys() else place
+        planned_nodes = frozenset(replacement.name for replacement in pending.replacements)
+        question = replace(self._without(candidates), reopened=planned_nodes, planned=pending.planned_nodes)
+        place = self._base.place_on_existing(question)
+        return None if place is None or not place.uninitialized_nodes <= planned_nodes else place
 
     def reschedule(
         self, candidates: Sequence[Candidate], max_price: float = inf
     ) -> ReschedulingResult | UnreschedulablePods | None:
         """Placements of their pods; None if the new nodes they need cost ``max_price`` or more."""
-        found = self._prepared.reschedule(replace(self._without(candidates), max_price=max_price))
-        if found is None:
+        result = self._base.reschedule(replace(self._without(candidates), max_price=max_price))
+        if result is None:
             return None
-        if found.unschedulable:
-            return UnreschedulablePods(_pods_unschedulable(found.unschedulable))
-        if found.uninitialized_nodes:
+        if result.unschedulable:
+            return UnreschedulablePods(_pods_unschedulable(result.unschedulable))
+        if result.uninitialized_nodes:
             waiting = (
                 pod
-                for placed_pods in found.placements
-                if placed_pods.node_key in found.uninitialized_nodes
+                for placed_pods in result.placements
+                if placed_pods.node_key in result.uninitialized_nodes
                 for pod in placed_pods.pods
             )
             first = _pod_name(next(waiting))
-            return UnreschedulablePods(NeedsUninitializedNode(first, min(found.uninitialized_nodes)))
-        return found
+            return UnreschedulablePods(NeedsUninitializedNode(first, min(result.uninitialized_nodes)))
+        return result
 
     def minimum_price(self, candidates: Iterable[Candidate]) -> float:
         """USD per hour that nodes for their pods alone would cost at least."""
-        return self._prepared.minimum_price(self.pods_to_place(candidates))
+        return self._base.minimum_price(self.pods_to_place(candidates))
 
     def minimum_new_price(self, candidates: Sequence[Candidate]) -> float:
         """USD per hour that nodes cost at least for those of their pods that do not fit on existing nodes."""
-        return self._prepared.minimum_new_price(self._without(candidates))
-
-    def apply(self, command: Command) -> None:
-        """Its nodes go, and their pods where it says."""
-        gone = (candidate.key for candidate in command.candidates)
-        self._prepared.apply_move(
-            command.placed_on_existing, self.pods_to_place(command.candidates), gone, command.replacements
-        )
+        return self._base.minimum_new_price(self._without(candidates))
 
 
 def simulate(prepared: PreparedDisruption, closed_to_pods: Iterable[str] = ()) -> SchedulingSimulation:
-    """A simulation of the problem's cluster, with the planned nodes of pending commands. Closed nodes take no pods."""
+    """A simulation of the problem's cluster, with the replacements of pending commands. Closed nodes take no pods."""
     snapshot = prepared.snapshot
     existing = {node.key for node in snapshot.nodes}
     planned = (claim for command in prepared.context.pending_commands for claim in command.replacements)
@@ -181,11 +152,46 @@ def simulate(prepared: PreparedDisruption, closed_to_pods: Iterable[str] = ()) -
         if claim.name not in existing
     ]
     options = prepared.problem.options.provisioning
-    simulation = SchedulingSimulation(
+    simulation = prepare_simulation(
         snapshot, prepared.indexes, prepared.context, options, prepared.checks, planned_nodes
     )
-    simulation.close(closed_to_pods)
-    return simulation
+    return simulation.with_closed_nodes(closed_to_pods)
+
+
+def prepare_simulation(
+    snapshot: ClusterSnapshot,
+    indexes: Mapping[str, TypeIndex],
+    context: DisruptionContext,
+    options: SchedulingOptions,
+    checks: CandidateChecks,
+    planned_nodes: Sequence[StateNode] = (),
+) -> SchedulingSimulation:
+    """A simulation of a snapshot with all pending pods placed.
+
+    ``planned_nodes``: replacements of pending commands; only questions about those commands place pods on them.
+    """
+    problem = build_problem(replace(snapshot, nodes=(*snapshot.nodes, *planned_nodes)), indexes, context.now, options)
+    fill_order = tuple(node.key for node in sorted(problem.snapshot.nodes, key=partial(_fill_order, checks)))
+    base = prepare_rescheduling(problem, indexes, fill_order).with_closed_nodes(node.key for node in planned_nodes)
+    leaving = pod_eligibility.pods_leaving_nodes(snapshot, context.now)
+    if not snapshot.pod_groups and not leaving:
+        return SchedulingSimulation(base, snapshot, checks, context.now)
+    placed = solve(build_problem(snapshot, indexes, context.now, options), indexes).placed_on_existing
+    return SchedulingSimulation(
+        base.after_move(placed, leaving),
+        snapshot,
+        checks,
+        context.now,
+        frozenset(placed_pods.node_key for placed_pods in placed if not all(map(is_virtual_pod, placed_pods.pods))),
+        {placed_pods.node_key: tuple(filter(is_virtual_pod, placed_pods.pods)) for placed_pods in placed},
+    )
+
+
+def _fill_order(checks: CandidateChecks, state_node: StateNode) -> tuple[float, str]:
+    """Sort key: pods move to nodes that will stay, last to those with a high price for the disruption they cost."""
+    moving = filter(pods.is_reschedulable, state_node.pods)
+    price = checks.prices.price_per_hour(state_node) if state_node.managed else None
+    return ((price or 0.0) / disruption_cost(moving), state_node.name)
 
 
 def _pods_unschedulable(unschedulable: Sequence[UnschedulablePod]) -> PodsUnschedulable:

@@ -14,7 +14,7 @@ from functools import cached_property
 from karpenter.api.scheduling_constraints import Taint
 from karpenter.model import labels
 from karpenter.model.requirements import Requirements
-from karpenter.scheduling.topology.bound_pod_counts import BoundPodCounts, taints_count
+from karpenter.scheduling.topology.bound_pod_counts import TopologyPodCounts, taints_count
 from karpenter.state.pod_counts import NamespacedLabels
 from karpenter.state.topology_terms import TopologyNodeFilter, TopologyTerm, TopologyType
 
@@ -51,7 +51,7 @@ def counting_certainty(
 class TopologyGroup:
     """One term in play. Compared by identity; ``required``: some pod cannot do without it."""
 
-    def __init__(self, term: TopologyTerm, bound_pod_counts: BoundPodCounts) -> None:
+    def __init__(self, term: TopologyTerm, bound_pod_counts: TopologyPodCounts) -> None:
         self.term = term
         self.required = False
         self._bound_pod_counts = bound_pod_counts
@@ -122,7 +122,7 @@ class TopologyMembership:
 class TopologyGroups:
     """The constraints in play and who has to do with them."""
 
-    def __init__(self, bound_pod_counts: BoundPodCounts) -> None:
+    def __init__(self, bound_pod_counts: TopologyPodCounts) -> None:
         self._bound_pod_counts = bound_pod_counts
         self._groups: dict[TopologyTerm, TopologyGroup] = {}
         self._selecting: dict[NamespacedLabels, tuple[TopologyGroup, ...]] = {}

@@ -5,17 +5,18 @@ they sell, nodes with their bit sets, counts of bound pods. A `WhatIf` is a furt
 returned as data: nothing of it stays on the base. A question costs what its own pods cost, whatever the size of the cluster. The
 steps are those of a scheduling pass, so a move is judged as its pods will be placed.
 
-What is decided is applied to the base (`apply_move`, `close_nodes`): then its nodes are gone and its pods where they were
-planned for every question that follows. A base that copied itself for each move was considered; its counts of bound pods are as
-large as the cluster, and no question needs an older base.
+A base never changes. What is decided gives another base (`after_move`, `with_closed_nodes`): in it the nodes are gone and the
+pods are where they were planned. Both share what the move leaves as it was, so a move costs what its own pods cost, and two
+courses of moves can be compared from one base.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 from math import inf
 
 from karpenter.api.core import Pod
@@ -32,11 +33,11 @@ from karpenter.scheduling.problem import Problem
 from karpenter.scheduling.scheduling_pass import SchedulingPass
 from karpenter.scheduling.scheduling_passes import SEARCH_ONLY_FROM, SchedulingPasses
 from karpenter.scheduling.solution import NewNodeClaim, PlacedPods, UnschedulablePod
-from karpenter.scheduling.topology.bound_pod_counts import BoundPodCountsWithoutMoving, MutableBoundPodCounts
+from karpenter.scheduling.topology.bound_pod_counts import BoundPodCounts, PodCountChanges
 from karpenter.scheduling.topology.topology_domains import TopologyDomains
 from karpenter.scheduling.unschedulable_reasons import InvalidPod, NoRoom, UnschedulableReason
 from karpenter.scheduling.whatif.price_bounds import PriceBounds
-from karpenter.state.pod_counts import NamespacedLabels, counts_for_topology, namespaced_labels
+from karpenter.state.pod_counts import NamespacedLabels, namespaced_labels
 from karpenter.state.pod_signature import PodSignature, PodSignatureCache
 from karpenter.state.snapshot import PodGroup, PodKey, creation_order, pod_key
 from karpenter.state.state_node import NO_NODE_USAGE, build_state_node
@@ -99,28 +100,52 @@ class _Movers:
     ineligible: tuple[UnschedulablePod, ...]
 
 
-class ReschedulingBase:
-    """A problem prepared for questions. ``fill_order``: keys of nodes in the order pods fill them, initialized nodes first.
+@dataclass(frozen=True, eq=False)
+class _Preparation:
+    """What all bases of one problem share. Caches in it hold derived data only."""
+
+    prepared: PreparedProblem
+    domains: TopologyDomains
+    price_bounds: PriceBounds
+    signatures: _SignaturesByUid
+    taken_names: frozenset[str]
+
+
+def prepare_rescheduling(
+    problem: Problem, indexes: Mapping[str, TypeIndex], fill_order: Sequence[str] = ()
+) -> ReschedulingBase:
+    """A base for questions about a problem. ``fill_order``: keys of nodes in the order pods fill them, initialized nodes first.
 
     Nodes it does not name come after those it names, by name.
     """
-
-    def __init__(self, problem: Problem, indexes: Mapping[str, TypeIndex], fill_order: Sequence[str] = ()) -> None:
-        self._prepared = prepared = PreparedProblem(problem, indexes)
-        rank = {key: position for position, key in enumerate(fill_order)}
-        self._nodes = ExistingNodeIndex(
-            sorted(
-                prepared.existing_nodes.nodes,
-                key=lambda n: (not n.view.initialized, rank.get(n.view.key, len(rank)), n.view.name),
-            )
+    prepared = PreparedProblem(problem, indexes)
+    rank = {key: position for position, key in enumerate(fill_order)}
+    nodes = ExistingNodeIndex(
+        sorted(
+            prepared.existing_nodes.nodes,
+            key=lambda n: (not n.view.initialized, rank.get(n.view.key, len(rank)), n.view.name),
         )
-        self._bound_pod_counts = MutableBoundPodCounts(problem.snapshot)
-        self._domains = TopologyDomains(self._bound_pod_counts, prepared.templates, self._nodes)
-        self._price_bounds = PriceBounds(prepared.templates)
-        self._signatures = _SignaturesByUid()
-        self._taken_names = frozenset(view.key for view in problem.snapshot.nodes)
-        self._closed: NodeSet = 0
-        self._moves_since_refresh = 0
+    )
+    bound_pod_counts = BoundPodCounts(problem.snapshot)
+    preparation = _Preparation(
+        prepared,
+        TopologyDomains(bound_pod_counts, prepared.templates, nodes),
+        PriceBounds(prepared.templates),
+        _SignaturesByUid(),
+        frozenset(view.key for view in problem.snapshot.nodes),
+    )
+    return ReschedulingBase(preparation, nodes, bound_pod_counts)
+
+
+@dataclass(frozen=True, eq=False)
+class ReschedulingBase:
+    """A problem prepared for questions, with the moves that are decided so far (``prepare_rescheduling``)."""
+
+    _preparation: _Preparation
+    _nodes: ExistingNodeIndex
+    _bound_pod_counts: BoundPodCounts
+    _closed: NodeSet = 0
+    _moves_since_refresh: int = 0
 
     # -- questions --------------------------------------------------------------------------------------------------------
 
@@ -141,8 +166,8 @@ class ReschedulingBase:
         nodes = self._remaining_nodes(question)
         if question.max_price < inf and self._minimum_price_of(movers, nodes) >= question.max_price:
             return None
-        planned = PlannedPlacements(self._prepared.problem.snapshot.planned_nodes)
-        passes = SchedulingPasses(self._prepared.pass_context(nodes, self._domains, planned))
+        planned = PlannedPlacements(self._preparation.prepared.problem.snapshot.planned_nodes)
+        passes = SchedulingPasses(self._preparation.prepared.pass_context(nodes, self._preparation.domains, planned))
         outcome = passes.best_outcome(movers.groups)
         searched = outcome.result.pods_needing_nodes >= SEARCH_ONLY_FROM
         packing = passes.cheapest_packing(outcome, None) if searched else passes.simplest_packing(outcome)
@@ -155,17 +180,18 @@ class ReschedulingBase:
 
     def minimum_price(self, pods: Iterable[Pod]) -> float:
         """USD per hour that nodes for these pods alone cost at least, whatever the packing."""
-        requests = (found[0].requests for pod in pods if (found := self._signatures.of(pod)) is not None)
-        return self._price_bounds.of_resources(res.add(*requests))
+        signatures = self._preparation.signatures
+        requests = (known[0].requests for pod in pods if (known := signatures.of(pod)) is not None)
+        return self._preparation.price_bounds.of_resources(res.add(*requests))
 
     def _minimum_price_of(self, movers: _Movers, nodes: ExistingNodeIndex) -> float:
         demands = self._single_pass(nodes, movers, {}).demands
-        return self._price_bounds.of_demands([keyed_demand.demand for keyed_demand in demands])
+        return self._preparation.price_bounds.of_demands([keyed_demand.demand for keyed_demand in demands])
 
     def _single_pass(self, nodes: ExistingNodeIndex, movers: _Movers, planned: Mapping[str, str]) -> PassResult:
         keeping = PlannedPlacements(planned, nodes.all_nodes & nodes.position_set(planned.values()))
-        options = self._prepared.purchase_options
-        return SchedulingPass(nodes, options, self._domains, keeping, DemandCaps()).run(movers.groups)
+        options = self._preparation.prepared.purchase_options
+        return SchedulingPass(nodes, options, self._preparation.domains, keeping, DemandCaps()).run(movers.groups)
 
     def _remaining_nodes(self, question: WhatIf) -> ExistingNodeIndex:
         """The nodes that are left and open to the pods of a question."""
@@ -185,71 +211,88 @@ class ReschedulingBase:
             unschedulable=unschedulable,
             uninitialized_nodes=frozenset(view.key for view, _ in used if view.managed and not view.initialized),
             _demands=tuple(keyed_demand.demand for keyed_demand in result.demands) if claims else (),
-            _taken_names=self._taken_names,
+            _taken_names=self._preparation.taken_names,
         )
 
     def _movers(self, pods: Sequence[Pod]) -> _Movers:
-        prepared = self._prepared
-        groups, unreadable = self._signatures.grouped(pods)
+        prepared = self._preparation.prepared
+        groups, unreadable = self._preparation.signatures.grouped(pods)
         workloads = prepared.exposed_workloads.restricted_to(pods)
         eligible = prepared.eligible_groups(prepared.default_spread.apply_to(groups), workloads, bound=True)
-        counts = BoundPodCountsWithoutMoving(
-            self._bound_pod_counts,
-            [
-                (eligible_pods.signature, eligible_pods.namespaced_labels, eligible_pods.pods)
-                for eligible_pods in eligible.groups
-            ],
-        )
+        leaving = PodCountChanges()
+        for group in eligible.groups:
+            for pod in group.pods:
+                leaving.leave(group.signature, group.namespaced_labels, pod)
+        own_labels = dict.fromkeys(group.namespaced_labels for group in eligible.groups)
+        selecting = (self._bound_pod_counts.anti_affinity_selecting(each) for each in own_labels)
+        counts = self._bound_pod_counts.without(leaving, dict.fromkeys(chain.from_iterable(selecting)))
         equivalent = prepared.equivalence_groups(eligible.groups, counts)
         return _Movers(tuple(equivalent), (*unreadable, *eligible.ineligible))
 
     # -- what is decided ----------------------------------------------------------------------------------------------------
 
-    def close_nodes(self, keys: Iterable[str]) -> None:
-        """These nodes take no more pods, but keep those they have (DIS-166)."""
-        self._closed |= self._nodes.position_set(keys)
+    def with_closed_nodes(self, keys: Iterable[str]) -> ReschedulingBase:
+        """The base in which these nodes take no more pods, but keep those they have (DIS-166)."""
+        return replace(self, _closed=self._closed | self._nodes.position_set(keys))
 
-    def apply_move(
+    def after_move(
         self,
-        placed: Iterable[PlacedPods],
+        placed: Sequence[PlacedPods],
         leaving: Iterable[Pod],
         removed: Iterable[str] = (),
-        new_claims: Iterable[NewNodeClaim] = (),
-    ) -> None:
-        """From now on the removed nodes are gone, ``leaving`` are no longer where they were, and ``placed`` have moved in.
+        new_claims: Sequence[NewNodeClaim] = (),
+    ) -> ReschedulingBase:
+        """The base in which the removed nodes are gone, ``leaving`` are no longer where they were, and ``placed`` have moved in.
 
-        ``new_claims`` are on their way with their pods; they take no others.
+        ``new_claims`` are in flight with their pods; they take no others.
         """
-        self.close_nodes(removed)
-        for pod in leaving:
-            self._count_bound_pod(pod, pod.spec.node_name, -1)
+        planned_nodes = {
+            new_claim.name: build_state_node(None, new_claim.claim, NO_NODE_USAGE, marked=False)
+            for new_claim in new_claims
+        }
+        nodes = self._nodes.with_nodes(self._changed_nodes(placed))
+        moves_since_refresh = (self._moves_since_refresh + 1) % _MOVES_UNTIL_REFRESH
+        return replace(
+            self,
+            _nodes=nodes if moves_since_refresh else nodes.with_free_updated(),
+            _bound_pod_counts=self._bound_pod_counts.after(
+                self._pod_count_changes(placed, leaving, new_claims), planned_nodes
+            ),
+            _closed=self._closed | self._nodes.position_set(removed),
+            _moves_since_refresh=moves_since_refresh,
+        )
+
+    def _changed_nodes(self, placed: Iterable[PlacedPods]) -> Mapping[int, ExistingNode]:
+        """The nodes that take pods, by position."""
+        signatures = self._preparation.signatures
         changed: dict[int, ExistingNode] = {}
         for placed_pods in placed:
             for position in members(self._nodes.position_set((placed_pods.node_key,))):
                 node = changed.get(position, self._nodes.nodes[position])
-                requests = [found[0].requests for pod in placed_pods.pods if (found := self._signatures.of(pod))]
+                requests = [known[0].requests for pod in placed_pods.pods if (known := signatures.of(pod))]
                 changed[position] = node.with_bound_pods(placed_pods.pods, requests)
-                for pod in placed_pods.pods:
-                    self._count_bound_pod(pod, node.node_name, 1)
-        self._nodes = self._nodes.with_nodes(changed)
-        self._moves_since_refresh += 1
-        if self._moves_since_refresh >= _MOVES_UNTIL_REFRESH:
-            self._moves_since_refresh = 0
-            self._nodes = self._nodes.with_free_updated()
-        self._add_planned_claims(new_claims)
+        return changed
 
-    def _add_planned_claims(self, new_claims: Iterable[NewNodeClaim]) -> None:
-        for planned in new_claims:
-            self._bound_pod_counts.add_planned_node(
-                planned.name, build_state_node(None, planned.claim, NO_NODE_USAGE, marked=False)
-            )
-            for pod in planned.pods:
-                self._count_bound_pod(pod, planned.name, 1)
-
-    def _count_bound_pod(self, pod: Pod, node: str, number: int) -> None:
-        found = self._signatures.of(pod)
-        if found is not None and not is_virtual_pod(pod) and (number > 0 or counts_for_topology(pod)):
-            self._bound_pod_counts.add_pods(found[0], found[1], node, number)
+    def _pod_count_changes(
+        self, placed: Iterable[PlacedPods], leaving: Iterable[Pod], new_claims: Iterable[NewNodeClaim]
+    ) -> PodCountChanges:
+        """What a move changes for topology terms. Virtual pods do not count."""
+        signatures = self._preparation.signatures
+        changes = PodCountChanges()
+        for pod in leaving:
+            if (known := signatures.of(pod)) is not None and not is_virtual_pod(pod):
+                changes.leave(*known, pod)
+        arriving = [(new_claim.name, new_claim.pods) for new_claim in new_claims]
+        arriving += [
+            (node.node_name, placed_pods.pods)
+            for placed_pods in placed
+            for node in self._nodes.nodes_in(self._nodes.position_set((placed_pods.node_key,)))
+        ]
+        for node_name, pods in arriving:
+            for pod in pods:
+                if (known := signatures.of(pod)) is not None and not is_virtual_pod(pod):
+                    changes.arrive(*known, node_name)
+        return changes
 
 
 class _SignaturesByUid:
@@ -263,24 +306,24 @@ class _SignaturesByUid:
     def of(self, pod: Pod) -> tuple[PodSignature, NamespacedLabels] | None:
         """The signature and labels of a pod; None where its requests do not parse."""
         uid = pod.metadata.uid
-        found = self._by_uid.get(uid)
-        if found is None and uid not in self._unreadable:
+        known = self._by_uid.get(uid)
+        if known is None and uid not in self._unreadable:
             try:
-                found = self._by_uid[uid] = (self._cache.signature_of(pod), namespaced_labels(pod))
+                known = self._by_uid[uid] = (self._cache.signature_of(pod), namespaced_labels(pod))
             except ValueError as error:
                 self._unreadable[uid] = UnschedulableReason(InvalidPod((str(error),)))
-        return found
+        return known
 
     def grouped(self, pods: Iterable[Pod]) -> tuple[list[PodGroup], list[UnschedulablePod]]:
         """The pods in groups, and those whose requests do not parse."""
         groups: defaultdict[tuple[PodSignature, NamespacedLabels, bool], list[Pod]] = defaultdict(list)
         unreadable: list[UnschedulablePod] = []
         for pod in pods:
-            found = self.of(pod)
-            if found is None:
+            known = self.of(pod)
+            if known is None:
                 unreadable.append(UnschedulablePod(pod, (self._unreadable[pod.metadata.uid],)))
             else:
-                groups[(*found, is_virtual_pod(pod))].append(pod)
+                groups[(*known, is_virtual_pod(pod))].append(pod)
         alike = [
             PodGroup(signature, own_labels, tuple(sorted(alike_pods, key=creation_order)))
             for (signature, own_labels, _), alike_pods in groups.items()
@@ -289,6 +332,6 @@ class _SignaturesByUid:
 
 
 def _unschedulable_of(failed: UnschedulableGroup) -> Iterator[UnschedulablePod]:
-    """Pods without a place; why is told by the constraint that left none, if it was one."""
+    """Pods without a place, with the constraint that left none as the reason, if it was one."""
     reason = UnschedulableReason(failed.blocked or NoRoom())
     return (UnschedulablePod(pod, (reason,)) for pod in failed.pods)

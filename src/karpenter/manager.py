@@ -49,6 +49,7 @@ from karpenter.disruption.command_starter import CommandStarter
 from karpenter.disruption.decide.disruption_problem import DisruptionOptions
 from karpenter.disruption.disruption_controller import CommandExecution, DisruptionController
 from karpenter.disruption.disruption_queue import CommandHistory, DisruptionQueue
+from karpenter.disruption.disruption_recorder import DisruptionRecorder
 from karpenter.disruption.successor_nominations import SuccessorNominations
 from karpenter.kube.errors import KubeError, NotFound
 from karpenter.kube.informer import Informer
@@ -236,7 +237,10 @@ class Manager:
         """What carries disruption decisions out."""
         queue = DisruptionQueue(self.context, self.command_history, self._successor_nominations, DEFAULT_TIMEOUTS.total)
         pace = ClaimCreationPace(settings.nomination_window, rate_limit)
-        return CommandExecution(CommandStarter(self.context, queue, pace), queue, self.command_history.backoff)
+        recorder = DisruptionRecorder(settings.record_problems) if settings.record_problems else None
+        return CommandExecution(
+            CommandStarter(self.context, queue, pace), queue, self.command_history.backoff, recorder
+        )
 
     def _cluster_collectors(self, settings: Settings) -> tuple[ClusterCollector, ...]:
         """What is shown of the cluster; large ones may do without the details (OPS-320)."""

@@ -30,6 +30,7 @@ from support import clusters, worlds
 from support.builders import NOW, UNSCHEDULABLE, replaced, snapshot
 from support.examples import examples
 from support.judge import problems, seen
+from support.replaying import check_disruption_replay
 from support.shrinking import Shrinking, with_budget
 
 _ROUNDING = 1e-9
@@ -197,6 +198,17 @@ def test_the_decision_does_not_depend_on_the_order_of_events(grown: Shrinking, c
     chance.shuffle(told)
     other = decide_disruption(DisruptionProblem(snapshot(told), DisruptionContext(NOW)), grown.types)
     assert [_described(command) for command in other.commands] == [_described(c) for c in grown.decide().commands]
+
+
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=_QUIET)
+@given(shrunken())
+def test_any_disruption_problem_replays(grown: Shrinking) -> None:
+    """From its file: the decision, and the validation, which has the commands as pending ones."""
+    first = grown.decide()
+    pending = tuple(map(pending_command, first.commands))
+    for context in (DisruptionContext(NOW), DisruptionContext(NOW, pending_commands=pending)):
+        problem = DisruptionProblem(grown.snapshot(), context)
+        check_disruption_replay(problem, grown.types, decide_disruption(problem, grown.types))
 
 
 def _described(command: Command) -> tuple[object, ...]:

@@ -19,6 +19,7 @@ from karpenter.disruption.decide.disruption_problem import DisruptionOptions, Di
 from karpenter.instancetypes.instance_type import InstanceType, Offering
 from karpenter.model import labels
 from support.builders import NOW, Types, flatten, indexes, machine, node_pool, owner, pod, replaced, snapshot, wanted
+from support.replaying import check_disruption_replay
 from support.shapes import offering, shape
 from support.shrinking import CONSOLIDATABLE, QUIET, USUAL, with_budget
 
@@ -87,9 +88,12 @@ def decide(
     circumstances: DisruptionContext = QUIET,
     options: DisruptionOptions = USUAL,
 ) -> DisruptionSolution:
-    """The decision for a cluster of these objects."""
+    """The decision for a cluster of these objects, which its problem file gives again."""
     wires = flatten(objects)
-    return decide_disruption(DisruptionProblem(snapshot(wires), circumstances, options), indexes(wires, types))
+    problem, prepared = DisruptionProblem(snapshot(wires), circumstances, options), indexes(wires, types)
+    solution = decide_disruption(problem, prepared)
+    check_disruption_replay(problem, prepared, solution)
+    return solution
 
 
 def verdict(

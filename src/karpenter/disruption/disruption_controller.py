@@ -31,6 +31,7 @@ from karpenter.disruption.decide.disruption_decision import decide_disruption
 from karpenter.disruption.decide.disruption_problem import DisruptionOptions, DisruptionProblem, DisruptionSolution
 from karpenter.disruption.decide.projected_snapshot import nodes_awaiting_planned_pods, with_started_commands
 from karpenter.disruption.disruption_queue import DisruptionQueue
+from karpenter.disruption.disruption_recorder import DisruptionRecorder
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.model.clock import ClockJumpDetector
 from karpenter.provisioning.provisioner import PoolTypeIndexes
@@ -52,11 +53,12 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True)
 class CommandExecution:
-    """What carries decisions out, and what remembers how that went."""
+    """What carries decisions out, and what remembers how that went. ``recorder``: writes disruption problems to files."""
 
     disruptor: CommandStarter
     queue: DisruptionQueue
     backoff: CommandBackoff
+    recorder: DisruptionRecorder | None = None
 
 
 @dataclass(frozen=True)
@@ -179,7 +181,10 @@ class DisruptionController:
         disruption_events.publish_pod_protections(self._context, snapshot.nodes)
         problem = DisruptionProblem(snapshot, self._disruption_context(snapshot, due), self._options)
         solution = await self._decide(problem, indexes)
-        return False if self._has_watch_faults() else await self._start_or_defer(due, solution)
+        has_started = False if self._has_watch_faults() else await self._start_or_defer(due, solution)
+        if self._execution.recorder is not None:
+            await self._execution.recorder.record(problem, indexes, solution)
+        return has_started
 
     def _is_clock_trusted(self) -> bool:
         """Whether the time of day has not jumped lately: what seems quiet or old for that may be neither."""

@@ -36,7 +36,7 @@ class ProvisioningSettings:
     record_problems: str = setting(
         kinds.DIRECTORY,
         "",
-        "Directory for the latest scheduling problems, at most 100 files and 256 MiB, for karpenter replay; empty means none.",
+        "Directory for the latest problems, at most 100 files and 256 MiB of each kind, for karpenter replay; empty means none.",
     )
 
     @property

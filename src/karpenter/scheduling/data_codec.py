@@ -15,7 +15,7 @@ import math
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import Enum
 from fractions import Fraction
 from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
@@ -300,5 +300,9 @@ def _float(value: float) -> Json:
 _FORMS = {
     float: Form(_float, lambda data: _converted(float, data)),
     datetime: Form(datetime.isoformat, lambda data: _converted(datetime.fromisoformat, data)),
+    timedelta: Form(
+        lambda value: [value.days, value.seconds, value.microseconds],
+        lambda data: _converted(lambda parts: timedelta(*parts), data),
+    ),
     Fraction: Form(str, lambda data: _converted(Fraction, data)),
 }

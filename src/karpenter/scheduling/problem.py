@@ -50,17 +50,27 @@ def build_problem(
     options: SchedulingOptions = _DEFAULT_OPTIONS,
 ) -> Problem:
     """The problem of a caller that has type indexes; to be solved with these indexes."""
+    return Problem(snapshot, catalogs_of(indexes), now, options)
+
+
+def catalogs_of(indexes: Mapping[str, TypeIndex]) -> dict[str, InstanceTypeCatalog]:
+    """The catalogs of type indexes by NodePool name; pools with the same index share one catalog."""
     by_index: dict[int, InstanceTypeCatalog] = {}
     for index in indexes.values():
         if id(index) not in by_index:
             by_index[id(index)] = InstanceTypeCatalog(index.types, index.well_known)
-    return Problem(snapshot, {name: by_index[id(index)] for name, index in indexes.items()}, now, options)
+    return {name: by_index[id(index)] for name, index in indexes.items()}
 
 
 def build_type_indexes(problem: Problem) -> dict[str, TypeIndex]:
     """A type index for each NodePool of the problem, one for each catalog."""
+    return type_indexes_of(problem.catalogs)
+
+
+def type_indexes_of(catalogs: Mapping[str, InstanceTypeCatalog]) -> dict[str, TypeIndex]:
+    """A type index by NodePool name, one for each catalog."""
     by_catalog: dict[int, TypeIndex] = {}
-    for catalog in problem.catalogs.values():
+    for catalog in catalogs.values():
         if id(catalog) not in by_catalog:
             by_catalog[id(catalog)] = TypeIndex(catalog.instance_types, catalog.well_known_labels)
-    return {name: by_catalog[id(catalog)] for name, catalog in problem.catalogs.items()}
+    return {name: by_catalog[id(catalog)] for name, catalog in catalogs.items()}

@@ -12,11 +12,17 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from karpenter.cli.main import app
-from karpenter.scheduling.problem import build_problem
+from karpenter.disruption.decide.disruption_decision import decide_disruption
+from karpenter.disruption.decide.disruption_problem import DisruptionProblem, DisruptionSolution
+from karpenter.disruption.decide.disruption_problem_file import write_disruption_problem
+from karpenter.disruption.disruption_recorder import DisruptionRecorder
+from karpenter.scheduling.problem import build_problem, catalogs_of
 from karpenter.scheduling.problem_file import FORMAT, read_problem, write_problem
 from karpenter.scheduling.solver import solve
-from support.builders import NOW, indexes, snapshot
+from support.builders import NOW, flatten, indexes, snapshot
+from support.disrupting import KINDS, pool, running
 from support.scenarios_of_scheduling import TYPES, Scenario, scenarios
+from support.shrinking import QUIET
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "shop.yaml"
 
@@ -145,3 +151,60 @@ def test_a_file_reads_back_as_it_was_written(recorded: Path) -> None:
     content = recorded.read_bytes()
     recorded_problem = read_problem(content)
     assert write_problem(recorded_problem.problem, recorded_problem.solution) == content
+
+
+@pytest.fixture
+def recorded_disruption(tmp_path: Path) -> tuple[Path, DisruptionSolution]:
+    objects = flatten([pool(), running("a", "m", 1), running("b", "m", 3)])
+    problem, prepared = DisruptionProblem(snapshot(objects), QUIET), indexes(objects, KINDS)
+    solution = decide_disruption(problem, prepared)
+    file = tmp_path / "disruption.json"
+    file.write_bytes(write_disruption_problem(problem, catalogs_of(prepared), solution))
+    return file, solution
+
+
+def test_a_recorded_disruption_gives_the_same_commands_and_ids(
+    recorded_disruption: tuple[Path, DisruptionSolution],
+) -> None:
+    """The command tells the kind of a problem by its file."""
+    file, solution = recorded_disruption
+    result = replay(file)
+    assert result.exit_code == 0, result.output
+    assert result.stdout == f"{solution.commands[0].command_id} Underutilized delete [a], saves 2.0000 USD/h\n"
+    assert "byte for byte" in result.stderr
+    assert json.loads(replay(file, "-o", "json").stdout)["commandIds"] == [solution.commands[0].command_id]
+
+
+def test_a_difference_of_a_disruption_is_shown(recorded_disruption: tuple[Path, DisruptionSolution]) -> None:
+    file, _ = recorded_disruption
+    document = json.loads(file.read_bytes())
+    document["solution"]["content"]["commands"][0]["savingPerHour"] = 7.0
+    file.write_text(json.dumps(document))
+    result = replay(file)
+    assert result.exit_code == 1
+    assert result.stdout.startswith("solution.content.commands[0].savingPerHour: recorded 7.0, now 2.0")
+
+
+def test_a_disruption_file_that_is_wrong_is_refused_in_one_line(
+    recorded_disruption: tuple[Path, DisruptionSolution],
+) -> None:
+    file, _ = recorded_disruption
+    document = json.loads(file.read_bytes())
+    document["solution"]["content"]["commands"][0]["candidates"][0]["stateNode"] = "nobody"
+    file.write_text(json.dumps(document))
+    result = replay(file)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "there is no node 'nobody'" in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+async def test_a_controller_records_passes_with_candidates(tmp_path: Path) -> None:
+    for name, cluster in (("idle", [pool()]), ("busy", [pool(), running("a", "m", 1), running("b", "m", 3)])):
+        objects = flatten(cluster)
+        problem, prepared = DisruptionProblem(snapshot(objects), QUIET), indexes(objects, KINDS)
+        solution = decide_disruption(problem, prepared)
+        await DisruptionRecorder(str(tmp_path / name)).record(problem, prepared, solution)
+    assert not (tmp_path / "idle").exists()
+    [file] = (tmp_path / "busy").iterdir()
+    assert file.name.startswith("disruption-")
+    assert replay(file).exit_code == 0

@@ -1,0 +1,42 @@
+"""What-if questions on a prepared base: a move gives another base, and the first one answers as before."""
+
+from __future__ import annotations
+
+from karpenter.api.meta import LabelSelector
+from karpenter.api.scheduling_constraints import Affinity, PodAffinity, PodAffinityTerm
+from karpenter.model import labels
+from karpenter.scheduling.problem import build_problem
+from karpenter.scheduling.solution import PlacedPods
+from karpenter.scheduling.whatif.rescheduling import ReschedulingBase, WhatIf, prepare_rescheduling
+from support.builders import NOW, machine, node_pool, pod, snapshot
+from support.shapes import STD, index_of
+
+_APART = Affinity(
+    pod_anti_affinity=PodAffinity(
+        required=(
+            PodAffinityTerm(topology_key=labels.HOSTNAME, label_selector=LabelSelector(match_labels={"app": "db"})),
+        )
+    )
+)
+
+
+def test_two_courses_of_moves_from_one_base_do_not_touch_each_other() -> None:
+    """Rooms and anti-affinity: after a move to n2 the pod of n3 has to go elsewhere, on the first base it may go to n2."""
+    members = {
+        name: pod(f"db-{name}", {"cpu": "100m"}, meta={"labels": {"app": "db"}}, node_name=name, affinity=_APART)
+        for name in ("n1", "n3")
+    }
+    nodes = [machine(name, {"cpu": "1", "pods": "10"}) for name in ("n1", "n2", "n3")]
+    index = {"np": index_of(STD)}
+    base = prepare_rescheduling(build_problem(snapshot(node_pool(), nodes, list(members.values())), index, NOW), index)
+
+    def target(of: ReschedulingBase, name: str) -> list[str] | None:
+        result = of.place_on_existing(WhatIf((members[name],), frozenset({f"claim-{name}"})))
+        return None if result is None else [placed.node_name for placed in result.placements]
+
+    assert (target(base, "n1"), target(base, "n3")) == (["n2"], ["n2"])
+    moved = base.after_move([PlacedPods("claim-n2", "n2", (members["n1"],))], [members["n1"]], ["claim-n1"])
+    assert target(moved, "n3") is None
+    assert target(base, "n3") == ["n2"]
+    assert target(base.with_closed_nodes(["claim-n2"]), "n3") is None
+    assert target(base, "n3") == ["n2"]

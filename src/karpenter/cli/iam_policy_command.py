@@ -15,9 +15,8 @@ if TYPE_CHECKING:
 
 Format = Literal["json", "cloudformation"]
 _ACCOUNT = re.compile(r"[0-9]{12}")
-_REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-[0-9]")
+_REGION = re.compile(r"[a-z]{2,4}(-[a-z]+)+-[0-9]")
 _CLUSTER = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{0,99}")
-_PARTITIONS = {"cn": "aws-cn", "us-gov": "aws-us-gov", "us-iso": "aws-iso", "us-isob": "aws-iso-b"}
 
 
 def iam_policy(
@@ -36,13 +35,13 @@ def iam_policy(
     ] = "json",
 ) -> None:
     """Print the minimal IAM policy for the controller. Makes no calls."""
-    from karpenter.providers.aws import cloudformation, iam_policies
+    from karpenter.providers.aws import aws_partitions, cloudformation, iam_policies
 
     _check(_CLUSTER, "--cluster-name", cluster_name, "the name of an EKS cluster")
     _check(_REGION, "--region", region, "a region such as eu-central-1")
     _check(_ACCOUNT, "--account", account, "an account of twelve digits")
     place = iam_policies.ClusterLocation(
-        cluster_name, region, account, partition or _partition(region), node_role, queue
+        cluster_name, region, account, partition or aws_partitions.partition_of(region).id, node_role, queue
     )
     if output == "cloudformation":
         _print_json(cloudformation.cloudformation_template(place))
@@ -58,12 +57,6 @@ def _statements(place: ClusterLocation, part: str) -> list[IamStatement]:
     if part and part not in names:
         _exit_with_error(f"--part={part!r} is not one of {', '.join(names)}")
     return [statement for policy in controller_policies if part in ("", policy.part) for statement in policy.statements]
-
-
-def _partition(region: str) -> str:
-    """The partition a region is in, by its name."""
-    prefix = max((key for key in _PARTITIONS if region.startswith(f"{key}-")), key=len, default="")
-    return _PARTITIONS.get(prefix, "aws")
 
 
 def _check(pattern: re.Pattern[str], flag: str, value: str, expected: str) -> None:

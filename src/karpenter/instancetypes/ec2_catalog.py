@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources as package_files
 from itertools import product
+from statistics import median
 
 from karpenter.instancetypes import ec2_capacity as formulas
 from karpenter.instancetypes.instance_type import BurstableCpu, InstanceType, Offering
@@ -27,6 +28,8 @@ from karpenter.model import resources as res
 from karpenter.model.requirements import Requirement, Requirements
 
 REGION = "us-east-1"
+#: Of all packaged prices.
+PRICE_CURRENCY = "USD"
 ZONE_ID = "topology.k8s.aws/zone-id"
 #: How labels about hardware begin.
 INSTANCE_LABEL_PREFIX = f"{labels.AWS_GROUP}/instance-"
@@ -59,6 +62,7 @@ _COPIED_COLUMNS = {
     "accelerator-count": "accelerator_count",
 }
 _SPOT_DIGITS = 6
+_PRICE_DIGITS = 6
 
 #: CPU that burstable types earn credits for, in thousandths of a vCPU over all vCPUs (see ``data/SOURCES.md``).
 _T3_BASELINE_MILLIS = {
@@ -133,7 +137,25 @@ def published_type_facts() -> Mapping[str, PublishedTypeFacts]:
     }
 
 
-def burstable_cpu(name: str, currency: str = "USD") -> BurstableCpu | None:
+def on_demand_prices(region: str) -> dict[str, float]:
+    """Packaged on-demand prices by type, in ``PRICE_CURRENCY``: of GovCloud for its regions, of us-east-1 for all others."""
+    ratios = _price_ratios(region)
+    usual = median(ratios.values()) if ratios else 1.0
+    return {
+        name: round(facts.price_per_hour * ratios.get(name.partition(".")[0], usual), _PRICE_DIGITS)
+        for name, facts in published_type_facts().items()
+        if facts.price_per_hour is not None
+    }
+
+
+def _price_ratios(region: str) -> dict[str, float]:
+    """Price of a type family in a region relative to us-east-1; empty for regions without figures."""
+    table = package_files.files("karpenter.instancetypes").joinpath("data/ec2_govcloud_price_ratios.csv")
+    with table.open(encoding="utf-8") as file:
+        return {row["family"]: float(row["ratio"]) for row in csv.DictReader(file) if row["region"] == region}
+
+
+def burstable_cpu(name: str, currency: str = PRICE_CURRENCY) -> BurstableCpu | None:
     """The CPU credits of a type, in the credit mode it launches in by default; None for types without credits.
 
     Surplus prices are known in USD only; in other currencies they are unknown.
@@ -142,7 +164,7 @@ def burstable_cpu(name: str, currency: str = "USD") -> BurstableCpu | None:
     sizes = _BASELINE_MILLIS.get(family, {})
     if size not in sizes:
         return None
-    return BurstableCpu(sizes[size], _SURPLUS_USD_PER_VCPU_HOUR.get(family) if currency == "USD" else None)
+    return BurstableCpu(sizes[size], _SURPLUS_USD_PER_VCPU_HOUR.get(family) if currency == PRICE_CURRENCY else None)
 
 
 def _rows() -> Iterator[_Row]:

@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import cast
 
-import structlog
 from prometheus_client import Gauge
 
 from karpenter.api.core import Node
@@ -61,7 +60,6 @@ _PARAMETERS_PERIOD = timedelta(minutes=30)
 _TEMPLATES_PERIOD = timedelta(hours=1)
 _OVERLAYS_PERIOD = timedelta(minutes=5)
 _TAG_WORKERS = 1
-_log = structlog.get_logger()
 
 #: One pass of a controller without keys; returns the seconds until the next (see ``SingletonReconciler``).
 _SingletonPass = Callable[[], Awaitable[float]]
@@ -125,16 +123,23 @@ class AwsOperator:
     async def hydrate(self) -> None:
         """Read instance types and prices (AWS-024). Raises ``ProviderError`` where types cannot be read.
 
-        Prices that cannot be read yet are the packaged ones; the refresh loops try again.
+        Prices that cannot be read yet are the packaged ones, or unknown; the refresh controllers try again.
         """
         await self._discovered_capacity.load()
         await asyncio.gather(
             self._type_refresh.refresh(),
-            _refresh_or_log(self._on_demand_refresh.refresh),
-            _refresh_or_log(self._spot_refresh.refresh),
+            self._refresh_prices(self._on_demand_refresh),
+            self._refresh_prices(self._spot_refresh),
         )
         if self._shifts is not None:
             await self._shifts.hydrate()
+
+    async def _refresh_prices(self, refresh: PeriodicRefresh) -> None:
+        """Refresh prices; on failure those known stay in use, and a controller tries again."""
+        try:
+            await refresh.refresh()
+        except ProviderError as error:
+            self._instance_types.log_price_fallback(str(error))
 
     def on_node_class(self, old: EC2NodeClass | None, new: EC2NodeClass | None) -> None:
         """Informer handler: an EC2NodeClass was added, updated or deleted."""
@@ -352,14 +357,6 @@ class AwsOperator:
         if claim is not None:
             await self._tagger.reconcile(claim)
         return None
-
-
-async def _refresh_or_log(refresh: Callable[[], Awaitable[None]]) -> None:
-    """Refresh prices; on failure the packaged ones stay in use."""
-    try:
-        await refresh()
-    except ProviderError as error:
-        _log.error("prices are the packaged ones for now", error=str(error))
 
 
 class PeriodicRefresh:

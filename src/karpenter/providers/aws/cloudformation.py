@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from karpenter.providers.aws import iam_policies
+from karpenter.providers.aws.aws_partitions import partition_by_id
 from karpenter.providers.aws.iam_policies import ClusterLocation
 
 Json = Mapping[str, object]
@@ -63,11 +64,11 @@ def _trust(principal: Json, *actions: str) -> Json:
 
 
 def _node_role(location: ClusterLocation) -> Json:
-    suffix = ".cn" if location.partition == "aws-cn" else ""
+    ec2 = partition_by_id(location.partition).ec2_principal
     managed = [f"arn:{location.partition}:iam::aws:policy/{name}" for name in iam_policies.NODE_POLICIES]
     properties = {
         "RoleName": location.node_role_name,
-        "AssumeRolePolicyDocument": _trust({"Service": f"ec2.amazonaws.com{suffix}"}, "sts:AssumeRole"),
+        "AssumeRolePolicyDocument": _trust({"Service": ec2}, "sts:AssumeRole"),
         "ManagedPolicyArns": managed,
     }
     return _resource("AWS::IAM::Role", properties)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from karpenter.model.labels import NODE_POOL
 from karpenter.providers.aws.aws_labels import CLUSTER_TAG, NODE_CLAIM_TAG, NODE_CLASS
+from karpenter.providers.aws.aws_partitions import partition_by_id
 
 #: Managed policies of the node role (AWS-725).
 NODE_POLICIES = (
@@ -216,6 +217,13 @@ def _node_lifecycle(location: ClusterLocation) -> Iterator[IamStatement]:
     )
 
 
+def _ec2_principals(location: ClusterLocation) -> tuple[str, ...]:
+    """EC2 as the partition calls it, beside the names it has in the commercial partition and in China."""
+    usual = ("ec2.amazonaws.com", "ec2.amazonaws.com.cn")
+    own = partition_by_id(location.partition).ec2_principal
+    return usual if own in usual else (*usual, own)
+
+
 def _iam(location: ClusterLocation) -> Iterator[IamStatement]:
     profiles = location.arn("iam", "instance-profile/*", region="")
     ours = {f"{_ownership_tag_key(location)}": "owned", "topology.kubernetes.io/region": location.region}
@@ -227,7 +235,7 @@ def _iam(location: ClusterLocation) -> Iterator[IamStatement]:
         "AllowPassingInstanceRole",
         "iam:PassRole",
         location.arn("iam", f"role/{location.node_role_name}", region=""),
-        StringEquals={"iam:PassedToService": ("ec2.amazonaws.com", "ec2.amazonaws.com.cn")},
+        StringEquals={"iam:PassedToService": _ec2_principals(location)},
     )
     yield _iam_statement(
         "AllowScopedInstanceProfileCreationActions",

@@ -76,25 +76,45 @@ async def test_a_type_the_list_leaves_out_keeps_its_price() -> None:
     assert on_demand(found) == (0.1, 5.0)
 
 
-@pytest.mark.parametrize(("region", "money"), [("cn-northwest-1", "CNY"), ("cn-north-1", "CNY"), ("eu-west-1", "USD")])
-def test_in_what_a_region_is_priced(region: str, money: str) -> None:
-    """AWS-361."""
-    assert ec2_pricing.price_currency(region) == money
-
-
-async def test_chinas_list_is_read_in_its_money() -> None:
-    """AWS-T354."""
-    found = await market("cn-northwest-1")
-    found.region.products = listing(0.7, 30, "CNY")
+@pytest.mark.parametrize(
+    ("region", "currency"), [("cn-northwest-1", "CNY"), ("cn-north-1", "CNY"), ("eusc-de-east-1", "EUR")]
+)
+async def test_prices_in_another_currency_are_unknown_until_the_list_is_read(region: str, currency: str) -> None:
+    """AWS-T354, AWS-367: 0.096 USD must not stand for 1.013 CNY, or spot at 0.3 CNY is never bought."""
+    found = await market(region)
+    found.region.spot = [spot("m5.large", A, 0.3)]
+    await found.market.refresh_spot()
+    assert not found.offering("m5.large", "on-demand").available
+    assert found.offering("m5.large", "spot").available
+    found.region.products = listing(1.013, 48, currency)
     await found.market.refresh_on_demand()
-    assert on_demand(found) == (0.7, 30.0)
+    assert on_demand(found) == (1.013, 48.0)
+
+
+async def test_unknown_prices_are_reported_with_what_to_do() -> None:
+    """AWS-364: an isolated VPC in China reads no price list, and packaged prices would be in the wrong currency."""
+    found = await market("cn-north-1", isolated_vpc=True)
+    with capture_logs() as logs:
+        await found.market.refresh_on_demand()
+        found.market.log_price_fallback("no")
+    assert [entry["event"] for entry in logs] == [
+        "on-demand prices are unknown, no price list can be reached: give prices with NodeOverlays",
+        "on-demand prices are unknown: no on-demand instance is launched without one",
+    ]
 
 
 @pytest.mark.parametrize(
-    ("region", "isolated"),
-    [pytest.param("us-gov-west-1", False, id="AWS-T355"), pytest.param("us-east-1", True, id="AWS-T356")],
+    ("region", "isolated", "prices"),
+    [
+        pytest.param("us-gov-west-1", False, (0.121, 5.80608), id="AWS-T355 us-gov-west-1"),
+        pytest.param("us-gov-east-1", False, (0.121, 5.80608), id="AWS-T355 us-gov-east-1"),
+        pytest.param("us-east-1", True, (0.096, 4.608), id="AWS-T356"),
+    ],
 )
-async def test_where_no_list_can_be_reached_packaged_prices_count_and_spot_goes_on(region: str, isolated: bool) -> None:
+async def test_where_no_list_can_be_reached_packaged_prices_count_and_spot_goes_on(
+    region: str, isolated: bool, prices: tuple[float, float]
+) -> None:
+    """GovCloud has packaged prices of its own; its m5 costs about a quarter more."""
     found = await market(region, isolated_vpc=isolated)
     found.region.spot = [spot("m5.large", A, 0.02)]
     with capture_logs() as logs:
@@ -102,7 +122,7 @@ async def test_where_no_list_can_be_reached_packaged_prices_count_and_spot_goes_
         await found.market.refresh_on_demand()
         await found.market.refresh_spot()
     assert found.region.asked == []
-    assert on_demand(found) == (0.096, 4.608)
+    assert on_demand(found) == pytest.approx(prices, rel=0.005)
     assert found.offering("m5.large", "spot").price_per_hour == 0.02
     assert len([entry for entry in logs if entry["log_level"] == "info"]) == 1
 

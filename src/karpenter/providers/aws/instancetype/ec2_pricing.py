@@ -13,7 +13,9 @@ from datetime import datetime, timedelta
 import msgspec
 
 from karpenter.api.node_overlay import NodeOverlay
+from karpenter.instancetypes import ec2_catalog
 from karpenter.model import conditions, labels
+from karpenter.providers.aws.aws_partitions import partition_of
 from karpenter.providers.aws.ec2_descriptions import SpotPrice
 
 #: How often prices are asked for (AWS-366; spot is Beyond, it moves).
@@ -23,14 +25,15 @@ SPOT_REFRESH_PERIOD = timedelta(minutes=5)
 SPOT_PRICE_TTL = timedelta(minutes=30)
 
 
-def price_currency(region: str) -> str:
-    """What a region's prices are in (AWS-361)."""
-    return "CNY" if region.startswith("cn-") else "USD"
+def packaged_on_demand_prices(region: str) -> dict[str, float]:
+    """On-demand prices until the price list is read (AWS-367); none where they would be in another currency.
 
-
-def has_price_list(region: str) -> bool:
-    """Whether a region's prices are in any list (AWS-364)."""
-    return not region.startswith("us-gov-")
+    GovCloud has prices of its own; other regions have those of us-east-1, which are right in order of magnitude. In another
+    currency they would be wrong by a factor of ten, and hide spot offerings that seem dearer.
+    """
+    if partition_of(region).currency != ec2_catalog.PRICE_CURRENCY:
+        return {}
+    return ec2_catalog.on_demand_prices(region)
 
 
 def price_list_filters(region: str) -> tuple[Mapping[str, str], Mapping[str, str]]:

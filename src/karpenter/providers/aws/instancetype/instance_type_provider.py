@@ -32,9 +32,10 @@ from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.model.clock import Clock
 from karpenter.providers.aws.aws_apis import InstanceTypeApi, PricingApi
 from karpenter.providers.aws.aws_errors import AwsError
+from karpenter.providers.aws.aws_partitions import partition_of, pricing_region
 from karpenter.providers.aws.aws_settings import AwsSettings
 from karpenter.providers.aws.ec2_descriptions import InstanceTypeInfo, InstanceTypeOffering, PlacementGroupInfoEntry
-from karpenter.providers.aws.instancetype import ec2_pricing as pricing
+from karpenter.providers.aws.instancetype import ec2_pricing
 from karpenter.providers.aws.instancetype.discovered_capacity import DiscoveredCapacity
 from karpenter.providers.aws.instancetype.ec2_hardware import Ec2Hardware, HardwareFactsError, read_hardware
 from karpenter.providers.aws.instancetype.ec2_offerings import (
@@ -157,10 +158,11 @@ class InstanceTypeProvider:
             settings.vm_memory_overhead, settings.reserved_enis, settings.kubelet_expressions
         )
         self._region = region
+        self._currency = partition_of(region).currency
         self._clock = clock
         self._caches = caches
         self._inputs = inputs
-        self._prices = Ec2Prices(_packaged_prices())
+        self._prices = Ec2Prices(ec2_pricing.packaged_on_demand_prices(region))
         self._hardware: dict[str, Ec2Hardware] = {}
         self._zones: tuple[str, ...] = ()
         self._zone_ids: dict[str, str] = {}
@@ -225,7 +227,7 @@ class InstanceTypeProvider:
     def set_overlay_prices(self, overlays: Iterable[NodeOverlay]) -> None:
         """Take over the prices overlays give to types that have none; with gate NodeOverlay alone (AWS-356)."""
         if self._settings.node_overlay:
-            self._prices.set_overlays(pricing.overlay_prices(overlays))
+            self._prices.set_overlays(ec2_pricing.overlay_prices(overlays))
 
     # -- refreshing -----------------------------------------------------------------------------------------------------------
 
@@ -248,29 +250,44 @@ class InstanceTypeProvider:
 
     async def refresh_on_demand(self) -> None:
         """Ask for the price list (AWS-360 to AWS-364). Raises ``ProviderError``, and then nothing has changed."""
-        if self._settings.isolated_vpc or not pricing.has_price_list(self._region):
+        if self._settings.isolated_vpc or not pricing_region(self._region):
             self._log_no_list()
             return
-        questions = pricing.price_list_filters(self._region)
+        questions = ec2_pricing.price_list_filters(self._region)
         try:
             answers = await asyncio.gather(*(self._pricing.get_products(question) for question in questions))
         except AwsError as error:
             raise ProviderError(f"retrieving on-demand pricing data, {error}") from error
-        price_lists = [pricing.parse_price_list(answer, pricing.price_currency(self._region)) for answer in answers]
+        price_lists = [ec2_pricing.parse_price_list(answer, self._currency) for answer in answers]
         if not all(price_lists):
             raise ProviderError("retrieving on-demand pricing data, no prices found")
         if self._prices.set_on_demand(price_lists[0] | price_lists[1]):
             _log.debug("updated on-demand pricing", **{"instance-type-count": self._prices.on_demand_count})
 
+    def log_price_fallback(self, error: str) -> None:
+        """Log what on-demand prices are while the price list cannot be read."""
+        if self._prices.on_demand_count:
+            _log.error("prices are the packaged ones for now", error=error)
+        else:
+            _log.error("on-demand prices are unknown: no on-demand instance is launched without one", error=error)
+
     def _log_no_list(self) -> None:
-        if not self._logged_no_list:
-            self._logged_no_list = True
+        if self._logged_no_list:
+            return
+        self._logged_no_list = True
+        if self._prices.on_demand_count:
             _log.info("on-demand prices are the packaged ones, no price list can be reached", region=self._region)
+        else:
+            _log.error(
+                "on-demand prices are unknown, no price list can be reached: give prices with NodeOverlays",
+                region=self._region,
+                currency=self._currency,
+            )
 
     async def refresh_spot(self) -> None:
         """Ask for spot prices (AWS-365). Raises ``ProviderError``, and then nothing has changed."""
         try:
-            spot_prices = pricing.parse_spot_prices(await self._ec2.describe_spot_price_history())
+            spot_prices = ec2_pricing.parse_spot_prices(await self._ec2.describe_spot_price_history())
         except AwsError as error:
             raise ProviderError(f"retrieving spot pricing data, {error}") from error
         if not spot_prices:
@@ -351,7 +368,7 @@ class InstanceTypeProvider:
             requirements=type_requirements(hardware, terms, self._region),
             capacity=formulas.instance_capacity(hardware.shape, reckoned),
             overhead=formulas.instance_overhead(hardware.shape, reckoned),
-            burstable_cpu=ec2_catalog.burstable_cpu(hardware.name, pricing.price_currency(self._region)),
+            burstable_cpu=ec2_catalog.burstable_cpu(hardware.name, self._currency),
         )
         return _TypeEntry(hardware, learned_bytes, instance_type, fits_class=incompatibility(hardware, terms) is None)
 
@@ -393,15 +410,6 @@ class InstanceTypeProvider:
         if not ids:
             return frozenset()
         return frozenset(zone for zone, zone_id in self._zone_ids.items() if zone_id in ids)
-
-
-def _packaged_prices() -> dict[str, float]:
-    """On-demand prices until the list is there: those of us-east-1, whatever the region (AWS-367)."""
-    return {
-        name: type_facts.price_per_hour
-        for name, type_facts in ec2_catalog.published_type_facts().items()
-        if type_facts.price_per_hour is not None
-    }
 
 
 def _zones_by_type(offerings: Iterable[InstanceTypeOffering]) -> dict[str, frozenset[str]]:

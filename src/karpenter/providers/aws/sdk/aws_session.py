@@ -16,7 +16,7 @@ import asyncio
 import os
 import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from queue import SimpleQueue
@@ -28,6 +28,7 @@ from botocore.session import Session, get_session
 from botocore.utils import InstanceMetadataRegionFetcher
 
 from karpenter import __version__
+from karpenter.providers.aws import aws_partitions
 from karpenter.providers.aws.aws_apis import AwsApis
 from karpenter.providers.aws.aws_errors import AwsError
 from karpenter.providers.aws.aws_metrics import SdkMetrics
@@ -59,9 +60,6 @@ _CONNECT_SECONDS = 5.0
 #: For the next piece of an answer. Longer than the queue's long poll and than EC2 takes for a fleet.
 _READ_SECONDS = 60.0
 _REGION = re.compile(r"[a-z]+(?:-[a-z]+)+?-\d+")
-#: The price list is served in few regions; by the beginning of ours, the one to ask.
-_PRICING_REGIONS: Mapping[str, str] = {"ap-": "ap-south-1", "cn-": "cn-northwest-1", "eu-": "eu-central-1"}
-_DEFAULT_PRICING_REGION = "us-east-1"
 _PRICING_SERVICE = "pricing"
 _EC2_SERVICE = "ec2"
 _PROBE = ApiOperation("DescribeInstanceTypes", "", AwsStruct, RateLimitGroup.EC2_READ)
@@ -153,8 +151,12 @@ class _ClientFactory:
         if self._session is None:
             self._session = get_session()
             self._region = _region(self._session, self._options.region)
-        region = _pricing_region(self._region) if service == _PRICING_SERVICE else self._region
-        return self._session.create_client(service, region_name=region, config=self._config())
+        return self._session.create_client(service, region_name=self._service_region(service), config=self._config())
+
+    def _service_region(self, service: str) -> str:
+        if service != _PRICING_SERVICE:
+            return self._region
+        return aws_partitions.pricing_region(self._region) or self._region
 
     def _config(self) -> Config:
         return Config(
@@ -193,12 +195,6 @@ def _instance_region(session: Session) -> str:
     )
     match = _REGION.match(fetcher.retrieve_region() or "")
     return match.group() if match is not None else ""
-
-
-def _pricing_region(region: str) -> str:
-    return next(
-        (where for start, where in _PRICING_REGIONS.items() if region.startswith(start)), _DEFAULT_PRICING_REGION
-    )
 
 
 R = TypeVar("R")

@@ -10,10 +10,18 @@ rows of GovCloud, whose prices no API tells a controller that runs there.
 from __future__ import annotations
 
 import csv
+import gzip
+import json
+import math
 import statistics
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
+
+import moto
+
+from karpenter.instancetypes import ec2_capacity
 
 Row = Mapping[str, str]
 
@@ -86,12 +94,37 @@ def _capacity_types(row: Row) -> list[str]:
     return [name for name in ("on-demand", "spot") if name in row["usage_classes"].split("|")]
 
 
-def _packed(row: Row, spot: SpotLevels) -> dict[str, str]:
+def _ec2_network() -> dict[str, tuple[int, int]]:
+    """Per type Mbit/s as a whole, and of its cards together, as EC2 describes them (moto's copy)."""
+    table = Path(moto.__file__).parent / "ec2/resources/instance_types.json.gz"
+    described = json.loads(gzip.decompress(table.read_bytes()))
+    return {name: _network_of(entry["NetworkInfo"]) for name, entry in described.items()}
+
+
+def _network_of(network: dict[str, Any]) -> tuple[int, int]:
+    card_gbps = [card.get("BaselineBandwidthInGbps", 0.0) for card in network["NetworkCards"]]
+    return (
+        ec2_capacity.network_mbps(network.get("NetworkPerformance", ""), card_gbps),
+        ec2_capacity.network_mbps("", card_gbps),
+    )
+
+
+def _network_mbps(row: Row, ec2: Mapping[str, tuple[int, int]]) -> str:
+    """The published figure, unless it is missing or EC2 contradicts it by more than rounding."""
+    whole, cards = ec2.get(row["name"], (0, 0))
+    published = int(row["network_mbps"] or 0)
+    if not whole or any(math.isclose(published, figure, rel_tol=0.01) for figure in (whole, cards)):
+        return row["network_mbps"]
+    return str(whole if published else cards)
+
+
+def _packed(row: Row, spot: SpotLevels, ec2: Mapping[str, tuple[int, int]]) -> dict[str, str]:
     neurons = int(row["alloc_neuron"] or 0)
     kinds = _capacity_types(row)
     percent, basis = spot.of(row) if "spot" in kinds else ("", "")
     short = {"true": "1", "false": "0"}
     return {name: short.get(row[name], row[name]) for name in _COPIED} | {
+        "network_mbps": _network_mbps(row, ec2),
         "neuron_cores": str(int(row["alloc_neuroncore"]) // neurons) if neurons else "",
         "branch_interfaces": row["branch_interfaces"] if row["trunking"] == "true" else "",
         "capacity_types": "|".join(kinds),
@@ -109,7 +142,8 @@ def main(source: Path) -> None:
     with TABLE.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, [*_COPIED, *_COMPUTED], lineterminator="\n")
         writer.writeheader()
-        writer.writerows(_packed(shapes[name], spot) for name in sorted(shapes))
+        ec2 = _ec2_network()
+        writer.writerows(_packed(shapes[name], spot, ec2) for name in sorted(shapes))
     with RATIOS.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, ["region", "family", "ratio"], lineterminator="\n")
         writer.writeheader()

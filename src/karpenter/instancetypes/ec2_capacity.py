@@ -9,6 +9,8 @@ All amounts are in thousandths of their unit, as everywhere; parameters in their
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -35,6 +37,7 @@ _ARM_FIRMWARE_MIB = 64
 _EVICTION_MEMORY_MIB = 100
 _RESERVED_MIB_PER_POD = 11
 _RESERVED_MIB = 255
+_FIXED_BANDWIDTH = re.compile(r"(?:(?P<cards>\d+)x )?(?P<gbps>\d+(?:\.\d+)?) Gigabit")
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +159,18 @@ def instance_overhead(
         res.EPHEMERAL_STORAGE: parameters.storage_eviction_threshold.amount_of(parameters.storage_bytes) * res.ONE_UNIT,
     }
     return res.add({**kept, **parameters.kube_reserved}, parameters.system_reserved, evicted)
+
+
+def network_mbps(performance: str, card_gbps: Iterable[float]) -> int:
+    """Baseline bandwidth of a type in Mbit/s from EC2's description, 0 where EC2 does not say (AWS-323).
+
+    EC2 gives some types with two cards the whole bandwidth on each. A fixed total (``200 Gigabit``, ``4x 100 Gigabit``) is
+    right for all; ``Up to 10 Gigabit`` is a peak, and then the cards have the baseline.
+    """
+    fixed = _FIXED_BANDWIDTH.fullmatch(performance)
+    if fixed is None:
+        return round(sum(card_gbps) * 1000)
+    return round(int(fixed["cards"] or 1) * float(fixed["gbps"]) * 1000)
 
 
 def _computed_memory_bytes(shape: EC2InstanceShape, parameters: CapacityParameters) -> int:

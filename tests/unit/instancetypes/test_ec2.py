@@ -284,3 +284,26 @@ def test_every_burstable_type_of_the_reference_has_its_baseline() -> None:
         file.seek(0)
         names = [row["name"] for row in csv.DictReader(file)]
     assert {name for name in names if ec2_catalog.burstable_cpu(name) is not None} == burstable
+
+
+@pytest.mark.parametrize(
+    ("performance", "card_gbps", "mbps"),
+    [
+        ("200 Gigabit", [200.0, 200.0], 200_000),
+        ("4x 100 Gigabit", [100.0] * 4, 400_000),
+        ("3200 Gigabit", [200.0] * 8, 3_200_000),
+        ("Up to 12.5 Gigabit", [0.75], 750),
+        ("Moderate", [0.3], 300),
+        ("", [], 0),
+    ],
+)
+def test_bandwidth_of_several_cards_is_that_of_the_type(performance: str, card_gbps: list[float], mbps: int) -> None:
+    """AWS-323: EC2 gives some types with two cards the whole bandwidth on each; "Up to" is a peak."""
+    assert ec2_capacity.network_mbps(performance, card_gbps) == mbps
+
+
+def test_every_packaged_type_has_its_bandwidth() -> None:
+    """AWS-323: also the old types whose published figure is a word."""
+    bandwidths = {name: facts.network_mbps for name, facts in ec2_catalog.published_type_facts().items()}
+    assert [name for name, mbps in bandwidths.items() if not mbps] == []
+    assert (bandwidths["i8ge.48xlarge"], bandwidths["m4.large"]) == (300_000, 450)

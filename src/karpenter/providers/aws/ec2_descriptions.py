@@ -78,6 +78,7 @@ class NetworkInfo(AwsStruct, frozen=True, kw_only=True):
     network_cards: tuple[NetworkCard, ...] = ()
     ipv4_addresses_per_interface: int = field(name="Ipv4AddressesPerInterface", default=0)
     ena_support: str = ""
+    network_performance: str = ""
     efa_info: EfaInfo | None = None
     encryption_in_transit_supported: bool = False
 

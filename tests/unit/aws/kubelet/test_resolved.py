@@ -1,6 +1,8 @@
-"""What kubelet settings come to on a type of machine."""
+"""What kubelet settings come to on an instance type."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 from structlog.testing import capture_logs
@@ -74,6 +76,26 @@ def test_reserved_maps_see_the_resolved_pods_and_max_pods_the_default_ones() -> 
     resolved = resolve_kubelet_settings(kubelet, M5_XLARGE, expressions=True)
     assert resolved.max_pods == 116
     assert resolved.system_reserved == {"memory": "1856Mi"}
+
+
+@pytest.mark.parametrize(
+    ("applies", "kubelet", "memory"),
+    [
+        pytest.param(True, {"podsPerCore": 5}, "320Mi", id="fewer than the type's"),
+        pytest.param(True, {"podsPerCore": 5, "maxPods": 12}, "192Mi", id="more than maxPods"),
+        pytest.param(True, {"podsPerCore": 5, "maxPods": "max_pods * 2"}, "320Mi", id="fewer than an expression's"),
+        pytest.param(False, {"podsPerCore": 5}, "928Mi", id="a kubelet that does not know it"),
+    ],
+)
+def test_reserved_maps_see_as_many_pods_as_the_node_will_run(
+    applies: bool, kubelet: dict[str, object], memory: str
+) -> None:
+    """AWS-113, AWS-300: podsPerCore bounds the pods, so it bounds what is reserved for them."""
+    facts = replace(M5_XLARGE, applies_pods_per_core=applies)
+    resolved = resolve_kubelet_settings(
+        {**kubelet, "kubeReserved": {"memory": "max_pods * 16"}}, facts, expressions=True
+    )
+    assert resolved.kube_reserved == {"memory": memory}
 
 
 def test_with_the_gate_off_expressions_are_ignored_and_static_neighbours_hold() -> None:

@@ -205,6 +205,14 @@ def test_custom_mime_parts_come_first_with_their_headers(family: str) -> None:
     assert "X-Own: kept" in text
 
 
+@pytest.mark.parametrize("end", ["", "--BOUND", "--BOUND\n\n", "--BOUND\n--BOUND--\n"])
+@pytest.mark.parametrize("family", ["AL2", "AL2023"])
+def test_mime_without_a_closing_marker_has_no_empty_part(family: str, end: str) -> None:
+    """AWS-242: cloud-init refuses a part without a type."""
+    text = rendered(given(family, MIME.replace("--BOUND--\n", end)))
+    assert len(parts(text)) == 3
+
+
 @pytest.mark.parametrize("family", ["AL2", "AL2023"])
 @pytest.mark.parametrize(
     ("custom", "words"),
@@ -212,6 +220,7 @@ def test_custom_mime_parts_come_first_with_their_headers(family: str) -> None:
         pytest.param("Content-Type: text/plain\n\nhello", "multipart", id="AWS-242 not multipart"),
         pytest.param("MIME-Version: 1.0\n\nhello", "multipart", id="AWS-242 no type"),
         pytest.param('Content-Type: multipart/mixed; boundary="B"\n\nhello', "boundary", id="no part"),
+        pytest.param('Content-Type: multipart/mixed; boundary="B"\n\n--B\n', "boundary", id="an empty part"),
         pytest.param("#!/bin/sh\n--//\n", "--//", id="our own boundary inside"),
     ],
 )

@@ -2,7 +2,7 @@
 
 Nothing here depends on a node class, so all classes share it. Two facts come from the packaged table: branch interfaces,
 which EC2 has no call for, and the network bandwidth, because the figure people know and select by is the published one, not
-what the API says of the first of several cards (AWS-323). A type the table does not know has what EC2 says of all its cards.
+what the API says of the first of several cards (AWS-323). A type the table does not know has what EC2 says of it as a whole.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from karpenter.instancetypes import ec2_catalog
+from karpenter.instancetypes import ec2_capacity, ec2_catalog
 from karpenter.instancetypes.ec2_capacity import EC2InstanceShape
 from karpenter.instancetypes.well_known_labels import label_in
 from karpenter.model import labels
@@ -131,7 +131,9 @@ def _basic_labels(info: InstanceTypeInfo, network_mbps: int) -> Iterator[tuple[s
     yield "hypervisor", info.hypervisor
     yield "encryption-in-transit-supported", _label_bool(info.network_info.encryption_in_transit_supported)
     yield from _processor_labels(info)
-    bandwidth = network_mbps or _network_mbps(info)
+    network = info.network_info
+    card_gbps = (card.baseline_bandwidth_in_gbps or 0.0 for card in network.network_cards)
+    bandwidth = network_mbps or ec2_capacity.network_mbps(network.network_performance, card_gbps)
     if bandwidth:
         yield "network-bandwidth", str(bandwidth)
     yield from _disk_labels(info)
@@ -144,11 +146,6 @@ def _processor_labels(info: InstanceTypeInfo) -> Iterator[tuple[str, str]]:
         yield "cpu-manufacturer", _label_value(info.processor_info.manufacturer)
     if info.processor_info.sustained_clock_speed_in_ghz:
         yield "cpu-sustained-clock-speed-mhz", str(round(info.processor_info.sustained_clock_speed_in_ghz * 1000))
-
-
-def _network_mbps(info: InstanceTypeInfo) -> int:
-    """Mbit/s of all cards together, 0 where EC2 does not say."""
-    return round(sum(card.baseline_bandwidth_in_gbps or 0.0 for card in info.network_info.network_cards) * 1000)
 
 
 def _disk_labels(info: InstanceTypeInfo) -> Iterator[tuple[str, str]]:

@@ -43,7 +43,6 @@ from karpenter.providers.aws.userdata.ami_families import (
     ami_family_of,
 )
 from karpenter.providers.aws.userdata.kubelet_settings import (
-    KubeletSettings,
     KubeletTypeFacts,
     resolve_kubelet_settings,
 )
@@ -293,12 +292,9 @@ def capacity_terms(
     hardware: Ec2Hardware, terms: NodeClassTerms, capacity_settings: CapacitySettings, learned_bytes: int = 0
 ) -> formulas.CapacityParameters:
     """A class's terms for one type. ``learned_bytes`` is the memory such nodes have, 0 where unknown. Raises ``TermsError``."""
-    settings = resolve_kubelet_settings(
-        terms.spec.kubelet,
-        kubelet_type_facts(hardware, terms, capacity_settings),
-        capacity_settings.kubelet_expressions,
-    )
-    pods = _pod_count(hardware, terms, capacity_settings, settings)
+    facts = kubelet_type_facts(hardware, terms, capacity_settings)
+    settings = resolve_kubelet_settings(terms.spec.kubelet, facts, capacity_settings.kubelet_expressions)
+    pods = facts.pods(settings.max_pods, settings.pods_per_core)
     interfaces_only = terms.family.reserves_for_interfaces
     return formulas.CapacityParameters(
         vm_memory_overhead=capacity_settings.vm_memory_overhead,
@@ -326,6 +322,7 @@ def kubelet_type_facts(
         default_enis=hardware.shape.interfaces,
         ips_per_eni=hardware.shape.ipv4_per_interface,
         default_pods=_default_pods(hardware, terms, capacity_settings),
+        applies_pods_per_core=terms.family.applies_pods_per_core,
     )
 
 
@@ -340,20 +337,6 @@ def _default_pods(hardware: Ec2Hardware, terms: NodeClassTerms, capacity_setting
     return formulas.max_pods(
         shape.interfaces, shape.ipv4_per_interface, capacity_settings.reserved_enis + reserved_interfaces
     )
-
-
-def _pod_count(
-    hardware: Ec2Hardware, terms: NodeClassTerms, capacity_settings: CapacitySettings, kubelet_settings: KubeletSettings
-) -> int:
-    """How many pods the kubelet allows (AWS-300)."""
-    pods = (
-        kubelet_settings.max_pods
-        if kubelet_settings.max_pods is not None
-        else _default_pods(hardware, terms, capacity_settings)
-    )
-    if kubelet_settings.pods_per_core and terms.family.applies_pods_per_core:
-        return min(pods, kubelet_settings.pods_per_core * hardware.shape.vcpus)
-    return pods
 
 
 def _private_addresses(hardware: Ec2Hardware, terms: NodeClassTerms) -> int:

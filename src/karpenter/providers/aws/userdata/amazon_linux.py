@@ -51,7 +51,12 @@ def parse_mime_parts(text: str) -> tuple[MimePart, ...]:
         raise UserDataError(f"userData is MIME of type {message.get_content_type()}; it must be multipart")
     if not message.is_multipart():
         raise UserDataError("userData is multipart MIME without any part; check its boundary")
-    return tuple(_part_of_message(inner) for inner in message.get_payload() if isinstance(inner, Message))
+    parts = tuple(_part_of_message(inner) for inner in message.get_payload() if isinstance(inner, Message))
+    # Without a closing marker Python's parser reads a last boundary as the beginning of one more, empty part.
+    filled = tuple(part for part in parts if part.headers or part.text.strip())
+    if not filled:
+        raise UserDataError("userData is multipart MIME with empty parts only; check its boundary")
+    return filled
 
 
 def join_mime_parts(parts: Iterable[MimePart]) -> str:
@@ -63,13 +68,13 @@ def _mime_lines(parts: Iterable[MimePart]) -> Iterator[str]:
     yield "MIME-Version: 1.0"
     yield f'Content-Type: multipart/mixed; boundary="{_BOUNDARY}"'
     yield ""
-    for one in parts:
-        if any(line.startswith(f"--{_BOUNDARY}") for line in one.text.splitlines()):
+    for part in parts:
+        if any(line.startswith(f"--{_BOUNDARY}") for line in part.text.splitlines()):
             raise UserDataError(f"userData has a line that starts with --{_BOUNDARY}, which is where its parts end")
         yield f"--{_BOUNDARY}"
-        yield from (f"{name}: {value}" for name, value in one.headers)
+        yield from (f"{name}: {value}" for name, value in part.headers)
         yield ""
-        yield one.text
+        yield part.text
     yield f"--{_BOUNDARY}--"
     yield ""
 

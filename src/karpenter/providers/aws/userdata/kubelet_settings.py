@@ -31,7 +31,8 @@ class KubeletTypeFacts:
     """What expressions may ask about a type of instance.
 
     ``default_enis`` are the interfaces of its default network card, ``ips_per_eni`` IPv4 addresses of each, ``default_pods`` the
-    pods it runs unless told otherwise (AWS-300).
+    pods it runs unless the class says otherwise (AWS-300). ``applies_pods_per_core`` is no variable of expressions: whether the
+    kubelet of the AMI family knows ``podsPerCore``.
     """
 
     instance_type: str
@@ -40,6 +41,12 @@ class KubeletTypeFacts:
     default_enis: int
     ips_per_eni: int
     default_pods: int
+    applies_pods_per_core: bool = True
+
+    def pods(self, max_pods: int | None, pods_per_core: int) -> int:
+        """How many pods the kubelet allows with these settings; ``max_pods`` None leaves it to the type (AWS-300)."""
+        allowed = self.default_pods if max_pods is None else max_pods
+        return min(allowed, pods_per_core * self.vcpus) if pods_per_core and self.applies_pods_per_core else allowed
 
 
 _Value = str | int | float
@@ -187,11 +194,11 @@ def resolve_kubelet_settings(
     An expression that fails or is negative is left out and logged, as is every one while the gate is off (AWS-114, AWS-129).
     """
     max_pods = _max_pods(kubelet.get("maxPods"), facts, expressions)
-    pods = facts.default_pods if max_pods is None else max_pods
-    variables = expression_variables(facts, pods) if expressions else None
+    pods_per_core = whole_number(kubelet.get("podsPerCore")) or 0
+    variables = expression_variables(facts, facts.pods(max_pods, pods_per_core)) if expressions else None
     return KubeletSettings(
         max_pods=max_pods,
-        pods_per_core=_number(kubelet.get("podsPerCore")) or 0,
+        pods_per_core=pods_per_core,
         kube_reserved=dict(_reserved(kubelet.get("kubeReserved"), variables)),
         system_reserved=dict(_reserved(kubelet.get("systemReserved"), variables)),
         eviction_hard=_string_map(kubelet.get("evictionHard")),
@@ -244,7 +251,7 @@ def _round_up(amount: int, step: int) -> int:
 
 def _max_pods(value: object, facts: KubeletTypeFacts, expressions: bool) -> int | None:
     if not isinstance(value, str):
-        return _number(value)
+        return whole_number(value)
     if not expressions:
         return None
     try:
@@ -277,7 +284,8 @@ def _log_dropped(field_name: str, expression: str, error: ExpressionError) -> No
     _log.warning("ignoring kubelet expression", field=field_name, expression=expression, error=str(error))
 
 
-def _number(value: object) -> int | None:
+def whole_number(value: object) -> int | None:
+    """The value of an integer field; None for anything else, and below 0."""
     is_number = isinstance(value, int) and not isinstance(value, bool)
     return value if is_number and isinstance(value, int) and value >= 0 else None
 

@@ -26,6 +26,7 @@ from karpenter.providers.aws.userdata.kubelet_settings import (
     is_expression,
     resolve_max_pods,
     resolve_reserved,
+    whole_number,
 )
 
 _PART = r"([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)"
@@ -217,16 +218,15 @@ def expression_failures(kubelet: Mapping[str, object], types: Iterable[KubeletTy
 
 
 def _failures_on_type(kubelet: Mapping[str, object], facts: KubeletTypeFacts) -> Iterator[tuple[str, str]]:
-    """Where the pods cannot be computed, what is reckoned from them is judged with the pods of the type."""
-    pods = facts.default_pods
+    """If ``maxPods`` cannot be computed, the other expressions are evaluated with the default pods of the type."""
     max_pods = kubelet.get("maxPods")
     if isinstance(max_pods, str):
         try:
-            pods = resolve_max_pods(max_pods, facts)
+            max_pods = resolve_max_pods(max_pods, facts)
         except ExpressionError as error:
+            max_pods = None
             yield "maxPods", str(error)
-    elif isinstance(max_pods, int):
-        pods = max_pods
+    pods = facts.pods(whole_number(max_pods), whole_number(kubelet.get("podsPerCore")) or 0)
     variables = expression_variables(facts, pods)
     for path, text in expression_settings(kubelet).items():
         name, _, resource = path.partition(".")

@@ -162,10 +162,12 @@ class World:
         (node,) = (await self.kube.list(NODE)).items
         return node
 
-    async def pod(self, name: str, node: str, annotations: Mapping[str, str] = {}) -> None:
+    async def pod(
+        self, name: str, node: str, annotations: Mapping[str, str] = {}, labels: Mapping[str, str] = {}
+    ) -> None:
         """A pod, created and bound."""
         container = Container(name="main", resources=ResourceRequirements(requests={"cpu": "100m"}))
-        metadata = ObjectMeta(name=name, namespace="default", annotations=annotations)
+        metadata = ObjectMeta(name=name, namespace="default", annotations=annotations, labels=labels)
         await self.kube.create(POD, Pod(metadata=metadata, spec=PodSpec(containers=(container,))))
         await self.kube.bind(name, "default", node)
 

@@ -14,7 +14,7 @@ from karpenter.api.kinds import CONFIG_MAP, LEASE, NODE, NODE_CLAIM, POD
 from karpenter.kube.errors import Conflict, NotFound, ServerUnavailable
 from karpenter.model import conditions
 from karpenter.providers.contract import Instance
-from karpenter.providers.simulated import Faults, SimulatedTiming, fault_rules
+from karpenter.providers.simulated import Faults, SimulatedTiming, fault_rules, simulated_kubelet
 from support.simulated_world import SMALL, START, World, play
 
 DEADLINE_SECONDS = 600
@@ -247,6 +247,34 @@ def test_an_unhealthy_node_is_not_ready_until_it_recovers() -> None:
         await world.kube.patch(NODE, node, {"metadata": {"labels": {"kwok.x-k8s.io/stage": None}}})
         await asyncio.sleep(1)
         assert conditions.is_true((await world.node()).status.conditions, "Ready")
+
+    play(scene)
+
+
+def test_an_unhealthy_pod_runs_in_an_unknown_phase_and_is_never_ready() -> None:
+    """OPS-261: the label of the pod, as the stages of Karpenter's own test environment read it."""
+
+    async def scene(world: World) -> None:
+        _, node = await launched(world)
+        await world.pod("sick", node, labels={"kwok.x-k8s.io/stage": "unhealthy"})
+        await until(phase_is(world, "sick", "Unknown"))
+        sick = await pod(world, "sick")
+        assert sick is not None
+        assert conditions.is_false(sick.status.conditions, "Ready")
+
+    play(scene)
+
+
+@pytest.mark.parametrize(("delay", "expected"), [("60s", 60.0), ("soon", 2.0)])
+def test_a_deleted_pod_stops_after_the_delay_its_annotation_names(delay: str, expected: float) -> None:
+    """OPS-261: text that is no duration counts as no delay."""
+
+    async def scene(world: World) -> None:
+        _, node = await launched(world)
+        await world.pod("web", node, {simulated_kubelet.STOP_DELAY_ANNOTATION: delay})
+        await until(phase_is(world, "web", "Running"))
+        await world.kube.delete(POD, "web", "default", grace_period_seconds=300)
+        assert abs(await until(pod_is_gone(world, "web")) - expected) <= 1
 
     play(scene)
 

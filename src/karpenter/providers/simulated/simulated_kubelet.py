@@ -13,13 +13,16 @@ from karpenter.api.meta import Condition, ObjectMeta
 from karpenter.kube.protocol import Json, JsonObject
 from karpenter.model import conditions as states
 from karpenter.model import labels
+from karpenter.model.durations import parse_duration
 from karpenter.providers.simulated.simulated_instances import INSTANCE_LABEL, SimulatedInstance
 
 #: A pod with this annotation succeeds so many seconds after its start.
 RUN_SECONDS_ANNOTATION = "karpenter.kwok.sh/run-seconds"
-#: A Node with this label and the value ``unhealthy`` is not ready (OPS-261).
+#: A Node or a pod with this label and the value ``unhealthy`` never gets ready (OPS-261).
 KWOK_STAGE_LABEL = "kwok.x-k8s.io/stage"
 UNHEALTHY = "unhealthy"
+#: A pod with this annotation stops this long after its deletion was requested, whatever its grace period (OPS-261).
+STOP_DELAY_ANNOTATION = "pod-delete.stage.kwok.x-k8s.io/delay"
 FAKE_NODE = ("kwok.x-k8s.io/node", "fake")
 
 _READY = "Ready"
@@ -103,10 +106,21 @@ def start_due(pod: Pod, start: timedelta, now: datetime) -> datetime:
 
 
 def stop_due(pod: Pod, stop: timedelta, now: datetime) -> datetime:
-    """When a pod that is being deleted has stopped: after ``stop``, at most its grace period."""
+    """When a pod that is being deleted has stopped: after ``stop``, at most its grace period, or after its own delay."""
     deadline = pod.metadata.deletion_timestamp or now
     grace = timedelta(seconds=pod.metadata.deletion_grace_period_seconds or 0)
-    return deadline if has_ended(pod) else deadline - grace + min(stop, grace)
+    if has_ended(pod):
+        return deadline
+    delay = _stop_delay(pod)
+    return deadline - grace + (min(stop, grace) if delay is None else delay)
+
+
+def _stop_delay(pod: Pod) -> timedelta | None:
+    """The delay an annotation asks for; None without one, or for text that is no duration."""
+    try:
+        return parse_duration(pod.metadata.annotations.get(STOP_DELAY_ANNOTATION, ""))
+    except ValueError:
+        return None
 
 
 def success_due(pod: Pod) -> datetime | None:
@@ -118,8 +132,10 @@ def success_due(pod: Pod) -> datetime | None:
 
 
 def running_patch(pod: Pod, now: datetime) -> JsonObject:
-    """Status of a pod that is up and ready."""
-    return _pod_patch(pod, now, phase="Running", ready=True, state={"running": {"startedAt": timestamp(now)}})
+    """Status of a pod that is up: ready, or in phase Unknown and not ready where its label says so (OPS-261)."""
+    healthy = pod.metadata.labels.get(KWOK_STAGE_LABEL) != UNHEALTHY
+    phase = "Running" if healthy else "Unknown"
+    return _pod_patch(pod, now, phase=phase, ready=healthy, state={"running": {"startedAt": timestamp(now)}})
 
 
 def succeeded_patch(pod: Pod, now: datetime) -> JsonObject:
@@ -136,7 +152,7 @@ def _pod_patch(pod: Pod, now: datetime, *, phase: str, ready: bool, state: JsonO
         Condition(
             type=kind,
             status=states.TRUE if holds else states.FALSE,
-            reason="" if holds else "PodCompleted",
+            reason="" if holds else "PodCompleted" if "terminated" in state else "ContainersNotReady",
             last_transition_time=now,
         )
         for kind, holds in kinds.items()

@@ -7,7 +7,7 @@ UV_VERSION := 0.13.8
 # Tests start Python some two hundred times: bytecode is kept whatever the environment says. An empty value means unset.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test lint unit bench soak crds spec clean
+.PHONY: demo test lint unit bench soak conformance crds spec clean
 
 $(STAMP): pyproject.toml uv.lock
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -45,6 +45,14 @@ soak: $(STAMP)
 	@echo "random examples of this run: make soak SEED=$(SEED) SOAK_EXAMPLES=$(SOAK_EXAMPLES) SOAK_CASES=$(SOAK_CASES)"
 	@SOAK_EXAMPLES=$(SOAK_EXAMPLES) SOAK_CASES=$(SOAK_CASES) $(PYTEST) --timeout=3600 \
 		--hypothesis-profile=soak --hypothesis-seed=$(SEED) -m "(soak or hypothesis) and not speed"
+
+# Karpenter's own end-to-end suites, built from its public Go module: make conformance SUITE=regression PROFILE=karpenter FOCUS=Drift
+SUITE ?= regression
+PROFILE ?= karpenter
+FOCUS ?=
+
+conformance: $(STAMP)
+	@PYTHONPATH=tests $(BIN)/python -m conformance --suite "$(SUITE)" --profile "$(PROFILE)" --focus "$(FOCUS)"
 
 bench: $(STAMP)
 	$(BIN)/pytest -m speed

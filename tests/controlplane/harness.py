@@ -82,6 +82,7 @@ class ControlPlane:
 
     scheduler: bool = False
     controllers: bool = False
+    more_controllers: tuple[str, ...] = ()
     folder: Path = field(init=False)
     server: str = field(init=False, default="")
     tokens: dict[str, str] = field(init=False, default_factory=lambda: {user: secrets.token_hex(16) for user in USERS})
@@ -289,7 +290,7 @@ class ControlPlane:
         if self.scheduler:
             self._spawn(found / binaries.SCHEDULER, kubeconfig, *_CLIENT_SPEED)
         if self.controllers:
-            wanted = f"--controllers={','.join(_CONTROLLERS)}"
+            wanted = f"--controllers={','.join((*_CONTROLLERS, *self.more_controllers))}"
             self._spawn(found / binaries.CONTROLLER_MANAGER, kubeconfig, wanted, *_CLIENT_SPEED)
 
     def _spawn(self, binary: Path, *arguments: str) -> None:

@@ -144,9 +144,10 @@ def controller(
     kubeconfig: str,
     *flags: str,
     environment: Mapping[str, str] = MappingProxyType({}),
+    intervals: Mapping[str, str] = QUICK,
     program: Sequence[str] = _PROGRAM,
 ) -> Iterator[Controller]:
-    """Start `karpenter run` on a cluster, with short intervals, and stop it with SIGTERM; it must end with 0.
+    """Start `karpenter run` on a cluster, with short ``intervals``, and stop it with SIGTERM; it must end with 0.
 
     ``environment`` comes on top.
 
@@ -155,7 +156,8 @@ def controller(
     """
     arguments: list[str] = deployed.container()["args"]  # type: ignore[assignment]
     with tempfile.TemporaryDirectory() as folder:
-        running = _started(kubeconfig, (*program, *arguments, *flags), environment, Path(folder) / "log")
+        more = {**intervals, **environment}
+        running = _started(kubeconfig, (*program, *arguments, *flags), more, Path(folder) / "log")
         try:
             yield running
             if running.is_running and (code := running.terminate()):
@@ -170,7 +172,6 @@ def _started(kubeconfig: str, command: tuple[str, ...], more: Mapping[str, str],
         **os.environ,
         "KUBECONFIG": kubeconfig,
         **deployed.environment(),
-        **QUICK,
         **{name: str(port) for name, port in ports.items()},
         **more,
     }

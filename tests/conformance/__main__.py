@@ -1,0 +1,149 @@
+"""Run Karpenter's end-to-end suites against this controller on a real control plane: `make conformance`.
+
+The control plane has the scheduler and the controllers that the suites expect, with the node lifecycle and taint eviction
+controllers. The controller runs as a process of its own, with production intervals, and simulates the instance types of
+Karpenter's own simulated provider. A whole run writes its table to `docs/conformance/`; a run of some specs only where asked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+sys.path[:0] = [str(Path(__file__).parents[1])]
+
+from conformance import outcomes, suites  # noqa: E402
+from conformance.suites import Suite  # noqa: E402
+from controlplane import deployed  # noqa: E402
+from controlplane.harness import ControlPlane  # noqa: E402
+from controlplane.process import Controller, controller  # noqa: E402
+
+_DOCUMENTS = Path(__file__).parents[2] / "docs" / "conformance"
+#: Besides those the harness starts: what taints and empties nodes that are not ready, binds volumes and tracks claims.
+_CONTROLLERS = (
+    "node-lifecycle-controller",
+    "taint-eviction-controller",
+    "persistentvolume-binder-controller",
+    "persistentvolume-protection-controller",
+    "persistentvolumeclaim-protection-controller",
+    "ephemeral-volume-controller",
+    "replicationcontroller-controller",
+    "cronjob-controller",
+)
+#: What the chart of Karpenter's simulated provider is installed with for the suites.
+_FEATURE_GATES = (
+    "StaticCapacity=true,CapacityBuffer=true,NodeOverlay=true,NodeRepair=false,SpotToSpotConsolidation=false"
+)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What to run. ``timeout_seconds`` replaces the suites' default wait of 15 minutes; empty texts filter nothing."""
+
+    suite: Suite
+    profile: str
+    focus: str
+    skip: str
+    timeout_seconds: int
+    report: Path | None
+    output: Path
+
+    @property
+    def title(self) -> str:
+        """What was run, such as ``regression, --profile karpenter``."""
+        return f"{self.suite}, `--profile {self.profile}`" if self.profile else str(self.suite)
+
+    @property
+    def table(self) -> Path | None:
+        """Where the table goes; None for a run of some specs only, unless a file is named."""
+        if self.report is not None or self.focus or self.skip:
+            return self.report
+        name = f"{self.suite}-{self.profile}" if self.profile else str(self.suite)
+        return _DOCUMENTS / f"{name}.md"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a suite, print the table and how many specs ended how. 0 if no spec failed."""
+    options = _parsed(arguments)
+    specs = run(options)
+    title = f"Karpenter {suites.release()}: {options.title}"
+    if options.table is not None:
+        options.table.parent.mkdir(exist_ok=True)
+        options.table.write_text(outcomes.markdown_page(title, specs))
+    failed = [spec for spec in specs if spec.outcome is outcomes.Outcome.FAILED]
+    for spec in failed:
+        print(f"FAILED {spec.group}: {spec.text}\n       {spec.failure}")
+    print(f"{title}: {outcomes.counts_text(specs)}")
+    return 1 if failed or not specs else 0
+
+
+def run(options: Options) -> tuple[outcomes.Spec, ...]:
+    """Run a suite on a control plane of its own; its specs."""
+    binary = suites.binary(options.suite, options.timeout_seconds)
+    with tempfile.TemporaryDirectory() as folder, _cluster(Path(folder), options) as plane:
+        result = Path(folder) / "report.json"
+        with options.output.open("wb") as output:
+            subprocess.run(
+                [binary, *_ginkgo_flags(options, result)],
+                cwd=folder,
+                env={**os.environ, "KUBECONFIG": plane.kubeconfig},
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                check=False,
+            )
+        return outcomes.read_report(result.read_bytes())
+
+
+def _ginkgo_flags(options: Options, result: Path) -> Iterator[str]:
+    yield "-test.timeout=0"
+    yield "-test.v"
+    yield "-ginkgo.no-color"
+    yield "-ginkgo.timeout=6h"
+    yield f"-ginkgo.json-report={result}"
+    yield from (f"-ginkgo.focus={options.focus}",) if options.focus else ()
+    yield from (f"-ginkgo.skip={options.skip}",) if options.skip else ()
+
+
+@contextmanager
+def _cluster(folder: Path, options: Options) -> Iterator[ControlPlane]:
+    """A control plane with the CRDs and a running controller."""
+    instance_types = folder / "instance-types.json"
+    instance_types.write_text(json.dumps(suites.instance_types()))
+    flags = (f"--instance-types={instance_types}", f"--feature-gates={_FEATURE_GATES}")
+    profile = (f"--profile={options.profile}",) if options.profile else ()
+    with ControlPlane(scheduler=True, controllers=True, more_controllers=_CONTROLLERS) as plane:
+        plane.apply(*deployed.manifests("crds"))
+        with controller(plane.kubeconfig, *flags, *profile, intervals={}) as process:
+            _await_ready(process)
+            try:
+                yield plane
+            finally:
+                options.output.with_suffix(".controller.log").write_text(process.log)
+
+
+def _await_ready(process: Controller) -> None:
+    process.until(process.is_ready, "become ready", 60.0)
+
+
+def _parsed(arguments: Sequence[str] | None) -> Options:
+    parser = argparse.ArgumentParser(prog="make conformance", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--suite", type=Suite, default=Suite.REGRESSION, choices=list(Suite), help="which suite to run")
+    parser.add_argument("--profile", default="karpenter", help="profile of the controller's settings")
+    parser.add_argument("--focus", default="", help="regular expression: only specs whose text matches")
+    parser.add_argument("--skip", default="", help="regular expression: no specs whose text matches")
+    parser.add_argument("--timeout-seconds", type=int, default=300, help="default wait of the suites for a condition")
+    parser.add_argument("--report", type=Path, default=None, help="where the table goes")
+    parser.add_argument("--output", type=Path, default=Path("conformance.log"), help="where the suite's output goes")
+    return Options(**vars(parser.parse_args(arguments)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

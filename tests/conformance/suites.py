@@ -1,0 +1,85 @@
+"""Karpenter's end-to-end suites as test binaries, and what they need from its module.
+
+The suites are built from the Go module `sigs.k8s.io/karpenter`, at the release that ``go.mod`` beside this file names; nothing of
+it is copied into the repository. One line differs: how long the suites wait by default for a condition (15 minutes) is a
+parameter of the build. The compiler allows no overlay of downloaded modules, so the module's source is unpacked once more into
+the cache, with that line changed, and the build is pointed there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+import tempfile
+from enum import StrEnum
+from pathlib import Path
+
+from controlplane.gobuild import BuildFailed, GoModule, cache_folder
+
+_DEPENDENCY = "sigs.k8s.io/karpenter"
+MODULE = GoModule("Karpenter's end-to-end suites", Path(__file__).parent, (1, 26, 10))
+
+_TIMEOUT_FILE = "test/pkg/environment/common/environment.go"
+_TIMEOUT_CALL = re.compile(r"gomega\.SetDefaultEventuallyTimeout\([^)]*\)")
+#: Specs whose only assertion is an ``Eventually`` without ``Should``, which checks nothing (release 1.14.3).
+VACUOUS = frozenset(
+    {
+        "should have NodePool hash",
+        "should update the nodepool-hash annotation on the nodepool and nodeclaim when the nodepool's "
+        "nodepool-hash-version annotation does not match the controller hash version",
+    }
+)
+
+
+class Suite(StrEnum):
+    """A suite of the module."""
+
+    REGRESSION = "regression"
+    PERFORMANCE = "performance"
+
+
+def release() -> str:
+    """The release of Karpenter whose suites are built, such as ``v1.14.3``."""
+    match = re.search(rf"{_DEPENDENCY} (v\S+)", (MODULE.folder / "go.mod").read_text())
+    if match is None:
+        raise BuildFailed(f"{MODULE.folder / 'go.mod'} names no release of {_DEPENDENCY}")
+    return match.group(1)
+
+
+def binary(suite: Suite, timeout_seconds: int) -> Path:
+    """The suite's test binary, built first where necessary (minutes). Raises ``BuildFailed``."""
+    module_file = _patched_source(timeout_seconds)
+    flags = ("-c", "-trimpath", "-ldflags=-s -w", f"-modfile={module_file}")
+    return MODULE.binaries({suite.value: ("test", *flags, f"{_DEPENDENCY}/test/suites/{suite}")}) / suite.value
+
+
+def instance_types() -> list[dict[str, object]]:
+    """The types of Karpenter's simulated provider, with the overhead it adds to each in its code (100m CPU, 10Mi memory)."""
+    source = MODULE.dependency(_DEPENDENCY) / "kwok" / "cloudprovider" / "instance_types.json"
+    overhead = {"cpu": "100m", "memory": "10Mi"}
+    return [{**instance_type, "overhead": overhead} for instance_type in json.loads(source.read_text())]
+
+
+def _patched_source(timeout_seconds: int) -> Path:
+    """A ``go.mod`` that takes the dependency from a copy with another default time-out. Its folder is named after the content."""
+    source = MODULE.dependency(_DEPENDENCY)
+    call = f"gomega.SetDefaultEventuallyTimeout({timeout_seconds} * time.Second)"
+    text, count = _TIMEOUT_CALL.subn(call, (source / _TIMEOUT_FILE).read_text())
+    if count != 1:
+        raise BuildFailed(f"{_TIMEOUT_FILE} sets the default time-out {count} times; adapt {Path(__file__).name}")
+    module = (MODULE.folder / "go.mod").read_text()
+    folder = cache_folder() / f"source-{hashlib.sha256((module + text).encode()).hexdigest()[:16]}"
+    if not folder.is_dir():
+        with tempfile.TemporaryDirectory(dir=cache_folder(), prefix="source-") as scratch:
+            copy = Path(scratch) / "karpenter"
+            shutil.copytree(source, copy, copy_function=shutil.copyfile)
+            for entry in (copy, *copy.rglob("*")):
+                entry.chmod(0o755)
+            (copy / _TIMEOUT_FILE).write_text(text)
+            copy.rename(folder)
+    module_file = folder / "conformance.mod"
+    module_file.write_text(f"{module}\nreplace {_DEPENDENCY} => {folder}\n")
+    shutil.copyfile(MODULE.folder / "go.sum", module_file.with_suffix(".sum"))
+    return module_file

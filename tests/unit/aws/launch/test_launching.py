@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -217,6 +218,21 @@ def test_the_limit_on_overrides_costs_dear_zones_not_types() -> None:
     assert len(fleet_overrides) == 300
     assert {way.instance_type for way in fleet_overrides} == {instance_type.name for instance_type in types}
     assert "f" not in {way.availability_zone for way in fleet_overrides}
+
+
+@pytest.mark.parametrize("count", [60, 400])
+def test_the_limit_on_overrides_leaves_zones_of_equal_price_alike(count: int) -> None:
+    """Beyond AWS-448: on demand all zones cost the same, and the first by name must not be the only one left."""
+    zones = "abcdef"
+    types = tuple(
+        machine(f"t{number}.large", offerings=[offering(labels.ON_DEMAND, zone, 1.0 + number / 100) for zone in zones])
+        for number in range(count)
+    )
+    places = SubnetChoice({zone: f"s-{zone}" for zone in zones}, {}, {})
+    request = fleet_request.create_fleet_request(planned(claim("one", ON_DEMAND), types), places, FleetBatch("b", 1))
+    chosen = Counter(override.availability_zone for override in overrides(request))
+    assert chosen.keys() == set(zones)
+    assert max(chosen.values()) - min(chosen.values()) <= len(zones)
 
 
 def test_no_way_in_a_zone_with_a_subnet_is_a_clear_refusal() -> None:

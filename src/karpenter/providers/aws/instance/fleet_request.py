@@ -26,7 +26,7 @@ from karpenter.providers.aws.ec2_requests import (
     TargetCapacity,
     TemplateReference,
 )
-from karpenter.providers.aws.instance.launch_plan import LaunchOffering, LaunchPlan, TemplatePlan
+from karpenter.providers.aws.instance.launch_plan import LaunchOffering, LaunchPlan
 from karpenter.providers.aws.instance.launch_templates import LaunchTemplateProvider
 from karpenter.providers.contract import LaunchFailed, ProviderError
 
@@ -109,20 +109,26 @@ def _configs(plan: LaunchPlan, subnets: SubnetChoice) -> Iterator[FleetTemplate]
 
 
 def _offerings_within_limit(plan: LaunchPlan, subnets: SubnetChoice) -> frozenset[tuple[str, LaunchOffering]]:
-    """The offers a request has room for: every type's cheapest zone before any type's second, and so on.
+    """The offerings a request has room for: every type's cheapest zone before any type's second, and so on.
 
-    So the limit costs the dear zones of types that are there anyway, not the choice between types.
+    So the limit costs the dear zones of types that are there anyway, not the choice between types. Where zones cost the same,
+    types begin with different ones; else the limit would leave one zone, the first by name.
     """
-    ranked: list[tuple[int, float, str, str, TemplatePlan, LaunchOffering]] = []
-    seen: dict[str, int] = {}
+    by_type: dict[str, list[tuple[str, LaunchOffering]]] = {}
     for template_plan in plan.templates:
         for offer in template_plan.offerings:
             if offer.zone in subnets.by_zone:
-                rank = seen.get(offer.instance_type, 0)
-                seen[offer.instance_type] = rank + 1
-                ranked.append((rank, offer.price_per_hour, offer.instance_type, offer.zone, template_plan, offer))
-    ranked.sort(key=lambda entry: entry[:4])
-    return frozenset((item.content.name, offer) for *_, item, offer in ranked[:MAX_OVERRIDES])
+                by_type.setdefault(offer.instance_type, []).append((template_plan.content.name, offer))
+    zones = sorted(subnets.by_zone)
+    ranked: list[tuple[int, float, str, tuple[str, LaunchOffering]]] = []
+    for turn, (instance_type, candidates) in enumerate(sorted(by_type.items())):
+        rotated = {zone: (position + turn) % len(zones) for position, zone in enumerate(zones)}
+        candidates.sort(key=lambda candidate: (candidate[1].price_per_hour, rotated[candidate[1].zone]))
+        ranked += (
+            (rank, candidate[1].price_per_hour, instance_type, candidate) for rank, candidate in enumerate(candidates)
+        )
+    ranked.sort(key=lambda entry: entry[:3])
+    return frozenset(candidate for *_, candidate in ranked[:MAX_OVERRIDES])
 
 
 def _override(offering: LaunchOffering, subnets: SubnetChoice) -> FleetOverride:

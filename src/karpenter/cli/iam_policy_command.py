@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 import typer
 
 from karpenter.cli.terminal import WRONG_INPUT, exit_with_error, write_text
+from karpenter.model.setting_kinds import is_placeholder
 
 if TYPE_CHECKING:
     from karpenter.providers.aws.iam_policies import ClusterLocation, IamStatement
@@ -60,6 +61,8 @@ def _statements(place: ClusterLocation, part: str) -> list[IamStatement]:
 
 
 def _check(pattern: re.Pattern[str], flag: str, value: str, expected: str) -> None:
+    if is_placeholder(value):
+        _exit_with_error(f"{flag}={value!r} is a placeholder; expected {expected}")
     if pattern.fullmatch(value) is None:
         _exit_with_error(f"{flag}={value!r} is not {expected}")
 

@@ -36,6 +36,10 @@ _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 _AMOUNT = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 _SHORTEST_REFRESH = timedelta(minutes=1)
+_PLACEHOLDER = re.compile(
+    r"NAME|TEXT|TODO|X{3,}|YOUR[-_].*|(?i:(?:change|replace)[-_]?(?:me|this))"
+    r"|.*<[^<>]+>.*|.*\$\{\w+\}.*|.*\$\(\w+\).*|\$\w+|.*\{\{.*\}\}.*"
+)
 
 
 class Profile(StrEnum):
@@ -118,7 +122,9 @@ class Setting:
         return f"{self.declaration.kind.expected} ({unit})" if unit else self.declaration.kind.expected
 
     def parse(self, text: str, source: str) -> object:
-        """The value of a text. Raises ``SettingError``."""
+        """The value of a text. Raises ``SettingError``, also for a placeholder that was left in a manifest."""
+        if is_placeholder(text):
+            raise SettingError(f"{source}={_shown(text)} is a placeholder; expected {self.expected}")
         try:
             return self.declaration.kind.parse(text)
         except SettingValueError as error:
@@ -159,6 +165,11 @@ def _setting_of(name: str, declaration: Declaration[object]) -> Setting:
     flags = [word for word in declaration.spellings if word.startswith("--")] or ["--" + name.replace("_", "-")]
     variables = [word for word in declaration.spellings if not word.startswith("--")] or [name.upper()]
     return Setting(name, declaration, Spelling(flags[0], tuple(flags[1:]), variables[0]))
+
+
+def is_placeholder(text: str) -> bool:
+    """Whether a text stands for a value that somebody forgot to write, such as ``NAME``, ``<cluster>`` or ``${CLUSTER_NAME}``."""
+    return _PLACEHOLDER.fullmatch(text) is not None
 
 
 def _shown(text: str) -> str:

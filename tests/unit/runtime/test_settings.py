@@ -202,6 +202,21 @@ def aws(settings: Settings) -> AwsSettings:
     return aws_settings_of(settings, settings.gates, settings.intervals)
 
 
+@pytest.mark.parametrize(
+    "value", ["NAME", "<cluster>", "${CLUSTER_NAME}", "$(CLUSTER_NAME)", "YOUR_CLUSTER", "changeme", "{{ .cluster }}"]
+)
+def test_a_placeholder_left_in_a_manifest_stops_the_start(value: str) -> None:
+    """The kustomization of deploy/aws has ``NAME`` where the cluster's name belongs."""
+    with pytest.raises(SettingError, match=r"CLUSTER_NAME=.* is a placeholder"):
+        resolve_settings({}, {"CLUSTER_NAME": value, "PROVIDER": "aws"})
+
+
+@pytest.mark.parametrize("value", ["shop", "name", "text-2", "Your", "todo-app", "MyNAME", "a$b"])
+def test_names_that_only_resemble_placeholders_are_taken(value: str) -> None:
+    """``NAME`` in small letters is a name."""
+    assert aws(resolve_settings({}, {"CLUSTER_NAME": value})).cluster_name == value
+
+
 def test_aws_needs_the_name_of_the_cluster() -> None:
     """AWS-T001"""
     with pytest.raises(SettingError, match="cluster-name"):

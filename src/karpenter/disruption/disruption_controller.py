@@ -25,14 +25,21 @@ from karpenter.disruption.decide.command import (
     MoveScore,
     pending_command,
 )
-from karpenter.disruption.decide.command_validation import ValidationFailure, still_applicable, validate_command
+from karpenter.disruption.decide.command_validation import (
+    ValidationFailure,
+    empty_validation_failures,
+    still_applicable,
+    validate_command,
+)
 from karpenter.disruption.decide.consolidation_delays import time_driven_changes
+from karpenter.disruption.decide.disruption_blockers import NodeNominated
 from karpenter.disruption.decide.disruption_decision import decide_disruption
 from karpenter.disruption.decide.disruption_problem import DisruptionOptions, DisruptionProblem, DisruptionSolution
 from karpenter.disruption.decide.projected_snapshot import nodes_awaiting_planned_pods, with_started_commands
 from karpenter.disruption.disruption_queue import DisruptionQueue
 from karpenter.disruption.disruption_recorder import DisruptionRecorder
 from karpenter.instancetypes.type_index import TypeIndex
+from karpenter.model import pods
 from karpenter.model.clock import ClockJumpDetector
 from karpenter.provisioning.provisioner import PoolTypeIndexes
 from karpenter.runtime.controller_context import ControllerContext
@@ -297,26 +304,36 @@ class DisruptionController:
             _log.debug("consolidation score", **_score_fields(command, score))
 
     def _validated(self, due: Iterable[Command], disruptions: DisruptionSolution) -> Iterable[Command]:
-        """The due commands that passed validation; failures are counted and published."""
+        """The due commands that passed validation; failures are counted and published (DIS-274, DIS-275)."""
         blocked = {blocked_node.state_node.key for blocked_node in disruptions.blocked_nodes}
         for command in due:
-            validated = validate_command(command, disruptions.commands, blocked)
-            if isinstance(validated, ValidationFailure):
-                self._record_rejected(command, validated)
-            else:
-                self._count_failed_validations(command, len(command.candidates) - len(validated.candidates))
+            is_empty = command.reason is DisruptionReason.EMPTY
+            excluded = self._no_longer_empty(command, disruptions) if is_empty else blocked
+            validated = validate_command(command, disruptions.commands, excluded)
+            if is_empty:
+                self._count_failed_validations(command, empty_validation_failures(command, validated, excluded))
+            if isinstance(validated, Command):
                 yield validated
+            elif is_empty:
+                _log.debug(_EMPTY_NODE_POD_CHURN)
+            else:
+                disruption_events.publish_consolidation_rejected(self._context, command, validated)
+                if validated is not ValidationFailure.SCHEDULING:
+                    self._count_failed_validations(command, len(command.candidates))
 
-    def _record_rejected(self, command: Command, rejection: ValidationFailure) -> None:
-        if command.reason is DisruptionReason.EMPTY:
-            _log.debug(_EMPTY_NODE_POD_CHURN)
-        else:
-            disruption_events.publish_consolidation_rejected(self._context, command, rejection)
-        if rejection is not ValidationFailure.SCHEDULING:
-            self._count_failed_validations(command, len(command.candidates))
+    def _no_longer_empty(self, command: Command, disruptions: DisruptionSolution) -> frozenset[str]:
+        """Nodes of the command that are no candidates or not empty any more; nominated ones are both still."""
+        blocked = {
+            blocked_node.state_node.key
+            for blocked_node in disruptions.blocked_nodes
+            if not isinstance(blocked_node.blocker, NodeNominated)
+        }
+        nodes = (candidate.state_node for candidate in command.candidates)
+        used = (node.key for node in nodes if any(map(pods.is_reschedulable, self._context.state.pods_on(node.name))))
+        return frozenset(blocked.union(used))
 
     def _count_failed_validations(self, command: Command, number: int) -> None:
-        """DIS-274, DIS-416"""
+        """Count nodes whose command failed its validation (DIS-416)."""
         if number:
             kind = command.consolidation_type.value
             series = self._context.metrics.voluntary_disruption_failed_validations_total

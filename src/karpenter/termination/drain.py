@@ -46,8 +46,10 @@ class NodeDrain:
         """Request eviction of the next tier and wait while any pod is left (DIS-520 to DIS-525)."""
         self._publish_deadline(terminating)
         waiting = await self._pods_to_drain(terminating)
-        forced, rest = _split_forced(waiting, terminating)
-        self._eviction_queue.set_pods(terminating.node, self._evictable(first_eviction_tier(rest), terminating.now))
+        forced = [pod for pod in waiting if must_delete_pod(pod, terminating.deadline, terminating.now)]
+        # A forced pod keeps its tier until it is gone: otherwise DNS and CNI pods would go before the workload.
+        tier = [pod for pod in first_eviction_tier(waiting) if pod not in forced]
+        self._eviction_queue.set_pods(terminating.node, self._evictable(tier, terminating.now))
         if forced and terminating.deadline is not None:
             await self._pod_deletion.delete(forced, terminating.node, terminating.deadline)
         if not waiting:
@@ -122,15 +124,6 @@ class NodeDrain:
 
     def _publish_failed_draining(self, node: Node, text: str, *values: str) -> None:
         self._context.events.publish(ObjectEvent(involved_node(node.metadata), WARNING, "FailedDraining", text, values))
-
-
-def _split_forced(waiting: Iterable[Pod], terminating: TerminatingNode) -> tuple[list[Pod], list[Pod]]:
-    """The pods that must be deleted to meet the deadline, and the others."""
-    forced: list[Pod] = []
-    rest: list[Pod] = []
-    for pod in waiting:
-        (forced if must_delete_pod(pod, terminating.deadline, terminating.now) else rest).append(pod)
-    return forced, rest
 
 
 def _may_finish(terminating: TerminatingNode) -> bool:

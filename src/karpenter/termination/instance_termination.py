@@ -28,16 +28,21 @@ class InstanceTermination:
         self._checked_at: dict[str, float] = {}
         self._terminated_at: dict[str, float] = {}
         self._errors: dict[str, ProviderError] = {}
+        self._lookup_errors: dict[str, ProviderError] = {}
 
     def forget(self, provider_id: str) -> None:
         """The termination of the instance is complete."""
-        for cache in (self._checked_at, self._terminated_at, self._errors):
+        for cache in (self._checked_at, self._terminated_at, self._errors, self._lookup_errors):
             cache.pop(provider_id, None)
         self._message_throttle.forget(provider_id)
 
     def last_error(self, provider_id: str) -> ProviderError | None:
         """The provider error of the last call, None if it succeeded."""
         return self._errors.get(provider_id)
+
+    def lookup_error(self, provider_id: str) -> ProviderError | None:
+        """Why the last ``is_missing`` got no answer from the cloud; None if it got one."""
+        return self._lookup_errors.get(provider_id)
 
     async def is_missing(self, provider_id: str) -> bool:
         """Whether the cloud reports that the instance does not exist; False after an error and between two calls."""
@@ -49,9 +54,9 @@ class InstanceTermination:
         except InstanceNotFound:
             return True
         except ProviderError as error:
-            self._errors[provider_id] = error
+            self._lookup_errors[provider_id] = error
         else:
-            self._errors.pop(provider_id, None)
+            self._lookup_errors.pop(provider_id, None)
         return False
 
     async def terminate(self, draft: NodeClaimDraft, provider_id: str) -> float:

@@ -22,7 +22,7 @@ from karpenter.runtime.patching import merge_patch, remove_finalizer
 from karpenter.termination import blockers, volume_detachment
 from karpenter.termination.blockers import BlockerReporter
 from karpenter.termination.drain import NodeDrain
-from karpenter.termination.instance_termination import InstanceTermination
+from karpenter.termination.instance_termination import INSTANCE_POLL_SECONDS, InstanceTermination
 from karpenter.termination.pod_eviction import EvictionQueue
 from karpenter.termination.step_conditions import StepConditions
 from karpenter.termination.terminating_node import DRAIN_POLL_SECONDS, StepBlocked, TerminatingNode, cordoned_node
@@ -115,7 +115,8 @@ class NodeTermination:
         is_new = claim is not None and claim.metadata.deletion_timestamp is None
         if claim is not None and is_new:
             await self._delete_claim(claim)
-        if await self._is_instance_gone(node):
+        is_ready = conditions.is_true(node.status.conditions, conditions.READY)
+        if not is_ready and await self._instance_termination.is_missing(node.spec.provider_id):
             await self._remove_finalizer(node)
             return None
         await self._cordon(node)
@@ -123,7 +124,8 @@ class NodeTermination:
             # The claim has just changed: writing its conditions in this pass would conflict.
             return DRAIN_POLL_SECONDS
         blocked = (
-            await self._drain.reconcile(terminating)
+            (None if is_ready else self._await_instance_lookup(terminating))
+            or await self._drain.reconcile(terminating)
             or self._await_volume_detachment(terminating)
             or await self._terminate_instance(terminating)
         )
@@ -136,11 +138,20 @@ class NodeTermination:
             raise blocked.error
         return blocked.requeue_after_seconds
 
-    async def _is_instance_gone(self, node: Node) -> bool:
-        """Whether the Node is not Ready and the cloud knows no instance for it (DIS-512)."""
-        if conditions.is_true(node.status.conditions, conditions.READY):
-            return False
-        return await self._instance_termination.is_missing(node.spec.provider_id)
+    def _await_instance_lookup(self, terminating: TerminatingNode) -> StepBlocked | None:
+        """Wait while the cloud cannot say whether the instance of a Node that is not Ready exists (DIS-512).
+
+        If it is gone, its pods need no eviction, which nobody there could carry out.
+        """
+        provider_id = terminating.node.spec.provider_id
+        error = self._instance_termination.lookup_error(provider_id)
+        if error is None:
+            return None
+        self._eviction_queue.set_pods(terminating.node, ())
+        blocker_texts = (blockers.instance_blocker(provider_id, error),)
+        if not terminating.is_true(conditions.DRAINED):
+            self._step_conditions.set_waiting(terminating, conditions.DRAINED, "Draining", blocker_texts)
+        return StepBlocked(INSTANCE_POLL_SECONDS, blocker_texts)
 
     async def _cordon(self, node: Node) -> None:
         patch = merge_patch(node, cordoned_node(node))

@@ -9,7 +9,11 @@ import pytest
 
 from karpenter.api.karpenter import Budget, Disruption
 from karpenter.disruption.decide.command import Candidate, Command, ConsolidationType, DisruptionReason
-from karpenter.disruption.decide.command_validation import ValidationFailure, validate_command
+from karpenter.disruption.decide.command_validation import (
+    ValidationFailure,
+    empty_validation_failures,
+    validate_command,
+)
 from karpenter.disruption.decide.consolidation_delays import time_driven_changes
 from karpenter.disruption.decide.projected_snapshot import with_started_commands
 from karpenter.model import labels
@@ -109,6 +113,21 @@ def test_empty_machines_that_are_not_chosen_again_are_refused(
     """DIS-275"""
     seen = world()
     assert validate_command(emptied(seen, "a"), [emptied(seen, "c")], blocked) is refusal
+
+
+@pytest.mark.parametrize(
+    ("kept", "churned", "failures"),
+    [("b", ("claim-a",), 0), ("b", (), 1), ("", ("claim-a", "claim-b"), 2), ("", ("claim-a",), 1), ("", (), 2)],
+    ids=["pods came to one", "budget for one", "pods came to both", "pods came, and no budget", "no budget"],
+)
+def test_failed_validations_of_empty_nodes_count_churn_only_where_none_is_left(
+    kept: str, churned: tuple[str, ...], failures: int
+) -> None:
+    """DIS-275, DIS-416: nodes over budget count each; nodes that got pods count if no node of the command stays empty."""
+    seen = world()
+    pending = emptied(seen, "a", "b")
+    validated = validate_command(pending, [emptied(seen, kept)] if kept else [], churned)
+    assert empty_validation_failures(pending, validated, churned) == failures
 
 
 def test_while_a_command_waits_its_machines_are_leaving_and_what_it_buys_is_coming() -> None:

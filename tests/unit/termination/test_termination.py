@@ -205,6 +205,23 @@ async def test_pods_leave_tier_by_tier(world: World) -> None:
     await until(lambda: all_gone(world), 30)
 
 
+@pytest.mark.parametrize("critical", ["system-cluster-critical", "system-node-critical"])
+@story
+async def test_critical_pods_stay_while_the_workload_is_forced_at_the_deadline(world: World, critical: str) -> None:
+    """DIS-521, DIS-522: a pod that the deadline forces keeps its tier until it is gone, so DNS and CNI go last."""
+    await ready(world, termination_grace_period="300s")
+    await world.running("dns", "node-c", priority_class_name=critical, termination_grace_period_seconds=5)
+    await world.running("web", "node-c", meta={"annotations": PROTECTED}, termination_grace_period_seconds=120)
+    await world.kube.delete(kinds.NODE_CLAIM, "c")
+    await asyncio.sleep(190)
+    deleted = [write.name for write in world.wire.writes if str(write) == "delete Pod"]
+    assert deleted == ["web"]
+    assert evicted(world) == []
+    await world.gone("web")
+    await asyncio.sleep(3)
+    assert evicted(world) == ["dns"]
+
+
 @story
 async def test_a_pod_stuck_in_its_own_ending_is_not_waited_for(world: World) -> None:
     """DIS-S302"""

@@ -48,7 +48,8 @@ def validate_command(
 ) -> Command | ValidationFailure:
     """The command as it may be executed now, with its nodes as they are now; or why it may not.
 
-    ``current_commands`` are those of the current decision, ``blocked_keys`` the nodes that are no candidates in it.
+    ``current_commands`` are those of the current decision. ``blocked_keys``: the nodes that are no candidates in it; for
+    emptiness also those that are no longer empty, but not those that pods were nominated to meanwhile.
     """
     same_reason = [command for command in current_commands if command.reason is pending.reason]
     if pending.reason is DisruptionReason.EMPTY:
@@ -68,8 +69,21 @@ def _still_empty(
     kept = tuple(current[candidate.key] for candidate in pending.candidates if candidate.key in current)
     if kept:
         return replace(pending, candidates=kept)
-    is_blocked = any(candidate.key in blocked_keys for candidate in pending.candidates)
-    return ValidationFailure.CHURN if is_blocked else ValidationFailure.BUDGET
+    is_churn = all(candidate.key in blocked_keys for candidate in pending.candidates)
+    return ValidationFailure.CHURN if is_churn else ValidationFailure.BUDGET
+
+
+def empty_validation_failures(
+    pending: Command, validated: Command | ValidationFailure, churned_keys: Collection[str]
+) -> int:
+    """How many nodes of an emptiness command count as failed (DIS-275).
+
+    Nodes that are no longer empty candidates count only if no other is left; nominated nodes and those over budget always do.
+    """
+    if validated is ValidationFailure.CHURN:
+        return len(pending.candidates)
+    kept = {candidate.key for candidate in validated.candidates} if isinstance(validated, Command) else set()
+    return sum(candidate.key not in kept and candidate.key not in churned_keys for candidate in pending.candidates)
 
 
 def _with_same_replacements(pending: Command, current: Command) -> Command | ValidationFailure:

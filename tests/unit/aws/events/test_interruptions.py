@@ -229,11 +229,12 @@ async def test_a_pool_may_have_machines_at_risk_replaced(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("body", ["garbage", None, '{"version":'], ids=["AWS-T647", "no body", "cut"])
-async def test_what_cannot_be_read_leaves_the_queue(stage: Stage, body: str | None) -> None:
+async def test_what_cannot_be_read_leaves_the_queue_and_is_not_counted(stage: Stage, body: str | None) -> None:
+    """AWS-642: it is logged and deleted; ``no_op`` counts messages of other kinds."""
     stage.post(body)
     await stage.round()
     assert stage.sqs.deleted == ["handle-0"]
-    assert stage.received("no_op") == 1
+    assert stage.received("no_op") == 0
 
 
 async def test_a_message_whose_handling_failed_stays_and_the_others_are_dealt_with(stage: Stage) -> None:
@@ -435,6 +436,20 @@ async def test_a_pool_may_have_maintenance_respect_its_budgets_until_a_day_befor
     ward.clock.forward(days=9, minutes=1)
     await ward.round()
     assert await ward.ending() == ["a"]
+
+
+async def test_an_instance_that_fails_both_checks_is_deleted_and_counted_once(ward: Ward) -> None:
+    """AWS-665, DIS-375: it also has an event, which would be graceful; the failed check is forceful and comes first."""
+    status = InstanceStatus(
+        instance_id="i-1",
+        instance_status=ward.failed(600),
+        system_status=ward.failed(600),
+        events=ward.event(days=1),
+    )
+    ward.ec2.ill["i-1"] = status
+    await ward.round()
+    assert ward.disrupted == [("a", "instance_status")]
+    assert labels.TERMINATION_TIMESTAMP in (await ward.claim("a")).metadata.annotations
 
 
 async def test_an_illness_is_counted_once_until_it_has_gone(ward: Ward) -> None:

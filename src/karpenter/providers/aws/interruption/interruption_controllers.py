@@ -22,7 +22,6 @@ from karpenter.providers.aws.aws_types import Ec2Filter, SqsMessage
 from karpenter.providers.aws.ec2_descriptions import InstanceStatus, StatusSummary
 from karpenter.providers.aws.interruption.interruption_handling import InterruptionHandler, gather_all
 from karpenter.providers.aws.interruption.interruption_messages import (
-    NO_OP_MESSAGE,
     InterruptionKind,
     InterruptionMessage,
     MalformedInterruptionMessage,
@@ -72,6 +71,9 @@ class InterruptionQueueController:
 
     async def _handle_message(self, message: SqsMessage) -> None:
         notice = self._parse(message)
+        if notice is None:
+            await self._delete(message)
+            return
         self._metrics.received_messages_total.labels(message_type=str(notice.kind)).inc()
         await self._handler.handle(notice)
         if notice.start_time is not None:
@@ -79,13 +81,13 @@ class InterruptionQueueController:
             self._metrics.message_queue_duration_seconds.observe(late)
         await self._delete(message)
 
-    def _parse(self, message: SqsMessage) -> InterruptionMessage:
-        """What it says; nothing, where it cannot be read (AWS-642)."""
+    def _parse(self, message: SqsMessage) -> InterruptionMessage | None:
+        """The message; None if it is malformed, which is logged and not counted (AWS-642)."""
         try:
             return parse_interruption_message(message.body)
         except MalformedInterruptionMessage as error:
             _log.error("failed parsing interruption message", messageID=message.message_id, error=str(error))
-            return NO_OP_MESSAGE
+            return None
 
     async def _delete(self, message: SqsMessage) -> None:
         try:
@@ -161,14 +163,14 @@ class InstanceStatusController:
             return _UNAUTHORIZED_RETRY_SECONDS
         status_by_instance = {status.instance_id: status for answer in answers for status in answer}
         now = self._clock.now()
-        notices = [
-            notice
+        messages_by_instance = [
+            tuple(status_messages(status, now))
             for status in status_by_instance.values()
             if self._cluster_view.claim_of(status.instance_id) is not None
-            for notice in status_messages(status, now)
         ]
-        self._count(notices)
-        await gather_all(self._handler.handle(notice) for notice in notices)
+        self._count(message for messages in messages_by_instance for message in messages)
+        # An instance that fails several checks is deleted once, for the first of them: a failed check comes before an event.
+        await gather_all(self._handler.handle(messages[0]) for messages in messages_by_instance if messages)
         return _STATUS_PERIOD_SECONDS
 
     def _count(self, messages: Iterable[InterruptionMessage]) -> None:

@@ -1,13 +1,13 @@
-"""Stand-in for the controller that writes the status of PodDisruptionBudgets, which is all that evictions go by.
+"""The simulated disruption controller: it writes the status of PodDisruptionBudgets, which the Eviction API reads.
 
-How it counts, which surprises people more than once:
+How it counts:
 
-* Expected are, for a number of pods that must stay, the pods there are. For everything else (a share, or pods that may be
-  missing) it is what the controllers behind those pods are set to, a Deployment rather than its ReplicaSet. A pod without a
-  controller adds nothing, so over bare pods such a budget allows nothing.
-* A controller whose replicas cannot be told, a DaemonSet for one, makes the whole count fail; then nothing may go.
-* Healthy are the ready pods that nobody is deleting and no eviction has been granted for within the last two minutes.
-* A share is rounded up, of those that must stay as of those that may go.
+* With an absolute ``minAvailable``, the expected pods are the selected pods. Otherwise they are the replicas of the controllers that
+  own those pods, a Deployment rather than its ReplicaSet. A pod without a controller adds nothing, so such a budget over bare
+  pods allows no eviction.
+* If a controller has no known replicas, for example a DaemonSet, the count fails and no eviction is allowed.
+* Healthy pods are ready, not being deleted, and had no eviction granted within the last two minutes.
+* Percentages are rounded up, of ``minAvailable`` and of ``maxUnavailable``.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ from karpenter.api import kinds
 from karpenter.api.core import Pod, PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus
 from karpenter.api.meta import Condition, OwnerReference
 from karpenter.kube.informer import ObjectKey, key_of
-from karpenter.kube.protocol import Json, JsonObject
+from karpenter.kube.protocol import JsonObject
 from karpenter.model import selectors
 from karpenter.model.clock import Clock
+from karpenter.runtime.patching import merge_patch
 from karpenter.simulation.owned_objects import WorkloadKube, controller_of, is_ready
 
 #: How long a granted eviction may take to show before its pod counts as healthy again.
@@ -35,17 +36,17 @@ GRANTED_EVICTION_SECONDS: Final = 120.0
 
 _DISRUPTION_ALLOWED: Final = "DisruptionAllowed"
 
-#: Replicas a controller in a namespace is set to, None when there is no such controller. Raises ``CannotTell``.
+#: Replicas a controller in a namespace is set to, None when there is no such controller. Raises ``ExpectedPodsUnknown``.
 ReplicasOf = Callable[[str, OwnerReference], int | None]
 
 
 class ExpectedPodsUnknown(Exception):
-    """How many pods a budget has to expect cannot be found out. The message goes into its condition."""
+    """The expected pods of a budget are unknown. The message goes into its condition."""
 
 
 @dataclass(frozen=True, slots=True)
 class PdbCount:
-    """What a budget comes to, in pods."""
+    """The counts of a budget, in pods."""
 
     expected: int
     healthy: int
@@ -53,14 +54,14 @@ class PdbCount:
 
     @property
     def allowed(self) -> int:
-        """How many may go now."""
+        """How many evictions are allowed now."""
         return max(0, self.healthy - self.desired) if self.expected > 0 else 0
 
 
 def count_pods(
     spec: PodDisruptionBudgetSpec, pods: Collection[Pod], granted: Collection[str], scale: ReplicasOf
 ) -> PdbCount:
-    """Count the pods a budget selects; ``granted`` names those an eviction has been granted for. Raises ``CannotTell``."""
+    """Count the pods a budget selects; ``granted`` names those an eviction has been granted for. Raises ``ExpectedPodsUnknown``."""
     healthy = sum(
         pod.metadata.deletion_timestamp is None and pod.metadata.name not in granted and is_ready(pod) for pod in pods
     )
@@ -97,14 +98,14 @@ def _expected_replicas(pods: Iterable[Pod], scale: ReplicasOf) -> int:
 
 @dataclass(slots=True)
 class _TrackedPdb:
-    """A budget, the pods it selects, and when to look at it again because a granted eviction takes too long."""
+    """A budget, the pods it selects, and the timer after which a granted eviction no longer counts."""
 
     budget: PodDisruptionBudget
     pods: dict[ObjectKey, Pod]
     recheck: asyncio.TimerHandle | None = None
 
     def on_pod(self, key: ObjectKey, pod: Pod | None) -> bool:
-        """Take a pod's new state, None when it is gone; whether the budget has or had that pod."""
+        """Update with a pod's new state, None when it is gone. Returns whether the budget selects or selected the pod."""
         had = self.pods.pop(key, None) is not None
         if pod is not None and _selects(self.budget, pod):
             self.pods[key] = pod
@@ -113,7 +114,7 @@ class _TrackedPdb:
 
 
 class PdbController:
-    """Keeps the status of all budgets. Told of changes, it asks through ``mark`` to be made to ``attend`` to a budget."""
+    """Writes the status of all budgets. ``enqueue`` requests a reconcile of a budget."""
 
     def __init__(
         self, kube: WorkloadKube, clock: Clock, replicas_of: ReplicasOf, enqueue: Callable[[ObjectKey], None]
@@ -125,7 +126,7 @@ class PdbController:
         self._tracked: defaultdict[str, dict[ObjectKey, _TrackedPdb]] = defaultdict(dict)
 
     def on_pod(self, before: Pod | None, after: Pod | None) -> None:
-        """Take a change from the watch."""
+        """Handle a change of a pod."""
         pod = after or before
         assert pod is not None
         key = key_of(pod.metadata)
@@ -134,7 +135,7 @@ class PdbController:
                 self._enqueue(budget_key)
 
     def on_budget(self, after: PodDisruptionBudget, pods: Iterable[Pod]) -> None:
-        """Take a new or changed budget from the watch, and the pods there are."""
+        """Handle a new or changed budget; ``pods`` are all pods of the cluster."""
         key = key_of(after.metadata)
         kept = self._tracked[key.namespace].get(key)
         if kept is None or kept.budget.spec.selector != after.spec.selector:
@@ -146,7 +147,7 @@ class PdbController:
         self._enqueue(key)
 
     def forget(self, key: ObjectKey) -> None:
-        """The budget is gone."""
+        """Handle a deleted budget."""
         kept = self._tracked[key.namespace].pop(key, None)
         if kept is not None and kept.recheck is not None:
             kept.recheck.cancel()
@@ -190,7 +191,7 @@ class PdbController:
         return msgspec.structs.replace(counted, conditions=(condition,))
 
     def _granted_evictions(self, key: ObjectKey, kept: _TrackedPdb) -> dict[str, datetime]:
-        """The pods an eviction was granted for lately and that nobody has begun to delete."""
+        """Pods with an eviction granted lately that are not being deleted yet."""
         begin = self._clock.now() - timedelta(seconds=GRANTED_EVICTION_SECONDS)
         staying = {pod.metadata.name for pod in kept.pods.values() if pod.metadata.deletion_timestamp is None}
         disrupted = kept.budget.status.disrupted_pods
@@ -221,20 +222,12 @@ def _selects(budget: PodDisruptionBudget, pod: Pod) -> bool:
 
 
 def _status_patch(before: PodDisruptionBudgetStatus, after: PodDisruptionBudgetStatus) -> JsonObject:
-    """The whole status as a merge patch.
-
-    Counts are written even when zero, because the schema requires them: the difference of two structs would leave them out or
-    remove them. Granted evictions that ended are removed by name.
-    """
-    gone: dict[str, Json] = {name: None for name in before.disrupted_pods if name not in after.disrupted_pods}
-    granted: dict[str, Json] = msgspec.to_builtins(after.disrupted_pods)
-    conditions: list[Json] = msgspec.to_builtins(after.conditions)
+    """The difference as a merge patch, with all counts: the schema requires them, and the wire form of a struct omits zeros."""
     return {
+        **merge_patch(before, after),
         "disruptionsAllowed": after.disruptions_allowed,
         "currentHealthy": after.current_healthy,
         "desiredHealthy": after.desired_healthy,
         "expectedPods": after.expected_pods,
         "observedGeneration": after.observed_generation,
-        "disruptedPods": {**granted, **gone} or None,
-        "conditions": conditions,
     }

@@ -46,7 +46,6 @@ from karpenter.capacitybuffer.buffer_reconciler import CapacityBufferController
 from karpenter.clustermetrics.cluster_collector import ClusterCollector, StatusObject
 from karpenter.clustermetrics.cluster_metrics import ClusterMetrics, detail_collectors, essential_collectors
 from karpenter.disruption.command_starter import CommandStarter
-from karpenter.disruption.decide.disruption_problem import DisruptionOptions
 from karpenter.disruption.disruption_controller import CommandExecution, DisruptionController
 from karpenter.disruption.disruption_queue import CommandHistory, DisruptionQueue
 from karpenter.disruption.disruption_recorder import DisruptionRecorder
@@ -210,7 +209,7 @@ class Manager:
             self.state, nominator, lambda: asyncio.get_running_loop().time()
         )
         hands = self._command_execution(ceiling, settings)
-        disruption = DisruptionOptions(scheduling_options, FeatureGate.SPOT_TO_SPOT_CONSOLIDATION in settings.gates)
+        disruption = settings.disruption_options(scheduling_options, settings.gates)
         self.disruption = DisruptionController(
             self.context, hands, disruption, lambda: bool(self.faults()), options.own_pod
         )

@@ -16,6 +16,7 @@ from datetime import timedelta
 from enum import StrEnum
 from fractions import Fraction
 
+from karpenter.disruption.disruption_settings import DisruptionSettings
 from karpenter.instancetypes.instance_type_settings import InstanceTypeSettings
 from karpenter.kube.client_settings import KubeClientSettings
 from karpenter.model import durations
@@ -51,6 +52,7 @@ class Settings(
     AwsProviderSettings,
     InstanceTypeSettings,
     CloudSettings,
+    DisruptionSettings,
     ProvisioningSettings,
     SchedulingSettings,
     KubeClientSettings,
@@ -76,6 +78,7 @@ SETTING_GROUPS: Mapping[str, Mapping[str, Setting]] = {
         KubeClientSettings,
         SchedulingSettings,
         ProvisioningSettings,
+        DisruptionSettings,
         AwsProviderSettings,
     )
 }

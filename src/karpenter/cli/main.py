@@ -18,6 +18,7 @@ COMMANDS = {
     "demo": "karpenter.cli.demo_command:demo",
     "run": "karpenter.cli.run_command:run",
     "plan": "karpenter.cli.plan_command:plan",
+    "profiles": "karpenter.cli.profiles_command:profiles",
     "replay": "karpenter.cli.replay_command:replay",
     "explain": "karpenter.cli.explain_command:explain",
     "budgets": "karpenter.cli.budgets_command:budgets",

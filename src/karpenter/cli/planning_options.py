@@ -25,9 +25,4 @@ SkipInvalidOption = Annotated[bool, typer.Option("--skip-invalid", help="Ignore 
 
 def disruption_options(settings: Settings) -> DisruptionOptions:
     """The options of a disruption decision."""
-    from karpenter.disruption.decide.disruption_problem import DisruptionOptions
-    from karpenter.model.feature_gates import FeatureGate
-
-    return DisruptionOptions(
-        settings.scheduling_options(settings.gates), FeatureGate.SPOT_TO_SPOT_CONSOLIDATION in settings.gates
-    )
+    return settings.disruption_options(settings.scheduling_options(settings.gates), settings.gates)

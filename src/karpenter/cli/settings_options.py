@@ -28,6 +28,9 @@ PLANNING_SETTINGS = (
     "node_fee",
     "exposure",
     "interruption_cost",
+    "minimum_saving_ratio",
+    "minimum_node_age",
+    "wait_for_rollouts",
     "feature_gates",
     *CONNECTION_SETTINGS,
 )

@@ -253,7 +253,7 @@ class DisruptionController:
         recheck = self._context.intervals.disruption_recheck.total_seconds()
         nominated = self._context.state.next_nomination_end(now)
         moments = [
-            *time_driven_changes(snapshot, now, recheck),
+            *time_driven_changes(snapshot, now, recheck, self._options.consolidation),
             *(() if nominated is None else (nominated,)),
         ]
         ends: list[float] = [

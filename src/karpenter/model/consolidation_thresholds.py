@@ -1,18 +1,19 @@
-"""How much a move has to be worth before pods are moved for money: settings of a NodePool for consolidation (DIS-487).
+"""Consolidation thresholds: the least saving and the least node age before pods are moved for money (DIS-487).
 
-They stand in annotations of the NodePool, which other tools ignore:
+NodePools state them in annotations, which other tools ignore. The settings of the process give the values for NodePools without
+annotations; the defaults named here are those of the profile lean.
 
 * ``karpenter.sh/minimum-saving-ratio``, such as ``0.3``: the least score of a move (DIS-253), that is the share of the pool's
   cost it saves over the share of the pool's disruption it causes. 1 means that a move has to save as much as a node of average
-  price gives back for restarting an average node's pods; 0 takes any saving. Without it: what the consolidation policy stands
-  for, 0.5 with ``Balanced`` (DIS-254), else 0.1. That is, on a node of average load, a tenth of its price: replacing nodes
-  for less is how clusters come to move pods for ever, since prices of neighbouring types and zones differ by a few per cent,
-  while a real step down in size saves a quarter or more.
-* ``karpenter.sh/minimum-node-age``, such as ``30m``: nodes younger than that are not consolidated. Without it five minutes: pods
-  that were just started are not restarted at once, and a wave of pods that comes in batches has settled by then. Empty nodes are
-  not concerned; how soon they go is for ``consolidateAfter`` to say.
+  price for restarting an average node's pods; 0 accepts any saving. The default is 0.5 with the policy ``Balanced`` (DIS-254), else
+  0.1: a tenth of the price of a node of average load. Prices of neighbouring types and zones differ by a few per cent, so a
+  lower ratio moves pods for ever. A real step down in size saves a quarter or more.
+* ``karpenter.sh/minimum-node-age``, such as ``30m``: younger nodes are not consolidated. The default is five minutes: pods that
+  just started are not restarted at once, and a wave of pods that comes in batches has settled by then. The default ends early
+  for a node whose pods left: below three quarters of the CPU and of the memory its NodeClaim was launched for. Empty nodes are
+  not concerned; ``consolidateAfter`` controls them.
 
-A setting that cannot be read holds all moves back: no score reaches it, no node is old enough. Emptiness and drift go on.
+An unparseable annotation blocks all moves of the pool: no score reaches it, no node is old enough. Emptiness and drift continue.
 """
 
 from __future__ import annotations
@@ -39,40 +40,61 @@ _CONSEQUENCE = "until that is mended, no node of the pool is consolidated"
 
 
 @dataclass(frozen=True, slots=True)
+class ConsolidationDefaults:
+    """The thresholds of NodePools without annotations. ``wait_for_rollouts``: nodes of a workload in a rollout stay."""
+
+    minimum_saving_ratio: float = DEFAULT_RATIO
+    minimum_node_age: timedelta = DEFAULT_NODE_AGE
+    wait_for_rollouts: bool = True
+
+
+#: The defaults of the profile lean.
+LEAN_CONSOLIDATION = ConsolidationDefaults()
+
+
+@dataclass(frozen=True, slots=True)
 class ConsolidationThresholds:
-    """What consolidation of a pool's nodes has to respect.
+    """The thresholds of a NodePool.
 
     ``minimum_saving_ratio`` is compared with DIS-253's score: enough at equality. ``minimum_node_age`` counts from the creation
-    of the NodeClaim. ``findings`` are settings that could not be read; what they are about is then out of reach.
+    of the NodeClaim; where it is the default (``is_default_age``) it ends early for nodes whose pods left. ``findings`` are
+    unparseable annotations; no move reaches the threshold they set.
     """
 
     minimum_saving_ratio: float = DEFAULT_RATIO
     minimum_node_age: timedelta = DEFAULT_NODE_AGE
     findings: tuple[Finding, ...] = ()
+    is_default_age: bool = True
 
 
-def consolidation_thresholds(pool: NodePool) -> ConsolidationThresholds:
-    """The settings of a pool."""
+def consolidation_thresholds(
+    pool: NodePool, defaults: ConsolidationDefaults = LEAN_CONSOLIDATION
+) -> ConsolidationThresholds:
+    """The thresholds of a pool: its annotations, and the defaults."""
     findings: list[Finding] = []
     return ConsolidationThresholds(
-        _minimum_saving_ratio(pool, findings), _minimum_node_age(pool, findings), tuple(findings)
+        _minimum_saving_ratio(pool, defaults, findings),
+        _minimum_node_age(pool, defaults, findings),
+        tuple(findings),
+        labels.MINIMUM_NODE_AGE not in pool.metadata.annotations,
     )
 
 
-def _minimum_saving_ratio(pool: NodePool, findings: list[Finding]) -> float:
+def _minimum_saving_ratio(pool: NodePool, defaults: ConsolidationDefaults, findings: list[Finding]) -> float:
     text = pool.metadata.annotations.get(labels.MINIMUM_SAVING_RATIO)
     if text is None:
-        return BALANCED_RATIO if pool.spec.disruption.consolidation_policy == "Balanced" else DEFAULT_RATIO
+        balanced = pool.spec.disruption.consolidation_policy == "Balanced"
+        return BALANCED_RATIO if balanced else defaults.minimum_saving_ratio
     if _RATIO.fullmatch(text) is None:
         findings.append(_unparseable(_RATIO_PATH, text, "a ratio such as 0.5, or 0 for any saving"))
         return math.inf
     return float(text)
 
 
-def _minimum_node_age(pool: NodePool, findings: list[Finding]) -> timedelta:
+def _minimum_node_age(pool: NodePool, defaults: ConsolidationDefaults, findings: list[Finding]) -> timedelta:
     text = pool.metadata.annotations.get(labels.MINIMUM_NODE_AGE)
     if text is None:
-        return DEFAULT_NODE_AGE
+        return defaults.minimum_node_age
     try:
         age = durations.parse_duration(text)
     except durations.DurationError:

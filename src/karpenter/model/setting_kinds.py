@@ -248,7 +248,7 @@ def _base64(text: str) -> str:
     return text
 
 
-def _usd(text: str) -> float:
+def _amount(text: str) -> float:
     return float(_matching(_AMOUNT)(text))
 
 
@@ -281,8 +281,9 @@ SWITCH = SettingKind(_switch, "true or false", "true|false")
 PORT = SettingKind(_port, "a port number", "PORT")
 INTEGER = SettingKind(_integer, "a whole number", "NUMBER")
 POSITIVE = SettingKind(_positive, "a positive whole number", "NUMBER")
-USD = SettingKind(_usd, "an amount of USD such as 0.005", "USD")
+USD = SettingKind(_amount, "an amount of USD such as 0.005", "USD")
 SHARE: SettingKind[Fraction] = SettingKind(parse_share, "off or a number above 0 and up to 1, such as 0.5", "SHARE")
+RATIO = SettingKind(_amount, "a ratio such as 0.1", "RATIO")
 DURATION = SettingKind(_duration, "a duration such as 10s", "DURATION")
 COUNT = SettingKind(_count, "a whole number of at least 0", "NUMBER")
 FRACTION: SettingKind[Fraction] = SettingKind(_fraction, "a number of at least 0 such as 0.075", "NUMBER")

@@ -2,9 +2,9 @@
 
 How it counts:
 
-* With an absolute ``minAvailable``, the expected pods are the selected pods. Otherwise they are the replicas of the controllers that
-  own those pods, a Deployment rather than its ReplicaSet. A pod without a controller adds nothing, so such a budget over bare
-  pods allows no eviction.
+* With an absolute ``minAvailable``, the expected pods are the selected pods. Otherwise they are the replicas of the controllers
+  that own those pods, a Deployment rather than its ReplicaSet. A pod without a controller adds nothing, so such a budget over
+  bare pods allows no eviction.
 * If a controller has no known replicas, for example a DaemonSet, the count fails and no eviction is allowed.
 * Healthy pods are ready, not being deleted, and had no eviction granted within the last two minutes.
 * Percentages are rounded up, of ``minAvailable`` and of ``maxUnavailable``.
@@ -61,7 +61,10 @@ class PdbCount:
 def count_pods(
     spec: PodDisruptionBudgetSpec, pods: Collection[Pod], granted: Collection[str], scale: ReplicasOf
 ) -> PdbCount:
-    """Count the pods a budget selects; ``granted`` names those an eviction has been granted for. Raises ``ExpectedPodsUnknown``."""
+    """The counts of a budget over the pods it selects; ``granted`` names pods with a granted eviction.
+
+    Raises ``ExpectedPodsUnknown``.
+    """
     healthy = sum(
         pod.metadata.deletion_timestamp is None and pod.metadata.name not in granted and is_ready(pod) for pod in pods
     )

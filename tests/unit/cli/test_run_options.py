@@ -79,6 +79,8 @@ DEFAULTS = Settings().as_text()
 #: A value other than the default, where "the opposite" is none.
 OTHER_VALUES = {
     "packing": "classic",
+    "minimum_saving_ratio": "0.25",
+    "minimum_node_age": "1m0s",
     "profile": "lean",
     "kubeconfig": "/etc/kubeconfig",
     "context": "other",

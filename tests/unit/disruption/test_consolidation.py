@@ -9,7 +9,7 @@ import pytest
 
 from karpenter.api.capacity_buffer import CapacityBuffer, CapacityBufferSpec
 from karpenter.api.core import PodDisruptionBudgetStatus, PodSpec, PodTemplateSpec
-from karpenter.api.karpenter import Budget
+from karpenter.api.karpenter import Budget, NodeClaimResourceRequests
 from karpenter.api.meta import Condition, LabelSelector, ObjectMeta
 from karpenter.api.scheduling_constraints import (
     Affinity,
@@ -26,6 +26,7 @@ from karpenter.disruption.decide.disruption_problem import DisruptionOptions, Di
 from karpenter.model import labels
 from karpenter.model.pod_disruption import DELETION_COST_ANNOTATION
 from karpenter.scheduling.scheduling_options import PreferencePolicy, SchedulingOptions
+from karpenter.settings import resolve_settings
 from karpenter.state.virtual_pods import VirtualPods
 from support.builders import NOW, budget, container, flatten, indexes, node, owner, pod, replaced, snapshot, wanted
 from support.disrupting import ANY, KINDS, bought, decide, gone, kind, on, pool, running, sold, why, with_annotation
@@ -436,6 +437,33 @@ def test_young_machines_are_not_consolidated(minutes: int, goes: list[str]) -> N
     born = replaced(behind.metadata, creation_timestamp=NOW - timedelta(minutes=minutes))  # type: ignore[attr-defined]
     solution = decide(pool(), host, replaced(behind, metadata=born), pods)
     assert gone(solution) == goes
+
+
+@pytest.mark.parametrize(
+    ("cpu_launched_for", "annotation", "goes"),
+    [(4, "", []), (5, "", ["a"]), (8, "", ["a"]), (8, "5m", [])],
+)
+def test_the_default_age_ends_for_a_node_that_lost_a_quarter_of_its_requests(
+    cpu_launched_for: int, annotation: str, goes: list[str]
+) -> None:
+    """A cluster that lost half its pods soon after it was bought does not wait for the fifth minute. An annotation holds."""
+    host, behind, *pods = running("a", "l", 3)
+    born = replaced(behind.metadata, creation_timestamp=NOW - timedelta(minutes=2))  # type: ignore[attr-defined]
+    planned = replaced(behind.spec, resources=NodeClaimResourceRequests(requests={"cpu": str(cpu_launched_for)}))  # type: ignore[attr-defined]
+    own = with_annotation(pool(), labels.MINIMUM_NODE_AGE, annotation) if annotation else pool()
+    solution = decide(own, host, replaced(behind, metadata=born, spec=planned), pods)
+    assert gone(solution) == goes
+
+
+def test_the_profile_karpenter_consolidates_at_any_age_and_for_any_saving() -> None:
+    settings = resolve_settings({"profile": "karpenter"}, {})
+    options = settings.disruption_options(settings.scheduling_options(), settings.gates)
+    types = (kind("m", 4, sold(1.0)), kind("x", 4, sold(0.95)))
+    host, behind, *pods = running("a", "m", 3)
+    born = replaced(behind.metadata, creation_timestamp=NOW - timedelta(minutes=1))  # type: ignore[attr-defined]
+    cluster = [pool(), host, replaced(behind, metadata=born), pods]
+    assert gone(decide(cluster, types=types)) == []
+    assert gone(decide(cluster, types=types, options=options)) == ["a"]
 
 
 def test_a_roll_out_is_waited_for() -> None:

@@ -15,6 +15,7 @@ from karpenter.api.karpenter import NodePool
 from karpenter.disruption.decide.command import Candidate, MoveScore
 from karpenter.disruption.decide.costs import NodePrices, disruption_cost
 from karpenter.model import consolidation_thresholds, pods
+from karpenter.model.consolidation_thresholds import LEAN_CONSOLIDATION, ConsolidationDefaults
 from karpenter.state.snapshot import ClusterSnapshot
 from karpenter.state.state_node import StateNode
 
@@ -50,7 +51,11 @@ def is_balanced(pool: NodePool) -> bool:
 
 
 def move_score(
-    pool: NodePool, totals_of_pool: PoolTotals | None, saving_per_hour: float, move_disruption_cost: float
+    pool: NodePool,
+    totals_of_pool: PoolTotals | None,
+    saving_per_hour: float,
+    move_disruption_cost: float,
+    defaults: ConsolidationDefaults = LEAN_CONSOLIDATION,
 ) -> MoveScore:
     """DIS-253. ``saving`` in USD per hour and ``disruption`` are the pool's part of the move."""
     price = totals_of_pool.price_per_hour if totals_of_pool is not None else 0.0
@@ -63,7 +68,7 @@ def move_score(
     return MoveScore(
         node_pool=pool.metadata.name,
         score=value,
-        threshold=consolidation_thresholds.consolidation_thresholds(pool).minimum_saving_ratio,
+        threshold=consolidation_thresholds.consolidation_thresholds(pool, defaults).minimum_saving_ratio,
         saving_per_hour=saving_per_hour,
         saving_fraction=saved,
         disruption_cost=move_disruption_cost,
@@ -77,7 +82,10 @@ def move_score(
 class MoveScoring:
     """Weighs moves in the pools of one snapshot."""
 
-    def __init__(self, snapshot: ClusterSnapshot, prices: NodePrices) -> None:
+    def __init__(
+        self, snapshot: ClusterSnapshot, prices: NodePrices, defaults: ConsolidationDefaults = LEAN_CONSOLIDATION
+    ) -> None:
+        self._defaults = defaults
         self._pools = {pool.metadata.name: pool for pool in snapshot.pools}
         self._pool_totals = pool_totals(snapshot, prices)
 
@@ -92,7 +100,9 @@ class MoveScoring:
             share = sum(c.price_per_hour or 0.0 for c in own) / price if price > 0 else 1 / len(by_pool)
             disruption = sum(candidate.disruption_cost for candidate in own)
             saving = (price - replacement_price) * share
-            move_scores.append(move_score(self._pools[name], self._pool_totals.get(name), saving, disruption))
+            move_scores.append(
+                move_score(self._pools[name], self._pool_totals.get(name), saving, disruption, self._defaults)
+            )
         return tuple(move_scores)
 
     def minimum_saving(self, candidates: Sequence[Candidate]) -> float:

@@ -39,7 +39,7 @@ _REASON = DisruptionReason.UNDERUTILIZED
 
 def consolidation_candidates(prepared: PreparedDisruption) -> tuple[list[Candidate], list[BlockedNode]]:
     """Nodes with pods that consolidation may consider (DIS-101), and those that are blocked."""
-    checks, context = prepared.checks, prepared.context
+    checks, context, defaults = prepared.checks, prepared.context, prepared.problem.options.consolidation
     candidates: list[Candidate] = []
     blocked: list[BlockedNode] = []
     pools = {pool.metadata.name: pool for pool in prepared.snapshot.pools}
@@ -55,8 +55,8 @@ def consolidation_candidates(prepared: PreparedDisruption) -> tuple[list[Candida
         if blocker is not None:
             blocked.append(BlockedNode(node, blocker))
         elif is_consolidatable(node) and not context.is_in_backoff(_REASON, node.key):
-            too_young = node_age_blocker(candidate, pools[candidate.node_pool], context.now)
-            delay = too_young or rollouts.first_blocker(candidate)
+            too_young = node_age_blocker(candidate, pools[candidate.node_pool], context.now, defaults)
+            delay = too_young or (rollouts.first_blocker(candidate) if defaults.wait_for_rollouts else None)
             if delay is not None:
                 blocked.append(BlockedNode(node, delay))
             else:
@@ -179,4 +179,8 @@ class Consolidation:
         return evaluator, [candidate for candidate in candidates if candidate.key not in simulation.nominated]
 
     def _scoring(self) -> MoveScoring:
-        return MoveScoring(self._prepared.snapshot, self._prepared.checks.prices)
+        return MoveScoring(
+            self._prepared.snapshot,
+            self._prepared.checks.prices,
+            self._prepared.problem.options.consolidation,
+        )

@@ -13,27 +13,47 @@ from karpenter.api.karpenter import NodePool
 from karpenter.disruption.decide.command import Candidate
 from karpenter.disruption.decide.disruption_blockers import NodeTooYoung, RolloutInProgress
 from karpenter.model import consolidation_thresholds, labels, pod_disruption, pods
+from karpenter.model import resources as res
 from karpenter.model.budget_windows import TimeSpan
+from karpenter.model.consolidation_thresholds import LEAN_CONSOLIDATION, ConsolidationDefaults
 from karpenter.model.disruption_rules import disruption_rules
 from karpenter.state.snapshot import ClusterSnapshot
 
+#: Of the requests a node was launched for; below it the default minimum age ends early.
+_KEPT_SHARE = 0.75
 _TEMPLATE_HASH = "pod-template-hash"
 _REVISION = "controller-revision-hash"
 #: Namespace, kind and name of what owns pods.
 WorkloadKey = tuple[str, str, str]
 
 
-def node_age_blocker(candidate: Candidate, pool: NodePool, now: datetime) -> NodeTooYoung | None:
+def node_age_blocker(
+    candidate: Candidate, pool: NodePool, now: datetime, defaults: ConsolidationDefaults = LEAN_CONSOLIDATION
+) -> NodeTooYoung | None:
     """That a node is too young to be consolidated; None if it is old enough or its age is unknown."""
     created = candidate.state_node.claim.metadata.creation_timestamp if candidate.state_node.claim is not None else None
-    minimum_age = consolidation_thresholds.consolidation_thresholds(pool).minimum_node_age
+    thresholds = consolidation_thresholds.consolidation_thresholds(pool, defaults)
+    minimum_age = thresholds.minimum_node_age
     if created is None or now - created >= minimum_age:
+        return None
+    if thresholds.is_default_age and _lost_its_pods(candidate):
         return None
     try:
         until = created + minimum_age
     except OverflowError:
         until = None  # an unparseable setting holds forever
     return NodeTooYoung(minimum_age, until=until)
+
+
+def _lost_its_pods(candidate: Candidate) -> bool:
+    """Whether the node's pods request less than ``_KEPT_SHARE`` of the CPU and of the memory its NodeClaim was launched for."""
+    claim = candidate.state_node.claim
+    launched_for = res.parse_resources(claim.spec.resources.requests) if claim is not None else {}
+    return bool(launched_for) and all(
+        candidate.state_node.pod_requests.get(name, 0) < _KEPT_SHARE * launched_for.get(name, 0)
+        for name in (res.CPU, res.MEMORY)
+        if launched_for.get(name, 0)
+    )
 
 
 class WorkloadRollouts:
@@ -84,7 +104,12 @@ def _workload_version(pod: Pod) -> tuple[WorkloadKey, str] | None:
     return None
 
 
-def time_driven_changes(snapshot: ClusterSnapshot, now: datetime, within_seconds: float) -> Iterator[datetime]:
+def time_driven_changes(
+    snapshot: ClusterSnapshot,
+    now: datetime,
+    within_seconds: float,
+    defaults: ConsolidationDefaults = LEAN_CONSOLIDATION,
+) -> Iterator[datetime]:
     """Moments after ``now`` at which budgets open or close, freezes end, nodes come of age or protections run out."""
     end = now + timedelta(seconds=within_seconds)
     youth: dict[str, timedelta] = {}
@@ -92,7 +117,7 @@ def time_driven_changes(snapshot: ClusterSnapshot, now: datetime, within_seconds
         yield from (
             edge for edge in disruption_rules(pool, snapshot.freeze).transitions(TimeSpan(now, end)) if edge > now
         )
-        youth[pool.metadata.name] = consolidation_thresholds.consolidation_thresholds(pool).minimum_node_age
+        youth[pool.metadata.name] = consolidation_thresholds.consolidation_thresholds(pool, defaults).minimum_node_age
     for view in snapshot.nodes:
         created = view.claim.metadata.creation_timestamp if view.claim is not None else None
         age = youth.get(view.pool)

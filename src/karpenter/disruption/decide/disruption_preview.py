@@ -56,6 +56,7 @@ class DisruptionPreview:
     tainted_for_disruption: tuple[str, ...] = ()
     nominated: tuple[str, ...] = ()
     consolidate_after_ends: Mapping[str, datetime] = field(default_factory=dict)
+    options: DisruptionOptions = field(default_factory=DisruptionOptions)
 
     @property
     def context(self) -> DisruptionContext:
@@ -95,6 +96,7 @@ def preview_disruption(
         tainted_for_disruption=tuple(sorted(going)),
         nominated=tuple(sorted(expecting)),
         consolidate_after_ends=_consolidate_after_ends(taken, pools),
+        options=options,
     )
 
 

@@ -12,16 +12,18 @@ from dataclasses import dataclass, field
 from karpenter.disruption.decide.candidates import BlockedNode, CandidateChecks, DisruptionContext
 from karpenter.disruption.decide.command import Command, DisruptionReason
 from karpenter.instancetypes.type_index import TypeIndex
+from karpenter.model.consolidation_thresholds import LEAN_CONSOLIDATION, ConsolidationDefaults
 from karpenter.scheduling.scheduling_options import SchedulingOptions
 from karpenter.state.snapshot import ClusterSnapshot
 
 
 @dataclass(frozen=True)
 class DisruptionOptions:
-    """Settings of a decision: those of provisioning, and the feature gate SpotToSpotConsolidation (DIS-200)."""
+    """Settings of a decision: those of provisioning, the feature gate SpotToSpotConsolidation (DIS-200), default thresholds."""
 
     provisioning: SchedulingOptions = field(default_factory=SchedulingOptions)
     spot_to_spot: bool = False
+    consolidation: ConsolidationDefaults = LEAN_CONSOLIDATION
 
 
 @dataclass(frozen=True)

@@ -84,6 +84,7 @@ class _NodeExplainer:
         self._preview = preview
         self._indexes = indexes
         self._now = preview.now
+        self._defaults = preview.options.consolidation
         self._checks = CandidateChecks(preview.snapshot, indexes, preview.context)
         self._pool = next((pool for pool in preview.snapshot.pools if pool.metadata.name == state_node.pool), None)
         moving = tuple(pod for pod in state_node.pods if pods.is_reschedulable(pod))
@@ -179,19 +180,20 @@ class _NodeExplainer:
             until = consolidate_after_end(self._state_node, pool)
             period = str(pool.spec.disruption.consolidate_after)
             yield ExplainedBlocker(ConsolidateAfterNotOver(period, until=until), (_EMPTY, _UNDERUTILIZED))
-        too_young = node_age_blocker(self._candidate, pool, self._now)
+        too_young = node_age_blocker(self._candidate, pool, self._now, self._defaults)
         if too_young is not None:
             yield ExplainedBlocker(too_young, (_UNDERUTILIZED,))
-        for rollout in WorkloadRollouts(self._preview.snapshot).blockers(self._candidate):
-            yield ExplainedBlocker(rollout, (_UNDERUTILIZED,))
+        if self._defaults.wait_for_rollouts:
+            for rollout in WorkloadRollouts(self._preview.snapshot).blockers(self._candidate):
+                yield ExplainedBlocker(rollout, (_UNDERUTILIZED,))
         yield from self._saving_blocker(pool)
 
     def _saving_blocker(self, pool: NodePool) -> Iterator[ExplainedBlocker]:
         """DIS-257, in figures: the node's score if nothing had to be launched for its pods."""
-        scoring = MoveScoring(self._preview.snapshot, self._checks.prices)
+        scoring = MoveScoring(self._preview.snapshot, self._checks.prices, self._defaults)
         if self._candidate.price_per_hour is not None and not scoring.could_be_approved(self._candidate):
             best = scoring.scores((self._candidate,), 0.0)[0].score
-            minimum = consolidation_thresholds.consolidation_thresholds(pool).minimum_saving_ratio
+            minimum = consolidation_thresholds.consolidation_thresholds(pool, self._defaults).minimum_saving_ratio
             yield ExplainedBlocker(SavingBelowThreshold(best, minimum), (_UNDERUTILIZED,))
 
     def _budget_blockers(self, pool: NodePool) -> Iterator[ExplainedBlocker]:

@@ -1,0 +1,48 @@
+"""Settings of disruption: the default thresholds of consolidation."""
+# ruff: noqa: RUF009 - what `setting` returns is a dataclass field, as `field` does
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from karpenter.disruption.decide.disruption_problem import DisruptionOptions
+from karpenter.model import setting_kinds as kinds
+from karpenter.model.consolidation_thresholds import DEFAULT_RATIO, ConsolidationDefaults
+from karpenter.model.feature_gates import FeatureGate, FeatureGates
+from karpenter.model.setting_kinds import setting
+from karpenter.scheduling.scheduling_options import SchedulingOptions
+
+
+@dataclass(frozen=True)
+class DisruptionSettings:
+    """Disruption."""
+
+    minimum_saving_ratio: float = setting(
+        kinds.RATIO,
+        f"{DEFAULT_RATIO:g}",
+        "Least score of a consolidation: the share of the NodePool's cost it saves over the share of its pods it disrupts. "
+        "The NodePool annotation karpenter.sh/minimum-saving-ratio overrides it.",
+        karpenter_default="0",
+    )
+    minimum_node_age: timedelta = setting(
+        kinds.DURATION,
+        "5m",
+        "Younger nodes are not consolidated, except those that lost a quarter of what they were launched for. "
+        "The NodePool annotation karpenter.sh/minimum-node-age overrides it.",
+        karpenter_default="0s",
+    )
+    wait_for_rollouts: bool = setting(
+        kinds.SWITCH,
+        "true",
+        "Do not consolidate nodes with pods of a workload that is being rolled out.",
+        karpenter_default="false",
+    )
+
+    def disruption_options(self, scheduling_options: SchedulingOptions, gates: FeatureGates) -> DisruptionOptions:
+        """The options of a disruption decision."""
+        return DisruptionOptions(
+            scheduling_options,
+            FeatureGate.SPOT_TO_SPOT_CONSOLIDATION in gates,
+            ConsolidationDefaults(self.minimum_saving_ratio, self.minimum_node_age, self.wait_for_rollouts),
+        )

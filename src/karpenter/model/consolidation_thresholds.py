@@ -5,8 +5,8 @@ annotations; the defaults named here are those of the profile lean.
 
 * ``karpenter.sh/minimum-saving-ratio``, such as ``0.3``: the least score of a move (DIS-253), that is the share of the pool's
   cost it saves over the share of the pool's disruption it causes. 1 means that a move has to save as much as a node of average
-  price for restarting an average node's pods; 0 accepts any saving. The default is 0.5 with the policy ``Balanced`` (DIS-254), else
-  0.1: a tenth of the price of a node of average load. Prices of neighbouring types and zones differ by a few per cent, so a
+  price for restarting an average node's pods; 0 accepts any saving. The default is 0.5 with the policy ``Balanced`` (DIS-254),
+  else 0.1: a tenth of the price of a node of average load. Prices of neighbouring types and zones differ by a few per cent, so a
   lower ratio moves pods for ever. A real step down in size saves a quarter or more.
 * ``karpenter.sh/minimum-node-age``, such as ``30m``: younger nodes are not consolidated. The default is five minutes: pods that
   just started are not restarted at once, and a wave of pods that comes in batches has settled by then. The default ends early

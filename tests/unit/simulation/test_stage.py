@@ -160,3 +160,25 @@ def test_what_goes_wrong_in_a_story_is_raised_as_it_was() -> None:
 
     with pytest.raises(NotFound, match="nobody"):
         play(story)
+
+
+def test_a_cluster_that_lost_half_its_pods_early_gives_nodes_back_before_their_fifth_minute() -> None:
+    """In the profile lean, with ``consolidateAfter: 10s``: the nodes have pods, and the default minimum age does not hold them."""
+    pool = msgspec.structs.replace(
+        POOL,
+        spec=msgspec.structs.replace(
+            POOL.spec, disruption=Disruption(consolidate_after="10s", budgets=(Budget(nodes="100%"),))
+        ),
+    )
+
+    async def story(stage: SimulatedCluster) -> list[str]:
+        wanted = services(80)
+        await stage.create(NODE_CLASS, pool, *wanted)
+        assert await stage.wait_until(lambda: stage.counts().pods == 80 and stage.counts().all_ready, 600)
+        await asyncio.sleep(120)
+        for deployment in wanted:
+            await stage.scale(deployment.metadata.name, (deployment.spec.replicas or 0) // 2)
+        await asyncio.sleep(90)
+        return [notice.reason for notice in stage.history.notices if isinstance(notice, InstanceEnded)]
+
+    assert "Underutilized" in play(story)

@@ -163,7 +163,7 @@ def test_what_goes_wrong_in_a_story_is_raised_as_it_was() -> None:
 
 
 def test_a_cluster_that_lost_half_its_pods_early_gives_nodes_back_before_their_fifth_minute() -> None:
-    """In the profile lean, with ``consolidateAfter: 10s``: the nodes have pods, and the default minimum age does not hold them."""
+    """In the profile lean, with ``consolidateAfter: 10s``: nodes with pods, which the default minimum age does not hold."""
     pool = msgspec.structs.replace(
         POOL,
         spec=msgspec.structs.replace(

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from xdist.remote import Producer
 
 from controlplane import binaries, emptying
 from controlplane.harness import ControlPlane
@@ -17,6 +18,7 @@ from karpenter.api import crds
 from support.beside import Beside
 from support.examples import SOAK, SOAK_EXAMPLES
 from support.soak import Soak
+from support.worker_scopes import Files
 
 #: Fixtures that need the control plane's binaries.
 _CLUSTER_FIXTURES = frozenset({"control_plane", "working_control_plane"})
@@ -43,6 +45,11 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Beside(command), "beside")
     if config.getoption("--hypothesis-profile") == SOAK:
         config.pluginmanager.register(Soak(str(config.getoption("--hypothesis-seed"))), "soak")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Files | None:
+    return Files(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 @pytest.hookimpl(tryfirst=True)

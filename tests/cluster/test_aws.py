@@ -27,7 +27,8 @@ from support.rollouts import settled
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
-PODS = 300
+_SPOT_PODS, _ON_DEMAND_PODS = 80, 40
+PODS = _SPOT_PODS + _ON_DEMAND_PODS
 _DEADLINE_SECONDS = 150.0
 _BUDGET = 0.5
 #: What the machines' services are called in actions of policies, where it differs.
@@ -132,8 +133,8 @@ async def test_from_pods_to_machines_and_back_to_nothing(cluster: Stage) -> None
         node_class(amiSelectorTerms=[{"alias": "al2023@v20260801"}]),
         node_pool("spot", ("spot",), _NO_PATIENCE, disruption=_DISRUPTION),
         node_pool("steady", ("on-demand",), _NO_PATIENCE, disruption=_DISRUPTION),
-        deployment("web", 200, "500m", "1Gi", "spot"),
-        deployment("db", 100, "1", "2Gi", "on-demand"),
+        deployment("web", _SPOT_PODS, "500m", "1Gi", "spot"),
+        deployment("db", _ON_DEMAND_PODS, "1", "2Gi", "on-demand"),
     )
     control.forget_calls()
     with cluster.controller() as running:

@@ -10,7 +10,7 @@ import pytest
 
 from controlplane.harness import ControlPlane
 from controlplane.process import Controller, controller
-from controlplane.stage import ALONE, TYPE, WITH, WITHOUT, Sight, Stage, staged, ways
+from controlplane.stage import ALONE, TYPE, WITH, Sight, Stage, staged, ways
 from karpenter.api import kinds
 from karpenter.api.core import Pod
 from karpenter.api.karpenter import NodeClaim
@@ -54,7 +54,7 @@ def claim_of(sight: Sight, pod: Pod) -> NodeClaim:
     return nodeclaim
 
 
-@pytest.mark.parametrize("nomination", ways(WITH))
+@pytest.mark.parametrize("nomination", ways())
 def test_refused_launches_are_tried_again_for_the_same_claims(stage: Stage, start: Start) -> None:
     """OPS-016"""
     running = start("launchErrors: [{reason: RequestLimitExceeded, message: too many requests, count: 6}]")
@@ -93,7 +93,7 @@ def test_without_spot_capacity_the_same_claims_become_on_demand_machines(stage: 
     assert stage.given_up(kinds.NODE_CLAIM) == 0
 
 
-@pytest.mark.parametrize("nomination", ways(WITH))
+@pytest.mark.parametrize("nomination", ways())
 def test_pods_of_lost_machines_get_new_ones(stage: Stage, start: Start) -> None:
     """OPS-090, DIS-503: and nobody else's machine goes."""
     start("{}")
@@ -144,7 +144,7 @@ def test_a_claim_whose_machine_is_gone_and_whose_node_is_silent_is_collected(sta
     }
 
 
-@pytest.mark.parametrize("nomination", ways(WITHOUT))
+@pytest.mark.parametrize("nomination", ways())
 def test_a_budget_that_opens_lets_the_pod_go_to_a_new_machine(stage: Stage, start: Start) -> None:
     """DIS-S300 with what comes after it: the pod runs all the time the budget is closed, and elsewhere in the end."""
     start("{}")

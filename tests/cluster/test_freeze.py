@@ -128,8 +128,8 @@ def test_a_frozen_cluster_keeps_its_machines_until_it_is_thawed(plane: ControlPl
         assert "frozen by ConfigMap kube-system/karpenter-freeze until" in shown
         running.until(lambda: _seen(running, "karpenter_nodepools_frozen", nodepool="default") == 1, "be frozen")
         plane.until(lambda: not _running(plane), "pods to go")
-        enough = _passes(running) + _PASSES
-        running.until(lambda: _passes(running) >= enough, "look often enough", 2 * _DEADLINE_SECONDS)
+        enough = running.disruption_passes() + _PASSES
+        running.until(lambda: running.disruption_passes() >= enough, "look often enough", 2 * _DEADLINE_SECONDS)
         assert machines(plane) == bought
         assert karpenter(plane, "thaw") == "the cluster is thawed\n"
         plane.until(lambda: not machines(plane), "machines to go")
@@ -142,8 +142,3 @@ def _running(plane: ControlPlane) -> int:
 
 def _seen(running: Controller, series: str, **described: str) -> float:
     return Scrape.of(running.metrics()).total(series, **described)
-
-
-def _passes(running: Controller) -> float:
-    """How often the controller has looked for machines that may go."""
-    return _seen(running, "controller_runtime_reconcile_total", controller="disruption")

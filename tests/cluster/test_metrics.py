@@ -16,7 +16,7 @@ from karpenter.kube.client import KubeClient
 from support.rollouts import settled, web
 from support.scrape import Scrape
 
-PODS = 60
+PODS = 24
 _DEADLINE_SECONDS = 120.0
 _POOL: Json = {
     "apiVersion": "karpenter.sh/v1",

@@ -11,13 +11,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
 
 import pytest
 
 from controlplane import deployed
 from controlplane.harness import ControlPlane, Json
-from controlplane.process import Controller, controller, moment
+from controlplane.process import Controller, controller
 from controlplane.stage import Stage, staged
 from karpenter.api.control_plane import Lease
 from karpenter.api.kinds import LEASE
@@ -84,10 +83,8 @@ def test_one_leads_the_other_stands_by_and_follows_at_once_when_the_first_is_tol
         stage.deploy(2)
         stage.until_running(2)
         check_places(two)
-        told = time.time()
         assert two.leader.terminate() == 0
         two.standby.await_line(_ACQUIRED, _SLACK_SECONDS)
-        assert seconds_since(told, two.standby, _ACQUIRED) <= 5.0
         assert two.leader.lines("Shutdown signal received, waiting for all workers to finish")
         assert two.leader.lines("All workers finished")
         two.until_led(30.0)
@@ -182,9 +179,3 @@ def test_the_lease_may_have_another_name_and_place(plane: ControlPlane) -> None:
         assert decode.spec.holder_identity
     released = LEASE.decode(json.dumps(plane.request("GET", LEASE.path("default", "other"))).encode())
     assert (released.spec.holder_identity, released.spec.lease_duration_seconds) == ("", 1)
-
-
-def seconds_since(told: float, process: Controller, message: str) -> float:
-    """From a time of day to a log line."""
-    line: datetime = moment(process.lines(message)[0])
-    return line.timestamp() - told

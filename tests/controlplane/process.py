@@ -17,7 +17,6 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime
 from pathlib import Path
 from types import MappingProxyType
 
@@ -45,11 +44,6 @@ _PROGRAM = (str(Path(sys.executable).with_name("karpenter")),)
 
 #: The value of every sample, by name and labels.
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
-
-
-def moment(line: Mapping[str, object]) -> datetime:
-    """When a log line was written."""
-    return datetime.fromisoformat(str(line["time"]))
 
 
 class Controller:
@@ -95,6 +89,14 @@ class Controller:
     def metrics(self) -> Samples:
         """Its metrics now. ``ConnectionError`` where nobody answers."""
         return scraped(self._ports["METRICS_PORT"])
+
+    def disruption_passes(self) -> float:
+        """How many times it has considered disruption."""
+        return sum(
+            value
+            for (name, labels), value in self.metrics().items()
+            if name == "controller_runtime_reconcile_total" and ("controller", "disruption") in labels
+        )
 
     # -- what is done to it -------------------------------------------------------------------------------------------
 

@@ -23,6 +23,7 @@ from controlplane import deployed, emptying
 from controlplane.deployed import Account
 from controlplane.harness import ControlPlane, Json
 from controlplane.patience import patience
+from controlplane.process import Controller
 from karpenter.api import kinds
 from karpenter.api.core import ConfigMap, Event, Node, Pod
 from karpenter.api.karpenter import NodeClaim
@@ -235,6 +236,26 @@ class Stage:
     def clear(self) -> None:
         """Take everything away, without asking anybody's leave."""
         emptying.empty(self.plane)
+
+
+def at_rest(
+    running: Controller, passes: int, progress: Callable[[], int], fault: Callable[[], str] = lambda: ""
+) -> Callable[[], str]:
+    """A condition for ``Stage.until``: during so many disruption passes nothing was at fault and nothing progressed.
+
+    ``progress`` counts what must not happen any more, such as writes or commands; ``fault`` says what is not as it should be.
+    """
+    last, since = progress(), running.disruption_passes()
+
+    def lacking() -> str:
+        nonlocal last, since
+        text, now = fault(), progress()
+        if text or now != last:
+            last, since = now, running.disruption_passes()
+        quiet = running.disruption_passes() - since
+        return text or ("" if quiet >= passes else f"quiet for {quiet:g} of {passes} disruption passes")
+
+    return lacking
 
 
 @contextmanager

@@ -36,6 +36,7 @@ from karpenter.providers.contract import Instance, InstanceDrift, InstanceNotFou
 from karpenter.providers.decorators import TimeoutProvider
 from karpenter.providers.simulated import Faults, SimulatedNodes, SimulatedProvider, SimulatedTiming
 from karpenter.runtime import logging
+from karpenter.runtime.intervals import Intervals
 from karpenter.settings import Settings
 from karpenter.simulation import KubeScheduler, LoopClock, WorkloadControllers
 from karpenter.simulation.apiserver import MemoryKube, MemoryServer
@@ -45,6 +46,13 @@ from support.shapes import inc
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 TYPES = inc(8)
+#: For stories that last a day: the controllers repeat their work every few minutes, not every few seconds.
+RARE = Intervals(
+    nodepool_counter=timedelta(minutes=5),
+    provisioning_retry=timedelta(minutes=5),
+    disruption_poll=timedelta(minutes=5),
+    metrics_refresh=timedelta(minutes=5),
+)
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 
 from karpenter.scheduling.scheduling_options import PreferencePolicy
 from karpenter.settings import Settings
 from support.relations import apart, app_pods, even, to
-from support.world import World, story
+from support.world import RARE, World, story
 
 APART = "pod(s) have a preferred Anti-Affinity which can prevent consolidation"
 SPREAD = "pod(s) have a preferred TopologySpreadConstraint which can prevent consolidation"
@@ -28,14 +29,14 @@ async def begin(world: World, settings: Settings | None = None) -> None:
 @story
 async def test_each_pod_is_mentioned_once_a_day(world: World) -> None:
     """SCH-672"""
-    await begin(world)
+    await begin(world, Settings(intervals=RARE))
     await world.waiting(*app_pods(1, spread=[even(soft=True)], **NOWHERE))
     await asyncio.sleep(60)
     assert told(world, SPREAD) == ["default/web-000"]
     await world.waiting(*app_pods(1, prefix="late", spread=[even(soft=True)], **NOWHERE))
     await asyncio.sleep(60)
     assert told(world, SPREAD) == ["default/web-000", "default/late-000"]
-    await asyncio.sleep(24 * 3600)
+    await asyncio.sleep((timedelta(days=1) + 2 * RARE.provisioning_retry).total_seconds())
     assert sorted(told(world, SPREAD)) == sorted(["default/web-000", "default/late-000"] * 2)
     assert told(world, APART) == []
 

@@ -188,6 +188,7 @@ def test_room_counts_exactly_the_pods_that_meet_no_obstacle(
     assert VolumeUsage(limits, held).count_fitting(wanted) == fitting
 
 
+@pytest.mark.speed
 @pytest.mark.parametrize("limit", [25, 1_000_000])
 def test_twenty_thousand_pods_are_counted_in_no_time(limit: int) -> None:
     some = VolumeUsage({DRIVER: limit}, {})

@@ -72,6 +72,7 @@ def test_repeated_machines_never_exceed_a_limit(cpu: int, nodes: int) -> None:
     assert sum(max(types[name] for name in new_nodeclaim.instance_types) for new_nodeclaim in result.new_claims) <= cpu
 
 
+@pytest.mark.speed
 def test_many_equal_limited_pools_cost_no_more_than_one() -> None:
     """Pools alike but for their names are asked once; a filled machine is repeated under limits as without (33 s otherwise)."""
     pools = [node_pool(f"np{i}", limits={"cpu": "100000"}) for i in range(10)]
@@ -81,6 +82,7 @@ def test_many_equal_limited_pools_cost_no_more_than_one() -> None:
     assert time.thread_time() - begun < 8
 
 
+@pytest.mark.speed
 def test_a_thousand_pods_of_which_no_two_are_alike_are_bounded() -> None:
     begun = time.thread_time()
     result = bought_on_ec2([node_pool(requirements=ON_DEMAND)], many_classes(1000, 1))

@@ -338,6 +338,7 @@ def test_a_claim_in_flight_of_a_sold_out_type_counts_against_limits() -> None:
     assert (existing(result), bought(result), categories(result)) == ({"c": 1}, [], {"limits"})
 
 
+@pytest.mark.speed
 @pytest.mark.parametrize("daemons", [0, 5])
 def test_many_claims_in_flight_that_are_alike_cost_little_more_than_one(daemons: int) -> None:
     """100 claims of 600 types each, and 20 classes that ask for a label (2.2 s otherwise)."""

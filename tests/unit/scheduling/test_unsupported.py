@@ -183,6 +183,7 @@ def test_a_finished_pod_repels_nobody() -> None:
     assert existing(plan(node_pool(), machine("a", {"cpu": "4"}), guard, web("w"))) == {"a": 1}
 
 
+@pytest.mark.speed
 def test_twenty_thousand_pods_hear_from_five_thousand_others_in_no_time() -> None:
     """Replicas with labels of their own included: only labels that some term reads tell pods apart."""
     there = [machine(f"n{number}", {"cpu": "4"}) for number in range(100)]

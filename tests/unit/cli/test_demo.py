@@ -14,10 +14,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from controlplane.patience import patience
 from karpenter.cli.main import app
 
 COMMAND = [sys.executable, "-m", "karpenter.cli.main", "demo", "--speed", "2000"]
-SECONDS = 60
+SECONDS = patience(60)
 
 
 def demo(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -31,7 +31,7 @@ async def test_each_pod_is_mentioned_once_a_day(world: World) -> None:
     """SCH-672"""
     await begin(world, Settings(intervals=RARE))
     await world.waiting(*app_pods(1, spread=[even(soft=True)], **NOWHERE))
-    await asyncio.sleep(60)
+    await asyncio.sleep(4 * RARE.provisioning_retry.total_seconds())
     assert told(world, SPREAD) == ["default/web-000"]
     await world.waiting(*app_pods(1, prefix="late", spread=[even(soft=True)], **NOWHERE))
     await asyncio.sleep(60)

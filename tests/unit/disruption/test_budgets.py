@@ -24,7 +24,7 @@ def empties(number: int, prefix: str = "e", **fields: object) -> list[object]:
 
 @pytest.mark.parametrize(("nodes", "goes"), [("30%", 3), ("100%", 10), ("5%", 1)])
 def test_as_many_empty_machines_as_the_budget_allows_go_in_one_command(nodes: str, goes: int) -> None:
-    """DIS-S080, DIS-S082, DIS-S084"""
+    """DIS-S080, DIS-S082, DIS-S084, DIS-220: all of them in one delete."""
     solution = decide(pool("np", Budget(nodes=nodes)), empties(10))
     assert [len(command.candidates) for command in solution.commands] == [goes]
     assert solution.commands[0].reason is EMPTY
@@ -95,7 +95,7 @@ def test_consolidation_keeps_to_the_budget_too() -> None:
 
 
 def test_a_reason_may_have_a_budget_of_its_own() -> None:
-    """DIS-S085"""
+    """DIS-S085, DIS-132: other reasons are not limited by it."""
     budgets = (Budget(nodes="10"), Budget(nodes="5", reasons=("Drifted",)), Budget(nodes="4", reasons=("Empty",)))
     remaining_budgets = RemainingBudgets(snapshot(pool("np", *budgets), empties(100)), NOW)
     assert [remaining_budgets.allowed("np", reason) for reason in DisruptionReason] == [4, 5, 10]

@@ -18,22 +18,22 @@ DRIFT, EMPTY = DisruptionReason.DRIFTED, DisruptionReason.EMPTY
 
 
 def test_a_node_without_claim_is_none_of_our_business() -> None:
-    """DIS-S020"""
+    """DIS-S020, DIS-001: a Node without NodeClaim is not managed."""
     assert verdict("n", pool(), node("n", {"cpu": 4})) == "-"
 
 
 def test_a_claim_without_node_is_no_candidate() -> None:
-    """DIS-S021"""
+    """DIS-S021, DIS-072: the reason names the missing Node."""
     assert "associated node" in verdict("c", pool(), claim("c", {"cpu": 4}, provider_id="p://c"))
 
 
 def test_a_node_that_still_starts_is_no_candidate() -> None:
-    """DIS-S022"""
+    """DIS-S022, DIS-003, DIS-073: a managed node is initialized once its label says so."""
     assert verdict("n", pool(), running("n", initialized=False)) == "Node isn't initialized"
 
 
 def test_a_machine_on_its_way_out_is_no_candidate() -> None:
-    """DIS-S023"""
+    """DIS-S023, DIS-004, DIS-074: a NodeClaim with a deletion timestamp is marked for deletion."""
     assert verdict("n", pool(), running("n", deleted=True)) == "Node is deleting or marked for deletion"
 
 
@@ -58,7 +58,7 @@ def test_what_a_claim_says_counts_only_until_its_node_is_registered() -> None:
 
 
 def test_a_node_that_lost_the_label_of_its_pool_is_no_candidate() -> None:
-    """DIS-S028"""
+    """DIS-S028, DIS-077: the reason names the label."""
     host, behind = running("n")
     bare = {key: value for key, value in host.metadata.labels.items() if key != labels.NODE_POOL}  # type: ignore[attr-defined]
     unlabelled = replaced(host, metadata=replaced(host.metadata, labels=bare))  # type: ignore[attr-defined]
@@ -78,7 +78,7 @@ def test_a_pool_without_types_is_not_called_missing() -> None:
 
 @pytest.mark.parametrize("key", [labels.CAPACITY_TYPE, labels.ZONE])
 def test_without_knowing_how_it_was_bought_a_machine_is_not_consolidated_but_replaced_when_it_drifts(key: str) -> None:
-    """DIS-S031, DIS-S032"""
+    """DIS-S031, DIS-S032, DIS-087, DIS-103, DIS-104: a missing label bars consolidation, not drift."""
     host, behind, *pods = running("n", "m", 1)
     bare = {own: value for own, value in host.metadata.labels.items() if own != key}  # type: ignore[attr-defined]
     host = replaced(host, metadata=replaced(host.metadata, labels=bare))  # type: ignore[attr-defined]
@@ -88,12 +88,12 @@ def test_without_knowing_how_it_was_bought_a_machine_is_not_consolidated_but_rep
 
 
 def test_a_type_nobody_knows_is_not_consolidated() -> None:
-    """DIS-S033"""
+    """DIS-S033, DIS-102: the reason names the instance type."""
     assert 'Instance Type "huge" not found' in why(decide(pool(), running("n", "huge", 1)), "n")
 
 
 def test_a_machine_of_a_running_command_is_left_in_peace() -> None:
-    """DIS-S034"""
+    """DIS-S034, DIS-070: a node is in one command at a time, and nothing is reported for it."""
     assert verdict("n", pool(), running("n"), in_command=frozenset({"claim-n"})) == "-"
 
 
@@ -112,7 +112,7 @@ PROTECTED = {"meta": {"annotations": {labels.DO_NOT_DISRUPT: "true"}}}
 def test_pods_that_must_not_be_disrupted_keep_their_node_unless_a_drain_has_an_end(
     reason: DisruptionReason, grace_period: str | None, blocks: bool
 ) -> None:
-    """DIS-S035 to DIS-S038"""
+    """DIS-S035 to DIS-S038, DIS-014, DIS-015, DIS-551: only drift overrides them, and only with a terminationGracePeriod."""
     cluster = claimed(running("n"), termination_grace_period=grace_period)
     found = verdict("n", pool(), cluster, on("n", 1, **PROTECTED), reason=reason)
     assert found == ('Pod has "karpenter.sh/do-not-disrupt" annotation (Pod=default/n-0)' if blocks else "")
@@ -126,7 +126,7 @@ def test_pods_that_need_no_other_place_can_keep_their_node_too(kind: str, versio
 
 
 def test_a_pod_that_is_done_or_going_keeps_nobody() -> None:
-    """DIS-S040"""
+    """DIS-S040, DIS-095: a terminal or terminating pod never blocks."""
     done = on("n", 1, prefix="done", status={"phase": "Succeeded"}, **PROTECTED)
     going = on("n", 1, prefix="going", meta={**PROTECTED["meta"], "deletion_timestamp": NOW})
     assert verdict("n", pool(), running("n"), done, going) == ""
@@ -181,7 +181,7 @@ def test_a_budget_may_yield_to_pods_that_are_not_ready(ready: str, blocks: bool)
 
 
 def test_a_budget_speaks_about_its_own_namespace() -> None:
-    """DIS-S047"""
+    """DIS-S047, DIS-083: an empty selector matches all pods of its own namespace."""
     elsewhere = shut()
     elsewhere = replaced(elsewhere, metadata=replaced(elsewhere.metadata, namespace="other"))  # type: ignore[arg-type,attr-defined]
     assert verdict("n", pool(), running("n", "m", 1), elsewhere) == ""
@@ -207,7 +207,7 @@ def test_a_protection_may_have_an_end(value: str, minutes: int | None, blocks: b
 
 
 def test_a_pod_without_owner_needs_another_place() -> None:
-    """DIS-S052"""
+    """DIS-S052, DIS-007: a pod without owner is reschedulable."""
     naked = pod("naked", {"cpu": "1"}, node_name="n")
     solution = decide(pool(), running("n"), naked, running("other", "m", 3))
     assert solution.commands[0].pod_restarts == 1

@@ -59,7 +59,11 @@ async def is_free(world: World, name: str) -> bool:
 
 @story
 async def test_candidates_wait_until_their_replacement_is_initialised(world: World) -> None:
-    """DIS-S220, DIS-S222, DIS-302 to DIS-311: closed, bought, awaited, deleted; said, counted and linked on the way."""
+    """Closed, bought, awaited, deleted; said, counted and linked on the way.
+
+    DIS-S220, DIS-S222, DIS-302 to DIS-311, DIS-316, DIS-322, DIS-392, DIS-393, DIS-394, DIS-412, DIS-413,
+    DIS-431, DIS-432
+    """
     await machines(world)
     assert await carry_out(world, command(world, "n0", bought=("r0",)))
     await asyncio.sleep(120)
@@ -311,7 +315,7 @@ async def _is_gone(world: World, name: str) -> bool:
 
 @story
 async def test_a_deletion_that_fails_is_tried_again_every_second(world: World) -> None:
-    """DIS-311"""
+    """DIS-311, DIS-031: the command is checked every second."""
     await machines(world)
     world.wire.refuse = refusing(lambda: ServerUnavailable("broken", status=500), 3, "delete NodeClaim")
     await carry_out(world, command(world, "n0"))

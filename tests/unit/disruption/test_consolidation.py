@@ -40,7 +40,7 @@ SPOT_TO_SPOT = DisruptionOptions(spot_to_spot=True)
 
 
 def test_a_machine_goes_whose_pods_fit_on_another() -> None:
-    """DIS-S110, DIS-S151: and nothing is bought for them, of no type."""
+    """DIS-S110, DIS-S151, DIS-177: and nothing is bought for them, of no type."""
     solution = decide(pool(), running("a", "m", 1), running("b", "m", 3))
     assert gone(solution) == ["a"]
     assert solution.commands[0].decision is Decision.DELETE
@@ -120,7 +120,7 @@ def test_a_spread_over_zones_holds_when_machines_go() -> None:
 
 
 def test_a_pod_that_fits_nowhere_keeps_no_machine() -> None:
-    """DIS-S116"""
+    """DIS-S116, DIS-167: a pod that was pending before never blocks."""
     solution = decide(pool(), running("a", "m", 1), running("b", "m", 3), pod("giant", {"cpu": "1000"}))
     assert gone(solution) == ["a"]
 
@@ -133,7 +133,7 @@ def test_waiting_pods_have_their_place_before_anybody_else() -> None:
 
 
 def test_no_machine_goes_whose_pods_have_nowhere_to_go() -> None:
-    """DIS-S117"""
+    """DIS-S117, DIS-176: the reason names the pod."""
     stuck = on("a", 1, node_selector={"only": "here"})
     cluster = [pool(), running("a", "m"), stuck]
     solution = decide(cluster)
@@ -142,7 +142,7 @@ def test_no_machine_goes_whose_pods_have_nowhere_to_go() -> None:
 
 
 def test_a_machine_that_still_starts_takes_no_pods_of_others() -> None:
-    """DIS-S118, DIS-S119"""
+    """DIS-S118, DIS-S119, DIS-165: an uninitialized node is no destination."""
     young = running("young", "m", initialized=False)
     solution = decide(pool(), running("a", "s", 2), young)
     assert gone(solution) == []
@@ -182,7 +182,7 @@ def test_a_machine_whose_price_nobody_knows_goes_but_is_not_replaced() -> None:
 
 
 def test_a_pool_may_want_only_empty_machines_to_go() -> None:
-    """DIS-S123"""
+    """DIS-S123, DIS-106: policy WhenEmpty keeps a node with pods."""
     solution = decide(
         pool(consolidation_policy="WhenEmpty"), running("a", "m", 1), running("b", "m", 3), running("idle")
     )
@@ -245,7 +245,10 @@ def zonal(*prices: float) -> list[object]:
 def test_a_replacement_is_cheaper_however_it_is_launched(
     price: float, offerings: list[object], requirement: object, replaces: bool
 ) -> None:
-    """DIS-S131 to DIS-S134, DIS-S136"""
+    """The worst launch price counts, and the claim is narrowed to spot.
+
+    DIS-S131 to DIS-S134, DIS-S136, DIS-181, DIS-182, DIS-190, DIS-191
+    """
     case = one(price, *offerings)
     solution = decide(pool(requirements=[requirement]), case["objects"], types=case["types"])  # type: ignore[arg-type]
     assert bool(solution.commands) is replaces
@@ -280,14 +283,14 @@ def spot_case(cheaper: int, *requirements: object, options: DisruptionOptions = 
 
 
 def test_spot_is_not_replaced_by_spot_unless_that_is_switched_on() -> None:
-    """DIS-S138"""
+    """DIS-S138, DIS-180: the feature gate decides."""
     found = spot_case(30, options=DisruptionOptions())
     assert gone(found) == []  # type: ignore[arg-type]
     assert "SpotToSpotConsolidation is disabled" in why(found, "a")  # type: ignore[arg-type]
 
 
 def test_one_spot_machine_is_replaced_only_where_many_types_are_cheaper() -> None:
-    """DIS-S139"""
+    """DIS-S139, DIS-027, DIS-203: fifteen cheaper types are needed."""
     found = spot_case(14)
     assert gone(found) == []  # type: ignore[arg-type]
     assert "requires 15 cheaper instance type options" in why(found, "a")  # type: ignore[arg-type]
@@ -298,7 +301,7 @@ def test_one_spot_machine_is_replaced_only_where_many_types_are_cheaper() -> Non
     ("cheaper", "requirements"), [(30, ()), (17, (wanted(labels.INSTANCE_TYPE, "Exists", least=10),))]
 )
 def test_only_the_cheapest_spot_types_are_kept(cheaper: int, requirements: tuple[object, ...]) -> None:
-    """DIS-S140, DIS-S142"""
+    """DIS-S140, DIS-S142, DIS-204: fifteen, or as many as minValues need."""
     (command,) = spot_case(cheaper, *requirements).commands  # type: ignore[attr-defined]
     assert len(command.replacements[0].instance_types) == 15
 
@@ -317,7 +320,7 @@ def test_a_spot_machine_among_the_cheapest_stays() -> None:
 
 
 def test_machines_of_both_kinds_may_become_one_spot_machine() -> None:
-    """DIS-S143: without any switch."""
+    """DIS-S143, DIS-205: without any switch."""
     cluster = [running("a", "l", 5, capacity_type="spot"), running("b", "l", 5)]
     solution = decide(pool(requirements=[ANY]), cluster, types=(*KINDS, kind("xl", 16, sold(9.0, spot=1.0))))
     assert gone(solution) == ["a", "b"]

@@ -44,12 +44,12 @@ def test_priority_moves_the_cost_both_ways() -> None:
     ],
 )
 def test_costs_are_those_of_the_table(annotation: str, priority: int | None, expected: float) -> None:
-    """DIS-110, DIS-S062, DIS-S063"""
+    """DIS-110, DIS-S062, DIS-S063, DIS-047: costs are clamped to -10 and 10."""
     assert cost(annotation, priority) == pytest.approx(expected)
 
 
 def test_a_node_costs_one_more_than_its_pods_and_no_pod_makes_it_cheaper() -> None:
-    """DIS-114, DIS-S064"""
+    """DIS-114, DIS-S064, DIS-046: the base cost of a node is 1."""
     assert disruption_cost(()) == 1.0
     assert disruption_cost([pod("a"), pod("b"), pod("c")]) == 4.0
     assert disruption_cost([pod("a", meta={"annotations": {DELETION_COST_ANNOTATION: "-2147483647"}})]) == 1.0
@@ -85,7 +85,7 @@ def test_of_two_machines_the_one_with_fewer_pods_goes() -> None:
 
 
 def test_the_dearest_per_disruption_goes_first() -> None:
-    """DIS-117, DIS-S153: 8 with one pod before 16 with ten before 1.2 with eight."""
+    """DIS-117, DIS-S153, DIS-116: 8 with one pod before 16 with ten before 1.2 with eight."""
     sold = {"a": (16.0, 10), "b": (8.0, 1), "c": (1.2, 8)}
     types = tuple(
         kind(name, 20, [offering("on-demand", "z1", price), offering("on-demand", "z2", price)])

@@ -59,7 +59,7 @@ def test_who_cannot_be_replaced_keeps_nobody_waiting() -> None:
 
 
 def test_who_drifted_first_goes_first_but_empty_machines_before_all() -> None:
-    """DIS-S194, DIS-S195"""
+    """DIS-S194, DIS-S195, DIS-118, DIS-122: the oldest transition first, nodes without reschedulable pods before them."""
     machines = [
         running("second", "m", 4, conditions=drifted(NOW - timedelta(hours=1))),
         running("first", "m", 4, conditions=drifted(NOW - timedelta(hours=2))),
@@ -261,7 +261,7 @@ def test_what_the_pool_says_counts_before_what_the_cloud_says() -> None:
 
 @pytest.mark.parametrize(("minutes", "expected"), [(59, ""), (61, "InstanceTypeNotFound")])
 def test_a_type_that_is_not_sold_any_more_is_drift_after_an_hour(minutes: int, expected: str) -> None:
-    """DIS-S250"""
+    """DIS-S250, DIS-033: a younger NodeClaim is not checked."""
     old = bought_claim({labels.INSTANCE_TYPE: "retired"}, timedelta(minutes=minutes))
     assert reason(old, node_pool()) == expected
     assert reason(bought_claim(age=timedelta(days=1)), node_pool()) == ""

@@ -52,7 +52,7 @@ async def leaving(world: World) -> list[str]:
 
 @story
 async def test_an_empty_machine_goes_after_the_second_look(world: World) -> None:
-    """DIS-S160, DIS-S170, DIS-023: first chosen within ten seconds, then fifteen of doubt."""
+    """DIS-S160, DIS-S170, DIS-023, DIS-020, DIS-221: first chosen within ten seconds, then fifteen of doubt."""
     await machines(world)
     started = world.elapsed
     await until(lambda: _is_leaving(world, "n0"), 30, 0.1)

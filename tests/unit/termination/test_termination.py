@@ -29,7 +29,11 @@ def evicted(world: World) -> list[str]:
 
 @story
 async def test_an_empty_node_ends_step_by_step(world: World) -> None:
-    """DIS-S290, DIS-S295, DIS-S309, OPS-L30, OPS-L34"""
+    """Taint, drain, instance, finalizers.
+
+    DIS-S290, DIS-S295, DIS-S309, OPS-L30, OPS-L34, DIS-034, DIS-323, DIS-325, DIS-434, DIS-435, DIS-514, DIS-515,
+    DIS-524, DIS-545
+    """
     world.cloud.lingers = 3
     await ready(world)
     await world.kube.delete(kinds.NODE, "node-c")
@@ -53,7 +57,7 @@ async def test_an_empty_node_ends_step_by_step(world: World) -> None:
 
 @story
 async def test_a_deleted_claim_takes_its_node_along(world: World) -> None:
-    """DIS-S294, OPS-L30"""
+    """DIS-S294, OPS-L30, DIS-502, DIS-504: the Node goes first, the NodeClaim's finalizer last."""
     await ready(world)
     await world.kube.delete(kinds.NODE_CLAIM, "c")
     await until(lambda: all_gone(world), 20)
@@ -143,7 +147,10 @@ async def test_a_pod_the_watch_has_not_shown_yet_is_drained_all_the_same(world: 
 
 @story
 async def test_who_is_evicted_and_who_is_not(world: World) -> None:
-    """DIS-S296, DIS-S297, DIS-S298, DIS-S299"""
+    """Pods that tolerate the taint, mirror pods and finished pods stay.
+
+    DIS-S296, DIS-S297, DIS-S298, DIS-S299, DIS-008, DIS-009, DIS-011, DIS-520
+    """
     await ready(world)
     key = labels.DISRUPTED_TAINT.key
     mirror = OwnerReference(api_version="v1", kind="Node", name="node-c", uid="n", controller=True)
@@ -169,7 +176,7 @@ async def test_who_is_evicted_and_who_is_not(world: World) -> None:
 
 @story
 async def test_a_budget_holds_the_node_until_its_pod_is_gone(world: World) -> None:
-    """DIS-S300"""
+    """DIS-S300, DIS-523: the warning counts the pods that wait."""
     await ready(world)
     await world.kube.create(kinds.POD_DISRUPTION_BUDGET, budget("keep", {"app": "a"}, max_unavailable=0))
     await world.running("kept", "node-c", meta={"labels": {"app": "a"}})
@@ -389,7 +396,7 @@ async def test_a_cloud_that_cannot_delete_keeps_the_finalizer(world: World) -> N
 
 @story
 async def test_an_instance_that_shuts_down_slowly_is_asked_about_every_five_seconds(world: World) -> None:
-    """DIS-S313, OPS-L33"""
+    """DIS-S313, OPS-L33, DIS-039: until the provider reports it gone."""
     world.cloud.lingers = 8
     await ready(world)
     await world.kube.delete(kinds.NODE_CLAIM, "c")

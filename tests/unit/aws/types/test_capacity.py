@@ -60,6 +60,10 @@ WORKED = [
 
 @pytest.mark.parametrize("row", WORKED, ids=[f"AWS-T280-{row[0]}" for row in WORKED])
 async def test_the_worked_numbers_come_out_of_raw_facts(row: tuple[str, int, int, int, int, int, int]) -> None:
+    """Cpu, memory, pods, what the kubelet reserves, and allocatable.
+
+    AWS-290, AWS-291, AWS-294, AWS-300, AWS-305, AWS-306, AWS-307, AWS-313
+    """
     name, *expected = row
     instance_type = await made(name)
     assert [
@@ -93,7 +97,7 @@ async def test_the_users_pod_limit_counts(family: str, kept: int) -> None:
 
 
 async def test_windows_is_not_bound_by_interfaces() -> None:
-    """AWS-T285."""
+    """AWS-T285, AWS-299: it has addresses of its own instead."""
     instance_type = await made("t3.large", of_spec(ami_family="Windows2022"))
     assert (units(instance_type, res.PODS), reserved_mib(instance_type), units(instance_type, WINDOWS_ADDRESS)) == (
         110,
@@ -133,6 +137,7 @@ async def test_no_interface_left_means_no_pods() -> None:
     ],
 )
 async def test_memory_kept_free_by_eviction(kubelet: dict[str, object], evicted_mib: int) -> None:
+    """AWS-312: evictionSoft does not count."""
     instance_type = await made("m5.large", of_kubelet(**kubelet))
     assert instance_type.overhead[res.MEMORY] == (574 + evicted_mib) * MIB * quantity.MILLI
 
@@ -150,14 +155,14 @@ async def test_storage_kept_free_by_eviction() -> None:
 
 
 async def test_reserving_more_than_there_is_leaves_less_than_nothing() -> None:
-    """AWS-T293: such a type never fits."""
+    """AWS-T293, AWS-309: such a type never fits."""
     instance_type = await made("m5.large", of_kubelet(systemReserved={"memory": "20Gi"}))
     assert instance_type.allocatable[res.MEMORY] < 0
     assert not res.fits({res.MEMORY: 1}, instance_type.allocatable)
 
 
 async def test_a_users_reserve_replaces_one_resource_and_leaves_the_others() -> None:
-    """AWS-T294."""
+    """AWS-T294, AWS-308: per resource."""
     instance_type = await made("m5.xlarge", of_kubelet(kubeReserved={"cpu": 2}))
     assert instance_type.allocatable[res.CPU] == 2000
     assert reserved_mib(instance_type) == 893

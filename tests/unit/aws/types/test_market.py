@@ -174,7 +174,7 @@ async def test_a_type_that_does_not_fit_the_placement_group_is_not_available() -
 
 
 async def test_zones_without_a_subnet_are_listed_and_not_available() -> None:
-    """AWS-T350."""
+    """AWS-T350, AWS-350, AWS-351: an offering exists in every zone of the region."""
     instance_type = (await fair()).types()["m5.large"]
     assert {(offer.capacity_type, offer.zone) for offer in instance_type.offerings} == {
         (kind, zone) for kind in ("on-demand", "spot") for zone in ZONES
@@ -183,7 +183,7 @@ async def test_zones_without_a_subnet_are_listed_and_not_available() -> None:
 
 
 async def test_a_zone_without_a_spot_price_has_no_spot() -> None:
-    """AWS-T351."""
+    """AWS-T351, AWS-352: an unknown price makes an offering unavailable."""
     found = await fair(Region(spot=[spot("m5.large", A, 0.03)]))
     await found.market.refresh_spot()
     assert found.offering("m5.large", "spot", A).price_per_hour == 0.03
@@ -274,7 +274,7 @@ async def test_without_the_gate_there_is_nothing_reserved() -> None:
 
 
 async def test_each_partition_has_offerings_of_its_own() -> None:
-    """AWS-T362."""
+    """AWS-T362, AWS-355: one copy for each partition."""
     found = await fair()
     found.group = GROUP
     instance_type = found.types()["m5.large"]

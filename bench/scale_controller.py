@@ -76,7 +76,7 @@ async def _main(kubeconfig: str) -> None:
         manager = Manager(client, cloud, SystemClock(), Settings(), ManagerOptions())
         cloud.state = manager.state
         work = asyncio.create_task(manager.run())
-        while manager.unready() or not manager.state.pools():
+        while manager.informers.unready() or not manager.state.pools():
             await asyncio.sleep(_POLL_SECONDS)
         filled = time.monotonic() - started
         taken = []

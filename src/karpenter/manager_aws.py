@@ -1,20 +1,18 @@
-"""Builds the AWS provider for a controller process and subscribes it to the manager's informers."""
+"""Builds the AWS provider for a controller process and subscribes it to the informers."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import cast
 
-from karpenter.api.core import Pod
 from karpenter.api.ec2_node_class import EC2NodeClass
-from karpenter.api.kinds import EC2_NODE_CLASS
+from karpenter.api.kinds import EC2_NODE_CLASS, Kind
+from karpenter.api.meta import Wire
 from karpenter.kube.informer import Informer
 from karpenter.kube.protocol import Kube
-from karpenter.manager import Manager
 from karpenter.manager_cloud import ProviderSetup, ProviderStartError
-from karpenter.manager_watches import log_unusable_object
+from karpenter.manager_informers import ClusterInformers, WatchedKinds
 from karpenter.metrics import Metrics
 from karpenter.model.clock import Clock
 from karpenter.providers.aws.aws_context import AwsContext, WatchedClusterView
@@ -26,9 +24,8 @@ from karpenter.providers.aws.sdk.aws_session import AwsSession
 from karpenter.providers.contract import ProviderError
 from karpenter.runtime.cluster_view import InvolvedObjectRecorder
 from karpenter.runtime.events import EventRecorder
-from karpenter.scheduling.scheduling_options import MinValuesPolicy
 from karpenter.settings import Settings
-from karpenter.state import ClusterState
+from karpenter.scheduling.scheduling_options import MinValuesPolicy
 
 
 @dataclass(frozen=True)
@@ -41,11 +38,9 @@ class ClusterAccess:
 
 
 async def aws_setup(settings: Settings, cluster: ClusterAccess, clock: Clock, metrics: Metrics) -> ProviderSetup:
-    """Build the provider and learn what AWS sells. Raises ``ProviderStartError``.
-
-    Cluster state and event recorder are built here and go to the provider and, with the result, to the manager.
-    """
-    state = ClusterState(log_unusable_object)
+    """Build the provider, read what AWS sells and subscribe the provider to the informers. Raises ``ProviderStartError``."""
+    informers = ClusterInformers(cluster.kube, WatchedKinds.of(settings, (cast(Kind[Wire], EC2_NODE_CLASS),)))
+    state = informers.state
     events = EventRecorder(cluster.kube, clock)
     cluster_view = WatchedClusterView(state)
     aws_settings = aws_settings_of(settings, settings.gates, settings.intervals)
@@ -71,25 +66,14 @@ async def aws_setup(settings: Settings, cluster: ClusterAccess, clock: Clock, me
     except (AwsStartupError, ProviderError) as error:
         account.close()
         raise ProviderStartError(str(error)) from error
-    return ProviderSetup(
-        cloud.provider,
-        {controller.name: _drop_pod_argument(controller.run) for controller in cloud.controllers()},
-        on_manager_built=partial(_subscribe, cloud, cluster_view),
-        state=state,
-        events=events,
-    )
+    _subscribe(cloud, cluster_view, informers)
+    controllers = {controller.name: controller.run for controller in cloud.controllers()}
+    return ProviderSetup(cloud.provider, informers, controllers, events=events)
 
 
-def _drop_pod_argument(loop: Callable[[], Awaitable[None]]) -> Callable[[Informer[Pod]], Awaitable[None]]:
-    return lambda pods: loop()
-
-
-def _subscribe(cloud: AwsOperator, cluster_view: WatchedClusterView, manager: Manager) -> None:
-    """Subscribe the provider to the manager's informers; the view first, because the other handlers read it."""
-    classes = cast(Informer[EC2NodeClass], manager.node_class_informers[EC2_NODE_CLASS.name])
-    manager.claim_informer.subscribe(cluster_view.on_claim)
-    manager.node_informer.subscribe(cluster_view.on_node)
-    classes.subscribe(cluster_view.on_node_class)
-    manager.claim_informer.subscribe(cloud.on_claim)
-    manager.node_informer.subscribe(cloud.on_node)
-    classes.subscribe(cloud.on_node_class)
+def _subscribe(cloud: AwsOperator, cluster_view: WatchedClusterView, informers: ClusterInformers) -> None:
+    """Subscribe the provider to the informers; the view first, because the other handlers read it."""
+    classes = cast(Informer[EC2NodeClass], informers.node_classes[EC2_NODE_CLASS.name])
+    informers.subscribe_claims(cluster_view.on_claim, cloud.on_claim)
+    informers.subscribe(informers.nodes, cluster_view.on_node, cloud.on_node)
+    informers.subscribe(classes, cluster_view.on_node_class, cloud.on_node_class)

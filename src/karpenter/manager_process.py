@@ -191,7 +191,7 @@ async def _provider_setup(
         ca_bundle = b64encode(connection.certificate_authorities()).decode()
         cluster = manager_aws.ClusterAccess(kubes.controller, clients.controller.version, ca_bundle)
         return await manager_aws.aws_setup(settings, cluster, clock, metrics)
-    return manager_cloud.simulated_setup(kubes.controller, kubes.simulated_nodes, clock, simulated_cloud)
+    return manager_cloud.simulated_setup(settings, kubes.controller, kubes.simulated_nodes, clock, simulated_cloud)
 
 
 def _manager(
@@ -202,16 +202,13 @@ def _manager(
         cloud.background_loops,
         cloud.garbage_collectors,
         kubes.nominations,
-        cloud.api_server_faults,
         metrics,
         own_pod(os.environ),
-        cloud.state,
+        cloud.informers,
         cloud.events,
     )
     provider = MetricsProvider(TimeoutProvider(LeaderOnlyProvider(cloud.provider, fence)), metrics)
-    manager = Manager(kubes.controller, provider, SystemClock(), settings, extra)
-    cloud.on_manager_built(manager)
-    return manager
+    return Manager(kubes.controller, provider, SystemClock(), settings, extra)
 
 
 class _SideTasks:
@@ -251,14 +248,14 @@ class _SideTasks:
         return [asyncio.create_task(run_supervised(name, part)) for name, part in parts.items()]
 
     def _faults(self) -> list[KubeError]:
-        return self._election.api_server_faults() + self._manager.faults()
+        return self._election.api_server_faults() + self._manager.informers.faults()
 
     def _unsynced(self) -> str:
         """What the state still waits for; while the API server fails, its faults are reported instead."""
-        return "" if self._faults() else self._manager.unready()
+        return "" if self._faults() else self._manager.informers.unready()
 
     def _not_ready_reason(self) -> str:
-        return "; ".join(map(str, self._election.api_server_faults())) or self._manager.unready()
+        return "; ".join(map(str, self._election.api_server_faults())) or self._manager.informers.unready()
 
     def _debug_state(self) -> object:
         manager = self._manager
@@ -266,7 +263,7 @@ class _SideTasks:
             manager.state,
             manager.provisioner.last_plan,
             self._election.fence.is_open,
-            manager.unready(),
+            manager.informers.unready(),
             manager.command_history.journal.entries(),
             manager.disruption.awaiting_validation,
         )

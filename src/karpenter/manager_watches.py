@@ -1,74 +1,202 @@
-"""What is told about claims, volumes, storage classes and drivers goes into the state, and wakes the pods that waited for it."""
+"""Handlers of watch events: a change of an object adds the keys of controllers that have to reconcile because of it.
+
+They run after the cluster state has stored the change (``manager_informers``). A deleted object comes as ``(old, None)``.
+"""
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Protocol, cast
 
-import structlog
-
-from karpenter.api.apps import SelectorWorkload
-from karpenter.api.core import ConfigMap, Pod, ReplicationController, Service
-from karpenter.api.kinds import CONFIG_MAP
+from karpenter.api.core import Node, Pod
+from karpenter.api.karpenter import NodeClaim, NodeClassReference, NodePool
+from karpenter.api.kinds import Kind
 from karpenter.api.meta import Condition, ObjectMeta, Wire
-from karpenter.api.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
-from karpenter.kube.decoding import metadata_of
-from karpenter.kube.errors import KubeError
-from karpenter.kube.informer import Informer, WatchScope
-from karpenter.kube.protocol import Reader, UndecodableObject
-from karpenter.model import freezes, pods
+from karpenter.api.storage import PersistentVolume, PersistentVolumeClaim, StorageClass, VolumeAttachment
+from karpenter.disruption.disruption_controller import DisruptionController
+from karpenter.disruption.successor_nominations import SuccessorNominations
+from karpenter.kube.informer import Informer
+from karpenter.model import labels, pods, taints
+from karpenter.nodeclaim.consolidatable import PodEventTracker, is_pod_event
+from karpenter.nodeclaim.lifecycle import NodeClaimLifecycle
+from karpenter.nodepool.readiness import NodeClassState
+from karpenter.provisioning.nomination import PodNominator
+from karpenter.runtime.reconciler import Reconciler
 from karpenter.state import ClusterState
-from karpenter.state.workload_selectors import WorkloadSelectorIndex
+from karpenter.termination.node_termination import NodeTermination
 
-T = TypeVar("T", bound=Wire)
+#: Requests a scheduling pass because of the object with this uid.
+Trigger = Callable[[str], None]
 
 
-class VolumeWatchHandlers:
-    """Handlers of the four kinds. ``trigger`` is told the uid of each waiting pod for which a plan may now be made."""
+@dataclass(frozen=True)
+class ControllerQueues:
+    """The controllers that watch events add keys to. ``node_health`` is None while node repair is off."""
 
-    def __init__(self, state: ClusterState, trigger: Callable[[str], None]) -> None:
-        self._state = state
-        self._trigger = trigger
+    claims: Reconciler[str]
+    pod_events: Reconciler[str]
+    terminations: Reconciler[str]
+    pools: Reconciler[str]
+    node_health: Reconciler[str] | None
 
-    def on_volume_claim(self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None) -> None:
-        """A PersistentVolumeClaim."""
+
+@dataclass(frozen=True)
+class PendingPodsTrigger:
+    """Requests a scheduling pass for all pending pods: what can be bought has changed."""
+
+    state: ClusterState
+    trigger: Trigger
+
+    def __call__(self) -> None:
+        """Trigger for each of them."""
+        for pod in self.state.pending_pods():
+            self.trigger(pod.metadata.uid)
+
+
+@dataclass(frozen=True)
+class TerminatingNodes:
+    """Reconciles the termination of a Node whose drain may go on."""
+
+    state: ClusterState
+    queue: Reconciler[str]
+
+    def add(self, node_name: str) -> None:
+        """Something that the drain waits for has changed."""
+        node = self.state.node(node_name)
+        if node is not None and node.metadata.deletion_timestamp is not None:
+            self.queue.add(node_name)
+
+    def on_attachment(self, old: VolumeAttachment | None, new: VolumeAttachment | None) -> None:
+        """A VolumeAttachment."""
+        for attachment in (old, new):
+            if attachment is not None:
+                self.add(attachment.spec.node_name)
+
+
+@dataclass(frozen=True)
+class PodWatchHandler:
+    """Changes of pods."""
+
+    informer: Informer[Pod]
+    nominator: PodNominator
+    successors: SuccessorNominations
+    pod_events: PodEventTracker
+    queues: ControllerQueues
+    terminating_nodes: TerminatingNodes
+    trigger: Trigger
+
+    def on_pod(self, old: Pod | None, new: Pod | None) -> None:
+        """A pod."""
+        if new is None:
+            if old is not None:
+                self.terminating_nodes.add(old.spec.node_name)
+            return
+        self.nominator.pod_updated(new)
+        if old is None and self.informer.synced:
+            self.successors.pod_added(new)
+        if pods.is_provisionable(new):
+            self.trigger(new.metadata.uid)
+        if (old is not None or self.informer.synced) and is_pod_event(old, new):
+            claim = self.pod_events.record(new)
+            if claim:
+                self.queues.pod_events.add(claim)
+        if new.metadata.deletion_timestamp is not None:
+            self.terminating_nodes.add(new.spec.node_name)
+
+
+@dataclass(frozen=True)
+class NodeWatchHandler:
+    """Changes of Nodes."""
+
+    state: ClusterState
+    drainer: NodeTermination
+    queues: ControllerQueues
+    trigger: Trigger
+
+    def on_node(self, old: Node | None, new: Node | None) -> None:
+        """A Node."""
         if new is not None:
-            self._state.set_volume_claim(new)
-            self._trigger_pods(self._state.users_of_volume_claim((new.metadata.namespace, new.metadata.name)))
+            self._on_present(old, new)
         elif old is not None:
-            self._state.remove_volume_claim((old.metadata.namespace, old.metadata.name))
+            self.drainer.node_deleted(old)
+            self.queues.terminations.add(old.metadata.name)
+        for provider_id in {node.spec.provider_id for node in (old, new) if node is not None}:
+            for claim in self.state.claims_by_provider_id(provider_id):
+                self.queues.claims.add(claim.metadata.name)
 
-    def on_volume(self, old: PersistentVolume | None, new: PersistentVolume | None) -> None:
-        """A PersistentVolume."""
-        if new is not None:
-            self._state.set_volume(new)
-            claim = new.spec.claim_ref
-            if claim is not None:
-                self._trigger_pods(self._state.users_of_volume_claim((claim.namespace, claim.name)))
-        elif old is not None:
-            self._state.remove_volume(old.metadata.name)
+    def _on_present(self, old: Node | None, new: Node) -> None:
+        name = new.metadata.name
+        if new.metadata.deletion_timestamp is not None:
+            self.queues.terminations.add(name)
+        if self.queues.node_health is not None and (old is None or old.status.conditions != new.status.conditions):
+            self.queues.node_health.add(name)
+        if any(taints.is_same_taint(taint, labels.DISRUPTED_TAINT) for taint in new.spec.taints):
+            self.trigger(new.metadata.uid)
 
-    def on_storage_class(self, old: StorageClass | None, new: StorageClass | None) -> None:
-        """A StorageClass; which claims are of it nobody keeps in mind, classes hardly ever change."""
-        if new is not None:
-            self._state.set_storage_class(new)
-            self._trigger_pods(pod for pod in self._state.pending_pods() if pods.volume_claim_names(pod))
-        elif old is not None:
-            self._state.remove_storage_class(old.metadata.name)
 
-    def on_csi_node(self, old: CSINode | None, new: CSINode | None) -> None:
-        """A CSINode."""
-        if new is not None:
-            self._state.set_csi_node(new)
-        elif old is not None:
-            self._state.remove_csi_node(old.metadata.name)
+@dataclass(frozen=True)
+class NodeClaimWatchHandler:
+    """Changes of NodeClaims."""
 
-    def _trigger_pods(self, pods_using_volume: Iterable[Pod]) -> None:
-        for pod in pods_using_volume:
-            if pods.is_provisionable(pod):
-                self._trigger(pod.metadata.uid)
+    state: ClusterState
+    lifecycle: NodeClaimLifecycle
+    disruption: DisruptionController
+    queues: ControllerQueues
+    trigger: Trigger
+
+    def on_claim(self, old: NodeClaim | None, new: NodeClaim | None) -> None:
+        """A NodeClaim."""
+        if new is None:
+            if old is not None:
+                self.lifecycle.forget(old.metadata.name)
+                self.disruption.claim_deleted(old.metadata.name)
+                self._trigger_planned_pods(old.metadata.name)
+            return
+        if new.metadata.deletion_timestamp is not None:
+            self.disruption.claim_deleted(new.metadata.name)
+        self.lifecycle.observe(new)
+        self.queues.claims.add(new.metadata.name)
+        for node in self.state.nodes_by_provider_id(new.status.provider_id):
+            if node.metadata.deletion_timestamp is not None:
+                self.queues.terminations.add(node.metadata.name)
+
+    def _trigger_planned_pods(self, claim_name: str) -> None:
+        """A NodeClaim is gone: pods planned on it need a new plan without waiting for the next periodic pass."""
+        planned = {uid for uid, key in self.state.planned_nodes.items() if key == claim_name}
+        for pod in self.state.pending_pods() if planned else ():
+            if pod.metadata.uid in planned:
+                self.trigger(pod.metadata.uid)
+
+
+@dataclass(frozen=True)
+class NodePoolWatchHandler:
+    """Changes of NodePools."""
+
+    state: ClusterState
+    queues: ControllerQueues
+    trigger_pending_pods: PendingPodsTrigger
+
+    def on_pool(self, old: NodePool | None, new: NodePool | None) -> None:
+        """A NodePool."""
+        pool = new or old
+        if pool is None:
+            return
+        self.queues.pools.add(pool.metadata.name)
+        if new is not None and (old is None or _is_changed(old, new)):
+            for claim in self.state.claims():
+                if claim.metadata.labels.get(labels.NODE_POOL) == new.metadata.name:
+                    self.queues.claims.add(claim.metadata.name)
+            self.trigger_pending_pods()
+
+
+def _is_changed(old: NodePool, new: NodePool) -> bool:
+    """Whether more than the counters in the pool's status changed."""
+    return (
+        old.metadata.generation != new.metadata.generation
+        or old.metadata.annotations != new.metadata.annotations
+        or old.status.conditions != new.status.conditions
+    )
 
 
 class NodeClassObject(Protocol):
@@ -84,102 +212,79 @@ class NodeClassObjectStatus(Protocol):
     conditions: tuple[Condition, ...]
 
 
-class WatchSource(Protocol):
-    """What running watches need of an informer, whatever it watches."""
+class NodeClassStates:
+    """The node classes of all kinds, as readiness reads them."""
 
-    fault: KubeError | None
+    def __init__(self) -> None:
+        self._states: dict[tuple[str, str, str], NodeClassState] = {}
 
-    @property
-    def synced(self) -> bool:
-        """Whether the first list has arrived."""
+    def find(self, reference: NodeClassReference) -> NodeClassState | None:
+        """The node class; None when it does not exist."""
+        return self._states.get((reference.group, reference.kind, reference.name))
 
-    async def wait_synced(self) -> None:
-        """Return once the first list has arrived."""
+    def store(self, kind: Kind[Wire], node_class: NodeClassObject) -> None:
+        """A node class appeared or changed."""
+        meta = node_class.metadata
+        self._states[kind.group, kind.name, meta.name] = NodeClassState(
+            node_class.status.conditions, meta.deletion_timestamp is not None, meta.generation
+        )
 
-    async def run(self) -> None:
-        """Watch until cancelled."""
+    def remove(self, kind: Kind[Wire], name: str) -> None:
+        """A node class is gone."""
+        self._states.pop((kind.group, kind.name, name), None)
 
 
 @dataclass(frozen=True)
-class WatchedKind:
-    """An informer by the plural of its kind."""
+class NodeClassWatchHandler:
+    """Changes of node classes of one kind. They concern all pools, and the claims of the class."""
 
-    plural: str
-    source: WatchSource
+    kind: Kind[Wire]
+    state: ClusterState
+    node_classes: NodeClassStates
+    lifecycle: NodeClaimLifecycle
+    queues: ControllerQueues
 
-
-def guarded_handler(kind: str, handler: Callable[[T | None, T | None], None]) -> Callable[[T | None, T | None], None]:
-    """A handler that survives its own mistakes: one object we cannot cope with must not end the watch on all others (OPS-371)."""
-
-    def handle(old: T | None, new: T | None) -> None:
-        try:
-            handler(old, new)
-        except Exception as error:
-            meta = metadata_of(new if new is not None else old)  # type: ignore[arg-type]
-            name = f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name
-            trace = traceback.format_exc()
-            _log.error("object cannot be used", **{kind: name}, error=repr(error), stacktrace=trace)
-
-    return handle
-
-
-def log_unusable_object(kind: str, name: str, error: str) -> None:
-    """Log an object whose contents make no sense."""
-    _log.error("object cannot be used", **{kind: name}, error=error)
-
-
-def log_rejected_object(rejected: UndecodableObject) -> None:
-    """Log an object that is not of its kind's schema."""
-    name = f"{rejected.namespace}/{rejected.name}" if rejected.namespace else rejected.name
-    _log.error("object does not decode", **{rejected.kind: name}, error=rejected.error)
-
-
-_log = structlog.get_logger()
-
-
-def watch_cluster_freeze(reader: Reader, state: ClusterState) -> Informer[ConfigMap]:
-    """A watch on that one object, which needs no right on any other (OPS-660 ff.)."""
-    informer = Informer(
-        reader,
-        CONFIG_MAP,
-        WatchScope(freezes.FREEZE_NAMESPACE, field_selector=f"metadata.name={freezes.FREEZE_CONFIG_MAP}"),
-    )
-
-    def tell(_old: ConfigMap | None, new: ConfigMap | None) -> None:
-        state.freeze = None if new is None else freezes.cluster_freeze(new)
-        if state.freeze is None:
-            _log.info(
-                "freeze of the cluster taken away",
-                ConfigMap={"namespace": freezes.FREEZE_NAMESPACE, "name": freezes.FREEZE_CONFIG_MAP},
-            )
-        elif state.freeze.findings:
-            _log.error("freeze of the cluster cannot be read in full", freeze=str(state.freeze))
+    def on_node_class(self, old: Wire | None, new: Wire | None) -> None:
+        """A node class."""
+        node_class = cast(NodeClassObject, new or old)
+        name = node_class.metadata.name
+        if new is None:
+            self.node_classes.remove(self.kind, name)
         else:
-            _log.info("freeze of the cluster", freeze=str(state.freeze))
+            self.node_classes.store(self.kind, node_class)
+        for pool in self.state.pools():
+            self.queues.pools.add(pool.metadata.name)
+        self.lifecycle.node_class_changed()
+        reference = NodeClassReference(group=self.kind.group, kind=self.kind.name, name=name)
+        for claim in self.state.claims():
+            if claim.spec.node_class_ref == reference:
+                self.queues.claims.add(claim.metadata.name)
 
-    informer.subscribe(tell)
-    return informer
 
+@dataclass(frozen=True)
+class VolumeWatchHandler:
+    """Changes of volumes: ``trigger`` receives the uid of each pending pod for which a plan may now be made."""
 
-SelectingOwner = SelectorWorkload | ReplicationController
+    state: ClusterState
+    trigger: Trigger
 
-
-class WorkloadWatchHandlers:
-    """Handlers of the kinds. Nobody is woken: pods that wait are looked at every few seconds anyway."""
-
-    def __init__(self, index: WorkloadSelectorIndex) -> None:
-        self._index = index
-
-    def on_service(self, old: Service | None, new: Service | None) -> None:
-        """A Service."""
+    def on_volume_claim(self, _old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None) -> None:
+        """A PersistentVolumeClaim."""
         if new is not None:
-            self._index.set_service(new)
-        elif old is not None:
-            self._index.remove_service((old.metadata.namespace, old.metadata.name))
+            self._trigger_pods(self.state.users_of_volume_claim((new.metadata.namespace, new.metadata.name)))
 
-    def on_owner(self, old: SelectingOwner | None, new: SelectingOwner | None) -> None:
-        """A ReplicationController, ReplicaSet or StatefulSet; one made anew under the same name has another uid."""
-        if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
-            self._index.remove_owner(old.metadata.uid)
+    def on_volume(self, _old: PersistentVolume | None, new: PersistentVolume | None) -> None:
+        """A PersistentVolume."""
+        claim = new.spec.claim_ref if new is not None else None
+        if claim is not None:
+            self._trigger_pods(self.state.users_of_volume_claim((claim.namespace, claim.name)))
+
+    def on_storage_class(self, _old: StorageClass | None, new: StorageClass | None) -> None:
+        """A StorageClass. No index says which claims are of it, because storage classes hardly ever change."""
         if new is not None:
-            self._index.set_owner(new)
+            self._trigger_pods(pod for pod in self.state.pending_pods() if pods.volume_claim_names(pod))
+
+    def _trigger_pods(self, users: Iterable[Pod]) -> None:
+        for pod in users:
+            if pods.is_provisionable(pod):
+                self.trigger(pod.metadata.uid)

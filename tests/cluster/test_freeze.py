@@ -13,7 +13,7 @@ from controlplane import deployed
 from controlplane.deployed import Account
 from controlplane.harness import ControlPlane, Json
 from controlplane.process import Controller, controller
-from karpenter import manager_watches
+from karpenter import manager_informers
 from karpenter.api import kinds
 from karpenter.kube import config
 from karpenter.kube.errors import Forbidden
@@ -94,7 +94,7 @@ async def test_one_name_is_all_that_has_to_be_readable(plane: ControlPlane) -> N
     async with config.connect(config.load(plane.kubeconfig_of(_NOBODY))) as kube:
         with pytest.raises(Forbidden):
             await kube.list(kinds.CONFIG_MAP, "kube-system")
-        informer = manager_watches.watch_cluster_freeze(kube, state)
+        informer = manager_informers.watch_cluster_freeze(kube, state)
         watching = asyncio.create_task(informer.run())
         await asyncio.wait_for(informer.wait_synced(), _DEADLINE_SECONDS)
         assert state.freeze is None

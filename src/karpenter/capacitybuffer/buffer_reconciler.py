@@ -38,6 +38,7 @@ from karpenter.runtime.reconciler import Reconciler
 from karpenter.scheduling.solution import Solution
 from karpenter.state.snapshot import ClusterSnapshot
 from karpenter.state.state_node import StateNode
+from karpenter.state.virtual_pods import VirtualPods
 
 #: Interval of passes over a buffer without events (SCH-721).
 BUFFER_REQUEUE_SECONDS = 30.0
@@ -84,9 +85,14 @@ class CapacityBufferReconciler:
     """Reconciles buffers by ``namespace/name``. ``trigger_provisioning`` requests a scheduling pass for a uid."""
 
     def __init__(
-        self, context: ControllerContext, find_buffer: FindBuffer, trigger_provisioning: Callable[[str], None]
+        self,
+        context: ControllerContext,
+        virtual_pods: VirtualPods,
+        find_buffer: FindBuffer,
+        trigger_provisioning: Callable[[str], None],
     ) -> None:
         self._context = context
+        self._virtual_pods = virtual_pods
         self._find_buffer = find_buffer
         self._trigger_provisioning = trigger_provisioning
         self._buffer_pods: dict[str, _BufferPods] = {}
@@ -120,7 +126,7 @@ class CapacityBufferReconciler:
         """Record the placements of virtual pods in a solution; returns the keys of buffers whose placement changed."""
         ready = frozenset(node.key for node in snapshot.nodes if _is_ready(node))
         previous, self._placements = self._placements, buffer_placements.buffer_placements(plan, ready)
-        self._context.virtual_pods.pod_counts_by_node = buffer_placements.buffer_pods_by_node(plan)
+        self._virtual_pods.pod_counts_by_node = buffer_placements.buffer_pods_by_node(plan)
         self._last_planned_input = _plan_input(snapshot.nodes, snapshot.pools)
         changed = {key for key in self._placements if self._placements[key] != previous.get(key)}
         return frozenset(changed)
@@ -182,12 +188,12 @@ class CapacityBufferReconciler:
         if previous is None or (previous.uid, previous.template, len(previous.pods)) != (uid, template, count):
             virtual_pods = model.build_virtual_pods(buffer, template, count, self._context.clock.now())
             self._buffer_pods[key] = _BufferPods(uid, template, virtual_pods)
-            self._context.virtual_pods.set_pods(key, virtual_pods)
+            self._virtual_pods.set_pods(key, virtual_pods)
             self._last_planned_input = ()
 
     def _remove_pods(self, key: str) -> None:
         if self._buffer_pods.pop(key, None) is not None:
-            self._context.virtual_pods.set_pods(key, ())
+            self._virtual_pods.set_pods(key, ())
             self._trigger_provisioning(key)
 
     def _trigger_if_changed(self, key: str, buffer: CapacityBuffer) -> None:
@@ -289,21 +295,21 @@ class CapacityBufferController:
     def __init__(
         self,
         context: ControllerContext,
+        virtual_pods: VirtualPods,
         informer: Informer[CapacityBuffer],
         trigger_provisioning: Callable[[str], None],
     ) -> None:
         self._informer = informer
-        self._reconciler = CapacityBufferReconciler(context, informer.get, trigger_provisioning)
+        self._reconciler = CapacityBufferReconciler(context, virtual_pods, informer.get, trigger_provisioning)
         self._queue = Reconciler(
             "capacitybuffer", self._reconciler.reconcile, _WORKERS, CAPACITY_BUFFER, context.metrics
         )
-        informer.subscribe(self._on_buffer)
 
     def loops(self) -> dict[str, Callable[[], Awaitable[None]]]:
         """The loops to run, by name."""
         return {self._queue.name: self._queue.run}
 
-    def _on_buffer(self, old: CapacityBuffer | None, new: CapacityBuffer | None) -> None:
+    def on_buffer(self, old: CapacityBuffer | None, new: CapacityBuffer | None) -> None:
         """A buffer was added, changed or removed. Our own status writes are ignored."""
         buffer = new or old
         if buffer is not None and (old is None or new is None or _spec_changed(old, new)):

@@ -45,6 +45,7 @@ from karpenter.provisioning.provisioner import PoolTypeIndexes
 from karpenter.runtime.controller_context import ControllerContext
 from karpenter.runtime.reconciler import Reconciler, SingletonReconciler
 from karpenter.state.snapshot import ClusterSnapshot, PodKey
+from karpenter.state.virtual_pods import VirtualPods
 
 #: Decisions about so many nodes take long enough that other work must go on beside them, in a thread.
 _THREADED_DECISION_NODES = 200
@@ -113,8 +114,10 @@ class DisruptionController:
         options: DisruptionOptions,
         has_watch_faults: Callable[[], bool],
         own_pod: PodKey | None = None,
+        virtual_pods: VirtualPods | None = None,
     ) -> None:
         self._context = context
+        self._virtual_pods = virtual_pods or VirtualPods()
         self._execution = execution
         self._options = options
         self._has_watch_faults = has_watch_faults
@@ -181,7 +184,7 @@ class DisruptionController:
         await self._execution.disruptor.unmark_stale(state.state_nodes())
         # From here to the decision nothing may wait: the snapshot would grow old.
         snapshot = with_started_commands(
-            self._context.virtual_pods.added_to(state.snapshot()),
+            self._virtual_pods.added_to(state.snapshot()),
             [validation.command for validation in self._pending_validations],
         )
         self._decision_inputs.remember(inputs, self._valid_until(snapshot))

@@ -9,7 +9,7 @@ import structlog
 
 from karpenter.api.karpenter import NodePool
 from karpenter.api.kinds import NODE_OVERLAY
-from karpenter.api.meta import Condition
+from karpenter.api.meta import Condition, Wire
 from karpenter.api.node_overlay import NodeOverlay
 from karpenter.instancetypes import overlay_application
 from karpenter.instancetypes.overlay_application import NodePoolInstanceTypes, OverlayConflict
@@ -30,13 +30,15 @@ _log = structlog.get_logger()
 
 
 class NodeOverlayReconciler:
-    """Evaluates ``all_overlays``. ``on_change`` is called when effective prices or capacities changed."""
+    """Evaluates ``all_overlays``, iterated afresh by each pass. ``on_change`` is called when effective prices or capacities
+    changed.
+    """
 
     def __init__(
         self,
         context: ControllerContext,
         provider: OverlaidProvider,
-        all_overlays: Callable[[], Iterable[NodeOverlay]],
+        all_overlays: Iterable[NodeOverlay],
         on_change: Callable[[], None],
     ) -> None:
         self._context = context
@@ -47,7 +49,7 @@ class NodeOverlayReconciler:
     async def reconcile(self, _key: str) -> float:
         """Evaluate all overlays; returns seconds until the next pass. Raises ``ProviderError`` and ``KubeError`` at the end."""
         pool_types, provider_errors = await self._instance_types_by_pool()
-        overlays = [overlay for overlay in self._all_overlays() if overlay.metadata.deletion_timestamp is None]
+        overlays = [overlay for overlay in self._all_overlays if overlay.metadata.deletion_timestamp is None]
         well_known = labels.WELL_KNOWN.union(*(well_known_labels_of(overlay.types) for overlay in pool_types))
         findings = {
             overlay.metadata.name: runtime_validation.validate_node_overlay(overlay, well_known) for overlay in overlays
@@ -134,7 +136,7 @@ class NodeOverlayController:
         self,
         context: ControllerContext,
         provider: OverlaidProvider,
-        all_overlays: Callable[[], Iterable[NodeOverlay]],
+        all_overlays: Iterable[NodeOverlay],
         on_applied: Callable[[], None],
     ) -> None:
         reconciler = NodeOverlayReconciler(context, provider, all_overlays, on_applied)
@@ -155,6 +157,6 @@ class NodeOverlayController:
         if old is None or new is None or old.spec != new.spec:
             self._queue.add(_ALL_OVERLAYS_KEY)
 
-    def on_node_class(self) -> None:
+    def on_node_class(self, _old: Wire | None, _new: Wire | None) -> None:
         """A node class was added, changed or removed."""
         self._queue.add(_ALL_OVERLAYS_KEY)

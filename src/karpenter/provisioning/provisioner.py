@@ -29,7 +29,7 @@ from karpenter.scheduling.scheduling_options import PreferencePolicy, Scheduling
 from karpenter.scheduling.solution import Solution
 from karpenter.scheduling.solver import solve
 from karpenter.state.snapshot import ClusterSnapshot, PodGroup, creation_order
-from karpenter.state.virtual_pods import is_virtual_pod
+from karpenter.state.virtual_pods import VirtualPods, is_virtual_pod
 
 _BASE_RETRY_SECONDS = 1.0
 _log = structlog.get_logger()
@@ -86,11 +86,12 @@ class PoolTypeIndexes:
 
 
 class Provisioner:
-    """Runs provisioning passes. ``options`` are the decision's settings; ``tell`` hears of every plan and what it was made of."""
+    """Runs provisioning passes. ``options`` are the decision's settings; ``on_plan`` receives every plan with its snapshot."""
 
     def __init__(
         self,
         context: ControllerContext,
+        virtual_pods: VirtualPods,
         batcher: ProvisioningBatcher,
         executor: PlanExecutor,
         options: SchedulingOptions,
@@ -98,6 +99,7 @@ class Provisioner:
         recorder: ProblemRecorder | None = None,
     ) -> None:
         self._context = context
+        self._virtual_pods = virtual_pods
         self._on_plan = on_plan
         self._recorder = recorder
         self._batcher = batcher
@@ -141,7 +143,7 @@ class Provisioner:
         indexes = await self._type_indexes.by_pool(ours)
         # From here to the plan nothing may wait: the snapshot would grow old.
         started = time.perf_counter()
-        snapshot = self._context.virtual_pods.added_to(self._context.state.snapshot())
+        snapshot = self._virtual_pods.added_to(self._context.state.snapshot())
         waiting = sum(len(group.pods) for group in snapshot.pod_groups)
         _log.debug("computing scheduling decision for provisionable pod(s)", **{"pending-pods": waiting})
         if self._options.preferences is PreferencePolicy.RESPECT:

@@ -13,7 +13,6 @@ from karpenter.runtime.events import EventRecorder
 from karpenter.runtime.intervals import Intervals
 from karpenter.state import ClusterState
 from karpenter.state.nodepool_health import NodePoolHealth
-from karpenter.state.virtual_pods import VirtualPods
 
 
 @dataclass(frozen=True)
@@ -30,7 +29,6 @@ class ControllerContext:
     events: EventRecorder
     metrics: Metrics
     nodepool_health: NodePoolHealth = field(default_factory=NodePoolHealth)
-    virtual_pods: VirtualPods = field(default_factory=VirtualPods)
     separate_kube: Kube | None = None
     intervals: Intervals = field(default_factory=Intervals)
 

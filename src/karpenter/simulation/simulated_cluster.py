@@ -14,6 +14,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 from karpenter.api import kinds
 from karpenter.api.core import ConfigMap, Pod
@@ -22,6 +23,7 @@ from karpenter.api.meta import Wire
 from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.kube.informer import Informer, WatchScope
 from karpenter.manager import Manager, ManagerOptions
+from karpenter.manager_informers import ClusterInformers, WatchedKinds
 from karpenter.model import pods
 from karpenter.model.clock import Clock
 from karpenter.providers.simulated import Faults, SimulatedNodes, SimulatedProvider, SimulatedTiming
@@ -83,13 +85,17 @@ class SimulatedCluster:
         self.server = MemoryServer(clock)
         self.kube = MemoryKube(self.server)
         self.cloud = SimulatedProvider(self.kube, clock, tuple(config.types), config.faults)
-        machines = SimulatedNodes(self.kube, clock, config.timing)
-        extra = ManagerOptions(
-            {"machines": machines.run}, {"instances": self.cloud.collect_garbage}, faults=machines.faults
+        nodes = SimulatedNodes(self.kube, clock, config.timing)
+        informers = ClusterInformers(self.kube, WatchedKinds.of(config.settings, self.cloud.node_class_kinds))
+        informers.fault_sources.append(nodes.faults)
+        options = ManagerOptions(
+            {"machines": partial(nodes.run, informers.pods)},
+            {"instances": self.cloud.collect_garbage},
+            informers=informers,
         )
-        self.manager = Manager(self.kube, self.cloud, clock, config.settings, extra)
+        self.manager = Manager(self.kube, self.cloud, clock, config.settings, options)
         self.history = RunHistory(clock, self.manager.state)
-        self.manager.pod_informer.subscribe(self.history.on_pod)
+        self.manager.informers.pods.subscribe(self.history.on_pod)
         self._instances: Informer[ConfigMap] = Informer(
             self.kube, kinds.CONFIG_MAP, WatchScope(INSTANCE_NAMESPACE, INSTANCE_SELECTOR)
         )
@@ -114,7 +120,7 @@ class SimulatedCluster:
     async def wait_synced(self) -> None:
         """Wait until the stage has seen its own (empty) API server."""
         await self._instances.wait_synced()
-        await self.manager.pod_informer.wait_synced()
+        await self.manager.informers.pods.wait_synced()
 
     async def create(self, *objects: Wire) -> None:
         """Create objects of any kinds, in this order. Raises ``KubeError`` for the first that is refused."""
@@ -127,7 +133,7 @@ class SimulatedCluster:
 
     def pods(self) -> list[Pod]:
         """The pods that no DaemonSet owns."""
-        return [pod for pod in self.manager.pod_informer if not pods.is_daemonset_pod(pod)]
+        return [pod for pod in self.manager.informers.pods if not pods.is_daemonset_pod(pod)]
 
     def counts(self) -> ClusterCounts:
         """Everything counted, as the controllers see it now."""
@@ -138,7 +144,7 @@ class SimulatedCluster:
             pods=len(active),
             ready=sum(is_pod_ready(pod) for pod in active),
             pending=sum(not pod.spec.node_name for pod in active),
-            daemon_pods=len(self.manager.pod_informer) - len(own),
+            daemon_pods=len(self.manager.informers.pods) - len(own),
             nodes=sum(view.node is not None for view in views),
             claims=len(self.state.claims()),
             instances=len(self._instances),

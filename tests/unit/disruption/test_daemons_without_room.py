@@ -64,7 +64,7 @@ def web() -> Iterator[Deployment]:
 def agents(stage: SimulatedCluster) -> set[str]:
     """Nodes on which the agent runs."""
     own = [
-        pod for pod in stage.manager.pod_informer if pod.metadata.labels.get("app") == "agent" and pod.spec.node_name
+        pod for pod in stage.manager.informers.pods if pod.metadata.labels.get("app") == "agent" and pod.spec.node_name
     ]
     return {pod.spec.node_name for pod in own if pod.status.phase == "Running"}
 

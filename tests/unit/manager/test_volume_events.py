@@ -9,7 +9,7 @@ import msgspec
 from karpenter.api import kinds
 from karpenter.api.meta import ObjectReference, Wire
 from karpenter.api.storage import PersistentVolume
-from karpenter.manager_watches import VolumeWatchHandlers
+from karpenter.manager_watches import VolumeWatchHandler
 from karpenter.state import ClusterState, ClusterVolumes
 from support.builders import feed, pod
 from support.disks import DRIVER, csi_node, pvc, storage_class, user, zonal
@@ -50,10 +50,10 @@ async def test_claims_volumes_classes_and_drivers_reach_the_picture(world: World
 
 def woken(*there: Wire, on: str, by: Wire) -> list[str]:
     """Which pods a change wakes: ``on`` names the handler."""
-    found: list[str] = []
-    events = VolumeWatchHandlers(feed(ClusterState(), there), found.append)
-    getattr(events, on)(None, by)
-    return sorted(found)
+    triggered: list[str] = []
+    handler = VolumeWatchHandler(feed(ClusterState(), (*there, by)), triggered.append)
+    getattr(handler, on)(None, by)
+    return sorted(triggered)
 
 
 PODS = (user("waits", "data"), user("other", "else"), user("runs", "data", node_name="n"), pod("plain"))
@@ -71,7 +71,3 @@ def test_a_volume_wakes_the_pods_of_its_claim() -> None:
 
 def test_a_class_wakes_all_that_wait_with_claims() -> None:
     assert woken(*PODS, on="on_storage_class", by=storage_class()) == ["uid-other", "uid-waits"]
-
-
-def test_a_driver_wakes_nobody() -> None:
-    assert woken(*PODS, on="on_csi_node", by=csi_node("n", ebs=1)) == []

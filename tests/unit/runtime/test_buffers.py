@@ -115,7 +115,7 @@ async def test_a_node_that_holds_nothing_but_room_stays_and_is_not_nominated(wor
     assert await machines(world) == [name]
     assert world.manager is not None
     assert not world.manager.state.is_nominated(name, world.clock.now())
-    assert world.manager.context.virtual_pods.pod_counts_by_node == {name: 1}
+    assert world.manager.virtual_pods.pod_counts_by_node == {name: 1}
     assert any("capacity buffer" in event.message for event in await world.events("Unconsolidatable"))
     await world.kube.delete(kinds.CAPACITY_BUFFER, "b", "default")
     await until(lambda: _is_empty(world), 120)
@@ -239,7 +239,7 @@ async def test_only_the_machine_that_holds_the_room_is_kept(world: World) -> Non
     await asyncio.sleep(1)
     await world.join("idle")
     await asyncio.sleep(120)
-    held = world.manager.context.virtual_pods.pod_counts_by_node if world.manager is not None else {}
+    held = world.manager.virtual_pods.pod_counts_by_node if world.manager is not None else {}
     left = [claim.metadata.name for claim in await world.all(kinds.NODE_CLAIM) if not claim.metadata.deletion_timestamp]
     assert left == list(held)
     assert len(left) == 1

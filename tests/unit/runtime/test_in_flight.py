@@ -116,7 +116,7 @@ async def test_a_watch_that_fails_is_named_as_what_blocks(world: World) -> None:
     await world.start()
     await asyncio.sleep(120)
     assert world.manager is not None
-    assert "nodes" in world.manager.unready()
+    assert "nodes" in world.manager.informers.unready()
     assert figure(world, "synced") == 0
     assert figure(world, "unsynced_time_seconds") >= 119
 

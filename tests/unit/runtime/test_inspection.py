@@ -120,7 +120,7 @@ async def test_the_state_shows_machines_pods_and_why_they_wait(world: World) -> 
     assert manager is not None
     await world.waiting(pod("fits", {"cpu": "1"}), pod("never", {"cpu": "100000"}))
     await asyncio.sleep(15)
-    scene = DebugSources(manager.state, manager.provisioner.last_plan, True, manager.unready())
+    scene = DebugSources(manager.state, manager.provisioner.last_plan, True, manager.informers.unready())
     shown = json.loads(json.dumps(debug_state(scene, world.clock.now())))
     assert (shown["leader"], shown["unsynced"]) == (True, "")
     assert [(one["name"], one["ready"]) for one in shown["nodePools"]] == [("np", "True")]

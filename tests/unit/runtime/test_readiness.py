@@ -19,10 +19,10 @@ def test_watches_of_the_simulated_machines_count_for_readiness() -> None:
             stage.server.inject_fault(Forbidden("no configmaps for you"), verb="list", plural="configmaps", times=4)
             stage.server.close_watches()
             stage.server.compact()
-            assert await stage.wait_until(lambda: bool(stage.manager.faults()), 60)
-            assert {str(fault) for fault in stage.manager.faults()} == {"no configmaps for you"}
-            assert "no configmaps for you" in stage.manager.unready()
-            assert await stage.wait_until(lambda: not stage.manager.faults(), 120)
-            assert stage.manager.unready() == ""
+            assert await stage.wait_until(lambda: bool(stage.manager.informers.faults()), 60)
+            assert {str(fault) for fault in stage.manager.informers.faults()} == {"no configmaps for you"}
+            assert "no configmaps for you" in stage.manager.informers.unready()
+            assert await stage.wait_until(lambda: not stage.manager.informers.faults(), 120)
+            assert stage.manager.informers.unready() == ""
 
     virtual.run_virtual(scene, datetime(2026, 1, 5, tzinfo=UTC))

@@ -56,10 +56,10 @@ async def test_a_pod_the_watch_has_not_shown_keeps_its_node(world: World) -> Non
 async def test_nothing_is_removed_while_a_watch_fails(world: World) -> None:
     await empty_machine(world)
     assert world.manager is not None
-    world.manager.pod_informer.fault = ServerUnavailable("the stream broke")
+    world.manager.informers.pods.fault = ServerUnavailable("the stream broke")
     await asyncio.sleep(120)
     assert not await _leaves(world)
-    world.manager.pod_informer.fault = None
+    world.manager.informers.pods.fault = None
     await until(lambda: _leaves(world), 60)
 
 

@@ -105,9 +105,9 @@ async def test_a_missing_crd_keeps_the_process_unready_until_it_is_there(world: 
     world.server.inject_fault(missing, verb="list", plural="nodepools", times=3)
     await world.start()
     assert world.manager is not None
-    assert world.manager.unready().startswith("nodepools: the server does not serve")
+    assert world.manager.informers.unready().startswith("nodepools: the server does not serve")
     await asyncio.sleep(30)
-    assert world.manager.unready() == ""
+    assert world.manager.informers.unready() == ""
     assert world.lines("Starting Controller")
 
 

@@ -57,6 +57,7 @@ from karpenter.nodepool.nodepool_status import NodePoolReconciler
 from karpenter.providers.contract import CloudProvider
 from karpenter.provisioning.batcher import ProvisioningBatcher
 from karpenter.provisioning.claim_creation import ClaimCreationLimit, ClaimCreationPace
+from karpenter.provisioning.lost_pods import LostPods
 from karpenter.provisioning.nomination import DisabledNominator, Nominator, PodNominator
 from karpenter.provisioning.plan_executor import PlanExecutor
 from karpenter.provisioning.problem_recorder import ProblemRecorder
@@ -153,6 +154,7 @@ class Manager:
         self._batcher = ProvisioningBatcher(
             BatchWindow(settings.batch_idle_duration.total_seconds(), settings.batch_max_duration.total_seconds())
         )
+        self._lost_pods = LostPods(self.context)
         self._trigger_pending_pods = PendingPodsTrigger(self.state, self._batcher.trigger)
         self._build_node_controllers()
         self._build_features(overlaid)
@@ -233,7 +235,7 @@ class Manager:
             context,
             self.virtual_pods,
             self._batcher,
-            PlanExecutor(context, self._nominator, pace),
+            PlanExecutor(context, self._nominator, pace, self._lost_pods),
             options,
             self._on_plan,
             ProblemRecorder(settings.record_problems) if settings.record_problems else None,
@@ -271,7 +273,7 @@ class Manager:
         pods = PodWatchHandler(
             informers.pods, self._nominator, self._successors, self._pod_events, queues, terminating_nodes, trigger
         )
-        informers.subscribe(informers.pods, metrics.on_pod, pods.on_pod)
+        informers.subscribe(informers.pods, metrics.on_pod, self._lost_pods.pod_updated, pods.on_pod)
         informers.subscribe(
             informers.nodes, metrics.on_node, NodeWatchHandler(state, self._drainer, queues, trigger).on_node
         )

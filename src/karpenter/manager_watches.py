@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol, cast
 
+import msgspec
+
 from karpenter.api.core import Node, Pod
 from karpenter.api.karpenter import NodeClaim, NodeClassReference, NodePool
 from karpenter.api.kinds import Kind
@@ -17,7 +19,7 @@ from karpenter.api.storage import PersistentVolume, PersistentVolumeClaim, Stora
 from karpenter.disruption.disruption_controller import DisruptionController
 from karpenter.disruption.successor_nominations import SuccessorNominations
 from karpenter.kube.informer import Informer
-from karpenter.model import labels, pods, taints
+from karpenter.model import conditions, labels, pods, taints
 from karpenter.nodeclaim.consolidatable import PodEventTracker, is_pod_event
 from karpenter.nodeclaim.lifecycle import NodeClaimLifecycle
 from karpenter.nodepool.readiness import NodeClassState
@@ -95,7 +97,7 @@ class PodWatchHandler:
         self.nominator.pod_updated(new)
         if old is None and self.informer.synced:
             self.successors.pod_added(new)
-        if pods.is_provisionable(new):
+        if pods.is_provisionable(new) and (old is None or _asks_for_pass(old, new)):
             self.trigger(new.metadata.uid)
         if (old is not None or self.informer.synced) and is_pod_event(old, new):
             claim = self.pod_events.record(new)
@@ -103,6 +105,18 @@ class PodWatchHandler:
                 self.queues.pod_events.add(claim)
         if new.metadata.deletion_timestamp is not None:
             self.terminating_nodes.add(new.spec.node_name)
+
+
+def _asks_for_pass(old: Pod, new: Pod) -> bool:
+    """Whether a pending pod changed by more than its nomination, which this process writes and the scheduler takes away."""
+    if not pods.is_provisionable(old):
+        return True
+    before, after = (msgspec.structs.replace(pod.status, nominated_node_name="") for pod in (old, new))
+    return before != after or old.spec != new.spec or _what_users_set(old.metadata) != _what_users_set(new.metadata)
+
+
+def _what_users_set(meta: ObjectMeta) -> tuple[object, ...]:
+    return (meta.labels, meta.annotations, meta.owner_references)
 
 
 @dataclass(frozen=True)
@@ -131,8 +145,12 @@ class NodeWatchHandler:
             self.queues.terminations.add(name)
         if self.queues.node_health is not None and (old is None or old.status.conditions != new.status.conditions):
             self.queues.node_health.add(name)
-        if any(taints.is_same_taint(taint, labels.DISRUPTED_TAINT) for taint in new.spec.taints):
+        if _is_disrupted(new) and not (old is not None and _is_disrupted(old)):
             self.trigger(new.metadata.uid)
+
+
+def _is_disrupted(node: Node) -> bool:
+    return any(taints.is_same_taint(taint, labels.DISRUPTED_TAINT) for taint in node.spec.taints)
 
 
 @dataclass(frozen=True)
@@ -191,12 +209,20 @@ class NodePoolWatchHandler:
 
 
 def _is_changed(old: NodePool, new: NodePool) -> bool:
-    """Whether more than the counters in the pool's status changed."""
+    """Whether the pool changed by more than its counters and the health of its registrations, which we write ourselves."""
     return (
         old.metadata.generation != new.metadata.generation
         or old.metadata.annotations != new.metadata.annotations
-        or old.status.conditions != new.status.conditions
+        or _decisive_conditions(old) != _decisive_conditions(new)
     )
+
+
+def _decisive_conditions(pool: NodePool) -> dict[str, str]:
+    return {
+        condition.type: condition.status
+        for condition in pool.status.conditions
+        if condition.type != conditions.NODE_REGISTRATION_HEALTHY
+    }
 
 
 class NodeClassObject(Protocol):

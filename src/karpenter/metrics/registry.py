@@ -163,6 +163,9 @@ class Metrics:
             "pods_scheduling_decision_duration_seconds",
             "From first seeing a pod that waits for a machine to the first decision about it.",
         )
+        self.pods_lost_by_new_nodes_total = self._counter(
+            "pods_lost_by_new_nodes_total", "Nodes that lost the pods they were launched for.", ("nodepool",)
+        )
         self.pods_eviction_requests_total = self._counter(
             "pods_eviction_requests_total", "Eviction requests by the HTTP status of the answer.", ("code",)
         )

@@ -12,6 +12,7 @@ import structlog
 from karpenter.api.core import Pod
 from karpenter.kube.errors import KubeError
 from karpenter.provisioning.claim_creation import ClaimCreationPace, ClaimCreationReason, create_claim
+from karpenter.provisioning.lost_pods import LostPods
 from karpenter.provisioning.nomination import PodNominator
 from karpenter.runtime.controller_context import ControllerContext
 from karpenter.runtime.events import NORMAL, WARNING, ObjectEvent, involved_pod, involved_pool, shortened
@@ -53,8 +54,15 @@ class PlanOutcome:
 class PlanExecutor:
     """Carries plans out."""
 
-    def __init__(self, context: ControllerContext, nominator: PodNominator, pace: ClaimCreationPace) -> None:
+    def __init__(
+        self,
+        context: ControllerContext,
+        nominator: PodNominator,
+        pace: ClaimCreationPace,
+        lost_pods: LostPods | None = None,
+    ) -> None:
         self._context = context
+        self._lost_pods = lost_pods or LostPods(context)
         self._nominator = nominator
         self._nomination_window = pace.nomination_window
         self._creation_limit = pace.creation_limit
@@ -69,7 +77,8 @@ class PlanExecutor:
 
         Claims beyond the ceiling are left for a later pass, which plans their pods anew.
         """
-        whole, plan = plan, self._within_creation_limit(plan)
+        whole = self._without_delayed(plan)
+        plan = self._within_creation_limit(whole)
         self._log_plan(plan, decision_seconds)
         self._record_planned_pods(plan)
         self._report(plan)
@@ -79,6 +88,25 @@ class PlanExecutor:
         deferred = len(whole.new_claims) - len(plan.new_claims)
         wait = self._creation_limit.retry_after_seconds(self._context.clock.now()) if deferred else 0.0
         return PlanOutcome(len(results) - len(failures), failures, deferred, wait)
+
+    def _without_delayed(self, plan: Solution) -> Solution:
+        """The plan without the NodeClaims that must wait because nodes launched for their pods lost them."""
+        delayed = self._lost_pods.delayed(plan.new_claims)
+        now = self._context.clock.now()
+        for wait in delayed:
+            text = (
+                f"{wait.losses} node(s) launched for this pod lost it, the last one of nodeclaim/{wait.last_claim}; "
+                f"the next nodeclaim is created in {(wait.until - now).total_seconds():.0f}s. "
+                "Look for what taints new nodes or evicts the pod"
+            )
+            for pod in wait.claim.pods:
+                self._context.events.publish(
+                    ObjectEvent(
+                        involved_pod(pod), WARNING, "NodeClaimDelayed", text, (str(wait.losses),), wait.until - now
+                    )
+                )
+        waiting = {wait.claim.name for wait in delayed}
+        return replace(plan, new_claims=tuple(claim for claim in plan.new_claims if claim.name not in waiting))
 
     def _within_creation_limit(self, plan: Solution) -> Solution:
         """The plan with as many of its claims as may be created now; says so when that is not all of them."""
@@ -206,6 +234,7 @@ class PlanExecutor:
             except KubeError as error:
                 _log.error("creating nodeclaim failed", NodePool={"name": planned.node_pool}, error=str(error))
                 return error
+        self._lost_pods.claim_created(planned)
         self._context.state.nominate(planned.name, self._context.clock.now() + self._nomination_window)
         text = f"Pod should schedule on: nodeclaim/{planned.name}"
         self._context.events.publish(

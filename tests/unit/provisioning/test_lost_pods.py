@@ -1,0 +1,158 @@
+"""Nodes that lose the pods they were launched for are launched at a growing pause (issue of upstream's Chaos suite)."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import pytest
+
+from karpenter.api import kinds
+from karpenter.api.core import Node, Pod
+from karpenter.api.karpenter import Disruption, NodeClaim
+from karpenter.api.scheduling_constraints import Taint
+from karpenter.kube.errors import KubeError
+from karpenter.kube.informer import Informer
+from karpenter.runtime.settings import Settings
+from support.consolidating import deployment
+from support.world import World, story
+
+CHAOS = Taint(key="test", value="true", effect="NoExecute")
+
+
+class TaintAdder:
+    """Adds a taint to each new node, as upstream's Chaos suite does, and evicts the pods there, as the taint manager does."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._nodes: Informer[Node] = Informer(world.kube, kinds.NODE)
+        self._pods: Informer[Pod] = Informer(world.kube, kinds.POD)
+        self._changed = asyncio.Event()
+        self._nodes.subscribe(lambda old, new: self._changed.set())
+        self._pods.subscribe(lambda old, new: self._changed.set())
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._nodes.run())
+            tasks.create_task(self._pods.run())
+            while True:
+                await self._changed.wait()
+                self._changed.clear()
+                for node in tuple(self._nodes):
+                    await self._taint(node)
+
+    async def _taint(self, node: Node) -> None:
+        name = node.metadata.name
+        if CHAOS not in node.spec.taints:
+            taints = msgspec.to_builtins((*node.spec.taints, CHAOS))
+            try:
+                await self._world.kube.patch(kinds.NODE, name, {"spec": {"taints": taints}})
+            except KubeError:
+                return
+        for pod in tuple(self._pods):
+            if pod.spec.node_name == name and pod.metadata.deletion_timestamp is None:
+                await self._world.kube.delete(kinds.POD, pod.metadata.name, pod.metadata.namespace)
+
+
+class CreatedClaims:
+    """How many NodeClaims were created, and when the last one was."""
+
+    def __init__(self, world: World) -> None:
+        self.times: list[float] = []
+        self._informer: Informer[NodeClaim] = Informer(world.kube, kinds.NODE_CLAIM)
+        self._informer.subscribe(self._on_claim)
+        world.also(self._informer.run())
+
+    def _on_claim(self, old: NodeClaim | None, new: NodeClaim | None) -> None:
+        if old is None:
+            self.times.append(asyncio.get_running_loop().time())
+
+
+CONSOLIDATION = Disruption(consolidate_after="0s", consolidation_policy="WhenEmptyOrUnderutilized")
+EMPTINESS = Disruption(consolidate_after="30s", consolidation_policy="WhenEmpty")
+NEVER = Disruption(consolidate_after="Never")
+
+
+async def runaway(world: World, disruption: Disruption, *, nominate: bool, delay: str = "2s") -> CreatedClaims:
+    await world.node_class(node_registration_delay=delay)
+    await world.pool(disruption=disruption)
+    world.simulated()
+    world.scheduled()
+    world.also(TaintAdder(world).run())
+    created = CreatedClaims(world)
+    await world.start(Settings(nominate_pods=nominate))
+    await world.kube.create(kinds.DEPLOYMENT, deployment("web", 1))
+    return created
+
+
+@pytest.mark.parametrize("nominate", [True, False], ids=["nomination", "no-nomination"])
+@pytest.mark.parametrize("disruption", [CONSOLIDATION, EMPTINESS, NEVER], ids=["consolidation", "emptiness", "never"])
+@story
+async def test_a_taint_on_each_new_node_does_not_run_away(world: World, disruption: Disruption, nominate: bool) -> None:
+    """One pod, and every node launched for it loses it: fewer than ten in five minutes, then one every ten minutes."""
+    created = await runaway(world, disruption, nominate=nominate)
+    await asyncio.sleep(300)
+    assert 2 <= len(created.times) < 10
+    await asyncio.sleep(1200)
+    before = len(created.times)
+    await asyncio.sleep(1800)
+    assert len(created.times) - before <= 3
+
+
+@story
+async def test_a_pause_is_said_on_the_pod_and_counted(world: World) -> None:
+    await runaway(world, NEVER, nominate=True)
+    await asyncio.sleep(100)
+    events = await world.events("NodeClaimDelayed")
+    assert [event.involved_object.kind for event in events] == ["Pod"] * len(events)
+    assert events[-1].message.startswith("4 node(s) launched for this pod lost it, the last one of nodeclaim/np-")
+    assert world.counted("pods_lost_by_new_nodes_total", nodepool="np") == 4
+
+
+class EvictingController:
+    """Closes each node to further pods and deletes its pod as soon as it is bound."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    async def run(self) -> None:
+        closed = msgspec.to_builtins((Taint(key="closed", effect="NoSchedule"),))
+        while True:
+            for pod in (await self._world.kube.list(kinds.POD)).items:
+                if pod.spec.node_name and pod.metadata.deletion_timestamp is None:
+                    await self._world.kube.patch(kinds.NODE, pod.spec.node_name, {"spec": {"taints": closed}})
+                    await self._world.kube.delete(kinds.POD, pod.metadata.name, pod.metadata.namespace)
+            await asyncio.sleep(1)
+
+
+@story
+async def test_pods_that_are_evicted_from_each_new_node_count_for_their_owner(world: World) -> None:
+    """The owner creates each successor under a new name, and the node takes no second pod."""
+    await world.node_class(node_registration_delay="2s")
+    await world.pool(disruption=EMPTINESS)
+    world.simulated()
+    world.scheduled()
+    world.also(EvictingController(world).run())
+    created = CreatedClaims(world)
+    await world.start(Settings())
+    await world.kube.create(kinds.DEPLOYMENT, deployment("web", 1))
+    await asyncio.sleep(300)
+    assert 2 <= len(created.times) < 10
+
+
+@story
+async def test_a_workload_whose_nodes_keep_their_pods_never_pauses(world: World) -> None:
+    """Growing by one node at a time, pod by pod, with pods deleted long after they were bound."""
+    await world.node_class(node_registration_delay="2s")
+    await world.pool(disruption=NEVER)
+    world.simulated()
+    world.scheduled()
+    created = CreatedClaims(world)
+    await world.start(Settings())
+    await world.kube.create(kinds.DEPLOYMENT, deployment("web", 1, cpu="7"))
+    for replicas in (2, 3, 2, 4, 1, 5):
+        await asyncio.sleep(90)
+        await world.kube.patch(kinds.DEPLOYMENT, "web", {"spec": {"replicas": replicas}}, "default")
+    await asyncio.sleep(90)
+    assert await world.events("NodeClaimDelayed") == []
+    assert len(created.times) == 5

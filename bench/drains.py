@@ -25,8 +25,8 @@ from karpenter.api.kinds import Kind
 from karpenter.api.meta import ObjectMeta, Wire
 from karpenter.kube import config
 from karpenter.kube.client import KubeClient
-from karpenter.kube.token_bucket import TokenBucket
 from karpenter.model import conditions
+from karpenter.model.token_bucket import TokenBucket
 
 NODES, PODS_PER_NODE = 200, 20
 _TARGET_SECONDS = 60.0

@@ -27,13 +27,13 @@ from karpenter.kube.error_messages import explain_error
 from karpenter.kube.errors import KubeError
 from karpenter.kube.protocol import Kube
 from karpenter.kube.request_metrics import RequestMetrics, RequestObserver
-from karpenter.kube.token_bucket import TokenBucket
 from karpenter.kube.write_fence import NO_EXPIRY, Fence, fence_writes
 from karpenter.manager import Manager, ManagerOptions
 from karpenter.manager_cloud import ProviderSetup, SimulatedCloudConfig
 from karpenter.manager_debug import DebugSources, debug_state
 from karpenter.metrics import BuildInfo, Metrics
 from karpenter.model.clock import SystemClock
+from karpenter.model.token_bucket import TokenBucket
 from karpenter.providers.decorators import LeaderOnlyProvider, MetricsProvider, TimeoutProvider
 from karpenter.runtime import debug_pages, healthz
 from karpenter.runtime.apiserver_faults import ApiServerFaultReporter, ClusterSyncReporter

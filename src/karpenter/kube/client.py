@@ -37,7 +37,7 @@ from karpenter.kube.credentials import CredentialsRefused
 from karpenter.kube.protocol import Json, JsonObject, Listing, WatchEvent, WatchEventType
 from karpenter.kube.request_metrics import NO_RESPONSE, FinishedRequest, NoRequestObserver, RequestObserver
 from karpenter.kube.request_retries import EVICTION_RETRIES, READ_RETRIES, WRITE_RETRIES, RetryPolicy, with_retries
-from karpenter.kube.token_bucket import TokenBucket
+from karpenter.model.token_bucket import TokenBucket
 
 T = TypeVar("T", bound=Wire)
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from karpenter.kube.reloaded_files import TextSource
     from karpenter.kube.request_metrics import RequestObserver
     from karpenter.kube.tls import ServerTrust
-    from karpenter.kube.token_bucket import TokenBucket
+    from karpenter.model.token_bucket import TokenBucket
 
 _DEFAULT_KUBECONFIG = Path("~/.kube/config")
 SERVICE_ACCOUNT_DIRECTORY = Path("/var/run/secrets/kubernetes.io/serviceaccount")

@@ -1,17 +1,15 @@
-"""Kubernetes events: said once, not every second (OPS §6).
+"""Kubernetes events: published once, not every second (OPS §6).
 
 An event is dropped while an equal one is young. Equal means: same reason about the same object (kind, namespace, name and uid,
 OPS-505) with the same further values; where the cause may change, the text is one of those values, so that a new cause is
-always said. Publishing never waits and never fails the caller: a background task writes.
+always published. Publishing never waits and never fails the caller: a background task writes.
 
-Behind that, whatever goes wrong above, one object gets no more than a burst of events and then one in five minutes: the filter
-the reference's client library has (OPS-503).
+Behind that, ``event_correlator`` does what client-go does: an event that occurs again raises the count of the one that exists.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -22,10 +20,12 @@ import structlog
 from karpenter.api.core import Event, EventSource, Pod
 from karpenter.api.kinds import EVENT, NODE, NODE_CLAIM, NODE_POOL, POD
 from karpenter.api.meta import ObjectMeta, ObjectReference
-from karpenter.kube.errors import KubeError
-from karpenter.kube.protocol import Writer
-from karpenter.model.clock import Clock
+from karpenter.kube.errors import KubeError, NotFound
+from karpenter.kube.protocol import JsonObject, Writer
+from karpenter.model.clock import Clock, rfc3339
 from karpenter.model.texts import abbreviated
+from karpenter.model.token_bucket import TokenBucket
+from karpenter.runtime.event_correlator import EventCorrelator, WrittenEvent
 
 NORMAL = "Normal"
 WARNING = "Warning"
@@ -36,10 +36,6 @@ _MAX_QUEUED = 1000
 #: Events nobody waits for are dropped while so many others wait.
 _OPTIONAL_MAX_QUEUED = 500
 _MAX_MESSAGE_LENGTH = 1024
-#: Events one object may get at once, and how many a second are added to that (OPS-503); of so many objects that is remembered.
-_EVENTS_BURST_PER_OBJECT = 25
-_EVENTS_PER_SECOND_PER_OBJECT = 1 / 300
-_MAX_OBJECTS = 4096
 _log = structlog.get_logger()
 
 
@@ -94,7 +90,9 @@ def involved_pool(metadata: ObjectMeta) -> InvolvedObject:
 
 @dataclass(frozen=True)
 class ObjectEvent:
-    """Something worth an event. ``values`` tell it apart from others of its reason; equal ones are silent for ``silence``."""
+    """Something worth an event. ``dedupe_values`` tell it apart from others of its reason; equal ones are dropped for
+    ``dedupe_timeout``.
+    """
 
     involved_object: InvolvedObject
     type: str
@@ -105,42 +103,8 @@ class ObjectEvent:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """What makes two happenings the same."""
+        """What makes two events the same."""
         return (self.reason, *self.involved_object.key, *self.dedupe_values)
-
-
-class _EventBucket:
-    """A token bucket on the wall clock."""
-
-    def __init__(self, per_second: float, burst: int) -> None:
-        self._rate, self._burst, self._tokens = per_second, float(burst), float(burst)
-        self._at: datetime | None = None
-
-    def take(self, now: datetime) -> bool:
-        if self._at is not None:
-            self._tokens = min(self._burst, self._tokens + (now - self._at).total_seconds() * self._rate)
-        self._at = now
-        if self._tokens < 1:
-            return False
-        self._tokens -= 1
-        return True
-
-
-class _SpamFilter:
-    """One bucket per object; of objects that got no event for long none is kept."""
-
-    def __init__(self) -> None:
-        self._buckets: OrderedDict[tuple[str, ...], _EventBucket] = OrderedDict()
-
-    def take(self, involved_object: InvolvedObject, now: datetime) -> bool:
-        """Whether the object may get another event."""
-        bucket = self._buckets.setdefault(
-            involved_object.key, _EventBucket(_EVENTS_PER_SECOND_PER_OBJECT, _EVENTS_BURST_PER_OBJECT)
-        )
-        self._buckets.move_to_end(involved_object.key)
-        if len(self._buckets) > _MAX_OBJECTS:
-            self._buckets.popitem(last=False)
-        return bucket.take(now)
 
 
 class EventRecorder:
@@ -151,28 +115,27 @@ class EventRecorder:
         self._clock = clock
         self._deduped_until: dict[tuple[str, ...], datetime] = {}
         self._queue: asyncio.Queue[ObjectEvent] = asyncio.Queue(_MAX_QUEUED)
-        self._nomination_bucket = _EventBucket(5, 10)  # OPS-502
-        self._spam_filter = _SpamFilter()
+        self._nomination_bucket = TokenBucket(5, 10)  # OPS-502
+        self._correlator = EventCorrelator()
         self._is_running = False
         self._sequence = 0
         self._prune_at = clock.now() + _PRUNE_INTERVAL
 
     def publish(self, *events: ObjectEvent) -> None:
-        """Say it, unless it was said lately. Never waits."""
+        """Write the events, except those that are equal to a recent one. Never waits."""
         now = self._clock.now()
-        for happening in events:
-            key = happening.key
-            if self._deduped_until.get(key, now) > now:
+        for event in events:
+            if self._deduped_until.get(event.key, now) > now:
                 continue
-            self._deduped_until[key] = now + happening.dedupe_timeout
-            if happening.reason == "Nominated" and not self._nomination_bucket.take(now):
+            self._deduped_until[event.key] = now + event.dedupe_timeout
+            if event.reason == "Nominated" and not self._nomination_bucket.try_take(now.timestamp()):
                 continue
             if not self._queue.full():
-                self._queue.put_nowait(happening)
+                self._queue.put_nowait(event)
         self._prune(now)
 
     def publish_optional(self, *events: ObjectEvent) -> None:
-        """Say what nobody waits for: not while much else is to be said, nor by a process that does not lead yet."""
+        """Publish what nobody waits for: not while many events wait, nor by a process that does not lead yet."""
         if self._is_running and self._queue.qsize() < _OPTIONAL_MAX_QUEUED:
             self.publish(*events)
 
@@ -186,16 +149,38 @@ class EventRecorder:
         """Write what is published, until cancelled."""
         self._is_running = True
         while True:
-            happening = await self._queue.get()
-            if not self._spam_filter.take(happening.involved_object, self._clock.now()):
-                continue
+            event = await self._queue.get()
             try:
-                await self._kube.create(EVENT, self._to_wire(happening))
+                await self._write(event)
             except KubeError as error:
-                _log.debug("publishing event failed", reason=happening.reason, error=str(error))
+                _log.debug("publishing event failed", reason=event.reason, error=str(error))
 
-    def _to_wire(self, event: ObjectEvent) -> Event:
-        now = self._clock.now().replace(microsecond=0)
+    async def _write(self, event: ObjectEvent) -> None:
+        """Create the event, or raise the count of the one that exists."""
+        message = event.message[:_MAX_MESSAGE_LENGTH]
+        involved, reason = event.involved_object.key, (event.type, event.reason)
+        occurred = self._correlator.correlate(involved, reason, message, self._clock.now())
+        if occurred is None:
+            return
+        if not (occurred.name and await self._patch(event, occurred)):
+            created = self._to_wire(event, occurred)
+            await self._kube.create(EVENT, created)
+            self._correlator.created(involved, reason, occurred, created.metadata.name)
+
+    async def _patch(self, event: ObjectEvent, occurred: WrittenEvent) -> bool:
+        """Raise the count of an event; False when the API server has forgotten it."""
+        patch: JsonObject = {
+            "count": occurred.count,
+            "lastTimestamp": rfc3339(self._clock.now()),
+            "message": occurred.message[:_MAX_MESSAGE_LENGTH],
+        }
+        try:
+            await self._kube.patch(EVENT, occurred.name, patch, event.involved_object.metadata.namespace or "default")
+        except NotFound:
+            return False
+        return True
+
+    def _to_wire(self, event: ObjectEvent, occurred: WrittenEvent) -> Event:
         meta = event.involved_object.metadata
         self._sequence += 1
         unique = f"{int(self._clock.now().timestamp() * 1e6):x}{self._sequence:x}"
@@ -209,12 +194,12 @@ class EventRecorder:
                 uid=meta.uid,
             ),
             reason=event.reason,
-            message=event.message[:_MAX_MESSAGE_LENGTH],
+            message=occurred.message[:_MAX_MESSAGE_LENGTH],
             type=event.type,
             source=EventSource(component="karpenter"),
-            first_timestamp=now,
-            last_timestamp=now,
-            count=1,
+            first_timestamp=occurred.first_timestamp.replace(microsecond=0),
+            last_timestamp=self._clock.now().replace(microsecond=0),
+            count=occurred.count,
         )
 
 

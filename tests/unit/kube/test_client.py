@@ -19,7 +19,7 @@ from karpenter.kube import errors
 from karpenter.kube.client import KubeClient
 from karpenter.kube.protocol import WatchEvent, WatchEventType
 from karpenter.kube.request_metrics import FinishedRequest, RequestObserver
-from karpenter.kube.token_bucket import TokenBucket
+from karpenter.model.token_bucket import TokenBucket
 from karpenter.simulation import virtual_time as virtual
 
 R = TypeVar("R")

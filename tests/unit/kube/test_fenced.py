@@ -15,8 +15,8 @@ from karpenter.api.kinds import CONFIG_MAP, NODE, POD, Kind
 from karpenter.api.meta import ObjectMeta, Wire
 from karpenter.kube.errors import NotFound
 from karpenter.kube.protocol import Kube, Listing, PagedReader
-from karpenter.kube.token_bucket import TokenBucket
 from karpenter.kube.write_fence import NO_EXPIRY, Fence, WriteFenced, fence_writes
+from karpenter.model.token_bucket import TokenBucket
 from karpenter.simulation import LoopClock
 from karpenter.simulation.apiserver import MemoryKube, MemoryServer
 from karpenter.simulation.virtual_time import run_virtual

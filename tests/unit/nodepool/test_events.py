@@ -52,7 +52,7 @@ async def test_of_thirty_nominations_at_one_instant_ten_are_published(world: Wor
     assert len(await world.events()) == 10, "what was refused has taken its key"
     await asyncio.sleep(120)
     events.publish(*nominated)
-    assert len(await world.events()) == 20
+    assert [event.count for event in await world.events()] == [2] * 10
 
 
 @story
@@ -114,7 +114,7 @@ async def test_objects_that_are_silent_for_long_are_forgotten(world: World) -> N
         if number % 500 == 0:
             await asyncio.sleep(1)
     await asyncio.sleep(1)
-    assert len(events._spam_filter._buckets) <= 4096
+    assert len(events._correlator._buckets) <= 4096
 
 
 @story
@@ -131,6 +131,43 @@ async def test_mentions_wait_for_the_process_to_lead_and_step_back_when_much_is_
     await asyncio.sleep(1)
     assert len(await names(world)) == 601
     assert "late" not in await names(world)
+
+
+@story
+async def test_an_event_that_occurs_again_raises_its_count(world: World) -> None:
+    """As client-go does: one Event object per object, reason and message, with the first and the last time."""
+    events = await recorder(world)
+    for _ in range(5):
+        events.publish(said("c"))
+        await asyncio.sleep(180)
+    (event,) = await world.events()
+    assert event.count == 5
+    assert event.first_timestamp is not None
+    assert event.last_timestamp == event.first_timestamp + timedelta(seconds=4 * 180)
+
+
+@story
+async def test_an_event_that_the_api_server_forgot_is_created_again(world: World) -> None:
+    events = await recorder(world)
+    for _ in range(2):
+        events.publish(said("c"))
+        await asyncio.sleep(2 * 3600)
+    events.publish(said("c"))
+    (event,) = await world.events()
+    assert event.count == 3
+
+
+@story
+async def test_many_messages_of_one_reason_are_combined(world: World) -> None:
+    """More than ten within ten minutes, as client-go does."""
+    events = await recorder(world)
+    events.publish(*(said("c", "Said", f"text {number}", str(number)) for number in range(14)))
+    messages = [event.message for event in await world.events()]
+    assert len(messages) == 11
+    (combined,) = (
+        event for event in await world.events() if event.message.startswith("(combined from similar events): ")
+    )
+    assert combined.count == 4
 
 
 @story
@@ -170,7 +207,7 @@ async def test_advice_is_given_once_an_hour_and_anew_after_an_edit(world: World)
     assert sorted(event.message for event in told) == ["odd", "spec.limits.cpu: is negative; nothing will be bought"]
     edited = replaced(pool, metadata=replaced(pool.metadata, generation=2))
     events.publish(*advice_events(edited, findings))  # type: ignore[arg-type]
-    assert len(await world.events()) == 4
-    await asyncio.sleep(timedelta(hours=1).total_seconds() + 1)  # by then the API server has forgotten the others
+    assert [event.count for event in await world.events()] == [2, 2]
+    await asyncio.sleep(timedelta(hours=1).total_seconds() + 1)
     events.publish(*advice_events(edited, findings[:1]))  # type: ignore[arg-type]
-    assert [event.message for event in await world.events()] == ["spec.limits.cpu: is negative; nothing will be bought"]
+    assert {event.message: event.count for event in await world.events()}[str(findings[0])] == 3

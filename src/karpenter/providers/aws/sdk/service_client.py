@@ -25,6 +25,7 @@ from botocore import exceptions, xform_name
 from botocore.parsers import ResponseParserError
 
 from karpenter.model.backoff import Backoff
+from karpenter.model.token_bucket import TokenBucket
 from karpenter.providers.aws.aws_errors import (
     CONNECTION_ERROR_CODE,
     TIMEOUT_CODE,
@@ -299,45 +300,26 @@ class AdaptiveRateLimiter:
 
     def __init__(self, limit: RateLimit) -> None:
         self._base_rate = limit.per_second * _USED_SHARE
-        self._per_second = self._base_rate
-        self._burst = max(1.0, limit.burst * _USED_SHARE)
-        self._tokens = self._burst
-        self._refilled_at: float | None = None
+        self._bucket = TokenBucket(self._base_rate, max(1.0, limit.burst * _USED_SHARE))
 
     @property
     def per_second(self) -> float:
         """Calls per second at the moment."""
-        return self._per_second
+        return self._bucket.per_second
 
     async def acquire(self) -> None:
         """Wait until another call may go."""
-        self._refill()
-        self._tokens -= 1.0
-        if self._tokens >= 0.0:
-            return
-        try:
-            await asyncio.sleep(-self._tokens / self._per_second)
-        except asyncio.CancelledError:
-            self._tokens += 1.0
-            raise
+        await self._bucket.take()
 
     def record_throttled(self) -> None:
         """AWS asks for fewer calls: what was saved up is spent, too."""
-        self._refill()
-        self._tokens = min(self._tokens, 0.0)
-        self._per_second = max(self._base_rate * _MIN_FACTOR, self._per_second * _BACKOFF_FACTOR)
+        self._bucket.spend_saved()
+        self._bucket.set_rate(max(self._base_rate * _MIN_FACTOR, self.per_second * _BACKOFF_FACTOR))
 
     def record_success(self) -> None:
         """AWS took a call."""
-        if self._per_second < self._base_rate:
-            self._refill()
-            self._per_second = min(self._base_rate, self._per_second + self._base_rate * _RECOVERY_STEP)
-
-    def _refill(self) -> None:
-        now = asyncio.get_running_loop().time()
-        if self._refilled_at is not None:
-            self._tokens = min(self._burst, self._tokens + (now - self._refilled_at) * self._per_second)
-        self._refilled_at = now
+        if self.per_second < self._base_rate:
+            self._bucket.set_rate(min(self._base_rate, self.per_second + self._base_rate * _RECOVERY_STEP))
 
 
 NO_CREDENTIALS = "NoCredentials"

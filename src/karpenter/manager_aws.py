@@ -24,8 +24,8 @@ from karpenter.providers.aws.sdk.aws_session import AwsSession
 from karpenter.providers.contract import ProviderError
 from karpenter.runtime.cluster_view import InvolvedObjectRecorder
 from karpenter.runtime.events import EventRecorder
-from karpenter.settings import Settings
 from karpenter.scheduling.scheduling_options import MinValuesPolicy
+from karpenter.settings import Settings
 
 
 @dataclass(frozen=True)

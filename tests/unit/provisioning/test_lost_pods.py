@@ -13,7 +13,7 @@ from karpenter.api.karpenter import Disruption, NodeClaim
 from karpenter.api.scheduling_constraints import Taint
 from karpenter.kube.errors import KubeError
 from karpenter.kube.informer import Informer
-from karpenter.runtime.settings import Settings
+from karpenter.settings import Settings
 from support.consolidating import deployment
 from support.world import World, story
 

@@ -402,11 +402,13 @@ class World:
         return None if condition is None else (condition.status, condition.reason, condition.message)
 
     async def events(self, reason: str = "", about: str = "") -> list[Event]:
+        """The events, one entry for each time that one occurred."""
         await asyncio.sleep(0.01)
         return [
             event
             for event in await self.all(kinds.EVENT)
             if reason in ("", event.reason) and about in ("", event.involved_object.name, event.involved_object.kind)
+            for _ in range(event.count)
         ]
 
     def lines(self, message: str = "") -> list[dict[str, Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 
+from karpenter.api import kinds
 from karpenter.api.core import Event
 from karpenter.api.meta import ObjectMeta
 from karpenter.model.structural_schema import Finding
@@ -52,7 +53,7 @@ async def test_of_thirty_nominations_at_one_instant_ten_are_published(world: Wor
     assert len(await world.events()) == 10, "what was refused has taken its key"
     await asyncio.sleep(120)
     events.publish(*nominated)
-    assert [event.count for event in await world.events()] == [2] * 10
+    assert len(await world.events()) == 20
 
 
 @story
@@ -140,7 +141,7 @@ async def test_an_event_that_occurs_again_raises_its_count(world: World) -> None
     for _ in range(5):
         events.publish(said("c"))
         await asyncio.sleep(180)
-    (event,) = await world.events()
+    (event,) = await world.all(kinds.EVENT)
     assert event.count == 5
     assert event.first_timestamp is not None
     assert event.last_timestamp == event.first_timestamp + timedelta(seconds=4 * 180)
@@ -153,7 +154,8 @@ async def test_an_event_that_the_api_server_forgot_is_created_again(world: World
         events.publish(said("c"))
         await asyncio.sleep(2 * 3600)
     events.publish(said("c"))
-    (event,) = await world.events()
+    await asyncio.sleep(1)
+    (event,) = await world.all(kinds.EVENT)
     assert event.count == 3
 
 
@@ -162,12 +164,10 @@ async def test_many_messages_of_one_reason_are_combined(world: World) -> None:
     """More than ten within ten minutes, as client-go does."""
     events = await recorder(world)
     events.publish(*(said("c", "Said", f"text {number}", str(number)) for number in range(14)))
-    messages = [event.message for event in await world.events()]
-    assert len(messages) == 11
-    (combined,) = (
-        event for event in await world.events() if event.message.startswith("(combined from similar events): ")
-    )
-    assert combined.count == 4
+    await asyncio.sleep(1)
+    stored = await world.all(kinds.EVENT)
+    assert len(stored) == 11
+    assert [event.count for event in stored if event.message.startswith("(combined from similar events): ")] == [4]
 
 
 @story
@@ -207,7 +207,7 @@ async def test_advice_is_given_once_an_hour_and_anew_after_an_edit(world: World)
     assert sorted(event.message for event in told) == ["odd", "spec.limits.cpu: is negative; nothing will be bought"]
     edited = replaced(pool, metadata=replaced(pool.metadata, generation=2))
     events.publish(*advice_events(edited, findings))  # type: ignore[arg-type]
-    assert [event.count for event in await world.events()] == [2, 2]
+    assert len(await world.events()) == 4
     await asyncio.sleep(timedelta(hours=1).total_seconds() + 1)
     events.publish(*advice_events(edited, findings[:1]))  # type: ignore[arg-type]
-    assert {event.message: event.count for event in await world.events()}[str(findings[0])] == 3
+    assert [event.message for event in await world.events()].count(str(findings[0])) == 3

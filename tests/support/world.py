@@ -411,6 +411,19 @@ class World:
             for _ in range(event.count)
         ]
 
+    def event_times(self, reason: str, kind: str) -> list[datetime]:
+        """When the controller wrote events of a reason about objects of a kind: a repeat patches the first one."""
+        names: set[str] = set()
+        times: list[datetime] = []
+        for write in self.wire.writes:
+            if write.kind == "Event" and write.verb == "create":
+                if (write.body.reason, write.body.involved_object.kind) == (reason, kind):
+                    names.add(write.name)
+                    times.append(write.body.last_timestamp)
+            elif write.kind == "Event" and write.name in names:
+                times.append(datetime.fromisoformat(write.body["lastTimestamp"]))
+        return times
+
     def lines(self, message: str = "") -> list[dict[str, Any]]:
         """The log lines of a message, or all."""
         found = [json.loads(line) for line in self.log.getvalue().splitlines()]

@@ -1,6 +1,6 @@
 """The entry point. A command is a function with typer's annotations; its module is imported when it is called.
 
-To add one: write the function, name it in ``COMMANDS``.
+To add one: write the function, and its entry in ``COMMANDS``.
 """
 
 from __future__ import annotations
@@ -8,33 +8,42 @@ from __future__ import annotations
 import importlib
 from collections import UserDict
 from itertools import pairwise
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, NamedTuple, cast
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-#: Command name to ``module:function``, in the order help lists them.
+
+class CommandEntry(NamedTuple):
+    """Where a command is, as ``module:function``, and its line in the list of commands."""
+
+    target: str
+    summary: str
+
+
+#: Commands by name, in the order help lists them. The summaries stand here so that ``karpenter --help`` imports no command.
 COMMANDS = {
-    "demo": "karpenter.cli.demo_command:demo",
-    "run": "karpenter.cli.run_command:run",
-    "plan": "karpenter.cli.plan_command:plan",
-    "profiles": "karpenter.cli.profiles_command:profiles",
-    "replay": "karpenter.cli.replay_command:replay",
-    "explain": "karpenter.cli.explain_command:explain",
-    "budgets": "karpenter.cli.budgets_command:budgets",
-    "freeze": "karpenter.cli.freeze_command:freeze",
-    "thaw": "karpenter.cli.freeze_command:thaw",
-    "doctor": "karpenter.cli.doctor_command:doctor",
-    "iam-policy": "karpenter.cli.iam_policy_command:iam_policy",
-    "crds": "karpenter.cli.main:crds",
+    "demo": CommandEntry("karpenter.cli.demo_command:demo", "Run a simulated cluster and watch it scale."),
+    "run": CommandEntry("karpenter.cli.run_command:run", "Run the controller."),
+    "plan": CommandEntry("karpenter.cli.plan_command:plan", "Show the nodes for pending pods and their cost."),
+    "explain": CommandEntry("karpenter.cli.explain_command:explain", "Explain a pending pod or a node that stays."),
+    "budgets": CommandEntry("karpenter.cli.budgets_command:budgets", "Show disruption budgets over time."),
+    "freeze": CommandEntry("karpenter.cli.freeze_command:freeze", "Suspend voluntary disruption."),
+    "thaw": CommandEntry("karpenter.cli.freeze_command:thaw", "Lift a freeze."),
+    "replay": CommandEntry("karpenter.cli.replay_command:replay", "Solve a recorded problem again."),
+    "profiles": CommandEntry("karpenter.cli.profiles_command:profiles", "Compare the defaults of both profiles."),
+    "doctor": CommandEntry("karpenter.cli.doctor_command:doctor", "Check an installation on AWS."),
+    "iam-policy": CommandEntry("karpenter.cli.iam_policy_command:iam_policy", "Print the controller's IAM policy."),
+    "crds": CommandEntry("karpenter.cli.main:crds", "Print the custom resource definitions."),
+    "version": CommandEntry("karpenter.cli.main:version", "Print the version."),
 }
 
 
 #: How help shows the value of an option that takes one of the two, and means true when it stands alone (OPS-301).
 BOOLEAN_METAVAR = "true|false"
 
-#: Help may use this many columns of a wide terminal.
-_HELP_WIDTH = {"max_content_width": 130}
+#: Help may use so many columns of a wide terminal.
+_HELP_SETTINGS: dict[str, Any] = {"max_content_width": 130, "help_option_names": ["-h", "--help"]}
 
 
 class _Command(TyperCommand):
@@ -61,9 +70,9 @@ class _LazyCommands(UserDict[str, Any]):
     """Commands by name, each built when it is looked up."""
 
     def __getitem__(self, name: str) -> object:
-        module, _, function = self.data[name].partition(":")
+        module, _, function = self.data[name].target.partition(":")
         # Plain help: markup would take everything in square brackets for its own.
-        single = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings=_HELP_WIDTH)
+        single = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings=_HELP_SETTINGS)
         single.command(name, cls=_Command)(getattr(importlib.import_module(module), function))
         return typer.main.get_command(single)
 
@@ -75,28 +84,38 @@ class _CommandGroup(TyperGroup):
         super().__init__(**attributes)
         self.commands = cast(Any, _LazyCommands(COMMANDS))
 
+    def format_commands(self, _ctx: Any, formatter: Any) -> None:
+        """Write the list of commands from their summaries."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, entry.summary) for name, entry in COMMANDS.items()])
+
 
 app = typer.Typer(
     cls=_CommandGroup,
     add_completion=False,
-    context_settings=_HELP_WIDTH,
+    context_settings=_HELP_SETTINGS,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
 
 
+def version() -> None:
+    """Print the version."""
+    from importlib import metadata
+
+    typer.echo(f"karpenter {metadata.version('karpenter')}")
+
+
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
-
-        typer.echo(f"karpenter {version('karpenter')}")
+        version()
         raise typer.Exit
 
 
 @app.callback()
 def karpenter(
-    version: Annotated[
+    _version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:

@@ -5,13 +5,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
-from karpenter.disruption.decide.disruption_problem import DisruptionOptions
 from karpenter.model import setting_kinds as kinds
 from karpenter.model.consolidation_thresholds import DEFAULT_RATIO, ConsolidationDefaults
 from karpenter.model.feature_gates import FeatureGate, FeatureGates
 from karpenter.model.setting_kinds import setting
-from karpenter.scheduling.scheduling_options import SchedulingOptions
+
+if TYPE_CHECKING:
+    from karpenter.disruption.decide.disruption_problem import DisruptionOptions
+    from karpenter.scheduling.scheduling_options import SchedulingOptions
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,9 @@ class DisruptionSettings:
 
     def disruption_options(self, scheduling_options: SchedulingOptions, gates: FeatureGates) -> DisruptionOptions:
         """The options of a disruption decision."""
+        # Imported here, so that help and the list of settings do not import the engine.
+        from karpenter.disruption.decide.disruption_problem import DisruptionOptions
+
         return DisruptionOptions(
             scheduling_options,
             FeatureGate.SPOT_TO_SPOT_CONSOLIDATION in gates,

@@ -1,0 +1,63 @@
+"""The command line as a whole: help, version, pipes, colours."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from karpenter.cli.main import COMMANDS, app
+
+RUN = [sys.executable, "-c", "from karpenter.cli.main import main; main()"]
+
+
+@pytest.mark.parametrize("arguments", [[], ["-h"], ["--help"]])
+def test_help_lists_every_command_with_its_summary(arguments: list[str]) -> None:
+    said = CliRunner().invoke(app, arguments).output
+    for name, entry in COMMANDS.items():
+        assert f"{name:<12}{entry.summary}" in said
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help_under_both_names(name: str) -> None:
+    short, long = (CliRunner().invoke(app, [name, option]) for option in ("-h", "--help"))
+    assert short.exit_code == long.exit_code == 0
+    assert short.output == long.output
+
+
+@pytest.mark.parametrize("arguments", [["version"], ["--version"]])
+def test_the_version_is_one_line(arguments: list[str]) -> None:
+    result = CliRunner().invoke(app, arguments)
+    assert (result.exit_code, len(result.output.splitlines())) == (0, 1)
+    assert result.output.startswith("karpenter ")
+
+
+def test_help_imports_no_command() -> None:
+    script = (
+        "import sys; from karpenter.cli.main import app; app(['--help'], standalone_mode=False); print(*sys.modules)"
+    )
+    loaded = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout.split()
+    own = {name for name in loaded if name.startswith("karpenter")}
+    assert own == {"karpenter", "karpenter.cli", "karpenter.cli.main"}
+    assert not {"numpy", "msgspec", "botocore", "yaml", "rich.console"} & set(loaded)
+
+
+def test_help_of_a_command_does_not_import_the_engine() -> None:
+    script = (
+        "import sys; from karpenter.cli.main import app; app(['run', '-h'], standalone_mode=False); print(*sys.modules)"
+    )
+    loaded = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout.split()
+    assert not {"karpenter.scheduling.solver", "karpenter.disruption.decide.disruption_problem", "highspy"} & set(
+        loaded
+    )
+
+
+def test_a_reader_that_closes_the_pipe_early_hears_no_complaint() -> None:
+    with subprocess.Popen([*RUN, "crds"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == b""

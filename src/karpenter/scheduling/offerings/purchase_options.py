@@ -83,11 +83,6 @@ class PurchaseOptionIndex:
                 held = self.restricted_to(relaxation_step, reservation_requirements(reservation))
                 yield PurchaseOption(held, template, self._types_for(signature, held, template), reservation)
 
-    def lowest_price(self, options: Sequence[PurchaseOption]) -> float:
-        """USD per hour of the cheapest machine among them."""
-        found = (option.lowest_price for option in options)
-        return min(found, default=float("inf"))
-
     def restricted_to(self, relaxation_step: RelaxationStep, pins: Requirements) -> RelaxationStep:
         """The variant in one cell; equal ones are one object, as much is remembered by them."""
         key = (relaxation_step.requirements, pins)
@@ -173,3 +168,8 @@ class PurchaseOption:
     def satisfies_min_values(self, types: TypeSet) -> bool:
         """Whether these types offer the pool's minValues."""
         return self.template.index.satisfies_min_values(self.requirements, types)
+
+
+def lowest_price(options: Sequence[PurchaseOption]) -> float:
+    """USD per hour of the cheapest node among the options."""
+    return min((option.lowest_price for option in options), default=float("inf"))

@@ -3,225 +3,185 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from karpenter.api.core import Pod
-from karpenter.instancetypes.type_index import TypeIndex
-from karpenter.instancetypes.type_sets import TypeSet
-from karpenter.model.requirements import Requirement, Requirements, compatible
 from karpenter.scheduling.equivalence_groups import GroupStep
-from karpenter.scheduling.existing_nodes import ExistingNode
-from karpenter.scheduling.offerings.purchase_options import PurchaseOption
+from karpenter.scheduling.existing_nodes import ExistingNode, ExistingNodeIndex
+from karpenter.scheduling.offerings.purchase_options import lowest_price
+from karpenter.scheduling.pass_state import PassState
 from karpenter.scheduling.topology.bound_pod_counts import node_counts
+from karpenter.scheduling.topology.domain_options import DomainOptions, OptionGroup
 from karpenter.scheduling.topology.topology import DomainCombination, DomainConstraints, combination_order
-from karpenter.scheduling.topology.topology_groups import CountingCertainty, CountingGroups, counting_groups
-
-if TYPE_CHECKING:
-    from karpenter.scheduling.scheduling_pass import SchedulingPass
-
-
-def option_certainty(option: PurchaseOption, asked: Requirements) -> CountingCertainty:
-    """Whether a machine bought so will be what somebody else asks of nodes, whichever of its types and offerings it is."""
-    offered, index = option.requirements, option.template.index
-    types = option.template.types & index.matching(offered)
-    within = offered.intersect(asked)
-    if not compatible(offered, asked, index.well_known) or not types & index.matching(
-        within
-    ) & index.with_available_offering(within):
-        return CountingCertainty.NEVER
-    return (
-        CountingCertainty.CERTAIN
-        if all(_option_implies(offered, requirement, index, types) for requirement in asked.values())
-        else CountingCertainty.POSSIBLE
-    )
-
-
-def _option_implies(offered: Requirements, asked: Requirement, index: TypeIndex, types: TypeSet) -> bool:
-    held = offered.requirement_for(asked.key)
-    if asked.key not in index.well_known:
-        return held.is_subset_of(asked) if asked.key in offered else asked.accepts_absent
-    if not types & ~index.implying(held, asked):
-        return True
-    if asked.gte is not None or asked.lte is not None:
-        return False
-    otherwise = offered.intersect(Requirements((Requirement(asked.key, not asked.complement, asked.values),)))
-    return not types & index.matching(otherwise) & index.with_available_offering(otherwise)
-
-
-@dataclass(frozen=True, eq=False)
-class OptionGroup:
-    """Ways to buy in a cell that come to the same for everybody else: ``counting`` says which constraints will count the pods.
-
-    What they count must not hang on which pool a machine is bought from in the end. ``number``: its place among the cell's shops.
-    """
-
-    combination: DomainCombination
-    options: tuple[PurchaseOption, ...]
-    counting_groups: CountingGroups = field(default_factory=CountingGroups)
-    number: int = 0
+from karpenter.scheduling.topology.topology_groups import CountingGroups, counting_groups
 
 
 class DomainNodes:
-    """Machines of one cell with the pods that may go to each, asked as they are needed."""
+    """Existing nodes of one combination with the pods that may go to each, asked one at a time."""
 
-    def __init__(
-        self, scheduling_pass: SchedulingPass, step: GroupStep, offered: Iterable[tuple[ExistingNode, list[Pod]]]
-    ) -> None:
-        self._scheduling_pass = scheduling_pass
+    def __init__(self, state: PassState, step: GroupStep, candidates: Iterable[tuple[ExistingNode, list[Pod]]]) -> None:
+        self._state = state
         self._step = step
-        self._candidates = iter(offered)
+        self._candidates = iter(candidates)
         self._current: tuple[ExistingNode, list[Pod]] | None = None
 
     def next_node(self) -> tuple[ExistingNode, list[Pod], int] | None:
-        """The first machine with room, the pods that may go there and how many of them fit; None when there is none any more."""
+        """The first node with room, the pods that may go there and how many of them fit; None when no node has room."""
         while True:
             if self._current is None:
                 self._current = next(self._candidates, None)
                 if self._current is None:
                     return None
-            machine, pods = self._current
-            room = self._scheduling_pass.count_fitting(self._step, machine, pods) if pods else 0
+            node, pods = self._current
+            room = self._state.count_fitting(self._step, node, pods) if pods else 0
             if room:
-                return machine, pods, room
+                return node, pods, room
             self._current = None
 
 
 class DomainPlacement:
-    """A kin's cells while its pods are sent there, one after another."""
+    """The combinations of one group while its pods are placed. ``nodes``: by combination, nodes that may have room."""
 
     def __init__(
         self,
-        scheduling_pass: SchedulingPass,
+        state: PassState,
+        domain_options: DomainOptions,
         step: GroupStep,
         constraints: DomainConstraints,
         combinations: tuple[DomainCombination, ...],
-        sources: dict[DomainCombination, DomainNodes],
+        nodes: dict[DomainCombination, DomainNodes],
     ) -> None:
-        self._scheduling_pass = scheduling_pass
-        self._topology = scheduling_pass.topology
+        self._state = state
+        self._topology = state.topology
+        self._domain_options = domain_options
         self._step = step
         self._constraints = constraints
         self._combinations = combinations
         self._option_groups: dict[DomainCombination, tuple[OptionGroup, ...]] = {}
-        #: Where machines may still have room.
-        self._nodes_by_combination = sources
+        self._nodes_by_combination = nodes
 
     def allowed_combinations(self) -> Sequence[DomainCombination]:
-        """Cells the next pod may go to."""
+        """Combinations the next pod may go to."""
         if self._constraints.is_unconstrained:
             return self._combinations
         open_to, closed = (
             self._topology.open_domains(self._constraints),
             self._topology.closed_domains(self._constraints),
         )
-        return [cell for cell in self._combinations if allows_combination(cell, open_to, closed)]
+        return [combination for combination in self._combinations if allows_combination(combination, open_to, closed)]
 
     def place_next(self, combinations: Sequence[DomainCombination]) -> bool:
-        """Plan the next pod on a machine of the least crowded cell that has one; False where none has."""
+        """Place the next pod on an existing node of the least occupied combination that has room; False where none has."""
         offers = self._nodes_with_room(combinations) if self._nodes_by_combination else {}
         if not offers:
             return False
         level = self._least_occupied(list(offers))
-        for cell in (
+        for combination in (
             sorted(level, key=combination_order)
             if self._constraints.fills_level_at_once
             else [min(level, key=combination_order)]
         ):
-            machine, pods, room = offers[cell]
+            node, pods, room = offers[combination]
             if not pods:
                 continue
             count = room if self._constraints.in_bulk else 1
-            self._scheduling_pass.place_on_node(self._step, machine, pods, count)
-            self._record(cell, self._groups_counting_node(machine), count)
+            self._state.place_on_node(self._step, node, pods, count)
+            self._record(combination, self._groups_counting_node(node), count)
         return True
 
     def _nodes_with_room(
         self, combinations: Iterable[DomainCombination]
     ) -> dict[DomainCombination, tuple[ExistingNode, list[Pod], int]]:
-        """The next machine with room of every cell that has one."""
+        """The next node with room of every combination that has one."""
         nodes: dict[DomainCombination, tuple[ExistingNode, list[Pod], int]] = {}
-        for cell in combinations:
-            offer = self._nodes_by_combination[cell].next_node() if cell in self._nodes_by_combination else None
+        for combination in combinations:
+            if combination not in self._nodes_by_combination:
+                continue
+            offer = self._nodes_by_combination[combination].next_node()
             if offer is not None:
-                nodes[cell] = offer
+                nodes[combination] = offer
             else:
-                self._nodes_by_combination.pop(cell, None)
+                del self._nodes_by_combination[combination]
         return nodes
 
     def _least_occupied(self, combinations: Sequence[DomainCombination]) -> list[DomainCombination]:
-        """The least crowded of the cells."""
         if len(combinations) == 1:
             return [*combinations]
-        crowding = [self._occupancy(cell) for cell in combinations]
-        least = min(crowding)
-        return [cell for cell, crowded in zip(combinations, crowding, strict=True) if crowded == least]
+        occupancies = [self._topology.occupancy(self._constraints, combination) for combination in combinations]
+        least = min(occupancies)
+        return [
+            combination for combination, occupancy in zip(combinations, occupancies, strict=True) if occupancy == least
+        ]
 
     def request_next(self, combinations: Sequence[DomainCombination], pods: list[Pod]) -> bool:
-        """Ask for new machines for the next pods in the least crowded, then cheapest cell; False where none can be had."""
-        settling, step = self._scheduling_pass, self._step
-        shops = {cell: shop for cell in combinations if (shop := self._open_option_group(cell)) is not None}
-        if not shops:
+        """Request new nodes for the next pods in the least occupied, then cheapest combination; False where none can be had."""
+        open_groups = {
+            combination: option_group
+            for combination in combinations
+            if (option_group := self._open_option_group(combination)) is not None
+        }
+        if not open_groups:
             return False
-        level = self._least_occupied(list(shops))
+        level = self._least_occupied(list(open_groups))
         if len(level) > 1:
-            price = settling.purchase_options.lowest_price
-            level.sort(key=lambda cell: (price(shops[cell].options), combination_order(cell)))
-        asked = 0
-        for cell in level if self._constraints.fills_level_at_once else level[:1]:
+            level.sort(key=lambda each: (lowest_price(open_groups[each].options), combination_order(each)))
+        requested = 0
+        for combination in level if self._constraints.fills_level_at_once else level[:1]:
             if not pods:
                 break
-            count = settling.request_nodes(step, shops[cell], pods, len(pods) if self._constraints.in_bulk else 1)
-            self._record(cell, shops[cell].counting_groups, count)
-            asked += count
-        return asked > 0
+            wanted = len(pods) if self._constraints.in_bulk else 1
+            count = self._state.request_nodes(self._step, open_groups[combination], pods, wanted)
+            self._record(combination, open_groups[combination].counting_groups, count)
+            requested += count
+        return requested > 0
 
     def _open_option_group(self, combination: DomainCombination) -> OptionGroup | None:
-        """The first shop of a cell where more may be asked for."""
+        """The first option group of a combination for which more nodes may be requested."""
         option_groups = self._option_groups.get(combination)
         if option_groups is None:
-            option_groups = self._option_groups[combination] = self._scheduling_pass.option_groups_in(
-                self._step, combination
-            )
-        return next((shop for shop in option_groups if self._scheduling_pass.requestable_count(self._step, shop)), None)
+            option_groups = self._domain_options.option_groups_in(self._step, combination)
+            self._option_groups[combination] = option_groups
+        return next((group for group in option_groups if self._state.requestable_count(self._step, group)), None)
 
     def best_for_affinity(
-        self, pods: Sequence[Pod], combinations: Sequence[DomainCombination]
+        self, pods: Sequence[Pod], combinations: Sequence[DomainCombination], nodes: ExistingNodeIndex
     ) -> list[DomainCombination]:
-        """Where the first of pods that must stay together should go: one cell that holds them all, or the cheapest to buy in."""
-        settling, step = self._scheduling_pass, self._step
-        roomy = [(settling.capacity_in(step, cell, pods), cell) for cell in combinations]
-        holding = [cell for room, cell in roomy if room >= len(pods)]
+        """Where the first of pods that must be together goes: a combination that holds them all, else the cheapest to buy in."""
+        rooms = [(self._room_in(combination, pods, nodes), combination) for combination in combinations]
+        holding = [combination for room, combination in rooms if room >= len(pods)]
         if holding:
             return holding[:1]
-        buyable = [
-            (settling.purchase_options.lowest_price(shop.options), cell)
-            for cell in combinations
-            if (shop := self._open_option_group(cell)) is not None
+        purchasable = [
+            (lowest_price(option_group.options), combination)
+            for combination in combinations
+            if (option_group := self._open_option_group(combination)) is not None
         ]
-        if buyable:
-            return [min(buyable, key=lambda item: (item[0], combination_order(item[1])))[1]]
-        return [max(roomy, key=lambda item: item[0])[1]] if roomy else []
+        if purchasable:
+            return [min(purchasable, key=lambda priced: (priced[0], combination_order(priced[1])))[1]]
+        return [max(rooms, key=lambda room: room[0])[1]] if rooms else []
 
-    def _occupancy(self, combination: DomainCombination) -> tuple[int, ...]:
-        return self._topology.occupancy(self._constraints, combination)
+    def _room_in(self, combination: DomainCombination, pods: Sequence[Pod], nodes: ExistingNodeIndex) -> int:
+        """How many of the pods the existing nodes of a combination hold."""
+        room = 0
+        for node in nodes.nodes_in(self._domain_options.candidates_in(self._step, combination)):
+            room += self._state.count_fitting(self._step, node, pods[room:])
+            if room >= len(pods):
+                break
+        return room
 
     def _groups_counting_node(self, node: ExistingNode) -> CountingGroups:
-        view = node.view
-        if not view.launched:
-            return counting_groups(
-                (c, node.counting_certainty(c.term.node_filter)) for c in self._constraints.counted_by
-            )
-        return CountingGroups(tuple(c for c in self._constraints.counted_by if node_counts(c.term.node_filter, view)))
+        counted_by = self._constraints.counted_by
+        if not node.view.launched:
+            return counting_groups((group, node.counting_certainty(group.term.node_filter)) for group in counted_by)
+        return CountingGroups(tuple(group for group in counted_by if node_counts(group.term.node_filter, node.view)))
 
-    def _record(self, combination: DomainCombination, counting_groups: CountingGroups, number: int) -> None:
-        self._topology.record(self._constraints, combination, counting_groups, number)
+    def _record(self, combination: DomainCombination, groups: CountingGroups, number: int) -> None:
+        self._topology.record(self._constraints, combination, groups, number)
 
 
 def allows_combination(
     combination: DomainCombination, open_to: Mapping[int, set[str | None]], closed: Mapping[int, set[str]]
 ) -> bool:
-    """Whether every value of the cell is among the open and none among the closed ones."""
-    return all(combination[place] in domains for place, domains in open_to.items()) and not any(
-        combination[place] in domains for place, domains in closed.items()
+    """Whether every value of the combination is among the open and none among the closed domains."""
+    return all(combination[position] in domains for position, domains in open_to.items()) and not any(
+        combination[position] in domains for position, domains in closed.items()
     )

@@ -1,0 +1,212 @@
+"""Which domain combinations a pod group may use, and what can be bought in each.
+
+A domain combination has one value for each topology key that concerns the group. `DomainOptions` lists the combinations that
+existing nodes have or NodePools sell, and splits the purchase options of a combination into option groups: within one group every
+option has its pods counted by the same topology groups, so the counts do not depend on which NodePool wins the packing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice, product
+
+from karpenter.api.scheduling_constraints import Toleration
+from karpenter.instancetypes.type_index import TypeIndex
+from karpenter.instancetypes.type_sets import TypeSet
+from karpenter.model.requirements import Requirement, Requirements, compatible
+from karpenter.scheduling.equivalence_groups import GroupStep
+from karpenter.scheduling.existing_nodes import UNDECIDED, ExistingNodeIndex, NodeSet
+from karpenter.scheduling.offerings.nodepool_templates import NodePoolTemplate
+from karpenter.scheduling.offerings.purchase_options import PurchaseOption, PurchaseOptionIndex
+from karpenter.scheduling.topology.topology import DomainCombination, DomainConstraints
+from karpenter.scheduling.topology.topology_domains import TopologyDomains
+from karpenter.scheduling.topology.topology_groups import (
+    CountingCertainty,
+    CountingGroups,
+    TopologyGroup,
+    counting_certainty,
+    counting_groups,
+)
+from karpenter.state.pod_signature import PodSignature
+
+#: At most so many combinations are considered for a group with several topology keys.
+MAX_DOMAIN_COMBINATIONS = 512
+#: What purchase options depend on: the signature, its node constraints and tolerations, and the combination with its keys.
+_OptionsKey = tuple[PodSignature, Requirements, tuple[Toleration, ...], tuple[str, ...], DomainCombination]
+
+
+def option_certainty(option: PurchaseOption, asked: Requirements) -> CountingCertainty:
+    """Whether a node bought by this option meets the requirements, whichever of its types and offerings it gets."""
+    offered, index = option.requirements, option.template.index
+    types = option.template.types & index.matching(offered)
+    within = offered.intersect(asked)
+    if not compatible(offered, asked, index.well_known) or not types & index.matching(
+        within
+    ) & index.with_available_offering(within):
+        return CountingCertainty.NEVER
+    return (
+        CountingCertainty.CERTAIN
+        if all(_option_implies(offered, requirement, index, types) for requirement in asked.values())
+        else CountingCertainty.POSSIBLE
+    )
+
+
+def _option_implies(offered: Requirements, asked: Requirement, index: TypeIndex, types: TypeSet) -> bool:
+    held = offered.requirement_for(asked.key)
+    if asked.key not in index.well_known:
+        return held.is_subset_of(asked) if asked.key in offered else asked.accepts_absent
+    if not types & ~index.implying(held, asked):
+        return True
+    if asked.gte is not None or asked.lte is not None:
+        return False
+    otherwise = offered.intersect(Requirements((Requirement(asked.key, not asked.complement, asked.values),)))
+    return not types & index.matching(otherwise) & index.with_available_offering(otherwise)
+
+
+@dataclass(frozen=True, eq=False)
+class OptionGroup:
+    """Purchase options in one domain combination whose pods are counted by the same topology groups (``counting_groups``).
+
+    ``number`` is its position among the option groups of the combination.
+    """
+
+    combination: DomainCombination
+    options: tuple[PurchaseOption, ...]
+    counting_groups: CountingGroups = field(default_factory=CountingGroups)
+    number: int = 0
+
+
+class DomainOptions:
+    """The domain combinations of pod groups and their purchase options. Answers are remembered for one pass."""
+
+    def __init__(
+        self, existing_nodes: ExistingNodeIndex, purchase_options: PurchaseOptionIndex, domains: TopologyDomains
+    ) -> None:
+        self._existing_nodes = existing_nodes
+        self._purchase_options = purchase_options
+        self._domains = domains
+        self._combinations: dict[tuple[DomainConstraints, Requirements, NodeSet], tuple[DomainCombination, ...]] = {}
+        self._options: dict[_OptionsKey, tuple[PurchaseOption, ...]] = {}
+        self._requirements: dict[tuple[tuple[str, ...], DomainCombination], Requirements] = {}
+        self._option_groups: dict[
+            tuple[DomainConstraints, DomainCombination, tuple[PurchaseOption, ...]], tuple[OptionGroup, ...]
+        ] = {}
+        self._certainties: dict[tuple[TopologyGroup, NodePoolTemplate, Requirements], CountingCertainty] = {}
+        self._counting: dict[tuple[DomainConstraints, NodePoolTemplate, Requirements], CountingGroups] = {}
+
+    def combinations(self, step: GroupStep, constraints: DomainConstraints) -> tuple[DomainCombination, ...]:
+        """Combinations of existing nodes and of nodes that can be bought."""
+        key = (constraints, step.relaxation_step.requirements, step.candidates)
+        combinations = self._combinations.get(key)
+        if combinations is None:
+            combinations = self._combinations[key] = tuple(self._build_combinations(step, constraints))
+        return combinations
+
+    def _build_combinations(self, step: GroupStep, constraints: DomainConstraints) -> Iterator[DomainCombination]:
+        values_by_key: list[list[str | None]] = []
+        for key in constraints.keys:
+            asked = step.relaxation_step.requirements.requirement_for(key)
+            by_value = self._existing_nodes.by_label_value(key)
+            present = {value for value, nodes in by_value.items() if nodes & step.candidates}
+            if self._domains.some_lack_label(key):
+                present.add(None)
+            if key in constraints.required_keys:
+                present.discard(None)
+            present = {value for value in present if value is None or asked.allows(value)} - {UNDECIDED}
+            sold: set[str | None] = {value for value in self._domains.purchasable(key) if asked.allows(value)}
+            values_by_key.append(sorted(present | sold, key=lambda value: value or ""))
+        return islice(product(*values_by_key), MAX_DOMAIN_COMBINATIONS if len(values_by_key) > 1 else None)
+
+    def candidates_in(self, step: GroupStep, combination: DomainCombination) -> NodeSet:
+        """Existing nodes of a combination that could take a pod of the group."""
+        assert step.domain_constraints is not None
+        candidates = step.candidates
+        for key, value in zip(step.domain_constraints.keys, combination, strict=True):
+            candidates &= self._existing_nodes.by_label_value(key).get(value, 0)
+        return candidates
+
+    def options_in(self, step: GroupStep, combination: DomainCombination) -> tuple[PurchaseOption, ...]:
+        """Purchase options in a combination. Where a label is absent there, only NodePools that never set the label sell."""
+        assert step.domain_constraints is not None
+        keys = step.domain_constraints.keys
+        key = (
+            step.group.signature,
+            step.relaxation_step.requirements,
+            step.relaxation_step.tolerations,
+            keys,
+            combination,
+        )
+        options = self._options.get(key)
+        if options is None:
+            pinned = self._purchase_options.restricted_to(
+                step.relaxation_step, self._combination_requirements(step.domain_constraints, combination)
+            )
+            options = self._purchase_options.options(step.group.signature, pinned)
+            absent = [key for key, value in zip(keys, combination, strict=True) if value is None]
+            if absent:
+                options = tuple(
+                    option for option in options if not any(option.template.label_values(key) for key in absent)
+                )
+            self._options[key] = options
+        return options
+
+    def _combination_requirements(self, constraints: DomainConstraints, combination: DomainCombination) -> Requirements:
+        """The combination as requirements: one object for all groups, because answers are found by identity."""
+        key = (constraints.keys, combination)
+        requirements = self._requirements.get(key)
+        if requirements is None:
+            requirements = self._requirements[key] = constraints.as_requirements(combination)
+        return requirements
+
+    def option_groups_in(self, step: GroupStep, combination: DomainCombination) -> tuple[OptionGroup, ...]:
+        """The option groups of a combination, those of the heaviest NodePools first."""
+        assert step.domain_constraints is not None
+        options = self.options_in(step, combination)
+        key = (step.domain_constraints, combination, options)
+        option_groups = self._option_groups.get(key)
+        if option_groups is None:
+            option_groups = self._option_groups[key] = self._group_options(
+                step.domain_constraints, combination, options
+            )
+        return option_groups
+
+    def _group_options(
+        self, constraints: DomainConstraints, combination: DomainCombination, options: tuple[PurchaseOption, ...]
+    ) -> tuple[OptionGroup, ...]:
+        if len(options) == 1:
+            return (OptionGroup(combination, options, self._groups_counting(constraints, options[0])),)
+        by_counting: dict[CountingGroups, list[PurchaseOption]] = {}
+        for option in options:
+            by_counting.setdefault(self._groups_counting(constraints, option), []).append(option)
+        return tuple(
+            OptionGroup(combination, tuple(alike), counting, number)
+            for number, (counting, alike) in enumerate(by_counting.items())
+        )
+
+    def _groups_counting(self, constraints: DomainConstraints, option: PurchaseOption) -> CountingGroups:
+        """The topology groups that will count pods on a node bought by the option."""
+        key = (constraints, option.template, option.pod_requirements)
+        groups_counting = self._counting.get(key)
+        if groups_counting is None:
+            groups_counting = self._counting[key] = counting_groups(
+                (group, self._counting_certainty(group, option)) for group in constraints.counted_by
+            )
+        return groups_counting
+
+    def _counting_certainty(self, topology_group: TopologyGroup, option: PurchaseOption) -> CountingCertainty:
+        key = (topology_group, option.template, option.pod_requirements)
+        certainty = self._certainties.get(key)
+        if certainty is None:
+            template, meets = option.template, partial(option_certainty, option)
+            certainty = counting_certainty(
+                topology_group.term.node_filter, template.taints, template.label_values, meets
+            )
+            self._certainties[key] = certainty
+        return certainty
+
+    def reachable_domains(self, constraints: DomainConstraints, key: str) -> set[str | None]:
+        """Values that a label may have on a new node for the group."""
+        may_lack = key not in constraints.required_keys and self._domains.some_lack_label(key)
+        return {*self._domains.purchasable(key), *((None,) if may_lack else ())}

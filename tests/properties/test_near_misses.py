@@ -15,7 +15,7 @@ from karpenter.api.scheduling_constraints import NodeAffinity, NodeSelectorTerm
 from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.model import quantity
 from karpenter.model import resources as res
-from karpenter.scheduling.unschedulable_reasons import (
+from karpenter.scheduling.failed_filters import (
     ConflictingRequirement,
     FailedFilter,
     InsufficientResource,

@@ -16,8 +16,7 @@ from karpenter.scheduling.explain.nearest_fit_messages import (
     nearest_fit_sentence,
 )
 from karpenter.scheduling.explain.reason_messages import reason_message
-from karpenter.scheduling.solution import NewNodeClaim, Solution, UnschedulablePod
-from karpenter.scheduling.unschedulable_reasons import (
+from karpenter.scheduling.failed_filters import (
     FailedFilter,
     FilterBreakdown,
     InsufficientResource,
@@ -25,8 +24,9 @@ from karpenter.scheduling.unschedulable_reasons import (
     NearestFit,
     NodePoolLimitReached,
     TopologyUnsatisfiable,
-    UnschedulableReason,
 )
+from karpenter.scheduling.solution import NewNodeClaim, Solution, UnschedulablePod
+from karpenter.scheduling.unschedulable_reasons import UnschedulableReason
 
 _PRICE_DIGITS = 6
 _SECONDS_DIGITS = 4

@@ -16,8 +16,9 @@ from karpenter.cli.render_common import SEARCHABLE_WIDTH, Json, console_for, cou
 from karpenter.model import pods
 from karpenter.scheduling.explain.nearest_fit_messages import filter_noun, nearest_fit_sentence, nearest_node_clause
 from karpenter.scheduling.explain.reason_messages import reason_message
+from karpenter.scheduling.failed_filters import FilteredTypes
 from karpenter.scheduling.solution import NewNodeClaim, PlacedPods, Solution, UnschedulablePod
-from karpenter.scheduling.unschedulable_reasons import FilteredTypes, UnschedulableReason
+from karpenter.scheduling.unschedulable_reasons import UnschedulableReason
 
 _SHOWN_TYPES = 5
 

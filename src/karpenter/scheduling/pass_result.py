@@ -11,10 +11,10 @@ from karpenter.model.resources import Resources
 from karpenter.scheduling.demand import Demand
 from karpenter.scheduling.equivalence_groups import EquivalenceGroup
 from karpenter.scheduling.existing_nodes import ExistingNode, NodeSet
+from karpenter.scheduling.failed_filters import TopologyConfinement, TopologyUnsatisfiable
 from karpenter.scheduling.preferences import RelaxationStep
 from karpenter.scheduling.topology.topology import DomainCombination
 from karpenter.scheduling.topology.topology_groups import TopologyGroup
-from karpenter.scheduling.unschedulable_reasons import TopologyConfinement, TopologyUnsatisfiable
 
 #: A kin, a step of its ladder, a cell and which of its shops there: where demand for new machines stands.
 DemandKey = tuple[EquivalenceGroup, int, DomainCombination, int]

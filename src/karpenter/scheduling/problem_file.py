@@ -16,6 +16,7 @@ from importlib.metadata import version
 from karpenter.api.core import Pod
 from karpenter.model.requirements import Requirements
 from karpenter.scheduling.data_codec import DataCodec, DataError, Json, SharedValues
+from karpenter.scheduling.failed_filters import NearestFit
 from karpenter.scheduling.problem import Problem
 from karpenter.scheduling.problem_file_parts import (
     PLAIN_CODEC,
@@ -32,7 +33,7 @@ from karpenter.scheduling.problem_file_parts import (
 )
 from karpenter.scheduling.scheduling_options import SchedulingOptions
 from karpenter.scheduling.solution import Solution
-from karpenter.scheduling.unschedulable_reasons import NearestFit, UnschedulableReason
+from karpenter.scheduling.unschedulable_reasons import UnschedulableReason
 from karpenter.state.snapshot import ClusterSnapshot
 
 #: What this module writes, and the only thing it reads.

@@ -11,7 +11,8 @@ from enum import StrEnum
 from karpenter.api.core import Pod
 from karpenter.api.karpenter import NodeClaim
 from karpenter.instancetypes.instance_type import Offering
-from karpenter.scheduling.unschedulable_reasons import NearestFit, PoolSkipReason, UnschedulableReason
+from karpenter.scheduling.failed_filters import NearestFit
+from karpenter.scheduling.unschedulable_reasons import PoolSkipReason, UnschedulableReason
 
 
 @dataclass(frozen=True)

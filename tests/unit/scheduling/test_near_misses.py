@@ -10,8 +10,7 @@ from karpenter.api.scheduling_constraints import Affinity, PodAffinity, PodAffin
 from karpenter.model import labels
 from karpenter.scheduling.explain.nearest_fit_messages import filter_noun, nearest_fit_sentence
 from karpenter.scheduling.explain.reason_messages import unschedulable_event_message, unschedulable_fingerprint
-from karpenter.scheduling.solution import Solution, UnschedulablePod
-from karpenter.scheduling.unschedulable_reasons import (
+from karpenter.scheduling.failed_filters import (
     FilterBreakdown,
     FilteredTypes,
     HostPortTaken,
@@ -21,6 +20,7 @@ from karpenter.scheduling.unschedulable_reasons import (
     UnmetRequirement,
     UntoleratedTaint,
 )
+from karpenter.scheduling.solution import Solution, UnschedulablePod
 from support.builders import (
     affinity,
     container,

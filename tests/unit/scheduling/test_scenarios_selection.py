@@ -12,9 +12,10 @@ from karpenter.api.scheduling_constraints import Affinity, NodeSelectorRequireme
 from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.model import labels
 from karpenter.scheduling.explain.reason_messages import skipped_pool_message, unschedulable_message
+from karpenter.scheduling.failed_filters import ConflictingRequirement, UndefinedLabel
 from karpenter.scheduling.pod_eligibility import is_opt_out
 from karpenter.scheduling.solution import SkippedNodePool, Solution
-from karpenter.scheduling.unschedulable_reasons import ConflictingRequirement, PoolSkipReason, UndefinedLabel
+from karpenter.scheduling.unschedulable_reasons import PoolSkipReason
 from support.builders import (
     ANY_CAPACITY,
     NODE_CLASS,

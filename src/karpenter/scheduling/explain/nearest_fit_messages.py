@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from karpenter.api.scheduling_constraints import Taint
 from karpenter.model import labels, taints
 from karpenter.model import resources as res
-from karpenter.scheduling.unschedulable_reasons import (
+from karpenter.scheduling.failed_filters import (
     ConflictingRequirement,
     FailedFilter,
     HostPortTaken,

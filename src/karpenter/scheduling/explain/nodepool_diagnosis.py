@@ -19,9 +19,7 @@ from karpenter.instancetypes.type_sets import TypeSet, members
 from karpenter.model import resources as res
 from karpenter.model.requirements import Requirements
 from karpenter.scheduling.explain.nodepool_filters import DiagnosisInput, NodePoolFilters, TypeFilter
-from karpenter.scheduling.offerings import remaining_capacity
-from karpenter.scheduling.offerings.nodepool_templates import NodePoolTemplate
-from karpenter.scheduling.unschedulable_reasons import (
+from karpenter.scheduling.failed_filters import (
     NODE_LIMIT,
     ConflictingRequirement,
     FailedFilter,
@@ -32,19 +30,19 @@ from karpenter.scheduling.unschedulable_reasons import (
     MinValuesNotMet,
     NearestFit,
     NodePoolLimitReached,
-    NoFittingType,
     NoMatchingOffering,
     OfferingsUnavailable,
     ReservationsExhausted,
     StaticPoolFull,
     TopologyUnsatisfiable,
-    TypeCounts,
     UndefinedLabel,
     UnknownResource,
     UnmetRequirement,
-    UnschedulableReason,
     UntoleratedTaint,
 )
+from karpenter.scheduling.offerings import remaining_capacity
+from karpenter.scheduling.offerings.nodepool_templates import NodePoolTemplate
+from karpenter.scheduling.unschedulable_reasons import NoFittingType, TypeCounts, UnschedulableReason
 
 #: Combinations of filters that are compared for the nearest fit.
 _MAX_FILTER_COMBINATIONS = 64

@@ -18,10 +18,7 @@ from karpenter.model import taints
 from karpenter.model.requirements import Incompatibility, Requirement, Requirements, compatible, incompatibilities
 from karpenter.model.requirements import UndefinedKey as UndefinedRequirementLabel
 from karpenter.model.resources import Resources
-from karpenter.scheduling.offerings import remaining_capacity
-from karpenter.scheduling.offerings.nodepool_templates import NodePoolTemplate, types_running_daemon
-from karpenter.scheduling.preferences import RelaxationStep
-from karpenter.scheduling.unschedulable_reasons import (
+from karpenter.scheduling.failed_filters import (
     NODE_LIMIT,
     ConflictingRequirement,
     FailedFilter,
@@ -37,6 +34,9 @@ from karpenter.scheduling.unschedulable_reasons import (
     UnmetRequirement,
     UntoleratedTaint,
 )
+from karpenter.scheduling.offerings import remaining_capacity
+from karpenter.scheduling.offerings.nodepool_templates import NodePoolTemplate, types_running_daemon
+from karpenter.scheduling.preferences import RelaxationStep
 from karpenter.state.host_ports import host_ports_of
 from karpenter.state.pod_signature import PodSignature
 from karpenter.state.snapshot import DaemonSetPod

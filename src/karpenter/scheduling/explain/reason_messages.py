@@ -12,29 +12,31 @@ from karpenter.model import resources as res
 from karpenter.model import taints
 from karpenter.model.resources import Resources
 from karpenter.scheduling.explain.nearest_fit_messages import filter_subject, nearest_fit_sentence
-from karpenter.scheduling.solution import ExposureViolation, SkippedNodePool, Solution, UnschedulablePod, ViolationCause
-from karpenter.scheduling.unschedulable_reasons import (
+from karpenter.scheduling.failed_filters import (
     NODE_LIMIT,
     ConflictingRequirement,
     FailedFilter,
     HostPortTaken,
-    InvalidPod,
     NearestFit,
     NodePoolLimitReached,
+    OfferingsUnavailable,
+    StaticPoolFull,
+    TopologyUnsatisfiable,
+    UndefinedLabel,
+    UntoleratedTaint,
+)
+from karpenter.scheduling.solution import ExposureViolation, SkippedNodePool, Solution, UnschedulablePod, ViolationCause
+from karpenter.scheduling.unschedulable_reasons import (
+    InvalidPod,
     NodePoolSkipped,
     NoFittingType,
     NoNodePool,
     NoRoom,
-    OfferingsUnavailable,
     OptedOut,
     PoolSkipReason,
     ReasonCategory,
-    StaticPoolFull,
-    TopologyUnsatisfiable,
-    UndefinedLabel,
     UnschedulableReason,
     UnsupportedResourceClaims,
-    UntoleratedTaint,
     VolumeUnusable,
 )
 

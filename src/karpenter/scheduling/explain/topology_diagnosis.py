@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from karpenter.api.core import Pod
 from karpenter.scheduling.equivalence_groups import GroupStep
+from karpenter.scheduling.failed_filters import TopologyConfinement, TopologyUnsatisfiable
 from karpenter.scheduling.offerings.purchase_options import PurchaseOptionIndex
 from karpenter.scheduling.pass_result import UnschedulableGroup
 from karpenter.scheduling.pass_state import PassState
@@ -14,7 +15,6 @@ from karpenter.scheduling.topology.domain_placement import allows_combination
 from karpenter.scheduling.topology.host_limits import HostUsage
 from karpenter.scheduling.topology.topology import DomainCombination, DomainConstraints
 from karpenter.scheduling.topology.topology_groups import TopologyGroup
-from karpenter.scheduling.unschedulable_reasons import TopologyConfinement, TopologyUnsatisfiable
 
 
 class TopologyDiagnosis:

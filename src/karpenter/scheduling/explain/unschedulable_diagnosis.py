@@ -16,19 +16,13 @@ from karpenter.model.resources import Resources
 from karpenter.scheduling.existing_nodes import ExistingNode, ExistingNodeIndex, NodeSet
 from karpenter.scheduling.explain.nodepool_diagnosis import NodePoolDiagnosis, nearest_fit_order
 from karpenter.scheduling.explain.nodepool_filters import DiagnosisInput
+from karpenter.scheduling.failed_filters import InsufficientResource, NearestFit, StaticPoolFull
 from karpenter.scheduling.offerings import nodepool_templates
 from karpenter.scheduling.offerings.nodepool_templates import NodePoolTemplate
 from karpenter.scheduling.pass_result import UnschedulableGroup
 from karpenter.scheduling.preferences import RelaxationStep
 from karpenter.scheduling.solution import SkippedNodePool, UnschedulablePod
-from karpenter.scheduling.unschedulable_reasons import (
-    InsufficientResource,
-    NearestFit,
-    NodePoolSkipped,
-    NoNodePool,
-    StaticPoolFull,
-    UnschedulableReason,
-)
+from karpenter.scheduling.unschedulable_reasons import NodePoolSkipped, NoNodePool, UnschedulableReason
 from karpenter.state.snapshot import ClusterSnapshot, DaemonSetPod
 
 _NO_POOLS = (UnschedulableReason(NoNodePool()),)

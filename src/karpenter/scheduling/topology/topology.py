@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from karpenter.model.requirements import Requirement, Requirements
+from karpenter.scheduling.failed_filters import DomainCounts
 from karpenter.scheduling.topology.topology_domains import TopologyDomains
 from karpenter.scheduling.topology.topology_groups import CountingGroups, TopologyGroup, TopologyMembership
-from karpenter.scheduling.unschedulable_reasons import DomainCounts
 from karpenter.state.topology_terms import TopologyTerm, TopologyType
 
 #: A value for each key that matters to a kin, in the order of its keys; None: the node lacks the label.

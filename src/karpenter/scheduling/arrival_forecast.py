@@ -1,8 +1,8 @@
 """Pods that keep coming a few at a time: what the next ones will need is bought with these.
 
-Whoever buys exactly what three pods need, three pods after three pods, ends up with a swarm of tiny machines; buying for the pods
-that wait and as many more costs less by the time they are there. So where a few pods need machines and others came a short while
-ago, the latest of those stand for pods to come: they are planned last, as room that nobody has yet, and machines for nobody else
+Whoever buys exactly what three pods need, three pods after three pods, ends up with a swarm of tiny nodes; buying for the pods
+that wait and as many more costs less by the time they are there. So where a few pods need nodes and others came a short while
+ago, the latest of those stand for pods to come: they are placed last, as room that no pod has yet, and nodes for no other pod
 are not bought. And plans are compared by what they cost less most of what the room is worth that they leave for such pods: next
 time it need not be bought.
 
@@ -29,7 +29,7 @@ from karpenter.state.snapshot import ClusterSnapshot, PodGroup, creation_order
 
 #: So long ago a pod may have come to say something about the next ones.
 ARRIVAL_WINDOW = timedelta(minutes=15)
-#: So few pods are bought for with as many more in mind; more than that fill machines of their own.
+#: So few pods are bought for with as many more in mind; more than that fill nodes of their own.
 FEW_PODS = 6
 #: For each pod that is reckoned with so many have to have come lately.
 ARRIVALS_PER_EXPECTED_POD = 3
@@ -51,14 +51,14 @@ class RecentArrivals:
         return min(len(self.pods) // ARRIVALS_PER_EXPECTED_POD, MAX_EXPECTED_PODS)
 
     def expected_pods(self, waiting: int) -> tuple[PodGroup, ...]:
-        """Pods to come, as many as there are that need machines, if those are few and more than so many came lately."""
+        """Pods to come, as many as there are that need nodes, if those are few and more than so many came lately."""
         number = waiting if waiting <= FEW_PODS and ARRIVALS_PER_EXPECTED_POD * waiting <= len(self.pods) else 0
         groups, _ = pod_eligibility.grouped_by_class(_expected_pod(pod) for pod in self.pods[:number])
         return groups
 
 
 def recent_arrivals(snapshot: ClusterSnapshot, now: datetime) -> RecentArrivals:
-    """Bound pods that came lately and could be on any machine beside any pod. DaemonSets' come with their machines."""
+    """Bound pods that came lately and could be on any node beside any pod. DaemonSets' come with their nodes."""
     since = now - ARRIVAL_WINDOW
     came = [
         pod
@@ -71,7 +71,7 @@ def recent_arrivals(snapshot: ClusterSnapshot, now: datetime) -> RecentArrivals:
 
 
 def _has_placement_constraints(pod: Pod) -> bool:
-    """Whether the pod says more about its place than what it requests of the machine."""
+    """Whether the pod says more about its place than what it requests of the node."""
     spec = pod.spec
     return bool(spec.topology_spread_constraints or spec.volumes or spec.affinity or spec.resource_claims)
 
@@ -102,7 +102,7 @@ def without_expected_pods(
 
 @dataclass(frozen=True)
 class SpareRoomValue:
-    """What room on new machines is worth: ``per_pod`` USD per hour for each pod like ``average``, up to ``most`` of them."""
+    """What room on new nodes is worth: ``per_pod`` USD per hour for each pod like ``average``, up to ``most`` of them."""
 
     average_requests: Resources
     price_per_pod: float

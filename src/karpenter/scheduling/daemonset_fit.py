@@ -1,4 +1,4 @@
-"""DaemonSets whose pods have no room on a machine they belong on: it was bought before them, or before they grew."""
+"""DaemonSets whose pods have no room on a node they belong on: it was bought before them, or before they grew."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _STRICT: frozenset[str] = frozenset()
 
 @dataclass(frozen=True)
 class DaemonSetShortfall:
-    """A DaemonSet (namespace and name) and how much of what its pod lacks on the machine."""
+    """A DaemonSet (namespace and name) and how much of what its pod lacks on the node."""
 
     daemon_set: str
     missing: Resources
 
 
 def daemonset_shortfalls(daemons: Iterable[DaemonSetPod], state_node: StateNode) -> Iterator[DaemonSetShortfall]:
-    """DaemonSets that belong on an initialised machine, have no pod there, and whose pod does not fit beside the others."""
+    """DaemonSets that belong on an initialised node, have no pod there, and whose pod does not fit beside the others."""
     if not state_node.initialized:
         return
     there = set(_daemon_sets_on(state_node))

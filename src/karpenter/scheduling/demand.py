@@ -1,4 +1,4 @@
-"""What a packing is made of: ways to buy, pods that want machines, claims being filled, and the outcome."""
+"""What a packing is made of: ways to buy, pods that want nodes, claims being filled, and the outcome."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from karpenter.state.pod_signature import PodSignature
 
 @dataclass(frozen=True)
 class PackingBounds:
-    """What packings keep to: what is left of each limited pool's limits, affinities by host that machines there already satisfy,
+    """What packings keep to: what is left of each limited pool's limits, affinities by host that nodes there already satisfy,
     and the units left of reservations."""
 
     limits: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
@@ -32,9 +32,9 @@ class PackingBounds:
 
 @dataclass(frozen=True, eq=False)
 class Demand:
-    """Pods of one class that need new machines. ``options`` are of one variant, in the order of pools, never empty.
+    """Pods of one class that need new nodes. ``options`` are of one variant, in the order of pools, never empty.
 
-    ``rules`` say who may share a machine with whom; None where they do not care.
+    ``host_limits`` say who may share a node with whom; None where they do not care.
     """
 
     signature: PodSignature
@@ -44,7 +44,7 @@ class Demand:
 
     @property
     def host_affinity(self) -> tuple[tuple[TopologyGroup, bool], ...]:
-        """Affinity by host: pods that must be on the same machine, and whether its own are among them."""
+        """Affinity by host: pods that must be on the same node, and whether its own are among them."""
         return self.host_limits.affinity if self.host_limits is not None else ()
 
     @property
@@ -54,7 +54,7 @@ class Demand:
 
     @property
     def max_per_node(self) -> int:
-        """No more of the pods than that should be on one machine, whichever it is."""
+        """No more of the pods than that should be on one node, whichever it is."""
         exposed = self.host_limits.exposed_workload if self.host_limits is not None else None
         return exposed.lowest_max if exposed is not None else len(self.pods)
 

@@ -29,7 +29,7 @@ def effective_zones(groups: Iterable[EquivalenceGroup], domains: TopologyDomains
 
 
 class _ZoneFinder:
-    """Answers by what kin have in common. ``ledger``: who is where before anybody is planned."""
+    """Answers by what groups have in common. The topology counts are those before any pod is placed."""
 
     def __init__(self, topology: Topology) -> None:
         self._topology = topology

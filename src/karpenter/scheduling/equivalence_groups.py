@@ -24,11 +24,11 @@ from karpenter.state.topology_terms import TopologyTerm
 
 @dataclass(frozen=True, eq=False)
 class EquivalenceGroup:
-    """Waiting pods that nothing tells apart: one class, one company, volumes in the same places.
+    """Waiting pods that nothing tells apart: equal signatures, the same topology groups, volumes in the same places.
 
-    ``variants`` is their ladder, ``pods`` in their turn; ``mounts`` is what those attach that have volumes. ``virtual``: they
-    stand for room that a capacity buffer keeps free. ``stays``: its pods stay planned where the last pass had them, if they may.
-    ``exposed``: the workload they are all of, if not all of it should be on one new machine.
+    ``pods`` are in scheduling order; ``mounts`` is what pods with volumes attach. ``virtual``: the pods stand for room that a
+    capacity buffer keeps free. ``keeps_placement``: pods stay planned where the last pass placed them, if they may.
+    ``exposed_workload``: the workload they are all of, if not all of it should be on one new node.
     """
 
     signature: PodSignature
@@ -52,7 +52,7 @@ def scheduling_order(pod: Pod) -> tuple[int, datetime, str, str, str]:
 
 
 def group_order(group: EquivalenceGroup) -> tuple[bool, int, int, int, datetime, str, str, str]:
-    """Kin in the reference's order (SCH-231): CPU, then memory, largest first, then whose pod is first in turn.
+    """Groups in Karpenter's order (SCH-231): CPU, then memory, largest first, then whose pod is first in turn.
 
     Virtual pods come last, so that they never take the place of a real one (§25 Beyond).
     """
@@ -61,7 +61,7 @@ def group_order(group: EquivalenceGroup) -> tuple[bool, int, int, int, datetime,
 
 
 class StepConstraints:
-    """What companies come to at one step of a ladder, worked out once for all kins alike."""
+    """Constraints of topology memberships at one relaxation step, derived once for all groups alike."""
 
     def __init__(self) -> None:
         self._host_limits: dict[
@@ -72,7 +72,7 @@ class StepConstraints:
         ] = {}
 
     def host_limits(self, group: EquivalenceGroup, relaxation_step: RelaxationStep) -> HostLimits | None:
-        """What the kin asks of a single machine."""
+        """What the group asks of a single node."""
         if not group.membership and not group.signature.host_ports:
             return None
         key = (group.membership, relaxation_step.terms, group.signature.host_ports)
@@ -81,7 +81,7 @@ class StepConstraints:
         return self._host_limits[key]
 
     def domain_constraints(self, group: EquivalenceGroup, relaxation_step: RelaxationStep) -> DomainConstraints | None:
-        """What the kin asks of wider domains."""
+        """What the group asks of wider domains."""
         if not group.membership:
             return None
         key = (group.membership, relaxation_step.terms, relaxation_step.hard_requirements)
@@ -93,7 +93,7 @@ class StepConstraints:
 
 
 class GroupStep:
-    """A kin at one step of its ladder, with all that does not change while it is placed."""
+    """A group at one relaxation step, with all that does not change while it is placed."""
 
     def __init__(
         self, group: EquivalenceGroup, number: int, existing_nodes: ExistingNodeIndex, step_constraints: StepConstraints
@@ -118,5 +118,5 @@ class GroupStep:
 
     @cached_property
     def candidates(self) -> NodeSet:
-        """Machines worth asking."""
+        """Nodes worth asking."""
         return self._existing_nodes.candidates(self.fit_request)

@@ -1,7 +1,7 @@
-"""Stage 1: pods onto machines that exist or are on their way (SCH §10), by class and in counts.
+"""Stage 1: pods go to existing and in-flight nodes (SCH §10), by signature and in counts.
 
-A kin is poured into one machine after another, as many pods as its free resources and seats hold; that is arithmetic, not a loop
-over pods. Machines still to be launched promise only what every one of their instance types has.
+A group fills one node after another with as many pods as free resources and host limits allow; that is arithmetic, not a loop
+over pods. Nodes still to be launched count as what every one of their instance types has.
 
 An `ExistingNodeIndex` holds all nodes of a decision with bit sets over them: which have so much free, which carry a label. A few
 ANDs rule out most of thousands of nodes; the rest are asked one by one. The sets are made once, from what was free at the
@@ -36,9 +36,9 @@ from karpenter.state.snapshot import ClusterSnapshot, DaemonSetPod, PodKey, pod_
 from karpenter.state.state_node import StateNode
 from karpenter.state.topology_terms import TopologyNodeFilter
 
-#: Stands for the value of a label that a machine yet to be launched has not settled; no label reads so.
+#: Stands for the value of a label that a node yet to be launched has not settled; no label reads so.
 UNDECIDED = "\0"
-#: A set of machines: bit i stands for the i-th of the field.
+#: A set of nodes: bit i stands for the i-th of the field.
 NodeSet = int
 
 _STRICT: frozenset[str] = frozenset()
@@ -57,7 +57,7 @@ def count_fitting(requests: Resources, left: Mapping[str, int], wanted: int) -> 
 
 @dataclass(frozen=True, eq=False)
 class NodeFitRequest:
-    """Pods of one kin as machines see them, at one step of their ladder. ``mounts``: what those attach that have volumes."""
+    """What a group asks of a node at one relaxation step. ``mounts``: what pods with volumes attach."""
 
     signature: PodSignature
     relaxation_step: RelaxationStep
@@ -125,7 +125,7 @@ class ExistingNode:
         return self._volume_attachments.usage_of_node(self.view)
 
     def _allocatable(self, daemons: Sequence[DaemonSetPod]) -> Resources:
-        """What the machine has, less what DaemonSets will still take: all that run here less those already bound (SCH-220)."""
+        """What the node has, less what DaemonSets will still take: all that run here less those already bound (SCH-220)."""
         view = self.view
         asked = res.parse_resources(view.claim.spec.resources.requests) if view.claim is not None else {}
         allocatable = view.allocatable if view.launched else asked
@@ -145,7 +145,7 @@ class ExistingNode:
         )
 
     def satisfies(self, asked: Requirements) -> bool:
-        """Whether the machine's labels satisfy what is asked (strict, SCH-167); before launch, whichever it will get."""
+        """Whether the node's labels satisfy what is asked (strict, SCH-167); before launch, whichever it will get."""
         return all(self._certainly_satisfies(requirement) for requirement in asked.values())
 
     def _certainly_satisfies(self, asked: Requirement) -> bool:
@@ -157,7 +157,7 @@ class ExistingNode:
         return bool(self._possible_types) and not self._possible_types & ~self._index.implying(held, asked)
 
     def counting_certainty(self, counted: TopologyNodeFilter | None) -> CountingCertainty:
-        """Whether a constraint will count the pods of this machine, which is yet to be launched."""
+        """Whether a constraint will count the pods of this node, which is yet to be launched."""
         return counting_certainty(counted, self.view.taints, self.label_value, self._satisfaction_certainty)
 
     def _satisfaction_certainty(self, asked: Requirements) -> CountingCertainty:
@@ -166,7 +166,7 @@ class ExistingNode:
         return CountingCertainty.CERTAIN if self.satisfies(asked) else CountingCertainty.POSSIBLE
 
     def label_value(self, key: str) -> str | None:
-        """The value a label has, or is sure to get, here: None where it lacks it, ``OPEN`` while that is not settled."""
+        """The value a label has, or is sure to get, here: None where it lacks it, `UNDECIDED` while that is not settled."""
         held = self._known_labels.get(key)
         if held is None and not self.view.launched:
             return self._future_label_value(key)
@@ -175,9 +175,9 @@ class ExistingNode:
         return None
 
     def _future_label_value(self, key: str) -> str | None:
-        """The only value a machine yet to be launched may get, None where it will lack the label, ``OPEN`` where either may be.
+        """The only value a node yet to be launched may get, None where it will lack the label, `UNDECIDED` where either may be.
 
-        Labels its pool gives are on the claim already; only those that machines bring with them come later (SCH-622).
+        Labels its pool gives are on the claim already; only those that nodes bring with them come later (SCH-622).
         """
         if self._index is not None and self._certainly_satisfies(Requirement(key, False)):
             return None
@@ -265,7 +265,7 @@ def existing_nodes(
     volume_attachments: VolumeAttachments,
     in_flight_claims: InFlightClaims,
 ) -> tuple[ExistingNode, ...]:
-    """Machines pods may join, in the order they are tried: initialised first, then by name (SCH-270, SCH-095).
+    """Nodes pods may join, in the order they are tried: initialised first, then by name (SCH-270, SCH-095).
 
     What is on its way is told by its pool's types, even if the pool sells no more of them.
     """
@@ -277,7 +277,7 @@ def existing_nodes(
 
 
 class ExistingNodeIndex:
-    """All machines of a decision, in the order they are tried, with sets over them."""
+    """All nodes of a decision, in the order they are tried, with sets over them."""
 
     def __init__(self, found: Sequence[ExistingNode]) -> None:
         self.nodes = tuple(found)
@@ -330,11 +330,11 @@ class ExistingNodeIndex:
         return {node.view.key: 1 << position for position, node in enumerate(self.nodes)}
 
     def with_free(self, requests: Resources) -> NodeSet:
-        """Machines that had so much free at the start."""
+        """Nodes that had so much free at the start."""
         return with_at_least(requests, self._free_by_resource, self.all_nodes)
 
     def tolerated_by(self, tolerations: tuple[Toleration, ...]) -> NodeSet:
-        """Machines none of whose taints keeps such pods away."""
+        """Nodes none of whose taints keeps such pods away."""
         tolerated = self._tolerated.get(tolerations)
         if tolerated is None:
             tolerated = 0
@@ -345,7 +345,7 @@ class ExistingNodeIndex:
         return tolerated
 
     def by_label_value(self, key: str) -> Mapping[str | None, NodeSet]:
-        """Machines by the value of a label, see ``Machine.value``."""
+        """Nodes by the value of a label, see `ExistingNode.label_value`."""
         known = self._by_label.get(key)
         if known is None:
             known = self._by_label[key] = {}
@@ -355,7 +355,7 @@ class ExistingNodeIndex:
         return known
 
     def candidates(self, request: NodeFitRequest) -> NodeSet:
-        """Machines worth asking: none that is left out could take a single one of the pods."""
+        """Nodes worth asking: none that is left out could take a single one of the pods."""
         found = self.with_free(request.signature.requests) & self.tolerated_by(request.relaxation_step.tolerations)
         for key, asked in request.relaxation_step.requirements.items():
             if found and asked.operator is Op.IN:

@@ -1,8 +1,8 @@
 """Filters that exclude instance types for a pod, as data, with figures: parts of an `UnschedulableReason`.
 
-Each filter is one check that failed: a taint, a requirement, a resource, an offering, a limit, a topology constraint. `NearestFit`
-is a smallest set of them that would have to give way; `FilterBreakdown` counts the types that each excludes. Every class has a
-pinned ``kind``, which machine-readable output shows. Amounts are thousandths.
+Each filter is one check that failed: a taint, a requirement, a resource, an offering, a limit, a topology constraint.
+`NearestFit` is a smallest set of them that would have to give way; `FilterBreakdown` counts the types that each excludes. Every
+class has a pinned ``kind``, which machine-readable output shows. Amounts are thousandths.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ class InFlightClaims:
         return 0 if view.launched or view.claim is None else index.matching(_offered_requirements(view))
 
     def max_capacity(self, view: StateNode, index: TypeIndex) -> Resources:
-        """The most of each resource the machine may have."""
+        """The most of each resource the node may have."""
         key = (id(index), self.possible_types(view, index))
         known = self._capacity_cache.get(key)
         if known is None:

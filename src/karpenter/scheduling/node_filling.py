@@ -1,8 +1,8 @@
-"""Filling one machine with pods of many classes, fast: the inner loop of the value packing.
+"""Filling one node with pods of many classes, fast: the inner loop of the value packing.
 
-Classes are bits of one integer. Which of them a machine could still take is a few ANDs: waiting, no more demanding than what is
+Classes are bits of one integer. Which of them a node could still take is a few ANDs: waiting, no more demanding than what is
 free, able to live with the requirements so far, not shut out by rules. So a filling costs about as many steps as it puts classes
-into the machine, however many are waiting.
+into the node, however many are waiting.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class JoiningOption(Protocol):
 
 
 class EmptyClaim(Protocol):
-    """A claim nobody is in yet. Its requirements are given as by ``Book.same``."""
+    """A claim nobody is in yet. Its requirements are given as by `FillCache.canonical`."""
 
     @property
     def template(self) -> NodePoolTemplate:
@@ -66,7 +66,7 @@ class EmptyClaim(Protocol):
 
 
 class PackableDemand(Protocol):
-    """Pods of one class that want new machines."""
+    """Pods of one class that want new nodes."""
 
     @property
     def requests(self) -> Resources:
@@ -74,7 +74,7 @@ class PackableDemand(Protocol):
 
     @property
     def host_limits(self) -> HostLimits | None:
-        """Who may share a machine with them."""
+        """Who may share a node with them."""
 
 
 class FillCache:
@@ -135,7 +135,7 @@ class FillCache:
         return self._canonical.setdefault(requirements, requirements)
 
     def joined(self, template: NodePoolTemplate, requirements: Requirements, joining: JoiningOption) -> JoinResult:
-        """What one more class makes of a claim's requirements (given as by ``same``), None if it may not join."""
+        """What one more class makes of a claim's requirements (given as by `FillCache.canonical`), None if it may not join."""
         asked = joining.pod_requirements
         if not asked:
             return requirements, joining.types
@@ -151,7 +151,7 @@ class FillCache:
         return narrowed, joining.types & self.possible_types(template, narrowed)
 
     def possible_types(self, template: NodePoolTemplate, requirements: Requirements) -> TypeSet:
-        """Types of the template that meet the requirements (given as by ``same``) and can be bought under them."""
+        """Types of the template that meet the requirements (given as by `FillCache.canonical`) and can be bought under them."""
         key = (id(template), id(requirements))
         known = self._possible.get(key)
         if known is None:
@@ -163,7 +163,7 @@ class FillCache:
 
 
 def _host_limits_signature(host_limits: HostLimits | None) -> object:
-    """Equal for demands that a filling machine shuts out together; None where that cannot be said, as company may come."""
+    """Equal for demands that a filling node shuts out together; None where that cannot be said, as company may come."""
     if host_limits is None or host_limits.affinity:
         return None
     ports: tuple[HostPort, ...] = host_limits.ports
@@ -178,7 +178,7 @@ def _host_limits_signature(host_limits: HostLimits | None) -> object:
 
 
 class NodeFill:
-    """One machine of a given type while it is filled."""
+    """One node of a given type while it is filled."""
 
     __slots__ = (
         "_channel",

@@ -16,7 +16,7 @@ from karpenter.scheduling.preferences import RelaxationStep
 from karpenter.scheduling.topology.topology import DomainCombination
 from karpenter.scheduling.topology.topology_groups import TopologyGroup
 
-#: A kin, a step of its ladder, a cell and which of its shops there: where demand for new machines stands.
+#: Where demand for new nodes comes from: a group, its relaxation step, a domain combination and the number of an option group.
 DemandKey = tuple[EquivalenceGroup, int, DomainCombination, int]
 
 
@@ -30,7 +30,7 @@ class PlannedPlacements:
 
 @dataclass(frozen=True)
 class DemandCaps:
-    """How many pods may be asked of new machines: by place, and of a kin at a step altogether. Without a cap, any number."""
+    """How many pods may be asked of new nodes: by place, and of a group at a step altogether. Without a cap, any number."""
 
     per_demand: Mapping[DemandKey, int] = field(default_factory=dict)
     per_step: Mapping[tuple[EquivalenceGroup, int], int] = field(default_factory=dict)
@@ -39,7 +39,7 @@ class DemandCaps:
         return bool(self.per_demand or self.per_step)
 
     def apply_to(self, group: EquivalenceGroup) -> bool:
-        """Whether the kin may not ask as it likes."""
+        """Whether the group may not ask as it likes."""
         return group in self._capped_groups
 
     @cached_property
@@ -49,7 +49,7 @@ class DemandCaps:
 
 @dataclass(frozen=True, eq=False)
 class KeyedDemand:
-    """Demand for new machines and the place it comes from."""
+    """Demand for new nodes and the place it comes from."""
 
     demand: Demand
     key: DemandKey
@@ -61,12 +61,12 @@ class KeyedDemand:
 
     @property
     def step_number(self) -> int:
-        """The step of their ladder."""
+        """Their relaxation step."""
         return self.key[1]
 
     @property
     def is_last_step(self) -> bool:
-        """Whether the kin has no step further down."""
+        """Whether the group has no step further down."""
         return self.step_number == len(self.group.relaxation_steps) - 1
 
     def last_pods(self, count: int) -> tuple[Pod, ...]:
@@ -77,8 +77,8 @@ class KeyedDemand:
 @dataclass(frozen=True, eq=False)
 class UnschedulableGroup:
     """Pods that stay waiting, and the last variant tried. ``blocked`` is the topology constraint that left no place, if it
-    was one; ``confined``: the constraints that left only the domains the variant names; ``capped``: new
-    machines could be had but for limits."""
+    was one; ``confined``: the constraints that left only the domains the variant names; ``limited``: new
+    nodes could be had but for limits."""
 
     group: EquivalenceGroup
     last_step: RelaxationStep
@@ -111,5 +111,5 @@ class PassResult:
 
     @property
     def pods_needing_nodes(self) -> int:
-        """How many pods need new machines."""
+        """How many pods need new nodes."""
         return sum(len(keyed_demand.demand.pods) for keyed_demand in self.demands)

@@ -116,7 +116,7 @@ def _planned_claim(
 
 
 def _requests_without_attachments(requests: Resources) -> Resources:
-    """What is asked of the provider: attachments only decide who shares a machine."""
+    """What is asked of the provider: attachments only decide who shares a node."""
     return {name: amount for name, amount in requests.items() if not name.startswith(ATTACHMENT_RESOURCE_PREFIX)}
 
 
@@ -145,7 +145,7 @@ def _overlay_annotations(types: Sequence[InstanceType]) -> dict[str, str]:
 def static_claim(pool: NodePool, name: str, well_known: frozenset[str], zone: str = "") -> NodeClaim:
     """A claim of a static pool: its requirements as they are, so that the provider chooses the type (SCH-623, API-138).
 
-    ``well_known`` are the label keys machines bring with them; labels of the pool's own are given a value (SCH-622). ``zone`` is
+    ``well_known`` are the label keys nodes bring with them; labels of the pool's own are given a value (SCH-622). ``zone`` is
     where the node has to be, empty for anywhere.
     """
     requirements = nodepool_requirements(pool).without({*labels.SIMULATION_ONLY, labels.HOSTNAME})

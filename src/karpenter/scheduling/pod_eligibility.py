@@ -131,7 +131,7 @@ def volume_reasons_of_bound(volumes: PodVolumes) -> tuple[UnschedulableReason, .
 
 
 def pods_leaving_nodes(snapshot: ClusterSnapshot, now: datetime) -> tuple[Pod, ...]:
-    """Pods of machines on their way out that will need another place (SCH-060)."""
+    """Pods of nodes on their way out that will need another place (SCH-060)."""
     return tuple(
         pod
         for view in snapshot.nodes

@@ -1,6 +1,6 @@
-"""From all a pod wishes to the least it needs: the ladder a class climbs down until something fits (SCH §9.2).
+"""From all that a pod prefers to the least it requires: the relaxation steps tried until something fits (SCH §9.2).
 
-The order is the reference's (preferred pod affinity, preferred anti-affinity and preferred node affinity, each from the
+The order is Karpenter's (preferred pod affinity, preferred anti-affinity and preferred node affinity, each from the
 heaviest on, then soft spread, then tolerating soft taints) with one difference, asked for by SCH-250's Beyond: every OR-term
 of the required affinity is tried at every level, so that a wish never costs a term.
 """
@@ -22,9 +22,9 @@ from karpenter.state.topology_terms import PreferredTopologyTerm, TopologyTerm, 
 
 @dataclass(frozen=True)
 class RelaxationStep:
-    """One step of the ladder: what nodes must offer, which taints are tolerated, and which terms about other pods are kept.
+    """What nodes must offer at this step, which taints are tolerated, and which terms about other pods are kept.
 
-    ``firm`` is the part of ``requirements`` that is no preference.
+    ``hard_requirements`` is the part of ``requirements`` that is no preference.
     """
 
     requirements: Requirements

@@ -1,6 +1,6 @@
-"""Spot machines of one NodePool are not all bought in one pool of the cloud (issue of price, point 3).
+"""Spot nodes of one NodePool are not all bought in one capacity pool of the cloud.
 
-The cloud takes spot machines away by type and zone, all of a kind at once. So of a NodePool's spot machines, there and planned,
+The cloud takes spot nodes away by type and zone, all of a kind at once. So of a NodePool's spot nodes, there and planned,
 no more than a share should be in one (type, zone). A planned claim is in that of its cheapest offering: that is what is going to
 be launched. Surplus claims lose the zone, or the cheapest types, so that the next cheapest offering is elsewhere. They keep at
 least `KEPT` types, or all but one, stay spot, keep minValues, and become no more than `DEARER` times as dear.
@@ -47,9 +47,9 @@ def spread_spot_claims(
     there: Mapping[str, Counter[SpotCapacityPool]],
     most: Callable[[str, int], int],
 ) -> SpotSpreadResult:
-    """The claims with surplus spot machines sent elsewhere.
+    """The claims with surplus spot nodes sent elsewhere.
 
-    ``there`` counts by NodePool the spot machines that exist; ``most`` says of a NodePool and the number of its spot machines
+    ``there`` counts by NodePool its existing spot nodes; ``most`` says of a NodePool and the number of its spot nodes
     how many may be in one place.
     """
     by_pool: defaultdict[str, list[int]] = defaultdict(list)
@@ -69,7 +69,7 @@ def spread_spot_claims(
 def existing_spot_counts(
     nodes: Iterable[StateNode], indexes: Mapping[str, TypeIndex], in_flight_claims: InFlightClaims
 ) -> dict[str, Counter[SpotCapacityPool]]:
-    """The spot machines there are, by NodePool, type and zone. One on its way is where its cheapest offering is."""
+    """The spot nodes there are, by NodePool, type and zone. One on its way is where its cheapest offering is."""
     found: dict[str, Counter[SpotCapacityPool]] = {}
     for view in nodes:
         place = (
@@ -170,7 +170,7 @@ def _without_zone(claim: SchedulingNodeClaim, zone: str) -> SchedulingNodeClaim 
 
 
 class _NodePoolSpot:
-    """The spot machines of one NodePool. ``claims`` are changed in place at these ``positions``; ``counts`` are all there are."""
+    """The spot nodes of one NodePool. ``claims`` are changed in place at these ``positions``; ``counts`` are all there are."""
 
     def __init__(
         self,

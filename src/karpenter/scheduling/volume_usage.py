@@ -1,7 +1,7 @@
-"""How many volumes a machine can take besides those it holds (SCH-470).
+"""How many volumes a node can take besides those it holds (SCH-470).
 
 A driver attaches so many volumes to a node and no more; a claim that several pods of the node share is attached once. What new
-machines will allow few say before they run, but machines of the same type say it of themselves: Beyond of SCH-293.
+nodes will allow few say before they run, but nodes of the same type say it of themselves: Beyond of SCH-293.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from karpenter.state.state_node import StateNode
 ATTACHMENT_RESOURCE_PREFIX = "attachable-volumes-csi-"
 #: More attachments than there are pods.
 _UNLIMITED_ATTACHMENTS = 10**6 * res.ONE_UNIT
-#: Shared claims may take one part in so many of the smallest machine's attachments.
+#: Shared claims may take one part in so many of the smallest node's attachments.
 _SHARED_FRACTION = 4
 _NONE: frozenset[str] = frozenset()
 
 
 class VolumeUsage:
-    """What one machine holds of the attachments its drivers allow. Immutable; costs nothing where no limit is known."""
+    """What one node holds of the attachments its drivers allow. Immutable; costs nothing where no limit is known."""
 
     __slots__ = ("_attached", "_limits")
 
@@ -48,7 +48,7 @@ class VolumeUsage:
         return len(wanted)
 
     def with_pods(self, taken: Iterable[VolumesByDriver]) -> VolumeUsage:
-        """The machine with these pods too, whether or not they fit."""
+        """The node with these pods too, whether or not they fit."""
         if not self._limits:
             return self
         held = {driver: set(self._attached.get(driver, _NONE)) for driver in self._limits}
@@ -71,7 +71,7 @@ class VolumeUsage:
         return ""
 
 
-#: A machine nobody knows a limit of.
+#: A node nobody knows a limit of.
 UNLIMITED_VOLUMES = VolumeUsage({}, {})
 
 
@@ -117,10 +117,10 @@ def _limits_from_types(indexes: Iterable[TypeIndex]) -> Iterator[tuple[str, Mapp
 
 
 class VolumeAttachments:
-    """What volumes take of machines in one decision. ``wanted`` is what each pod mounts that may want a machine.
+    """What volumes take of nodes in one decision. ``wanted`` is what each pod mounts that may want a node.
 
-    To machines to come attachments are one more resource, and each pod asks for as many as it has claims; those that several pods
-    share are set aside on every machine, as nobody knows where they will meet. Nothing of this exists where no waiting pod
+    To new nodes attachments are one more resource, and each pod asks for as many as it has claims; those that several pods
+    share are set aside on every node, as nobody knows where they will meet. Nothing of this exists where no waiting pod
     mounts anything that is limited.
     """
 
@@ -141,7 +141,7 @@ class VolumeAttachments:
         self._limits_by_types: dict[frozenset[str], Mapping[str, int]] = {}
 
     def attachment_requests(self, mounts: VolumesByDriver) -> Resources:
-        """The attachments a pod asks of a machine to come."""
+        """The attachments a pod asks of a node to come."""
         found = {driver: len(mounts[driver] - shared) for driver, shared in self._shared.items() if driver in mounts}
         return {
             ATTACHMENT_RESOURCE_PREFIX + driver: number * res.ONE_UNIT for driver, number in found.items() if number
@@ -149,7 +149,7 @@ class VolumeAttachments:
 
     @property
     def unlimited_attachments(self) -> Resources:
-        """Attachments without end, for machines that are there: those are asked what they hold, claim by claim."""
+        """Attachments without end, for nodes that are there: those are asked what they hold, claim by claim."""
         return {ATTACHMENT_RESOURCE_PREFIX + driver: _UNLIMITED_ATTACHMENTS for driver in self._shared}
 
     def with_attachments(self, index: TypeIndex) -> TypeIndex:
@@ -172,7 +172,7 @@ class VolumeAttachments:
         return _UNLIMITED_ATTACHMENTS if limit is None else (limit - len(shared)) * res.ONE_UNIT
 
     def usage_of_node(self, view: StateNode) -> VolumeUsage:
-        """What a machine holds of its attachments now; until its node says how many there are, its type does."""
+        """What a node holds of its attachments now; until its node says how many there are, its type does."""
         name = view.node.metadata.name if view.node is not None else ""
         limits = self._volumes.attach_limits.get(name) or (
             {} if view.initialized else self._limits_of_possible_types(view)
@@ -193,7 +193,7 @@ class VolumeAttachments:
 
 
 def _shared_claims(mounted: Sequence[frozenset[str]], least: int) -> frozenset[str]:
-    """Claims that more than one pod mounts, unless they would take a noticeable part of the smallest machine."""
+    """Claims that more than one pod mounts, unless they would take a noticeable part of the smallest node."""
     users = Counter(identity for own in mounted for identity in own)
     found = frozenset(identity for identity, number in users.items() if number > 1)
     most = max(len(own - found) for own in mounted)

@@ -1,18 +1,18 @@
 """Where a plan's money goes to waste: what is paid for and requested by nobody, in USD per hour, by resource.
 
-    waste of a resource = its part of the machine's price * (1 - requested / allocatable)
+    waste of a resource = its part of the node's price * (1 - requested / allocatable)
 
-Requested is what the pods and the DaemonSets of the machine request together. A machine has one price but many resources, so
-the price is divided among those that machines are dear for:
+Requested is what the pods and the DaemonSets of the node request together. A node has one price but many resources, so
+the price is divided among those that nodes are dear for:
 
 * CPU and memory in proportion to their amounts, 8 GiB counting as much as one core. By about that the families of a cloud differ
   in price that have the same cores and more or less memory (2, 4 and 8 GiB per core on EC2).
-* Accelerators get what the machine costs beyond its CPU and memory, these at the going rate: the median, over the types without
+* Accelerators get what the node costs beyond its CPU and memory, these at the going rate: the median, over the types without
   accelerators, of the price for a core by their cheapest offering of the same capacity type. Several kinds share alike.
-* Everything else (slots for pods, disk, network) gets no part: nobody buys a machine for it.
+* Everything else (slots for pods, disk, network) gets no part: nobody buys a node for it.
 
-So the waste of a machine lies between nothing and its price, and adds up over resources and machines. It promises no savings:
-machines come in sizes, and the gap to the lower bound says how much any packing could save at most.
+So the waste of a node lies between nothing and its price, and adds up over resources and nodes. It promises no savings:
+nodes come in sizes, and the gap to the lower bound says how much any packing could save at most.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ _NETWORK = "vpc.amazonaws.com/"
 
 
 def accelerators(resources: Resources) -> tuple[str, ...]:
-    """The extended resources of a machine that are devices pods compute on, by name."""
+    """The extended resources of a node that are devices pods compute on, by name."""
     return tuple(
         sorted(name for name, amount in resources.items() if amount and "/" in name and not name.startswith(_NETWORK))
     )
 
 
 class WasteCalculator:
-    """What machines of one catalogue waste. Going rates are worked out when first needed: linear in offerings."""
+    """What nodes of one catalogue waste. Going rates are worked out when first needed: linear in offerings."""
 
     def __init__(self, index: TypeIndex) -> None:
         self._index = index
         self._core_prices: dict[str, float] = {}
 
     def allocatable(self, claim: NewNodeClaim) -> Resources:
-        """What pods can use of the machine that would be bought."""
+        """What pods can use of the node that would be bought."""
         return self._type(claim).allocatable
 
     def wasted_by_resource(self, claim: NewNodeClaim) -> dict[str, float]:

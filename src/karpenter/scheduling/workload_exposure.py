@@ -1,11 +1,11 @@
-"""Which workloads should not be on one new machine as a whole, and where that wish gave way (issue of price, point 3).
+"""Which workloads should not be on one new node as a whole, and where that preference gave way.
 
 A workload is what one controller owns: the ReplicaSets of one Deployment count each for itself. Its pods, waiting or bound, are
-counted; from so many on (`decide.worth.Exposure`) no more than a share of them, rounded up, should be on one machine that is
-bought. What exists is the scheduler's business. The wish is a cap per machine like those of `hosting`, and kin are split by
-workload for it; who has no owner, or is one of few, is as before.
+counted; from so many on (`ExposureLimits`) no more than a share of them, rounded up, should be on one new node. Existing nodes
+do not count. The preference is a cap per node like those of `topology/host_limits.py`, and groups are split by workload for it;
+pods without an owner, or of a small workload, are not concerned.
 
-It gives way, and the plan says so, where pods must be together on one host, and where limits would leave pods out for its sake.
+It gives way, and the plan says so, where pods must be together on one host, and where limits would leave pods out otherwise.
 """
 
 from __future__ import annotations
@@ -68,11 +68,11 @@ class ExposedWorkloads:
         return bound
 
     def workload_of(self, pod: Pod) -> ExposedWorkload | None:
-        """The workload of a pod, None where it may all be on one machine. Virtual pods are of none."""
+        """The workload of a pod, None where it may all be on one node. Virtual pods are of none."""
         return self._by_owner.get(pods.workload_id(pod)) if self._by_owner and not is_virtual_pod(pod) else None
 
     def max_spot_in_one_pool(self, pool: str, number: int) -> int:
-        """How many of so many spot machines of a NodePool should be in one type and zone."""
+        """How many of so many spot nodes of a NodePool should be in one type and zone."""
         if number < self._exposure.min_claims:
             return number
         return share_of(self._share_by_pool.get(pool, self._exposure.per_spot_pool), number)
@@ -126,7 +126,7 @@ def _workload_name(pod: Pod) -> str:
 
 
 def exposure_violations(claims: Sequence[NewNodeClaim], workloads: ExposedWorkloads) -> Iterator[ExposureViolation]:
-    """New machines with more of a workload than should be there, and why."""
+    """New nodes with more of a workload than should be there, and why."""
     for claim in claims:
         counts: Counter[ExposedWorkload] = Counter()
         for pod in claim.pods:

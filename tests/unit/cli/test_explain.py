@@ -53,7 +53,7 @@ def test_a_pod_that_stays_waiting_gets_one_sentence_and_a_tree(explain: Explain,
     first, *rest = result.stdout.splitlines()
     assert first == (
         "Pod default/huge unschedulable: nearest is NodePool default: the pod is 56 CPU short on a.large, "
-        "the largest type that suits otherwise (asks 64 CPU, 8 CPU there)"
+        "the largest otherwise suitable type (asks 64 CPU, 8 CPU there)"
     )
     assert rest[0].startswith("└── NodePool default: no instance type has enough resources, requirements=")
     assert rest[1].endswith("of 3 types with 3 offerings")

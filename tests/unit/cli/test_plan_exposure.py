@@ -68,8 +68,8 @@ def test_a_wish_that_gives_way_is_told_in_one_line_and_as_data(plan: Plan, writt
     }
     lines = [line for line in plan("-f", limited).stdout.splitlines() if "exposure" in line]
     assert lines == [
-        f"exposure gives way: 8 pods of ReplicaSet default/web-7f in NodeClaim {claim['name']}, wished are at most 4: "
-        "limits of NodePools leave no other machines"
+        f"exposure limit not kept: 8 pods of ReplicaSet default/web-7f in NodeClaim {claim['name']}, preferred at most 4: "
+        "limits of NodePools allow no other nodes"
     ]
 
 

@@ -130,8 +130,9 @@ def test_limits_are_no_reason_to_leave_a_pod_out() -> None:
     assert (concession.subject, concession.actual, concession.limit) == ("ReplicaSet default/web", 8, 4)
     assert concession.place == f"NodeClaim {solution.new_claims[0].name}"
     assert exposure_messages(solution) == [
-        f"exposure gives way: 8 pods of ReplicaSet default/web in NodeClaim {solution.new_claims[0].name}, wished are at most 4: "
-        "limits of NodePools leave no other machines"
+        "exposure limit not kept: 8 pods of ReplicaSet default/web in "
+        f"NodeClaim {solution.new_claims[0].name}, preferred at most 4: "
+        "limits of NodePools allow no other nodes"
     ]
 
 

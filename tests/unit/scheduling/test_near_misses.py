@@ -92,7 +92,7 @@ def test_an_unknown_resource_is_named_as_exactly_that() -> None:
 
 def test_an_unknown_resource_comes_first_where_more_is_wrong() -> None:
     result = plan(node_pool(template=DEDICATED), pod("p", {POD_ENI: "1"}), types=BOTH)
-    assert said(result).startswith(f"no instance type of NodePool np offers the resource {POD_ENI}; besides, ")
+    assert said(result).startswith(f"no instance type of NodePool np offers the resource {POD_ENI}; also, ")
     assert "dedicated:NoSchedule" in said(result)
 
 
@@ -100,7 +100,7 @@ def test_what_is_short_is_told_of_the_largest_type_with_amounts() -> None:
     """SCH-336 Beyond"""
     result = plan(node_pool(), pod("p", {"memory": "28Gi"}), types=BOTH)
     assert said(result) == (
-        "nearest is NodePool np: the pod is 12.01 GiB of memory short on large, the largest type that suits otherwise "
+        "nearest is NodePool np: the pod is 12.01 GiB of memory short on large, the largest otherwise suitable type "
         "(asks 28 GiB of memory, 15.99 GiB of memory there)"
     )
 
@@ -123,8 +123,8 @@ def test_a_taint_to_tolerate_is_named() -> None:
 @pytest.mark.parametrize(
     ("limits", "expected"),
     [
-        ({"cpu": "1"}, "its limit of cpu were 1 CPU higher: a machine needs 2 CPU, the limit leaves 1 CPU"),
-        ({"nodes": "0"}, "its limit of nodes were 1 node higher: a machine needs 1 node, the limit leaves 0 nodes"),
+        ({"cpu": "1"}, "its limit of cpu were 1 CPU higher: a node needs 2 CPU, the limit leaves 1 CPU"),
+        ({"nodes": "0"}, "its limit of nodes were 1 node higher: a node needs 1 node, the limit leaves 0 nodes"),
     ],
 )
 def test_a_limit_to_raise_is_told_with_how_much(limits: dict[str, str], expected: str) -> None:
@@ -140,13 +140,13 @@ def test_a_limit_that_others_of_the_pass_used_up_is_told() -> None:
     result = plan(node_pool(limits={"cpu": "3"}), pods(2, {"cpu": "1500m"}), types=BOTH)
     assert said(result) == (
         "the pod would fit NodePool np if its limit of cpu were 1 CPU higher: "
-        "a machine needs 2 CPU, the limit leaves 1 CPU"
+        "a node needs 2 CPU, the limit leaves 1 CPU"
     )
 
 
 def test_a_zone_that_is_sold_out_is_named() -> None:
     result = plan(node_pool(), pod("p", node_selector={labels.ZONE: "z1"}), types=[HALF])
-    assert said(result) == "nearest is NodePool np: all that suits is sold out in z1 as spot"
+    assert said(result) == "nearest is NodePool np: all matching offerings are sold out in z1 as spot"
     assert fallen(result, OfferingsUnavailable) == FilteredTypes(
         OfferingsUnavailable(("z1",), ("spot",)), types=1, only_by_this=1, offerings=1
     )
@@ -155,7 +155,7 @@ def test_a_zone_that_is_sold_out_is_named() -> None:
 def test_a_zone_nobody_sells_in_is_told_with_those_there_are() -> None:
     result = plan(node_pool(), pod("p", node_selector={labels.ZONE: "z9"}), types=BOTH)
     assert said(result) == (
-        "nearest is NodePool np: no type that suits otherwise has topology.kubernetes.io/zone In [z9], "
+        "nearest is NodePool np: no otherwise suitable type has topology.kubernetes.io/zone In [z9], "
         "which the pod requires (there are z1, z2)"
     )
     assert fallen(result, UnmetRequirement).offerings == 3
@@ -170,7 +170,7 @@ def test_a_requirement_of_the_pool_may_be_what_is_in_the_way() -> None:
     pool = node_pool(requirements=[wanted(labels.INSTANCE_TYPE, "In", "small")])
     result = plan(pool, pod("p", {"cpu": "7"}), types=BOTH)
     assert said(result) == (
-        "nearest is NodePool np: no type that suits otherwise has node.kubernetes.io/instance-type In [small], "
+        "nearest is NodePool np: no otherwise suitable type has node.kubernetes.io/instance-type In [small], "
         "which the NodePool requires (there are large, small)"
     )
 
@@ -188,7 +188,7 @@ def test_a_host_port_is_told_with_the_daemon_set_that_takes_it() -> None:
     ports = (ContainerPort(container_port=80, host_port=80),)
     taking = daemon_set("web", containers=(container(ports=ports),))
     result = plan(node_pool(), taking, pod("p", containers=(container(ports=ports),)), types=BOTH)
-    assert said(result) == "nearest is NodePool np: host port 80/TCP is taken by DaemonSet default/web on every machine"
+    assert said(result) == "nearest is NodePool np: host port 80/TCP is taken by DaemonSet default/web on every node"
     assert fallen(result, HostPortTaken).types == 2
     assert "pod hostport conflicts with existing hostport configuration" in unschedulable_event_message(only(result))
 
@@ -202,7 +202,7 @@ def test_several_changes_are_told_together() -> None:
     result = plan(node_pool(template=DEDICATED, limits={"cpu": "1"}), pod("p"), types=BOTH)
     assert said(result) == (
         "nearest is type small of NodePool np, where the pod does not tolerate the taint dedicated:NoSchedule "
-        "and a machine needs 2 CPU, the limit leaves 1 CPU"
+        "and a node needs 2 CPU, the limit leaves 1 CPU"
     )
 
 
@@ -227,7 +227,7 @@ def test_a_spread_held_up_by_a_sold_out_zone_says_both() -> None:
     result = plan(node_pool(), spread, types=[HALF])
     assert {nearest_fit_sentence(unschedulable_pod.nearest_fit) for unschedulable_pod in result.unschedulable} == {
         "topology spread by topology.kubernetes.io/zone allows only z1 next: "
-        "nearest is NodePool np: all that suits is sold out in z1 as spot"
+        "nearest is NodePool np: all matching offerings are sold out in z1 as spot"
     }
 
 
@@ -240,7 +240,7 @@ def test_a_spread_held_up_by_a_zone_no_pool_serves_names_it() -> None:
     waiting = pod("p", {"cpu": "1500m"}, topology_spread_constraints=(SPREAD,), meta={"labels": APP})
     result = plan(pool, there, at_home, running, waiting, types=BOTH)
     assert said(result) == (
-        "the pod's topology spread by topology.kubernetes.io/zone allows only z3, where no NodePool may have machines: "
+        "the pod's topology spread by topology.kubernetes.io/zone allows only z3, where no NodePool may launch nodes: "
         "such pods are in z1 (1)"
     )
     assert (

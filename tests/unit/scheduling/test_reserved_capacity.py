@@ -118,7 +118,7 @@ def test_who_waits_for_reserved_capacity_is_told_which_reservation_is_used_up(un
     result = plan(node_pool(), choosy, types=[selling(reserved("r1", units))])
     (waiting,) = result.unschedulable
     assert nearest_fit_sentence(waiting.nearest_fit).endswith(
-        "all that suits is reserved capacity, and the reservation r1 is used up"
+        "all matching offerings are reserved capacity, and the reservation r1 is used up"
     )
     assert categories(result) == {"types-offering"}
 

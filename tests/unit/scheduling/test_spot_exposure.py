@@ -130,7 +130,7 @@ def test_pods_bound_to_a_zone_stay_there_and_the_plan_says_so() -> None:
     assert (concession.subject, concession.place) == ("NodePool np", "a in z1")
     assert (concession.actual, concession.limit, concession.cause) == (6, 3, ViolationCause.NOTHING_ELSE)
     (line,) = exposure_messages(solution)
-    assert "6 spot machines of NodePool np in a in z1, wished are at most 3" in line
+    assert "6 spot nodes of NodePool np in a in z1, preferred at most 3" in line
 
 
 def test_the_wish_is_not_worth_any_price() -> None:

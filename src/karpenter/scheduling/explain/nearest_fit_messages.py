@@ -34,7 +34,7 @@ _IN_WORDS = {labels.ZONE: "zone", labels.HOSTNAME: "host", labels.CAPACITY_TYPE:
 
 
 def nearest_fit_sentence(nearest_fit: NearestFit | None, nearest_node: NearestFit | None = None) -> str:
-    """The nearest miss, and the machine that nearly has room, as one sentence; empty where neither is known."""
+    """The nearest miss, and the node that nearly has room, as one sentence; empty where neither is known."""
     return "; ".join(
         filter(
             None,
@@ -47,7 +47,7 @@ def nearest_fit_sentence(nearest_fit: NearestFit | None, nearest_node: NearestFi
 
 
 def nearest_node_clause(fit: NearestFit) -> str:
-    """Which machine nearly has room: ``node n has 0.3 CPU too little``."""
+    """Which node nearly has room: ``node n has 0.3 CPU too little``."""
     short = (
         f"{format_amount(o.resource, o.missing)} too little"
         for o in fit.failed_filters
@@ -61,7 +61,7 @@ def _nearest_fit_clause(fit: NearestFit) -> str:
         failed_filter.resource for failed_filter in fit.failed_filters if isinstance(failed_filter, UnknownResource)
     ]
     others = [failed_filter for failed_filter in fit.failed_filters if not isinstance(failed_filter, UnknownResource)]
-    text = "; besides, ".join(filter(None, (_unknown(fit, unknown), _others(fit, others))))
+    text = "; also, ".join(filter(None, (_unknown(fit, unknown), _others(fit, others))))
     return f"{_confinement_prefix(fit.confinements)}{text}"
 
 
@@ -115,9 +115,9 @@ def filter_clause(failed_filter: FailedFilter) -> str:
         case UntoleratedTaint(taint):
             return f"the pod does not tolerate the taint {_taint(taint)}"
         case HostPortTaken(port, _, daemon_set):
-            return f"host port {port.port}/{port.protocol} is taken by DaemonSet {daemon_set} on every machine"
+            return f"host port {port.port}/{port.protocol} is taken by DaemonSet {daemon_set} on every node"
         case StaticPoolFull(replicas):
-            return f"the machines it has are full (spec.replicas {replicas})"
+            return f"its nodes are full (spec.replicas {replicas})"
         case TopologyUnsatisfiable():
             return _topology_clause(failed_filter)
 
@@ -127,12 +127,12 @@ def _amount_clause(obstacle: InsufficientResource | UnknownResource | NodePoolLi
         case UnknownResource(resource):
             return f"no instance type offers the resource {resource}"
         case NodePoolLimitReached(resource, left, needed):
-            return f"a machine needs {format_amount(resource, needed)}, the limit leaves {format_amount(resource, max(0, left))}"
+            return f"a node needs {format_amount(resource, needed)}, the limit leaves {format_amount(resource, max(0, left))}"
         case MinValuesNotMet(key, wanted, there):
             return f"minValues asks for {wanted} values of {key}, and {there} are left"
         case InsufficientResource(resource, _, there, where):
             return (
-                f"the pod is {format_amount(resource, obstacle.missing)} short on {where}, the largest type that suits otherwise"
+                f"the pod is {format_amount(resource, obstacle.missing)} short on {where}, the largest otherwise suitable type"
                 f" ({_asked_clause(obstacle)}, {format_amount(resource, there)} there)"
             )
 
@@ -157,19 +157,19 @@ def _choice_clause(
         case UnmetRequirement(asked, side, offered):
             who = "the pod" if side is RequirementOwner.POD else "the NodePool"
             instead = f" (there are {_some(offered)})" if offered else ""
-            return f"no type that suits otherwise has {asked}, which {who} requires{instead}"
+            return f"no otherwise suitable type has {asked}, which {who} requires{instead}"
         case ConflictingRequirement(asked, offered):
             return f"the pod requires {asked}, the NodePool has {offered}"
         case UndefinedLabel(asked, meant):
             hint = f' (typo of "{meant}"?)' if meant else ""
             return f"the pod requires {asked}, a label the NodePool does not define{hint}"
         case OfferingsUnavailable(zones, capacity_types):
-            return f"all that suits is sold out{_where(zones, capacity_types)}"
+            return f"all matching offerings are sold out{_where(zones, capacity_types)}"
         case ReservationsExhausted():
-            return f"all that suits is reserved capacity, and {_exhausted_clause(obstacle)}"
+            return f"all matching offerings are reserved capacity, and {_exhausted_clause(obstacle)}"
         case NoMatchingOffering(keys):
-            asked_of = f" in a way that meets all that is asked of {_joined(keys)}" if keys else ""
-            return f"no type that suits otherwise is sold{asked_of}"
+            asked_of = f" with one offering that meets the requirements on {_joined(keys)}" if keys else ""
+            return f"no otherwise suitable type is sold{asked_of}"
 
 
 def filter_noun(failed_filter: FailedFilter) -> str:
@@ -247,9 +247,9 @@ def _topology_clause(obstacle: TopologyUnsatisfiable) -> str:
     listed = _some([f"{domain} ({number})" for domain, number in obstacle.domain_counts.items()])
     whose = "the pod's" if obstacle.is_own_constraint else "other pods'"
     holding = "such pods are" if obstacle.is_own_constraint else "pods that keep it away are"
-    there = f"{holding} in {listed}" if listed else f"{holding} nowhere"
+    there = f"{holding} in {listed}" if listed else "there are no such pods"
     leaves = (
-        f"allows only {_some(obstacle.unserved_domains)}, where no NodePool may have machines"
+        f"allows only {_some(obstacle.unserved_domains)}, where no NodePool may launch nodes"
         if obstacle.unserved_domains
         else f"leaves no {noun}"
     )

@@ -203,7 +203,7 @@ def _json(resources: Resources) -> str:
 
 _CAUSE_CLAUSES = {
     ViolationCause.TOGETHER: "its pods ask to share a host",
-    ViolationCause.LIMITS: "limits of NodePools leave no other machines",
+    ViolationCause.LIMITS: "limits of NodePools allow no other nodes",
     ViolationCause.NOTHING_ELSE: "nothing else at about that price would hold the pods",
 }
 
@@ -221,14 +221,14 @@ def exposure_messages(solution: Solution) -> list[str]:
         )
         others = len(solution.exposure_violations) - 1
         more = f" ({others} more like this)" if others else ""
-        lines.insert(0, f"exposure gives way{more}: {_violation_clause(worst)}")
+        lines.insert(0, f"exposure limit not kept{more}: {_violation_clause(worst)}")
     return lines
 
 
 def _violation_clause(violation: ExposureViolation) -> str:
-    counted = "pods" if violation.cause is not ViolationCause.NOTHING_ELSE else "spot machines"
+    counted = "pods" if violation.cause is not ViolationCause.NOTHING_ELSE else "spot nodes"
     return (
-        f"{violation.actual} {counted} of {violation.subject} in {violation.place}, wished are at most {violation.limit}: "
+        f"{violation.actual} {counted} of {violation.subject} in {violation.place}, preferred at most {violation.limit}: "
         f"{_CAUSE_CLAUSES[violation.cause]}"
     )
 

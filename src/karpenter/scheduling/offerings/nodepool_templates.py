@@ -104,7 +104,7 @@ class NodePoolTemplate:
         return found
 
     def label_values(self, key: str) -> frozenset[str]:
-        """The values of a label its machines may have, whatever can be bought now (SCH-490)."""
+        """The values of a label its nodes may have, whatever can be bought now (SCH-490)."""
         own = self.requirements.requirement_for(key)
         found = frozenset(value for value in self.index.values(key, self.types) if own.allows(value))
         return found or (own.values if own.operator is Op.IN else frozenset())
@@ -163,7 +163,7 @@ def usable_templates(
 def static_templates(
     pools: Iterable[NodePool], indexes: Mapping[str, TypeIndex], daemons: tuple[DaemonSetPod, ...]
 ) -> tuple[NodePoolTemplate, ...]:
-    """What machines of static pools look like, by name of the pool; for explanations, as nothing is bought for pods there."""
+    """What nodes of static pools look like, by name of the pool; for explanations, as nothing is bought for pods there."""
     found = (pool for pool in pools if pool.spec.replicas is not None and pool.metadata.name in indexes)
     ordered = sorted(found, key=lambda pool: pool.metadata.name)
     return tuple(_template_of(pool, indexes[pool.metadata.name], daemons) for pool in ordered)

@@ -1,7 +1,7 @@
 """What can be bought for a class of pods: the pools that would take it, each with the types that could hold one of them.
 
 A pool whose types are sold out of reservations, too, has several lanes: what is bought freely, and each reservation by
-itself. A claim keeps to one lane, so one unit of one reservation is all it ever holds; the reference holds one of each it
+itself. A claim keeps to one lane, so one unit of one reservation is all it ever holds; Karpenter holds one of each it
 might use and makes others wait for them (§21 Beyond).
 """
 
@@ -84,7 +84,7 @@ class PurchaseOptionIndex:
                 yield PurchaseOption(held, template, self._types_for(signature, held, template), reservation)
 
     def restricted_to(self, relaxation_step: RelaxationStep, pins: Requirements) -> RelaxationStep:
-        """The variant in one cell; equal ones are one object, as much is remembered by them."""
+        """The variant in one combination; equal ones are one object, as much is remembered by them."""
         key = (relaxation_step.requirements, pins)
         together = self._restricted.get(key)
         if together is None:

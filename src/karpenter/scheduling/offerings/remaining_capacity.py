@@ -1,4 +1,4 @@
-"""What NodePool limits still allow (SCH §15): less what machines have, and what those on their way may become at most."""
+"""What NodePool limits still allow (SCH §15): less what nodes have, and what those on their way may become at most."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from karpenter.state.state_node import StateNode
 def remaining_limits(
     template: NodePoolTemplate, views: Sequence[StateNode], in_flight_claims: InFlightClaims
 ) -> dict[str, int]:
-    """Limits minus the capacity of the pool's machines (SCH-381); a claim yet to launch counts as the largest it may become."""
+    """Limits minus the capacity of the pool's nodes (SCH-381); a claim yet to launch counts as the largest it may become."""
     limits = res.parse_resources(template.pool.spec.limits)
     if not limits:
         return {}

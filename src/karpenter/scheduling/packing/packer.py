@@ -1,10 +1,10 @@
-"""Which pods share a new machine: the packings, and the one engine they are made of.
+"""Which pods share a new node: the packings, and the one engine they are made of.
 
-A packing opens one claim at a time, fills it with class after class (the classes in the reference's order, SCH-231) and closes
+A packing opens one claim at a time, fills it with class after class (the classes in Karpenter's order, SCH-231) and closes
 it. Filling is arithmetic on counts; when the filled pattern can be repeated it is repeated at once, so the work depends on the
-number of different machines, not of pods.
+number of different nodes, not of pods.
 
-* ``classic``: a claim grows as long as any type holds its pods, as the reference does; the largest machine that fills is bought.
+* ``classic``: a claim grows as long as any type holds its pods, as Karpenter does; the largest node that fills is bought.
 * ``value``: for every type worth considering, fill it and ask what its pods would be worth bought one by one; the type with
   the most worth per dollar is taken. Worth considering are types no other type beats on price and on every resource. Its work
   is bounded by ``STEPS``; what is still left then is bought the way of ``classic``.
@@ -101,7 +101,7 @@ class Packer:
         return self._finished("shared", state, opened.claims, stuck)
 
     def searched(self) -> Packing:
-        """The machines the search for cheap ones proposes; what it leaves goes the way of `value`.
+        """The nodes the search for cheap ones proposes; what it leaves goes the way of `value`.
 
         Reservations come first: what is paid for already is not searched for.
         """
@@ -227,7 +227,7 @@ class Packer:
     # -- what the search proposes -----------------------------------------------------------------------------------------
 
     def _claims_from_reservations(self, state: PackingState) -> list[SchedulingNodeClaim]:
-        """Machines from reservations, as long as they are what a class buys first."""
+        """Nodes from reservations, as long as they are what a class buys first."""
         claims: list[SchedulingNodeClaim] = []
         for seed in range(len(self._demands)) if self._bounds.reservation_units else ():
             while (
@@ -245,7 +245,7 @@ class Packer:
     def _claims_from_pattern(
         self, groups: Sequence[Sequence[int]], bin_type: BinType, pattern: PackingPattern, state: PackingState
     ) -> Iterator[SchedulingNodeClaim]:
-        """The machines of a pattern with pods of actual classes in them, as far as rules and limits agree."""
+        """The nodes of a pattern with pods of actual classes in them, as far as rules and limits agree."""
         times = pattern.times
         while times > 0:
             contents = _pods_of_pattern(groups, pattern, state.pods_left, self._max_per_node)
@@ -260,7 +260,7 @@ class Packer:
     def _claim_from_pattern(
         self, contents: Sequence[tuple[int, int]], bin_type: BinType, state: PackingState
     ) -> SchedulingNodeClaim | None:
-        """A machine of this kind with these pods, or those of them that may be there."""
+        """A node of this kind with these pods, or those of them that may be there."""
         first = next(((o, types) for o, types in state.allowed(contents[0][0]) if o.channel == bin_type.channel), None)
         if first is None:
             return None
@@ -308,7 +308,7 @@ class Packer:
         return claim
 
     def _joining_order(self, seed: int, state: PackingState) -> Iterator[tuple[int, int]]:
-        """Who goes into a machine, and how many at most: the seed first; where others can only be beside it, those next."""
+        """Who goes into a node, and how many at most: the seed first; where others can only be beside it, those next."""
         companions = state.companions(seed)
         first = 1 if companions else state.pods_left[seed]
         yield seed, first
@@ -328,7 +328,7 @@ class Packer:
         )
 
     def _count_allowed(self, position: int, usage: HostUsage, wanted: int, state: PackingState) -> int:
-        """How many pods of a class may still sit on a machine."""
+        """How many pods of a class may still sit on a node."""
         rules = self._demands[position].host_limits
         return wanted if rules is None else rules.count_allowed(usage, wanted, state.unstarted_affinity)
 
@@ -393,7 +393,7 @@ class Packer:
     def _filled_claim(
         self, seed: int, start: SchedulingNodeClaim, target: int, state: PackingState
     ) -> SchedulingNodeClaim | None:
-        """One machine of the target type, filled class by class; None when the first class does not go in."""
+        """One node of the target type, filled class by class; None when the first class does not go in."""
         fill = NodeFill(self._fill_cache, start, target, state.option_by_channel, state.unstarted_affinity)
         companions = state.companions(seed)
         if not fill.add(seed, 1 if companions else state.pods_left[seed]):
@@ -426,7 +426,7 @@ class Packer:
         return target_types
 
     def _pod_value(self, demand: Demand) -> float:
-        """USD per hour one pod costs on the machine that suits it best, were it full of its like."""
+        """USD per hour one pod costs on the node that suits it best, were it full of its like."""
         option = demand.options[0]
         key = (id(demand.signature), id(option))
         pod_value = self._pod_value_cache.get(key)
@@ -458,14 +458,14 @@ class Packer:
 def _pods_of_pattern(
     groups: Sequence[Sequence[int]], pattern: PackingPattern, left: Sequence[int], most: Sequence[int]
 ) -> list[tuple[int, int]]:
-    """The pods of one machine of the pattern by class, those classes first that come first; as many as there still are.
+    """The pods of one node of the pattern by class, those classes first that come first; as many as there still are.
 
-    ``most``: of each class no more than so many go to one machine.
+    ``most``: of each class no more than so many go to one node.
     """
     found: list[tuple[int, int]] = []
     for group, count in pattern.contents:
         members = [position for position in groups[group] if left[position]]
-        if len(members) > 1:  # who needs more machines than others goes into each of them
+        if len(members) > 1:  # who needs more nodes than others goes into each of them
             members.sort(key=lambda position: -(-left[position] // most[position]), reverse=True)
         for position in members:
             number = min(count, left[position], most[position])

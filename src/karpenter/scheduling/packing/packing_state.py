@@ -20,9 +20,9 @@ from karpenter.scheduling.topology.topology_groups import TopologyGroup
 MAX_TARGET_TYPES_USUALLY = 4
 #: Up to so many demands as many types are filled as said above.
 MANY_DEMANDS = 100
-#: All of them are filled for so many machines, then again each time the number of machines has doubled.
+#: All of them are filled for so many nodes, then again each time the number of nodes has doubled.
 THOROUGH_NODES = 8
-#: So often the value packing asks whether a class goes into a machine; a thousand pods, no two alike, stay well below.
+#: So often the value packing asks whether a class goes into a node; a thousand pods, no two alike, stay well below.
 MAX_FILL_STEPS = 400_000
 
 
@@ -70,7 +70,7 @@ class PackingState:
         return self._within.get(template.name)
 
     def target_types(self, worthwhile: Sequence[int]) -> Sequence[int]:
-        """The types to fill for the next machine: now and then all, else few that were chosen before; none without work left."""
+        """The types to fill for the next node: now and then all, else few that were chosen before; none without work left."""
         self._nodes_started += 1
         if self.steps <= 0:
             return ()
@@ -155,7 +155,7 @@ class PackingState:
         return count
 
     def collect_joining(self, seed: int) -> None:
-        """Note who still waits, now that all before the seed are served; to be called before a machine is opened for it."""
+        """Note which groups still wait, now that all before the seed are served; called before a node is opened for it."""
         self.waiting = [
             position
             for position in range(len(self.pods_left))
@@ -165,7 +165,7 @@ class PackingState:
         self._waiting_for_affinity = [position for position in self.waiting if self._demands[position].host_affinity]
 
     def _may_join(self, position: int, seed: int) -> bool:
-        """Whether a class may still be put into machines: those before the seed only where they wait for company."""
+        """Whether a class may still be put into nodes: those before the seed only where they wait for company."""
         return position >= seed or bool(self._demands[position].host_affinity)
 
     def companions(self, seed: int) -> list[int]:
@@ -181,7 +181,7 @@ class PackingState:
         ]
 
     def can_be_first(self, position: int) -> bool:
-        """Whether pods of the class may be the first on a machine."""
+        """Whether pods of the class may be the first on a node."""
         return all(
             itself and constraint in self.unstarted_affinity
             for constraint, itself in self._demands[position].host_affinity
@@ -205,7 +205,7 @@ class PackingState:
 
 
 class UnstartedAffinity:
-    """The affinities by host that a machine may still begin: none where somebody is already, and each only once."""
+    """The affinities by host that a node may still begin: none where somebody is already, and each only once."""
 
     def __init__(self, satisfied: Iterable[TopologyGroup]) -> None:
         self._started = set(satisfied)
@@ -214,7 +214,7 @@ class UnstartedAffinity:
         return constraint not in self._started
 
     def start_affinities(self, inside: Iterable[Demand]) -> bool:
-        """A machine with these is settled; whether it began an affinity, so that no second one may be like it."""
+        """A node with these is settled; whether it began an affinity, so that no second one may be like it."""
         topology_groups = {
             c for demand in inside for c in (demand.host_limits.counted_by if demand.host_limits is not None else ())
         } - self._started
@@ -224,7 +224,7 @@ class UnstartedAffinity:
 
 
 def scaled_down_count(most: int, demands: int) -> int:
-    """As many of something as the work allows: with many demands each machine is filled for fewer types, at least half."""
+    """As many of something as the work allows: with many demands each node is filled for fewer types, at least half."""
     return max(most // 2, min(most, most * MANY_DEMANDS // max(1, demands)))
 
 

@@ -1,8 +1,8 @@
-"""What constraints by host name and host ports ask of a single machine: plain arithmetic on counts per machine (SCH-900.4).
+"""What constraints by host name and host ports ask of a single node: plain arithmetic on counts per node (SCH-900.4).
 
-Every machine is a domain of its own, and another empty one can always be bought, so the smallest count there is is taken as none
-(SCH-541). `Rules` belong to a kin and say how many of its pods one machine may take; `Seats` belong to a machine and remember who
-sits on it. Both serve machines that exist and machines that a packing only thinks of.
+Every node is a domain of its own, and another empty one can always be bought, so the smallest count is taken as none (SCH-541).
+`HostLimits` belong to a group and say how many of its pods one node may take; `HostUsage` belongs to a node and counts the pods
+on it. Both serve existing nodes and nodes of a packing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from karpenter.state.topology_terms import TopologyTerm, TopologyType
 
 @dataclass(frozen=True, eq=False)
 class ExposedWorkload:
-    """A workload of which no more than ``most`` pods should be on one new machine; NodePools may say otherwise (``most_in``).
+    """A workload of which no more than ``max_per_node`` pods should be on one new node, unless its NodePool says otherwise.
 
     ``name`` is how users know it, ``replicas`` how many pods it has, waiting or bound.
     """
@@ -34,14 +34,14 @@ class ExposedWorkload:
         return min((self.max_per_node, *self.max_per_node_by_pool.values()))
 
     def max_in_pool(self, pool: str) -> int:
-        """How many a machine of the NodePool should take."""
+        """How many a node of the NodePool should take."""
         return self.max_per_node_by_pool.get(pool, self.max_per_node)
 
 
 class HostUsage:
-    """Who sits on one machine. ``host`` is its Node's name, empty for one without Node, on which nobody is bound yet.
+    """The pods on one node, counted. ``host`` is its Node's name, empty for one without Node, on which no pod is bound yet.
 
-    ``pool``: the NodePool of a machine to be bought.
+    ``pool``: the NodePool of a node to be bought.
     """
 
     __slots__ = ("_exposed", "_matching", "_node_name", "_node_pool", "_owners", "ports")
@@ -91,12 +91,12 @@ class HostUsage:
 
 @dataclass(frozen=True, eq=False)
 class HostLimits:
-    """What one kin asks of each machine, and what it means to those who come after.
+    """What one group asks of each node, and how it counts for groups placed later.
 
-    The flag beside a constraint says whether the kin's own pods are among those it means. ``met`` and ``owned`` are what its pods
-    add to. ``spared`` are spreads of others that mean these pods: where a pod that spreads so is planned they keep within its
-    skew, because nobody knows whom the scheduler binds first. ``exposed`` is the workload they are of, where not all of that
-    should be on one new machine.
+    The flag beside a topology group says whether it selects the group's own pods. ``counted_by`` and ``owned_anti_affinity`` are
+    what its pods add to. ``others_spread``: spreads of others that select these pods. Where a pod that spreads so is planned,
+    these keep within its skew, because the order of binding is unknown. ``exposed_workload``: their workload, where not all of it
+    should be on one new node.
     """
 
     spread: tuple[tuple[TopologyGroup, bool], ...] = ()
@@ -110,9 +110,9 @@ class HostLimits:
     exposed_workload: ExposedWorkload | None = None
 
     def count_allowed(self, usage: HostUsage, wanted: int, unmet_affinity: Container[TopologyGroup]) -> int:
-        """How many pods a machine may take, at most ``wanted``.
+        """How many pods a node may take, at most ``wanted``.
 
-        ``founding``: affinity nobody satisfies yet, so that the first may begin.
+        ``unmet_affinity``: affinity that no pod satisfies yet, so that the first may start it.
         """
         if (self.repelled_by or self.affinity or self.ports) and self._excluded(usage, unmet_affinity):
             return 0
@@ -139,7 +139,7 @@ class HostLimits:
         return wanted
 
     def _excluded(self, usage: HostUsage, unmet_affinity: Container[TopologyGroup]) -> bool:
-        """Whether who sits there already, or does not, keeps all of them away."""
+        """Whether the pods there, or the lack of pods there, keep all of them away."""
         if self.ports and usage.ports and usage.port_conflict(self.ports):
             return True
         for constraint in self.repelled_by:
@@ -151,7 +151,7 @@ class HostLimits:
         )
 
     def record(self, usage: HostUsage, number: int) -> None:
-        """So many pods have been given seats."""
+        """So many pods have been placed."""
         for constraint in self.counted_by:
             usage.add_matching(constraint, number)
         for constraint in self.owned_anti_affinity:
@@ -181,7 +181,7 @@ class HostLimits:
 def host_limits_of(
     signature: PodSignature, membership: TopologyMembership, active: Iterable[TopologyTerm]
 ) -> HostLimits | None:
-    """The rules of a kin while these terms of it are active; None where machines need not care."""
+    """The rules of a group while these terms of it are active; None where nodes need not care."""
     by_relation: dict[TopologyType, list[tuple[TopologyGroup, bool]]] = {relation: [] for relation in TopologyType}
     for term in active:
         if term.is_hostname:
@@ -208,7 +208,7 @@ def host_limits_of(
 
 
 def with_exposure_limit(host_limits: HostLimits | None, exposed_workload: ExposedWorkload | None) -> HostLimits | None:
-    """The rules of pods on new machines, their workload's exposure among them; pods that must be together stay together."""
+    """The rules of pods on new nodes, their workload's exposure among them; pods that must be together stay together."""
     if exposed_workload is None or (host_limits is not None and host_limits.affinity):
         return host_limits
     return replace(host_limits if host_limits is not None else HostLimits(), exposed_workload=exposed_workload)

@@ -1,8 +1,8 @@
 """Which domains pods may go to: counts per domain, and the arithmetic on them (SCH §20).
 
-Domains here are those wider than a host: zones, capacity types, racks. A decision sends every pod that has to do with such a
-constraint to one `Cell`, a value for each of its keys, and writes it into the `Ledger` at once. So nobody is planned into an open
-choice that others would have to guess (SCH-525 counts such pods everywhere or nowhere).
+Domains here are those wider than a host: zones, capacity types, racks. A pass places every pod that such a constraint concerns
+into one `DomainCombination`, a value for each of its keys, and counts it in `Topology` at once. So no domain stays open that
+later pods would have to guess (SCH-525 counts such pods everywhere or nowhere).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from karpenter.scheduling.topology.topology_domains import TopologyDomains
 from karpenter.scheduling.topology.topology_groups import CountingGroups, TopologyGroup, TopologyMembership
 from karpenter.state.topology_terms import TopologyTerm, TopologyType
 
-#: A value for each key that matters to a kin, in the order of its keys; None: the node lacks the label.
+#: A value for each key that matters to a group, in the order of its keys; None: the node lacks the label.
 DomainCombination = tuple[str | None, ...]
 
 _MAX_DOMAINS_SHOWN = 25
@@ -25,10 +25,10 @@ _MAX_DOMAINS_SHOWN = 25
 
 @dataclass(frozen=True, eq=False)
 class DomainConstraints:
-    """What one kin asks of domains while some of its terms are active: per key, in the order of ``keys``.
+    """What one group asks of domains while some of its terms are active: per key, in the order of ``keys``.
 
-    ``firm`` is what the pods insist on of nodes (strict in SCH-520); ``stated`` come with whether they mean the kin's own
-    pods; ``repelled_by`` are the anti-affinities of others that mean it.
+    ``hard_requirements`` is what the pods require of nodes (strict in SCH-520). ``declared`` are the group's own topology groups,
+    each with whether it selects the group's own pods; ``repelled_by`` are anti-affinities of others that select it.
     """
 
     keys: tuple[str, ...]
@@ -40,7 +40,7 @@ class DomainConstraints:
 
     @cached_property
     def key_positions(self) -> Mapping[str, int]:
-        """Where in a cell a key's value is."""
+        """Where in a combination a key's value is."""
         return {key: position for position, key in enumerate(self.keys)}
 
     @cached_property
@@ -53,35 +53,35 @@ class DomainConstraints:
 
     @cached_property
     def affinity(self) -> tuple[TopologyGroup, ...]:
-        """Affinity the kin states."""
+        """Affinity the group states."""
         return tuple(c for c, _ in self.declared if c.term.topology_type is TopologyType.AFFINITY)
 
     @cached_property
     def spreads(self) -> tuple[tuple[TopologyGroup, int], ...]:
-        """Whom the kin should keep even with, each with its key's place: its own constraints, then those of others."""
+        """The spreads that concern the group, each with the position of its key: its own, then those of others."""
         own = [c for c, _ in self.declared if c.term.topology_type is TopologyType.SPREAD]
         others = [c for c in self.counted_by if c.term.topology_type is TopologyType.SPREAD and c not in own]
         return tuple((c, self.key_positions[c.topology_key]) for c in (*own, *others))
 
     @cached_property
     def in_bulk(self) -> bool:
-        """Whether any number of the pods may go to a cell that one of them may go to."""
+        """Whether any number of the pods may go to a combination that one of them may go to."""
         relations = {c.term.topology_type for c, _ in self.declared} - {TopologyType.AFFINITY}
         return not relations and not any(c.term.topology_type is TopologyType.SPREAD for c in self.counted_by)
 
     @cached_property
     def fills_level_at_once(self) -> bool:
-        """Whether one pod in a cell leaves the other cells that are just as crowded open: they can be served at one go."""
+        """Whether a pod in one combination leaves equally occupied ones open, so that all of these take a pod at once."""
         spreading = [itself for c, itself in self.declared if c.term.topology_type is TopologyType.SPREAD]
         return len(self.keys) == 1 and len(spreading) == len(self.declared) > 0 and all(spreading)
 
     @cached_property
     def is_unconstrained(self) -> bool:
-        """Whether no constraint ever closes a cell to the kin."""
+        """Whether no constraint ever closes a combination to the group."""
         return not self.declared and not self.repelled_by
 
     def as_requirements(self, combination: DomainCombination) -> Requirements:
-        """The cell as requirements. What a node must lack is left to whoever chooses among nodes."""
+        """The combination as requirements. What a node must lack is left to whoever chooses among nodes."""
         given = ((key, value) for key, value in zip(self.keys, combination, strict=True) if value is not None)
         return Requirements(Requirement(key, False, frozenset((value,))) for key, value in given)
 
@@ -89,7 +89,7 @@ class DomainConstraints:
 def domain_constraints_of(
     membership: TopologyMembership, firm: Requirements, active: Iterable[TopologyTerm]
 ) -> DomainConstraints | None:
-    """What a kin asks of domains, None where no constraint wider than a host has to do with it."""
+    """What a group asks of domains, None where no constraint wider than a host has to do with it."""
     stated = tuple(
         (membership.declared[term], membership.selects_itself(membership.declared[term]))
         for term in active
@@ -110,7 +110,7 @@ def domain_constraints_of(
 
 
 class Topology:
-    """Who is where by now: bound pods and those planned so far in this round."""
+    """Pod counts by domain: bound pods and those placed so far in this pass."""
 
     def __init__(self, domains: TopologyDomains) -> None:
         self._domains = domains
@@ -119,7 +119,7 @@ class Topology:
         self._planned: dict[TopologyGroup, int] = {}
         #: By domain, how many of the pods planned may turn out not to count: they crowd it, but make no other seem emptier.
         self._uncertain_counts: dict[TopologyGroup, dict[str, int]] = {}
-        #: Of those planned, how many are on machines without the label.
+        #: Of those planned, how many are on nodes without the label.
         self._planned_without_label: dict[TopologyGroup, int] = {}
         self._possible_cache: dict[tuple[TopologyGroup, DomainConstraints], tuple[str, ...]] = {}
         #: Grows with every pod written down: as long as it stands still, asking again is in vain.
@@ -150,7 +150,7 @@ class Topology:
         return self._planned.get(constraint, 0)
 
     def count_planned(self, membership: TopologyMembership, number: int) -> None:
-        """So many pods of a kin have been planned somewhere."""
+        """So many pods of a group have been planned somewhere."""
         self.version += 1
         for constraint in membership.selected_by:
             self._planned[constraint] = self._planned.get(constraint, 0) + number
@@ -162,7 +162,7 @@ class Topology:
         counting_groups: CountingGroups,
         number: int,
     ) -> None:
-        """So many pods of a kin go to a cell, where these of its constraints count them (SCH-525)."""
+        """So many pods of a group go to a combination, where these of its constraints count them (SCH-525)."""
         for constraint in counting_groups.possible:
             self._add_to_domain(
                 self._uncertain_counts.setdefault(constraint, {}),
@@ -185,10 +185,10 @@ class Topology:
         if domain is not None:
             numbers[domain] = numbers.get(domain, 0) + number
 
-    # -- where a kin may go -------------------------------------------------------------------------------------------
+    # -- where a group may go -------------------------------------------------------------------------------------------
 
     def closed_domains(self, constraints: DomainConstraints) -> dict[int, set[str]]:
-        """Per key's place in a cell, the domains that anti-affinity of others closes to the kin."""
+        """Per key's place in a combination, the domains that anti-affinity of others closes to the group."""
         found: dict[int, set[str]] = {}
         for constraint in constraints.repelled_by:
             owned = {domain for domain, number in self.owner_counts(constraint).items() if number}
@@ -196,7 +196,7 @@ class Topology:
         return found
 
     def open_domains(self, constraints: DomainConstraints) -> dict[int, set[str | None]]:
-        """Per key's place in a cell, the domains the kin's own constraints leave for its next pod."""
+        """Per key's place in a combination, the domains the group's own constraints leave for its next pod."""
         found: dict[int, set[str | None]] = {}
         founding = not any(self.is_satisfied(c) for c in constraints.affinity)
         for constraint, itself in constraints.declared:
@@ -237,7 +237,7 @@ class Topology:
         return {domain for domain in self._possible_domains(constraint, constraints) if numbers.get(domain, 0) <= most}
 
     def _possible_domains(self, constraint: TopologyGroup, constraints: DomainConstraints) -> tuple[str, ...]:
-        """Of the domains that a spread counts those that the kin's pods may be in."""
+        """Of the domains that a spread counts those that the group's pods may be in."""
         possible_domains = self._possible_cache.get((constraint, constraints))
         if possible_domains is None:
             firm = constraints.hard_requirements.requirement_for(constraint.topology_key)
@@ -271,7 +271,7 @@ class Topology:
         )
 
     def occupancy(self, constraints: DomainConstraints, combination: DomainCombination) -> tuple[int, ...]:
-        """How many pods that the kin should keep even with are in a cell already; its own constraints count before others."""
+        """How many pods that the group spreads against are in a combination; its own constraints count before others'."""
         return tuple([self._domain_count(constraint, combination[place]) for constraint, place in constraints.spreads])
 
     def _domain_count(self, constraint: TopologyGroup, domain: str | None) -> int:

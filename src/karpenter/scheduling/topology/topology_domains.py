@@ -31,7 +31,7 @@ class TopologyDomains:
         self._lacking_cache: dict[str, bool] = {}
 
     def counted_domains(self, term: TopologyTerm) -> frozenset[str]:
-        """The domains of nodes that a constraint counts, and of machines of that kind that pools could have (SCH-490 to SCH-492).
+        """The domains of nodes that a constraint counts, and of nodes of that kind that pools could have (SCH-490 to SCH-492).
 
         As in kube-scheduler the constraint's own policies decide, not what its pods insist on besides (unlike SCH-547).
         """
@@ -49,7 +49,7 @@ class TopologyDomains:
         return domains
 
     def _domains_of_in_flight(self, term: TopologyTerm, known: frozenset[str]) -> Iterator[str]:
-        """Further domains of machines to be launched: their claims leave the label open, but their types have one value only."""
+        """Further domains of nodes to be launched: their claims leave the label open, but their types have one value only."""
         for value, having in self._existing_nodes.by_label_value(term.topology_key).items():
             if value is not None and value != UNDECIDED and value not in known:
                 coming = (machine for machine in self._existing_nodes.nodes_in(having) if not machine.view.launched)
@@ -69,7 +69,7 @@ class TopologyDomains:
         return purchasable_domains
 
     def _domains_of_template(self, template: NodePoolTemplate, key: str, counted: TopologyNodeFilter) -> frozenset[str]:
-        """The domains in which a pool could have machines that a constraint counts."""
+        """The domains in which a pool could have nodes that a constraint counts."""
         if not taints_count(counted, template.taints):
             return frozenset()
         if not all(key == labels.HOSTNAME or template.label_values(key) for key in counted.required_topology_keys):
@@ -81,7 +81,7 @@ class TopologyDomains:
         )
 
     def _domains_of_template_for(self, template: NodePoolTemplate, key: str, asked: Requirements) -> frozenset[str]:
-        """The domains in which a pool could have machines for pods that ask so, sold out or not."""
+        """The domains in which a pool could have nodes for pods that ask so, sold out or not."""
         index = template.index
         if not compatible(template.requirements, asked, index.well_known):
             return frozenset()
@@ -98,7 +98,7 @@ class TopologyDomains:
         return frozenset(value for value in found if own.allows(value))
 
     def _types_by_offering_requirements(self, index: TypeIndex) -> Mapping[Requirements, TypeSet]:
-        """The ways machines are sold, each with the types sold so."""
+        """The ways nodes are sold, each with the types sold so."""
         types = self._offering_cache.get(id(index))
         if types is None:
             types = self._offering_cache[id(index)] = {}
@@ -108,7 +108,7 @@ class TopologyDomains:
         return types
 
     def purchasable(self, key: str) -> frozenset[str]:
-        """The domains in which some pool could have a machine."""
+        """The domains in which some pool could have a node."""
         known = self._purchasable_cache.get(key)
         if known is None:
             known = self._purchasable_cache[key] = frozenset().union(
@@ -117,7 +117,7 @@ class TopologyDomains:
         return known
 
     def some_lack_label(self, key: str) -> bool:
-        """Whether some pool has machines without the label."""
+        """Whether some pool has nodes without the label."""
         known = self._lacking_cache.get(key)
         if known is None:
             known = self._lacking_cache[key] = any(not template.label_values(key) for template in self._templates)

@@ -1,7 +1,7 @@
-"""The constraints between pods that are in play in one decision, and what each kin of pods has to do with them (SCH §19).
+"""The constraints between pods that are in play in one decision, and what each group of pods has to do with them (SCH §19).
 
-Equal terms of different classes are one `Constraint`, so that they count together. A kin's `Company` says which constraints it
-states itself and which mean it: the former decide where it may go, the latter have to know where it went.
+Equal terms of different signatures are one `TopologyGroup`, so that they count together. A pod group's `TopologyMembership` says
+which topology groups it states and which select it: the former decide where it may go, the latter count it where it went.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from karpenter.state.topology_terms import TopologyNodeFilter, TopologyTerm, Top
 
 
 class CountingCertainty(IntEnum):
-    """Whether something will be true of a machine yet to come."""
+    """Whether something will be true of a node yet to come."""
 
     NEVER = 0
     POSSIBLE = 1
@@ -33,7 +33,7 @@ def counting_certainty(
     has: Callable[[str], object],
     meets: Callable[[Requirements], CountingCertainty],
 ) -> CountingCertainty:
-    """Whether a constraint will count the pods of a machine yet to come (with the allowance, SCH-541 Beyond).
+    """Whether a constraint will count the pods of a node yet to come (with the allowance, SCH-541 Beyond).
 
     ``has`` says whether it will have a label, ``meets`` whether it will be what is asked.
     """
@@ -63,7 +63,7 @@ class TopologyGroup:
 
     @property
     def is_hostname(self) -> bool:
-        """Whether every machine is a domain of its own."""
+        """Whether every node is a domain of its own."""
         return self.term.is_hostname
 
     @cached_property
@@ -79,7 +79,7 @@ class TopologyGroup:
 
 @dataclass(frozen=True)
 class CountingGroups:
-    """The constraints that will count a pod, and those of which that hangs on what its machine becomes."""
+    """The constraints that will count a pod, and those of which that hangs on what its node becomes."""
 
     certain: tuple[TopologyGroup, ...] = ()
     possible: tuple[TopologyGroup, ...] = ()
@@ -97,9 +97,9 @@ def counting_groups(certainties: Iterable[tuple[TopologyGroup, CountingCertainty
 
 @dataclass(frozen=True, eq=False)
 class TopologyMembership:
-    """What a kin has to do with the constraints in play. ``stated`` are its own, by term; ``meant_by`` those that mean it.
+    """What a group has to do with the constraints in play. ``declared`` are its own, by term; ``selected_by`` those that mean it.
 
-    ``required`` are those of its own that are no mere wish of this kin, whatever others make of them.
+    ``required`` are those of its own that are no mere wish of this group, whatever others make of them.
     """
 
     declared: Mapping[TopologyTerm, TopologyGroup]
@@ -110,7 +110,7 @@ class TopologyMembership:
         return bool(self.declared or self.selected_by)
 
     def selects_itself(self, constraint: TopologyGroup) -> bool:
-        """Whether the kin's own pods are among those a constraint means."""
+        """Whether the group's own pods are among those a constraint means."""
         return constraint in self.selected_by
 
     @cached_property
@@ -181,7 +181,7 @@ class TopologyGroups:
 
 
 def _selector_index_keys(term: TopologyTerm) -> list[tuple[str, ...]]:
-    """Where a term is found by those it may mean, see ``Companies``: of several places no pod is in two."""
+    """Where a term is found by those it may mean, see `TopologyGroups`: of several places no pod is in two."""
     whom = term.pod_selector
     if whom.pod_query is None:
         return []

@@ -24,8 +24,8 @@ NO_ZONE = "none"
 def effective_zones(groups: Iterable[EquivalenceGroup], domains: TopologyDomains) -> tuple[ZoneBoundPods, ...]:
     """The pods whose zone is settled, or of which none is left; all others are flexible."""
     looking = _ZoneFinder(Topology(domains))
-    found = ((looking.zone_of(kin), kin) for kin in groups)
-    return tuple(ZoneBoundPods(zone, kin.pods) for zone, kin in found if zone != FLEXIBLE)
+    found = ((looking.zone_of(group), group) for group in groups)
+    return tuple(ZoneBoundPods(zone, group.pods) for zone, group in found if zone != FLEXIBLE)
 
 
 class _ZoneFinder:
@@ -61,9 +61,13 @@ def _zones_left_by_topology(
     """The zones the pod's own constraints leave, also those it would give up; None where it states none by zone."""
     if not membership.declared:
         return None
-    asking = domain_constraints_of(membership, asked, terms)
-    open_to = topology.open_domains(asking) if asking is not None and labels.ZONE in asking.key_positions else {}
-    found = open_to.get(asking.key_positions[labels.ZONE]) if asking is not None and open_to else None
+    constraints = domain_constraints_of(membership, asked, terms)
+    open_to = (
+        topology.open_domains(constraints)
+        if constraints is not None and labels.ZONE in constraints.key_positions
+        else {}
+    )
+    found = open_to.get(constraints.key_positions[labels.ZONE]) if constraints is not None and open_to else None
     return None if found is None else {zone for zone in found if zone is not None}
 
 

@@ -279,19 +279,19 @@ def existing_nodes(
 class ExistingNodeIndex:
     """All nodes of a decision, in the order they are tried, with sets over them."""
 
-    def __init__(self, found: Sequence[ExistingNode]) -> None:
-        self.nodes = tuple(found)
+    def __init__(self, nodes: Sequence[ExistingNode]) -> None:
+        self.nodes = tuple(nodes)
         self.all_nodes: NodeSet = (1 << len(self.nodes)) - 1
         self._by_taints: dict[tuple[Taint, ...], NodeSet] = {}
-        for place, machine in enumerate(self.nodes):
-            by_taint = self._by_taints.get(machine.view.taints, 0)
-            self._by_taints[machine.view.taints] = by_taint | 1 << place
+        for place, node in enumerate(self.nodes):
+            by_taint = self._by_taints.get(node.view.taints, 0)
+            self._by_taints[node.view.taints] = by_taint | 1 << place
         self._tolerated: dict[tuple[Toleration, ...], NodeSet] = {}
         self._by_label: dict[str, dict[str | None, NodeSet]] = {}
 
     @cached_property
     def _free_by_resource(self) -> Mapping[str, AmountIndex]:
-        return amount_indexes([machine.free for machine in self.nodes])
+        return amount_indexes([node.free for node in self.nodes])
 
     def subset(self, nodes: NodeSet) -> ExistingNodeIndex:
         """The index of some of the nodes only. Positions stay, and what is known is shared."""
@@ -346,13 +346,13 @@ class ExistingNodeIndex:
 
     def by_label_value(self, key: str) -> Mapping[str | None, NodeSet]:
         """Nodes by the value of a label, see `ExistingNode.label_value`."""
-        known = self._by_label.get(key)
-        if known is None:
-            known = self._by_label[key] = {}
-            for place, machine in enumerate(self.nodes):
-                value = machine.label_value(key)
-                known[value] = known.get(value, 0) | 1 << place
-        return known
+        cached = self._by_label.get(key)
+        if cached is None:
+            cached = self._by_label[key] = {}
+            for place, node in enumerate(self.nodes):
+                value = node.label_value(key)
+                cached[value] = cached.get(value, 0) | 1 << place
+        return cached
 
     def candidates(self, request: NodeFitRequest) -> NodeSet:
         """Nodes worth asking: none that is left out could take a single one of the pods."""

@@ -35,20 +35,20 @@ class InFlightClaims:
     def max_capacity(self, view: StateNode, index: TypeIndex) -> Resources:
         """The most of each resource the node may have."""
         key = (id(index), self.possible_types(view, index))
-        known = self._capacity_cache.get(key)
-        if known is None:
-            known = self._capacity_cache[key] = res.maximum(index.types[at].capacity for at in members(key[1]))
-        return known
+        cached = self._capacity_cache.get(key)
+        if cached is None:
+            cached = self._capacity_cache[key] = res.maximum(index.types[at].capacity for at in members(key[1]))
+        return cached
 
     def min_allocatable(self, view: StateNode, index: TypeIndex) -> Resources:
         """What the claim leaves to pods at least: of each of its types what that type's DaemonSets leave."""
         key = (id(index), _offered_requirements(view), view.taints)
-        known = self._allocatable_cache.get(key)
-        if known is None:
-            known = self._allocatable_cache[key] = self._min_allocatable(
+        cached = self._allocatable_cache.get(key)
+        if cached is None:
+            cached = self._allocatable_cache[key] = self._min_allocatable(
                 self.possible_types(view, index), key[1], view.taints, index
             )
-        return known
+        return cached
 
     def _min_allocatable(
         self, types: TypeSet, offers: Requirements, taints: tuple[Taint, ...], index: TypeIndex

@@ -94,8 +94,8 @@ class FillCache:
         self._memory_at = names.index(res.MEMORY) if res.MEMORY in names else -1
         self._by_limits_signature: dict[object, DemandSet] = {}
         self._limits_signatures: list[object] = []
-        for position, rules in enumerate(self.host_limits):
-            ruled = _host_limits_signature(rules)
+        for position, host_limits in enumerate(self.host_limits):
+            ruled = _host_limits_signature(host_limits)
             self._limits_signatures.append(ruled)
             if ruled is not None:
                 self._by_limits_signature[ruled] = self._by_limits_signature.get(ruled, 0) | 1 << position
@@ -108,13 +108,13 @@ class FillCache:
         self, asked: Requirements, channel: PurchaseChannel, joining: Sequence[Mapping[PurchaseChannel, JoiningOption]]
     ) -> DemandSet:
         """Demands that ask the same of nodes in a lane: what is shut to one is shut to all."""
-        known = self.canonical(asked)
-        key = (channel, id(known))
+        canonical = self.canonical(asked)
+        key = (channel, id(canonical))
         if key not in self._demands_by_requirements:
             alike = [
                 position
                 for position, joining_options in enumerate(joining)
-                if channel in joining_options and self.canonical(joining_options[channel].pod_requirements) is known
+                if channel in joining_options and self.canonical(joining_options[channel].pod_requirements) is canonical
             ]
             self._demands_by_requirements[key] = demand_set(alike)
         return self._demands_by_requirements[key]
@@ -153,13 +153,13 @@ class FillCache:
     def possible_types(self, template: NodePoolTemplate, requirements: Requirements) -> TypeSet:
         """Types of the template that meet the requirements (given as by `FillCache.canonical`) and can be bought under them."""
         key = (id(template), id(requirements))
-        known = self._possible.get(key)
-        if known is None:
+        cached = self._possible.get(key)
+        if cached is None:
             index = template.index
-            known = self._possible[key] = (
+            cached = self._possible[key] = (
                 template.types & index.matching(requirements) & index.with_available_offering(requirements)
             )
-        return known
+        return cached
 
 
 def _host_limits_signature(host_limits: HostLimits | None) -> object:
@@ -184,12 +184,12 @@ class NodeFill:
         "_channel",
         "_excluded",
         "_fill_cache",
-        "_founding",
         "_free",
         "_host_usage",
         "_joining",
         "_target",
         "_template",
+        "_unmet_affinity",
         "contents",
         "requirements",
         "types",
@@ -209,7 +209,7 @@ class NodeFill:
         self._channel = start.channel
         self._target = target
         self._joining = joining
-        self._founding = unmet_affinity
+        self._unmet_affinity = unmet_affinity
         free = res.subtract(template.index.types[target].allocatable, template.overhead_of(target))
         self._free = [free.get(name, 0) for name in fill_cache.names]
         self._host_usage = HostUsage(pool=template.name)
@@ -221,15 +221,15 @@ class NodeFill:
     def fill(self, waiting: DemandSet, left: Sequence[int]) -> int:
         """Put in class after class, in their order, as many pods as go; how many were tried."""
         tried = 0
-        crowd = waiting & self._fill_cache.fitting(self._free)
-        while crowd:
-            lowest = crowd & -crowd
+        waiting_demands = waiting & self._fill_cache.fitting(self._free)
+        while waiting_demands:
+            lowest = waiting_demands & -waiting_demands
             position = lowest.bit_length() - 1
-            crowd ^= lowest
+            waiting_demands ^= lowest
             tried += 1
             if self.add(position, left[position]):
-                crowd &= self._fill_cache.fitting(self._free)
-            crowd &= ~self._excluded
+                waiting_demands &= self._fill_cache.fitting(self._free)
+            waiting_demands &= ~self._excluded
         return tried
 
     def add(self, position: int, wanted: int) -> int:
@@ -243,19 +243,19 @@ class NodeFill:
                 count = fitting
         if count <= 0:
             return 0
-        rules = self._fill_cache.host_limits[position]
-        if rules is not None:
-            count = rules.count_allowed(self._host_usage, count, self._founding)
+        host_limits = self._fill_cache.host_limits[position]
+        if host_limits is not None:
+            count = host_limits.count_allowed(self._host_usage, count, self._unmet_affinity)
             if not count:
-                self._excluded |= self._fill_cache.excluded_with(position) if not rules.affinity else 0
+                self._excluded |= self._fill_cache.excluded_with(position) if not host_limits.affinity else 0
                 return 0
         if not self._join(position):
             return 0
         self.contents[position] = self.contents.get(position, 0) + count
         for at, amount in needs:
             free[at] -= amount * count
-        if rules is not None:
-            rules.record(self._host_usage, count)
+        if host_limits is not None:
+            host_limits.record(self._host_usage, count)
         return count
 
     def _join(self, position: int) -> bool:

@@ -44,7 +44,7 @@ class DemandCaps:
 
     @cached_property
     def _capped_groups(self) -> frozenset[EquivalenceGroup]:
-        return frozenset((*(place[0] for place in self.per_demand), *(kin for kin, _ in self.per_step)))
+        return frozenset((*(place[0] for place in self.per_demand), *(group for group, _ in self.per_step)))
 
 
 @dataclass(frozen=True, eq=False)

@@ -56,10 +56,10 @@ def planned_claims(
             pods += demands[position].pods[start : start + count]
             next_pod[position] = start + count
         shape = (id(claim.template), claim.requirements, claim.types, claim.min_values_relaxed)
-        mould = moulds.get(shape)
-        if mould is None:
-            mould = moulds[shape] = _claim_shape(claim)
-        planned.append(_planned_claim(claim, mould, tuple(pods), taken_names))
+        claim_shape = moulds.get(shape)
+        if claim_shape is None:
+            claim_shape = moulds[shape] = _claim_shape(claim)
+        planned.append(_planned_claim(claim, claim_shape, tuple(pods), taken_names))
     return tuple(planned)
 
 

@@ -120,17 +120,17 @@ class _Alternatives:
     def for_claim(self, claim: SchedulingNodeClaim) -> list[tuple[SpotCapacityPool, SchedulingNodeClaim]]:
         """The alternatives of a claim; their contents are those of whichever claim was asked about first."""
         key = (id(claim.template), claim.requirements, claim.types)
-        known = self._cache.get(key)
-        if known is None:
+        cached = self._cache.get(key)
+        if cached is None:
             limit = claim.cheapest_offering.price_per_hour * MAX_PRICE_RATIO
             cheapest: dict[SpotCapacityPool, SchedulingNodeClaim] = {}
             for other in _narrowed_claims(claim):
                 place = _spot_pool_of_claim(other)
                 if place is not None and other.cheapest_offering.price_per_hour <= limit:
                     cheapest.setdefault(place, other)
-            known = sorted(cheapest.items(), key=lambda item: (item[1].cheapest_offering.price_per_hour, item[0]))
-            self._cache[key] = known
-        return known
+            cached = sorted(cheapest.items(), key=lambda item: (item[1].cheapest_offering.price_per_hour, item[0]))
+            self._cache[key] = cached
+        return cached
 
 
 def _narrowed_claims(claim: SchedulingNodeClaim) -> Iterator[SchedulingNodeClaim]:

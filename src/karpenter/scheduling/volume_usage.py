@@ -182,14 +182,14 @@ class VolumeAttachments:
     def _limits_of_possible_types(self, view: StateNode) -> Mapping[str, int]:
         """The least that any of the types allows of which somebody knows."""
         kept = view.requirements.requirement_for(labels.INSTANCE_TYPE).values if self._limits else _NONE
-        known = self._limits_by_types.get(kept)
-        if known is None:
+        cached = self._limits_by_types.get(kept)
+        if cached is None:
             found: dict[str, int] = {}
             for name in kept:
                 limits = self._limits.get(name, {})
                 found |= {driver: min(limit, found.get(driver, limit)) for driver, limit in limits.items()}
-            known = self._limits_by_types[kept] = found
-        return known
+            cached = self._limits_by_types[kept] = found
+        return cached
 
 
 def _shared_claims(mounted: Sequence[frozenset[str]], least: int) -> frozenset[str]:

@@ -80,10 +80,10 @@ class NodePoolTemplate:
 
     def requirements_with(self, asked: Requirements) -> Requirements:
         """The pool's requirements with those of pods; one object for all that ask the same."""
-        known = self._requirements_cache.get(asked)
-        if known is None:
-            known = self._requirements_cache[asked] = self.requirements.intersect(asked)
-        return known
+        cached = self._requirements_cache.get(asked)
+        if cached is None:
+            cached = self._requirements_cache[asked] = self.requirements.intersect(asked)
+        return cached
 
     def types_fitting(self, requests: Resources) -> TypeSet:
         """Types that hold the requests beside their DaemonSets (SCH-216)."""

@@ -293,16 +293,16 @@ class Packer:
     def _grown_claim(
         self, seed: int, option: PurchaseOption, types: TypeSet, state: PackingState
     ) -> SchedulingNodeClaim | None:
-        claim, seats = self._empty_claim(option, types), HostUsage(pool=option.template.name)
+        claim, usage = self._empty_claim(option, types), HostUsage(pool=option.template.name)
         roomy = claim.template.index.max_allocatable(types)
         for position, wanted in self._joining_order(seed, state):
             if not self._could_join(position, claim, roomy):
                 continue
             joining = state.joining(position, claim.channel)
             if joining is not None:
-                seated = self._count_allowed(position, seats, wanted, state)
+                seated = self._count_allowed(position, usage, wanted, state)
                 claim, count = self._grow(claim, joining, position, seated)
-                self._record_host_usage(position, seats, count)
+                self._record_host_usage(position, usage, count)
             if not claim.contents:
                 return None
         return claim
@@ -329,13 +329,13 @@ class Packer:
 
     def _count_allowed(self, position: int, usage: HostUsage, wanted: int, state: PackingState) -> int:
         """How many pods of a class may still sit on a node."""
-        rules = self._demands[position].host_limits
-        return wanted if rules is None else rules.count_allowed(usage, wanted, state.unstarted_affinity)
+        host_limits = self._demands[position].host_limits
+        return wanted if host_limits is None else host_limits.count_allowed(usage, wanted, state.unstarted_affinity)
 
     def _record_host_usage(self, position: int, usage: HostUsage, count: int) -> None:
-        rules = self._demands[position].host_limits
-        if rules is not None and count:
-            rules.record(usage, count)
+        host_limits = self._demands[position].host_limits
+        if host_limits is not None and count:
+            host_limits.record(usage, count)
 
     def _grow(
         self, claim: SchedulingNodeClaim, joining: PurchaseOption, position: int, wanted: int

@@ -192,16 +192,16 @@ class PackingState:
         self.option_by_channel = [{option.channel: option for option, _ in found} for found in self._allowed]
 
     def _options_of_heaviest(self, demand: Demand) -> tuple[tuple[PurchaseOption, TypeSet], ...]:
-        found: list[tuple[PurchaseOption, TypeSet]] = []
+        options: list[tuple[PurchaseOption, TypeSet]] = []
         for option in demand.options:
-            if self._weights_bind and found and found[0][0].template.weight != option.template.weight:
+            if self._weights_bind and options and options[0][0].template.weight != option.template.weight:
                 break
             if option.reservation is not None and self._reservation_units.get(option.reservation, 0) <= 0:
                 continue
             types = option.types & self._within.get(option.template.name, option.types)
             if types and (self._relax or option.satisfies_min_values(types)):
-                found.append((option, types))
-        return tuple(found)
+                options.append((option, types))
+        return tuple(options)
 
 
 class UnstartedAffinity:

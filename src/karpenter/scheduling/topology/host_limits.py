@@ -56,9 +56,9 @@ class HostUsage:
 
     def matching_count(self, constraint: TopologyGroup) -> int:
         """How many pods the constraint means are here."""
-        known = self._matching.get(constraint)
-        if known is not None:
-            return known
+        cached = self._matching.get(constraint)
+        if cached is not None:
+            return cached
         return constraint.pod_counts.get(self._node_name, 0) if self._node_name else 0
 
     def owner_count(self, constraint: TopologyGroup) -> int:
@@ -187,24 +187,28 @@ def host_limits_of(
         if term.is_hostname:
             constraint = membership.declared[term]
             by_relation[term.topology_type].append((constraint, membership.selects_itself(constraint)))
-    met = tuple(c for c in membership.selected_by if c.is_hostname)
+    counted_by = tuple(c for c in membership.selected_by if c.is_hostname)
     spread = tuple(by_relation[TopologyType.SPREAD])
     own = [constraint for constraint, _ in spread]
-    rules = HostLimits(
+    host_limits = HostLimits(
         spread=spread,
         anti_affinity=tuple(by_relation[TopologyType.ANTI_AFFINITY]),
         affinity=tuple(by_relation[TopologyType.AFFINITY]),
-        repelled_by=tuple(c for c in met if c.required and c.term.topology_type is TopologyType.ANTI_AFFINITY),
+        repelled_by=tuple(c for c in counted_by if c.required and c.term.topology_type is TopologyType.ANTI_AFFINITY),
         others_spread=tuple(
-            c for c in met if c.required and c.term.topology_type is TopologyType.SPREAD and c not in own
+            c for c in counted_by if c.required and c.term.topology_type is TopologyType.SPREAD and c not in own
         ),
-        counted_by=met,
+        counted_by=counted_by,
         owned_anti_affinity=tuple(
             c for c in (*membership.inverse_anti_affinity, *own) if c.is_hostname and c in membership.required
         ),
         ports=signature.host_ports,
     )
-    return rules if met or signature.host_ports or rules.spread or rules.anti_affinity or rules.affinity else None
+    return (
+        host_limits
+        if counted_by or signature.host_ports or host_limits.spread or host_limits.anti_affinity or host_limits.affinity
+        else None
+    )
 
 
 def with_exposure_limit(host_limits: HostLimits | None, exposed_workload: ExposedWorkload | None) -> HostLimits | None:

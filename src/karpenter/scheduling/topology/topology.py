@@ -82,29 +82,29 @@ class DomainConstraints:
 
     def as_requirements(self, combination: DomainCombination) -> Requirements:
         """The combination as requirements. What a node must lack is left to whoever chooses among nodes."""
-        given = ((key, value) for key, value in zip(self.keys, combination, strict=True) if value is not None)
-        return Requirements(Requirement(key, False, frozenset((value,))) for key, value in given)
+        values = ((key, value) for key, value in zip(self.keys, combination, strict=True) if value is not None)
+        return Requirements(Requirement(key, False, frozenset((value,))) for key, value in values)
 
 
 def domain_constraints_of(
-    membership: TopologyMembership, firm: Requirements, active: Iterable[TopologyTerm]
+    membership: TopologyMembership, hard_requirements: Requirements, active: Iterable[TopologyTerm]
 ) -> DomainConstraints | None:
     """What a group asks of domains, None where no constraint wider than a host has to do with it."""
-    stated = tuple(
+    declared = tuple(
         (membership.declared[term], membership.selects_itself(membership.declared[term]))
         for term in active
         if not term.is_hostname
     )
-    own = {constraint for constraint, _ in stated}
-    met = tuple(c for c in membership.selected_by if not c.is_hostname and (c.required or c in own))
-    if not stated and not met:
+    own = {constraint for constraint, _ in declared}
+    counted_by = tuple(c for c in membership.selected_by if not c.is_hostname and (c.required or c in own))
+    if not declared and not counted_by:
         return None
     return DomainConstraints(
-        keys=tuple(sorted({c.topology_key for c in met} | {c.topology_key for c in own})),
-        hard_requirements=firm,
-        declared=stated,
-        repelled_by=tuple(c for c in met if c.required and c.term.topology_type is TopologyType.ANTI_AFFINITY),
-        counted_by=met,
+        keys=tuple(sorted({c.topology_key for c in counted_by} | {c.topology_key for c in own})),
+        hard_requirements=hard_requirements,
+        declared=declared,
+        repelled_by=tuple(c for c in counted_by if c.required and c.term.topology_type is TopologyType.ANTI_AFFINITY),
+        counted_by=counted_by,
         owned_anti_affinity=tuple(c for c in membership.inverse_anti_affinity if not c.is_hostname),
     )
 
@@ -189,23 +189,25 @@ class Topology:
 
     def closed_domains(self, constraints: DomainConstraints) -> dict[int, set[str]]:
         """Per key's place in a combination, the domains that anti-affinity of others closes to the group."""
-        found: dict[int, set[str]] = {}
+        domains_by_position: dict[int, set[str]] = {}
         for constraint in constraints.repelled_by:
             owned = {domain for domain, number in self.owner_counts(constraint).items() if number}
-            found.setdefault(constraints.key_positions[constraint.topology_key], set()).update(owned)
-        return found
+            domains_by_position.setdefault(constraints.key_positions[constraint.topology_key], set()).update(owned)
+        return domains_by_position
 
     def open_domains(self, constraints: DomainConstraints) -> dict[int, set[str | None]]:
         """Per key's place in a combination, the domains the group's own constraints leave for its next pod."""
-        found: dict[int, set[str | None]] = {}
-        founding = not any(self.is_satisfied(c) for c in constraints.affinity)
+        domains_by_position: dict[int, set[str | None]] = {}
+        starts_affinity = not any(self.is_satisfied(c) for c in constraints.affinity)
         for constraint, itself in constraints.declared:
-            place = constraints.key_positions[constraint.topology_key]
+            position = constraints.key_positions[constraint.topology_key]
             valid = self._valid_domains(
-                constraint, itself and (founding or constraint not in constraints.affinity), constraints
+                constraint, itself and (starts_affinity or constraint not in constraints.affinity), constraints
             )
-            found[place] = found[place] & valid if place in found else valid
-        return found
+            domains_by_position[position] = (
+                domains_by_position[position] & valid if position in domains_by_position else valid
+            )
+        return domains_by_position
 
     def _valid_domains(
         self, constraint: TopologyGroup, itself: bool, constraints: DomainConstraints
@@ -245,13 +247,13 @@ class Topology:
             possible_domains = self._possible_cache[constraint, constraints] = tuple(allowed)
         return possible_domains
 
-    def _affinity_domains(self, constraint: TopologyGroup, founds: bool, firm: Requirement) -> set[str | None]:
+    def _affinity_domains(self, constraint: TopologyGroup, starts_affinity: bool, firm: Requirement) -> set[str | None]:
         """SCH-556: where such pods are; for the first of its own kind, if none is in any domain of its terms, anywhere."""
         numbers = self.pod_counts(constraint)
         affinity_domains: set[str | None] = {
             domain for domain, number in numbers.items() if number and firm.allows(domain)
         }
-        if affinity_domains or not founds:
+        if affinity_domains or not starts_affinity:
             return affinity_domains
         return {
             d

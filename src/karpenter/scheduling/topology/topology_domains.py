@@ -35,10 +35,10 @@ class TopologyDomains:
 
         As in kube-scheduler the constraint's own policies decide, not what its pods insist on besides (unlike SCH-547).
         """
-        known = self._counted_cache.get(term)
-        if known is None:
-            known = self._counted_cache[term] = self._domains_of_nodes(term) | self._purchasable_domains(term)
-        return known
+        cached = self._counted_cache.get(term)
+        if cached is None:
+            cached = self._counted_cache[term] = self._domains_of_nodes(term) | self._purchasable_domains(term)
+        return cached
 
     def _domains_of_nodes(self, term: TopologyTerm) -> frozenset[str]:
         place = (term.topology_key, term.node_filter)
@@ -48,12 +48,12 @@ class TopologyDomains:
             domains = self._node_domains_cache[place] = domains.union(self._domains_of_in_flight(term, domains))
         return domains
 
-    def _domains_of_in_flight(self, term: TopologyTerm, known: frozenset[str]) -> Iterator[str]:
+    def _domains_of_in_flight(self, term: TopologyTerm, other_domains: frozenset[str]) -> Iterator[str]:
         """Further domains of nodes to be launched: their claims leave the label open, but their types have one value only."""
         for value, having in self._existing_nodes.by_label_value(term.topology_key).items():
-            if value is not None and value != UNDECIDED and value not in known:
-                coming = (machine for machine in self._existing_nodes.nodes_in(having) if not machine.view.launched)
-                if any(machine.counting_certainty(term.node_filter) for machine in coming):
+            if value is not None and value != UNDECIDED and value not in other_domains:
+                coming = (node for node in self._existing_nodes.nodes_in(having) if not node.view.launched)
+                if any(node.counting_certainty(term.node_filter) for node in coming):
                     yield value
 
     def _purchasable_domains(self, term: TopologyTerm) -> frozenset[str]:
@@ -109,16 +109,16 @@ class TopologyDomains:
 
     def purchasable(self, key: str) -> frozenset[str]:
         """The domains in which some pool could have a node."""
-        known = self._purchasable_cache.get(key)
-        if known is None:
-            known = self._purchasable_cache[key] = frozenset().union(
+        cached = self._purchasable_cache.get(key)
+        if cached is None:
+            cached = self._purchasable_cache[key] = frozenset().union(
                 *(template.label_values(key) for template in self._templates)
             )
-        return known
+        return cached
 
     def some_lack_label(self, key: str) -> bool:
         """Whether some pool has nodes without the label."""
-        known = self._lacking_cache.get(key)
-        if known is None:
-            known = self._lacking_cache[key] = any(not template.label_values(key) for template in self._templates)
-        return known
+        cached = self._lacking_cache.get(key)
+        if cached is None:
+            cached = self._lacking_cache[key] = any(not template.label_values(key) for template in self._templates)
+        return cached

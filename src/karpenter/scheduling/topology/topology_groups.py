@@ -182,12 +182,12 @@ class TopologyGroups:
 
 def _selector_index_keys(term: TopologyTerm) -> list[tuple[str, ...]]:
     """Where a term is found by those it may mean, see `TopologyGroups`: of several places no pod is in two."""
-    whom = term.pod_selector
-    if whom.pod_query is None:
+    selector = term.pod_selector
+    if selector.pod_query is None:
         return []
-    if whom.namespace_query is not None:
+    if selector.namespace_query is not None:
         return [()]
-    named = whom.pod_query.narrowest_in_expression
-    if named is None:
-        return [(namespace,) for namespace in whom.namespaces]
-    return [(namespace, named[0], value) for namespace in whom.namespaces for value in named[1]]
+    expression = selector.pod_query.narrowest_in_expression
+    if expression is None:
+        return [(namespace,) for namespace in selector.namespaces]
+    return [(namespace, expression[0], value) for namespace in selector.namespaces for value in expression[1]]

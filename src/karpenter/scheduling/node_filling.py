@@ -8,9 +8,10 @@ into the node, however many are waiting.
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
+from copy import copy
 from functools import reduce
 from operator import or_
-from typing import Protocol
+from typing import Protocol, Self
 
 from karpenter.instancetypes.type_sets import AmountIndex, TypeSet
 from karpenter.model import resources as res
@@ -217,6 +218,14 @@ class NodeFill:
         self.contents: dict[int, int] = {}
         self.requirements = start.requirements
         self.types = start.types
+
+    def copy(self) -> Self:
+        """The same node, to try further pods on."""
+        other = copy(self)
+        other._free = list(self._free)
+        other._host_usage = self._host_usage.copy()
+        other.contents = dict(self.contents)
+        return other
 
     def fill(self, waiting: DemandSet, left: Sequence[int]) -> int:
         """Put in class after class, in their order, as many pods as go; how many were tried."""

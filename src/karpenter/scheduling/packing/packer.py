@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from karpenter.instancetypes.type_index import OfferingPrices
-from karpenter.instancetypes.type_sets import TypeSet
+from karpenter.instancetypes.type_sets import TypeSet, members
 from karpenter.model import resources as res
 from karpenter.model.resources import Resources
 from karpenter.scheduling.demand import Demand, Packing, PackingBounds, SchedulingNodeClaim
@@ -33,15 +33,15 @@ from karpenter.scheduling.node_filling import FillCache, NodeFill
 from karpenter.scheduling.objective import Objective
 from karpenter.scheduling.offerings.nodepool_templates import NodePoolTemplate, relaxed_min_values
 from karpenter.scheduling.offerings.purchase_options import PurchaseOption
+from karpenter.scheduling.packing.claim_growth import ClaimGrowth
 from karpenter.scheduling.packing.limit_reservations import ReservationPolicy, reserved_types, widened_claims
 from karpenter.scheduling.packing.open_claims import OpenClaims
 from karpenter.scheduling.packing.packing_state import PackingState, scaled_down_count, template_equivalence
 from karpenter.scheduling.search.column_generation import PackingPattern, search_patterns
 from karpenter.scheduling.search.lower_bound import independent_parts
 from karpenter.scheduling.search.packing_problem import BinType, PackingRequest, packing_problem
-from karpenter.scheduling.topology.host_limits import HostUsage
 
-#: Types the value packing fills per machine; the rest are worse by price and shape than one of these.
+#: Types the value packing fills per node; the rest are worse by price and shape than one of these.
 MAX_TARGET_TYPES = 24
 
 
@@ -103,10 +103,12 @@ class Packer:
     def searched(self) -> Packing:
         """The nodes the search for cheap ones proposes; what it leaves goes the way of `value`.
 
-        Reservations come first: what is paid for already is not searched for.
+        Reservations come first: what is paid for already is not searched for. Then come pods that must share a node with others,
+        because the search knows no affinity by host.
         """
         run = self._new_state()
         claims = self._claims_from_reservations(run)
+        claims += self._claims_for_connected_groups(run)
         within = {
             option.template.name: run.types_within(option.template)
             for demand in self._demands
@@ -150,14 +152,10 @@ class Packer:
     ) -> Packing:
         """Claims for all pods that are left, beside those claimed already."""
         stuck: dict[int, int] = {}
-        for seed in range(len(self._demands)):
-            while state.pods_left[seed] and state.can_be_first(seed):
-                state.collect_joining(seed)
-                claim = self._next_claim(seed, state, choose)
-                if claim is None:
-                    stuck[seed] = state.give_up(seed)
-                else:
-                    claims += [claim] * state.commit(claim)
+        for seed in state.seeds():
+            claims += self._claims_for(seed, state, choose)
+            if state.pods_left[seed] and state.can_be_first(seed):
+                stuck[seed] = state.give_up(seed)
         stuck |= {position: count for position, count in enumerate(state.pods_left) if count}
         return self._finished(name, state, claims, stuck)
 
@@ -193,6 +191,17 @@ class Packer:
             if claim.template.weight < heaviest[position]
         )
 
+    def _claims_for(self, seed: int, state: PackingState, choose: _ClaimChoice) -> list[SchedulingNodeClaim]:
+        """Claims for the pods of one demand, as long as any can be had."""
+        claims: list[SchedulingNodeClaim] = []
+        while state.pods_left[seed] and state.can_be_first(seed):
+            state.collect_joining()
+            claim = self._next_claim(seed, state, choose)
+            if claim is None:
+                break
+            claims += [claim] * state.commit(claim)
+        return claims
+
     def _next_claim(self, seed: int, state: PackingState, choose: _ClaimChoice) -> SchedulingNodeClaim | None:
         """The next claim for the first waiting class: from the heaviest pools that limits allow, equals competing.
 
@@ -214,7 +223,11 @@ class Packer:
             return None
         cost = self._objective.offering_cost
         return min(
-            chosen, key=lambda claim: cost(claim.cheapest_offering) / max(self._contents_value(claim.contents), _TINY)
+            chosen,
+            key=lambda claim: (
+                state.connected.stranded_pods(seed, dict(claim.contents)),
+                cost(claim.cheapest_offering) / max(self._contents_value(claim.contents), _TINY),
+            ),
         )
 
     def _limited_types(self, claim: SchedulingNodeClaim, state: PackingState) -> SchedulingNodeClaim:
@@ -235,11 +248,24 @@ class Packer:
                 and state.can_be_first(seed)
                 and any(o.reservation is not None for o, _ in state.allowed(seed))
             ):
-                state.collect_joining(seed)
+                state.collect_joining()
                 claim = self._next_claim(seed, state, self._most_valuable)
                 if claim is None or claim.reservation is None:
                     break
                 claims += [claim] * state.commit(claim)
+        return claims
+
+    def _claims_for_connected_groups(self, state: PackingState) -> list[SchedulingNodeClaim]:
+        """Claims for demands connected by affinity by host, each with the pods that fill it up best."""
+        claims: list[SchedulingNodeClaim] = []
+        state.collect_joining()
+        for seed in state.connected.roots:
+            while seed in state.connected.roots:
+                claim = self._next_claim(seed, state, self._most_valuable)
+                if claim is None:
+                    break
+                claims += [claim] * state.commit(claim)
+                state.collect_joining()
         return claims
 
     def _claims_from_pattern(
@@ -293,81 +319,15 @@ class Packer:
     def _grown_claim(
         self, seed: int, option: PurchaseOption, types: TypeSet, state: PackingState
     ) -> SchedulingNodeClaim | None:
-        claim, usage = self._empty_claim(option, types), HostUsage(pool=option.template.name)
-        roomy = claim.template.index.max_allocatable(types)
-        for position, wanted in self._joining_order(seed, state):
-            if not self._could_join(position, claim, roomy):
-                continue
-            joining = state.joining(position, claim.channel)
-            if joining is not None:
-                seated = self._count_allowed(position, usage, wanted, state)
-                claim, count = self._grow(claim, joining, position, seated)
-                self._record_host_usage(position, usage, count)
-            if not claim.contents:
-                return None
-        return claim
-
-    def _joining_order(self, seed: int, state: PackingState) -> Iterator[tuple[int, int]]:
-        """Who goes into a node, and how many at most: the seed first; where others can only be beside it, those next."""
-        companions = state.companions(seed)
-        first = 1 if companions else state.pods_left[seed]
-        yield seed, first
-        for position in companions:
-            yield position, state.pods_left[position]
-        for position in state.waiting:
-            if position not in companions:
-                yield position, state.pods_left[position] - (first if position == seed else 0)
-
-    def _could_join(self, position: int, claim: SchedulingNodeClaim, roomy: Resources) -> bool:
-        """Whether one more pod is worth a closer look: it fits beside the claim's on a type with the most of everything."""
-        held = claim.requests
-        return all(
-            amount + held.get(name, 0) <= roomy.get(name, 0)
-            for name, amount in self._demands[position].requests.items()
-            if amount
-        )
-
-    def _count_allowed(self, position: int, usage: HostUsage, wanted: int, state: PackingState) -> int:
-        """How many pods of a class may still sit on a node."""
-        host_limits = self._demands[position].host_limits
-        return wanted if host_limits is None else host_limits.count_allowed(usage, wanted, state.unstarted_affinity)
-
-    def _record_host_usage(self, position: int, usage: HostUsage, count: int) -> None:
-        host_limits = self._demands[position].host_limits
-        if host_limits is not None and count:
-            host_limits.record(usage, count)
-
-    def _grow(
-        self, claim: SchedulingNodeClaim, joining: PurchaseOption, position: int, wanted: int
-    ) -> tuple[SchedulingNodeClaim, int]:
-        """The claim with as many pods of one class as some type still holds, and how many those are."""
-        joined = self._fill_cache.joined(claim.template, claim.requirements, joining) if wanted else None
-        if joined is None:
-            return claim, 0
-        narrowed, types = joined[0], claim.types & joined[1]
-        requests = self._demands[position].requests
-        fitting = 0
-        best: tuple[TypeSet, Resources] = (0, {})
-        step = wanted
-        while step:  # binary search for the largest count: halve the step until it fits, then add what still fits
-            total = res.add(claim.requests, {n: a * (fitting + step) for n, a in requests.items()})
-            held = types & claim.template.types_fitting(total)
-            if held and claim.template.index.satisfies_min_values(narrowed, held):
-                fitting += step
-                best = (held, total)
-                step = min(step, wanted - fitting)
-            else:
-                step //= 2
-        if not fitting:
-            return claim, 0
-        grown = replace(
-            claim,
-            requirements=narrowed,
-            types=best[0],
-            requests=best[1],
-            contents=claim.contents_with(position, fitting),
-        )
-        return grown, fitting
+        claim = self._empty_claim(option, types)
+        growth = ClaimGrowth(claim, self._demands, self._fill_cache, state.option_by_channel, state.unstarted_affinity)
+        state.connected.begin(growth, seed)
+        if not growth.claim.contents:
+            return None
+        growth, _ = state.connected.add_others(growth, seed)
+        for position in members(state.fillers(seed)):
+            growth.add(position, state.pods_left[position])
+        return growth.claim
 
     def _most_valuable(
         self, seed: int, option: PurchaseOption, types: TypeSet, state: PackingState
@@ -375,12 +335,13 @@ class Packer:
         if self._demands[seed].host_affinity:
             return self._grown_claim(seed, option, types, state)
         start = self._empty_claim(option, types)
-        best: tuple[float, int, SchedulingNodeClaim] | None = None
+        best: tuple[tuple[int, float], int, SchedulingNodeClaim] | None = None
         for target in state.target_types(self._target_types(start)):
             claim = self._filled_claim(seed, start, target, state)
             if claim is not None:
                 cost = self._objective.offering_cost(self._prices(claim).cheapest_offering[target])
-                score = self._contents_value(claim.contents) / cost
+                stranded = state.connected.stranded_pods(seed, dict(claim.contents))
+                score = (-stranded, self._contents_value(claim.contents) / cost)
                 if best is None or score > best[0]:
                     best = (score, target, claim)
         if best is not None:
@@ -395,13 +356,11 @@ class Packer:
     ) -> SchedulingNodeClaim | None:
         """One node of the target type, filled class by class; None when the first class does not go in."""
         fill = NodeFill(self._fill_cache, start, target, state.option_by_channel, state.unstarted_affinity)
-        companions = state.companions(seed)
-        if not fill.add(seed, 1 if companions else state.pods_left[seed]):
+        state.connected.begin(fill, seed)
+        if not fill.contents:
             return None
-        for position in companions:
-            fill.add(position, state.pods_left[position])
-        waiting = state.waiting_set if companions else state.waiting_set & ~(1 << seed)
-        state.steps -= 1 + fill.fill(waiting, state.pods_left)
+        fill, tried = state.connected.add_others(fill, seed)
+        state.steps -= 1 + tried + fill.fill(state.fillers(seed), state.pods_left)
         contents = tuple(fill.contents.items())
         return replace(start, requirements=fill.requirements, types=fill.types, contents=contents)
 

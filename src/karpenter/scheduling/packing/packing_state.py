@@ -10,10 +10,11 @@ from karpenter.instancetypes.type_sets import TypeSet
 from karpenter.model import resources as res
 from karpenter.model.resources import Resources
 from karpenter.scheduling.demand import Demand, PackingBounds, SchedulingNodeClaim
-from karpenter.scheduling.node_filling import PurchaseChannel, demand_set
+from karpenter.scheduling.node_filling import DemandSet, demand_set
 from karpenter.scheduling.offerings.nodepool_templates import NodePoolTemplate
 from karpenter.scheduling.offerings.purchase_options import PurchaseOption
 from karpenter.scheduling.offerings.remaining_capacity import max_capacity, types_within_limits
+from karpenter.scheduling.packing.affinity_groups import AffinityGraph, ConnectedGroups
 from karpenter.scheduling.packing.limit_reservations import ReservationPolicy
 from karpenter.scheduling.topology.topology_groups import TopologyGroup
 
@@ -50,6 +51,7 @@ class PackingState:
         self._nodes_started = 0
         self._relax = relax_min_values
         self._demands = demands
+        self._affinity_graph = AffinityGraph(demands)
         templates = {option.template.name: option.template for demand in demands for option in demand.options}
         self._limited = {name: template for name, template in templates.items() if name in self.limits}
         self._within = {
@@ -60,10 +62,6 @@ class PackingState:
     def allowed(self, position: int) -> tuple[tuple[PurchaseOption, TypeSet], ...]:
         """Options of the heaviest pools the class can still be bought from, with their affordable types."""
         return self._allowed[position]
-
-    def joining(self, position: int, channel: PurchaseChannel) -> PurchaseOption | None:
-        """How the class may join a claim of this lane, if it may."""
-        return self.option_by_channel[position].get(channel)
 
     def types_within(self, template: NodePoolTemplate) -> TypeSet | None:
         """Types the pool's limits still allow; None when it has no limits."""
@@ -154,31 +152,26 @@ class PackingState:
         count, self.pods_left[seed] = self.pods_left[seed], 0
         return count
 
-    def collect_joining(self, seed: int) -> None:
-        """Note which groups still wait, now that all before the seed are served; called before a node is opened for it."""
-        self.waiting = [
-            position
-            for position in range(len(self.pods_left))
-            if self.pods_left[position] and self._may_join(position, seed)
-        ]
-        self.waiting_set = demand_set(self.waiting)
-        self._waiting_for_affinity = [position for position in self.waiting if self._demands[position].host_affinity]
+    def collect_joining(self) -> None:
+        """Note which demands still wait; called before a node is opened."""
+        waiting = [position for position, count in enumerate(self.pods_left) if count]
+        self.connected = self._connected_groups()
+        self._unconnected = demand_set([at for at in waiting if at not in self.connected.members])
 
-    def _may_join(self, position: int, seed: int) -> bool:
-        """Whether a class may still be put into nodes: those before the seed only where they wait for company."""
-        return position >= seed or bool(self._demands[position].host_affinity)
+    def fillers(self, seed: int) -> DemandSet:
+        """Demands that may fill up a node which was opened for the seed, pods of its own among them where some were held back."""
+        bit = 1 << seed
+        return self._unconnected | bit if seed in self.connected.members else self._unconnected & ~bit
 
-    def companions(self, seed: int) -> list[int]:
-        """Waiting classes that can only be where the seed's pods are."""
-        own = self._demands[seed]
-        if not self._waiting_for_affinity or own.host_limits is None:
-            return []
-        return [
-            position
-            for position in self._waiting_for_affinity
-            if position != seed
-            and any(c in own.host_limits.counted_by for c, _ in self._demands[position].host_affinity)
-        ]
+    def seeds(self) -> list[int]:
+        """Demands in the order nodes are opened for them: those that others must be beside first, while there is room for all."""
+        roots = self._connected_groups().roots
+        return sorted(range(len(self.pods_left)), key=lambda position: (position not in roots, position))
+
+    def _connected_groups(self) -> ConnectedGroups:
+        graph = self._affinity_graph
+        first = [at for at, count in enumerate(self.pods_left) if count and self.can_be_first(at)] if graph else []
+        return ConnectedGroups(graph, self.pods_left, frozenset(first))
 
     def can_be_first(self, position: int) -> bool:
         """Whether pods of the class may be the first on a node."""

@@ -54,6 +54,14 @@ class HostUsage:
         self._owners: dict[TopologyGroup, int] = {}
         self.ports = ports
 
+    def copy(self) -> HostUsage:
+        """The same counts, to try further pods on."""
+        other = HostUsage(self._node_name, self.ports, self._node_pool)
+        other._exposed = dict(self._exposed)
+        other._matching = dict(self._matching)
+        other._owners = dict(self._owners)
+        return other
+
     def matching_count(self, constraint: TopologyGroup) -> int:
         """How many pods the constraint means are here."""
         cached = self._matching.get(constraint)

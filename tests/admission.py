@@ -582,7 +582,7 @@ _FIRST = _card(0, 0)
 _SIZES = ("100Gi", "59000Gi", "64000G", "58Ti", "64T", "1Gi", "18Ti", "Ti", "T", "9Ti")
 _NO_SIZES = ("0Gi", "59001Gi", "64001G", "59Ti", "65T", "100Mi", "1.5Ti", "", "100", "0Ti", "100Gi\n", 100)
 
-#: API §7 and its scenarios (§19.6), AWS §2.
+#: API §7 and its scenarios (§19.6), AWS §2: every field of AWS-031 to AWS-051.
 EC2_CLASSES = [
     *_ec2("API-S140", A, {}),
     *_ec2("API-022-ec2", A, {"spec": ABSENT}, {"spec": None}),

@@ -45,7 +45,7 @@ def test_a_nominated_machine_waits_for_its_pods() -> None:
 
 @pytest.mark.parametrize(("value", "blocks"), [("true", True), ("false", False), ("1h", False)])
 def test_a_node_may_ask_to_be_left_alone(value: str, blocks: bool) -> None:
-    """DIS-S026"""
+    """DIS-S026, API-451: only "true" blocks."""
     host, behind = running("n")
     found = verdict("n", pool(), with_annotation(host, labels.DO_NOT_DISRUPT, value), behind)
     assert found == ('Disruption is blocked through the "karpenter.sh/do-not-disrupt" annotation' if blocks else "")
@@ -112,7 +112,10 @@ PROTECTED = {"meta": {"annotations": {labels.DO_NOT_DISRUPT: "true"}}}
 def test_pods_that_must_not_be_disrupted_keep_their_node_unless_a_drain_has_an_end(
     reason: DisruptionReason, grace_period: str | None, blocks: bool
 ) -> None:
-    """DIS-S035 to DIS-S038, DIS-014, DIS-015, DIS-551: only drift overrides them, and only with a terminationGracePeriod."""
+    """Only drift overrides them, and only with a terminationGracePeriod.
+
+    DIS-S035 to DIS-S038, DIS-014, DIS-015, DIS-551, API-452, API-S226
+    """
     cluster = claimed(running("n"), termination_grace_period=grace_period)
     found = verdict("n", pool(), cluster, on("n", 1, **PROTECTED), reason=reason)
     assert found == ('Pod has "karpenter.sh/do-not-disrupt" annotation (Pod=default/n-0)' if blocks else "")
@@ -126,7 +129,7 @@ def test_pods_that_need_no_other_place_can_keep_their_node_too(kind: str, versio
 
 
 def test_a_pod_that_is_done_or_going_keeps_nobody() -> None:
-    """DIS-S040, DIS-095: a terminal or terminating pod never blocks."""
+    """DIS-S040, DIS-095, API-S223: a terminal or terminating pod never blocks."""
     done = on("n", 1, prefix="done", status={"phase": "Succeeded"}, **PROTECTED)
     going = on("n", 1, prefix="going", meta={**PROTECTED["meta"], "deletion_timestamp": NOW})
     assert verdict("n", pool(), running("n"), done, going) == ""
@@ -199,7 +202,7 @@ def test_a_budget_speaks_about_its_own_namespace() -> None:
     ],
 )
 def test_a_protection_may_have_an_end(value: str, minutes: int | None, blocks: bool) -> None:
-    """DIS-S048 to DIS-S050"""
+    """DIS-S048 to DIS-S050, API-S221: only a younger pod is protected."""
     started = None if minutes is None else NOW - timedelta(minutes=minutes)
     meta = {"annotations": {labels.DO_NOT_DISRUPT: value}}
     pods = on("n", 1, meta=meta, status={"phase": "Running", "start_time": started})

@@ -207,7 +207,7 @@ def asking(*requirements: NodeSelectorRequirementWithMinValues) -> NodePool:
 def test_a_claim_has_drifted_when_its_labels_break_a_requirement(
     requirement: NodeSelectorRequirementWithMinValues, own: dict[str, str], has_drifted: bool
 ) -> None:
-    """DIS-S241 to DIS-S245"""
+    """DIS-S241 to DIS-S245, API-S234, API-S235: the labels must meet every requirement of the pool."""
     assert reason(bought_claim(own), asking(requirement)) == ("RequirementsDrifted" if has_drifted else "")
 
 

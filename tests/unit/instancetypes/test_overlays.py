@@ -105,7 +105,7 @@ def test_added_capacity_makes_a_type_fit_and_leaves_the_overhead_alone() -> None
 
 
 def test_of_overlays_that_set_the_same_the_heavier_counts() -> None:
-    """API-S108, API-S109, SCH-758"""
+    """API-S108, API-S109, SCH-758, API-161: the heaviest that matches wins."""
     heavy = overlay("heavy", price="1.0", capacity={"a": 1, "b": 1}, weight=10)
     light = overlay("light", price="0.5", capacity={"b": 2, "c": 3}, weight=5)
     instance_types = seen(light, heavy)

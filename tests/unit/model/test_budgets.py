@@ -104,7 +104,7 @@ def test_each_reason_has_its_own_strictest_budget(reason: str, want: int) -> Non
     ],
 )
 def test_a_budget_counts_in_its_windows_only(schedule: str, duration: str, now: datetime, want: int) -> None:
-    """API-081, API-085, DIS-141"""
+    """API-081, API-085, DIS-141, DIS-133, DIS-134: schedules are UTC."""
     assert allowed([Budget(nodes="10"), Budget(nodes="1", schedule=schedule, duration=duration)], 50, now=now) == want
 
 

@@ -35,6 +35,7 @@ def of(value: str, started: float | None, key: str = labels.DO_NOT_DISRUPT) -> D
 def test_a_valid_annotation_protects_for_ever_or_for_a_while(
     value: str, started: float | None, active: bool, until: datetime | None
 ) -> None:
+    """API-450: a duration counts from the start of the pod."""
     assert of(value, started) == DisruptionProtection(active=active, until=until)
 
 

@@ -82,7 +82,7 @@ INTERSECTIONS = [(row, COLUMNS[i], want) for row, wants in TABLE.items() for i, 
 
 @pytest.mark.parametrize(("left", "right", "want"), INTERSECTIONS)
 def test_intersections_are_those_of_the_table(left: str, right: str, want: str) -> None:
-    """SCH-145, SCH-146, SCH-148, API-S190 to API-S199"""
+    """SCH-145, SCH-146, SCH-148, API-S190 to API-S199, API-405, API-407: values, complements and bounds."""
     a, b = read(left), read(right)
     assert shape(a.intersect(b)) == form(want)
     assert a.has_intersection(b) == (want != "DNE")
@@ -101,7 +101,7 @@ def test_numeric_bounds_contain_integers_only() -> None:
 
 
 def test_the_largest_of_two_min_values_counts() -> None:
-    """API-S200"""
+    """API-S200, SCH-363: two requirements of one key."""
     left = requirement(CUSTOM, "Exists", (), 3)
     right = requirement(CUSTOM, "Exists", (), 5)
     assert left.intersect(right).min_values == right.intersect(left).min_values == 5
@@ -185,7 +185,7 @@ def one(text: str, key: str) -> Requirements:
 
 @pytest.mark.parametrize(("left", "key", "right", "want"), RELATIONS)
 def test_compatibility_is_that_of_the_table(left: str, key: str, right: str, want: bool) -> None:
-    """SCH-165, SCH-166, API-S205 to API-S208"""
+    """SCH-165, SCH-166, API-S205 to API-S208, API-408: well-known keys may be undefined."""
     offered, asked = one(left, key), one(right, key)
     assert r.compatible(offered, asked, WELL_KNOWN) == want
     assert (r.incompatibilities(offered, asked, WELL_KNOWN) == ()) == want
@@ -207,7 +207,7 @@ def test_all_incompatibilities_are_listed_by_key() -> None:
 
 @pytest.mark.parametrize(("value", "want"), [("arm64", False), ("amd64", True)])
 def test_an_old_spelling_of_a_label_means_the_new_one(value: str, want: bool) -> None:
-    """API-S209, SCH-143"""
+    """API-S209, SCH-143, API-425, API-426: before any comparison."""
     offered = r.requirements_from_labels({"kubernetes.io/arch": "amd64"})
     asked = Requirements([requirement("beta.kubernetes.io/arch", "In", (value,))])
     assert r.compatible(offered, asked, frozenset()) == want
@@ -237,7 +237,7 @@ def test_a_set_reads_sorted_and_without_the_host_name() -> None:
 
 
 def test_bounds_and_exclusions_both_reach_the_wire() -> None:
-    """SCH-170 with its Beyond"""
+    """API-410, SCH-170 with its Beyond"""
     requirements = Requirements([read("NotIn 3,4"), read("Gt 1"), read("Lte 8")])
     wire = [(entry.operator, entry.values) for entry in r.requirements_to_wire(requirements)]
     assert wire == [("Gte", ("2",)), ("Lte", ("8",)), ("NotIn", ("3", "4"))]

@@ -120,7 +120,7 @@ def test_a_leap_day_further_away_than_five_years_does_not_count() -> None:
     ],
 )
 def test_what_is_no_schedule_is_refused_with_the_part_that_is_wrong(text: str, words: str) -> None:
-    """API-082, API-083, API-S016, API-S073"""
+    """API-082, API-083, API-S016, API-S073, DIS-142: seven is not Sunday, and ranges do not descend."""
     with pytest.raises(CronScheduleError) as refusal:
         cron.parse_schedule(text)
     assert words in str(refusal.value)

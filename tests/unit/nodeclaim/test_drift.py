@@ -141,7 +141,7 @@ async def test_without_hashes_that_can_be_compared_nothing_drifts(world: World, 
 async def test_a_machine_drifts_when_its_labels_are_not_asked_for_any_more(
     world: World, entry: dict[str, Any], is_drifted: bool
 ) -> None:
-    """DIS-S241 to DIS-S245, DIS-344"""
+    """DIS-S241 to DIS-S245, DIS-344, API-512: the labels of the claim must meet the pool's requirements."""
     await up(world, wanted(labels.CAPACITY_TYPE, "In", "on-demand"), own={"number": "5"})
     assert await drifted(world) == ""
     await require(world, entry)
@@ -161,7 +161,7 @@ async def test_a_machine_that_is_asked_for_again_has_not_drifted(world: World) -
 
 @story
 async def test_the_clouds_reason_is_asked_for_every_five_minutes_and_comes_last(world: World) -> None:
-    """DIS-340, DIS-S249, DIS-346 ff."""
+    """API-515, DIS-033, DIS-340, DIS-S249, DIS-346 ff."""
     asked: list[str] = []
     reason = ""
 
@@ -223,7 +223,7 @@ async def test_what_the_cloud_cannot_say_changes_nothing(world: World, error: Ex
 
 @story
 async def test_a_type_nobody_sells_any_more_drifts_after_an_hour(world: World) -> None:
-    """DIS-S250, DIS-345"""
+    """DIS-S250, DIS-345, API-513: younger claims are not checked."""
     await up(world)
     await world.kube.patch(kinds.NODE_CLAIM, "c", {"metadata": {"labels": {labels.INSTANCE_TYPE: "gone"}}})
     created = (await world.get_claim()).metadata.creation_timestamp
@@ -236,7 +236,7 @@ async def test_a_type_nobody_sells_any_more_drifts_after_an_hour(world: World) -
 
 @story
 async def test_a_claim_that_is_not_launched_has_not_drifted(world: World) -> None:
-    """DIS-S251, DIS-341"""
+    """DIS-S251, DIS-341, API-511, API-S239: a condition that is there is removed."""
     await world.node_class()
     pool = await world.pool(disruption=CLOSED)
     world.cloud.hangs.add(("create", "*"))

@@ -51,7 +51,7 @@ async def registered(world: World, **fields: object) -> None:
 
 @story
 async def test_a_new_claim_gets_its_finalizer_then_its_machine(world: World) -> None:
-    """OPS-L1, OPS-003, OPS-005, OPS-007, OPS-011, OPS-013"""
+    """OPS-L1, OPS-003, OPS-005, OPS-007, OPS-011, OPS-013, API-139: the finalizer comes before the instance."""
     await launched(world, metadata={"labels": {"mine": "yes"}, "annotations": {"from": "user"}})
     claim = await world.get_claim()
     assert claim.metadata.finalizers == (labels.TERMINATION_FINALIZER,)
@@ -146,7 +146,7 @@ async def test_a_claim_without_a_pool_lives_like_any_other(world: World) -> None
 async def test_a_claim_that_cannot_be_bought_goes_without_back_off(
     world: World, error: ProviderError, event: str, reason: str
 ) -> None:
-    """OPS-L3, OPS-014, OPS-015, OPS-017, OPS-506, OPS-546, DIS-363, DIS-364"""
+    """OPS-L3, OPS-014, OPS-015, OPS-017, OPS-506, OPS-546, DIS-363, DIS-364, API-S092: the claim is deleted."""
     world.cloud.refuse("create", error)
     await launched(world)
     assert not await world.has(kinds.NODE_CLAIM, "c")
@@ -180,7 +180,7 @@ async def test_a_reason_no_condition_can_have_does_not_keep_the_refusal_from_bei
 
 @story
 async def test_a_long_error_of_the_cloud_is_cut(world: World) -> None:
-    """OPS-L5"""
+    """OPS-L5, API-120, API-S091: 300 characters are kept."""
     world.cloud.refuse("create", ProviderError("x" * 450))
     await launched(world)
     assert await world.condition("c", "Launched") == ("Unknown", "LaunchFailed", "x" * 300 + "...")
@@ -233,7 +233,7 @@ async def test_an_owner_that_is_there_already_is_not_added_twice(world: World) -
 
 @story
 async def test_a_node_without_the_unregistered_taint_registers_with_a_warning(world: World) -> None:
-    """OPS-L8, OPS-023"""
+    """OPS-L8, OPS-023, API-S086: an event and a log line say so."""
     await launched(world)
     await world.join(taints=())
     await asyncio.sleep(5)
@@ -250,7 +250,10 @@ async def test_a_node_without_the_unregistered_taint_registers_with_a_warning(wo
 )
 @story
 async def test_registration_copies_what_the_claim_says(world: World, value: str, copied: bool) -> None:
-    """OPS-L9, OPS-L10, OPS-L11, OPS-024, OPS-025"""
+    """Labels, annotations and taints; the unregistered taint goes.
+
+    OPS-L9, OPS-L10, OPS-L11, OPS-024, OPS-025, API-141, API-470, API-S090
+    """
     own = NodePoolTaint(key="own", effect="NoSchedule", value="claim")
     await launched(
         world,
@@ -306,7 +309,7 @@ async def test_a_node_that_is_not_ready_is_not_initialised(world: World) -> None
 
 @story
 async def test_a_requested_device_is_waited_for_and_others_are_not(world: World) -> None:
-    """OPS-L18, OPS-043"""
+    """OPS-L18, OPS-043, API-S089: a resource counts once the Node has it."""
     await launched(world, requests={"example.com/gpu": "1"})
     await world.join(amounts={"example.com/gpu": "0", "example.com/nic": "0"})
     await asyncio.sleep(0.1)
@@ -330,7 +333,7 @@ async def test_a_requested_device_is_waited_for_and_others_are_not(world: World)
 )
 @story
 async def test_taints_that_will_go_by_themselves_hold_initialisation(world: World, taint: Taint, waits: bool) -> None:
-    """OPS-L20, OPS-L21, OPS-041"""
+    """OPS-L20, OPS-L21, OPS-041, API-472: only known ephemeral taints do."""
     await launched(world)
     await world.join(taints=(labels.UNREGISTERED_TAINT, taint))
     await asyncio.sleep(0.1)
@@ -340,7 +343,7 @@ async def test_taints_that_will_go_by_themselves_hold_initialisation(world: Worl
 
 @story
 async def test_a_claim_without_a_node_is_neither_registered_nor_initialised(world: World) -> None:
-    """OPS-L22, OPS-021"""
+    """OPS-L22, OPS-021, API-121: both conditions say that the Node is missing."""
     await launched(world)
     assert await world.condition("c", "Registered") == (
         "Unknown",
@@ -352,7 +355,7 @@ async def test_a_claim_without_a_node_is_neither_registered_nor_initialised(worl
 
 @story
 async def test_a_second_node_of_the_same_machine_is_waited_out(world: World) -> None:
-    """OPS-022 and its Beyond"""
+    """API-S087, OPS-022 and its Beyond"""
     await launched(world)
     await world.stop()
     for name in ("one", "two", "three"):
@@ -425,7 +428,7 @@ async def test_a_registered_claim_is_never_given_up(world: World) -> None:
 
 @story
 async def test_a_launch_that_keeps_failing_is_given_up(world: World) -> None:
-    """OPS-L25, OPS-050, DIS-361"""
+    """OPS-L25, OPS-050, DIS-361, API-142, DIS-040: after five minutes."""
     world.cloud.refuse("create", *(ProviderError("no") for _ in range(1000)))
     await launched(world)
     await asyncio.sleep(60)

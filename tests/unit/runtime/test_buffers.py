@@ -184,7 +184,7 @@ async def test_a_share_of_a_workload_follows_it(world: World, kind: str) -> None
 )
 @story
 async def test_a_buffer_that_refers_to_nothing_says_so(world: World, spec: dict[str, Any], reason: str) -> None:
-    """SCH-723, API-S122, API-S123"""
+    """SCH-723, API-S122, API-S123, API-191: each kind of reference has its reason."""
     await begin(world)
     await buffer(world, **spec)
     await asyncio.sleep(1)

@@ -188,7 +188,7 @@ def test_a_claim_carries_the_pools_requirements_as_they_are() -> None:
 
 @pytest.mark.parametrize(("limit", "exceeded"), [("2", ()), ("1", ("nodes",)), ("3", ())])
 def test_limits_are_exceeded_beyond_them_not_at_them(limit: str, exceeded: tuple[str, ...]) -> None:
-    """SCH-631"""
+    """SCH-631, SCH-385: usage equal to a limit blocks nothing."""
     views = [build_state_node(None, member(name).claim, NO_NODE_USAGE, marked=False) for name in ("a", "b")]
     leaving = build_state_node(None, member("c").claim, NO_NODE_USAGE, marked=True)
     assert static.exceeded_limits(pool(3, nodes=limit), [*views, leaving]) == exceeded

@@ -94,7 +94,7 @@ def stage() -> Stage:
 
 
 async def test_a_spot_warning_ends_the_claim_and_what_was_bought_is_sold_out(stage: Stage) -> None:
-    """AWS-T640, AWS-656, AWS-657, AWS-659, AWS-786."""
+    """AWS-T640, AWS-656, AWS-657, AWS-659, AWS-786, DIS-370: the drain is graceful."""
     await stage.machine("a", "i-1")
     stage.say(SPOT_WARNING, "i-1")
     stage.clock.forward(seconds=3)
@@ -181,6 +181,7 @@ async def test_a_machine_that_starts_is_no_news(stage: Stage) -> None:
     ],
 )
 async def test_a_machine_that_ends_by_itself_ends_its_claim(stage: Stage, state: str, reason: str, kind: str) -> None:
+    """DIS-373: stopping and terminating, in every state of it."""
     await stage.machine("a", "i-1")
     stage.say(STATE, "i-1", state=state)
     await stage.round()
@@ -192,7 +193,7 @@ async def test_a_machine_that_ends_by_itself_ends_its_claim(stage: Stage, state:
 
 
 async def test_a_health_event_ends_those_of_its_machines_that_are_ours(stage: Stage) -> None:
-    """AWS-T645."""
+    """AWS-T645, DIS-372: the drain is graceful."""
     await stage.machine("a", "i-1")
     await stage.machine("b", "i-2")
     await stage.machine("c", "i-3")
@@ -205,7 +206,7 @@ async def test_a_health_event_ends_those_of_its_machines_that_are_ours(stage: St
 
 
 async def test_a_rebalance_recommendation_is_only_told(stage: Stage) -> None:
-    """AWS-T646, AWS-660."""
+    """AWS-T646, AWS-660, DIS-371: an event, and nothing is deleted."""
     await stage.pool()
     await stage.machine("a", "i-1")
     stage.say(REBALANCE, "i-1")
@@ -298,7 +299,7 @@ async def test_a_queue_that_is_missing_is_looked_for_until_it_is_there(stage: St
 
 
 async def test_a_machine_taken_out_of_its_reservation_uses_it_up(stage: Stage) -> None:
-    """AWS-T654, AWS-658."""
+    """AWS-T654, AWS-658, DIS-374: its claim is deleted."""
     own = {**SPOT, labels.CAPACITY_TYPE: labels.RESERVED, labels.RESERVATION_ID: "cr-1"}
     await stage.machine("a", "i-1", own)
     stage.say(RESERVATION, "i-1")
@@ -384,7 +385,7 @@ async def ward() -> Ward:
 
 
 async def test_a_failed_check_counts_after_two_minutes_and_then_nothing_is_waited_for(ward: Ward) -> None:
-    """AWS-T651, AWS-661, AWS-665, AWS-666."""
+    """AWS-T651, AWS-661, AWS-665, AWS-666, API-455: the claim's deadline is now."""
     ward.ec2.ill["i-1"] = InstanceStatus(instance_id="i-1", instance_status=ward.failed(90))
     assert await ward.round() == 60.0
     assert await ward.ending() == []

@@ -78,7 +78,7 @@ CLOSED = Disruption(consolidate_after="Never", budgets=(Budget(nodes="0"),))
 
 
 def test_what_means_broken_is_the_table() -> None:
-    """AWS-690."""
+    """AWS-690, DIS-381, API-381: condition, status and toleration."""
     minutes = {
         (repair_policy.condition_type, repair_policy.condition_status): repair_policy.toleration
         for repair_policy in REPAIR_POLICIES

@@ -70,7 +70,7 @@ class Ends(Cluster):
 
 
 async def test_machines_of_a_capacity_block_go_forty_minutes_before_its_end() -> None:
-    """AWS-T602, AWS-603."""
+    """AWS-T602, AWS-603, DIS-369: their claims are deleted."""
     stage = Ends()
     stage.reservation("cr-39", "capacity-block", 39)
     stage.reservation("cr-41", "capacity-block", 41)
@@ -145,7 +145,7 @@ RESERVED = {"reserved", "cr-1", "default", "false"}
 
 
 async def test_a_machine_that_fell_out_of_its_reservation_is_called_on_demand() -> None:
-    """AWS-T603, AWS-605, AWS-T564."""
+    """AWS-T603, AWS-605, AWS-T564, DIS-358: labels of the reservation go."""
     stage = Types()
     await stage.machine("a", "i-1", reserved("cr-1"))
     stage.now_are = {"i-1": labels.ON_DEMAND}

@@ -279,7 +279,7 @@ def test_a_machine_is_ended_and_then_gone() -> None:
 
 
 def test_a_machine_that_shuts_down_is_not_told_again() -> None:
-    """AWS-T523."""
+    """AWS-T523, DIS-546: EC2 is not called."""
 
     async def scene(world: World) -> None:
         put(world, info(state=InstanceState(name="shutting-down")))
@@ -290,7 +290,7 @@ def test_a_machine_that_shuts_down_is_not_told_again() -> None:
 
 
 def test_what_the_answer_leaves_out_is_ended_singly() -> None:
-    """AWS-T754."""
+    """AWS-T754, AWS-752: one call for each ID."""
 
     async def scene(world: World) -> None:
         put(world, *(info(f"i-{n}") for n in range(5)))
@@ -489,6 +489,8 @@ def collector(world: World) -> InstanceGarbageCollector:
     ],
 )
 def test_machines_without_a_claim_are_ended(machine_: InstanceInfo, is_ended: bool) -> None:
+    """DIS-366: once they are older than thirty seconds."""
+
     async def scene(world: World) -> None:
         put(world, machine_)
         assert await collector(world).collect() == ("aws:///a/i-1",) * is_ended
@@ -558,7 +560,7 @@ def test_fifty_orphans_are_one_call() -> None:
 
 
 def test_rounds_are_close_at_first_and_rare_later_and_faults_are_tried_again() -> None:
-    """AWS-537."""
+    """AWS-537, DIS-042: ten seconds, then two minutes."""
 
     async def scene(world: World) -> None:
         world.ec2.faults["DescribeInstances"] = [AwsError("InternalError", "no")]

@@ -38,6 +38,7 @@ GRACE = {"memory.available": "1m30s"}
     ],
 )
 def test_settings_a_kubelet_takes_are_not_objected_to(kubelet: dict[str, object]) -> None:
+    """API-358: every real field of a KubeletConfiguration is admitted."""
     assert kubelet_violations(kubelet) == ()
 
 
@@ -80,6 +81,10 @@ def test_settings_a_kubelet_takes_are_not_objected_to(kubelet: dict[str, object]
     ],
 )
 def test_a_violation_is_told_with_its_field(kubelet: dict[str, object], words: list[str]) -> None:
+    """Every field of the kubelet has its own check.
+
+    API-351, API-352, API-353, API-354, API-356, API-359, API-S168, API-S169, API-S170
+    """
     (found,) = kubelet_violations(kubelet)
     assert all(word in found for word in words), found
 
@@ -93,7 +98,7 @@ def test_all_violations_are_told_together_but_a_wrong_type_alone() -> None:
 
 @pytest.mark.parametrize("family", ["AL2", "Bottlerocket", "Windows2019", "Windows2022", "Windows2025"])
 def test_families_told_by_flags_refuse_what_they_have_no_flag_for(family: str) -> None:
-    """AWS-T099, AWS-T100, AWS-138."""
+    """AWS-T099, AWS-T100, AWS-138, API-361: the condition names the fields."""
     assert unsupported_settings(family, {"clusterDNS": ["10.0.0.10"], "maxPods": 10, "cpuCFSQuota": False}) == ()
     assert unsupported_settings(family, {"cpuManagerPolicy": None}) == ()
     (field,) = unsupported_settings(family, {"cpuManagerPolicy": "static"})

@@ -636,6 +636,7 @@ def ready(status: str, message: str = "", generation: int = 1) -> Mapping[str, A
 def test_a_class_that_is_not_ready_launches_nothing(
     status: Mapping[str, Any], spec: Mapping[str, Any], expected: type[ProviderError], text: str
 ) -> None:
+    """AWS-412, AWS-414, API-377, API-S177: an old generation counts as not ready."""
     with pytest.raises(expected, match=text):
         check_node_class_ready(node_class(spec, **status))
 

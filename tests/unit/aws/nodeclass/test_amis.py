@@ -161,7 +161,7 @@ async def test_an_alias_without_any_image_is_told_and_tried_again() -> None:
 
 
 async def test_an_unsupported_alias_is_told_and_not_tried_again() -> None:
-    """AWS-T084"""
+    """AWS-T084, API-660, API-S174: al2 ends with Kubernetes 1.32."""
     world = Classes().stocked()
     world.cluster = replace(world.cluster, version="1.33")
     await world.create(ami_selector_terms=(AMISelectorTerm(alias="al2@latest"),), ami_family=None)

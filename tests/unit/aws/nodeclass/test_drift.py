@@ -159,7 +159,7 @@ def on(**fields: Any) -> InstanceInfo:
     ],
 )
 def test_the_first_difference_is_the_reason(found: DriftComparison, reason: str) -> None:
-    """AWS §12.1"""
+    """API-514, DIS-347, DIS-348, DIS-349, DIS-350, DIS-351, API-S237: AWS §12.1"""
     assert instance_drift(found).reason == reason
 
 

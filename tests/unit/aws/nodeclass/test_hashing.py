@@ -69,7 +69,7 @@ def hashed(**spec: Any) -> str:
     ids=lambda change: ",".join(change),
 )
 def test_what_goes_into_a_machine_changes_the_hash(change: dict[str, Any]) -> None:
-    """AWS-571; ipPrefixCount by its Beyond"""
+    """DIS-353, API-S236, AWS-571; ipPrefixCount by its Beyond"""
     assert hashed(**change) != hashed()
 
 
@@ -101,6 +101,7 @@ def test_another_certificate_authority_changes_the_hash() -> None:
     ],
 )
 def test_what_means_the_same_has_the_same_hash(one: dict[str, Any], other: dict[str, Any]) -> None:
+    """API-S238: the order of tags does not count."""
     assert hashed(**one) == hashed(**other)
 
 

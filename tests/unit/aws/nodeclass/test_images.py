@@ -89,7 +89,7 @@ def test_images_are_listed_newest_first_and_then_by_id() -> None:
 
 
 def test_requirements_are_shown_short_keys_first() -> None:
-    """AWS-087, AWS-190"""
+    """AWS-087, AWS-190, API-372: they say which instance types the image is for."""
     (ami,) = select_amis([AmiCandidate(image("ami-1"), STANDARD_REQUIREMENTS)], NOW)
     assert [
         (image_requirement.key, image_requirement.operator, image_requirement.values)

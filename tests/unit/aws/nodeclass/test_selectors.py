@@ -156,7 +156,7 @@ def test_placement_groups_are_asked_for_by(selector: PlacementGroupSelector, exp
 
 
 async def test_subnets_with_the_most_free_addresses_come_first() -> None:
-    """AWS-T082, AWS-143"""
+    """AWS-T082, AWS-143, API-370: then by ID."""
     world = Classes().stocked()
     world.ec2.subnets = [subnet("subnet-a", 50), subnet("subnet-c", 100), subnet("subnet-b", 100)]
     await world.create()
@@ -188,7 +188,7 @@ async def test_a_subnet_found_by_two_terms_stands_once() -> None:
 
 
 async def test_groups_are_listed_by_id() -> None:
-    """AWS-090"""
+    """AWS-090, API-371: the order does not change by itself."""
     world = Classes().stocked()
     own = tag_list({"team": "a"})
     world.ec2.groups = [SecurityGroupInfo(group_id=name, vpc_id="vpc-1", tags=own) for name in ("sg-2", "sg-1")]
@@ -258,6 +258,7 @@ async def test_a_reservation_that_does_not_exist_is_none_and_no_error() -> None:
     ],
 )
 async def test_a_capacity_block_expires_forty_minutes_before_its_end(type_: str, minutes: float, state: str) -> None:
+    """AWS-152, API-373: only a capacity block has the state `expiring`."""
     world = Classes().stocked()
     world.ec2.reservations = [reserved("cr-1", minutes, type_)]
     await world.create(capacity_reservation_selector_terms=BY_TAGS)

@@ -48,6 +48,8 @@ from karpenter.simulation.virtual_time import LoopClock
 from support.builders import wanted
 from support.fleets import SmallEc2
 
+#: A label whose value each claim has for itself.
+OWN_LABEL = "example.com/own"
 START = datetime(2026, 1, 5, 9, tzinfo=UTC)
 CLUSTER = AwsClusterInfo(
     name="c", region="us-west-2", endpoint="https://c.example", ca_bundle="Y2E=", version="1.33", dns_ip="10.100.0.10"
@@ -152,6 +154,9 @@ def claim(
 
 class Knowing:
     """What other parts of the provider know, made up. The user data tells what it was made from."""
+
+    def boot_labels(self, claim: NodeClaim) -> Mapping[str, str]:
+        return {key: value for key, value in claim.metadata.labels.items() if key != OWN_LABEL}
 
     def efa_interfaces(self, instance_type: str) -> int:
         return 4

@@ -10,6 +10,8 @@ import msgspec
 import pytest
 
 from karpenter.api.ec2_node_class import EC2NodeClass
+from karpenter.api.karpenter import NodeClaim, NodeClaimSpec, NodePool
+from karpenter.api.meta import ObjectMeta
 from karpenter.api.scheduling_constraints import Taint
 from karpenter.model import labels
 from karpenter.providers.aws.aws_settings import AwsClusterInfo, AwsSettings
@@ -18,7 +20,9 @@ from karpenter.providers.aws.instance.launch_plan import UserDataInputs
 from karpenter.providers.aws.nodeclass.nodeclass_dry_runs import DryRunCandidate
 from karpenter.providers.aws.userdata.kubelet_settings import KubeletSettings
 from karpenter.providers.contract import LaunchFailed, NodeClassNotReady
+from support.builders import node_pool, wanted
 from support.ec2_market import PLAIN, Fair, Region, fair, of_kubelet, of_spec
+from support.launching import CLASS_REF
 
 CLUSTER = AwsClusterInfo("c", "us-east-1", "https://c.example", "Y2E=", "1.33", "10.100.0.10", "10.100.0.0/16")
 
@@ -30,8 +34,11 @@ class Boots:
         self.fair = found
         self.cluster = CLUSTER
         self.weighed: dict[str, int] = {}
+        self.pools: list[NodePool] = []
         own = AwsSettings("c", **settings)
-        self.booting = BootstrapResolver(found.market, lambda: self.cluster, own, self.weighed.__setitem__)
+        self.booting = BootstrapResolver(
+            found.market, lambda: self.cluster, own, lambda: self.pools, self.weighed.__setitem__
+        )
 
     def text(self, node_class: EC2NodeClass, **more: Any) -> str:
         known: dict[str, Any] = {"labels": {"team": "a"}, "taints": (), "max_pods": 29, "kubelet": KubeletSettings()}
@@ -124,3 +131,25 @@ async def test_taints_and_pods_are_the_launchs_own() -> None:
     assert "maxPods: 17" in tainted
     own = msgspec.structs.replace(PLAIN, spec=msgspec.structs.replace(PLAIN.spec, kubelet={"maxPods": 10}))
     assert "maxPods: 10" in found.text(own, max_pods=17)
+
+
+async def test_an_instance_boots_with_the_labels_that_all_claims_of_its_pool_share() -> None:
+    """AWS-220, AWS-226: a label with a value per claim comes at registration, so it makes no launch template of its own."""
+    found = await boots()
+    own = {labels.NODE_POOL: "default", "team": "a", "tier": "gold", "tenant": "t17", "drawn": "claim-1"}
+    nodeclaim = NodeClaim(
+        metadata=ObjectMeta(name="claim-1", labels=own), spec=NodeClaimSpec(node_class_ref=CLASS_REF, requirements=())
+    )
+    assert found.booting.boot_labels(nodeclaim) == own
+    found.pools.append(
+        node_pool(
+            "default",
+            labels={"team": "a"},
+            requirements=(
+                wanted("tier", "In", "gold"),
+                wanted("tenant", "In", "t17", "t18"),
+                wanted("drawn", "Exists"),
+            ),
+        )
+    )
+    assert found.booting.boot_labels(nodeclaim) == {labels.NODE_POOL: "default", "team": "a", "tier": "gold"}

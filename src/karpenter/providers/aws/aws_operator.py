@@ -57,7 +57,7 @@ from karpenter.runtime.reconciler import Reconciler, SingletonReconciler
 
 _PROFILES_PERIOD = timedelta(minutes=30)
 _PARAMETERS_PERIOD = timedelta(minutes=30)
-_TEMPLATES_PERIOD = timedelta(hours=1)
+_TEMPLATES_PERIOD = timedelta(minutes=1)
 _OVERLAYS_PERIOD = timedelta(minutes=5)
 _TAG_WORKERS = 1
 
@@ -89,6 +89,11 @@ class AwsOperator:
         )
         self._instance_metrics = InstanceMetrics(context.metrics, self._instance_types)
         self._launch_templates = LaunchTemplateProvider(context.services.ec2, context.cluster.cluster, context.clock)
+        Gauge(
+            "karpenter_cloudprovider_launch_templates",
+            "Launch templates of the cluster, of the 5000 an account may have by default.",
+            registry=context.metrics.registry,
+        ).set_function(lambda: self._launch_templates.count)
         self._subnet_addresses = SubnetAddresses()
         self._instances = InstanceProvider(
             context.services.ec2, self._instance_scope(), context.clock, self._instance_metrics
@@ -100,7 +105,11 @@ class AwsOperator:
             registry=context.metrics.registry,
         )
         self._bootstrap = BootstrapResolver(
-            self._instance_types, lambda: context.cluster.cluster, context.settings, self._record_user_data_size
+            self._instance_types,
+            lambda: context.cluster.cluster,
+            context.settings,
+            context.cluster_view.pools,
+            self._record_user_data_size,
         )
         self._node_classes = NodeClassControllers(context, self._node_class_dependencies())
         self._tagging: Reconciler[str] = Reconciler(
@@ -339,13 +348,13 @@ class AwsOperator:
 
     async def _reconcile_launch_templates(self) -> float:
         """First read the launch templates of earlier processes, so that unused ones age; later passes delete those."""
-        if self._templates_hydrated:
+        if not self._templates_hydrated:
+            await self._launch_templates.hydrate()
+            self._templates_hydrated = True
+        elif self._launch_templates.is_collection_due:
             await self._launch_templates.collect_garbage(
                 node_class.metadata.name for node_class in self._cluster_view.node_classes()
             )
-        else:
-            await self._launch_templates.hydrate()
-            self._templates_hydrated = True
         return _TEMPLATES_PERIOD.total_seconds()
 
     async def _apply_overlay_prices(self) -> None:

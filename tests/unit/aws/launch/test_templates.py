@@ -27,6 +27,8 @@ from karpenter.providers.aws.aws_settings import AwsClusterInfo
 from karpenter.providers.aws.aws_types import tag_map
 from karpenter.providers.aws.ec2_requests import LaunchTemplateData, MetadataRequest
 from karpenter.providers.aws.instance.launch_templates import (
+    MAX_TEMPLATES,
+    TEMPLATE_IN_USE_FOR,
     TEMPLATE_UNUSED_FOR,
     LaunchTemplateParameters,
     LaunchTemplateProvider,
@@ -386,6 +388,31 @@ def test_templates_stay_while_they_are_used_and_go_hours_later() -> None:
         await asyncio.sleep(timedelta(hours=1).total_seconds())
         assert await world.templates.collect_garbage(["default"]) == (WANTED.name,)
         assert world.ec2.templates == {}
+
+    play(scene)
+
+
+def test_templates_beyond_the_share_of_the_quota_go_the_least_recently_used_first() -> None:
+    """Issue E24: an account may have 5000, and other clusters want theirs; one that a launch may be using stays."""
+    contents = [
+        launch_template_content(
+            data_of(user_data=str(number).encode()), {aws_labels.CLUSTER_TAG: "c", aws_labels.NODE_CLASS: "default"}
+        )
+        for number in range(MAX_TEMPLATES + 20)
+    ]
+
+    async def scene(world: World) -> None:
+        for content in contents[:-5]:
+            await world.templates.ensure(content)
+        assert world.templates.is_collection_due
+        assert await world.templates.collect_garbage(["default"]) == ()
+        await asyncio.sleep(TEMPLATE_IN_USE_FOR.total_seconds() + 1)
+        for content in (*contents[:3], *contents[-5:]):
+            await world.templates.ensure(content)
+        deleted = await world.templates.collect_garbage(["default"])
+        assert set(deleted) == {content.name for content in contents[3:23]}
+        assert (world.templates.count, len(world.ec2.templates)) == (MAX_TEMPLATES, MAX_TEMPLATES)
+        assert not world.templates.is_collection_due
 
     play(scene)
 

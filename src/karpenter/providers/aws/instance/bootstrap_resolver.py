@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from karpenter.api.ec2_node_class import EC2NodeClass
+from karpenter.api.karpenter import NodeClaim, NodePool
 from karpenter.api.scheduling_constraints import Taint
 from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.model import labels
@@ -22,6 +23,7 @@ from karpenter.providers.aws.userdata.bottlerocket import bottlerocket_version
 from karpenter.providers.aws.userdata.kubelet_settings import KubeletSettings, resolve_kubelet_settings
 from karpenter.providers.aws.userdata.user_data import render_user_data, user_data_size
 from karpenter.providers.contract import LaunchFailed
+from karpenter.scheduling.offerings.nodepool_templates import nodepool_requirements
 
 _RAID0 = "RAID0"
 
@@ -30,19 +32,34 @@ UserDataSizeObserver = Callable[[str, int], None]
 
 
 class BootstrapResolver:
-    """Implements ``launch.plan.Knowledge``; ``cluster`` is the cluster as it is now."""
+    """Implements ``LaunchInputResolver``; ``cluster`` is the cluster as it is now, ``pools`` are the NodePools."""
 
     def __init__(
         self,
         instance_types: InstanceTypeProvider,
         cluster: Callable[[], AwsClusterInfo],
         settings: AwsSettings,
+        pools: Callable[[], Iterable[NodePool]],
         observe_size: UserDataSizeObserver,
     ) -> None:
         self._instance_types = instance_types
         self._cluster = cluster
         self._settings = settings
+        self._pools = pools
         self._observe_size = observe_size
+
+    def boot_labels(self, claim: NodeClaim) -> Mapping[str, str]:
+        """The claim's labels to which its NodePool gives one value; all of them if the NodePool is gone.
+
+        Labels that differ between claims would make a launch template each, and no two claims could share a fleet. The Node gets
+        them at registration, before it opens for pods, as it gets those the kubelet must not set.
+        """
+        own = claim.metadata.labels
+        pool = next((pool for pool in self._pools() if pool.metadata.name == own.get(labels.NODE_POOL)), None)
+        if pool is None:
+            return own
+        shared = nodepool_requirements(pool)
+        return {key: value for key, value in own.items() if key in shared and shared[key].values == {value}}
 
     def efa_interfaces(self, instance_type: str) -> int:
         """How many EFA interfaces a type can have."""

@@ -46,7 +46,10 @@ class UserDataInputs:
 
 
 class LaunchInputResolver(Protocol):
-    """What other parts of the provider know about types."""
+    """What other parts of the provider know about instance types and NodePools."""
+
+    def boot_labels(self, claim: NodeClaim) -> Mapping[str, str]:
+        """The labels an instance boots with: those that all claims of the NodePool share."""
 
     def efa_interfaces(self, instance_type: str) -> int:
         """How many EFA interfaces a type can have."""
@@ -296,7 +299,7 @@ class _Planner:
         spec = self.claim.spec
         return UserDataInputs(
             node_class=self.node_class,
-            labels={**self.claim.metadata.labels, labels.CAPACITY_TYPE: self.capacity_type},
+            labels={**self.input_resolver.boot_labels(self.claim), labels.CAPACITY_TYPE: self.capacity_type},
             taints=tuple(taint.as_taint() for taint in (*spec.taints, *spec.startup_taints)),
             max_pods=key.max_pods,
             kubelet=KubeletSettings(kube_reserved=dict(key.kube_reserved), system_reserved=dict(key.system_reserved)),

@@ -1,6 +1,7 @@
-"""What a launch template says: a function of the class, the cluster and the sort of instance (AWS §10.2). Pure.
+"""Launch templates: what they contain, and which exist (AWS §10.2).
 
-Lists whose order means nothing are sorted, so equal wishes are equal templates, and a template's name is a hash of all of it.
+The content is a pure function of the node class, the cluster and what instances of one template share. Lists whose order means
+nothing are sorted, so equal inputs are equal templates, and a template's name is a hash of all of it.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from operator import itemgetter
 
 import msgspec
 import structlog
@@ -261,17 +263,13 @@ def _tag_specifications(parameters: LaunchTemplateParameters, own: tuple[Tag, ..
     return tuple(TagSpecification(resource_type=kind, tags=own) for kind in kinds)
 
 
-__all__ = [
-    "TEMPLATE_UNUSED_FOR",
-    "LaunchTemplateContent",
-    "LaunchTemplateParameters",
-    "LaunchTemplateProvider",
-    "launch_template_content",
-    "template_data",
-]
-
 #: How long a template nobody used is kept.
 TEMPLATE_UNUSED_FOR = timedelta(hours=12)
+#: So many templates of a cluster are kept, a tenth of an account's default quota. Beyond it, the least recently used go first.
+MAX_TEMPLATES = 500
+#: A template used this recently may be named by a request that EC2 has not answered yet.
+TEMPLATE_IN_USE_FOR = timedelta(minutes=5)
+_COLLECTION_PERIOD = timedelta(hours=1)
 _TEMPLATE_EXISTS = "InvalidLaunchTemplateName.AlreadyExistsException"
 _log = structlog.get_logger()
 
@@ -286,6 +284,17 @@ class LaunchTemplateProvider:
         self._last_used: dict[str, datetime] = {}
         self._owners: dict[str, str] = {}
         self._locks: dict[str, asyncio.Lock] = {}
+        self._next_collection = clock.now()
+
+    @property
+    def count(self) -> int:
+        """How many templates of the cluster there are, as far as this process knows."""
+        return len(self._last_used)
+
+    @property
+    def is_collection_due(self) -> bool:
+        """Whether an hour has passed since the last collection, or there are too many templates."""
+        return self.count > MAX_TEMPLATES or self._clock.now() >= self._next_collection
 
     async def ensure(self, content: LaunchTemplateContent) -> str:
         """The name of the template, once it exists (AWS-482). Raises ``AwsError``."""
@@ -313,19 +322,22 @@ class LaunchTemplateProvider:
             self._track(launch_template)
 
     async def collect_garbage(self, classes: Iterable[str]) -> tuple[str, ...]:
-        """Delete what nobody used for hours, and what is of a class that is no more; the names. Raises ``AwsError``.
+        """Delete templates of deleted classes, those unused for hours, and the least recently used beyond ``MAX_TEMPLATES``.
 
-        A template this process does not know of was used by another one: its age begins when it is first seen.
+        Returns their names. Raises ``AwsError``. A template this process does not know was used by another one: its age begins
+        when it is first seen.
         """
         alive = frozenset(classes)
-        deleted = []
-        for launch_template in await self._list_own():
-            last = self._track(launch_template)
-            is_orphan = self._owners[launch_template.launch_template_name] not in alive
-            if not is_orphan and self._clock.now() - last <= TEMPLATE_UNUSED_FOR:
-                continue
-            if await self._delete_unused(launch_template, last):
-                deleted.append(launch_template.launch_template_name)
+        by_age = sorted(((self._track(template), template) for template in await self._list_own()), key=itemgetter(0))
+        excess = len(by_age) - MAX_TEMPLATES
+        deleted: list[str] = []
+        for last, template in by_age:
+            name, unused_for = template.launch_template_name, self._clock.now() - last
+            is_excess = len(deleted) < excess and unused_for > TEMPLATE_IN_USE_FOR
+            is_garbage = self._owners[name] not in alive or unused_for > TEMPLATE_UNUSED_FOR
+            if (is_excess or is_garbage) and await self._delete_unused(template, last):
+                deleted.append(name)
+        self._next_collection = self._clock.now() + _COLLECTION_PERIOD
         return tuple(deleted)
 
     def forget_class(self, node_class: str) -> None:

@@ -21,6 +21,7 @@ from karpenter.api.scheduling_constraints import (
 from karpenter.capacitybuffer.buffer_pods import build_virtual_pods
 from karpenter.disruption.decide.candidates import DisruptionContext
 from karpenter.disruption.decide.command import Command, ConsolidationType, Decision, DisruptionReason, pending_command
+from karpenter.disruption.decide.consolidation_delays import time_driven_changes
 from karpenter.disruption.decide.disruption_decision import decide_disruption
 from karpenter.disruption.decide.disruption_problem import DisruptionOptions, DisruptionProblem, DisruptionSolution
 from karpenter.model import labels
@@ -480,6 +481,43 @@ def test_a_roll_out_is_waited_for() -> None:
     solution = decide(cluster, on("b", 7, meta=version("2")))
     assert gone(solution) == []
     assert why(solution, "a") == "Deployment default/web is being rolled out"
+
+
+def _web(name: str, number: str, minutes_ago: int, ready_minutes_ago: int | None = None) -> list[object]:
+    """A pod of a version of the Deployment ``web`` on a node."""
+    meta = {
+        "labels": {"pod-template-hash": number},
+        "owner_references": (owner("ReplicaSet", f"web-{number}"),),
+        "creation_timestamp": NOW - timedelta(minutes=minutes_ago),
+    }
+    since = None if ready_minutes_ago is None else NOW - timedelta(minutes=ready_minutes_ago)
+    ready = () if since is None else (Condition(type="Ready", status="True", last_transition_time=since),)
+    return list(
+        on(name, 1, prefix=f"{number}-{minutes_ago}", meta=meta, status={"phase": "Running", "conditions": ready})
+    )
+
+
+@pytest.mark.parametrize(
+    ("pods_of_web", "waits"),
+    [
+        ([_web("a", "1", 60), _web("b", "2", 9)], True),
+        ([_web("a", "1", 60), _web("b", "2", 11)], False),
+        ([_web("a", "1", 60), _web("b", "2", 11, ready_minutes_ago=9)], True),
+        ([_web("a", "1", 60), _web("a", "2", 600)], False),
+        ([_web("a", "2", 60), _web("b", "1", 600), _web("b", "1", 3)], True),
+        ([_web("a", "1", 60), _web("b", "2", 8), _web("b", "1", 5), _web("b", "2", 2)], False),
+    ],
+    ids=["progress", "hangs", "becomes-ready", "on-delete", "rollback", "scaling-while-paused"],
+)
+def test_only_a_roll_out_that_makes_progress_delays_consolidation(pods_of_web: list[object], waits: bool) -> None:
+    """Two versions that stay for ever (OnDelete, partition, a roll-out that hangs or is paused) must not keep nodes."""
+    cluster = [pool(), running("a", "l"), running("b", "l"), pods_of_web]
+    solution = decide(cluster)
+    assert bool(gone(solution)) is not waits
+    if waits:
+        assert why(solution, "a") == "Deployment default/web is being rolled out"
+        [blocker] = {each.blocker.until for each in solution.blocked_nodes if each.blocker.kind == "rollout"}
+        assert blocker in set(time_driven_changes(snapshot(flatten(cluster)), NOW, 600))
 
 
 def chosen(*commands: Command) -> DisruptionContext:

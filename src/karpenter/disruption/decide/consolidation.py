@@ -21,7 +21,7 @@ from karpenter.disruption.decide.balanced import MoveScoring
 from karpenter.disruption.decide.candidate_set_search import MAX_CANDIDATES, CandidateSetSearch
 from karpenter.disruption.decide.candidates import BlockedNode, is_consolidatable
 from karpenter.disruption.decide.command import Candidate, Command, DisruptionReason, PendingCommand
-from karpenter.disruption.decide.consolidation_delays import WorkloadRollouts, node_age_blocker
+from karpenter.disruption.decide.consolidation_delays import node_age_blocker
 from karpenter.disruption.decide.consolidation_search import ConsolidationResult, ConsolidationSearch
 from karpenter.disruption.decide.disruption_problem import PreparedDisruption, prepare
 from karpenter.disruption.decide.move_evaluation import ConsolidationSettings, MoveEvaluator
@@ -29,6 +29,7 @@ from karpenter.disruption.decide.multi_step import composed_commands
 from karpenter.disruption.decide.projected_snapshot import after_commands
 from karpenter.disruption.decide.remaining_budgets import RemainingBudgets
 from karpenter.disruption.decide.scheduling_simulation import SchedulingSimulation, simulate
+from karpenter.disruption.decide.workload_rollouts import WorkloadRollouts
 from karpenter.model import pods
 from karpenter.state.snapshot import ClusterSnapshot
 
@@ -43,7 +44,7 @@ def consolidation_candidates(prepared: PreparedDisruption) -> tuple[list[Candida
     candidates: list[Candidate] = []
     blocked: list[BlockedNode] = []
     pools = {pool.metadata.name: pool for pool in prepared.snapshot.pools}
-    rollouts = WorkloadRollouts(prepared.snapshot)
+    rollouts = WorkloadRollouts(prepared.snapshot, context.now)
     for node in prepared.snapshot.nodes:
         if not checks.is_considered(node) or not any(pods.is_reschedulable(pod) for pod in node.pods):
             continue

@@ -271,7 +271,7 @@ class NodeTooYoung(Blocker):
 
 @dataclass(frozen=True)
 class RolloutInProgress(Blocker):
-    """Pods of two revisions of a workload exist."""
+    """Pods of two revisions of a workload exist, and the roll-out makes progress; ``until`` is the end of its deadline."""
 
     kind = "rollout"
     category = BlockerCategory.ROLLOUT

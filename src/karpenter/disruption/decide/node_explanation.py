@@ -19,7 +19,7 @@ from karpenter.disruption.decide.candidates import (
     is_drifted,
 )
 from karpenter.disruption.decide.command import Candidate, Command, DisruptionReason
-from karpenter.disruption.decide.consolidation_delays import WorkloadRollouts, node_age_blocker
+from karpenter.disruption.decide.consolidation_delays import node_age_blocker
 from karpenter.disruption.decide.costs import disruption_cost
 from karpenter.disruption.decide.disruption_blockers import (
     BudgetExhausted,
@@ -31,6 +31,7 @@ from karpenter.disruption.decide.disruption_blockers import (
 )
 from karpenter.disruption.decide.disruption_preview import DisruptionPreview
 from karpenter.disruption.decide.remaining_budgets import pool_node_counts
+from karpenter.disruption.decide.workload_rollouts import WorkloadRollouts
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.model import consolidation_thresholds, pods
 from karpenter.model.disruption_rules import disruption_rules
@@ -184,7 +185,7 @@ class _NodeExplainer:
         if too_young is not None:
             yield ExplainedBlocker(too_young, (_UNDERUTILIZED,))
         if self._defaults.wait_for_rollouts:
-            for rollout in WorkloadRollouts(self._preview.snapshot).blockers(self._candidate):
+            for rollout in WorkloadRollouts(self._preview.snapshot, self._now).blockers(self._candidate):
                 yield ExplainedBlocker(rollout, (_UNDERUTILIZED,))
         yield from self._saving_blocker(pool)
 

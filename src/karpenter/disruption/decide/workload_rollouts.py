@@ -1,0 +1,121 @@
+"""Roll-outs in progress: consolidation waits for them, because pods of the old version are about to go by themselves.
+
+Karpenter watches pods, not workloads, so a roll-out is told from its pods. It is in progress if pods of two versions exist and
+the newer version has grown within `PROGRESS_DEADLINE`: one of its pods was created or became ready. That is the default
+``progressDeadlineSeconds`` of a Deployment. So a roll-out that hangs, is paused or waits for somebody to delete pods (OnDelete,
+partition) delays nothing once it has come to rest. Pods of both versions that are created in turns are scaling, not a roll-out.
+
+Watching Deployments and StatefulSets as well would tell a paused roll-out at once. It costs an informer for each of them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
+
+from karpenter.api.core import Pod
+from karpenter.disruption.decide.command import Candidate
+from karpenter.disruption.decide.disruption_blockers import RolloutInProgress
+from karpenter.model import pods
+from karpenter.model.conditions import TRUE, find_condition
+from karpenter.state.snapshot import ClusterSnapshot
+
+#: A roll-out without a new or ready pod for so long makes no progress.
+PROGRESS_DEADLINE = timedelta(minutes=10)
+_TEMPLATE_HASH = "pod-template-hash"
+_REVISION = "controller-revision-hash"
+#: Namespace, kind and name of what owns pods.
+WorkloadKey = tuple[str, str, str]
+
+
+class WorkloadRollouts:
+    """The workloads that are being rolled out at a time, each with the moment at which it stops delaying consolidation."""
+
+    def __init__(self, snapshot: ClusterSnapshot, now: datetime) -> None:
+        several = _workloads_with_several_versions(snapshot)
+        pods_by_version: defaultdict[WorkloadKey, defaultdict[str, list[Pod]]] = defaultdict(lambda: defaultdict(list))
+        for pod in _pods_of(snapshot) if several else ():
+            workload_version = _workload_version(pod)
+            if workload_version is not None and workload_version[0] in several and pods.is_active(pod):
+                pods_by_version[workload_version[0]][workload_version[1]].append(pod)
+        ends = ((workload, _rollout_end(versions, now)) for workload, versions in pods_by_version.items())
+        self._end_by_workload = {workload: end for workload, end in ends if end is not None}
+
+    @property
+    def ends(self) -> Iterable[datetime]:
+        """When roll-outs stop delaying consolidation if nothing happens."""
+        return self._end_by_workload.values()
+
+    def first_blocker(self, candidate: Candidate) -> RolloutInProgress | None:
+        """The first workload with pods on the node that is being rolled out."""
+        return next(self.blockers(candidate), None)
+
+    def blockers(self, candidate: Candidate) -> Iterator[RolloutInProgress]:
+        """All workloads with pods on the node that are being rolled out, each once."""
+        reported: set[WorkloadKey] = set()
+        for pod in candidate.reschedulable_pods if self._end_by_workload else ():
+            version = _workload_version(pod)
+            if version is not None and version[0] in self._end_by_workload and version[0] not in reported:
+                reported.add(version[0])
+                namespace, kind, name = version[0]
+                yield RolloutInProgress(kind, namespace, name, until=self._end_by_workload[version[0]])
+
+
+def _workloads_with_several_versions(snapshot: ClusterSnapshot) -> set[WorkloadKey]:
+    versions: dict[WorkloadKey, str] = {}
+    several: set[WorkloadKey] = set()
+    for pod in _pods_of(snapshot):
+        workload_version = _workload_version(pod)
+        if workload_version is not None and pods.is_active(pod):
+            workload, version = workload_version
+            if versions.setdefault(workload, version) != version:
+                several.add(workload)
+    return several
+
+
+def _rollout_end(pods_by_version: Mapping[str, list[Pod]], now: datetime) -> datetime | None:
+    """When a workload with pods of several versions stops delaying consolidation; None if it does not delay it."""
+    created = {version: sorted(_creation_times(members)) for version, members in pods_by_version.items()}
+    known = {version: times for version, times in created.items() if times}
+    if not known:
+        return None
+    newest = max(known, key=lambda version: (known[version][-1], version))
+    progress = max(known[newest][-1], max(_ready_times(pods_by_version[newest]), default=known[newest][-1]))
+    end = progress + PROGRESS_DEADLINE
+    if end <= now:
+        return None
+    recent = next((time for time in known[newest] if now - time < PROGRESS_DEADLINE), None)
+    others = (times[-1] for version, times in known.items() if version != newest)
+    is_scaling = recent is not None and any(time > recent for time in others)
+    return None if is_scaling else end
+
+
+def _creation_times(members: Iterable[Pod]) -> Iterator[datetime]:
+    return (pod.metadata.creation_timestamp for pod in members if pod.metadata.creation_timestamp is not None)
+
+
+def _ready_times(members: Iterable[Pod]) -> Iterator[datetime]:
+    """When those of the pods that are ready became ready."""
+    for pod in members:
+        ready = find_condition(pod.status.conditions, "Ready")
+        if ready is not None and ready.status == TRUE and ready.last_transition_time is not None:
+            yield ready.last_transition_time
+
+
+def _pods_of(snapshot: ClusterSnapshot) -> Iterator[Pod]:
+    for node in snapshot.nodes:
+        yield from node.pods
+    for group in snapshot.pod_groups:
+        yield from group.pods
+
+
+def _workload_version(pod: Pod) -> tuple[WorkloadKey, str] | None:
+    """Which workload the pod is of, and in which version; None for pods of no workload with versions."""
+    own: Mapping[str, str] = pod.metadata.labels
+    for owner in pod.metadata.owner_references:
+        if owner.kind == "ReplicaSet" and (version := own.get(_TEMPLATE_HASH)):
+            return (pod.metadata.namespace, "Deployment", owner.name.removesuffix(f"-{version}")), version
+        if owner.kind == "StatefulSet" and (version := own.get(_REVISION)):
+            return (pod.metadata.namespace, owner.kind, owner.name), version
+    return None

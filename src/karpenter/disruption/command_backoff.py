@@ -1,8 +1,9 @@
 """Backoff of commands that failed, were undone or refused: their nodes are excluded for exponentially growing periods.
 
-Without it the same node would be chosen again at once, and a replacement created and deleted each time. Entries are kept in
-memory by reason and key (NodeClaims, NodePools, owners of pods); after a restart everything may be tried again. Periods are
-measured on the event loop's clock, which changes of the wall clock do not affect.
+Without it the same move would be chosen again at once, and a replacement created and deleted each time. Entries are kept in
+memory by reason and key: a move of a node (deletion, or replacement by an offering), or an owner of pods whose move was undone.
+After a restart everything may be tried again. Periods are measured on the event loop's clock, which changes of the wall clock do
+not affect.
 """
 
 from __future__ import annotations
@@ -11,22 +12,37 @@ import zlib
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import structlog
 
 from karpenter.api.core import Pod
 from karpenter.disruption.decide.command import Command, DisruptionReason
+from karpenter.disruption.decide.failed_moves import FailedMoves, moves_of
 from karpenter.model.backoff import Backoff
 from karpenter.scheduling.solution import Solution
 from karpenter.state.state_node import StateNode
 
-#: The first pause, and the longest; in between each is twice the one before (DIS §9.3 Beyond, for single nodes longer).
+#: The first pause, and the longest; in between each is twice the one before (DIS §9.3 Beyond).
 _BACKOFF = Backoff(60.0, 3600.0)
+#: The same for commands that failed before they deleted a node: nothing was lost, and capacity may be back soon.
+_HARMLESS_BACKOFF = Backoff(60.0, 600.0)
 #: Pauses are longer by up to this part, so that what failed together is not tried again together.
 _JITTER = 0.2
 #: After so long without a failure it counts as the first again.
 _RESET_AFTER_SECONDS = 6 * 3600.0
 _MAX_BACKOFF_ENTRIES = 10_000
+
+
+class NodeMove(NamedTuple):
+    """A move of a node (by key): see ``failed_moves.moves_of``."""
+
+    node: str
+    move: str
+
+
+#: What is in backoff: a move of a node, or the owner of pods.
+BackoffKey = NodeMove | str
 
 
 @dataclass(frozen=True)
@@ -45,43 +61,62 @@ class CommandBackoff:
     def __init__(self, now: Callable[[], float], max_entries: int = _MAX_BACKOFF_ENTRIES) -> None:
         self._now = now
         self._max_entries = max_entries
-        self._entries: OrderedDict[tuple[str, str], BackoffEntry] = OrderedDict()
+        self._entries: OrderedDict[tuple[str, BackoffKey], BackoffEntry] = OrderedDict()
 
-    def record_failure(self, reason: str, keys: Iterable[str], cause: str) -> None:
+    def record_failure(self, reason: str, keys: Iterable[BackoffKey], cause: str, backoff: Backoff = _BACKOFF) -> None:
         """These keys failed for a reason: each is in backoff for it, longer than last time."""
         now = self._now()
-        for name in keys:
-            last = self._entries.pop((reason, name), None)
+        for key in keys:
+            last = self._entries.pop((reason, key), None)
             failures = last.failures + 1 if last is not None and now - last.failed_at < _RESET_AFTER_SECONDS else 1
-            until = now + _backoff_seconds(name, failures)
-            self._entries[reason, name] = BackoffEntry(failures, until, now, cause)
+            until = now + _backoff_seconds(backoff, key, failures)
+            self._entries[reason, key] = BackoffEntry(failures, until, now, cause)
         while len(self._entries) > self._max_entries:
             self._entries.popitem(last=False)
 
-    def reset(self, reason: str, keys: Iterable[str]) -> None:
-        """These succeeded, or are gone."""
-        for name in keys:
-            self._entries.pop((reason, name), None)
+    def record_failed_command(self, command: Command, cause: str, *, has_deleted_nodes: bool) -> None:
+        """The command failed: its move is in backoff for each of its nodes."""
+        moves = sorted(moves_of(command))
+        keys = [NodeMove(candidate.key, move) for candidate in command.candidates for move in moves]
+        self.record_failure(command.reason, keys, cause, _BACKOFF if has_deleted_nodes else _HARMLESS_BACKOFF)
 
-    def active_entry(self, reason: str, keys: Iterable[str], now: float) -> BackoffEntry | None:
-        """What bars one of the names from going for a reason at a time; None when nothing does."""
-        found = (self._entries.get((reason, name)) for name in keys)
-        return next(
-            (backoff_entry for backoff_entry in found if backoff_entry is not None and backoff_entry.until > now), None
+    def reset(self, reason: str, keys: Iterable[BackoffKey]) -> None:
+        """These succeeded, or are gone."""
+        for key in keys:
+            self._entries.pop((reason, key), None)
+
+    def reset_nodes(self, reason: str, nodes: Iterable[str]) -> None:
+        """A move of these nodes succeeded."""
+        gone = frozenset(nodes)
+        moves = [key for of_reason, key in self._entries if of_reason == reason and isinstance(key, NodeMove)]
+        self.reset(reason, [move for move in moves if move.node in gone])
+
+    def active_entry(self, reason: str, keys: Iterable[BackoffKey], now: float) -> BackoffEntry | None:
+        """The first of the keys' entries that is in backoff at a time; None if none is."""
+        entries = (self._entries.get((reason, key)) for key in keys)
+        return next((entry for entry in entries if entry is not None and entry.until > now), None)
+
+    def failed_moves(self, now: float) -> FailedMoves:
+        """The moves that failed, as a decision at a time sees them."""
+        barred: defaultdict[DisruptionReason, defaultdict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+        failures: defaultdict[DisruptionReason, defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
+        for (reason, key), entry in self._entries.items():
+            if isinstance(key, NodeMove) and now - entry.failed_at < _RESET_AFTER_SECONDS:
+                failures[DisruptionReason(reason)][key.node] += entry.failures
+                if entry.until > now:
+                    barred[DisruptionReason(reason)][key.node].add(key.move)
+        return FailedMoves(
+            {reason: {node: frozenset(moves) for node, moves in by_node.items()} for reason, by_node in barred.items()},
+            {reason: dict(by_node) for reason, by_node in failures.items()},
         )
 
-    def active_keys(self, now: float) -> Mapping[str, frozenset[str]]:
-        """By reason, every key that is in backoff at a time."""
-        keys: defaultdict[str, set[str]] = defaultdict(set)
-        for (reason, key), entry in self._entries.items():
-            if entry.until > now:
-                keys[reason].add(key)
-        return {reason: frozenset(keys_of_reason) for reason, keys_of_reason in keys.items()}
-
     def excluded_nodes(self, nodes: Sequence[StateNode], now: float) -> Mapping[DisruptionReason, frozenset[str]]:
-        """By reason, the nodes in backoff at a time: by their own key, their NodePool's, or that of an owner of their pods."""
-        active = self.active_keys(now)
-        keys_by_node = {node.key: frozenset(_keys_of_node(node)) for node in nodes} if active else {}
+        """By reason, the nodes with pods of an owner in backoff at a time."""
+        active: defaultdict[str, set[str]] = defaultdict(set)
+        for (reason, key), entry in self._entries.items():
+            if isinstance(key, str) and entry.until > now:
+                active[reason].add(key)
+        keys_by_node = {node.key: frozenset(owner_backoff_keys(node.pods)) for node in nodes} if active else {}
         return {
             reason: frozenset(key for key, keys in keys_by_node.items() if not keys.isdisjoint(active[reason]))
             for reason in DisruptionReason
@@ -96,16 +131,11 @@ class CommandBackoff:
         )
 
 
-def _keys_of_node(node: StateNode) -> Iterator[str]:
-    yield node.key
-    yield from nodepool_backoff_keys((node.pool,))
-    yield from owner_backoff_keys(node.pods)
-
-
-def _backoff_seconds(key: str, failures: int) -> float:
-    """Doubling, with a part that depends on the name and the count and on nothing else."""
-    seconds = _BACKOFF.delay(failures)
-    share = zlib.crc32(f"{key}/{failures}".encode()) / 2**32
+def _backoff_seconds(backoff: Backoff, key: BackoffKey, failures: int) -> float:
+    """Doubling, with a part that depends on the key and the count and on nothing else."""
+    seconds = backoff.delay(failures)
+    name = key if isinstance(key, str) else "|".join(key)
+    share = zlib.crc32(f"{name}/{failures}".encode()) / 2**32
     return float(seconds * (1 + _JITTER * share))
 
 
@@ -153,8 +183,3 @@ def owner_backoff_keys(pods: Iterable[Pod]) -> Iterator[str]:
         for owner in pod.metadata.owner_references:
             if owner.controller:
                 yield f"{owner.kind}/{pod.metadata.namespace}/{owner.name}"
-
-
-def nodepool_backoff_keys(pools: Iterable[str]) -> tuple[str, ...]:
-    """The keys under which NodePools are in backoff."""
-    return tuple(f"nodepool/{pool}" for pool in pools)

@@ -239,6 +239,7 @@ class DisruptionController:
             nominated=self._context.state.nominated_nodes(now) | nodes_awaiting_planned_pods(snapshot),
             in_command=self._execution.queue.candidate_keys.union(pending),
             excluded_by_backoff=self._execution.backoff.excluded_nodes(snapshot.nodes, _now()),
+            failed_moves=self._execution.backoff.failed_moves(_now()),
             pending_commands=tuple(
                 pending_command(command) for command in due if command.reason is DisruptionReason.UNDERUTILIZED
             ),

@@ -16,7 +16,7 @@ import structlog
 from karpenter.api.karpenter import NodeClaim
 from karpenter.api.kinds import NODE_CLAIM
 from karpenter.disruption import node_marking
-from karpenter.disruption.command_backoff import CommandBackoff, ConsolidationReversals, nodepool_backoff_keys
+from karpenter.disruption.command_backoff import CommandBackoff, ConsolidationReversals
 from karpenter.disruption.command_timeout import (
     MAX_TIMEOUT_SECONDS,
     command_timeout_seconds,
@@ -301,8 +301,7 @@ class DisruptionQueue:
         _log.debug("command succeeded", **queued.log_fields())
 
     def _reset_backoff(self, command: Command) -> None:
-        keys = (*(candidate.key for candidate in command.candidates), *nodepool_backoff_keys(command.node_pools))
-        self._backoff.reset(command.reason, keys)
+        self._backoff.reset_nodes(command.reason, (candidate.key for candidate in command.candidates))
 
     async def fail(self, queued: QueuedCommand, cause: str) -> None:
         """Fail a command: untaint its nodes, delete unused replacements, record the backoff (DIS-314)."""
@@ -310,9 +309,8 @@ class DisruptionQueue:
         failed = sum(1 for _ in queued.pending_replacements()) or 1
         self._context.metrics.voluntary_disruption_queue_failures_total.labels(**queued.metric_labels).inc(failed)
         _log.error(_COMMAND_FAILED_MESSAGE, error=cause, **queued.log_fields())
-        self._backoff.record_failure(command.reason, (candidate.key for candidate in command.candidates), cause)
-        if command.replacements:
-            self._backoff.record_failure(command.reason, nodepool_backoff_keys(command.node_pools), cause)
+        has_deleted_nodes = any(self._is_deleting(candidate.key) for candidate in command.candidates)
+        self._backoff.record_failed_command(command, cause, has_deleted_nodes=has_deleted_nodes)
         await self._roll_back(queued, cause)
 
     async def _roll_back(self, queued: QueuedCommand, cause: str) -> None:

@@ -162,6 +162,8 @@ def _replacement_message(blocker: ReplacementBlocker) -> str:
     match blocker:
         case disruption_blockers.NotCheaper():
             return _NOT_CHEAPER
+        case disruption_blockers.MoveFailedRecently():
+            return "The same move failed a short while ago, it is tried again later"
         case disruption_blockers.PriceUnknown():
             return f"{_NOT_CHEAPER}, the price of this one is not known"
         case disruption_blockers.SameTypeAgain():

@@ -23,6 +23,7 @@ from karpenter.disruption.decide.disruption_blockers import (
     NodeBlocker,
     PodBlocker,
 )
+from karpenter.disruption.decide.failed_moves import NO_FAILED_MOVES, FailedMoves
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.model import durations, labels, pod_disruption, pods
 from karpenter.model.conditions import find_condition, is_true
@@ -39,20 +40,22 @@ class DisruptionContext:
     """What a decision depends on beside the snapshot: frozen data only, taken in the same step. Nodes are named by their keys.
 
     ``nominated``: nodes that pods are expected on. ``in_command``: nodes of running commands and of those that await validation.
-    ``excluded_by_backoff``: by reason, the nodes whose last command failed too recently to try again. ``pending_commands``:
-    consolidation commands that are due for validation; they are evaluated first, so that an equally good alternative does not
-    displace them. ``controller_node``: name of the node this controller runs on, empty if unknown.
+    ``excluded_by_backoff``: by reason, nodes that no move may disrupt yet, because an earlier one was undone.
+    ``failed_moves``: moves that failed too recently to try them again. ``pending_commands``: consolidation commands that are
+    due for validation; they are evaluated first, so that an equally good alternative does not displace them.
+    ``controller_node``: name of the node this controller runs on, empty if unknown.
     """
 
     now: datetime
     nominated: frozenset[str] = frozenset()
     in_command: frozenset[str] = frozenset()
     excluded_by_backoff: Mapping[DisruptionReason, frozenset[str]] = field(default_factory=dict)
+    failed_moves: FailedMoves = NO_FAILED_MOVES
     pending_commands: tuple[PendingCommand, ...] = ()
     controller_node: str = ""
 
     def is_in_backoff(self, reason: DisruptionReason, key: str) -> bool:
-        """Whether a node must not be disrupted for the reason yet, because an earlier attempt failed."""
+        """Whether a node must not be disrupted for the reason yet, whatever the move."""
         return key in self.excluded_by_backoff.get(reason, ())
 
 

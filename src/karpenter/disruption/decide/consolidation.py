@@ -146,6 +146,8 @@ class Consolidation:
         removed = {node.key for node in self._prepared.snapshot.nodes} - {node.key for node in end.nodes}
         if composed is None or not removed <= may_go or not self._is_within_budgets(composed):
             return None
+        if any(map(self._prepared.context.failed_moves.bar, composed)):
+            return None
         acceptable = all(scoring.are_acceptable(command.scores, command.saving_per_hour) for command in composed)
         return composed if acceptable else None
 
@@ -175,7 +177,8 @@ class Consolidation:
         self, candidates: Iterable[Candidate], simulation: SchedulingSimulation
     ) -> tuple[MoveEvaluator, list[Candidate]]:
         """The simulation opened for moves that save money, and the candidates that no pending pod needs."""
-        settings = ConsolidationSettings(self._prepared.problem.options.spot_to_spot)
+        failed_moves = self._prepared.context.failed_moves
+        settings = ConsolidationSettings(self._prepared.problem.options.spot_to_spot, failed_moves)
         evaluator = MoveEvaluator(simulation.closed_within_consolidate_after(), self._scoring(), settings)
         return evaluator, [candidate for candidate in candidates if candidate.key not in simulation.nominated]
 

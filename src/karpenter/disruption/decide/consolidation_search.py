@@ -51,7 +51,9 @@ class ConsolidationSearch:
     """One search over the candidates."""
 
     def __init__(self, candidates: Sequence[Candidate], evaluator: MoveEvaluator, budgets: RemainingBudgets) -> None:
-        self._remaining = {candidate.key: candidate for candidate in sorted(candidates, key=candidate_order)}
+        self._failed_moves = evaluator.settings.failed_moves
+        by_failures = sorted(candidates, key=lambda c: (self._failed_moves.count(_REASON, c.key), candidate_order(c)))
+        self._remaining = {candidate.key: candidate for candidate in by_failures}
         self._evaluator = evaluator
         self._budgets = budgets
         self._commands: list[Command] = []
@@ -98,13 +100,19 @@ class ConsolidationSearch:
     def _best_set(self) -> Command | None:
         """The set of nodes that saves most when it is planned anew; None where none saves anything."""
         wasteful = sorted(
-            (c for c in self._remaining.values() if c.price_per_hour and self._evaluator.scoring.could_be_approved(c)),
+            (candidate for candidate in self._remaining.values() if self._may_join_a_set(candidate)),
             key=self._excess_price_order,
         )
         candidates = self._within_budgets(wasteful)
         return self._best_of(candidates, self._sizes(1, min(_SMALL_SET, len(candidates)))) or self._best_of(
             candidates, self._sizes(_SMALL_SET, len(candidates))
         )
+
+    def _may_join_a_set(self, candidate: Candidate) -> bool:
+        """A node whose replacement failed lately would make the whole set fail."""
+        if not candidate.price_per_hour or self._failed_moves.bar_a_replacement(_REASON, candidate.key):
+            return False
+        return self._evaluator.scoring.could_be_approved(candidate)
 
     @staticmethod
     def _sizes(above: int, most: int) -> list[int]:

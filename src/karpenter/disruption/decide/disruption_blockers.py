@@ -316,6 +316,15 @@ class NotCheaper(Blocker):
 
 
 @dataclass(frozen=True)
+class MoveFailedRecently(Blocker):
+    """The same move of a node failed a short while ago."""
+
+    kind = "move-failed-recently"
+    category = BlockerCategory.MOVE
+    concerns_consolidation_only = True
+
+
+@dataclass(frozen=True)
 class PriceUnknown(Blocker):
     """The node's own price is unknown, so no replacement is known to be cheaper."""
 
@@ -469,6 +478,7 @@ ConsolidationBlocker = (
 DelayBlocker = ConsolidateAfterNotOver | NodeTooYoung | RolloutInProgress
 ReplacementBlocker = (
     NotCheaper
+    | MoveFailedRecently
     | PriceUnknown
     | SameTypeAgain
     | MinValuesUnmet

@@ -58,7 +58,9 @@ class _DisruptionPass:
         self._count_eligible(_UNDERUTILIZED, consolidatable)
         deleted = self._delete_empty(empty)
         drifted_static = [candidate for candidate in drifted_static if candidate.key not in deleted]
-        self._commands += replace_drifted_static(drifted_static, prepared.snapshot, prepared.indexes, self._budgets)
+        self._commands += replace_drifted_static(
+            drifted_static, prepared.snapshot, prepared.indexes, self._budgets, prepared.context.failed_moves
+        )
         drifted = [candidate for candidate in drifted if candidate.key not in deleted]
         if drifted or consolidatable:
             closed = deleted | self._drifted_within_budgets((*drifted, *drifted_static))
@@ -95,7 +97,9 @@ class _DisruptionPass:
     ) -> None:
         """Drift, then consolidation of the candidates that drift neither takes nor needs."""
         prepared_simulation = simulate(self._prepared, closed_to_pods)
-        commands, blocked, simulation = replace_drifted(drifted, prepared_simulation, self._budgets)
+        commands, blocked, simulation = replace_drifted(
+            drifted, prepared_simulation, self._budgets, self._prepared.context.failed_moves
+        )
         self._commands += commands
         self._blocked += blocked
         preceding = PrecedingCommands(tuple(self._commands), closed_to_pods)

@@ -9,6 +9,7 @@ from karpenter.api.karpenter import NodeClaim, NodePool
 from karpenter.disruption.decide.candidates import BlockedNode, CandidateChecks, DisruptionContext, is_drifted
 from karpenter.disruption.decide.command import Candidate, Command, DisruptionReason, saving_per_hour
 from karpenter.disruption.decide.disruption_blockers import DriftedPodsUnplaceable
+from karpenter.disruption.decide.failed_moves import NO_FAILED_MOVES, FailedMoves
 from karpenter.disruption.decide.remaining_budgets import RemainingBudgets
 from karpenter.disruption.decide.scheduling_simulation import SchedulingSimulation, UnreschedulablePods
 from karpenter.instancetypes.type_index import TypeIndex
@@ -34,7 +35,7 @@ def drift_candidates(
 ) -> tuple[list[Candidate], list[Candidate], list[BlockedNode]]:
     """Drifted nodes of dynamic and of static pools in the order of DIS-118, and those that are kept.
 
-    The node the controller runs on comes last (DIS-469).
+    The node the controller runs on comes last (DIS-469), before it those whose replacement failed lately.
     """
     dynamic: list[Candidate] = []
     fixed: list[Candidate] = []
@@ -48,7 +49,13 @@ def drift_candidates(
         elif not context.is_in_backoff(DisruptionReason.DRIFTED, view.key):
             (fixed if checks.is_in_static_pool(candidate_or_blocker) else dynamic).append(candidate_or_blocker)
     for machines in (dynamic, fixed):
-        machines.sort(key=lambda candidate: (checks.hosts_controller(candidate), _drift_order(candidate)))
+        machines.sort(
+            key=lambda candidate: (
+                checks.hosts_controller(candidate),
+                context.failed_moves.count(DisruptionReason.DRIFTED, candidate.key),
+                _drift_order(candidate),
+            )
+        )
     return dynamic, fixed, blocked
 
 
@@ -61,7 +68,10 @@ def _drift_order(candidate: Candidate) -> tuple[bool, datetime, str]:
 
 
 def replace_drifted(
-    candidates: Iterable[Candidate], simulation: SchedulingSimulation, budgets: RemainingBudgets
+    candidates: Iterable[Candidate],
+    simulation: SchedulingSimulation,
+    budgets: RemainingBudgets,
+    failed_moves: FailedMoves = NO_FAILED_MOVES,
 ) -> tuple[list[Command], list[BlockedNode], SchedulingSimulation]:
     """One command for each node that budgets allow and whose pods have a place to go, at any price (DIS-230).
 
@@ -79,12 +89,12 @@ def replace_drifted(
             blocked.append(BlockedNode(candidate.state_node, DriftedPodsUnplaceable(reschedule.blocker)))
         elif reschedule is not None:
             saving = saving_per_hour((candidate,), reschedule.price_per_hour)
-            commands.append(
-                Command(
-                    reason, (candidate,), reschedule.to_planned_claims(), reschedule.placements, saving_per_hour=saving
-                )
-            )
-            simulation = simulation.after(commands[-1])
+            claims = reschedule.to_planned_claims()
+            command = Command(reason, (candidate,), claims, reschedule.placements, saving_per_hour=saving)
+            if failed_moves.bar(command):
+                continue
+            commands.append(command)
+            simulation = simulation.after(command)
             budgets.consume(candidate.node_pool)
     return commands, blocked, simulation
 
@@ -94,6 +104,7 @@ def replace_drifted_static(
     snapshot: ClusterSnapshot,
     indexes: Mapping[str, TypeIndex],
     budgets: RemainingBudgets,
+    failed_moves: FailedMoves = NO_FAILED_MOVES,
 ) -> list[Command]:
     """One command for each drifted node of a static pool that budgets and the limit on nodes allow (DIS-225 to DIS-227).
 
@@ -114,8 +125,9 @@ def replace_drifted_static(
         slots = replicas.free_slots(pool, taken, granted, replicas.spread_zones(pool, index.types))
         for candidate, slot in zip(own, slots, strict=False):
             planned = _static_replacement(pool, index, slot)
-            if planned is not None:
-                commands.append(Command(DisruptionReason.DRIFTED, (candidate,), (planned,)))
+            command = Command(DisruptionReason.DRIFTED, (candidate,), () if planned is None else (planned,))
+            if planned is not None and not failed_moves.bar(command):
+                commands.append(command)
                 budgets.consume(candidate.node_pool)
     return commands
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from karpenter.disruption.decide.candidates import BlockedNode, is_consolidatable
+from karpenter.disruption.decide.candidates import BlockedNode, DisruptionContext, is_consolidatable
 from karpenter.disruption.decide.command import Candidate, Command, ConsolidationType, DisruptionReason, saving_per_hour
 from karpenter.disruption.decide.costs import candidate_order
 from karpenter.disruption.decide.disruption_problem import PreparedDisruption
@@ -25,9 +25,15 @@ def empty_candidates(prepared: PreparedDisruption) -> tuple[list[Candidate], lis
         blocker = checks.emptiness_blocker(candidate)
         if blocker is not None:
             blocked.append(BlockedNode(view, blocker))
-        elif is_consolidatable(view) and not context.is_in_backoff(DisruptionReason.EMPTY, view.key):
+        elif is_consolidatable(view) and not _is_barred(context, view.key):
             candidates.append(candidate)
-    return sorted(candidates, key=candidate_order), blocked
+    failures = context.failed_moves.count
+    return sorted(candidates, key=lambda c: (failures(DisruptionReason.EMPTY, c.key), candidate_order(c))), blocked
+
+
+def _is_barred(context: DisruptionContext, key: str) -> bool:
+    reason = DisruptionReason.EMPTY
+    return context.is_in_backoff(reason, key) or context.failed_moves.bar_deletion(reason, key)
 
 
 def take_within_budgets(

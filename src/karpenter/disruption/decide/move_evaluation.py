@@ -14,7 +14,14 @@ from karpenter.disruption.decide.command import (
     PendingCommand,
     saving_per_hour,
 )
-from karpenter.disruption.decide.disruption_blockers import NotCheaper, PriceUnknown, SameTypeAgain, SavingTooSmall
+from karpenter.disruption.decide.disruption_blockers import (
+    MoveFailedRecently,
+    NotCheaper,
+    PriceUnknown,
+    SameTypeAgain,
+    SavingTooSmall,
+)
+from karpenter.disruption.decide.failed_moves import NO_FAILED_MOVES, FailedMoves
 from karpenter.disruption.decide.replacement_prices import (
     CheaperReplacement,
     MoveRejection,
@@ -38,6 +45,7 @@ class ConsolidationSettings:
     """What moves depend on beside the cluster. ``spot_to_spot``: the gate of DIS-200."""
 
     spot_to_spot: bool = False
+    failed_moves: FailedMoves = NO_FAILED_MOVES
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +63,8 @@ class MoveEvaluator:
     def delete(self, candidate: Candidate) -> Command | None:
         """Delete the node and move its pods to existing nodes; None if they do not fit or the move is not worth it."""
         if not self.scoring.are_acceptable(self.scoring.scores((candidate,), 0.0), candidate.price_per_hour):
+            return None
+        if self.settings.failed_moves.bar_deletion(DisruptionReason.UNDERUTILIZED, candidate.key):
             return None
         place = self.simulation.place_on_existing((candidate,))
         return None if place is None else self._command((candidate,), place, None)
@@ -115,6 +125,8 @@ class MoveEvaluator:
         self, candidates: Sequence[Candidate], relocated: ReschedulingResult, cheaper: CheaperReplacement | None
     ) -> Command | MoveRejection:
         command = self._command(candidates, relocated, cheaper)
+        if self.settings.failed_moves.bar(command):
+            return MoveRejection(MoveFailedRecently())
         return command if self.scoring.are_approved(command.scores) else MoveRejection(SavingTooSmall())
 
     def _command(

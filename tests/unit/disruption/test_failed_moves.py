@@ -1,0 +1,111 @@
+"""Bars belong to a node, the kind of its move and the offering: nothing else waits for what failed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from karpenter.api.karpenter import Budget
+from karpenter.disruption.command_backoff import CommandBackoff
+from karpenter.disruption.decide.candidates import DisruptionContext
+from karpenter.disruption.decide.command import Command, DisruptionReason
+from karpenter.disruption.decide.disruption_problem import DisruptionSolution
+from karpenter.disruption.decide.failed_moves import DELETION, moves_of
+from support.disrupting import KINDS, decide, drifted, gone, pool, running, why
+from support.shrinking import QUIET
+
+_MINUTE = 60.0
+
+
+def _at_zero() -> float:
+    return 0.0
+
+
+def _after(backoff: CommandBackoff, now: float = 1.0) -> DisruptionContext:
+    return replace(QUIET, failed_moves=backoff.failed_moves(now))
+
+
+def _failed(command: Command, clock: Callable[[], float] = _at_zero) -> CommandBackoff:
+    backoff = CommandBackoff(clock)
+    backoff.record_failed_command(command, "no capacity", has_deleted_nodes=False)
+    return backoff
+
+
+def _drifting(*names: str) -> list[object]:
+    return [running(name, "m", 4, conditions=drifted()) for name in names]
+
+
+def test_a_sold_out_replacement_of_one_node_holds_up_no_other_node_of_the_pool() -> None:
+    cluster = [pool("np"), _drifting("a", "b", "c")]
+    failed, *others = decide(cluster).commands
+    assert (gone([failed]), len(failed.replacements), gone(others)) == (["a"], 1, ["b", "c"])
+    assert gone(decide(cluster, circumstances=_after(_failed(failed)))) == ["b", "c"]
+
+
+def test_the_node_itself_may_be_deleted_or_replaced_by_another_offering_meanwhile() -> None:
+    failed = decide(pool(), _drifting("a")).commands[0]
+    context = _after(_failed(failed))
+    assert gone(decide(pool(), _drifting("a"), circumstances=context)) == []
+    assert gone(decide(pool(), _drifting("a"), running("b", "l", conditions=()), circumstances=context)) == ["a"]
+    without = tuple(each for each in KINDS if each.name != failed.replacements[0].instance_types[0])
+    assert gone(decide(pool(), _drifting("a"), types=without, circumstances=context)) == ["a"]
+
+
+def test_a_deletion_that_failed_bars_the_deletion_only() -> None:
+    cluster = [pool(), running("a", "m", 1), running("b", "m", 3)]
+    first = decide(cluster).commands[0]
+    assert (gone([first]), moves_of(first)) == (["a"], {DELETION})
+    assert gone(decide(cluster, circumstances=_after(_failed(first)))) == ["b"]
+
+
+def test_a_consolidation_that_cannot_be_launched_says_so() -> None:
+    cluster = [pool(), running("a", "l", 1)]
+    solution = decide(cluster)
+    assert len(solution.commands[0].replacements) == 1
+    again = decide(cluster, circumstances=_after(_failed(solution.commands[0])))
+    assert gone(again) == []
+    assert why(again, "a") == "The same move failed a short while ago, it is tried again later"
+
+
+@pytest.mark.parametrize(("has_deleted_nodes", "longest"), [(False, 600.0), (True, 3600.0)])
+def test_where_nothing_was_deleted_a_bar_lasts_ten_minutes_at_most(has_deleted_nodes: bool, longest: float) -> None:
+    """Bars grow by up to a fifth, so that what failed together is not tried again together."""
+    now = 0.0
+    backoff = CommandBackoff(lambda: now)
+    command = decide(pool(), _drifting("a")).commands[0]
+    for _ in range(12):
+        backoff.record_failed_command(command, "no capacity", has_deleted_nodes=has_deleted_nodes)
+    assert backoff.failed_moves(now + longest - 1).bar(command)
+    assert not backoff.failed_moves(now + 1.2 * longest).bar(command)
+
+
+def test_a_success_forgets_all_failures_of_the_node() -> None:
+    command = decide(pool(), _drifting("a")).commands[0]
+    backoff = _failed(command)
+    backoff.reset_nodes(DisruptionReason.DRIFTED, ["claim-b"])
+    assert backoff.failed_moves(1.0).bar(command)
+    backoff.reset_nodes(DisruptionReason.DRIFTED, ["claim-a"])
+    assert not backoff.failed_moves(1.0).failures
+
+
+def test_nodes_that_can_be_replaced_do_not_wait_for_those_that_cannot() -> None:
+    """Eight nodes that never succeed and nine that do, one at a time: candidates rotate, each failure takes ten minutes."""
+    now = 0.0
+    backoff = CommandBackoff(lambda: now)
+    impossible = [f"a{number}" for number in range(8)]
+    left = [f"b{number}" for number in range(9)]
+    while left:
+        solution: DisruptionSolution = decide(
+            pool("np", Budget(nodes="1")), _drifting(*impossible, *left), circumstances=_after(backoff, now)
+        )
+        [command] = solution.commands
+        [name] = gone([command])
+        if name in left:
+            left.remove(name)
+            now += 2 * _MINUTE
+        else:
+            now += 10 * _MINUTE
+            backoff.record_failed_command(command, "no capacity", has_deleted_nodes=False)
+        assert now <= 100 * _MINUTE

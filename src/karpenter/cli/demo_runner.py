@@ -6,12 +6,13 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 from karpenter.cli.demo_options import DemoOptions
@@ -33,12 +34,12 @@ _LONGEST_RUN = timedelta(minutes=6)
 _CATCH_UP_SPEED = 60.0
 
 _NEXT_COMMANDS = (
-    ("karpenter demo --serve", "the same with an open door for kubectl"),
-    ("karpenter plan -f FILE", "what would be bought for your own pods, and why"),
-    ("karpenter run", "on a cluster of your own, with simulated machines"),
+    ("karpenter demo --serve", "the same, with an API server for kubectl"),
+    ("karpenter plan -f FILE", "the nodes for your own pods, and why"),
+    ("karpenter run", "on your own cluster, with simulated instances"),
 )
 
-#: What to type at the open door.
+#: Commands that work on the demo cluster.
 _KUBECTL_EXAMPLES = (
     "get nodes",
     "create deployment web --image=nginx",
@@ -190,11 +191,9 @@ class _DemoRun:
 
     def _print_summary(self, stage: SimulatedCluster) -> None:
         self._print()
-        for label, value in summary(stage, self._start, self._clock.now()):
-            self._print(Text.assemble((f"  {label:<20}", "dim"), (value, "bold")))
+        self._print(_two_columns(summary(stage, self._start, self._clock.now()), "dim", "bold"))
         self._print()
-        for command, meaning in _NEXT_COMMANDS if self._options.port is None else _NEXT_COMMANDS[1:]:
-            self._print(Text.assemble("  ", (f"{command:<24}", "cyan"), meaning))
+        self._print(_two_columns(_NEXT_COMMANDS if self._options.port is None else _NEXT_COMMANDS[1:], "cyan", ""))
 
     def _print_address(self, url: str) -> None:
         if url:
@@ -212,8 +211,19 @@ class _DemoRun:
         rate = stage.history.meter.rate_usd_per_hour(self._clock.now())
         self._print(f"closed; gone with this process: {progress(stage.counts(), rate)}")
 
-    def _print(self, what: str | Text = "") -> None:
-        self._console.print(what, soft_wrap=True)
+    def _print(self, what: str | Text | Table = "") -> None:
+        if isinstance(what, Table) and not self._console.is_terminal:
+            with self._console.capture() as capture:
+                self._console.print(what)
+            what = "\n".join(line.rstrip() for line in capture.get().splitlines())  # rich fills cells with blanks
+        self._console.print(what, soft_wrap=not isinstance(what, Table))
+
+
+def _two_columns(rows: Iterable[tuple[str, str]], first_style: str, second_style: str) -> Table:
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    for first, second in rows:
+        table.add_row(Text(f"  {first}", style=first_style, no_wrap=True), Text(second, style=second_style))
+    return table
 
 
 async def _wait_forever() -> None:

@@ -16,7 +16,7 @@ import yaml
 from karpenter.api import kinds
 from karpenter.api.apps import Deployment
 from karpenter.api.meta import Wire
-from karpenter.cli.demo_text import plural
+from karpenter.cli.render_common import count_text
 from karpenter.simulation import SimulatedCluster, workload_traces
 
 #: Pools and node class as people write them.
@@ -137,7 +137,7 @@ class ScenarioPlayer:
             )
 
     async def _deploy(self, wave: Sequence[Deployment], headline: str) -> None:
-        self._announce(f"{headline}: {plural(len(wave), 'deployment')}, {plural(_pod_count(wave), 'pod')}")
+        self._announce(f"{headline}: {count_text(len(wave), 'deployment')}, {count_text(_pod_count(wave), 'pod')}")
         self._expected_pods += _pod_count(wave)
         for deployment in wave:
             await self._stage.create(deployment)
@@ -146,7 +146,7 @@ class ScenarioPlayer:
         if not await stage.wait_until(self._all_pods_ready, PHASE_TIMEOUT_SECONDS):
             waiting = [pod.metadata.name for pod in stage.pods() if pod.status.phase != "Running"]
             shown = ", ".join(sorted(waiting)[:3])
-            self.failures.append(f"{plural(len(waiting), 'pod')} did not become ready ({shown}...)")
+            self.failures.append(f"{count_text(len(waiting), 'pod')} did not become ready ({shown}...)")
         await asyncio.sleep(_OBSERVATION_SECONDS)
 
     def _all_pods_ready(self) -> bool:
@@ -154,7 +154,7 @@ class ScenarioPlayer:
         return census.all_ready and census.pods == self._expected_pods
 
     async def _scale_down(self, wave: Sequence[Deployment], headline: str) -> None:
-        self._announce(f"{headline}: {plural(_pod_count(wave), 'pod')} to go")
+        self._announce(f"{headline}: {count_text(_pod_count(wave), 'pod')} to go")
         self._expected_pods -= _pod_count(wave)
         for deployment in wave:
             await self._stage.scale(deployment.metadata.name, 0)

@@ -19,7 +19,8 @@ from rich.table import Table
 from rich.text import Text
 
 from karpenter.api.karpenter import NodeClaim
-from karpenter.cli.demo_text import DemoLine, condensed_event_lines, dollars, elapsed_text, plural
+from karpenter.cli.demo_text import DemoLine, condensed_event_lines, dollars, elapsed_text
+from karpenter.cli.render_common import count_text
 from karpenter.model import labels, pods
 from karpenter.model import resources as res
 from karpenter.simulation import ClusterCounts, InstanceNotice, SimulatedCluster
@@ -119,11 +120,11 @@ class DemoScreen:
         waiting = "bold yellow" if census.pending else "dim"
         return Text.assemble(
             "  ",
-            (f"{plural(census.nodes, 'node')}", "bold"),
-            f" of {plural(census.claims, 'claim')}   ",
+            (f"{count_text(census.nodes, 'node')}", "bold"),
+            f" of {count_text(census.claims, 'claim')}   ",
             (f"{dollars(price)}/h", "bold green"),
             f"   spent {dollars(spent)}   ",
-            (plural(census.pods, "pod"), "bold"),
+            (count_text(census.pods, "pod"), "bold"),
             ": ",
             (f"{census.ready} ready", "cyan"),
             "  ",

@@ -1,4 +1,4 @@
-"""What ``karpenter demo`` says in words: single happenings, progress, the summary; and the plain presenter, line by line."""
+"""The text of ``karpenter demo``: events, progress, the summary; and the presenter that prints plain lines."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Protocol
 from rich.console import Console
 from rich.text import Text
 
+from karpenter.cli.render_common import count_text
 from karpenter.simulation import ClusterCounts, InstanceEnded, InstanceLaunched, InstanceNotice, SimulatedCluster
 
 #: How often plain progress is reported, in seconds of the story.
@@ -23,7 +24,7 @@ _STYLES = {"chapter": "bold", "bought": "green", "ended": "yellow", "progress": 
 
 @dataclass(frozen=True, slots=True)
 class DemoLine:
-    """Something to say: when in the story, of what sort (chapter, bought, ended, progress), and the words."""
+    """A line: when in the run, of what kind (chapter, bought, ended, progress), and its text."""
 
     elapsed: timedelta
     kind: str
@@ -38,10 +39,10 @@ class DemoPresenter(Protocol):
     """Shows a run while it goes on."""
 
     def phase(self, headline: str) -> None:
-        """A chapter begins."""
+        """A phase begins."""
 
     def switch_to_real_time(self) -> None:
-        """The show is over: from the next ``run`` on in real time, below what was printed."""
+        """From the next ``run`` on in real time, below what was printed."""
 
     async def run(self) -> None:
         """Show until cancelled."""
@@ -58,20 +59,15 @@ def dollars(amount: float) -> str:
     return f"${amount:.2f}" if amount >= 0.1 or not amount else f"${amount:.3f}"
 
 
-def plural(count: int, noun: str) -> str:
-    """``1 node``, ``2 nodes``."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
 def event_lines(notices: Iterable[InstanceNotice], start: datetime) -> Iterator[DemoLine]:
-    """Notices as lines; machines of one kind bought or ended at the same second share one."""
-    for key, group in groupby(notices, lambda item: _group_key(item, start)):
+    """Notices as lines; instances of one kind launched or terminated at the same second share one."""
+    for key, group in groupby(notices, lambda notice: _group_key(notice, start)):
         yield _line(key, list(group))
 
 
 def condensed_event_lines(notices: Iterable[InstanceNotice], start: datetime) -> Iterator[DemoLine]:
-    """Notices as lines, one for all that happened in the same second and way."""
-    for (sort, second, reason), group in groupby(notices, lambda item: _moment(item, start)):
+    """Notices as lines, one for all of the same second and kind."""
+    for (sort, second, reason), group in groupby(notices, lambda notice: _moment(notice, start)):
         yield _moment_line(sort, second, reason, list(group))
 
 
@@ -81,15 +77,15 @@ def _moment(notice: InstanceNotice, start: datetime) -> tuple[str, int, str]:
 
 
 def _moment_line(sort: str, second: int, reason: str, group: list[InstanceNotice]) -> DemoLine:
-    counts = Counter(item.record.instance_type for item in group)
-    machines = ", ".join(f"{count} x {name}" if count > 1 else name for name, count in counts.most_common())
-    price = dollars(sum(item.record.price_per_hour for item in group))
-    nodes = plural(len(group), "node")
+    counts = Counter(notice.record.instance_type for notice in group)
+    instances = ", ".join(f"{count} x {name}" if count > 1 else name for name, count in counts.most_common())
+    price = dollars(sum(notice.record.price_per_hour for notice in group))
+    nodes = count_text(len(group), "node")
     if sort == "bought":
-        meant = sum(item.pod_count for item in group if isinstance(item, InstanceLaunched))
-        text = f"bought {nodes} for {plural(meant, 'pod')}, +{price}/h: {machines}"
+        pod_count = sum(notice.pod_count for notice in group if isinstance(notice, InstanceLaunched))
+        text = f"bought {nodes} for {count_text(pod_count, 'pod')}, +{price}/h: {instances}"
     else:
-        text = f"removed {nodes} ({_reason_text(reason)}), -{price}/h: {machines}"
+        text = f"removed {nodes} ({_reason_text(reason)}), -{price}/h: {instances}"
     return DemoLine(timedelta(seconds=second), sort, text)
 
 
@@ -109,21 +105,21 @@ def _group_key(notice: InstanceNotice, start: datetime) -> _GroupKey:
 
 def _line(key: _GroupKey, group: list[InstanceNotice]) -> DemoLine:
     sort, second, instance_type, capacity_type, price, reason = key
-    machines = f"{len(group)} x {instance_type} {capacity_type}"
+    instances = f"{len(group)} x {instance_type} {capacity_type}"
     each = " each" if len(group) > 1 else ""
     if sort == "bought":
-        meant = sum(item.pod_count for item in group if isinstance(item, InstanceLaunched))
-        text = f"bought {machines} at {dollars(price)}/h{each} for {plural(meant, 'pod')}"
+        pod_count = sum(notice.pod_count for notice in group if isinstance(notice, InstanceLaunched))
+        text = f"bought {instances} at {dollars(price)}/h{each} for {count_text(pod_count, 'pod')}"
     else:
-        saved = sum(item.record.price_per_hour for item in group if isinstance(item, InstanceEnded))
-        text = f"removed {machines} ({_reason_text(reason)}), saves {dollars(saved)}/h"
+        saved = sum(notice.record.price_per_hour for notice in group if isinstance(notice, InstanceEnded))
+        text = f"removed {instances} ({_reason_text(reason)}), saves {dollars(saved)}/h"
     return DemoLine(timedelta(seconds=second), sort, text)
 
 
 def progress(census: ClusterCounts, usd_per_hour: float) -> str:
-    """The state of things in one line."""
-    pods = f"{plural(census.pods, 'pod')}: {census.ready} ready, {census.pending} pending"
-    return f"{plural(census.nodes, 'node')}, {dollars(usd_per_hour)}/h, {pods}"
+    """The state of the cluster in one line."""
+    pods = f"{count_text(census.pods, 'pod')}: {census.ready} ready, {census.pending} pending"
+    return f"{count_text(census.nodes, 'node')}, {dollars(usd_per_hour)}/h, {pods}"
 
 
 def summary(stage: SimulatedCluster, start: datetime, end: datetime) -> tuple[tuple[str, str], ...]:
@@ -138,7 +134,10 @@ def summary(stage: SimulatedCluster, start: datetime, end: datetime) -> tuple[tu
     return (
         ("pods", f"{ready.count} became ready" + (f", {never} never did" if never else "")),
         ("time to ready", wait),
-        ("nodes bought", f"{len(bought)} of {plural(kinds, 'type')}, {spot} spot and {len(bought) - spot} on-demand"),
+        (
+            "nodes bought",
+            f"{len(bought)} of {count_text(kinds, 'type')}, {spot} spot and {len(bought) - spot} on-demand",
+        ),
         ("nodes at the peak", str(bill.peak_instances)),
         ("price at the peak", f"{dollars(bill.peak_usd_per_hour)}/h"),
         ("cost of the run", f"{dollars(bill.cost_usd)} for {elapsed_text(end - start)} minutes of cluster time"),
@@ -148,13 +147,13 @@ def summary(stage: SimulatedCluster, start: datetime, end: datetime) -> tuple[tu
 
 def _leftovers(census: ClusterCounts, usd_per_hour: float) -> str:
     if census.is_empty:
-        return "nothing: no pods, nodes, claims or machines"
-    counted = ((census.pods, "pod"), (census.nodes, "node"), (census.claims, "claim"), (census.instances, "machine"))
-    return ", ".join(plural(count, noun) for count, noun in counted) + f", {dollars(usd_per_hour)}/h"
+        return "nothing: no pods, nodes, NodeClaims or instances"
+    counted = ((census.pods, "pod"), (census.nodes, "node"), (census.claims, "claim"), (census.instances, "instance"))
+    return ", ".join(count_text(count, noun) for count, noun in counted) + f", {dollars(usd_per_hour)}/h"
 
 
 class PlainPresenter:
-    """One line for each notable thing, and progress now and then while something moves."""
+    """Prints one line for each event, and progress every half minute while something changes."""
 
     def __init__(self, console: Console, stage: SimulatedCluster, start: datetime) -> None:
         self._console = console
@@ -165,15 +164,15 @@ class PlainPresenter:
         stage.history.subscribe(self._pending_notices.append)
 
     def phase(self, headline: str) -> None:
-        """See ``Presenter.chapter``."""
+        """See ``DemoPresenter.phase``."""
         self._flush()
         self._print_line(DemoLine(self._now(), "chapter", headline))
 
     def switch_to_real_time(self) -> None:
-        """See ``Presenter.settle_down``."""
+        """See ``DemoPresenter.switch_to_real_time``."""
 
     async def run(self) -> None:
-        """See ``Presenter.run``."""
+        """See ``DemoPresenter.run``."""
         reported = self._now()
         try:
             while True:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TextIO
 
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
@@ -45,10 +45,10 @@ _SHOWN_WASTE = 5
 #: USD per hour; a resource of which less is wasted has no column.
 _LEAST_SHOWN = 0.0005
 _HEADINGS = ("", "type", "zone", "capacity", "$/h each", "$/h", "pods")
-_RIGHT_ALIGNED = frozenset({0, 4, 5, 6})
+_RIGHT_ALIGNED = frozenset({"", "$/h each", "$/h", "pods"})
 _TYPE_COLUMN = 1
-_NARROWEST_TYPE = 8
-_COLUMN_GAP = "  "
+_MIN_TYPE_WIDTH = 18
+_NO_VALUE = "-"
 
 
 def write(report: PlanReport, out: TextIO) -> None:
@@ -56,8 +56,8 @@ def write(report: PlanReport, out: TextIO) -> None:
     console = console_for(out, PAGE_WIDTH)
     plan = report.plan
     groups = group_node_claims(plan, report.index)
-    for text in _node_claim_lines(groups, console):
-        console.print(text, soft_wrap=True)
+    for part in _node_claim_parts(groups, console):
+        console.print(part, soft_wrap=isinstance(part, Text))
     if plan.placed_on_existing:
         console.print(_existing_nodes_table(plan))
     for text in _unschedulable_lines(plan):
@@ -74,25 +74,32 @@ def write(report: PlanReport, out: TextIO) -> None:
 # -- nodes to launch ----------------------------------------------------------------------------------------------------
 
 
-def _node_claim_lines(groups: Sequence[NodeClaimGroup], console: Console) -> Iterator[Text]:
-    """An entry for every group, NodePool by NodePool, the dearest first."""
+def _node_claim_parts(groups: Sequence[NodeClaimGroup], console: Console) -> Iterator[Text | Table]:
+    """A table for every NodePool with a row for every group, the dearest first."""
     if not groups:
         return
     shown, rest = groups[:SHOWN_ENTRIES], groups[SHOWN_ENTRIES:]
-    rows = {id(group): _row(group) for group in shown}
-    widths = _widths([_HEADINGS, *rows.values()], console.width)
     cells = _UNICODE_BAR if console.encoding.startswith("utf") else _ASCII_BAR
     yield Text("Nodes to launch", style="bold")
-    yield Text(_line(_HEADINGS, widths), style="dim")
-    for pool, members in _by_pool(shown, groups).items():
+    for number, (pool, members) in enumerate(_by_pool(shown, groups).items()):
         yield Text(_pool_line(pool, groups), style="italic")
+        table = _node_claims_table(_MIN_TYPE_WIDTH + max(0, console.width - PAGE_WIDTH), show_header=not number)
         for group in members:
-            yield Text(_line(rows[id(group)], widths))
-            yield Text.assemble(" " * (widths[0] + len(_COLUMN_GAP)), *_usage_bars(group, cells))
+            table.add_row(*_row(group, cells, table.columns[_TYPE_COLUMN].min_width or 0))
+        yield table
     if rest:
         count, price = sum(len(group.claims) for group in rest), sum(group.price_per_hour for group in rest)
         yield Text(f"... and {len(rest)} more groups: {count_text(count, 'node')}, ${price:.3f} per hour")
     yield Text("")
+
+
+def _node_claims_table(type_width: int, *, show_header: bool) -> Table:
+    """Columns of the same widths for all NodePools."""
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim", show_header=show_header)
+    for heading, width in zip(_HEADINGS, (3, type_width, 18, 16, 8, 7, 4), strict=True):
+        justify: JustifyMethod = "right" if heading in _RIGHT_ALIGNED else "left"
+        table.add_column(heading, justify=justify, min_width=width, no_wrap=True)
+    return table
 
 
 def _by_pool(shown: Sequence[NodeClaimGroup], groups: Sequence[NodeClaimGroup]) -> dict[str, list[NodeClaimGroup]]:
@@ -100,10 +107,12 @@ def _by_pool(shown: Sequence[NodeClaimGroup], groups: Sequence[NodeClaimGroup]) 
     price: dict[str, float] = defaultdict(float)
     for group in groups:
         price[group.sample.node_pool] += group.price_per_hour
-    found: dict[str, list[NodeClaimGroup]] = {pool: [] for pool in sorted(price, key=lambda pool: (-price[pool], pool))}
+    by_pool: dict[str, list[NodeClaimGroup]] = {
+        pool: [] for pool in sorted(price, key=lambda pool: (-price[pool], pool))
+    }
     for group in shown:
-        found[group.sample.node_pool].append(group)
-    return {pool: members for pool, members in found.items() if members}
+        by_pool[group.sample.node_pool].append(group)
+    return {pool: members for pool, members in by_pool.items() if members}
 
 
 def _pool_line(pool: str, groups: Sequence[NodeClaimGroup]) -> str:
@@ -112,34 +121,16 @@ def _pool_line(pool: str, groups: Sequence[NodeClaimGroup]) -> str:
     return f"NodePool {pool}: {count_text(count, 'node')}, ${sum(group.price_per_hour for group in own):.3f} per hour"
 
 
-def _row(group: NodeClaimGroup) -> tuple[str, ...]:
-    offering = group.sample.cheapest_offering
-    return (
-        str(len(group.claims)),
-        group.instance_type,
-        offering.zone or "-",
-        offering.capacity_type or "-",
-        f"{group.sample.price_per_hour:.4f}",
-        f"{group.price_per_hour:.3f}",
-        _range_text(len(claim.pods) for claim in group.claims),
-    )
-
-
-def _widths(rows: Sequence[Sequence[str]], most: int) -> list[int]:
-    """Width of each column; the names of types are cut where that is too much."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS))]
-    widths[0] = max(3, widths[0])
-    over = sum(widths) + len(_COLUMN_GAP) * (len(widths) - 1) - most
-    widths[_TYPE_COLUMN] = max(_NARROWEST_TYPE, widths[_TYPE_COLUMN] - max(0, over))
-    return widths
-
-
-def _line(row: Sequence[str], widths: Sequence[int]) -> str:
-    cells = [
-        cell.rjust(width) if column in _RIGHT_ALIGNED else truncate(cell, width).ljust(width)
-        for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-    ]
-    return _COLUMN_GAP.join(cells).rstrip()
+def _row(group: NodeClaimGroup, cells: tuple[str, str], type_width: int) -> Iterator[Text]:
+    """The cells of a group; below type, zone and capacity how much of CPU, memory and pods is requested."""
+    offering, bars = group.sample.cheapest_offering, _usage_bars(group, cells)
+    yield Text(str(len(group.claims)))
+    yield Text("\n").join([Text(truncate(group.instance_type, type_width)), bars[0], *bars[3:]])
+    yield Text("\n").join([Text(offering.zone or _NO_VALUE), bars[1]])
+    yield Text("\n").join([Text(offering.capacity_type or _NO_VALUE), bars[2]])
+    yield Text(f"{group.sample.price_per_hour:.4f}")
+    yield Text(f"{group.price_per_hour:.3f}")
+    yield Text(_range_text(len(claim.pods) for claim in group.claims))
 
 
 def _range_text(counts: Iterable[int]) -> str:
@@ -147,12 +138,13 @@ def _range_text(counts: Iterable[int]) -> str:
     return str(ordered[0]) if ordered[0] == ordered[-1] else f"{ordered[0]}-{ordered[-1]}"
 
 
-def _usage_bars(group: NodeClaimGroup, cells: tuple[str, str]) -> Iterator[Text]:
+def _usage_bars(group: NodeClaimGroup, cells: tuple[str, str]) -> list[Text]:
     """How much of each resource is requested; of several kinds of accelerators the one requested most."""
     devices = sorted(accelerators(group.allocatable), key=lambda name: (-group.requested_share(name), name))[:1]
-    for number, name in enumerate((res.CPU, res.MEMORY, res.PODS, *devices)):
-        yield Text(f"{_COLUMN_GAP if number else ''}{short_resource_name(name)} ")
-        yield _usage_bar(group.requested_share(name), cells)
+    return [
+        Text(f"{short_resource_name(name)} ").append_text(_usage_bar(group.requested_share(name), cells))
+        for name in (res.CPU, res.MEMORY, res.PODS, *devices)
+    ]
 
 
 def _usage_bar(share: float, cells: tuple[str, str]) -> Text:
@@ -180,7 +172,7 @@ def _existing_nodes_table(plan: Solution) -> Table:
         table.add_row(placed_pods.node_name, str(len(placed_pods.pods)), _some_pods(placed_pods.pods))
     rest = plan.placed_on_existing[SHOWN_ENTRIES:]
     if rest:
-        table.add_row(f"... and {len(rest)} more", str(sum(len(item.pods) for item in rest)), "")
+        table.add_row(f"... and {len(rest)} more", str(sum(len(placed.pods) for placed in rest)), "")
     return table
 
 
@@ -284,12 +276,11 @@ def _lower_bound_text(plan: Solution) -> str:
 
 #: Hours of a month as clouds count them.
 _HOURS_PER_MONTH = 730
-_NO_VALUE = "-"
 
 
 @dataclass(frozen=True, slots=True)
 class _ComparedPlan:
-    """One of the plans, with its machines by how they are bought."""
+    """One of the plans, with its NodeClaims in groups."""
 
     name: str
     report: PlanReport

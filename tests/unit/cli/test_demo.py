@@ -37,7 +37,7 @@ def test_without_a_terminal_it_tells_the_story_in_plain_lines_and_leaves_nothing
     )
     assert any(re.match(r" +\d:\d\d  removed \d+ x \S+ (spot|on-demand) \(empty\), saves \$", line) for line in lines)
     assert any(line.startswith("  pods ") and line.endswith("40 became ready") for line in lines)
-    assert any(line.endswith("nothing: no pods, nodes, claims or machines") for line in lines)
+    assert any(line.endswith("nothing: no pods, nodes, NodeClaims or instances") for line in lines)
     assert "karpenter plan -f" in done.stdout
 
 

@@ -62,7 +62,7 @@ def test_the_page_names_machines_waiting_pods_reasons_and_cost(plan: Plan, mixed
     (row,) = [line.split() for line in page.splitlines() if "a.large " in line and "zone-a" in line]
     assert row == ["1", "a.large", "zone-a", "on-demand", "0.3500", "0.350", "2"]
     assert "NodePool default: 1 node, $0.350 per hour" in page
-    assert "cpu ████░░  75%  memory ░░░░░░   3%  pods ░░░░░░   2%" in page
+    assert "cpu ████░░ 75% memory ░░░░░░ 3% pods ░░░░░░ 2%" in " ".join(page.split())
     assert "1 pod (default/huge)\n    nodepool default: no instance type" in page
     assert "\n    nearest is NodePool default: the pod is 56 CPU short on a.large, the largest type" in page
     assert "$0.350 per hour for 1 new node with 2 pods; 1 pod unschedulable" in page

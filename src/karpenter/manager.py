@@ -312,6 +312,7 @@ class Manager:
                 informers.buffers, self._status_metrics(informers.buffers), self._buffer_controller.on_buffer
             )
             informers.subscribe(informers.pod_templates, self._buffer_controller.on_pod_template)
+            informers.subscribe(informers.pods, self._buffer_controller.on_pod)
 
     def _status_metrics(self, informer: Informer[T]) -> ChangeHandler[T]:
         """A handler that shows the conditions of the informer's objects."""

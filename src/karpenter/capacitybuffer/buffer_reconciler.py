@@ -97,6 +97,8 @@ class CapacityBufferReconciler:
         self._trigger_provisioning = trigger_provisioning
         self._buffer_pods: dict[str, _BufferPods] = {}
         self._placements: Mapping[str, BufferPlacement] = {}
+        #: Keys of buffers whose workload or template does not exist, by namespace.
+        self._unresolved: dict[str, set[str]] = {}
         #: Nodes and pools of the last scheduling pass; another pass over the same input would give the same placements.
         self._last_planned_input: tuple[object, ...] = ()
 
@@ -109,6 +111,7 @@ class CapacityBufferReconciler:
         buffer = self._find_buffer(name, namespace)
         if buffer is None or buffer.metadata.deletion_timestamp is not None or not _is_ours(buffer):
             self._remove_pods(key)
+            self._note_resolved(key, namespace)
             return None
         try:
             template = await self._template(buffer)
@@ -116,7 +119,9 @@ class CapacityBufferReconciler:
         except BufferUnresolved as error:
             self._remove_pods(key)
             status = _unresolved_status(buffer.status, error)
+            self._unresolved.setdefault(namespace, set()).add(key)
         else:
+            self._note_resolved(key, namespace)
             self._set_pods(key, buffer, template.spec, count)
             status = _resolved_status(buffer, template, count)
             self._trigger_if_changed(key, buffer)
@@ -130,6 +135,16 @@ class CapacityBufferReconciler:
         self._last_planned_input = _plan_input(snapshot.nodes, snapshot.pools)
         changed = {key for key in self._placements if self._placements[key] != previous.get(key)}
         return frozenset(changed)
+
+    def unresolved_in(self, namespace: str) -> frozenset[str]:
+        """Keys of the buffers of a namespace whose workload or template did not exist when they were last reconciled."""
+        return frozenset(self._unresolved.get(namespace, ()))
+
+    def _note_resolved(self, key: str, namespace: str) -> None:
+        unresolved = self._unresolved.get(namespace, set())
+        unresolved.discard(key)
+        if not unresolved:
+            self._unresolved.pop(namespace, None)
 
     # -- template and target --------------------------------------------------------------------------------------------
 
@@ -324,6 +339,12 @@ class CapacityBufferController:
             reference = buffer.spec.pod_template_ref
             if reference is not None and (buffer.metadata.namespace, reference.name) == template_key:
                 self._queue.add(_key(buffer))
+
+    def on_pod(self, old: Pod | None, new: Pod | None) -> None:
+        """A pod was added: the workload that a buffer of its namespace waits for may exist now."""
+        if old is None and new is not None:
+            for key in self._reconciler.unresolved_in(new.metadata.namespace):
+                self._queue.add(key)
 
     def on_plan(self, snapshot: ClusterSnapshot, plan: Solution) -> None:
         """A scheduling pass over the snapshot was executed: requeue the buffers whose placement changed."""

@@ -22,14 +22,16 @@ from karpenter.scheduling.solution import Solution
 
 _STATE = GaugeFamily("karpenter_pods_state", "A pod as it is now; the value is 1.")
 _UNSTARTED = GaugeFamily("karpenter_pods_unstarted_time_seconds", "Since the creation of a pod that is not ready yet.")
-_UNBOUND = GaugeFamily("karpenter_pods_unbound_time_seconds", "Since the creation of a pod that has no node yet.")
+_UNBOUND = GaugeFamily(
+    "karpenter_pods_unbound_time_seconds", "Since the creation of a pod that is not bound and past Pending yet."
+)
 _PLANNED_UNSTARTED = GaugeFamily(
     "karpenter_pods_provisioning_unstarted_time_seconds",
     "Since the first plan with a place for a pod that is not ready yet.",
 )
 _PLANNED_UNBOUND = GaugeFamily(
     "karpenter_pods_provisioning_unbound_time_seconds",
-    "Since the first plan with a place for a pod that has no node yet.",
+    "Since the first plan with a place for a pod that is not bound and past Pending yet.",
 )
 _UNDECIDED = GaugeFamily(
     "karpenter_pods_provisioning_scheduling_undecided_time_seconds",
@@ -94,7 +96,10 @@ def _ready(pod: Pod) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _TrackedPod:
-    """A pod on its way: since when it is known to wait for a machine, has been decided about, has a place planned for it."""
+    """A pod on its way: since when it is known to wait for a node, has been decided about, has a place planned for it.
+
+    ``is_bound``: it has a node and is past Pending, as OPS-447 defines it.
+    """
 
     pod: Pod
     first_seen: datetime | None = None
@@ -182,8 +187,12 @@ class PodDurationMetrics(ClusterCollector):
 
     @staticmethod
     def _write(followed: tuple[_TrackedPod, ...], now: datetime) -> Iterator[str]:
-        unbound = [tracked_pod for tracked_pod in followed if not tracked_pod.pod.spec.node_name]
-        undecided = [tracked_pod for tracked_pod in unbound if tracked_pod.decided_at is None]
+        unbound = [tracked_pod for tracked_pod in followed if not tracked_pod.is_bound]
+        undecided = [
+            tracked_pod
+            for tracked_pod in unbound
+            if tracked_pod.decided_at is None and not tracked_pod.pod.spec.node_name
+        ]
         yield from _UNSTARTED.lines(_seconds(now, ((i.pod, i.pod.metadata.creation_timestamp) for i in followed)))
         yield from _UNBOUND.lines(_seconds(now, ((i.pod, i.pod.metadata.creation_timestamp) for i in unbound)))
         yield from _PLANNED_UNSTARTED.lines(_seconds(now, ((i.pod, i.planned_at) for i in followed)))

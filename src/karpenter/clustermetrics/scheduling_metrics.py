@@ -45,7 +45,7 @@ _BOUND = GaugeFamily(
 _GAP = GaugeFamily(
     "karpenter_scheduler_plan_price_gap", "Share of that bound by which that plan's machines were dearer."
 )
-_COUNT = GaugeFamily("karpenter_cluster_state_node_count", "Machines that exist or are on their way.")
+_COUNT = GaugeFamily("karpenter_cluster_state_node_count", "Nodes and NodeClaims, each instance once.")
 _SYNCED = GaugeFamily("karpenter_cluster_state_synced", "1 while all watches bring news.")
 _UNSYNCED = GaugeFamily("karpenter_cluster_state_unsynced_time_seconds", "How long they have not; 0 while they do.")
 

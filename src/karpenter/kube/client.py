@@ -37,6 +37,7 @@ from karpenter.kube.credentials import CredentialsRefused
 from karpenter.kube.protocol import Json, JsonObject, Listing, WatchEvent, WatchEventType
 from karpenter.kube.request_metrics import NO_RESPONSE, FinishedRequest, NoRequestObserver, RequestObserver
 from karpenter.kube.request_retries import EVICTION_RETRIES, READ_RETRIES, WRITE_RETRIES, RetryPolicy, with_retries
+from karpenter.model.call_deadline import not_counted
 from karpenter.model.token_bucket import TokenBucket
 
 T = TypeVar("T", bound=Wire)
@@ -305,9 +306,13 @@ class KubeClient:
             call.method, call.path, params=call.query, content=call.body, headers=headers
         )
         await self._rate_limit.take()
-        async with self._in_flight:
+        with not_counted():
+            await self._in_flight.acquire()
+        try:
             write_fence.check_send_allowed()
             response = await self._exchange(call, self._http.send(request), _REQUEST_TIMEOUT_SECONDS)
+        finally:
+            self._in_flight.release()
         if not response.is_success:
             raise _error_of_response(call, response, response.content)
         return response.content

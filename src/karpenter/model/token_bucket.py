@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from karpenter.model.call_deadline import not_counted
+
 
 class TokenBucket:
     """Lets ``burst`` callers through at once and ``per_second`` after that, in the order they came.
@@ -25,7 +27,8 @@ class TokenBucket:
         if self._tokens >= 0.0:
             return
         try:
-            await asyncio.sleep(-self._tokens / self.per_second)
+            with not_counted():
+                await asyncio.sleep(-self._tokens / self.per_second)
         except asyncio.CancelledError:
             self._tokens += 1.0
             raise

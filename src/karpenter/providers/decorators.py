@@ -14,6 +14,7 @@ from karpenter.kube import write_fence
 from karpenter.kube.write_fence import Fence
 from karpenter.metrics import Metrics
 from karpenter.metrics.controller_metrics import current_controller
+from karpenter.model.call_deadline import CallDeadline, call_deadline
 from karpenter.providers.contract import (
     CloudProvider,
     HookPending,
@@ -36,23 +37,23 @@ class CloudProviderDecorator:
         self._provider = provider
 
     async def create(self, claim: NodeClaim) -> Instance:
-        """Buy one machine for the claim."""
+        """Launch one instance for the claim."""
         return await self._provider.create(claim)
 
     async def delete(self, provider_id: str) -> None:
-        """Ask for the machine to go."""
+        """Ask for the instance to be terminated."""
         await self._provider.delete(provider_id)
 
     async def get(self, provider_id: str) -> Instance:
-        """One machine."""
+        """One instance."""
         return await self._provider.get(provider_id)
 
     async def list(self) -> tuple[Instance, ...]:
-        """All machines of this cluster."""
+        """All instances of this cluster."""
         return await self._provider.list()
 
     async def instance_types(self, pool: NodePool) -> tuple[InstanceType, ...]:
-        """Everything the pool's class could use."""
+        """Every instance type that the pool's node class could use."""
         return await self._provider.instance_types(pool)
 
     async def drift(self, claim: NodeClaim) -> InstanceDrift | None:
@@ -92,28 +93,30 @@ class TimeoutProvider(CloudProviderDecorator):
         self._seconds = seconds
 
     async def create(self, claim: NodeClaim) -> Instance:
-        """Buy one machine for the claim."""
-        return await _with_timeout(self._seconds, "buying a machine", self._provider.create(claim))
+        """Launch one instance for the claim."""
+        return await _with_timeout(self._seconds, "launching an instance", self._provider.create(claim))
 
     async def delete(self, provider_id: str) -> None:
-        """Ask for the machine to go."""
-        await _with_timeout(self._seconds, f"ending machine {provider_id}", self._provider.delete(provider_id))
+        """Ask for the instance to be terminated."""
+        await _with_timeout(self._seconds, f"terminating instance {provider_id}", self._provider.delete(provider_id))
 
     async def get(self, provider_id: str) -> Instance:
-        """One machine."""
-        return await _with_timeout(self._seconds, f"reading machine {provider_id}", self._provider.get(provider_id))
+        """One instance."""
+        return await _with_timeout(self._seconds, f"reading instance {provider_id}", self._provider.get(provider_id))
 
     async def list(self) -> tuple[Instance, ...]:
-        """All machines of this cluster."""
-        return await _with_timeout(self._seconds, "listing machines", self._provider.list())
+        """All instances of this cluster."""
+        return await _with_timeout(self._seconds, "listing instances", self._provider.list())
 
     async def instance_types(self, pool: NodePool) -> tuple[InstanceType, ...]:
-        """Everything the pool's class could use."""
+        """Every instance type that the pool's node class could use."""
         return await _with_timeout(self._seconds, "reading instance types", self._provider.instance_types(pool))
 
     async def drift(self, claim: NodeClaim) -> InstanceDrift | None:
         """Why the machine no longer matches its class."""
-        return await _with_timeout(self._seconds, "comparing a machine with its class", self._provider.drift(claim))
+        return await _with_timeout(
+            self._seconds, "comparing an instance with its node class", self._provider.drift(claim)
+        )
 
     def registration_hooks(self) -> tuple[RegistrationHook, ...]:
         """What must be satisfied before a Node is opened to pods, with bounded questions."""
@@ -138,12 +141,13 @@ class _TimeoutHook:
 
 
 async def _with_timeout(seconds: float, what: str, call: Coroutine[Any, Any, T]) -> T:
-    limit = asyncio.timeout(seconds)
+    """The call's result. Waiting for a rate limit or a connection does not count (``call_deadline``)."""
+    deadline: CallDeadline | None = None
     try:
-        async with limit:
+        async with call_deadline(seconds) as deadline:
             return await call
     except TimeoutError as error:
-        if not limit.expired():
+        if deadline is None or not deadline.expired:
             raise
         raise ProviderError(f"{what} took longer than {seconds:g} s") from error
 
@@ -163,11 +167,11 @@ class LeaderOnlyProvider(CloudProviderDecorator):
         self._fence = fence
 
     async def create(self, claim: NodeClaim) -> Instance:
-        """Buy one machine for the claim."""
+        """Launch one instance for the claim."""
         return await self._through_fence(lambda: self._provider.create(claim))
 
     async def delete(self, provider_id: str) -> None:
-        """Ask for the machine to go."""
+        """Ask for the instance to be terminated."""
         await self._through_fence(lambda: self._provider.delete(provider_id))
 
     async def _through_fence(self, call: Callable[[], Awaitable[R]]) -> R:
@@ -195,7 +199,7 @@ class MetricsProvider(CloudProviderDecorator):
         self._metrics = metrics
 
     async def create(self, claim: NodeClaim) -> Instance:
-        """Buy one machine for the claim."""
+        """Launch one instance for the claim."""
         return await self._measure("Create", self._provider.create(claim))
 
     async def delete(self, provider_id: str) -> None:
@@ -203,15 +207,15 @@ class MetricsProvider(CloudProviderDecorator):
         await self._measure("Delete", self._provider.delete(provider_id), InstanceNotFound)
 
     async def get(self, provider_id: str) -> Instance:
-        """One machine."""
+        """One instance."""
         return await self._measure("Get", self._provider.get(provider_id))
 
     async def list(self) -> tuple[Instance, ...]:
-        """All machines of this cluster."""
+        """All instances of this cluster."""
         return await self._measure("List", self._provider.list())
 
     async def instance_types(self, pool: NodePool) -> tuple[InstanceType, ...]:
-        """Everything the pool's class could use."""
+        """Every instance type that the pool's node class could use."""
         return await self._measure("GetInstanceTypes", self._provider.instance_types(pool))
 
     async def drift(self, claim: NodeClaim) -> InstanceDrift | None:

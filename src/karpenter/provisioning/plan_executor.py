@@ -147,16 +147,7 @@ class PlanExecutor:
         for placed in plan.placed_on_existing:
             self._context.state.nominate(placed.node_key, until)
             self._context.events.publish(*(self._nominated_event(pod, placed) for pod in _unbound_pods(placed.pods)))
-        left = [unplaced for unplaced in plan.unschedulable if not unplaced.pod.spec.node_name]
-        said: dict[str, str] = {}
-        told: dict[tuple[int, int, int], _UnplacedReport] = {}
-        for unplaced in left:
-            uid = unplaced.pod.metadata.uid
-            alike = (id(unplaced.reasons), id(unplaced.nearest_fit), id(unplaced.nearest_node))
-            text = told.get(alike) or told.setdefault(alike, _unplaced_report(unplaced))
-            self._report_unplaced(unplaced, text, has_changed=self._reported_reasons.get(uid) != text.subjects)
-            said[uid] = text.subjects
-        self._reported_reasons = said
+        self._report_unschedulable([unplaced for unplaced in plan.unschedulable if not unplaced.pod.spec.node_name])
         for skipped in plan.skipped_pools:
             self._report_skipped_pool(skipped)
         self._log_exposure(plan)
@@ -164,6 +155,27 @@ class PlanExecutor:
             _log.info("no dynamic nodepools found")
         self._reported_skipped_pools = frozenset(plan.skipped_pools)
         self._reported_no_pools = _has_no_pools(plan)
+
+    def _report_unschedulable(self, left: Sequence[UnschedulablePod]) -> None:
+        """Log the pods whose reasons changed, and publish events. Pods that wait for any NodePool at all share one line."""
+        reported: dict[str, str] = {}
+        reports: dict[tuple[int, int, int], _UnplacedReport] = {}
+        without_pools: dict[str, list[Pod]] = {}
+        for unplaced in left:
+            uid = unplaced.pod.metadata.uid
+            alike = (id(unplaced.reasons), id(unplaced.nearest_fit), id(unplaced.nearest_node))
+            report = reports.get(alike) or reports.setdefault(alike, _unplaced_report(unplaced))
+            if self._reported_reasons.get(uid) != report.subjects:
+                text = report.text.removeprefix(EVENT_PREFIX)
+                if all(reason.category is ReasonCategory.NO_POOL for reason in unplaced.reasons):
+                    without_pools.setdefault(text, []).append(unplaced.pod)
+                else:
+                    self._log_unplaced(unplaced, text)
+            self._publish_unplaced(unplaced, report)
+            reported[uid] = report.subjects
+        self._reported_reasons = reported
+        for text, pods in without_pools.items():
+            _log.error("could not schedule pod", Pods=shortened([_pod_name(pod) for pod in pods]), error=text)
 
     def _log_exposure(self, plan: Solution) -> None:
         """Where exposure gave way, and wishes about it that nobody can read: logged while that is news."""
@@ -193,10 +205,8 @@ class PlanExecutor:
             parts.append(f"node/{node}")
         return ObjectEvent(involved_pod(pod), NORMAL, "Nominated", f"Pod should schedule on: {', '.join(parts)}")
 
-    def _report_unplaced(self, unplaced: UnschedulablePod, report: _UnplacedReport, *, has_changed: bool) -> None:
-        """A pod's reasons, logged when they change and published as an event now and then (SCH-654 Beyond)."""
-        if has_changed:
-            self._log_unplaced(unplaced, report.text.removeprefix(EVENT_PREFIX))
+    def _publish_unplaced(self, unplaced: UnschedulablePod, report: _UnplacedReport) -> None:
+        """Publish a pod's reasons as an event now and then (SCH-654 Beyond)."""
         if not (any(is_opt_out(reason) for reason in unplaced.reasons) or self._is_transient(unplaced)):
             about, values = involved_pod(unplaced.pod), (report.subjects,)
             self._context.events.publish(

@@ -26,7 +26,7 @@ from karpenter.api.core import Namespace, Node, Pod, PodDisruptionBudget
 from karpenter.api.karpenter import NodeClaim, NodePool
 from karpenter.api.meta import ObjectMeta
 from karpenter.api.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass, VolumeAttachment
-from karpenter.model import labels, pods
+from karpenter.model import labels, pods, taints
 from karpenter.model.freezes import Freeze
 from karpenter.model.quantity import QuantityError
 from karpenter.state.disruption_marks import DisruptionMarks
@@ -405,7 +405,12 @@ class ClusterState:
 
     @staticmethod
     def _awaits_node_claim(node: Node) -> bool:
-        """Whether a managed Node without claim is still incomplete; it is left out until its claim is known (SCH-072)."""
+        """Whether a managed Node without claim is still incomplete; it is left out until its claim is known (SCH-072).
+
+        A Node with the unregistered taint belongs to a claim, also while the watch has not yet delivered the claim's provider ID.
+        """
+        if any(taints.is_same_taint(taint, labels.UNREGISTERED_TAINT) for taint in node.spec.taints):
+            return True
         node_labels = node.metadata.labels
         if labels.NODE_POOL not in node_labels:
             return False

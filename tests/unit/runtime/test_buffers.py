@@ -310,3 +310,21 @@ async def test_real_pods_are_told_about_as_ever(world: World) -> None:
     await asyncio.sleep(2)
     (event,) = await world.events("Nominated")
     assert event.involved_object.name == "p"
+
+
+@pytest.mark.parametrize("delay", [3.0, 100.0])
+@story
+async def test_a_buffer_whose_workload_comes_later_is_served_with_the_next_pass(world: World, delay: float) -> None:
+    """The first pod of the workload's namespace resolves it: no wait for the next of the 30-second passes over buffers."""
+    await begin(world)
+    await buffer(world, scalable_ref=ScalableReference(api_group="apps", kind="Deployment", name="web"), replicas=2)
+    await asyncio.sleep(delay)
+    assert (await condition(world, "ReadyForProvisioning"))[1] == "ScalableRefNotFound"
+    spec = ReplicatedSpec(replicas=1, selector=LabelSelector(match_labels=LABELS), template=template())
+    await world.kube.create(
+        kinds.DEPLOYMENT, Deployment(metadata=ObjectMeta(name="web", namespace="default"), spec=spec)
+    )
+    await world.waiting(pod("web-1", {"cpu": "1"}))
+    await asyncio.sleep(4)
+    assert (await condition(world, "ReadyForProvisioning"))[1] == "Resolved"
+    assert (await condition(world, "Provisioning"))[2] == "2/2 virtual pods required new capacity, 0 failed"

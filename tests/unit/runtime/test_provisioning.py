@@ -546,3 +546,15 @@ async def test_the_solver_is_there_before_anything_is_decided(world: World) -> N
         patch.setattr(manager, "load_solver", lambda: loaded.append(len(world.wire.writes)))
         await shop(world)
     assert loaded == [0]
+
+
+@story
+async def test_pods_that_wait_for_any_pool_to_be_ready_share_one_line(world: World) -> None:
+    await world.node_class(ready="False")
+    await world.pool()
+    await world.start()
+    await world.waiting(*pods(5, {"cpu": "1"}))
+    await asyncio.sleep(60)
+    (line,) = world.lines("could not schedule pod")
+    assert line["Pods"].count("default/") == 5
+    assert len({event.involved_object.name for event in await world.events("FailedScheduling")}) == 5

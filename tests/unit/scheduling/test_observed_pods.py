@@ -231,14 +231,14 @@ def test_a_pod_of_the_same_name_is_another_pod() -> None:
 
 
 def test_times_of_waiting_grow_and_end_with_the_waiting() -> None:
-    """OPS-443, OPS-448"""
+    """OPS-443, OPS-447, OPS-448: a pod counts as bound when it has a node and is past Pending."""
     seen = Observed()
     seen.put(waiting())
     seen.passes(7)
     assert waits(seen) == {"unstarted": 7, "unbound": 7, "provisioning_scheduling_undecided": 7}
     seen.passes(5)
     seen.put(bound())
-    assert waits(seen) == {"unstarted": 12}
+    assert waits(seen) == {"unstarted": 12, "unbound": 12}
     seen.put(running())
     assert waits(seen) == {"unstarted": 12}
     seen.gone(running())

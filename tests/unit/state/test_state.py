@@ -164,6 +164,17 @@ def test_a_managed_node_without_provider_id_is_left_out_until_it_has_one() -> No
     assert names(state(node("n", {"cpu": "4"}, labels=own))) == ["n"]
 
 
+def test_a_node_that_waits_for_its_claim_is_not_counted_beside_it() -> None:
+    """The watch delivers the Node before the provider ID of its NodeClaim: one instance, not two."""
+    own = {labels.NODE_POOL: "np", labels.INSTANCE_TYPE: "t"}
+    joined = node("n", {"cpu": "4"}, labels=own, taints=(labels.UNREGISTERED_TAINT,), provider_id="p://n")
+    cluster_state = state(claim("c", {"cpu": "4"}, provider_id=""), joined)
+    assert len(cluster_state.state_nodes()) == 1
+    cluster_state.set_claim(claim("c", {"cpu": "4"}, provider_id="p://n"))
+    (view,) = cluster_state.state_nodes()
+    assert (view.node, view.key) == (joined, "c")
+
+
 TERM = PodAffinityTerm(topology_key=labels.HOSTNAME, label_selector=LabelSelector(match_labels={"app": "web"}))
 REQUIRED = Affinity(pod_anti_affinity=PodAffinity(required=(TERM,)))
 PREFERRED = Affinity(

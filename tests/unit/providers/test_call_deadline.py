@@ -1,0 +1,77 @@
+"""The time limit of a cloud call counts the call, not its waiting for a turn."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from karpenter.model.call_deadline import call_deadline
+from karpenter.model.token_bucket import TokenBucket
+from karpenter.providers.contract import ProviderError
+from karpenter.providers.decorators import TimeoutProvider
+from support.world import World, story
+
+
+class WaitingCloud:
+    """A provider whose every call is what a test says."""
+
+    def __init__(self, call: Callable[[], Awaitable[None]]) -> None:
+        self._call = call
+
+    async def list(self) -> tuple[()]:
+        await self._call()
+        return ()
+
+
+async def listed(call: Callable[[], Awaitable[None]]) -> tuple[object, ...]:
+    return await TimeoutProvider(WaitingCloud(call), 60.0).list()  # type: ignore[arg-type]
+
+
+@story
+async def test_waiting_for_a_rate_limit_does_not_count(world: World) -> None:
+    bucket = TokenBucket(0.01, 1)
+
+    async def call() -> None:
+        for _ in range(3):
+            await bucket.take()  # the second and the third wait 100 s each
+        await asyncio.sleep(50)
+
+    assert await listed(call) == ()
+
+
+@story
+async def test_what_hangs_after_it_waited_is_ended(world: World) -> None:
+    bucket = TokenBucket(0.01, 1)
+
+    async def call() -> None:
+        await asyncio.sleep(30)
+        await bucket.take()
+        await bucket.take()
+        await asyncio.sleep(31)
+
+    started = asyncio.get_running_loop().time()
+    with pytest.raises(ProviderError, match="listing instances took longer than 60 s"):
+        await listed(call)
+    assert asyncio.get_running_loop().time() - started == pytest.approx(160)
+
+
+@story
+async def test_parts_of_a_call_may_wait_at_the_same_time(world: World) -> None:
+    bucket = TokenBucket(0.01, 1)
+
+    async def call() -> None:
+        await asyncio.gather(*(bucket.take() for _ in range(4)))  # 0, 100, 200 and 300 s
+        await asyncio.sleep(59)
+
+    assert await listed(call) == ()
+
+
+@story
+async def test_a_bucket_outside_of_any_call_only_waits(world: World) -> None:
+    bucket = TokenBucket(1.0, 1)
+    async with call_deadline(5.0):
+        pass
+    await bucket.take()
+    await asyncio.wait_for(bucket.take(), 2)

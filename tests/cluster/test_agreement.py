@@ -1,7 +1,7 @@
 """The real kube-scheduler agrees with our plans: every planned pod binds, and where we see no room it sees none either.
 
 One control plane, no autoscaler: nodes are objects without kubelets, pods are bound and never start. Each scenario asks twice. A
-pod of each kind alone: do we and the scheduler both find it a place on the machines there are? All pods together: do all that are
+pod of each kind alone: do we and the scheduler both find it a place on the nodes there are? All pods together: do all that are
 planned bind, nominated as the product nominates? The rate of agreement is printed; it has to be 100 %.
 """
 

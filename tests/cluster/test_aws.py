@@ -1,4 +1,4 @@
-"""Machines on EC2, end to end: the real control plane and scheduler, the controller's process, and a double of AWS.
+"""Instances on EC2, end to end: the real control plane and scheduler, the controller's process, and a double of AWS.
 
 The double keeps a record of every call; what the provider may ask of AWS, and how, is held against that.
 """
@@ -31,7 +31,7 @@ _SPOT_PODS, _ON_DEMAND_PODS = 40, 20
 PODS = _SPOT_PODS + _ON_DEMAND_PODS
 _DEADLINE_SECONDS = 150.0
 _BUDGET = 0.5
-#: What the machines' services are called in actions of policies, where it differs.
+#: What the instances' services are called in actions of policies, where it differs.
 _ACTION_PREFIX = {"monitoring": "cloudwatch"}
 #: Calls the test makes itself.
 _OWN = frozenset(
@@ -121,8 +121,8 @@ async def _left(kube: KubeClient, cluster: Stage) -> str:
     return ", ".join(f"{count} {what}" for what, count in counts.items() if count)
 
 
-async def test_from_pods_to_machines_and_back_to_nothing(cluster: Stage) -> None:
-    """The whole life of a cluster on spot and on-demand machines.
+async def test_from_pods_to_nodes_and_back_to_nothing(cluster: Stage) -> None:
+    """The whole life of a cluster on spot and on-demand instances.
 
     AWS-T960, AWS-T640, AWS-T562, AWS-T700, AWS-T701, AWS-T090
     """
@@ -174,7 +174,7 @@ async def _survives_an_interruption(kube: KubeClient, cluster: Stage) -> None:
 
 
 async def _rolls_to_another_image(kube: KubeClient, cluster: Stage) -> None:
-    """AWS-T560: all machines change, never more at once than the budgets of the two pools allow."""
+    """AWS-T560: all instances change, never more at once than the budgets of the two pools allow."""
     before = {claim.metadata.name: claim.status.image_id for claim in await _claims(kube)}
     cluster.aws.control.release_images("2026-09-01")
     await asyncio.to_thread(cluster.plane.apply, node_class(amiSelectorTerms=[{"alias": "al2023@v20260901"}]))
@@ -192,7 +192,7 @@ async def _rolls_to_another_image(kube: KubeClient, cluster: Stage) -> None:
 
 
 def _watch_budget(claims: tuple[NodeClaim, ...], most: dict[str, int]) -> None:
-    """No pool has more machines on their way out than its budget, rounded up, allows."""
+    """No pool has more instances on their way out than its budget, rounded up, allows."""
     for pool in ("spot", "steady"):
         own = [claim for claim in claims if claim.metadata.labels[labels.NODE_POOL] == pool]
         going = sum(claim.metadata.deletion_timestamp is not None for claim in own)

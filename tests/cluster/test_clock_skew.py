@@ -19,7 +19,7 @@ pytestmark = pytest.mark.cluster
 
 _PODS = 5
 _QUIET_PASSES = 3
-#: A story of six machines, two of which go, takes 180 writes, with the stand-in's, nominations and events.
+#: A story of six nodes, two of which go, takes 180 writes, with the stand-in's, nominations and events.
 _MOST_WRITES = 300
 _GIVEN_BACK_SECONDS = 120.0
 
@@ -68,7 +68,7 @@ def test_a_wrong_clock_neither_holds_up_nor_hurries_nor_keeps_busy(
     assert len(before.claims) == _PODS
     assert stage.given_up(kinds.NODE_CLAIM) == 0
     until_quiet(stage, running)
-    # One drains by hand and its pod gets another machine; then one pod less, and a machine is given back.
+    # One drains by hand and its pod gets another node; then one pod less, and a node is given back.
     drained = before.claims[0]
     stage.remove(drained)
     stage.until_gone(drained.metadata.uid)

@@ -1,4 +1,4 @@
-"""What clouds and people do to a cluster: launches refused, types sold out, machines lost, budgets closed, pools wrong."""
+"""What clouds and people do to a cluster: launches refused, types sold out, instances lost, budgets closed, pools wrong."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.cluster
 
 _PODS = 4
 _OTHER_TYPE = "m6i.large"
-#: Claims are compared with the cloud's machines every two minutes; Kubernetes collects pods of a Node that is gone after one.
+#: Claims are compared with the cloud's instances every two minutes; Kubernetes collects pods of a Node that is gone after one.
 _COLLECTED_SECONDS = 270.0
 Start = Callable[[str], Controller]
 
@@ -84,7 +84,7 @@ def test_what_is_sold_out_is_bought_from_another_pool(stage: Stage, start: Start
 
 
 @pytest.mark.parametrize("nomination", ways())
-def test_without_spot_capacity_the_same_claims_become_on_demand_machines(stage: Stage, start: Start) -> None:
+def test_without_spot_capacity_the_same_claims_become_on_demand_instances(stage: Stage, start: Start) -> None:
     """OPS-256"""
     start("insufficientCapacity: [{capacityType: spot}]")
     stage.deploy(_PODS)
@@ -94,27 +94,27 @@ def test_without_spot_capacity_the_same_claims_become_on_demand_machines(stage: 
 
 
 @pytest.mark.parametrize("nomination", ways())
-def test_pods_of_lost_machines_get_new_ones(stage: Stage, start: Start) -> None:
-    """OPS-090, DIS-503: and nobody else's machine goes."""
+def test_pods_of_lost_instances_get_new_nodes(stage: Stage, start: Start) -> None:
+    """OPS-090, DIS-503: and nobody else's instance goes."""
     start("{}")
     stage.deploy(_PODS)
     before = stage.until_running(_PODS)
-    lost, kept = before.machines[:2], before.machines[2:]
-    for machine in lost:
-        stage.lose(machine)
-    stage.until_gone(*(machine.claim_uid for machine in lost))
+    lost, kept = before.instances[:2], before.instances[2:]
+    for instance in lost:
+        stage.lose(instance)
+    stage.until_gone(*(instance.claim_uid for instance in lost))
     after = stage.until_running(_PODS)
     assert len(after.claims) == _PODS
-    assert {machine.claim_uid for machine in kept} < {claim.metadata.uid for claim in after.claims}
+    assert {instance.claim_uid for instance in kept} < {claim.metadata.uid for claim in after.claims}
 
 
 @pytest.mark.parametrize("nomination", ways())
-def test_machines_a_script_loses_are_replaced(stage: Stage, start: Start) -> None:
+def test_instances_a_script_loses_are_replaced(stage: Stage, start: Start) -> None:
     """OPS-269"""
     start("lost: [{after: 60s, count: 2}]")
     stage.deploy(_PODS)
     before = stage.until_running(_PODS, 50.0)
-    doomed = {machine.claim_uid for machine in before.machines if machine.fate.lost_seconds is not None}
+    doomed = {instance.claim_uid for instance in before.instances if instance.fate.lost_seconds is not None}
     assert len(doomed) == 2
     stage.until_gone(*doomed)
     after = stage.until_running(_PODS)
@@ -123,12 +123,12 @@ def test_machines_a_script_loses_are_replaced(stage: Stage, start: Start) -> Non
 
 @pytest.mark.parametrize("nomination", ways())
 @pytest.mark.timeout(600)
-def test_a_claim_whose_machine_is_gone_and_whose_node_is_silent_is_collected(stage: Stage, start: Start) -> None:
+def test_a_claim_whose_instance_is_gone_and_whose_node_is_silent_is_collected(stage: Stage, start: Start) -> None:
     """OPS-090: nobody takes the Node away here, as where no cloud controller does."""
     start("{}")
     stage.deploy(_PODS)
     before = stage.until_running(_PODS)
-    gone = before.machines[0]
+    gone = before.instances[0]
     name = gone.node_name
     # Without this label the stand-in takes the Node for somebody else's and leaves it alone.
     stage.patch(kinds.NODE, name, {"metadata": {"labels": {"kwok.x-k8s.io/node": None}}})
@@ -139,13 +139,13 @@ def test_a_claim_whose_machine_is_gone_and_whose_node_is_silent_is_collected(sta
     stage.plane.request("PATCH", path, status, "application/strategic-merge-patch+json")
     stage.until_gone(gone.claim_uid, seconds=_COLLECTED_SECONDS)
     after = stage.until_running(_PODS, _COLLECTED_SECONDS)
-    assert {machine.claim_uid for machine in before.machines[1:]} < {
+    assert {instance.claim_uid for instance in before.instances[1:]} < {
         nodeclaim.metadata.uid for nodeclaim in after.claims
     }
 
 
 @pytest.mark.parametrize("nomination", ways())
-def test_a_budget_that_opens_lets_the_pod_go_to_a_new_machine(stage: Stage, start: Start) -> None:
+def test_a_budget_that_opens_lets_the_pod_go_to_a_new_node(stage: Stage, start: Start) -> None:
     """DIS-S300 with what comes after it: the pod runs all the time the budget is closed, and elsewhere in the end."""
     start("{}")
     stage.deploy(2)

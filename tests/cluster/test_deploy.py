@@ -55,7 +55,7 @@ def test_the_pods_meet_the_restricted_pod_security_standard(plane: ControlPlane)
         plane.rehearse(pod)
 
 
-def test_replicas_run_apart_and_never_on_machines_they_manage(plane: ControlPlane) -> None:
+def test_replicas_run_apart_and_never_on_nodes_they_manage(plane: ControlPlane) -> None:
     """OPS-626 to OPS-629: with one replica more than nodes of others, one waits rather than run on a node of ours."""
     add_node(plane, "theirs-a", {})
     add_node(plane, "theirs-b", {})

@@ -180,7 +180,7 @@ def test_a_protected_pod_stays_until_the_nodes_time_is_short(machine: Machine, p
     assert any(f"granted {seconds} seconds" in line for line in granted for seconds in (26, 27, 28))
 
 
-def test_a_volume_holds_the_machine_until_it_is_detached(machine: Machine, plane: ControlPlane) -> None:
+def test_a_volume_holds_the_instance_until_it_is_detached(machine: Machine, plane: ControlPlane) -> None:
     """DIS-S311"""
     owner = {"kind": "PersistentVolumeClaim", "namespace": "default", "name": "data"}
     volume = {

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.cluster
 
 _DEADLINE_SECONDS = 90.0
 _NOBODY = "nobody"
-#: A machine that nobody needs is chosen in one look and removed after the next; one look every ten seconds.
+#: A node that nobody needs is chosen in one look and removed after the next; one look every ten seconds.
 _PASSES = 4
 _NODE_CLASS: Json = {
     "apiVersion": "karpenter.kwok.sh/v1alpha1",
@@ -113,7 +113,7 @@ async def test_one_name_is_all_that_has_to_be_readable(plane: ControlPlane) -> N
         watching.cancel()
 
 
-def test_a_frozen_cluster_keeps_its_machines_until_it_is_thawed(plane: ControlPlane, account: Account) -> None:
+def test_a_frozen_cluster_keeps_its_nodes_until_it_is_thawed(plane: ControlPlane, account: Account) -> None:
     with controller(account.kubeconfig) as running:
         running.until(running.is_ready, "become ready")
         plane.apply(web(2))

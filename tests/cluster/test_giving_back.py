@@ -48,7 +48,7 @@ def scale(stage: Stage, replicas: int) -> None:
 
 
 def begin(stage: Stage) -> None:
-    """Pods on machines that are just large enough, one update of them at a time."""
+    """Pods on nodes that are just large enough, one update of them at a time."""
     stage.deploy(BEFORE)
     gentle = {"rollingUpdate": {"maxUnavailable": 1, "maxSurge": 2}}
     stage.plane.request("PATCH", _DEPLOYMENT, {"spec": {"strategy": gentle}}, _MERGE)
@@ -112,7 +112,7 @@ def nothing_is_half_done(stage: Stage, running: Controller) -> Callable[[], str]
     return at_rest(running, _QUIET_PASSES, lambda: len(running.lines("disrupting node(s)")), lambda: half_done(stage))
 
 
-def test_machines_are_given_back_while_pods_stay_available(stage: Stage) -> None:
+def test_nodes_are_given_back_while_pods_stay_available(stage: Stage) -> None:
     """Half of the pods go, the others are rolled out anew meanwhile; the budget over them holds all the time."""
     with controller(stage.account.kubeconfig, *ALONE) as running:
         running.await_line("Starting Controller")
@@ -137,7 +137,7 @@ def test_machines_are_given_back_while_pods_stay_available(stage: Stage) -> None
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(20))
 def test_a_controller_killed_while_it_gives_back_leaves_nothing_half_done(stage: Stage, seed: int) -> None:
-    """DIS-054: no machine stays marked, none stays without pods, every pod runs."""
+    """DIS-054: no node stays marked, none stays without pods, every pod runs."""
     numbers = random.Random(seed)
     step, count = numbers.choice(_STEPS), numbers.randint(1, 2)
     with controller(stage.account.kubeconfig, *ALONE) as first:

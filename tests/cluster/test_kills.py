@@ -1,4 +1,4 @@
-"""The controller is killed while it buys machines for fifty pods: the next one goes on, and buys nothing twice."""
+"""The controller is killed while it buys instances for fifty pods: the next one goes on, and buys nothing twice."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def await_moment(running: Controller, seed: int) -> None:
 
 
 def check(stage: Stage) -> None:
-    """Every pod runs, and never was there a claim or a machine more than pods."""
+    """Every pod runs, and never was there a claim or an instance more than pods."""
     sight = stage.until_running(PODS)
-    assert len(sight.claims) == len(sight.machines) == PODS
+    assert len(sight.claims) == len(sight.instances) == PODS
     assert (stage.given_up(kinds.NODE_CLAIM), stage.given_up(kinds.CONFIG_MAP)) == (0, 0)
 
 

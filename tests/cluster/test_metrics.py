@@ -83,7 +83,7 @@ async def _names(kube: KubeClient) -> set[str]:
 
 
 @pytest.mark.cluster
-async def test_a_life_of_machines_as_prometheus_sees_it(plane: ControlPlane, account: Account) -> None:
+async def test_the_life_of_nodes_as_prometheus_sees_it(plane: ControlPlane, account: Account) -> None:
     """OPS §5 on a real cluster; OPS-M1, OPS-M2, OPS-M5, OPS-M14."""
     with controller(account.kubeconfig) as running:
         running.until(running.is_ready, "become ready")

@@ -1,4 +1,4 @@
-"""The API server is away for twenty seconds, while machines are bought and while Nodes drain: it costs time, nothing else."""
+"""The API server is away for twenty seconds, while instances are bought and while Nodes drain: it costs time, nothing else."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def held(stage: Stage) -> NodeClaim:
 
 
 def check_held(stage: Stage, claim: NodeClaim) -> None:
-    """Every pod runs and the claim is still there: nobody let its pod go, for which a machine is kept ready."""
+    """Every pod runs and the claim is still there: nobody let its pod go, for which an instance is kept ready."""
 
     def lacking() -> str:
         sight = stage.look()
@@ -91,7 +91,7 @@ def check_held(stage: Stage, claim: NodeClaim) -> None:
 
 
 @pytest.mark.parametrize(("step", "nomination"), cases(_LAUNCHING, (_LAUNCHING[1], WITH)))
-def test_an_outage_while_machines_are_bought_and_nodes_drain_costs_only_time(
+def test_an_outage_while_instances_are_bought_and_nodes_drain_costs_only_time(
     stage: Stage, step: str, nomination: tuple[str, str]
 ) -> None:
     """OPS-012, OPS-364, DIS-S300: what a budget held before it holds afterwards."""

@@ -1,6 +1,6 @@
 """A cluster scaled down to less than half, on a real control plane: it becomes cheap again without restarting everybody.
 
-Thirty Deployments of pods of thirty sizes, and machines of any size at EC2's prices, so that a few large ones hold everything.
+Thirty Deployments of pods of thirty sizes, and nodes of any size at EC2's prices, so that a few large ones hold everything.
 Which pods go is the ReplicaSet controller's choice, where they run the scheduler's.
 """
 

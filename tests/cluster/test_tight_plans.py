@@ -1,7 +1,7 @@
 """A plan packed by price is tight: does the real scheduler put the pods where they were planned, once their nodes open?
 
 All pods wait before the controller starts, so that one pass plans for all of them: the first wave. Who of them finds no place on
-its machines is planned again, on machines of a later pass.
+its nodes is planned again, on nodes of a later pass.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ async def _unbound(kube: KubeClient) -> str:
 async def test_a_tight_plan_is_what_the_scheduler_makes_of_it(
     plane: ControlPlane, pods: Callable[[], list[Json]], share: float
 ) -> None:
-    """Nearly all pods (``share``) are bound to machines of the first wave, the others by the next."""
+    """Nearly all pods (``share``) are bound to nodes of the first wave, the others by the next."""
     waiting = pods()
     await asyncio.to_thread(plane.apply, *waiting)
     with deployed.installed(plane) as account, controller(account.kubeconfig) as running:

@@ -145,7 +145,7 @@ def test_a_leader_that_slept_through_its_lease_writes_nothing_and_ends(stage: St
         assert "lease kube-system/karpenter-leader-election" in str(line["error"])
         assert not any("Traceback" in text for text in two.leader.log.splitlines())
         stage.until_running(40)
-        assert len(stage.look().machines) == 40
+        assert len(stage.look().instances) == 40
 
 
 @pytest.mark.soak

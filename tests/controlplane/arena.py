@@ -128,7 +128,7 @@ class Arena:
         )
 
     def _daemons(self, scenario: Scenario, machine: Machine) -> None:
-        """The scenario's DaemonSets run on the machine."""
+        """The scenario's DaemonSets run on the node."""
         for daemon_set in scenario.daemons:
             spec = daemon_set.spec.template.spec
             if runs_daemon(spec, machine):
@@ -167,7 +167,7 @@ class Arena:
         return where if where or refused else None
 
     def carried_out(self, scenario: Scenario, plan: Solution) -> dict[Key, str]:
-        """Where the plan's pods are bound, each nominated to its machine, once all are bound or time is up."""
+        """Where the plan's pods are bound, each nominated to its node, once all are bound or time is up."""
         machines = {
             new_nodeclaim.name: _chosen(scenario, plan, new_nodeclaim.name) for new_nodeclaim in plan.new_claims
         }
@@ -247,7 +247,7 @@ def _manifest(kind: Kind[Wire], thing: object) -> Json:
 
 
 def _chosen(scenario: Scenario, plan: Solution, name: str) -> Machine:
-    """What the cloud makes of a claim: any of the machines it may become. DaemonSets are told of apart."""
+    """What the cloud makes of a claim: any of the nodes it may become. DaemonSets are told of apart."""
     (new_nodeclaim,) = (new_claim for new_claim in plan.new_claims if new_claim.name == name)
     world = Scenario(scenario.name, pools=scenario.pools).world()
     return Random(f"{scenario.name}/{name}").choice(

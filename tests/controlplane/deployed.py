@@ -41,7 +41,7 @@ def _documents(file: Path) -> Iterator[Json]:
 
 
 def rights(provider: str = "simulated") -> list[Json]:
-    """The ServiceAccount with what it may do, with machines of this provider."""
+    """The ServiceAccount with what it may do, with instances of this provider."""
     return [
         document for folder in ("controller", provider) for document in _documents(DEPLOY / folder / "clusterrole.yaml")
     ]

@@ -1,4 +1,4 @@
-"""A control plane that several files of tests share is emptied between them: workloads, machines, our kinds, and rights.
+"""A control plane that several files of tests share is emptied between them: workloads, instances, our kinds, and rights.
 
 A controller acts on the whole cluster, so two tests never share one at the same time. One after the other they do: emptying takes
 a second, starting a control plane five.
@@ -37,7 +37,7 @@ _KINDS: Final[tuple[Kind[Wire], ...]] = (
 )
 _SYSTEM: Final = "kube-system"
 _ROOTS: Final = ("/apis/batch/v1/jobs", *(kind.path() for kind in _KINDS), kinds.LEASE.path("kube-node-lease"))
-#: Others keep objects here too: only those that are called after us go, and records of machines.
+#: Others keep objects here too: only those that are called after us go, and records of instances.
 _SHARED: Final = (kinds.LEASE.path(_SYSTEM), kinds.CONFIG_MAP.path(_SYSTEM))
 _RECORDS: Final = "?labelSelector=karpenter.kwok.sh%2Finstance"
 _RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"

@@ -1,7 +1,7 @@
-"""A stage for stories of bad luck: a working control plane, one NodePool, pods that need a machine each, and what became of them.
+"""A stage for stories of bad luck: a working control plane, one NodePool, and pods that need an instance each.
 
-What counts is read from the API server and from its audit log: the pods, claims, Nodes and machines there are now, and how many
-claims and machines were deleted on the way. Machines are given back only where a test says so (``Stage.pool``), so one too many
+What counts is read from the API server and from its audit log: the pods, claims, Nodes and instances there are now, and how many
+claims and instances were deleted on the way. Instances are given back only where a test says so (``Stage.pool``), so one too many
 stays to be seen.
 """
 
@@ -53,7 +53,7 @@ class Sight:
     pods: tuple[Pod, ...]
     claims: tuple[NodeClaim, ...]
     nodes: tuple[Node, ...]
-    machines: tuple[SimulatedInstance, ...]
+    instances: tuple[SimulatedInstance, ...]
 
     @property
     def running(self) -> int:
@@ -62,21 +62,21 @@ class Sight:
         return sum(pod.status.phase == "Running" and pod.spec.node_name in names for pod in self.pods)
 
     def odd(self) -> str:
-        """What does not fit together: empty where each claim has one machine and one ready Node, and nothing is left over."""
-        owners = Counter(machine.claim_uid for machine in self.machines)
+        """What does not fit together: empty where each claim has one instance and one ready Node, and nothing is left over."""
+        owners = Counter(instance.claim_uid for instance in self.instances)
         uids = {claim.metadata.uid for claim in self.claims}
         node_ids = Counter(node.spec.provider_id for node in self.nodes)
-        machine_ids = {machine.provider_id for machine in self.machines}
+        instance_ids = {instance.provider_id for instance in self.instances}
         unready = [node for node in self.nodes if not conditions.is_true(node.status.conditions, "Ready")]
         faults = {
-            "claims with more than one machine": [uid for uid, count in owners.items() if count > 1],
-            "machines without claim": sorted(set(owners) - uids),
-            "claims without machine": sorted(uids - set(owners)),
+            "claims with more than one instance": [uid for uid, count in owners.items() if count > 1],
+            "instances without claim": sorted(set(owners) - uids),
+            "claims without instance": sorted(uids - set(owners)),
             "claims without Node": [claim for claim in self.claims if not _has_node(claim, node_ids)],
-            "machines with more than one Node": [key for key, count in node_ids.items() if count > 1],
-            "Nodes without machine": sorted(set(node_ids) - machine_ids),
+            "instances with more than one Node": [key for key, count in node_ids.items() if count > 1],
+            "Nodes without instance": sorted(set(node_ids) - instance_ids),
             "Nodes not ready": unready,
-            "machines that are ending": [machine for machine in self.machines if machine.terminating],
+            "instances that are ending": [instance for instance in self.instances if instance.terminating],
         }
         return ", ".join(f"{len(found)} {what}" for what, found in faults.items() if found)
 
@@ -127,7 +127,7 @@ class Stage:
         return sum(call.verb == "delete" and call.resource == kind.plural for call in calls)
 
     def writes(self) -> int:
-        """How many writes the controller and its machines have made in this story, heartbeats and elections aside."""
+        """How many writes the controller and its instances have made in this story, heartbeats and elections aside."""
         verbs = ("create", "update", "patch", "delete")
         calls = self.account.calls()[self._before :]
         return sum(call.verb in verbs and call.resource != kinds.LEASE.plural for call in calls)
@@ -145,7 +145,7 @@ class Stage:
             time.sleep(_POLL_SECONDS)
 
     def until_running(self, pods: int, seconds: float = 90.0) -> Sight:
-        """Wait until so many pods run, no other is there, and machines, claims and Nodes fit together; what there is then."""
+        """Wait until so many pods run, no other is there, and instances, claims and Nodes fit together; what there is then."""
         seen: list[Sight] = []
 
         def lacking() -> str:
@@ -170,7 +170,7 @@ class Stage:
     # -- what is done -------------------------------------------------------------------------------------------------
 
     def node_class(self, name: str = "default", delay: str = "1s") -> None:
-        """A node class whose machines join after a delay."""
+        """A node class whose instances join after a delay."""
         head = {"apiVersion": kinds.KWOK_NODE_CLASS.api_version, "kind": "KWOKNodeClass"}
         self.plane.apply({**head, "metadata": {"name": name}, "spec": {"nodeRegistrationDelay": delay}})
 
@@ -188,7 +188,7 @@ class Stage:
         self.plane.apply({**head, "metadata": {"name": name}, "spec": spec})
 
     def deploy(self, replicas: int, name: str = "web", **fields: object) -> None:
-        """A Deployment of pods that need a machine each; ``fields`` come on top of the pods' spec."""
+        """A Deployment of pods that need an instance each; ``fields`` come on top of the pods' spec."""
         labels = {"app": name}
         container = {"name": "app", "image": "pause", "resources": {"requests": {"cpu": CPU, "memory": "1Gi"}}}
         pod = {"containers": [container], "terminationGracePeriodSeconds": 1, **fields}
@@ -212,11 +212,11 @@ class Stage:
 
         self.plane.until(is_counted, f"budget {name} to count its pods")
 
-    def lose(self, machine: SimulatedInstance) -> None:
-        """The cloud takes a machine away, without warning: what the fault script's ``lost`` does at its time."""
-        ending = msgspec.structs.replace(machine, ending_at=datetime.now(UTC))
+    def lose(self, instance: SimulatedInstance) -> None:
+        """The cloud takes an instance away, without warning: what the fault script's ``lost`` does at its time."""
+        ending = msgspec.structs.replace(instance, ending_at=datetime.now(UTC))
         data = {"instance.json": msgspec.json.encode(ending).decode()}
-        path = kinds.CONFIG_MAP.path(simulated_instances.INSTANCE_NAMESPACE, machine.node_name)
+        path = kinds.CONFIG_MAP.path(simulated_instances.INSTANCE_NAMESPACE, instance.node_name)
         self.plane.request("PATCH", path, {"data": data}, _MERGE)
 
     def patch(self, kind: Kind[T], name: str, change: Json) -> None:

@@ -66,7 +66,7 @@ async def _becomes(stage: SmallStage, name: str, type_: str, expected: str) -> N
 
 
 async def _buys(stage: SmallStage, name: str, node_class: str) -> None:
-    """A new claim of a class gets a machine."""
+    """A new claim of a class gets an instance."""
     stage.load(claim(name, "1", "2Gi", node_class=node_class))
 
     async def missing() -> str:

@@ -1,4 +1,4 @@
-"""The controller's process is killed while it ends machines: all that were to go are gone, and only those."""
+"""The controller's process is killed while it ends instances: all that were to go are gone, and only those."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _MARKED_ENDINGS = [
 
 
 @pytest.mark.parametrize("moment", _MARKED_ENDINGS)
-async def test_killed_while_it_ends_machines_none_is_left(cluster: Scene, moment: Moment) -> None:
+async def test_killed_while_it_ends_instances_none_is_left(cluster: Scene, moment: Moment) -> None:
     """AWS-526, OPS-211"""
     cluster.aws.control.set_timing(shutting_down=1.0)
     cluster.ask(PODS)
@@ -57,7 +57,7 @@ async def test_killed_while_it_ends_machines_none_is_left(cluster: Scene, moment
 
 @pytest.mark.soak
 @pytest.mark.parametrize("moment", _INTERRUPTIONS, ids=str)
-async def test_killed_while_it_answers_an_interruption_one_machine_is_replaced_by_one(
+async def test_killed_while_it_answers_an_interruption_one_instance_is_replaced_by_one(
     cluster: Scene, moment: Moment
 ) -> None:
     """AWS-640, AWS-645: a message that was not deleted comes again after twenty seconds, and changes nothing any more."""

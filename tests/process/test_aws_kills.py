@@ -1,8 +1,8 @@
-"""The controller's process is killed between a request and its answer, again and again: its successors buy no machine twice.
+"""The controller's process is killed between a request and its answer, again and again: its successors buy no instance twice.
 
-A story has four deaths, each at a seeded moment: of the requests that make claims, write purchases down, buy, look back, or write
-machines down, the n-th is the process's last. Before each life pods for more machines come. At the end there are as many machines
-as pods, each claim has one, and there never was another machine: what is bought twice would be ended as garbage at once, and
+A story has four deaths, each at a seeded moment: of the requests that create claims, record a purchase, buy, look back, or record
+an instance, the n-th is the process's last. Before each life come pods that need more instances. At the end there are as many
+instances as pods, each claim has one, and there never was another instance: a second purchase would end as garbage at once, and
 still be in the double's books.
 """
 

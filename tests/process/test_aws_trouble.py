@@ -1,4 +1,4 @@
-"""AWS that answers late, not at all or with errors, and a leader that sleeps, while machines are bought: none is bought twice."""
+"""AWS that answers late, not at all or with errors, and a leader that sleeps, while it buys instances: none is bought twice."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _moment(numbers: random.Random) -> Moment:
 
 
 @pytest.mark.parametrize("trouble", _TROUBLES)
-async def test_in_trouble_machines_are_bought_once(cluster: Scene, trouble: Callable[[Control], None]) -> None:
+async def test_in_trouble_instances_are_bought_once(cluster: Scene, trouble: Callable[[Control], None]) -> None:
     """AWS-457, AWS-093"""
     cluster.ask(2)
     with cluster.controller(*ALONE) as running:

@@ -41,9 +41,9 @@ _STEPS = 60
 
 @st.composite
 def shrunken(draw: st.DrawFn, budgets: Sequence[Budget] = (), **spec: object) -> Shrinking:
-    """Machines that plans have bought in a few batches, less some of their pods. ``spec``: fields of every pool.
+    """Nodes that plans have bought in a few batches, less some of their pods. ``spec``: fields of every pool.
 
-    Half of them have rich pools and machines, the others pods that look at each other.
+    Half of them have rich pools and nodes, the others pods that look at each other.
     """
     if draw(st.booleans()):
         types, pools, arriving = draw(worlds.types()), draw(worlds.pools()), worlds.waiting_pods()
@@ -113,16 +113,19 @@ def _waiting(pod: Pod) -> Pod:
 
 @settings(max_examples=examples(250), deadline=None, suppress_health_check=_QUIET)
 @given(shrunken([Budget(nodes="1")]))
-def test_no_pool_gives_more_machines_than_its_budget_allows(grown: Shrinking) -> None:
+def test_no_pool_loses_more_nodes_than_its_budget_allows(grown: Shrinking) -> None:
     """DIS-147: over all commands and reasons together."""
     taken = Counter(c.node_pool for command in grown.decide().commands for c in command.candidates)
     assert all(number <= 1 for number in taken.values())
 
 
 @settings(max_examples=examples(250), deadline=None, suppress_health_check=_QUIET)
-@given(shrunken())
+@given(shrunken(limits={}))
 def test_what_has_been_moved_is_not_moved_again(grown: Shrinking) -> None:
-    """The anti-churn law: on an unchanged snapshot without budgets, the moves leave one on which none is proposed."""
+    """The anti-churn law: on an unchanged snapshot without budgets, the moves leave one on which none is proposed.
+
+    Limits aside: a node that goes frees room below its pool's limits, so that another node may be replaced afterwards.
+    """
     first = grown.decide().commands
     note(
         f"{[(c.decision, [x.state_node.name for x in c.candidates], [p.name for p in c.replacements]) for c in first]}"
@@ -134,7 +137,7 @@ def test_what_has_been_moved_is_not_moved_again(grown: Shrinking) -> None:
 @settings(max_examples=examples(80), deadline=None, suppress_health_check=_QUIET)
 @given(shrunken([Budget(nodes="1")]))
 def test_step_by_step_a_cluster_comes_to_rest(grown: Shrinking) -> None:
-    """Where budgets let one machine of a pool go at a time, every step is cheaper, and there is a last one."""
+    """Where budgets let one node of a pool go at a time, every step is cheaper, and there is a last one."""
     for _ in range(_STEPS):
         before = grown.price
         commands = grown.decide().commands
@@ -148,9 +151,9 @@ def test_step_by_step_a_cluster_comes_to_rest(grown: Shrinking) -> None:
 @settings(max_examples=examples(200), deadline=None, suppress_health_check=_QUIET)
 @given(shrunken(limits={}), st.data())
 def test_the_simulation_is_the_provisioning_decision(grown: Shrinking, data: st.DataObject) -> None:
-    """What a prepared world answers is what provisioning plans once the machines are on their way out, or a dearer way to buy.
+    """What a prepared world answers is what provisioning plans once the nodes are on their way out, or a dearer way to buy.
 
-    But for limits: until its replacement runs, a machine that goes counts against its pool's. And but for shares of spot pools.
+    But for limits: until its replacement runs, a node that goes counts against its pool's. And but for shares of spot pools.
     """
     options = SchedulingOptions(arrival_forecast=ArrivalForecast.NONE, objective=Objective(exposure=NO_EXPOSURE_LIMITS))
     taken = grown.snapshot()

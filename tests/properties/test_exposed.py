@@ -23,7 +23,7 @@ OFF = SchedulingOptions(objective=Objective(exposure=NO_EXPOSURE_LIMITS))
 
 @dataclass(frozen=True)
 class Case:
-    """Workloads by number of pods and size, what limits the pool, whether a machine is there, and the share."""
+    """Workloads by number of pods and size, what limits the pool, whether a node is there, and the share."""
 
     workloads: tuple[tuple[int, int], ...]
     limits: tuple[tuple[str, str], ...]
@@ -68,7 +68,7 @@ def test_exposure_never_costs_a_pod_its_place(case: Case) -> None:
 @settings(max_examples=examples(50), deadline=None, suppress_health_check=list(HealthCheck))
 @given(cases)
 def test_what_is_more_exposed_than_wished_is_told_and_nothing_else(case: Case) -> None:
-    """Counted anew: every machine with too much of a workload is among the concessions, with its numbers, and only where limits
+    """Counted anew: every node with too much of a workload is among the concessions, with its numbers, and only where limits
     are."""
     solution = plan(case.objects(), types=inc(8), options=case.options)
     sizes = dict(enumerate(count for count, _ in case.workloads))

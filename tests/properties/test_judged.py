@@ -42,7 +42,7 @@ def judge(cluster: Cluster) -> None:
 @settings(max_examples=examples(600), deadline=None, suppress_health_check=_QUIET)
 @given(clusters())
 def test_every_placement_is_lawful_and_nobody_is_left_out_without_need(cluster: Cluster) -> None:
-    """SCH-415 to SCH-419, SCH-480 to SCH-561, beside all that concerns one machine."""
+    """SCH-415 to SCH-419, SCH-480 to SCH-561, beside all that concerns one node."""
     judge(cluster)
 
 

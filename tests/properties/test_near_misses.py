@@ -1,4 +1,4 @@
-"""A near miss is true: carry out the changes it names, and the pod gets its machine; leave one out, and it does not."""
+"""A near miss is true: carry out the changes it names, and the pod gets its node; leave one out, and it does not."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def _subsets(obstacles: Sequence[FailedFilter]) -> Iterable[tuple[FailedFilter, 
 @settings(
     max_examples=examples(100), deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow]
 )
-def test_carrying_out_a_near_miss_gives_the_pod_its_machine(
+def test_carrying_out_a_near_miss_gives_the_pod_its_node(
     waiting: list[Pod], found_pools: list[NodePool], found_types: tuple[InstanceType, ...]
 ) -> None:
     world = _World(waiting[0], tuple(found_pools), found_types)

@@ -40,7 +40,7 @@ def digest(result: Solution) -> str:
 
 
 def busy_cluster() -> list[object]:
-    """Something of everything that is ordered: equal pods, equal prices, several pools, machines and open labels."""
+    """Something of everything that is ordered: equal pods, equal prices, several pools, nodes and open labels."""
     return [
         node_pool(
             "a", [wanted("team", "Exists"), wanted(labels.INSTANCE_TYPE, "Exists", least=2)], limits={"cpu": "40"}

@@ -1,4 +1,4 @@
-"""A small cluster for what AWS does to machines: claims and Nodes in an API server in memory, and whoever is told of it."""
+"""A small cluster for what AWS does to instances: claims and Nodes in an API server in memory, and whoever is told of it."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class Cluster:
     async def machine(
         self, name: str, instance: str, own: Mapping[str, str] = SPOT, *, joined: bool = True, registered: bool = True
     ) -> None:
-        """A claim with a machine, held back by its finalizer, and its Node if it has joined."""
+        """A claim with an instance, held back by its finalizer, and its Node if it has joined."""
         meta = ObjectMeta(name=name, labels=dict(own), finalizers=(labels.TERMINATION_FINALIZER,))
         spec = NodeClaimSpec(requirements=(), node_class_ref=CLASS)
         await self.kube.create(NODE_CLAIM, NodeClaim(metadata=meta, spec=spec))

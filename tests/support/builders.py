@@ -350,7 +350,7 @@ def sizes(result: Solution) -> list[int]:
 
 
 def existing(result: Solution) -> dict[str, int]:
-    """How many pods go to each machine that exists."""
+    """How many pods go to each node that exists."""
     return {placed_pods.node_name: len(placed_pods.pods) for placed_pods in result.placed_on_existing}
 
 

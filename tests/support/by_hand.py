@@ -1,4 +1,4 @@
-"""The simplest lawful plan: one pod after the other goes to the first machine the judge has nothing against, else to a new one.
+"""The simplest lawful plan: one pod after the other goes to the first node the judge has nothing against, else to a new one.
 
 Wasteful, and made of nothing but the judge's own words. So it can be asked whether the judge speaks for the real scheduler
 before, and apart from, any plan of the product's.
@@ -28,7 +28,7 @@ def planned(world: World) -> Solution:
 
 
 def places(world: World, plan: Solution, pod: Pod) -> list[str]:
-    """Machines there are, or are planned, that take the pod now, by the key plans use."""
+    """Nodes there are, or are planned, that take the pod now, by the key plans use."""
     found = [site for site in sites(world, plan) if site.forms]
     scene = Scene(
         [site.forms[0] for site in found],

@@ -1,6 +1,6 @@
 """Hypothesis strategies for small clusters in which pods look at each other: spread, affinity and anti-affinity, ports, mixtures.
 
-``worlds`` has the richer machines and pools, this module the richer pods. ``odd_pods`` are what an API server would refuse and a
+``worlds`` has the richer nodes and pools, this module the richer pods. ``odd_pods`` are what an API server would refuse and a
 careless client may still hand over.
 """
 

@@ -1,4 +1,4 @@
-"""Disruption commands as tests write them: machines by name, replacements by name, without a decision behind them."""
+"""Disruption commands as tests write them: nodes by name, replacements by name, without a decision behind them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def replacement(name: str, pool: str = "np", meant: Sequence[Pod] = ()) -> NewNo
 
 
 def candidate(world: World, name: str) -> Candidate:
-    """The machine of a claim, as the running controller sees it now."""
+    """The node of a claim, as the running controller sees it now."""
     assert world.manager is not None
     view = next(view for view in world.manager.state.state_nodes() if view.key == name)
     moving = tuple(pod for pod in view.pods if pods.is_reschedulable(pod))
@@ -46,7 +46,7 @@ def command(
     bought: Sequence[str] = (),
     kind: ConsolidationType = ConsolidationType.NONE,
 ) -> Command:
-    """These machines go; their pods are meant for the first of what is bought."""
+    """These nodes go; their pods are meant for the first of what is bought."""
     candidates = tuple(candidate(world, name) for name in names)
     moving = [pod for item in candidates for pod in item.reschedulable_pods]
     replacements = tuple(replacement(name, meant=moving if not number else ()) for number, name in enumerate(bought))

@@ -1,4 +1,4 @@
-"""Words for stories of consolidation: workloads on simulated machines of a pool that gives back what it can."""
+"""Words for stories of consolidation: workloads on simulated nodes of a pool that gives back what it can."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def begin(
     policy: str = "WhenEmptyOrUnderutilized",
     **pool: Any,
 ) -> None:
-    """Simulated machines, a pool that consolidates, and workloads that run."""
+    """Simulated nodes, a pool that consolidates, and workloads that run."""
     world.simulated()
     world.scheduled()
     await world.node_class(node_registration_delay="2s")

@@ -1,4 +1,4 @@
-"""A small vocabulary for disruption decisions: machines of known types with pods on them, and what is decided about them.
+"""A small vocabulary for disruption decisions: nodes of known types with pods on them, and what is decided about them.
 
 Three types, each with room for its CPUs (no overhead): ``s`` 2 CPU at 1 $/h, ``m`` 4 CPU at 2 $/h, ``l`` 8 CPU at 4 $/h, on
 demand in two zones, spot at half of that in both.
@@ -45,7 +45,7 @@ KINDS = tuple(kind(name, cpu, sold(cpu / 2, spot=cpu / 4)) for name, cpu in CPUS
 def pool(
     name: str = "np", *budgets: Budget, requirements: Sequence[object] = (ON_DEMAND,), **disruption: object
 ) -> NodePool:
-    """A NodePool; without budgets nothing is limited. Its machines are on demand unless ``requirements`` say otherwise."""
+    """A NodePool; without budgets nothing is limited. Its nodes are on demand unless ``requirements`` say otherwise."""
     return with_budget(node_pool(name, requirements), *budgets, **disruption)  # type: ignore[arg-type]
 
 
@@ -69,7 +69,7 @@ def running(
     conditions: tuple[Condition, ...] = (CONSOLIDATABLE,),
     **fields: object,
 ) -> list[Wire]:
-    """An initialised machine of a type and its claim, with pods of so many CPUs."""
+    """An initialised node of a type and its claim, with pods of so many CPUs."""
     own = {labels.INSTANCE_TYPE: kind, labels.ZONE: zone, labels.CAPACITY_TYPE: capacity_type}
     own |= {labels.ARCH: "amd64", labels.OS: "linux"}
     offered = {"cpu": CPUS.get(kind, 4), "memory": "64Gi", "pods": 50}
@@ -117,7 +117,7 @@ def gone(found: DisruptionSolution | Iterable[Command]) -> list[str]:
 
 
 def bought(found: DisruptionSolution) -> list[str]:
-    """The cheapest type of every machine that is bought, sorted."""
+    """The cheapest type of every node that is bought, sorted."""
     return sorted(planned.instance_types[0] for command in found.commands for planned in command.replacements)
 
 

@@ -1,4 +1,4 @@
-"""Machines that come to their end in a ``World``: one that is ready for it, and one of which nothing is left."""
+"""Nodes that come to their end in a ``World``: one that is ready for it, and one of which nothing is left."""
 
 from __future__ import annotations
 

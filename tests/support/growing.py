@@ -1,4 +1,4 @@
-"""A cluster that grows plan by plan: every plan is carried out, its machines run and its pods are bound, before the next is made.
+"""A cluster that grows plan by plan: every plan is carried out, its nodes run and its pods are bound, before the next is made.
 
 Nothing here decides anything: a planned claim becomes a node of its cheapest type in its cheapest offering.
 """

@@ -1,12 +1,12 @@
 """Is a plan lawful? A brute-force judge that reads wire objects and shares no code with the decision it judges.
 
-A machine that is planned or not launched yet is judged as every machine it may still become: each type left, in each offering
-that is accepted, with each value of each open label. Filters that look at one machine only are asked of each of those. Filters
-that look at neighbours are asked in scenes: a scene is one choice for every machine that is still open in a label neighbours are
+A node that is planned or not launched yet is judged as every node it may still become: each type left, in each offering
+that is accepted, with each value of each open label. Filters that look at one node only are asked of each of those. Filters
+that look at neighbours are asked in scenes: a scene is one choice for every node that is still open in a label neighbours are
 told by. In each scene there must be *some* order in which every planned pod passes the filters at its turn, as the scheduler
 would bind them.
 
-Where there are more scenes than ``SCENES``, each machine takes each of its forms at least once; the rest is drawn, always alike.
+Where there are more scenes than ``SCENES``, each node takes each of its forms at least once; the rest is drawn, always alike.
 
 ``problems`` returns sentences; none means lawful. ``room`` finds, for a pod left out, a place it could have had.
 """
@@ -170,7 +170,7 @@ def _allowed(topology: TopologySelectorTerm) -> NodeSelectorTerm:
 
 @dataclass(frozen=True)
 class Site:
-    """A machine that is there, on its way or planned: all it may be, what runs there and what is planned there."""
+    """A node that is there, on its way or planned: all it may be, what runs there and what is planned there."""
 
     key: str
     forms: tuple[Machine, ...]
@@ -179,11 +179,11 @@ class Site:
     leaving: bool = False
 
 
-# -- what machines may become -------------------------------------------------------------------------------------------
+# -- what nodes may become -------------------------------------------------------------------------------------------
 
 
 def forms_of_claim(world: World, claim: NodeClaim, kept: Iterable[str] | None = None) -> list[Machine]:
-    """Every machine a claim may become.
+    """Every node a claim may become.
 
     ``kept`` are the types a plan names, bought from what is sold now. A claim that is there may become a type sold out since.
     """
@@ -208,7 +208,7 @@ def forms(
     *,
     sold: bool,
 ) -> Iterator[Machine]:
-    """Machines of a type that meet all that is wanted; none where the type or (``sold``) its offerings rule it out."""
+    """Nodes of a type that meet all that is wanted; none where the type or (``sold``) its offerings rule it out."""
     free = {name: Fraction(amount, 1000) for name, amount in item.capacity.items()}
     capacity = dict(free)
     free = minus(free, {name: Fraction(amount, 1000) for name, amount in item.overhead.items()})
@@ -419,7 +419,7 @@ def _claims(world: World, plan: Solution) -> Iterator[str]:
 
 
 def lacking_values(pool: NodePool, own: Sequence[Machine]) -> Iterator[str]:
-    """Labels of which machines of a claim have fewer values than the pool's minValues."""
+    """Labels of which nodes of a claim have fewer values than the pool's minValues."""
     for requirement in pool.spec.template.spec.requirements:
         values = {form.labels[requirement.key] for form in own if requirement.key in form.labels}
         if requirement.min_values and len(values) < requirement.min_values:
@@ -430,7 +430,7 @@ def lacking_values(pool: NodePool, own: Sequence[Machine]) -> Iterator[str]:
 
 
 def largest(own: Iterable[Machine]) -> Amounts:
-    """What machines of a claim weigh against limits at worst."""
+    """What nodes of a claim weigh against limits at worst."""
     return {**most(*(form.capacity for form in own)), "nodes": Fraction(1)}
 
 
@@ -535,7 +535,7 @@ def _unbindable(world: World, choice: Choice) -> list[str]:
 
 
 def _kind(pod: Pod) -> tuple[object, ...]:
-    """Pods of one kind on one machine are the same to everybody."""
+    """Pods of one kind on one node are the same to everybody."""
     affinity = pod.spec.affinity
     return (pod.metadata.namespace, tuple(sorted(pod.metadata.labels.items())), repr(affinity), repr(spreads(pod.spec)))
 
@@ -592,7 +592,7 @@ def _place(machine: Machine, pod: Pod) -> str:
 def room(world: World, plan: Solution, pod: Pod) -> str | None:
     """A place the pod could have had beside everything the plan places, in every scene; None where there is none.
 
-    Looked at are machines that exist, and a fresh one of every pool, type and offering within what limits leave. Domains
+    Looked at are nodes that exist, and a fresh one of every pool, type and offering within what limits leave. Domains
     pools could offer, and those of claims on their way, count as there and empty when a pod spreads, sold out or not (SCH-490):
     that is stricter than the scheduler.
     """
@@ -621,12 +621,12 @@ def room(world: World, plan: Solution, pod: Pod) -> str | None:
 
 
 def _is_open(site: Site, pods: Sequence[Pod]) -> bool:
-    """Whether the machine may still get different values of labels somebody looks at: then nobody has to guess which."""
+    """Whether the node may still get different values of labels somebody looks at: then nobody has to guess which."""
     return len({_told(form, pods) for form in site.forms}) > 1
 
 
 def _told(form: Machine, pods: Iterable[Pod]) -> tuple[str | None, ...]:
-    """The domains of a machine; whoever looks at them is sent to one of each key, where minValues have to hold, too."""
+    """The domains of a node; whoever looks at them is sent to one of each key, where minValues have to hold, too."""
     return tuple(form.labels.get(key) for key in sorted(_telling(pods) - {HOST}))
 
 
@@ -680,7 +680,7 @@ def _asked(pool: NodePool) -> tuple[Expression, ...]:
 
 
 def _fresh(world: World, plan: Solution, pod: Pod) -> Iterator[tuple[NodePool, list[Machine]]]:
-    """Fresh machines that hold the pod alone, by pool."""
+    """Fresh nodes that hold the pod alone, by pool."""
     left = remaining(world, plan)
     for pool in world.pools:
         if pool.metadata.deletion_timestamp is None and pool.spec.replicas is None:
@@ -689,7 +689,7 @@ def _fresh(world: World, plan: Solution, pod: Pod) -> Iterator[tuple[NodePool, l
 
 
 def pod_expressions(spec: PodSpec) -> tuple[Expression, ...]:
-    """What a pod says of labels at all: a fresh machine of a pool that leaves a label open takes one of those values."""
+    """What a pod says of labels at all: a fresh node of a pool that leaves a label open takes one of those values."""
     terms = required_terms(spec) or ()
     return (
         *((key, "In", (value,)) for key, value in spec.node_selector.items()),
@@ -705,7 +705,7 @@ def fresh(
     mentioned: Sequence[Expression],
     wanted: Sequence[Expression] = (),
 ) -> Iterator[Machine]:
-    """Machines of a pool that can be bought for the pod alone within what limits leave, each meeting all that is wanted."""
+    """Nodes of a pool that can be bought for the pod alone within what limits leave, each meeting all that is wanted."""
     if any(amount < 0 for amount in left.values()):
         return
     taints = tuple(nodepool_taint.as_taint() for nodepool_taint in pool.spec.template.spec.taints)
@@ -728,7 +728,7 @@ def fresh(
 
 
 def _customs(world: World, pool: NodePool, mentioned: Sequence[Expression]) -> Iterator[dict[str, str]]:
-    """Labels a machine of the pool may get from the pool itself: those it sets, with a value for each it leaves open."""
+    """Labels a node of the pool may get from the pool itself: those it sets, with a value for each it leaves open."""
     own = {**pool.spec.template.metadata.labels, POOL: pool.metadata.name, HOST: f"new-{pool.metadata.name}"}
     asked = [entry for entry in _asked(pool) if entry[0] not in world.well_known and entry[0] not in own]
     keys = sorted({entry[0] for entry in asked})

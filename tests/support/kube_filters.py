@@ -1,6 +1,6 @@
 """What kube-scheduler (v1.35) asks before it binds a pod to a node, written down plainly.
 
-Concrete machines, whole lists, exact fractions; no index, no cache, and nothing shared with the product but the wire structs.
+Concrete nodes, whole lists, exact fractions; no index, no cache, and nothing shared with the product but the wire structs.
 Every filter answers with a sentence that says why not, or with nothing. The quirks are the scheduler's own: an empty selector
 of a spread constraint counts nobody, a pod near which affinity may settle has to match all terms at once.
 """
@@ -58,7 +58,7 @@ class Machine:
     attach_limits: Mapping[str, int] = field(default_factory=dict)
 
 
-#: A pod and the machine it is bound to.
+#: A pod and the node it is bound to.
 Bound = tuple[Pod, Machine]
 
 
@@ -197,11 +197,11 @@ def collide(left: Port, right: Port) -> bool:
     return left[1:] == right[1:] and (anywhere or left[0] == right[0])
 
 
-# -- one pod on one machine, whatever else there is ---------------------------------------------------------------------------
+# -- one pod on one node, whatever else there is ---------------------------------------------------------------------------
 
 
 def misfits(pod: Pod, machine: Machine, disks: Mapping[tuple[str, str], Disk]) -> Iterator[str]:
-    """Why the pod may never run on the machine."""
+    """Why the pod may never run on the node."""
     if machine.cordoned and not tolerated(_CORDON, pod.spec):
         yield "the node is cordoned"
     for taint in repelled(pod.spec, machine.taints):
@@ -225,7 +225,7 @@ def volume_claims(pod: Pod) -> Iterator[str]:
 
 
 def crowding(pods: Sequence[Pod], machine: Machine, disks: Mapping[tuple[str, str], Disk]) -> Iterator[str]:
-    """Why the pods do not fit beside each other on the machine: resources, ports, attached volumes."""
+    """Why the pods do not fit beside each other on the node: resources, ports, attached volumes."""
     needed = plus(*(needs(pod.spec) for pod in pods))
     for name in lacking(machine.free, needed):
         yield f"{name}: {needed[name]} needed, {machine.free.get(name, 0)} free"
@@ -317,7 +317,7 @@ class Scene:
     universe: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     def objections(self, pod: Pod, machine: Machine) -> Iterator[str]:
-        """Why neighbours, or their absence, keep the pod from the machine now."""
+        """Why neighbours, or their absence, keep the pod from the node now."""
         yield from self._uneven(pod, machine)
         yield from self._alone(pod, machine)
         yield from self._disliked(pod, machine)

@@ -275,7 +275,7 @@ class World:
         return await self.kube.create(NODE_CLAIM, claim(name, *args, **more))
 
     async def own(self, asked: NodeClaim, instance_id: str) -> None:
-        """Write on a claim which machine it has."""
+        """Write on a claim which instance it has."""
         patch = {"status": {"providerID": instance_info.format_provider_id("a", instance_id)}}
         await self.kube.patch(NODE_CLAIM, asked.metadata.name, patch, subresource="status")
 

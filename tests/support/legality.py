@@ -23,7 +23,7 @@ def amount(value: str | int | float) -> Fraction:
 
 
 def faults(objects: Iterable[Json], types: Iterable[Json], plan: Json) -> Iterator[str]:
-    """Everything illegal in a plan in which every pod has to be on a new machine."""
+    """Everything illegal in a plan in which every pod has to be on a new node."""
     objects = list(objects)
     pods = {_name(item): item for item in objects if item["kind"] == "Pod"}
     pools = {item["metadata"]["name"]: item for item in objects if item["kind"] == "NodePool"}

@@ -20,7 +20,7 @@ from support.writing import KINDS, Write
 _Maker = Callable[[random.Random], object]
 #: Seed and number of the writes that are judged in every run.
 USUAL = (13, 1600)
-#: The same for classes of machines on EC2, which have many rules of their own.
+#: The same for EC2NodeClasses, which have many rules of their own.
 USUAL_EC2 = (13, 1200)
 
 _TAINT: Json = {"key": "example.com/a", "value": "b", "effect": "NoSchedule"}
@@ -240,7 +240,7 @@ def writes(seed: int, count: int, bases: Sequence[Json] = _BASES) -> Iterator[Wr
 
 
 def ec2_writes(seed: int, count: int) -> Iterator[Write]:
-    """The same of classes of machines on EC2 alone."""
+    """The same of EC2NodeClasses alone."""
     return writes(seed, count, _EC2_BASES)
 
 

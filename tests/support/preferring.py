@@ -1,6 +1,6 @@
 """Beyond what is lawful: is a plan as good as the rules of precedence want it? For pods that do not look at neighbours.
 
-Weights of pools, preferences of pods, existing machines before new ones, and nobody left out who could be served.
+Weights of pools, preferences of pods, existing nodes before new ones, and nobody left out who could be served.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Want:
     soft: bool = False
 
     def met_on(self, machine: Machine, spec: PodSpec) -> bool:
-        """Whether a machine gives all that is wanted; here soft taints have to be tolerated, too."""
+        """Whether a node gives all that is wanted; here soft taints have to be tolerated, too."""
         return self.bears(machine.taints, spec) and all(
             accepts(operator, values, machine.labels.get(key)) for key, operator, values in self.expressions
         )
@@ -74,7 +74,7 @@ def _better(
     forms: Sequence[Machine],
     weight: int,
 ) -> Iterator[str]:
-    """Each earlier step of the ladder, on any pool or machine; the step reached, on machines and on heavier pools."""
+    """Each earlier step of the ladder, on any pool or node; the step reached, on nodes and on heavier pools."""
     for want in wants(pod.spec):
         reached = bool(forms) and all(want.met_on(form, pod.spec) for form in forms)
         for name, (machine, planned) in rooms.items():

@@ -1,4 +1,4 @@
-"""Thirty Deployments on a few large machines, scaled down from 510 pods to 240: prices and machines are EC2's.
+"""Thirty Deployments on a few large nodes, scaled down from 510 pods to 240: prices and nodes are EC2's.
 
 Every Deployment has pods of a size of its own; 9 of its 17 go, drawn by a seed.
 """
@@ -25,7 +25,7 @@ SIZES = tuple((cpu, memory) for cpu in (100, 250, 500, 1000, 1500) for memory in
 BEFORE, AFTER = 17, 8
 _TYPES = ec2_catalog.packaged_instance_types()
 INDEX = TypeIndex(_TYPES, well_known_labels_of(_TYPES))
-#: What machines are bought.
+#: What nodes are bought.
 PLAIN = (
     wanted(labels.CAPACITY_TYPE, "In", "on-demand"),
     wanted(labels.ARCH, "In", "amd64"),
@@ -35,14 +35,14 @@ OF_ANY_SIZE = (*PLAIN, wanted("karpenter.k8s.aws/instance-generation", "Gt", "4"
 
 
 class OnEc2(Shrinking):
-    """A cluster of EC2 machines."""
+    """A cluster of EC2 nodes."""
 
     def __init__(self, *objects: object) -> None:
         super().__init__(*objects, types=_TYPES, index=INDEX)
 
 
 def pool(nodes: str = "100%") -> NodePool:
-    """The only one; it buys machines of any size, and so many of its nodes may go at once."""
+    """The only one; it buys nodes of any size, and so many of its nodes may go at once."""
     return with_budget(node_pool("np", OF_ANY_SIZE), Budget(nodes=nodes))
 
 
@@ -63,7 +63,7 @@ def replicas(app: int, count: int, cpu: str, memory: str) -> list[Pod]:
 
 
 def least_price(buying: NodePool, running: Iterable[Pod]) -> float:
-    """USD per hour below which no machines of the pool hold the pods: CPU against memory in every proportion."""
+    """USD per hour below which no nodes of the pool hold the pods: CPU against memory in every proportion."""
     (template,), _ = usable_templates((buying,), {buying.metadata.name: INDEX}, (), min_values=True)
     prices = INDEX.prices(template.requirements)
     need = res.add(*(pods.pod_requests(item) for item in running))

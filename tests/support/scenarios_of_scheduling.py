@@ -1,7 +1,7 @@
 """Seeded clusters and pods over every kind of constraint and their mixtures, to be told to a real control plane.
 
 Every scenario is named after its kind. Its objects are such that an API server admits them, live in namespaces of the scenario's
-own, and its machines have names of its own, so that many scenarios can follow each other on one control plane.
+own, and its nodes have names of its own, so that many scenarios can follow each other on one control plane.
 """
 
 from __future__ import annotations
@@ -275,7 +275,7 @@ def scenarios() -> Iterator[Scenario]:
 
 def drawn(name: str, kinds: tuple[str, ...]) -> Scenario:
     """The scenario of a name: the same every time."""
-    # Names of namespaces and machines have to be short; the kinds are in the scenario's.
+    # Names of namespaces and nodes have to be short; the kinds are in the scenario's.
     draft = Draft(Random(name), f"s{Random(name).getrandbits(40):010x}")
     nodes = tuple(_nodes(draft))
     pods = tuple(_waiting(draft, kinds))

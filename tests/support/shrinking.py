@@ -1,6 +1,6 @@
 """A cluster that shrinks decision by decision: every command is carried out at once, pods go where it planned them.
 
-Nothing here decides anything. A machine that is bought runs as its cheapest type in its cheapest offering, as in `growing`.
+Nothing here decides anything. A node that is bought runs as its cheapest type in its cheapest offering, as in `growing`.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Shrinking(Growing):
 
     @property
     def price(self) -> float:
-        """USD per hour of all machines."""
+        """USD per hour of all nodes."""
         prices = NodePrices(self._indexes)
         return sum(prices.price_per_hour(view) or 0.0 for view in self.snapshot().nodes)
 

@@ -94,7 +94,7 @@ class World:
     machines: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Start the stand-in for machines, as a new process would."""
+        """Start the stand-in for instances, as a new process would."""
         self.machines = asyncio.create_task(SimulatedNodes(self.kube, self.clock, self.timing).run())
 
     async def stop(self) -> None:
@@ -176,7 +176,7 @@ Scene = Callable[[World], Awaitable[None]]
 
 
 def play(scene: Scene, *, timing: SimulatedTiming = QUIET, delay: str | None = None) -> None:
-    """Play a scene in a fresh world with running machines, in virtual time."""
+    """Play a scene in a fresh world with running instances, in virtual time."""
 
     async def main(clock: LoopClock) -> None:
         kube = MemoryKube(MemoryServer(clock))

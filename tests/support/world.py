@@ -267,7 +267,7 @@ class World:
         return crashed
 
     def simulated(self, types: tuple[InstanceType, ...] = TYPES, faults: Faults | None = None) -> None:
-        """Use the simulated cloud, with machines that live on when the controller does not."""
+        """Use the simulated cloud, with instances that live on when the controller does not."""
         self._provider = lambda wire: SimulatedProvider(wire, self.clock, types, faults)
         self.also(SimulatedNodes(self.kube, self.clock, SimulatedTiming(lease_renewal=None)).run())
 
@@ -322,7 +322,7 @@ class World:
         return await self.kube.create(kinds.NODE_CLAIM, body)
 
     async def join(self, claim_name: str = "c", node_name: str = "", **fields: Any) -> Node:
-        """The claim's machine joins the cluster, ready and with the unregistered taint unless told otherwise."""
+        """The claim's instance joins the cluster, ready and with the unregistered taint unless told otherwise."""
         claim = await self.get_claim(claim_name)
         node_name = node_name or f"node-{claim_name}"
         amounts = dict(self.cloud.capacity) | fields.pop("amounts", {})

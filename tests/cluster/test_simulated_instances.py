@@ -1,4 +1,4 @@
-"""The stand-in for machines against a real API server, scheduler and workload controllers."""
+"""The stand-in for instances against a real API server, scheduler and workload controllers."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def is_gone(kube: Kube, node: str) -> bool:
     return True
 
 
-async def test_a_simulated_machine_lives_and_ends_on_a_real_cluster(working_control_plane: ControlPlane) -> None:
+async def test_a_simulated_instance_lives_and_ends_on_a_real_cluster(working_control_plane: ControlPlane) -> None:
     """OPS-250 to OPS-266: what we write is accepted, the scheduler uses the Node, controllers see their pods run and end."""
     working_control_plane.apply(*crds.custom_resource_definitions())
     with deployed.installed(working_control_plane) as account:

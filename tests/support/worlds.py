@@ -65,7 +65,7 @@ def types(draw: st.DrawFn) -> tuple:  # type: ignore[type-arg]
 
 
 _zones = st.lists(st.sampled_from(["z1", "z2", "z3"]), min_size=1, max_size=2, unique=True)
-_expressions = st.one_of(
+expressions = st.one_of(
     _zones.map(lambda zones: expr(labels.ZONE, "In", *zones)),
     _zones.map(lambda zones: expr(labels.ZONE, "NotIn", *zones)),
     st.sampled_from(
@@ -89,7 +89,7 @@ _expressions = st.one_of(
         ]
     ),
 )
-_terms = st.lists(_expressions, min_size=1, max_size=2, unique_by=lambda requirement: requirement.key).map(
+_terms = st.lists(expressions, min_size=1, max_size=2, unique_by=lambda requirement: requirement.key).map(
     lambda requirements: term(*requirements)
 )
 _amounts = st.sampled_from(["250m", "500m", "500m", "1", "1", "1500m", "3", "7"])

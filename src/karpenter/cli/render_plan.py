@@ -270,6 +270,8 @@ def _lower_bound_text(plan: Solution) -> str:
     bound, gap = plan.lower_bound_per_hour, plan.optimality_gap
     if bound is None:
         return "no lower bound is known for these pods"
+    if plan.is_optimal:
+        return "optimal: no other nodes for them cost less, node fees included"
     shown = f" (gap {gap:.1%})" if gap is not None else ""
     return f"no nodes for them could cost less than ${bound:.3f} per hour{shown}"
 
@@ -330,7 +332,7 @@ def _figures(side: _ComparedPlan) -> Iterator[str]:
     bound, gap = plan.lower_bound_per_hour, plan.optimality_gap
     yield f"{plan.price_per_hour:.3f}"
     yield _NO_VALUE if bound is None else f"{bound:.3f}"
-    yield _NO_VALUE if gap is None else f"{gap:.1%}"
+    yield "optimal" if plan.is_optimal else _NO_VALUE if gap is None else f"{gap:.1%}"
     yield f"{sum(total_waste(side.groups).values()):.3f}"
     yield str(len(plan.new_claims))
     yield str(sum(len(claim.pods) for claim in plan.new_claims))

@@ -117,12 +117,13 @@ def _exposure_data(plan: Solution) -> Json:
 
 
 def _cost_data(plan: Solution) -> Json:
-    """The price of the new nodes, its lower bound, and the share of that by which the price is higher."""
+    """The price of the new nodes, its lower bound, the share of that by which the price is higher, and if it is proven."""
     price, bound, gap = float(plan.price_per_hour), plan.lower_bound_per_hour, plan.optimality_gap
     return {
         "perHour": round(price, _PRICE_DIGITS),
         "lowerBoundPerHour": round(bound, _PRICE_DIGITS) if bound is not None else None,
         "gap": round(gap, _PRICE_DIGITS) if gap is not None else None,
+        "optimal": plan.is_optimal,
     }
 
 

@@ -98,6 +98,7 @@ class Packing:
 
     ``objective_value`` is what the claims are valued at (`objective`), ``remaining_limits`` what they leave of the limits of each
     limited pool. ``pods_below_weight`` counts the pods in claims of a lighter pool than the heaviest that could take them.
+    ``is_optimal``: no packing of the pods has a lower objective.
     """
 
     name: str
@@ -106,6 +107,7 @@ class Packing:
     objective_value: float
     remaining_limits: Mapping[str, Mapping[str, int]]
     pods_below_weight: int = 0
+    is_optimal: bool = False
 
     @property
     def sort_key(self) -> tuple[int, int, float, int]:

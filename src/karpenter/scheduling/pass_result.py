@@ -65,6 +65,11 @@ class KeyedDemand:
         return self.key[1]
 
     @property
+    def combination(self) -> DomainCombination:
+        """The domains chosen for them."""
+        return self.key[2]
+
+    @property
     def is_last_step(self) -> bool:
         """Whether the group has no step further down."""
         return self.step_number == len(self.group.relaxation_steps) - 1

@@ -164,10 +164,13 @@ class SchedulingPasses:
         packings = [best.packing]
         if best.result.pods_needing_nodes < SEARCH_ONLY_FROM:
             packings.append(self.simplest_packing(best))
-        packings.append(self._packer_for(best.result).searched())
+        packer = self._packer_for(best.result)
+        packings.append(packer.searched())
         alike = [packing for packing in packings if packing.unpacked == best.packing.unpacked]
         if room is None:
-            return min(alike, key=lambda packing: packing.sort_key)
+            exact = packer.exact() if not best.packing.unpacked else None
+            cheapest = min([*alike, exact] if exact is not None else alike, key=lambda packing: packing.sort_key)
+            return replace(cheapest, is_optimal=exact is not None)
         return min(alike, key=lambda packing: packing.objective_value - room.of_packing(packing))
 
     def _improved(self, first: PassOutcome) -> PassOutcome:

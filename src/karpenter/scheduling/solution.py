@@ -116,7 +116,8 @@ class Solution:
 
     ``zone_bound`` are the pods that only one zone can hold. No packing of the new nodes costs less than ``lower_bound_per_hour``
     (USD), None where no bound is known. ``exposure_violations`` are the exposure limits that were relaxed,
-    ``unreadable_annotations`` the annotations about exposure that do not parse.
+    ``unreadable_annotations`` the annotations about exposure that do not parse. ``is_optimal``: it is proven that no plan has a
+    lower objective.
     """
 
     new_claims: tuple[NewNodeClaim, ...] = ()
@@ -128,6 +129,7 @@ class Solution:
     lower_bound_per_hour: float | None = 0.0
     exposure_violations: tuple[ExposureViolation, ...] = ()
     unreadable_annotations: tuple[UnreadableAnnotation, ...] = ()
+    is_optimal: bool = False
 
     @property
     def price_per_hour(self) -> float:

@@ -25,7 +25,7 @@ from karpenter.scheduling.arrival_forecast import (
     value_of_spare_room,
     without_expected_pods,
 )
-from karpenter.scheduling.demand import Demand, Packing
+from karpenter.scheduling.demand import Demand, Packing, SchedulingNodeClaim
 from karpenter.scheduling.effective_zones import effective_zones
 from karpenter.scheduling.explain.unschedulable_diagnosis import (
     DiagnosisContext,
@@ -102,6 +102,7 @@ class _Solver:
             zone_bound=effective_zones(groups, domains),
             exposure_violations=(*exposure_violations(claims, prepared.exposed_workloads), *purchase.violations),
             unreadable_annotations=tuple(prepared.exposed_workloads.unreadable),
+            is_optimal=_is_optimal(outcome.result, packing, purchase.claims),
         )
 
     def _eligible(self, groups: Iterable[PodGroup], *, bound: bool) -> Eligibility:
@@ -172,6 +173,18 @@ def _pending_groups(snapshot: ClusterSnapshot) -> Iterator[PodGroup]:
             group = PodGroup(group.signature, group.namespaced_labels, staying)
         if group.pods:
             yield group
+
+
+def _is_optimal(result: PassResult, packing: Packing, claims: Sequence[SchedulingNodeClaim]) -> bool:
+    """Whether no plan for these pods is cheaper: the packing is proven, nothing was chosen before or changed after."""
+    chosen_before = any(
+        keyed_demand.combination or is_expected(keyed_demand.demand.pods[0]) for keyed_demand in result.demands
+    )
+    changed_after = any(
+        claim.cheapest_offering.price_per_hour > planned.cheapest_offering.price_per_hour
+        for claim, planned in zip(claims, packing.claims, strict=False)
+    )
+    return packing.is_optimal and not chosen_before and not changed_after
 
 
 def _without_expected_demands(demands: Sequence[Demand]) -> list[Demand]:

@@ -9,6 +9,7 @@ number of different nodes, not of pods.
   the most worth per dollar is taken. Worth considering are types no other type beats on price and on every resource. Its work
   is bounded by ``STEPS``; what is still left then is bought the way of ``classic``.
 * ``priced``: claims that the search proposes, as far as rules and limits agree to them; the rest goes the way of ``value``.
+* ``exact``: the cheapest of all packings, for few pods (`exact_packing`).
 * ``shared``: Karpenter's own order. All claims stay open, and a pod joins the one with the fewest pods, whatever its pool.
 
 Weight order is law: a class only joins claims of pools as heavy as the heaviest that can take it within what limits leave; among
@@ -34,6 +35,7 @@ from karpenter.scheduling.objective import Objective
 from karpenter.scheduling.offerings.nodepool_templates import NodePoolTemplate, relaxed_min_values
 from karpenter.scheduling.offerings.purchase_options import PurchaseOption
 from karpenter.scheduling.packing.claim_growth import ClaimGrowth
+from karpenter.scheduling.packing.exact_packing import PackingRules, cheapest_claims
 from karpenter.scheduling.packing.limit_reservations import ReservationPolicy, reserved_types, widened_claims
 from karpenter.scheduling.packing.open_claims import OpenClaims
 from karpenter.scheduling.packing.packing_state import PackingState, scaled_down_count, template_equivalence
@@ -132,6 +134,16 @@ class Packer:
                 for pattern in search_patterns(shapes).patterns:
                     claims += self._claims_from_pattern(shapes.groups, shapes.bin_types[pattern.bin_type], pattern, run)
         return self._packed("priced", run, claims, self._most_valuable)
+
+    def exact(self) -> Packing | None:
+        """The cheapest packing of few pods; None where nothing is proven."""
+        state = self._new_state()
+        if state.limits or self._bounds.reservation_units:
+            return None
+        allowed = [state.allowed(position) for position in range(len(self._demands))]
+        rules = PackingRules(self._fill_cache, self._objective, self._empty_claim)
+        claims = cheapest_claims(self._demands, allowed, rules)
+        return None if claims is None else self._finished("exact", state, claims, {})
 
     def _new_state(
         self, policy: ReservationPolicy = ReservationPolicy.CHEAPEST, *, weights_bind: bool = True

@@ -1,0 +1,110 @@
+"""Few pods are bought for at the optimum, whatever they ask of nodes and of each other on a host."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from karpenter.api.core import Container, ContainerPort, Pod, ResourceRequirements
+from karpenter.api.meta import LabelSelector
+from karpenter.api.scheduling_constraints import Affinity, PodAffinity, PodAffinityTerm, TopologySpreadConstraint
+from karpenter.model import labels
+from karpenter.scheduling.objective import NO_EXPOSURE_LIMITS, Objective
+from karpenter.scheduling.scheduling_options import ArrivalForecast, SchedulingOptions
+from support import worlds
+from support.brute_force import cheapest_partition
+from support.builders import ANY_CAPACITY, affinity, expr, node_pool, plan, pod, pool_taint, term, tolerating, wanted
+from support.examples import examples
+from support.judge import World, problems
+from support.shapes import WELL_KNOWN, offering, shape
+from support.worlds import CUSTOM
+
+_QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
+FEE = 0.01
+OPTIONS = SchedulingOptions(
+    objective=Objective(FEE, exposure=NO_EXPOSURE_LIMITS), arrival_forecast=ArrivalForecast.NONE
+)
+_OPEN = wanted(CUSTOM, "Exists")
+
+
+@st.composite
+def few_pods(draw: st.DrawFn) -> World:
+    """Up to six pods that mix selectors, taints, host ports, anti-affinity and spread by host."""
+    taint = draw(st.sampled_from([(), (), (pool_taint("hard"),)]))
+    pools = [
+        node_pool("open", [ANY_CAPACITY, *draw(st.sampled_from([(), (_OPEN,), (wanted(CUSTOM, "In", "a", "b"),)]))])
+    ]
+    if draw(st.booleans()):
+        pools.append(node_pool("other", template={"taints": taint}))
+    waiting = [draw(_pod(number)) for number in range(draw(st.integers(1, 6)))]
+    return World(tuple(waiting), tuple(pools), (), (), (), draw(worlds.types()), WELL_KNOWN)
+
+
+@st.composite
+def _pod(draw: st.DrawFn, number: int) -> Pod:
+    requests = {"cpu": draw(st.sampled_from(["250m", "500m", "1", "1500m", "3"])), "memory": "500Mi"}
+    app = draw(st.sampled_from(["x", "y"]))
+    selector = LabelSelector(match_labels={"app": app})
+    apart, spread = draw(st.integers(0, 5)) == 0, draw(st.integers(0, 5)) == 0
+    term_apart = PodAffinityTerm(topology_key=labels.HOSTNAME, label_selector=selector)
+    constraint = TopologySpreadConstraint(
+        max_skew=draw(st.integers(1, 2)),
+        topology_key=labels.HOSTNAME,
+        when_unsatisfiable="DoNotSchedule",
+        label_selector=selector,
+    )
+    node_affinity = affinity(term(draw(worlds.expressions))) if draw(st.booleans()) else Affinity()
+    ports = (ContainerPort(container_port=80, host_port=80),) if draw(st.integers(0, 7)) == 0 else ()
+    return pod(
+        f"p{number}",
+        meta={"labels": {"app": app}},
+        containers=(Container(resources=ResourceRequirements(requests=requests), ports=ports),),
+        affinity=Affinity(
+            node_affinity=node_affinity.node_affinity,
+            pod_anti_affinity=PodAffinity(required=(term_apart,)) if apart else None,
+        ),
+        topology_spread_constraints=(constraint,) if spread else (),
+        tolerations=(tolerating("hard"),) if draw(st.booleans()) else (),
+    )
+
+
+def check(world: World) -> None:
+    solution = plan(list(world.objects()), types=world.types, options=OPTIONS)
+    assert problems(world, solution) == []
+    assert solution.is_optimal == bool(solution.new_claims)
+    bought_for = tuple(pod for claim in solution.new_claims for pod in claim.pods)
+    cost = solution.price_per_hour + FEE * len(solution.new_claims)
+    assert cost <= cheapest_partition(replace(world, pods=bought_for), FEE) + 1e-9
+
+
+@settings(max_examples=examples(120), deadline=None, suppress_health_check=_QUIET)
+@given(few_pods())
+def test_no_partition_of_up_to_six_pods_is_cheaper(world: World) -> None:
+    """SCH-865: price and fee, against every partition of the pods over every type and offering."""
+    check(world)
+
+
+@pytest.mark.soak
+@settings(max_examples=5_000, deadline=None, suppress_health_check=_QUIET)
+@given(few_pods())
+def test_nor_in_a_long_series(world: World) -> None:
+    """SCH-865."""
+    check(world)
+
+
+def test_pods_that_each_narrow_another_label_share_a_node() -> None:
+    """SCH-865: a zone, a capacity type and an architecture: one node has all three."""
+    asked = [(labels.ZONE, "z1"), (labels.CAPACITY_TYPE, "spot"), (labels.ARCH, "amd64")]
+    waiting = [
+        pod(f"p{number}", {"cpu": "1"}, affinity=affinity(term(expr(key, "In", value))))
+        for number, (key, value) in enumerate(asked)
+    ]
+    types = [
+        shape(f"c{cpu}", {"cpu": cpu, "memory": f"{cpu}Gi", "pods": 9}, [offering("spot", "z1", cpu * price)])
+        for cpu, price in ((2, 0.03), (4, 0.02))
+    ]
+    solution = plan(node_pool(), waiting, types=types, options=OPTIONS)
+    assert ([len(claim.pods) for claim in solution.new_claims], solution.is_optimal) == ([3], True)

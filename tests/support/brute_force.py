@@ -1,0 +1,76 @@
+"""The cheapest way to buy nodes for a few pods, by trying every partition of them: shares no code with the engine.
+
+A node is legal if it passes the filters of the judge for all its pods. It costs its cheapest offering and a fee.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from math import inf
+
+from karpenter.api.core import Pod
+from karpenter.model import labels
+from support.judge import World, fresh, pod_expressions
+from support.kube_filters import HOST, Machine, Scene, crowding, misfits
+
+
+def cheapest_partition(world: World, fee: float) -> float:
+    """USD per hour of the cheapest legal nodes for all pods, fees included; infinite where there are none."""
+    pods = world.pods
+
+    @cache
+    def of_node(together: int) -> float:
+        return _cheapest_node(world, [pod for at, pod in enumerate(pods) if together >> at & 1]) + fee
+
+    @cache
+    def least(left: int) -> float:
+        if not left:
+            return 0.0
+        first = left & -left
+        chosen = others = left ^ first
+        best = inf
+        while True:
+            best = min(best, of_node(chosen | first) + least(others ^ chosen))
+            if not chosen:
+                return best
+            chosen = (chosen - 1) & others
+
+    return least((1 << len(pods)) - 1)
+
+
+def _cheapest_node(world: World, pods: Sequence[Pod]) -> float:
+    """The price of the cheapest node that may hold exactly these pods."""
+    mentioned = [expression for pod in pods for expression in pod_expressions(pod.spec)]
+    return min(
+        (
+            _price(world, pool.metadata.name, form)
+            for pool in world.pools
+            for form in fresh(world, pool, {}, pods[0], mentioned)
+            if _holds(world, pods, form)
+        ),
+        default=inf,
+    )
+
+
+def _holds(world: World, pods: Sequence[Pod], form: Machine) -> bool:
+    if any(True for pod in pods for _ in misfits(pod, form, world.disks)) or any(crowding(pods, form, world.disks)):
+        return False
+    universe = {HOST: frozenset(("a-new-host",))}
+    for pod in pods:  # each as the last one bound: nobody knows the scheduler's order
+        scene = Scene([form], [(other, form) for other in pods if other is not pod], world.namespaces, universe)
+        if any(scene.objections(pod, form)):
+            return False
+    return True
+
+
+def _price(world: World, pool: str, form: Machine) -> float:
+    return min(
+        offering.price_per_hour
+        for instance_type in world.types_of(pool)
+        if instance_type.name == form.type
+        for offering in instance_type.offerings
+        if offering.available
+        and offering.zone == form.labels[labels.ZONE]
+        and offering.capacity_type == form.labels[labels.CAPACITY_TYPE]
+    )

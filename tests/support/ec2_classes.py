@@ -460,7 +460,13 @@ class Process:
         knowledge = ValidationInputs(
             world.cidr, world.seen.pools, lambda _: world.facts, lambda node_class: world.types, lambda *_: True
         )
-        tried = LaunchDryRuns(ec2, world.clock, lambda: world.cluster, lambda *asked: world.template_data(*asked))
+        tried = LaunchDryRuns(
+            ec2,
+            world.clock,
+            lambda: world.cluster,
+            lambda *asked: world.template_data(*asked),
+            world.settings.launch_batch_tag,
+        )
         off = world.settings.disable_dry_run
         return ValidationReconciler(knowledge, None if off else tried, world.settings.kubelet_expressions)
 

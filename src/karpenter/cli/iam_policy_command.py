@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
 import typer
 
-from karpenter.cli.terminal import WRONG_INPUT, exit_with_error, write_text
+from karpenter.cli.terminal import WRONG_INPUT, exit_with_error, print_error, write_text
 from karpenter.model.setting_kinds import is_placeholder
 
 if TYPE_CHECKING:
@@ -18,6 +18,13 @@ Format = Literal["json", "cloudformation"]
 _ACCOUNT = re.compile(r"[0-9]{12}")
 _REGION = re.compile(r"[a-z]{2,4}(-[a-z]+)+-[0-9]")
 _CLUSTER = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{0,99}")
+
+
+#: For who restricts tag keys, as by a service control policy. Not in the document, which is JSON.
+_TAG_NOTE = (
+    "note: instances carry the tag karpenter.k8s.aws/launch-batch, which Karpenter does not set; policies that list the allowed "
+    "tag keys must allow it, or switch it off with --launch-batch-tag=false"
+)
 
 
 def iam_policy(
@@ -48,6 +55,7 @@ def iam_policy(
         _print_json(cloudformation.cloudformation_template(place))
         return
     _print_json(iam_policies.policy_document(_statements(place, part)))
+    print_error(_TAG_NOTE)
 
 
 def _statements(place: ClusterLocation, part: str) -> list[IamStatement]:

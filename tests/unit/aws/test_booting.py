@@ -20,7 +20,7 @@ from karpenter.providers.aws.instance.launch_plan import UserDataInputs
 from karpenter.providers.aws.nodeclass.nodeclass_dry_runs import DryRunCandidate
 from karpenter.providers.aws.userdata.kubelet_settings import KubeletSettings
 from karpenter.providers.contract import LaunchFailed, NodeClassNotReady
-from support.builders import node_pool, wanted
+from support.builders import node_pool, pool_taint, wanted
 from support.ec2_market import PLAIN, Fair, Region, fair, of_kubelet, of_spec
 from support.launching import CLASS_REF
 
@@ -121,6 +121,22 @@ async def test_a_trial_boots_with_what_a_launch_would() -> None:
     assert data.placement is not None
     assert data.placement.tenancy == "dedicated"
     assert "karpenter.sh/unregistered" in launched
+
+
+async def test_a_trial_has_the_labels_and_taints_of_its_pool() -> None:
+    """E25: user data of a dry run is as long as that of a launch."""
+    found = await boots()
+    (instance_type,) = (item for item in found.fair.market.types_for(PLAIN) if item.name == "m5.large")
+    own = node_pool(
+        "default", (wanted("tier", "In", "gold"),), labels={"team": "a"}, template={"taints": (pool_taint("gpu"),)}
+    )
+    data = found.booting.dry_run_template_data(
+        PLAIN, DryRunCandidate(instance_type, PLAIN.status.amis[0], labels.SPOT, "default", own)
+    )
+    text = b64decode(data.user_data).decode()
+    assert all(f"{key}={value}" in text for key, value in (("team", "a"), ("tier", "gold")))
+    assert "key: gpu" in text
+    assert {tag.value for tag in data.tag_specifications[0].tags if tag.key == labels.NODE_POOL} == {"default"}
 
 
 async def test_taints_and_pods_are_the_launchs_own() -> None:

@@ -180,6 +180,7 @@ def test_the_command_prints_a_policy_document() -> None:
     assert document["Version"] == "2012-10-17"
     assert {statement["Sid"] for statement in document["Statement"]} == {sid for sid, _ in SPECIFIED.values()}
     assert "arn:aws-cn:iam::123456789012:role/KarpenterNodeRole-shop" in done.stdout
+    assert "karpenter.k8s.aws/launch-batch" in done.stderr  # beside the document: a policy of tag keys must allow it
 
 
 @pytest.mark.parametrize(

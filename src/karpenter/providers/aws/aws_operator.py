@@ -306,7 +306,12 @@ class AwsOperator:
             effects=effects,
             metrics=self._instance_metrics,
         )
-        rules = LaunchSettings(context.cluster.cluster, context.settings.reserved_capacity, context.strict_min_values)
+        rules = LaunchSettings(
+            context.cluster.cluster,
+            context.settings.reserved_capacity,
+            context.strict_min_values,
+            context.settings.launch_batch_tag,
+        )
         return FleetLauncher(dependencies, rules)
 
     def _provider_dependencies(self) -> AwsProviderDependencies:

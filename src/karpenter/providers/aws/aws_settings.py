@@ -74,6 +74,11 @@ class AwsProviderSettings:
     )
     reserved_enis: int = setting(kinds.COUNT, "0", "Network interfaces of every instance that pods cannot use.")
     disable_dry_run: bool = setting(kinds.SWITCH, "false", "Validate EC2NodeClasses without dry runs of launches.")
+    launch_batch_tag: bool = setting(
+        kinds.SWITCH,
+        "true",
+        "Tag instances with karpenter.k8s.aws/launch-batch, which finds instances of a lost answer; Karpenter has no such tag.",
+    )
     enable_zonal_shift: bool = setting(kinds.SWITCH, "false", "Avoid zones that EKS shifts away from.")
     ami_refresh_interval: timedelta = setting(
         kinds.REFRESH_INTERVAL, "1m", "How long the images of image selectors are cached."
@@ -105,6 +110,7 @@ class AwsSettings:
     interruption_queue: str = ""
     reserved_enis: int = 0
     disable_dry_run: bool = False
+    launch_batch_tag: bool = True
     enable_zonal_shift: bool = False
     ami_refresh_interval: timedelta = timedelta(minutes=1)
     subnet_refresh_interval: timedelta = timedelta(minutes=1)
@@ -128,6 +134,7 @@ def aws_settings_of(settings: AwsProviderSettings, gates: FeatureGates, interval
         interruption_queue=settings.interruption_queue,
         reserved_enis=settings.reserved_enis,
         disable_dry_run=settings.disable_dry_run,
+        launch_batch_tag=settings.launch_batch_tag,
         enable_zonal_shift=settings.enable_zonal_shift,
         ami_refresh_interval=settings.ami_refresh_interval,
         subnet_refresh_interval=settings.subnet_refresh_interval,

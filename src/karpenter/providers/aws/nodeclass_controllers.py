@@ -146,6 +146,7 @@ class NodeClassControllers:
             context.clock,
             context.current_cluster,
             self._dependencies.bootstrap.dry_run_template_data,
+            context.settings.launch_batch_tag,
         )
         enabled_dry_runs = None if context.settings.disable_dry_run else dry_runs
         return ValidationReconciler(inputs, enabled_dry_runs, context.settings.kubelet_expressions)

@@ -236,6 +236,15 @@ def test_the_limit_on_overrides_leaves_zones_of_equal_price_alike(count: int) ->
     assert max(chosen.values()) - min(chosen.values()) <= len(zones)
 
 
+def test_instances_name_their_batch_unless_that_is_switched_off() -> None:
+    """AWS-446, E25: with it, instances of a lost answer are found again."""
+    plan = planned(claim(), (LARGE,))
+    for is_tagged in (True, False):
+        request = fleet_request.create_fleet_request(plan, PLACES, FleetBatch("b-1", 1, is_tagged))
+        keys = {key for specification in request.tag_specifications for key in tag_map(specification.tags)}
+        assert (aws_labels.LAUNCH_BATCH in keys) is is_tagged
+
+
 def test_no_way_in_a_zone_with_a_subnet_is_a_clear_refusal() -> None:
     """AWS-449."""
     with pytest.raises(LaunchFailed, match="no capacity offerings are currently available"):

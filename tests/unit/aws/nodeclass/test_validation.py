@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from karpenter.api.karpenter import NodeClaimTemplateMeta
 from karpenter.api.kinds import EC2_NODE_CLASS, NODE_POOL
 from karpenter.api.meta import ObjectMeta
 from karpenter.instancetypes import ec2_catalog as catalogue
@@ -185,7 +186,36 @@ async def test_every_call_of_a_launch_is_tried_and_nothing_is_left() -> None:
         tag_specification.resource_type: tag_map(tag_specification.tags)
         for tag_specification in machine.data.tag_specifications
     }
-    assert tagged == dict.fromkeys(("instance", "volume", "network-interface"), ours)
+    batch = {"karpenter.k8s.aws/launch-batch": "dry-run"}
+    assert tagged == {"instance": ours | batch, "volume": ours, "network-interface": ours}
+    fleet_tags = {
+        specification.resource_type: tag_map(specification.tags) for specification in fleet.tag_specifications
+    }
+    assert fleet_tags == {"instance": ours | batch, "volume": ours, "fleet": ours}
+
+
+async def test_dry_runs_carry_the_tags_of_a_launch_for_the_pool_with_the_most_to_write() -> None:
+    """E25: a policy may judge tags, and EC2 limits user data, to which labels and taints belong."""
+    world = Classes().stocked()
+    small, large = (replace(pool(), metadata=ObjectMeta(name=name)) for name in ("small", "large"))
+    template = replace(large.spec.template, metadata=NodeClaimTemplateMeta(labels={"team": "a" * 60}))
+    large = replace(large, spec=replace(large.spec, template=template))
+    for stored in (small, large):
+        await world.kube.create(NODE_POOL, stored)
+    assert await judged(world) == VALID
+    (fleet, *_) = world.ec2.asked("CreateFleet")
+    assert {tag_map(specification.tags)["karpenter.sh/nodepool"] for specification in fleet.tag_specifications} == {
+        "large"
+    }
+
+
+async def test_dry_runs_leave_the_batch_tag_out_where_launches_do() -> None:
+    """E25: an organization may list the tag keys it allows."""
+    world = Classes(launch_batch_tag=False).stocked()
+    assert await judged(world) == VALID
+    (fleet,) = world.ec2.asked("CreateFleet")
+    keys = {key for specification in fleet.tag_specifications for key in tag_map(specification.tags)}
+    assert "karpenter.k8s.aws/launch-batch" not in keys
 
 
 async def test_a_missing_permission_is_told_and_not_asked_for_again_until_the_class_changes() -> None:
@@ -306,6 +336,9 @@ async def test_a_fleet_that_is_refused_for_its_template_is_no_missing_permission
     world = Classes().stocked()
     world.ec2.refuse("CreateFleet", AwsError("InvalidLaunchTemplateName.NotFoundException", "no such", status=400))
     assert await judged(world) == VALID
+    assert await world.message("ValidationSucceeded") == (
+        "dry runs that prove nothing: ec2:CreateFleet (InvalidLaunchTemplateName.NotFoundException)"
+    )
 
 
 async def test_with_dry_runs_off_a_class_is_valid_without_any() -> None:

@@ -7,16 +7,16 @@ from dataclasses import replace
 
 from karpenter.api.ec2_node_class import EC2NodeClass
 from karpenter.api.karpenter import NodeClaim, NodePool
-from karpenter.api.scheduling_constraints import Taint
 from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.model import labels
 from karpenter.model import resources as res
+from karpenter.providers.aws.aws_labels import resource_tags_for
 from karpenter.providers.aws.aws_settings import AwsClusterInfo, AwsSettings
 from karpenter.providers.aws.ec2_requests import LaunchTemplateData
 from karpenter.providers.aws.instance.launch_plan import UserDataInputs
 from karpenter.providers.aws.instance.launch_templates import LaunchTemplateParameters, template_data
 from karpenter.providers.aws.instancetype.instance_type_provider import InstanceTypeProvider
-from karpenter.providers.aws.nodeclass.nodeclass_dry_runs import DryRunCandidate, resource_tags
+from karpenter.providers.aws.nodeclass.nodeclass_dry_runs import DryRunCandidate
 from karpenter.providers.aws.userdata.ami_families import effective_ami_family
 from karpenter.providers.aws.userdata.bootstrap_options import BootstrapOptions, UserDataError
 from karpenter.providers.aws.userdata.bottlerocket import bottlerocket_version
@@ -58,8 +58,7 @@ class BootstrapResolver:
         pool = next((pool for pool in self._pools() if pool.metadata.name == own.get(labels.NODE_POOL)), None)
         if pool is None:
             return own
-        shared = nodepool_requirements(pool)
-        return {key: value for key, value in own.items() if key in shared and shared[key].values == {value}}
+        return dict(own.items() & _shared_labels(pool).items())
 
     def efa_interfaces(self, instance_type: str) -> int:
         """How many EFA interfaces a type can have."""
@@ -105,10 +104,14 @@ class BootstrapResolver:
 
     def dry_run_template_data(self, node_class: EC2NodeClass, dry_run: DryRunCandidate) -> LaunchTemplateData:
         """The data of a template that is only tried out. Raises ``ProviderError``."""
+        pool = dry_run.pool
+        template = pool.spec.template.spec if pool is not None else None
         boot = UserDataInputs(
             node_class=node_class,
-            labels={labels.CAPACITY_TYPE: dry_run.capacity_type},
-            taints=_NO_TAINTS,
+            labels={**(_shared_labels(pool) if pool is not None else {}), labels.CAPACITY_TYPE: dry_run.capacity_type},
+            taints=tuple(taint.as_taint() for taint in (*template.taints, *template.startup_taints))
+            if template
+            else (),
             max_pods=dry_run.instance_type.capacity.get(res.PODS, 0) // res.ONE_UNIT,
             kubelet=self.kubelet(node_class, dry_run.instance_type),
         )
@@ -119,8 +122,15 @@ class BootstrapResolver:
             tenancy=dry_run.tenancy,
         )
         cluster = self._cluster()
-        tags = resource_tags(node_class, cluster)
+        tags = resource_tags_for(node_class, cluster, dry_run.pool_name)
         return template_data(node_class, cluster, parameters, tags, self._settings.reserved_capacity)
 
 
-_NO_TAINTS: tuple[Taint, ...] = ()
+def _shared_labels(pool: NodePool) -> Mapping[str, str]:
+    """Labels to which a NodePool gives one value, by its template or by a requirement."""
+    shared = nodepool_requirements(pool).without(labels.SIMULATION_ONLY)
+    return {
+        key: next(iter(requirement.values))
+        for key, requirement in shared.items()
+        if not requirement.complement and len(requirement.values) == 1
+    }

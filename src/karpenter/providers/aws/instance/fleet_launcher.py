@@ -25,6 +25,10 @@ new batch. Instances nobody is owed any more (their claim was deleted) are garba
 a batch somebody is still owed something of (``batches.unsettled``). Two replicas do not launch at once: that is fenced elsewhere.
 
 Work belongs to the batch, not to who waits: a caller that gives up finds the result when it asks again.
+
+The tag can be switched off (``--launch-batch-tag=false``) where an organization's policies list the allowed tag keys. Then the
+client token alone prevents a second purchase: a request that is sent again brings the old answer, but instances of a lost answer
+that EC2 does not repeat are garbage, as with Karpenter.
 """
 
 from __future__ import annotations
@@ -254,7 +258,8 @@ class FleetLauncher:
         subnets = self._dependencies.subnet_addresses.choose(plan.node_class.status.subnets, needs)
         request = self._unanswered_requests.get(batch)
         if request is None or request.target_capacity_specification.total_target_capacity != count:
-            request = fleet_request.create_fleet_request(plan, subnets, fleet_request.FleetBatch(batch, count))
+            fleet_batch = fleet_request.FleetBatch(batch, count, self._settings.launch_batch_tag)
+            request = fleet_request.create_fleet_request(plan, subnets, fleet_batch)
             self._unanswered_requests[batch] = request
         return request, subnets
 

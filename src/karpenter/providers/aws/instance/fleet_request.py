@@ -40,6 +40,7 @@ class FleetBatch:
 
     batch_id: str
     count: int
+    is_tagged: bool = True
 
 
 def create_fleet_request(plan: LaunchPlan, subnets: SubnetChoice, batch: FleetBatch) -> FleetRequest:
@@ -55,7 +56,7 @@ def create_fleet_request(plan: LaunchPlan, subnets: SubnetChoice, batch: FleetBa
         target_capacity_specification=TargetCapacity(
             total_target_capacity=batch.count, default_target_capacity_type=_target_capacity_type(plan)
         ),
-        tag_specifications=tuple(_tag_specifications(plan, batch.batch_id)),
+        tag_specifications=tuple(_tag_specifications(plan, batch)),
         spot_options=SpotOptions(allocation_strategy=spot) if spot else None,
         on_demand_options=OnDemandOptions(allocation_strategy=on_demand) if on_demand else None,
         reserved_capacity_options=ReservedCapacityOptions(reservation_types=(aws_labels.INTERRUPTIBLE,))
@@ -88,9 +89,10 @@ def _on_demand_strategy(plan: LaunchPlan) -> str:
     return "prioritized" if plan.is_prioritized else "lowest-price"
 
 
-def _tag_specifications(plan: LaunchPlan, batch_id: str) -> Iterator[TagSpecification]:
-    """AWS-446; instances also say which purchase they came from."""
-    yield TagSpecification(resource_type="instance", tags=tag_list({**plan.tags, aws_labels.LAUNCH_BATCH: batch_id}))
+def _tag_specifications(plan: LaunchPlan, batch: FleetBatch) -> Iterator[TagSpecification]:
+    """The tags of AWS-446. Instances also name their batch, unless that is switched off."""
+    own = {aws_labels.LAUNCH_BATCH: batch.batch_id} if batch.is_tagged else {}
+    yield TagSpecification(resource_type="instance", tags=tag_list({**plan.tags, **own}))
     for kind in ("volume", "fleet"):
         yield TagSpecification(resource_type=kind, tags=tag_list(plan.tags))
 

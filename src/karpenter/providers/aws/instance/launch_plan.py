@@ -63,11 +63,12 @@ class LaunchInputResolver(Protocol):
 
 @dataclass(frozen=True)
 class LaunchSettings:
-    """Settings of launches: gate ReservedCapacity, and whether minValues are law (policy Strict)."""
+    """Settings of launches: gate ReservedCapacity, whether minValues are law (policy Strict), whether batches are tagged."""
 
     cluster: AwsClusterInfo
     reserved_capacity: bool = True
     strict_min_values: bool = True
+    launch_batch_tag: bool = True
 
 
 @dataclass(frozen=True)

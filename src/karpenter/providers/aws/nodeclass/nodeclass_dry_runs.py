@@ -1,7 +1,8 @@
-"""What instances a class is tried with before it counts as valid (AWS-127, AWS-128, AWS-446). Pure.
+"""Dry runs of a launch before a node class counts as valid (AWS-115 to AWS-119, AWS-127, AWS-128, AWS-446).
 
-One type per architecture is tried, of those the class's pools would buy: permissions and templates do not differ between types,
-images do. Where the pools allow spot, that is tried too.
+One type per architecture is tried, of those the class's NodePools would buy: permissions and templates do not differ between
+types, images do. Spot is tried where the NodePools allow it. Labels and taints are those of the NodePool that has most of them,
+and tags are those of launches. RunInstances is tried with the data of the template, not through one, which would have to exist.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from datetime import datetime, timedelta
 from math import inf
 from typing import NamedTuple, Protocol
 
+import msgspec
 import structlog
 from cachetools import TTLCache
 from msgspec.structs import replace
@@ -51,12 +53,18 @@ _COMMON_TYPES = frozenset({"m5.large", "m6g.large"})
 
 
 class DryRunCandidate(NamedTuple):
-    """An instance to try: a type, its image, and how it would be bought."""
+    """An instance to try: a type, its image, how it would be bought, and the NodePool it would be for (None: there is none)."""
 
     instance_type: InstanceType
     image: AMI
     capacity_type: str
     tenancy: str
+    pool: NodePool | None = None
+
+    @property
+    def pool_name(self) -> str:
+        """The name of the NodePool, empty without one."""
+        return self.pool.metadata.name if self.pool is not None else ""
 
 
 #: Whether instances of the class can be made of a type at all (AWS-340).
@@ -72,7 +80,8 @@ def dry_run_candidates(
     node_class: EC2NodeClass, pools: Iterable[NodePool], types: Sequence[InstanceType], fits: TypeFits
 ) -> tuple[DryRunCandidate, ...]:
     """What to try; empty where no type fits any of the class's images. ``types`` are all of the class."""
-    pool_requirements = [_pool_requirements(pool) for pool in pools if _pool_uses_node_class(pool, node_class)]
+    own_pools = node_pools_of(node_class, pools)
+    pool_requirements = [_pool_requirements(pool) for pool in own_pools]
     fitting = [instance_type for instance_type in types if fits(node_class, instance_type)]
     pairs = _types_and_amis(node_class, _types_for_pools(node_class, fitting, pool_requirements))
     pairs = (
@@ -91,15 +100,30 @@ def dry_run_candidates(
     kinds = [labels.ON_DEMAND]
     if any(wish.requirement_for(labels.CAPACITY_TYPE).allows(labels.SPOT) for wish in pool_requirements):
         kinds.append(labels.SPOT)
+    # The one with the most to write into user data, whose size EC2 limits.
+    largest = max(own_pools, key=_boot_data_length, default=None)
     return tuple(
-        DryRunCandidate(pair.instance_type, pair.image, kind, tenancy) for pair in chosen.values() for kind in kinds
+        DryRunCandidate(pair.instance_type, pair.image, kind, tenancy, largest)
+        for pair in chosen.values()
+        for kind in kinds
     )
 
 
+def node_pools_of(node_class: EC2NodeClass, pools: Iterable[NodePool]) -> tuple[NodePool, ...]:
+    """The NodePools that use the class, by name."""
+    own = (pool for pool in pools if _pool_uses_node_class(pool, node_class))
+    return tuple(sorted(own, key=lambda pool: pool.metadata.name))
+
+
+def _boot_data_length(pool: NodePool) -> int:
+    template = pool.spec.template
+    return len(msgspec.json.encode((template.metadata.labels, template.spec.taints, template.spec.startup_taints)))
+
+
 def dry_run_fleet_request(
-    node_class: EC2NodeClass, cluster: AwsClusterInfo, candidate: DryRunCandidate, template: str
+    node_class: EC2NodeClass, tags: DryRunTags, candidate: DryRunCandidate, template: str
 ) -> FleetRequest:
-    """The CreateFleet request of a trial: the type in every subnet (AWS-116)."""
+    """The CreateFleet request of a dry run: the type in every subnet (AWS-116)."""
     overrides = tuple(
         FleetOverride(
             instance_type=candidate.instance_type.name,
@@ -116,38 +140,35 @@ def dry_run_fleet_request(
         target_capacity_specification=TargetCapacity(
             total_target_capacity=1, default_target_capacity_type=candidate.capacity_type
         ),
-        tag_specifications=_tag_specifications(("instance", "volume", "fleet"), resource_tags(node_class, cluster)),
+        tag_specifications=tags.specifications(("instance", "volume", "fleet")),
         spot_options=SpotOptions(allocation_strategy="price-capacity-optimized") if spot else None,
         on_demand_options=None if spot else OnDemandOptions(allocation_strategy="lowest-price"),
         context=node_class.spec.context,
     )
 
 
-def run_instances_data(
-    node_class: EC2NodeClass, cluster: AwsClusterInfo, data: LaunchTemplateData
-) -> LaunchTemplateData:
+def run_instances_data(tags: DryRunTags, data: LaunchTemplateData) -> LaunchTemplateData:
     """A template's data as RunInstances is tried with it: tagged as a launch would tag it (AWS-128)."""
-    kinds = ("instance", "volume", "network-interface")
-    return replace(data, tag_specifications=_tag_specifications(kinds, resource_tags(node_class, cluster)))
+    return replace(data, tag_specifications=tags.specifications(("instance", "volume", "network-interface")))
 
 
-def template_tags(node_class: EC2NodeClass, cluster: AwsClusterInfo) -> TagSpecification:
-    """Tags of the launch template itself."""
-    return TagSpecification(resource_type="launch-template", tags=tag_list(resource_tags(node_class, cluster)))
+class DryRunTags(NamedTuple):
+    """The tags of a launch, by which policies may judge it (AWS-446, AWS-721); instances have more than other resources."""
 
+    resource: Mapping[str, str]
+    instance: Mapping[str, str]
 
-def resource_tags(node_class: EC2NodeClass, cluster: AwsClusterInfo) -> Mapping[str, str]:
-    """Tags of everything a launch for this class makes; here of no pool, which policies ask for all the same (AWS-721)."""
-    return aws_labels.resource_tags_for(node_class, cluster, "")
+    def specifications(self, kinds: Iterable[str]) -> tuple[TagSpecification, ...]:
+        """The tags of resources of these kinds."""
+        return tuple(
+            TagSpecification(resource_type=kind, tags=tag_list(self.instance if kind == "instance" else self.resource))
+            for kind in kinds
+        )
 
 
 def restricted_tags(node_class: EC2NodeClass) -> tuple[str, ...]:
     """The class's tags that are ours to set (AWS-040, AWS-108)."""
     return tuple(key for key in sorted(node_class.spec.tags) if not key or aws_labels.is_restricted_tag(key))
-
-
-def _tag_specifications(kinds: Iterable[str], values: Mapping[str, str]) -> tuple[TagSpecification, ...]:
-    return tuple(TagSpecification(resource_type=kind, tags=tag_list(values)) for kind in kinds)
 
 
 def _pool_uses_node_class(pool: NodePool, node_class: EC2NodeClass) -> bool:
@@ -214,12 +235,21 @@ class DryRunApi(LaunchTemplateApi, FleetApi, Protocol):
 
 
 class DryRunResult(NamedTuple):
-    """What came of a call: passed without a ``reason``, nothing yet when ``later``; ``kept`` ones hold for a while."""
+    """The outcome of a call: refused for a ``reason``, to be tried again (``retry``), or passed.
+
+    One that passed may have proven nothing; ``inconclusive`` says why. ``cacheable`` outcomes hold for a while.
+    """
 
     reason: str = ""
     message: str = ""
     retry: bool = False
     cacheable: bool = True
+    inconclusive: str = ""
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing speaks against a launch."""
+        return not self.reason and not self.retry
 
 
 DRY_RUN_PASSED = DryRunResult()
@@ -230,9 +260,15 @@ class LaunchDryRuns:
     """Tries trials. ``cluster`` tells the cluster as it is now."""
 
     def __init__(
-        self, ec2: DryRunApi, clock: Clock, cluster: Callable[[], AwsClusterInfo], template_data: DryRunTemplateData
+        self,
+        ec2: DryRunApi,
+        clock: Clock,
+        cluster: Callable[[], AwsClusterInfo],
+        template_data: DryRunTemplateData,
+        launch_batch_tag: bool = True,
     ) -> None:
         self._ec2 = ec2
+        self._launch_batch_tag = launch_batch_tag
         self._cluster = cluster
         self._template_data = template_data
         self._cache: TTLCache[tuple[str, str], DryRunResult, datetime] = TTLCache(inf, _RESULT_TTL, clock.now)
@@ -276,7 +312,7 @@ class LaunchDryRuns:
                 _USER_DATA_TOO_LARGE, f"User data has {size} bytes, EC2 takes at most {USER_DATA_LIMIT_BYTES}"
             )
         try:
-            tags = template_tags(node_class, self._cluster())
+            (tags,) = self._tags(node_class, candidate).specifications(("launch-template",))
             await self._ec2.create_launch_template(_template_name(node_class), data, tags, dry_run=True)
         except AwsError as error:
             if _USER_DATA_TEXT in error.message:
@@ -285,20 +321,27 @@ class LaunchDryRuns:
         return DRY_RUN_PASSED
 
     async def _dry_run_fleet(self, node_class: EC2NodeClass, candidate: DryRunCandidate) -> DryRunResult:
-        """What is refused for other reasons than permissions is no verdict: the template, for one, does not exist."""
+        """A refusal for other reasons than permissions proves nothing: the template, for one, does not exist."""
         try:
             name = _template_name(node_class)
-            await self._ec2.dry_run_fleet(dry_run_fleet_request(node_class, self._cluster(), candidate, name))
+            tags = self._tags(node_class, candidate)
+            await self._ec2.dry_run_fleet(dry_run_fleet_request(node_class, tags, candidate, name))
         except AwsError as error:
             if _is_conclusive(error):
                 return _result_of(error, "CreateFleet")
             _log.debug("create fleet dry run is not conclusive", error=str(error))
+            return DryRunResult(inconclusive=f"ec2:CreateFleet ({error.code})")
         return DRY_RUN_PASSED
+
+    def _tags(self, node_class: EC2NodeClass, candidate: DryRunCandidate) -> DryRunTags:
+        tags = aws_labels.resource_tags_for(node_class, self._cluster(), candidate.pool_name)
+        batch = {aws_labels.LAUNCH_BATCH: "dry-run"} if self._launch_batch_tag else {}
+        return DryRunTags(tags, {**tags, **batch})
 
     async def _dry_run_instances(self, node_class: EC2NodeClass, candidate: DryRunCandidate) -> DryRunResult:
         """Until one subnet works; if none does the first one's answer counts (AWS-117)."""
         try:
-            data = run_instances_data(node_class, self._cluster(), self._template_data(node_class, candidate))
+            data = run_instances_data(self._tags(node_class, candidate), self._template_data(node_class, candidate))
         except LaunchFailed:
             return DRY_RUN_PASSED  # which the trial of the template has told
         first: AwsError | None = None
@@ -320,11 +363,14 @@ async def _first_problem(
     candidates: Sequence[DryRunCandidate],
     call: Callable[[EC2NodeClass, DryRunCandidate], Awaitable[DryRunResult]],
 ) -> DryRunResult:
-    for trial in candidates:
-        outcome = await call(node_class, trial)
-        if outcome != DRY_RUN_PASSED:
+    """The first outcome that speaks against a launch, else the first that proves nothing."""
+    passed = DRY_RUN_PASSED
+    for candidate in candidates:
+        outcome = await call(node_class, candidate)
+        if not outcome.passed:
             return outcome
-    return DRY_RUN_PASSED
+        passed = passed if passed.inconclusive else outcome
+    return passed
 
 
 def _is_conclusive(error: AwsError) -> bool:

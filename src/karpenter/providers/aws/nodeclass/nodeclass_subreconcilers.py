@@ -63,9 +63,9 @@ class NodeClassSubreconciler(Protocol):
         """Look at the class, whose status holds what the parts before found. Raises ``AwsError`` and ``ProviderError``."""
 
 
-def condition_true(type_: str) -> Condition:
-    """It is as it should be."""
-    return Condition(type=type_, status=TRUE)
+def condition_true(type_: str, message: str = "") -> Condition:
+    """The condition is met; ``message`` qualifies that."""
+    return Condition(type=type_, status=TRUE, message=message)
 
 
 def condition_false(type_: str, reason: str, message: str) -> Condition:

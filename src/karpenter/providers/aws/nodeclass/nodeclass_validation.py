@@ -22,11 +22,11 @@ from karpenter.model.ec2_volume_size import VolumeSizeError, volume_size_gib
 from karpenter.providers.aws.aws_errors import AwsError
 from karpenter.providers.aws.nodeclass.nodeclass_drift import HASH_ANNOTATION, HASH_VERSION_ANNOTATION
 from karpenter.providers.aws.nodeclass.nodeclass_dry_runs import (
-    DRY_RUN_PASSED,
     DryRunResult,
     LaunchDryRuns,
     TypeFits,
     dry_run_candidates,
+    node_pools_of,
     restricted_tags,
 )
 from karpenter.providers.aws.nodeclass.nodeclass_subreconcilers import (
@@ -125,7 +125,7 @@ class ValidationReconciler:
         """The outcome of dry runs of the launch calls, cached per spec (AWS-109 to AWS-119)."""
         if self._dry_runs is None:
             return SubreconcileResult(node_class.status, condition_true(VALIDATION_SUCCEEDED), _REQUEUE_SECONDS)
-        key = dry_run_cache_key(node_class)
+        key = dry_run_cache_key(node_class, node_pools_of(node_class, self._inputs.pools()))
         outcomes = self._dry_runs.cached_results(key)
         if outcomes is None:
             candidates = dry_run_candidates(
@@ -183,7 +183,7 @@ def volume_problem(spec: EC2NodeClassSpec) -> NodeClassProblem | None:
     return None
 
 
-def dry_run_cache_key(node_class: EC2NodeClass) -> str:
+def dry_run_cache_key(node_class: EC2NodeClass, pools: Iterable[NodePool]) -> str:
     """Stands for everything a verdict by dry runs depends on, and for this very class (AWS-109, AWS-124)."""
     status, meta = node_class.status, node_class.metadata
     annotations = {key: value for key, value in meta.annotations.items() if key not in _OWN_ANNOTATIONS}
@@ -195,6 +195,7 @@ def dry_run_cache_key(node_class: EC2NodeClass) -> str:
         sorted(group.id for group in status.security_groups),
         status.amis,
         status.instance_profile,
+        [(pool.metadata.name, pool.spec.template) for pool in pools],
     )
     return hashlib.sha256(msgspec.json.encode(covered, order="deterministic")).hexdigest()
 
@@ -222,15 +223,17 @@ def _no_compatible_types(node_class: EC2NodeClass) -> SubreconcileResult:
 
 
 def _result_of_dry_runs(node_class: EC2NodeClass, outcomes: tuple[DryRunResult, ...]) -> SubreconcileResult:
-    refused = [dry_run_result for dry_run_result in outcomes if dry_run_result.reason]
+    refused = [outcome for outcome in outcomes if outcome.reason]
     if refused:
-        message = "; ".join(dry_run_result.message for dry_run_result in refused)
-        again = _REQUEUE_SECONDS if all(dry_run_result.cacheable for dry_run_result in outcomes) else _RETRY_SECONDS
+        message = "; ".join(outcome.message for outcome in refused)
+        again = _REQUEUE_SECONDS if all(outcome.cacheable for outcome in outcomes) else _RETRY_SECONDS
         return SubreconcileResult(
             node_class.status, condition_false(VALIDATION_SUCCEEDED, refused[0].reason, message), again
         )
-    if all(dry_run_result == DRY_RUN_PASSED for dry_run_result in outcomes):
-        return SubreconcileResult(node_class.status, condition_true(VALIDATION_SUCCEEDED), _REQUEUE_SECONDS)
+    if all(outcome.passed for outcome in outcomes):
+        unproven = ", ".join(outcome.inconclusive for outcome in outcomes if outcome.inconclusive)
+        message = f"dry runs that prove nothing: {unproven}" if unproven else ""
+        return SubreconcileResult(node_class.status, condition_true(VALIDATION_SUCCEEDED, message), _REQUEUE_SECONDS)
     return SubreconcileResult(node_class.status, requeue_after=_RETRY_SECONDS)
 
 

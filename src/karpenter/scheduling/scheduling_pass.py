@@ -228,12 +228,8 @@ class SchedulingPass:
 
 def _combination_of_node(node: ExistingNode, constraints: DomainConstraints) -> DomainCombination | None:
     """The combination of a node; None while a value is undecided or where it lacks a required label."""
-    combination = tuple(node.label_value(key) for key in constraints.keys)
-    lacking = any(
-        value is None and key in constraints.required_keys
-        for key, value in zip(constraints.keys, combination, strict=True)
-    )
-    return None if lacking or UNDECIDED in combination else combination
+    combination = constraints.combination_of(node.label_value)
+    return None if combination is None or UNDECIDED in combination else combination
 
 
 def _max_on_one_node(signature: PodSignature, options: Sequence[PurchaseOption]) -> int:

@@ -70,7 +70,7 @@ class TopologyDiagnosis:
             domains = open_to[constraints.key_positions[group.topology_key]]
             if not domains & self._domain_options.reachable_domains(constraints, group.topology_key):
                 return self._unschedulable_by(group, step, pods, domains)
-        combinations = self._domain_options.combinations(step, constraints)
+        combinations = self._domain_options.possible_combinations(step, constraints, open_to)
         allowed = [combination for combination in combinations if allows_combination(combination, open_to, closed)]
         for combination in allowed:
             if not self._domain_options.options_in(step, combination):

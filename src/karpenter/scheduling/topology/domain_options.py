@@ -7,20 +7,21 @@ option has its pods counted by the same topology groups, so the counts do not de
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice, product
+from math import prod
 
 from karpenter.api.scheduling_constraints import Toleration
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.instancetypes.type_sets import TypeSet
-from karpenter.model.requirements import Requirement, Requirements, compatible
+from karpenter.model.requirements import Op, Requirement, Requirements, compatible
 from karpenter.scheduling.equivalence_groups import GroupStep
 from karpenter.scheduling.existing_nodes import UNDECIDED, ExistingNodeIndex, NodeSet
 from karpenter.scheduling.offerings.nodepool_templates import NodePoolTemplate
 from karpenter.scheduling.offerings.purchase_options import PurchaseOption, PurchaseOptionIndex
-from karpenter.scheduling.topology.topology import DomainCombination, DomainConstraints
+from karpenter.scheduling.topology.topology import DomainCombination, DomainConstraints, combination_order
 from karpenter.scheduling.topology.topology_domains import TopologyDomains
 from karpenter.scheduling.topology.topology_groups import (
     CountingCertainty,
@@ -31,8 +32,10 @@ from karpenter.scheduling.topology.topology_groups import (
 )
 from karpenter.state.pod_signature import PodSignature
 
-#: At most so many combinations are considered for a group with several topology keys.
-MAX_DOMAIN_COMBINATIONS = 512
+#: Up to so many combinations of the values there are, nobody asks which of them are sold.
+MAX_COMBINATIONS_OF_VALUES = 512
+#: Of more combinations than this that are sold, so many are considered, evenly spread.
+MAX_DOMAIN_COMBINATIONS = 10_000
 #: What purchase options depend on: the signature, its node constraints and tolerations, and the combination with its keys.
 _OptionsKey = tuple[PodSignature, Requirements, tuple[Toleration, ...], tuple[str, ...], DomainCombination]
 
@@ -63,6 +66,47 @@ def _option_implies(offered: Requirements, asked: Requirement, index: TypeIndex,
         return False
     otherwise = offered.intersect(Requirements((Requirement(asked.key, not asked.complement, asked.values),)))
     return not types & index.matching(otherwise) & index.with_available_offering(otherwise)
+
+
+def _sold_combinations(option: PurchaseOption, constraints: DomainConstraints) -> Iterator[DomainCombination]:
+    """The combinations in which an option sells a node now: value by value, so that nothing unsold is followed further."""
+    template, index = option.template, option.template.index
+
+    def descend(prefix: DomainCombination, requirements: Requirements, types: TypeSet) -> Iterator[DomainCombination]:
+        if len(prefix) == len(constraints.keys):
+            yield prefix
+            return
+        key = constraints.keys[len(prefix)]
+        values = template.label_values(key)
+        if not values and key not in constraints.required_keys:
+            yield from descend((*prefix, None), requirements, types)
+        asked = requirements.requirement_for(key)
+        for value in sorted(value for value in values if asked.allows(value)):
+            pinned = requirements.intersect(Requirements((Requirement(key, False, frozenset((value,))),)))
+            left = types & index.matching(pinned) & index.with_available_offering(pinned)
+            if left:
+                yield from descend((*prefix, value), pinned, left)
+
+    return descend((), option.requirements, option.types)
+
+
+def _deciding_requirements(topology_group: TopologyGroup, option: PurchaseOption) -> Iterator[Requirement]:
+    """What a topology group asks of the nodes it counts, as far as nodes of the option may have it or not."""
+    node_filter = topology_group.term.node_filter
+    for alternative in (node_filter.node_alternatives or ()) if node_filter is not None else ():
+        for requirement in alternative.values():
+            if option_certainty(option, Requirements((requirement,))) is CountingCertainty.POSSIBLE:
+                yield requirement
+
+
+def _deciding_pins(option: PurchaseOption, asked: Requirement) -> tuple[Requirement, ...]:
+    """Requirements each of which decides whether a node of the option has what is asked."""
+    if asked.key in option.template.index.well_known:
+        bounded = asked.gte is not None or asked.lte is not None
+        return (asked,) if bounded else (asked, Requirement(asked.key, not asked.complement, asked.values))
+    held = option.requirements.requirement_for(asked.key)
+    # Of several values of a custom label a NodeClaim gets the first (SCH-622), so this pin costs nothing.
+    return (Requirement(asked.key, False, frozenset((min(held.values),))),) if held.operator is Op.IN else (asked,)
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,7 +148,29 @@ class DomainOptions:
             combinations = self._combinations[key] = tuple(self._build_combinations(step, constraints))
         return combinations
 
-    def _build_combinations(self, step: GroupStep, constraints: DomainConstraints) -> Iterator[DomainCombination]:
+    def _build_combinations(self, step: GroupStep, constraints: DomainConstraints) -> Iterable[DomainCombination]:
+        """All combinations of the values there are; where these are many, only combinations that exist or are sold."""
+        values_by_key = self._values_by_key(step, constraints)
+        if len(values_by_key) == 1 or prod(map(len, values_by_key)) <= MAX_COMBINATIONS_OF_VALUES:
+            return product(*values_by_key)
+        existing = self._existing_combinations(step, constraints)
+        options = self._purchase_options.options(step.group.signature, step.relaxation_step)
+        sold = {combination for option in options for combination in _sold_combinations(option, constraints)}
+        combinations = sorted(existing | sold, key=combination_order)
+        stride = max(1, -(-len(combinations) // MAX_DOMAIN_COMBINATIONS))
+        return combinations[::stride]
+
+    def possible_combinations(
+        self, step: GroupStep, constraints: DomainConstraints, open_to: Mapping[int, Container[str | None]]
+    ) -> Iterator[DomainCombination]:
+        """Combinations of the values there are, sold together or not, within the open domains; the first few of many."""
+        values = [
+            [value for value in values if position not in open_to or value in open_to[position]]
+            for position, values in enumerate(self._values_by_key(step, constraints))
+        ]
+        return islice(product(*values), MAX_COMBINATIONS_OF_VALUES)
+
+    def _values_by_key(self, step: GroupStep, constraints: DomainConstraints) -> list[list[str | None]]:
         values_by_key: list[list[str | None]] = []
         for key in constraints.keys:
             asked = step.relaxation_step.requirements.requirement_for(key)
@@ -117,7 +183,14 @@ class DomainOptions:
             present = {value for value in present if value is None or asked.allows(value)} - {UNDECIDED}
             sold: set[str | None] = {value for value in self._domains.purchasable(key) if asked.allows(value)}
             values_by_key.append(sorted(present | sold, key=lambda value: value or ""))
-        return islice(product(*values_by_key), MAX_DOMAIN_COMBINATIONS if len(values_by_key) > 1 else None)
+        return values_by_key
+
+    def _existing_combinations(self, step: GroupStep, constraints: DomainConstraints) -> set[DomainCombination]:
+        """The combinations of existing nodes that could take a pod of the group."""
+        combinations = (
+            constraints.combination_of(node.label_value) for node in self._existing_nodes.nodes_in(step.candidates)
+        )
+        return {combination for combination in combinations if combination is not None and UNDECIDED not in combination}
 
     def candidates_in(self, step: GroupStep, combination: DomainCombination) -> NodeSet:
         """Existing nodes of a combination that could take a pod of the group."""
@@ -168,22 +241,51 @@ class DomainOptions:
         option_groups = self._option_groups.get(key)
         if option_groups is None:
             option_groups = self._option_groups[key] = self._group_options(
-                step.domain_constraints, combination, options
+                step.group.signature, step.domain_constraints, combination, options
             )
         return option_groups
 
     def _group_options(
-        self, constraints: DomainConstraints, combination: DomainCombination, options: tuple[PurchaseOption, ...]
+        self,
+        signature: PodSignature,
+        constraints: DomainConstraints,
+        combination: DomainCombination,
+        options: Iterable[PurchaseOption],
     ) -> tuple[OptionGroup, ...]:
-        if len(options) == 1:
-            return (OptionGroup(combination, options, self._groups_counting(constraints, options[0])),)
         by_counting: dict[CountingGroups, list[PurchaseOption]] = {}
         for option in options:
-            by_counting.setdefault(self._groups_counting(constraints, option), []).append(option)
+            decided = self._without_doubt(signature, constraints, option)
+            by_counting.setdefault(self._groups_counting(constraints, decided), []).append(decided)
         return tuple(
             OptionGroup(combination, tuple(alike), counting, number)
             for number, (counting, alike) in enumerate(by_counting.items())
         )
+
+    def _without_doubt(
+        self, signature: PodSignature, constraints: DomainConstraints, option: PurchaseOption
+    ) -> PurchaseOption:
+        """The option, pinned to labels by which it is certain which topology groups count its pods, where labels decide that.
+
+        A pod that may count or not would crowd its domain and yet fill none, which blocks the spread of others.
+        """
+        tried: set[str] = set()
+        while True:
+            possible = self._groups_counting(constraints, option).possible
+            asked = next(
+                (r for group in possible for r in _deciding_requirements(group, option) if r.key not in tried), None
+            )
+            if asked is None:
+                return option
+            tried.add(asked.key)
+            pinned = [self._pinned(signature, option, requirement) for requirement in _deciding_pins(option, asked)]
+            option = min(filter(None, pinned), key=lambda each: each.lowest_price, default=option)
+
+    def _pinned(
+        self, signature: PodSignature, option: PurchaseOption, requirement: Requirement
+    ) -> PurchaseOption | None:
+        step = self._purchase_options.restricted_to(option.relaxation_step, Requirements((requirement,)))
+        options = self._purchase_options.options(signature, step)
+        return next((each for each in options if each.channel == option.channel), None)
 
     def _groups_counting(self, constraints: DomainConstraints, option: PurchaseOption) -> CountingGroups:
         """The topology groups that will count pods on a node bought by the option."""

@@ -7,7 +7,7 @@ later pods would have to guess (SCH-525 counts such pods everywhere or nowhere).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -79,6 +79,12 @@ class DomainConstraints:
     def is_unconstrained(self) -> bool:
         """Whether no constraint ever closes a combination to the group."""
         return not self.declared and not self.repelled_by
+
+    def combination_of(self, label_value: Callable[[str], str | None]) -> DomainCombination | None:
+        """The combination of a node with these labels; None where it lacks a required one."""
+        combination = tuple(label_value(key) for key in self.keys)
+        values = zip(self.keys, combination, strict=True)
+        return None if any(value is None and key in self.required_keys for key, value in values) else combination
 
     def as_requirements(self, combination: DomainCombination) -> Requirements:
         """The combination as requirements. What a node must lack is left to whoever chooses among nodes."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from functools import cached_property
 
 from karpenter.api.core import Pod
@@ -26,6 +27,20 @@ class PlannedPlacements:
 
     node_by_uid: Mapping[str, str] = field(default_factory=dict)
     nodes: NodeSet = 0
+
+
+class DomainOrder(Enum):
+    """Which of the allowed domain combinations the next pod gets on a new node: the skew of a spread leaves a choice."""
+
+    #: The least occupied, of these the cheapest.
+    LEAST_OCCUPIED = "least-occupied"
+    #: The cheapest.
+    CHEAPEST = "cheapest"
+    #: One for which nodes are requested already, so that few nodes are too large for their pods.
+    FEWEST = "fewest"
+    #: The least occupied, of these the one whose values fewest combinations have: it runs into no dead end where zones and
+    #: capacity types are not sold in every combination.
+    SCARCEST = "scarcest"
 
 
 @dataclass(frozen=True)

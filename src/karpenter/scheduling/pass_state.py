@@ -10,7 +10,7 @@ from karpenter.scheduling.demand import Demand
 from karpenter.scheduling.equivalence_groups import EquivalenceGroup, GroupStep
 from karpenter.scheduling.existing_nodes import ExistingNode, NodeAllocation
 from karpenter.scheduling.offerings.purchase_options import PurchaseOption
-from karpenter.scheduling.pass_result import DemandCaps, DemandKey, KeyedDemand, NodePlacement
+from karpenter.scheduling.pass_result import DemandCaps, DemandKey, DomainOrder, KeyedDemand, NodePlacement
 from karpenter.scheduling.topology.domain_options import OptionGroup
 from karpenter.scheduling.topology.host_limits import HostLimits, with_exposure_limit
 from karpenter.scheduling.topology.topology import DomainCombination, Topology, UnmetAffinity, combination_order
@@ -19,15 +19,18 @@ from karpenter.scheduling.topology.topology_groups import TopologyGroup
 
 
 class PassState:
-    """The placements of one pass. ``caps`` bound how many pods may ask for new nodes."""
+    """The placements of one pass. ``caps`` bound how many pods may ask for new nodes; ``domain_order`` says where first."""
 
-    def __init__(self, domains: TopologyDomains, caps: DemandCaps) -> None:
+    def __init__(self, domains: TopologyDomains, caps: DemandCaps, domain_order: DomainOrder) -> None:
+        self.domain_order = domain_order
         self.topology = Topology(domains)
         self.unmet_affinity = UnmetAffinity(self.topology)
         self._caps = caps
         self._allocations: dict[ExistingNode, NodeAllocation] = {}
         self._requested: dict[DemandKey, list[Pod]] = {}
         self._requested_by_step: defaultdict[tuple[EquivalenceGroup, int], int] = defaultdict(int)
+        #: Domains for which new nodes are requested, by topology key.
+        self._requested_domains: set[tuple[tuple[str, str | None], ...]] = set()
         self._options: dict[DemandKey, tuple[tuple[PurchaseOption, ...], HostLimits | None]] = {}
         #: By topology group by host: how many pods it selects ask for new nodes, and in which domains, by topology key.
         self._requested_by_group: defaultdict[TopologyGroup, int] = defaultdict(int)
@@ -71,12 +74,17 @@ class PassState:
             self._requested_by_step[step.group, step.step_number] += count
             self._options[key] = (option_group.options, step.host_limits)
             del pods[:count]
+            self._requested_domains.add(_domains_by_key(step, option_group.combination))
             self.topology.count_planned(step.group.membership, count)
             if step.host_limits is not None and step.host_limits.counted_by:
                 self._count_requested(
                     step.host_limits.counted_by, _domains_by_key(step, option_group.combination), count
                 )
         return count
+
+    def is_requested(self, step: GroupStep, combination: DomainCombination) -> bool:
+        """Whether new nodes of the combination are requested already."""
+        return _domains_by_key(step, combination) in self._requested_domains
 
     def _count_requested(
         self, counted_by: Iterable[TopologyGroup], domains: tuple[tuple[str, str | None], ...], count: int

@@ -16,7 +16,7 @@ from karpenter.scheduling.equivalence_groups import EquivalenceGroup, GroupStep,
 from karpenter.scheduling.existing_nodes import UNDECIDED, ExistingNode, ExistingNodeIndex, NodeSet
 from karpenter.scheduling.explain.topology_diagnosis import TopologyDiagnosis
 from karpenter.scheduling.offerings.purchase_options import PurchaseOption, PurchaseOptionIndex
-from karpenter.scheduling.pass_result import DemandCaps, PassResult, PlannedPlacements, UnschedulableGroup
+from karpenter.scheduling.pass_result import DemandCaps, DomainOrder, PassResult, PlannedPlacements, UnschedulableGroup
 from karpenter.scheduling.pass_state import PassState
 from karpenter.scheduling.topology.domain_options import DomainOptions, OptionGroup
 from karpenter.scheduling.topology.domain_placement import DomainNodes, DomainPlacement
@@ -36,12 +36,13 @@ class SchedulingPass:
         domains: TopologyDomains,
         planned: PlannedPlacements,
         caps: DemandCaps,
+        domain_order: DomainOrder = DomainOrder.LEAST_OCCUPIED,
     ) -> None:
         self._existing_nodes = existing_nodes
         self._purchase_options = purchase_options
         self._planned = planned
         self._caps = caps
-        self._state = PassState(domains, caps)
+        self._state = PassState(domains, caps, domain_order)
         self._domain_options = DomainOptions(existing_nodes, purchase_options, domains)
         self._step_constraints = StepConstraints()
         self._steps: dict[tuple[EquivalenceGroup, int], GroupStep] = {}

@@ -32,6 +32,7 @@ from karpenter.scheduling.packing.packer import Packer
 from karpenter.scheduling.pass_result import (
     DemandCaps,
     DemandKey,
+    DomainOrder,
     KeyedDemand,
     PassResult,
     PlannedPlacements,
@@ -50,6 +51,9 @@ MAX_REORDERINGS = 3
 MAX_ADDITIONS = 8
 #: Machines for so many pods are left to the search alone.
 SEARCH_ONLY_FROM = 100
+#: Domains are dealt in other orders for so many pods, and another order counts if it saves this share of the price.
+MAX_PODS_DEALT_AGAIN = 500
+MIN_SAVING_BY_DOMAINS = 0.01
 #: Another way is begun as long as no more than so many pods, each as often as it was settled, have been settled for the others.
 MAX_PODS_RESCHEDULED = 20_000
 
@@ -67,6 +71,7 @@ class PassContext:
     strict_min_values: bool
     objective: Objective
     packing_mode: PackingMode = PackingMode.CHEAPEST
+    domain_order: DomainOrder = DomainOrder.LEAST_OCCUPIED
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,6 +135,35 @@ class SchedulingPasses:
             classic = SchedulingPasses(replace(self._context, packing_mode=PackingMode.CLASSIC))
             best = min(best, classic._best_relaxing_exposure(groups), key=_outcome_order)
         return best
+
+    def with_better_domains(self, outcome: PassOutcome, groups: Sequence[EquivalenceGroup]) -> PassOutcome:
+        """The outcome, or one with pods in other domains that their spreads allow: with fewer pods left out, or clearly cheaper.
+
+        Whether a domain leads into a dead end, and what nodes cost, is known only at the end of a pass, so domains are dealt in
+        several orders. Few pods can gain by it: many fill nodes in every domain.
+        """
+        if self._context.packing_mode is PackingMode.CLASSIC or sum(len(g.pods) for g in groups) > MAX_PODS_DEALT_AGAIN:
+            return outcome
+        if any(failed.blocked is not None or failed.confined for failed in outcome.result.unschedulable):
+            others = [
+                passes.best_outcome(groups) for passes in self._with_orders(DomainOrder.SCARCEST, DomainOrder.FEWEST)
+            ]
+            return min((outcome, *others), key=_outcome_order)
+        several = len({keyed_demand.key[2] for keyed_demand in outcome.result.demands}) > 1
+        return self._with_cheapest_domains(outcome, groups) if several else outcome
+
+    def _with_cheapest_domains(self, outcome: PassOutcome, groups: Sequence[EquivalenceGroup]) -> PassOutcome:
+        best, lowest = outcome, self.simplest_packing(outcome).objective_value * (1 - MIN_SAVING_BY_DOMAINS)
+        for passes in self._with_orders(DomainOrder.FEWEST, DomainOrder.CHEAPEST):
+            other = passes._run_plan(_PassPlan(tuple(groups)))
+            packing = passes.simplest_packing(other)
+            legal = other.unschedulable_by_group == outcome.unschedulable_by_group and not packing.pods_below_weight
+            if legal and packing.objective_value < lowest:
+                best, lowest = other, packing.objective_value
+        return best
+
+    def _with_orders(self, *orders: DomainOrder) -> Iterator[SchedulingPasses]:
+        return (SchedulingPasses(replace(self._context, domain_order=order)) for order in orders)
 
     def _best_relaxing_exposure(self, groups: Sequence[EquivalenceGroup]) -> PassOutcome:
         """The outcome with the fewest pods left out, then the most in the heaviest pools; exposure limits give way to both."""
@@ -276,9 +310,14 @@ class SchedulingPasses:
 
     def _run_pass(self, groups: Sequence[EquivalenceGroup], caps: DemandCaps) -> PassResult:
         ground = self._context
-        return SchedulingPass(ground.existing_nodes, ground.purchase_options, ground.domains, ground.planned, caps).run(
-            groups
-        )
+        return SchedulingPass(
+            ground.existing_nodes,
+            ground.purchase_options,
+            ground.domains,
+            ground.planned,
+            caps,
+            ground.domain_order,
+        ).run(groups)
 
     def _pack(self, result: PassResult) -> Packing:
         packer = self._packer_for(result)

@@ -79,8 +79,9 @@ class _Solver:
         recent = self._recent_arrivals(outcome)
         expected = self._eligible(recent.expected_pods(outcome.result.pods_needing_nodes), bound=True)
         if expected.groups:
-            all_pods = (*waiting.groups, *moving.groups, *expected.groups)
-            outcome = passes.best_outcome(prepared.equivalence_groups(all_pods, counts))
+            groups = prepared.equivalence_groups((*waiting.groups, *moving.groups, *expected.groups), counts)
+            outcome = passes.best_outcome(groups)
+        outcome = passes.with_better_domains(outcome, groups)
         packing = passes.cheapest_packing(outcome, self._spare_room_value(outcome, recent))
         ineligible = chain(moving.ineligible, waiting.ineligible, expected.ineligible)
         unreadable = (UnschedulablePod(pod, (reason,)) for pod, reason in prepared.unreadable_pods)

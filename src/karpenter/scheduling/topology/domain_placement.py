@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 
 from karpenter.api.core import Pod
 from karpenter.scheduling.equivalence_groups import GroupStep
 from karpenter.scheduling.existing_nodes import ExistingNode, ExistingNodeIndex
 from karpenter.scheduling.offerings.purchase_options import lowest_price
+from karpenter.scheduling.pass_result import DomainOrder
 from karpenter.scheduling.pass_state import PassState
 from karpenter.scheduling.topology.bound_pod_counts import node_counts
 from karpenter.scheduling.topology.domain_options import DomainOptions, OptionGroup
@@ -121,11 +124,9 @@ class DomainPlacement:
         }
         if not open_groups:
             return False
-        level = self._least_occupied(list(open_groups))
-        if len(level) > 1:
-            level.sort(key=lambda each: (lowest_price(open_groups[each].options), combination_order(each)))
+        level = self._next_combinations(open_groups)
         requested = 0
-        for combination in level if self._constraints.fills_level_at_once else level[:1]:
+        for combination in level:
             if not pods:
                 break
             wanted = len(pods) if self._constraints.in_bulk else 1
@@ -133,6 +134,36 @@ class DomainPlacement:
             self._record(combination, open_groups[combination].counting_groups, count)
             requested += count
         return requested > 0
+
+    def _next_combinations(self, open_groups: Mapping[DomainCombination, OptionGroup]) -> Sequence[DomainCombination]:
+        """Where the next pod goes; several combinations where each of them takes one."""
+        order = self._state.domain_order
+        prices = {combination: lowest_price(group.options) for combination, group in open_groups.items()}
+        if order is DomainOrder.LEAST_OCCUPIED or self._constraints.in_bulk:
+            level = self._least_occupied(list(open_groups))
+            level.sort(key=lambda each: (prices[each], combination_order(each)))
+            return level if self._constraints.fills_level_at_once else level[:1]
+        if order is DomainOrder.SCARCEST:
+            level = self._least_occupied(list(open_groups))
+            return [min(level, key=lambda each: (self._scarcity(each), prices[each], combination_order(each)))]
+        by_price = order is DomainOrder.CHEAPEST
+        return [min(open_groups, key=lambda each: self._order_of(each, prices[each], by_price=by_price))]
+
+    def _order_of(
+        self, combination: DomainCombination, price: float, *, by_price: bool
+    ) -> tuple[float, float, tuple[int, ...], tuple[str, ...]]:
+        new = float(not self._state.is_requested(self._step, combination))
+        occupancy = self._topology.occupancy(self._constraints, combination)
+        return (*((price, new) if by_price else (new, price)), occupancy, combination_order(combination))
+
+    def _scarcity(self, combination: DomainCombination) -> int:
+        """How many combinations have the values of this one: the fewer, the more do other pods depend on them."""
+        return sum(self._combinations_by_value[position, value] for position, value in enumerate(combination))
+
+    @cached_property
+    def _combinations_by_value(self) -> Counter[tuple[int, str | None]]:
+        sold = (each for each in self._combinations if self._domain_options.options_in(self._step, each))
+        return Counter((position, value) for combination in sold for position, value in enumerate(combination))
 
     def _open_option_group(self, combination: DomainCombination) -> OptionGroup | None:
         """The first option group of a combination for which more nodes may be requested."""

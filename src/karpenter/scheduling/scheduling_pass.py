@@ -72,8 +72,16 @@ class SchedulingPass:
 
     def _unschedulable(self, group: EquivalenceGroup, pods: Sequence[Pod]) -> UnschedulableGroup:
         diagnosis = TopologyDiagnosis(self._state, self._domain_options, self._purchase_options)
-        last_step = self._group_step(group, len(group.relaxation_steps) - 1)
-        return diagnosis.unschedulable(last_step, pods, capped=self._caps.apply_to(group))
+        return diagnosis.unschedulable(self._step_to_explain(group), pods, capped=self._caps.apply_to(group))
+
+    def _step_to_explain(self, group: EquivalenceGroup) -> GroupStep:
+        """The last step for which a node could be bought at all: limits or topology failed it. If there is none, the last step.
+
+        Of several OR-terms the last one may be met by no NodePool; that says less than why another term failed.
+        """
+        steps = group.relaxation_steps
+        numbers = (n for n in reversed(range(len(steps))) if self._purchase_options.options(group.signature, steps[n]))
+        return self._group_step(group, next(numbers, len(steps) - 1))
 
     def _place_ignoring_others_spread(
         self, left_out: Mapping[EquivalenceGroup, list[Pod]]

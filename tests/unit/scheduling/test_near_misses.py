@@ -219,6 +219,22 @@ def test_the_nearest_alternative_of_a_pod_counts() -> None:
     assert said(result) == "the pod would fit NodePool np if it tolerated the taint dedicated:NoSchedule"
 
 
+def test_an_alternative_that_topology_closed_is_told_before_one_that_no_pool_meets() -> None:
+    """SCH-250a: the last OR-term names a label that no pool has, but the pod waits because of its anti-affinity."""
+    terms = (term(expr(labels.ZONE, "In", "z1")), term(expr("unknown", "Exists")))
+    apart = PodAffinity(required=(PodAffinityTerm(label_selector=SELECTED, topology_key=labels.ZONE),))
+    either = affinity(*terms, pod_anti_affinity=apart)
+    result = plan(node_pool(), pods(2, {}, affinity=either, meta={"labels": APP}), types=[SMALL])
+    assert said(result).startswith("the pod's pod anti-affinity by topology.kubernetes.io/zone leaves no zone")
+
+
+def test_an_alternative_that_a_limit_closed_is_told_before_one_that_no_pool_meets() -> None:
+    """SCH-250a, SCH-385: the limit leaves one node of two cores."""
+    either = affinity(term(expr(labels.ZONE, "In", "z1")), term(expr("unknown", "Exists")))
+    result = plan(node_pool(limits={"nodes": "1"}), pods(2, {"cpu": "1500m"}, affinity=either), types=[SMALL])
+    assert said(result).startswith("the pod would fit NodePool np if its limit of nodes were 1 node higher")
+
+
 # -- between pods ---------------------------------------------------------------------------------------------------------
 
 

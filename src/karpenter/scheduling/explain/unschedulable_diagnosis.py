@@ -204,8 +204,7 @@ def _other_steps(failed: UnschedulableGroup) -> Sequence[RelaxationStep]:
     """The pods' other steps that differ in what they require; none where the pods are confined to a domain."""
     if failed.confined:
         return ()
-    steps = failed.group.relaxation_steps
-    last = steps[-1]
+    steps, last = failed.group.relaxation_steps, failed.last_step
     seen = {last.requirements}
     others: list[RelaxationStep] = []
     for step in reversed(steps):

@@ -1,4 +1,4 @@
-"""Settings of disruption: the default thresholds of consolidation."""
+"""Settings of disruption: the default thresholds of consolidation, drift at the limits of a NodePool."""
 # ruff: noqa: RUF009 - what `setting` returns is a dataclass field, as `field` does
 
 from __future__ import annotations
@@ -42,6 +42,14 @@ class DisruptionSettings:
         karpenter_default="false",
     )
 
+    empty_drifted_nodes_at_limits: bool = setting(
+        kinds.SWITCH,
+        "false",
+        "Empty a drifted node before its replacement is launched where both together would exceed the limits of the "
+        "NodePool: one node of a NodePool at a time, within budgets and PodDisruptionBudgets; its pods wait. Otherwise limits "
+        "are exceeded until the node is gone.",
+    )
+
     def disruption_options(self, scheduling_options: SchedulingOptions, gates: FeatureGates) -> DisruptionOptions:
         """The options of a disruption decision."""
         # Imported here, so that help and the list of settings do not import the engine.
@@ -51,4 +59,5 @@ class DisruptionSettings:
             scheduling_options,
             FeatureGate.SPOT_TO_SPOT_CONSOLIDATION in gates,
             ConsolidationDefaults(self.minimum_saving_ratio, self.minimum_node_age, self.wait_for_rollouts),
+            self.empty_drifted_nodes_at_limits,
         )

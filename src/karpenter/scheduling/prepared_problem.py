@@ -23,7 +23,12 @@ from karpenter.scheduling.existing_nodes import ExistingNodeIndex, existing_node
 from karpenter.scheduling.in_flight_claims import InFlightClaims
 from karpenter.scheduling.offerings import nodepool_templates
 from karpenter.scheduling.offerings.purchase_options import PurchaseOptionIndex
-from karpenter.scheduling.offerings.remaining_capacity import remaining_limits, remaining_reservation_units
+from karpenter.scheduling.offerings.remaining_capacity import (
+    RemainingLimits,
+    counted_capacity,
+    remaining_limits,
+    remaining_reservation_units,
+)
 from karpenter.scheduling.pass_result import PlannedPlacements
 from karpenter.scheduling.preferences import Preferences
 from karpenter.scheduling.problem import Problem
@@ -47,6 +52,10 @@ from karpenter.state.virtual_pods import is_virtual_pod
 _GroupOrigin = tuple[bool, ExposedWorkload | None]
 #: What pods of one kin have in common: class, places of their volumes, constraints that mean them, and the above.
 _EquivalenceKey = tuple[PodSignature, tuple[Requirements, ...], tuple[TopologyGroup, ...], bool, ExposedWorkload | None]
+
+#: Limits as a key: what is left of each resource, by NodePool.
+RemainingLimitsKey = frozenset[tuple[str, frozenset[tuple[str, int]]]]
+_MAX_REMEMBERED_LIMITS = 64
 
 
 class EligiblePods:
@@ -109,17 +118,23 @@ class PreparedProblem:
         self.existing_nodes = ExistingNodeIndex(
             existing_nodes(snapshot, self.indexes, self.daemons, self._volume_attachments, in_flight)
         )
-        self.remaining_limits: Mapping[str, Mapping[str, int]] = {
+        self.remaining_limits: RemainingLimits = {
             t.name: left for t in self.templates if (left := remaining_limits(t, snapshot.nodes, in_flight))
+        }
+        limited = {template.name: template for template in self.templates if template.name in self.remaining_limits}
+        #: By key of each node that counts against limits: its NodePool and what it takes of them.
+        self.counted_capacity: Mapping[str, tuple[str, Mapping[str, int]]] = {
+            view.key: (view.pool, counted_capacity(view, limited[view.pool], in_flight))
+            for view in (snapshot.nodes if limited else ())
+            if view.pool in limited and not view.marked_for_deletion
         }
         self.well_known = labels.WELL_KNOWN.union(*(index.well_known for index in self.indexes.values()))
         self.preferences = Preferences(options.preferences, self._has_soft_taints(), self.well_known)
         self.reservation_units = (
             remaining_reservation_units(self.templates, snapshot.nodes) if options.reserved_capacity else {}
         )
-        self.purchase_options = PurchaseOptionIndex(
-            self.templates, self.remaining_limits, self.reservation_units, strict=self.strict_min_values
-        )
+        self._options_by_limits: dict[RemainingLimitsKey, PurchaseOptionIndex] = {}
+        self.purchase_options = self.purchase_options_within(self.remaining_limits)
         self.default_spread = DefaultSpreadConstraints(options.default_spread, snapshot.workload_selectors)
 
     def _has_soft_taints(self) -> bool:
@@ -127,16 +142,33 @@ class PreparedProblem:
         nodes = (taint for node in self.existing_nodes.nodes for taint in node.view.taints)
         return any(taint.effect == "PreferNoSchedule" for taint in (*templates, *nodes))
 
+    def purchase_options_within(self, limits: RemainingLimits) -> PurchaseOptionIndex:
+        """What can be bought within other limits; the latest are remembered."""
+        key = frozenset((pool, frozenset(left.items())) for pool, left in limits.items())
+        options = self._options_by_limits.get(key)
+        if options is None:
+            if len(self._options_by_limits) >= _MAX_REMEMBERED_LIMITS:
+                self._options_by_limits.clear()
+            options = self._options_by_limits[key] = PurchaseOptionIndex(
+                self.templates, limits, self.reservation_units, strict=self.strict_min_values
+            )
+        return options
+
     def pass_context(
-        self, nodes: ExistingNodeIndex, domains: TopologyDomains, planned: PlannedPlacements
+        self,
+        nodes: ExistingNodeIndex,
+        domains: TopologyDomains,
+        planned: PlannedPlacements,
+        limits: RemainingLimits | None = None,
     ) -> PassContext:
-        """What passes need that place pods on these nodes and on new ones."""
+        """What passes need that place pods on these nodes and on new ones; ``limits`` are the problem's unless given."""
+        limits = self.remaining_limits if limits is None else limits
         return PassContext(
             nodes,
-            self.purchase_options,
+            self.purchase_options_within(limits),
             domains,
             planned,
-            self.remaining_limits,
+            limits,
             self.reservation_units,
             self.strict_min_values,
             self.problem.options.objective,

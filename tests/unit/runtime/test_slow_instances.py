@@ -8,73 +8,18 @@ from datetime import timedelta
 import pytest
 
 from karpenter.api import kinds
-from karpenter.api.apps import Deployment, ReplicatedSpec
-from karpenter.api.core import PodSpec, PodTemplateSpec
-from karpenter.api.karpenter import Budget, Disruption
-from karpenter.api.meta import LabelSelector, ObjectMeta
-from karpenter.model import conditions
-from support.builders import container
+from support.drifting import ONE_BY_ONE, all_running, drift, errors, is_renewed, launches, start_pool, workload
 from support.world import World, startup, story, until
 
-PODS = 6
-GOLD = {"spec": {"template": {"metadata": {"labels": {"tier": "gold"}}}}}
 DRIVERS = startup("drivers")
-ONE_BY_ONE = Disruption(consolidate_after="30s", budgets=(Budget(nodes="1"),))
-
-
-async def workload(world: World, replicas: int) -> None:
-    """A Deployment of large pods, two on a node."""
-    spec = PodSpec(containers=(container({"cpu": "3", "memory": "512Mi"}),))
-    template = PodTemplateSpec(metadata=ObjectMeta(labels={"app": "web"}), spec=spec)
-    await world.kube.create(
-        kinds.DEPLOYMENT,
-        Deployment(
-            metadata=ObjectMeta(name="web", namespace="default"),
-            spec=ReplicatedSpec(
-                replicas=replicas, selector=LabelSelector(match_labels={"app": "web"}), template=template
-            ),
-        ),
-    )
-
-
-async def all_running(world: World, count: int = PODS) -> bool:
-    return sum(pod.status.phase == "Running" for pod in await world.all(kinds.POD)) == count
-
-
-async def start(world: World, delay: str) -> int:
-    """Pods run on nodes of a slow pool that drifts as of now; the number of its nodes."""
-    world.simulated()
-    world.scheduled()
-    await world.node_class(node_registration_delay=delay)
-    await world.pool(disruption=ONE_BY_ONE)
-    await workload(world, PODS)
-    await world.start()
-    await until(lambda: all_running(world), 3600, 5)
-    await asyncio.sleep(60)
-    await world.kube.patch(kinds.NODE_POOL, "np", GOLD)
-    return len(await world.all(kinds.NODE_CLAIM))
-
-
-async def is_renewed(world: World) -> bool:
-    """Whether every node is of the new template and nothing is on its way."""
-    claims = await world.all(kinds.NODE_CLAIM)
-    return all(
-        claim.metadata.labels.get("tier") == "gold"
-        and claim.metadata.deletion_timestamp is None
-        and conditions.is_true(claim.status.conditions, "Initialized")
-        for claim in claims
-    )
-
-
-def launches(world: World) -> int:
-    return sum(write.verb == "create" and write.kind == "NodeClaim" for write in world.wire.writes)
 
 
 @pytest.mark.parametrize("delay", ["11m", "14m"])
 @story
 async def test_nodes_that_join_after_more_than_ten_minutes_are_replaced_without_waste(world: World, delay: str) -> None:
     """DIS-030 Beyond: a command waits as long as a replacement may take to register, so each drifted node costs one launch."""
-    nodes = await start(world, delay)
+    nodes = await start_pool(world, delay)
+    await drift(world)
     await until(lambda: is_renewed(world), 6 * 3600, 30)
     assert launches(world) == 2 * nodes
     assert await all_running(world)
@@ -141,10 +86,5 @@ async def start_one_node(world: World, minutes: int) -> Agent:
     await world.start()
     await until(lambda: all_running(world, 1), 3600, 5)
     await asyncio.sleep(60)
-    await world.kube.patch(kinds.NODE_POOL, "np", GOLD)
+    await drift(world)
     return agent
-
-
-def errors(world: World) -> list[str]:
-    """Why commands failed."""
-    return [line["error"] for line in world.lines("failed terminating nodes while executing a disruption command")]

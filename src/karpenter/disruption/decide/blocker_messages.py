@@ -55,6 +55,8 @@ def blocker_message(blocker: DisruptionBlocker) -> str:
             return f"Saving is worth at most {best:.2f} of what it disrupts, the NodePool asks for {minimum:g}"
         case disruption_blockers.DriftedPodsUnplaceable(cause):
             return f"Pods can't be rescheduled: {_move_message(cause)}"
+        case disruption_blockers.ReplacementExceedsLimits():
+            return _limits_message(blocker)
         case disruption_blockers.BudgetExhausted(status):
             return budget_message(status)
         case disruption_blockers.NodePoolFrozen(node_pool, freeze):
@@ -156,6 +158,15 @@ def _move_message(blocker: MoveBlocker) -> str:
         case disruption_blockers.NeedsUninitializedNode(pod, node_claim):
             return f"{pod} => would schedule against uninitialized nodeclaim/{node_claim}"
     return _replacement_message(blocker)
+
+
+def _limits_message(blocker: disruption_blockers.ReplacementExceedsLimits) -> str:
+    pools = " and ".join(f'NodePool "{name}"' for name in blocker.node_pools)
+    if blocker.is_emptying:
+        return f"{pools} is at its limits: another node is emptied first"
+    if blocker.resources:
+        return f"{pools} exceeds its limits on {', '.join(blocker.resources)}: no replacement may be created"
+    return f"A replacement would exceed the limits of {pools}, even without this node"
 
 
 def _replacement_message(blocker: ReplacementBlocker) -> str:

@@ -430,6 +430,18 @@ class DriftedPodsUnplaceable(Blocker):
         return (self.kind, *self.cause.identity)
 
 
+@dataclass(frozen=True)
+class ReplacementExceedsLimits(Blocker):
+    """A replacement would exceed limits; ``resources`` names those that the NodePool's nodes exceed already."""
+
+    kind = "replacement-exceeds-limits"
+    category = BlockerCategory.MOVE
+
+    node_pools: tuple[str, ...]
+    resources: tuple[str, ...] = ()
+    is_emptying: bool = False
+
+
 # -- budgets and freezes ----------------------------------------------------------------------------------------------------
 
 
@@ -487,14 +499,8 @@ ReplacementBlocker = (
     | TooFewSpotTypes
 )
 MoveBlocker = SavingTooSmall | ReplacementBlocker | PodsUnschedulable | NeedsUninitializedNode
+DriftBlocker = DriftedPodsUnplaceable | ReplacementExceedsLimits
+PoolBlocker = BudgetExhausted | NodePoolFrozen
 DisruptionBlocker = (
-    NodeBlocker
-    | PodBlocker
-    | ConsolidationBlocker
-    | DelayBlocker
-    | SavingBelowThreshold
-    | MoveBlocker
-    | DriftedPodsUnplaceable
-    | BudgetExhausted
-    | NodePoolFrozen
-)
+    NodeBlocker | PodBlocker | ConsolidationBlocker | DelayBlocker | SavingBelowThreshold | MoveBlocker | DriftBlocker
+) | PoolBlocker

@@ -15,7 +15,7 @@ from karpenter.disruption.decide.candidates import BlockedNode
 from karpenter.disruption.decide.command import Candidate, Command, DisruptionReason
 from karpenter.disruption.decide.consolidation import Consolidation, PrecedingCommands, consolidation_candidates
 from karpenter.disruption.decide.disruption_problem import DisruptionProblem, DisruptionSolution, prepare
-from karpenter.disruption.decide.drift import drift_candidates, replace_drifted, replace_drifted_static
+from karpenter.disruption.decide.drift import DriftLimits, drift_candidates, replace_drifted, replace_drifted_static
 from karpenter.disruption.decide.emptiness import delete_empty, empty_candidates
 from karpenter.disruption.decide.remaining_budgets import RemainingBudgets
 from karpenter.disruption.decide.scheduling_simulation import simulate
@@ -97,8 +97,9 @@ class _DisruptionPass:
     ) -> None:
         """Drift, then consolidation of the candidates that drift neither takes nor needs."""
         prepared_simulation = simulate(self._prepared, closed_to_pods)
+        limits = DriftLimits(self._prepared.snapshot, empty_first=self._prepared.problem.options.empty_first)
         commands, blocked, simulation = replace_drifted(
-            drifted, prepared_simulation, self._budgets, self._prepared.context.failed_moves
+            drifted, prepared_simulation, self._budgets, limits, self._prepared.context.failed_moves
         )
         self._commands += commands
         self._blocked += blocked

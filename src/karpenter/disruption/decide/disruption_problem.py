@@ -19,11 +19,15 @@ from karpenter.state.snapshot import ClusterSnapshot
 
 @dataclass(frozen=True)
 class DisruptionOptions:
-    """Settings of a decision: those of provisioning, the feature gate SpotToSpotConsolidation (DIS-200), default thresholds."""
+    """Settings of a decision: those of provisioning, the feature gate SpotToSpotConsolidation (DIS-200), default thresholds.
+
+    ``empty_first``: a drifted node is emptied before its replacement where both together would exceed limits.
+    """
 
     provisioning: SchedulingOptions = field(default_factory=SchedulingOptions)
     spot_to_spot: bool = False
     consolidation: ConsolidationDefaults = LEAN_CONSOLIDATION
+    empty_first: bool = False
 
 
 @dataclass(frozen=True)

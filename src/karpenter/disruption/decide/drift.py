@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from karpenter.api.karpenter import NodeClaim, NodePool
 from karpenter.disruption.decide.candidates import BlockedNode, CandidateChecks, DisruptionContext, is_drifted
 from karpenter.disruption.decide.command import Candidate, Command, DisruptionReason, saving_per_hour
-from karpenter.disruption.decide.disruption_blockers import DriftedPodsUnplaceable
+from karpenter.disruption.decide.disruption_blockers import DriftedPodsUnplaceable, ReplacementExceedsLimits
 from karpenter.disruption.decide.failed_moves import NO_FAILED_MOVES, FailedMoves
 from karpenter.disruption.decide.remaining_budgets import RemainingBudgets
-from karpenter.disruption.decide.scheduling_simulation import SchedulingSimulation, UnreschedulablePods
+from karpenter.disruption.decide.scheduling_simulation import SchedulingSimulation
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.model import labels
 from karpenter.model.conditions import find_condition
@@ -20,6 +21,7 @@ from karpenter.model.requirements import requirements_from_labels
 from karpenter.scheduling.offerings.nodepool_templates import nodepool_requirements
 from karpenter.scheduling.planned_nodeclaims import MAX_INSTANCE_TYPES, static_claim
 from karpenter.scheduling.solution import NewNodeClaim
+from karpenter.scheduling.whatif.rescheduling import LimitsPolicy, ReschedulingResult
 from karpenter.state.snapshot import ClusterSnapshot
 from karpenter.state.state_node import StateNode
 from karpenter.static import replicas
@@ -48,8 +50,8 @@ def drift_candidates(
             blocked.append(candidate_or_blocker)
         elif not context.is_in_backoff(DisruptionReason.DRIFTED, view.key):
             (fixed if checks.is_in_static_pool(candidate_or_blocker) else dynamic).append(candidate_or_blocker)
-    for machines in (dynamic, fixed):
-        machines.sort(
+    for drifted in (dynamic, fixed):
+        drifted.sort(
             key=lambda candidate: (
                 checks.hosts_controller(candidate),
                 context.failed_moves.count(DisruptionReason.DRIFTED, candidate.key),
@@ -71,6 +73,7 @@ def replace_drifted(
     candidates: Iterable[Candidate],
     simulation: SchedulingSimulation,
     budgets: RemainingBudgets,
+    limits: DriftLimits,
     failed_moves: FailedMoves = NO_FAILED_MOVES,
 ) -> tuple[list[Command], list[BlockedNode], SchedulingSimulation]:
     """One command for each node that budgets allow and whose pods have a place to go, at any price (DIS-230).
@@ -80,23 +83,103 @@ def replace_drifted(
     """
     commands: list[Command] = []
     blocked: list[BlockedNode] = []
-    reason = DisruptionReason.DRIFTED
     for candidate in candidates:
-        if budgets.remaining(candidate.node_pool, reason) <= 0:
+        if budgets.remaining(candidate.node_pool, DisruptionReason.DRIFTED) <= 0:
             continue
-        reschedule = simulation.reschedule((candidate,))
-        if isinstance(reschedule, UnreschedulablePods):
-            blocked.append(BlockedNode(candidate.state_node, DriftedPodsUnplaceable(reschedule.blocker)))
-        elif reschedule is not None:
-            saving = saving_per_hour((candidate,), reschedule.price_per_hour)
-            claims = reschedule.to_planned_claims()
-            command = Command(reason, (candidate,), claims, reschedule.placements, saving_per_hour=saving)
-            if failed_moves.bar(command):
+        move = _replace_drifted_node(candidate, simulation, limits)
+        if isinstance(move, _DriftMove):
+            if failed_moves.bar(move.executed):
                 continue
-            commands.append(command)
-            simulation = simulation.after(command)
+            commands.append(move.executed)
+            simulation = simulation.after(move.command)
             budgets.consume(candidate.node_pool)
+        else:
+            blocked.append(BlockedNode(candidate.state_node, move))
     return commands, blocked, simulation
+
+
+@dataclass(frozen=True)
+class _DriftMove:
+    """A command, and whether its replacements are left to provisioning: then the node is emptied first."""
+
+    command: Command
+    empty_first: bool = False
+
+    @property
+    def executed(self) -> Command:
+        """The command as it is executed."""
+        return replace(self.command, replacements=()) if self.empty_first else self.command
+
+
+def _replace_drifted_node(
+    candidate: Candidate, simulation: SchedulingSimulation, limits: DriftLimits
+) -> _DriftMove | DriftedPodsUnplaceable | ReplacementExceedsLimits:
+    """A command for one node. Its own capacity does not count against limits, since it goes (DIS-160)."""
+    within_limits = simulation.reschedule((candidate,), limits=LimitsPolicy.WITH_REMOVED)
+    if isinstance(within_limits, ReschedulingResult):
+        return _DriftMove(_drift_command(candidate, within_limits))
+    assert within_limits is not None
+    unplaceable = DriftedPodsUnplaceable(within_limits.blocker)
+    return (
+        _replace_beyond_limits(candidate, simulation, limits) or unplaceable if simulation.has_limits else unplaceable
+    )
+
+
+def _replace_beyond_limits(
+    candidate: Candidate, simulation: SchedulingSimulation, limits: DriftLimits
+) -> _DriftMove | ReplacementExceedsLimits | None:
+    """A command for a node that counts against limits till it is gone; None if limits are not what is in the way."""
+    reschedule = simulation.reschedule((candidate,))
+    if isinstance(reschedule, ReschedulingResult):
+        if limits.empty_first:
+            waiting = limits.start_emptying(candidate.node_pool)
+            return waiting or _DriftMove(_drift_command(candidate, reschedule), empty_first=True)
+        exceeded = limits.exceeded({claim.template.name for claim in reschedule.new_claims})
+        return exceeded or _DriftMove(_drift_command(candidate, reschedule))
+    unlimited = simulation.reschedule((candidate,), limits=LimitsPolicy.IGNORED)
+    if not isinstance(unlimited, ReschedulingResult):
+        return None
+    node_pools = {claim.template.name for claim in unlimited.new_claims}
+    return limits.exceeded(node_pools) or ReplacementExceedsLimits(tuple(sorted(node_pools)))
+
+
+def _drift_command(candidate: Candidate, reschedule: ReschedulingResult) -> Command:
+    return Command(
+        DisruptionReason.DRIFTED,
+        (candidate,),
+        reschedule.to_planned_claims(),
+        reschedule.placements,
+        saving_per_hour=saving_per_hour((candidate,), reschedule.price_per_hour),
+    )
+
+
+class DriftLimits:
+    """What limits of NodePools mean for drift in one pass (DIS-304, SCH-385).
+
+    By default a replacement is launched first if the NodePool does not exceed its limits yet, as in Karpenter. With
+    ``empty_first`` limits are never exceeded: one node of the NodePool at a time is emptied before its replacement is launched.
+    """
+
+    def __init__(self, snapshot: ClusterSnapshot, *, empty_first: bool) -> None:
+        self.empty_first = empty_first
+        self._snapshot = snapshot
+        self._emptying = {view.pool for view in snapshot.nodes if view.marked_for_deletion} if empty_first else set()
+
+    def exceeded(self, node_pools: Iterable[str]) -> ReplacementExceedsLimits | None:
+        """The first of the NodePools that exceeds its limits, so that nothing may be created there."""
+        for pool in self._snapshot.pools:
+            if pool.metadata.name in node_pools:
+                resources = replicas.exceeded_limits(pool, self._snapshot.nodes)
+                if resources:
+                    return ReplacementExceedsLimits((pool.metadata.name,), resources)
+        return None
+
+    def start_emptying(self, node_pool: str) -> ReplacementExceedsLimits | None:
+        """Record that a node of the NodePool is emptied; what forbids it: another one that is not gone yet."""
+        if node_pool in self._emptying:
+            return ReplacementExceedsLimits((node_pool,), is_emptying=True)
+        self._emptying.add(node_pool)
+        return None
 
 
 def replace_drifted_static(

@@ -27,7 +27,13 @@ from karpenter.scheduling.problem import build_problem
 from karpenter.scheduling.scheduling_options import SchedulingOptions
 from karpenter.scheduling.solution import UnschedulablePod
 from karpenter.scheduling.solver import solve
-from karpenter.scheduling.whatif.rescheduling import ReschedulingBase, ReschedulingResult, WhatIf, prepare_rescheduling
+from karpenter.scheduling.whatif.rescheduling import (
+    LimitsPolicy,
+    ReschedulingBase,
+    ReschedulingResult,
+    WhatIf,
+    prepare_rescheduling,
+)
 from karpenter.state.snapshot import ClusterSnapshot
 from karpenter.state.state_node import NO_NODE_USAGE, StateNode, build_state_node
 from karpenter.state.virtual_pods import is_virtual_pod
@@ -74,7 +80,7 @@ class SchedulingSimulation:
 
     def after(self, command: Command) -> SchedulingSimulation:
         """The simulation in which the command's nodes are gone, and their pods where it says."""
-        removed = (candidate.key for candidate in command.candidates)
+        removed = tuple(candidate.key for candidate in command.candidates)
         leaving = self.pods_to_place(command.candidates)
         base = self._base.after_move(command.placed_on_existing, leaving, removed, command.replacements)
         return replace(self, _base=base)
@@ -96,6 +102,11 @@ class SchedulingSimulation:
         over = self._checks.pod_disruption_budgets.selecting(pod)
         return not over or not pod_eligibility.blocked_by_budgets(pod, over, self._now)
 
+    @property
+    def has_limits(self) -> bool:
+        """Whether any NodePool has limits."""
+        return self._base.has_limits
+
     def _without(self, candidates: Sequence[Candidate]) -> WhatIf:
         """The question where the candidates' pods go when the candidates are gone."""
         return WhatIf(tuple(self.pods_to_place(candidates)), frozenset(candidate.key for candidate in candidates))
@@ -113,10 +124,13 @@ class SchedulingSimulation:
         return None if place is None or not place.uninitialized_nodes <= planned_nodes else place
 
     def reschedule(
-        self, candidates: Sequence[Candidate], max_price: float = inf
+        self,
+        candidates: Sequence[Candidate],
+        max_price: float = inf,
+        limits: LimitsPolicy = LimitsPolicy.WITHOUT_REMOVED,
     ) -> ReschedulingResult | UnreschedulablePods | None:
         """Placements of their pods; None if the new nodes they need cost ``max_price`` or more."""
-        result = self._base.reschedule(replace(self._without(candidates), max_price=max_price))
+        result = self._base.reschedule(replace(self._without(candidates), max_price=max_price, limits=limits))
         if result is None:
             return None
         if result.unschedulable:
@@ -176,9 +190,10 @@ def prepare_simulation(
     leaving = pod_eligibility.pods_leaving_nodes(snapshot, context.now)
     if not snapshot.pod_groups and not leaving:
         return SchedulingSimulation(base, snapshot, checks, context.now)
-    placed = solve(build_problem(snapshot, indexes, context.now, options), indexes).placed_on_existing
+    plan = solve(build_problem(snapshot, indexes, context.now, options), indexes)
+    placed = plan.placed_on_existing
     return SchedulingSimulation(
-        base.after_move(placed, leaving),
+        base.after_move(placed, leaving).with_limits_used(plan.new_claims),
         snapshot,
         checks,
         context.now,

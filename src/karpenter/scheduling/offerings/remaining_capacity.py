@@ -24,7 +24,7 @@ def remaining_limits(
         return {}
     used = res.add(
         *(
-            _counted_capacity(view, template, in_flight_claims)
+            counted_capacity(view, template, in_flight_claims)
             for view in views
             if view.pool == template.name and not view.marked_for_deletion
         )
@@ -32,12 +32,27 @@ def remaining_limits(
     return res.subtract(limits, used)
 
 
-def _counted_capacity(view: StateNode, template: NodePoolTemplate, in_flight_claims: InFlightClaims) -> dict[str, int]:
+def counted_capacity(view: StateNode, template: NodePoolTemplate, in_flight_claims: InFlightClaims) -> dict[str, int]:
+    """What a node takes of the limits of its NodePool (SCH-087, SCH-381)."""
     in_flight = not view.launched and view.claim is not None
     return {
         **(in_flight_claims.max_capacity(view, template.index) if in_flight else view.capacity),
         res.NODES: res.ONE_UNIT,
     }
+
+
+#: What is left of the limits of each limited NodePool, by name and resource.
+RemainingLimits = Mapping[str, Mapping[str, int]]
+
+
+def limits_plus(limits: RemainingLimits, capacities: Iterable[tuple[str, Mapping[str, int]]]) -> RemainingLimits:
+    """The limits with this capacity, by NodePool, given back. Only resources that are limited matter."""
+    sums = {name: dict(left) for name, left in limits.items()}
+    for node_pool, capacity in capacities:
+        left = sums[node_pool]
+        for name in left:
+            left[name] += capacity.get(name, 0)
+    return sums
 
 
 def types_within_limits(template: NodePoolTemplate, left: Mapping[str, int]) -> TypeSet:

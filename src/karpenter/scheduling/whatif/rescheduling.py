@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import Enum, auto
 from functools import cached_property
 from itertools import chain
 from math import inf
@@ -23,9 +24,11 @@ from karpenter.api.core import Pod
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.instancetypes.type_sets import members
 from karpenter.model import resources as res
-from karpenter.scheduling.demand import Demand, SchedulingNodeClaim
+from karpenter.scheduling.demand import Demand, Packing, SchedulingNodeClaim
 from karpenter.scheduling.equivalence_groups import EquivalenceGroup
 from karpenter.scheduling.existing_nodes import ExistingNode, ExistingNodeIndex, NodeSet
+from karpenter.scheduling.offerings.nodepool_templates import NodePoolTemplate
+from karpenter.scheduling.offerings.remaining_capacity import RemainingLimits, limits_plus
 from karpenter.scheduling.pass_result import DemandCaps, PassResult, PlannedPlacements, UnschedulableGroup
 from karpenter.scheduling.planned_nodeclaims import planned_claims
 from karpenter.scheduling.prepared_problem import PreparedProblem
@@ -47,13 +50,24 @@ from karpenter.state.virtual_pods import is_virtual_pod
 _MOVES_UNTIL_REFRESH = 16
 
 
+class LimitsPolicy(Enum):
+    """How limits of NodePools count in a question (DIS-160, SCH-381)."""
+
+    #: The removed nodes do not count, as in Karpenter: limits may be exceeded until they are gone.
+    WITHOUT_REMOVED = auto()
+    #: The removed nodes count until they are gone.
+    WITH_REMOVED = auto()
+    #: Limits do not count: for finding out whether they are what is in the way.
+    IGNORED = auto()
+
+
 @dataclass(frozen=True, eq=False)
 class WhatIf:
     """A question: the ``removed`` nodes (by key) are gone; where do these pods go?
 
     ``reopened``: closed nodes that are open to these pods all the same. ``planned``: where pods (by uid) were planned before;
     they go there if they may, and elsewhere if they may not. ``max_price``: the answer is of no use where new nodes cost that
-    much or more, in USD per hour.
+    much or more, in USD per hour. ``limits``: which limits of NodePools new nodes keep.
     """
 
     pods: tuple[Pod, ...]
@@ -61,6 +75,7 @@ class WhatIf:
     reopened: frozenset[str] = frozenset()
     planned: Mapping[str, str] = field(default_factory=dict)
     max_price: float = inf
+    limits: LimitsPolicy = LimitsPolicy.WITHOUT_REMOVED
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,7 +149,7 @@ def prepare_rescheduling(
         _SignaturesByUid(),
         frozenset(view.key for view in problem.snapshot.nodes),
     )
-    return ReschedulingBase(preparation, nodes, bound_pod_counts)
+    return ReschedulingBase(preparation, nodes, bound_pod_counts, prepared.remaining_limits)
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,6 +159,7 @@ class ReschedulingBase:
     _preparation: _Preparation
     _nodes: ExistingNodeIndex
     _bound_pod_counts: BoundPodCounts
+    _limits: RemainingLimits
     _closed: NodeSet = 0
     _moves_since_refresh: int = 0
 
@@ -154,7 +170,7 @@ class ReschedulingBase:
         movers = self._movers(question.pods)
         if movers.ineligible:
             return None
-        result = self._single_pass(self._remaining_nodes(question), movers, question.planned)
+        result = self._single_pass(question, self._remaining_nodes(question), movers)
         return None if result.demands or result.unschedulable else self._answer(result)
 
     def reschedule(self, question: WhatIf) -> ReschedulingResult | None:
@@ -164,19 +180,28 @@ class ReschedulingBase:
         """
         movers = self._movers(question.pods)
         nodes = self._remaining_nodes(question)
-        if question.max_price < inf and self._minimum_price_of(movers, nodes) >= question.max_price:
+        if question.max_price < inf and self._minimum_price_of(question, movers, nodes) >= question.max_price:
             return None
         planned = PlannedPlacements(self._preparation.prepared.problem.snapshot.planned_nodes)
-        passes = SchedulingPasses(self._preparation.prepared.pass_context(nodes, self._preparation.domains, planned))
+        limits = self._limits_for(question)
+        passes = SchedulingPasses(
+            self._preparation.prepared.pass_context(nodes, self._preparation.domains, planned, limits)
+        )
         outcome = passes.best_outcome(movers.groups)
         searched = outcome.result.pods_needing_nodes >= SEARCH_ONLY_FROM
         packing = passes.cheapest_packing(outcome, None) if searched else passes.simplest_packing(outcome)
         failed = (pod for group in outcome.result.unschedulable for pod in _unschedulable_of(group))
-        return self._answer(outcome.result, packing.claims, (*movers.ineligible, *failed))
+        unpacked = _unpacked_pods(outcome.result, packing)
+        return self._answer(outcome.result, packing.claims, (*movers.ineligible, *failed, *unpacked))
+
+    @property
+    def has_limits(self) -> bool:
+        """Whether any NodePool has limits."""
+        return bool(self._limits)
 
     def minimum_new_price(self, question: WhatIf) -> float:
         """USD per hour that new nodes cost at least for those of the pods that find no room, whatever the packing."""
-        return self._minimum_price_of(self._movers(question.pods), self._remaining_nodes(question))
+        return self._minimum_price_of(question, self._movers(question.pods), self._remaining_nodes(question))
 
     def minimum_price(self, pods: Iterable[Pod]) -> float:
         """USD per hour that nodes for these pods alone cost at least, whatever the packing."""
@@ -184,14 +209,41 @@ class ReschedulingBase:
         requests = (known[0].requests for pod in pods if (known := signatures.of(pod)) is not None)
         return self._preparation.price_bounds.of_resources(res.add(*requests))
 
-    def _minimum_price_of(self, movers: _Movers, nodes: ExistingNodeIndex) -> float:
-        demands = self._single_pass(nodes, movers, {}).demands
+    def _minimum_price_of(self, question: WhatIf, movers: _Movers, nodes: ExistingNodeIndex) -> float:
+        demands = self._single_pass(replace(question, planned={}), nodes, movers).demands
         return self._preparation.price_bounds.of_demands([keyed_demand.demand for keyed_demand in demands])
 
-    def _single_pass(self, nodes: ExistingNodeIndex, movers: _Movers, planned: Mapping[str, str]) -> PassResult:
+    def _single_pass(self, question: WhatIf, nodes: ExistingNodeIndex, movers: _Movers) -> PassResult:
+        planned = question.planned
         keeping = PlannedPlacements(planned, nodes.all_nodes & nodes.position_set(planned.values()))
-        options = self._preparation.prepared.purchase_options
+        options = self._preparation.prepared.purchase_options_within(self._limits_for(question))
         return SchedulingPass(nodes, options, self._preparation.domains, keeping, DemandCaps()).run(movers.groups)
+
+    def _limits_for(self, question: WhatIf) -> RemainingLimits:
+        """What is left of limits for the new nodes of a question."""
+        if question.limits is LimitsPolicy.IGNORED:
+            return {}
+        if question.limits is LimitsPolicy.WITH_REMOVED or not self._limits:
+            return self._limits
+        return limits_plus(self._limits, self._counted_capacity(question.removed))
+
+    def _counted_capacity(self, keys: Iterable[str]) -> Iterator[tuple[str, Mapping[str, int]]]:
+        """What these nodes take of limits, by NodePool."""
+        counted = self._preparation.prepared.counted_capacity
+        return (counted[key] for key in keys if key in counted)
+
+    def _limits_after(self, removed: Iterable[str], new_claims: Iterable[NewNodeClaim]) -> RemainingLimits:
+        """What is left of limits when these nodes are gone and the new ones are there, each the largest it may become."""
+        if not self._limits:
+            return self._limits
+        templates = {template.name: template for template in self._preparation.prepared.templates}
+        limits = limits_plus(self._limits, self._counted_capacity(removed))
+        added = (
+            (claim.node_pool, _largest_capacity(templates[claim.node_pool], claim))
+            for claim in new_claims
+            if claim.node_pool in limits
+        )
+        return limits_plus(limits, ((pool, {name: -value for name, value in used.items()}) for pool, used in added))
 
     def _remaining_nodes(self, question: WhatIf) -> ExistingNodeIndex:
         """The nodes that are left and open to the pods of a question."""
@@ -235,11 +287,15 @@ class ReschedulingBase:
         """The base in which these nodes take no more pods, but keep those they have (DIS-166)."""
         return replace(self, _closed=self._closed | self._nodes.position_set(keys))
 
+    def with_limits_used(self, new_claims: Sequence[NewNodeClaim]) -> ReschedulingBase:
+        """The base in which these claims, which are planned for other pods, count against limits."""
+        return replace(self, _limits=self._limits_after((), new_claims))
+
     def after_move(
         self,
         placed: Sequence[PlacedPods],
         leaving: Iterable[Pod],
-        removed: Iterable[str] = (),
+        removed: Collection[str] = (),
         new_claims: Sequence[NewNodeClaim] = (),
     ) -> ReschedulingBase:
         """The base in which the removed nodes are gone, ``leaving`` are no longer where they were, and ``placed`` have moved in.
@@ -258,6 +314,7 @@ class ReschedulingBase:
             _bound_pod_counts=self._bound_pod_counts.after(
                 self._pod_count_changes(placed, leaving, new_claims), planned_nodes
             ),
+            _limits=self._limits_after(removed, new_claims),
             _closed=self._closed | self._nodes.position_set(removed),
             _moves_since_refresh=moves_since_refresh,
         )
@@ -335,3 +392,16 @@ def _unschedulable_of(failed: UnschedulableGroup) -> Iterator[UnschedulablePod]:
     """Pods without a place, with the constraint that left none as the reason, if it was one."""
     reason = UnschedulableReason(failed.blocked or NoRoom())
     return (UnschedulablePod(pod, (reason,)) for pod in failed.pods)
+
+
+def _unpacked_pods(result: PassResult, packing: Packing) -> Iterator[UnschedulablePod]:
+    """Pods that limits leave without a new node."""
+    reasons = (UnschedulableReason(NoRoom()),)
+    for position, count in packing.unpacked.items():
+        yield from (UnschedulablePod(pod, reasons) for pod in result.demands[position].last_pods(count))
+
+
+def _largest_capacity(template: NodePoolTemplate, claim: NewNodeClaim) -> Mapping[str, int]:
+    """The most a new node may take of the limits of its NodePool."""
+    types = (template.index.types[template.index.position_by_name[name]] for name in claim.instance_types)
+    return {**res.maximum(instance_type.capacity for instance_type in types), res.NODES: res.ONE_UNIT}

@@ -488,16 +488,8 @@ ConsolidationBlocker = (
     | HostsController
 )
 DelayBlocker = ConsolidateAfterNotOver | NodeTooYoung | RolloutInProgress
-ReplacementBlocker = (
-    NotCheaper
-    | MoveFailedRecently
-    | PriceUnknown
-    | SameTypeAgain
-    | MinValuesUnmet
-    | SpotMinValuesUnmet
-    | SpotToSpotDisabled
-    | TooFewSpotTypes
-)
+SpotBlocker = SpotMinValuesUnmet | SpotToSpotDisabled | TooFewSpotTypes
+ReplacementBlocker = NotCheaper | PriceUnknown | SameTypeAgain | MinValuesUnmet | SpotBlocker
 MoveBlocker = SavingTooSmall | ReplacementBlocker | PodsUnschedulable | NeedsUninitializedNode
 DriftBlocker = DriftedPodsUnplaceable | ReplacementExceedsLimits
 PoolBlocker = BudgetExhausted | NodePoolFrozen

@@ -489,7 +489,7 @@ ConsolidationBlocker = (
 )
 DelayBlocker = ConsolidateAfterNotOver | NodeTooYoung | RolloutInProgress
 SpotBlocker = SpotMinValuesUnmet | SpotToSpotDisabled | TooFewSpotTypes
-ReplacementBlocker = NotCheaper | PriceUnknown | SameTypeAgain | MinValuesUnmet | SpotBlocker
+ReplacementBlocker = NotCheaper | PriceUnknown | SameTypeAgain | MinValuesUnmet | SpotBlocker | MoveFailedRecently
 MoveBlocker = SavingTooSmall | ReplacementBlocker | PodsUnschedulable | NeedsUninitializedNode
 DriftBlocker = DriftedPodsUnplaceable | ReplacementExceedsLimits
 PoolBlocker = BudgetExhausted | NodePoolFrozen

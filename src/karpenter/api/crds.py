@@ -239,7 +239,7 @@ def _object(info: inspect.StructType) -> Json:
 def _description(type_: type[Wire]) -> str:
     """The struct's docstring for users: field names as they are written, without references to our own documents."""
     text = _SPEC_ID_REFERENCE.sub("", type_.__doc__ or "")
-    return " ".join(_QUOTED.sub(lambda found: _camel(found[1]), text).split())
+    return " ".join(_QUOTED.sub(lambda match: _camel(match[1]), text).split())
 
 
 def _camel(name: str) -> str:
@@ -285,9 +285,9 @@ def _explicit_default(value: object) -> object:
             field.encode_name: _explicit_default(getattr(value, field.name)) for field in msgspec.structs.fields(value)
         }
         needless: tuple[object, ...] = (None, "", 0, {}, [])
-        return {name: item for name, item in fields.items() if item not in needless or name in _ALWAYS_WRITTEN}
+        return {name: member for name, member in fields.items() if member not in needless or name in _ALWAYS_WRITTEN}
     if isinstance(value, tuple):
-        return [_explicit_default(item) for item in value]
+        return [_explicit_default(member) for member in value]
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, datetime):
@@ -332,8 +332,8 @@ def _list(type_: inspect.VarTupleType) -> Json:
     )
 
 
-def _keyed(item: inspect.Type) -> Json:
-    is_condition = isinstance(item, inspect.StructType) and item.cls is Condition
+def _keyed(described: inspect.Type) -> Json:
+    is_condition = isinstance(described, inspect.StructType) and described.cls is Condition
     return _CONDITIONS if is_condition else {}
 
 

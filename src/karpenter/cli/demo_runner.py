@@ -182,10 +182,10 @@ class _DemoRun:
         """Do the work and show it meanwhile; False if a signal came before it was done."""
         async with asyncio.TaskGroup() as group:
             showing = group.create_task(presenter.run())
-            told = group.create_task(self._stop_requested.wait())
+            stopping = group.create_task(self._stop_requested.wait())
             working = group.create_task(work)
-            await asyncio.wait({working, told}, return_when=asyncio.FIRST_COMPLETED)
-            for task in (showing, told, working):
+            await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            for task in (showing, stopping, working):
                 task.cancel()
         return not working.cancelled()
 

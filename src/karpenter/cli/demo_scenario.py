@@ -1,6 +1,6 @@
 """The story ``karpenter demo`` tells: what is in the cluster, what arrives, what leaves, and how to judge the end.
 
-Services arrive, a rush brings more of them, the rush is over and its machines are empty, and at last everything is scaled
+Services arrive, a rush brings more of them, the rush is over and its nodes are empty, and at last everything is scaled
 to zero. Each chapter waits for the cluster, not for the clock, so any number of pods and any seed works out.
 """
 
@@ -128,12 +128,12 @@ class ScenarioPlayer:
             await self._wait_until_stable()
 
     async def scale_to_zero(self) -> None:
-        """Everything is scaled to zero, and every machine should go."""
+        """Scale everything to zero; every node should be removed."""
         await self._scale_down(self._scenario.base_deployments, "everything is scaled to zero")
         if not await self._stage.wait_until(lambda: self._stage.counts().is_empty, PHASE_TIMEOUT_SECONDS):
             left = self._stage.counts()
             self.failures.append(
-                f"{left.nodes} nodes, {left.claims} claims, {left.instances} machines, {left.pods} pods did not go"
+                f"{left.nodes} nodes, {left.claims} NodeClaims, {left.instances} instances, {left.pods} pods were not removed"
             )
 
     async def _deploy(self, wave: Sequence[Deployment], headline: str) -> None:
@@ -161,7 +161,7 @@ class ScenarioPlayer:
             await asyncio.sleep(_DEPLOYMENT_INTERVAL_SECONDS)
 
     async def _wait_until_stable(self) -> None:
-        """Until no machine has come or gone for a while."""
+        """Wait until no instance has been launched or terminated for a while."""
         stage = self._stage
         while True:
             seen = len(stage.history.notices)

@@ -156,13 +156,13 @@ class DemoScreen:
         return Group(table, *below)
 
     def _row(self, view: StateNode, prices: Mapping[str, float], *, wide: bool) -> Sequence[RenderableType]:
-        known = view.claim.metadata.labels if view.claim is not None else {}
+        claim_labels = view.claim.metadata.labels if view.claim is not None else {}
         price = prices.get(view.key)
-        zone = (known.get(labels.ZONE, ""),) if wide else ()
-        capacity = known.get(labels.CAPACITY_TYPE, "")
+        zone = (claim_labels.get(labels.ZONE, ""),) if wide else ()
+        capacity = claim_labels.get(labels.CAPACITY_TYPE, "")
         return (
             view.key,
-            Text(known.get(labels.INSTANCE_TYPE, "..."), style="bold"),
+            Text(claim_labels.get(labels.INSTANCE_TYPE, "..."), style="bold"),
             *zone,
             Text(capacity, style="magenta" if capacity == labels.SPOT else ""),
             "-" if price is None else f"{price:.3f}",
@@ -195,7 +195,7 @@ def _by_age(view: StateNode) -> tuple[float, str]:
 
 
 def _bar(view: StateNode, resource: str, *, wide: bool) -> Text:
-    """How much of the machine is asked for; while it starts, how much is going to be."""
+    """How much of the node is requested; while it starts, how much its NodeClaim requests."""
     offered = view.allocatable.get(resource, 0)
     wanted = view.pod_requests.get(resource, 0)
     if not view.registered and view.claim is not None:

@@ -48,16 +48,16 @@ def read_documents(paths: Iterable[str]) -> Iterator[ManifestDocument | Malforme
 
 
 def _read_directory(folder: Path) -> Iterator[ManifestDocument | MalformedDocument]:
-    found = sorted(
+    files = sorted(
         file
         for file in folder.rglob("*")
         if file.suffix in _SUFFIXES
         and not any(part.startswith(".") for part in file.relative_to(folder).parts)
         and not file.is_dir()
     )
-    if not found:
+    if not files:
         yield MalformedDocument(f"{folder}: no manifests in it; expected files ending in .yaml, .yml or .json")
-    for file in found:
+    for file in files:
         yield from _read_file(file)
 
 

@@ -125,7 +125,7 @@ def _split_objects(
     api_version, kind = head.api_version or api_version, head.kind or kind
     if head.items is None or not kind.endswith("List"):
         name = head.metadata.name or head.metadata.generate_name
-        namespaced = (found := kinds.KINDS.get((api_version, kind))) is not None and found.namespaced
+        namespaced = (registered := kinds.KINDS.get((api_version, kind))) is not None and registered.namespaced
         full = f"{head.metadata.namespace or 'default'}/{name}" if namespaced and name else name
         yield _RawObject(replace(location, kind=kind, name=full), api_version, kind, data)
         return
@@ -144,13 +144,13 @@ def _head(data: bytes | msgspec.Raw) -> _ObjectHead:
 
 def _loose_head(value: object) -> _ObjectHead:
     """What can be made out of something whose head is not in order (nulls, wrong types); the right message comes later."""
-    found = value if isinstance(value, dict) else {}
-    metadata = found.get("metadata")
+    members = value if isinstance(value, dict) else {}
+    metadata = members.get("metadata")
     names = metadata if isinstance(metadata, dict) else {}
     name = _Name(*(_text(names.get(key)) for key in ("name", "namespace", "generateName")))
-    items = found.get("items")
+    items = members.get("items")
     raw = tuple(msgspec.Raw(msgspec.json.encode(item)) for item in items) if isinstance(items, list) else None
-    return _ObjectHead(_text(found.get("apiVersion")), _text(found.get("kind")), name, raw)
+    return _ObjectHead(_text(members.get("apiVersion")), _text(members.get("kind")), name, raw)
 
 
 def _text(value: object) -> str:
@@ -302,7 +302,7 @@ def _follow(path: str, data: object) -> object:
 
 
 def _negative_requests(obj: PlanObject) -> Iterator[Finding]:
-    """Requests no API server accepts: they would free room on a machine."""
+    """Negative requests, which no API server accepts."""
     if isinstance(obj, Pod):
         yield from _negative(obj.spec, "spec")
     elif isinstance(obj, DaemonSet):

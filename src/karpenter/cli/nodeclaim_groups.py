@@ -1,4 +1,4 @@
-"""Machines to buy as pages show them: those bought alike together, with what they hold, cost and waste."""
+"""New NodeClaims in groups for output: equal ones together, with their pods, price and waste."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from karpenter.scheduling.waste import WasteCalculator
 
 @dataclass(frozen=True, slots=True)
 class NodeClaimGroup:
-    """Machines bought alike: same NodePool, type, zone, capacity type and price.
+    """NodeClaims launched alike: same NodePool, type, zone, capacity type and price.
 
     ``used`` and ``offered`` sum over all of them, by resource; ``wasted`` too, in USD per hour (`decide.waste`).
     """
@@ -51,7 +51,7 @@ class NodeClaimGroup:
 
 
 def group_node_claims(plan: Solution, index: TypeIndex) -> list[NodeClaimGroup]:
-    """The machines of a plan by how they are bought, the dearest group first."""
+    """The NodeClaims of a plan by how they are launched, the most expensive group first."""
     groups: dict[tuple[str, str, str, str, float], list[NewNodeClaim]] = defaultdict(list)
     for claim in plan.new_claims:
         offering = claim.cheapest_offering

@@ -26,8 +26,10 @@ def complete_volume_claims(
     claims: Sequence[PersistentVolumeClaim], pods: Iterable[Pod], classes: Iterable[StorageClass]
 ) -> list[PersistentVolumeClaim]:
     """The claims, those of the pods' ephemeral volumes and the default class included."""
-    known = {(claim.metadata.namespace, claim.metadata.name) for claim in claims}
-    made = [claim for claim in _ephemeral_claims(pods) if (claim.metadata.namespace, claim.metadata.name) not in known]
+    existing = {(claim.metadata.namespace, claim.metadata.name) for claim in claims}
+    made = [
+        claim for claim in _ephemeral_claims(pods) if (claim.metadata.namespace, claim.metadata.name) not in existing
+    ]
     default = _default_class(classes)
     return [_with_class(claim, default) for claim in (*claims, *made)]
 

@@ -106,12 +106,12 @@ def document(preview: BudgetPreview) -> Json:
 
 
 def _stretch_data(stretch: TimelineSegment) -> Json:
-    found: Json = {
+    data: Json = {
         "from": clock.rfc3339(stretch.span.begin),
         "until": clock.rfc3339(stretch.span.end),
         "allowed": _allowance_data(stretch.allowance_by_reason),
     }
-    return found if stretch.freeze is None else found | {"frozen": _freeze_data(stretch.freeze)}
+    return data if stretch.freeze is None else data | {"frozen": _freeze_data(stretch.freeze)}
 
 
 def _allowance_data(allowances: Mapping[str, DisruptionAllowance]) -> Json:

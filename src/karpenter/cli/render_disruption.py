@@ -69,12 +69,14 @@ def _listed_commands(commands: Sequence[Command]) -> Iterator[Text]:
 
 
 def _totals_text(commands: Sequence[Command]) -> str:
-    machines = count_text(len(_disrupted_nodes(commands)), "node")
+    nodes = count_text(len(_disrupted_nodes(commands)), "node")
     bought = sum(len(command.replacements) for command in commands)
     replaced = f" for {bought} new" if bought else ""
     restarts = sum(command.pod_restarts for command in commands)
     unknown = " (as far as prices are known)" if any(command.saving_per_hour is None for command in commands) else ""
-    return f"{machines}{replaced}, saves ${_saving(commands):.4f} per hour{unknown}, restarts {count_text(restarts, 'pod')}"
+    return (
+        f"{nodes}{replaced}, saves ${_saving(commands):.4f} per hour{unknown}, restarts {count_text(restarts, 'pod')}"
+    )
 
 
 def _saving(commands: Iterable[Command]) -> float:

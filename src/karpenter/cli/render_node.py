@@ -143,12 +143,12 @@ def document(explanation: NodeExplanation, preview: DisruptionPreview) -> Json:
     }
 
 
-def _blocker_data(item: ExplainedBlocker) -> Json:
-    until = item.blocker.until
+def _blocker_data(explained: ExplainedBlocker) -> Json:
+    until = explained.blocker.until
     return {
-        "cause": item.blocker.category.value,
-        "kind": item.blocker.kind,
-        "text": blocker_message(item.blocker),
-        "blocks": [reason.value for reason in item.blocked_reasons],
+        "cause": explained.blocker.category.value,
+        "kind": explained.blocker.kind,
+        "text": blocker_message(explained.blocker),
+        "blocks": [reason.value for reason in explained.blocked_reasons],
         "until": clock.rfc3339(until) if until is not None else None,
     }

@@ -155,13 +155,13 @@ def node_claim_data(claim: NewNodeClaim) -> Json:
 
 def _unschedulable_pods(unplaced: Iterable[UnschedulablePod]) -> list[Json]:
     """Pods that failed alike share their reasons, so each set of reasons is rendered once."""
-    known: dict[tuple[int, int, int], Json] = {}
+    data_by_reason: dict[tuple[int, int, int], Json] = {}
     unschedulable_pods: list[Json] = []
     for unschedulable_pod in unplaced:
         alike = (id(unschedulable_pod.reasons), id(unschedulable_pod.nearest_fit), id(unschedulable_pod.nearest_node))
-        if alike not in known:
-            known[alike] = unplaced_data(unschedulable_pod)
-        unschedulable_pods.append({"pod": pod_name(unschedulable_pod.pod), **known[alike]})
+        if alike not in data_by_reason:
+            data_by_reason[alike] = unplaced_data(unschedulable_pod)
+        unschedulable_pods.append({"pod": pod_name(unschedulable_pod.pod), **data_by_reason[alike]})
     return unschedulable_pods
 
 

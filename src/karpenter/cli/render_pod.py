@@ -58,8 +58,8 @@ def explain_pod(pod: Pod, plan: Solution) -> PodExplanation:
     """What the plan says about the pod."""
     name = pod_name(pod)
 
-    def among(found: Sequence[Pod]) -> bool:
-        return any(pod_name(other) == name for other in found)
+    def among(others: Sequence[Pod]) -> bool:
+        return any(pod_name(other) == name for other in others)
 
     return PodExplanation(
         pod,

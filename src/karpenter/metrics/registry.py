@@ -141,7 +141,7 @@ class Metrics:
 
     def _declare_pools(self) -> None:
         self.nodepools_cost_tracker_errors_total = self._counter(
-            "nodepools_cost_tracker_errors_total", "NodeClaims for whose machine no price is known.", ("nodepool",)
+            "nodepools_cost_tracker_errors_total", "NodeClaims whose instance has no known price.", ("nodepool",)
         )
 
     def _declare_pods(self) -> None:
@@ -161,7 +161,7 @@ class Metrics:
         )
         self.pods_scheduling_decision_duration_seconds = self._duration(
             "pods_scheduling_decision_duration_seconds",
-            "From first seeing a pod that waits for a machine to the first decision about it.",
+            "From first seeing a pod that waits for a node to the first decision about it.",
         )
         self.pods_lost_by_new_nodes_total = self._counter(
             "pods_lost_by_new_nodes_total", "Nodes that lost the pods they were launched for.", ("nodepool",)
@@ -176,7 +176,7 @@ class Metrics:
     def _declare_disruption(self) -> None:
         self.voluntary_disruption_decision_evaluation_duration_seconds = self._duration(
             "voluntary_disruption_decision_evaluation_duration_seconds",
-            "How long a search for machines to give back took.",
+            "How long a search for nodes to disrupt took.",
             ("reason", "consolidation_type"),
         )
         self.voluntary_disruption_decisions_total = self._counter(

@@ -110,9 +110,15 @@ def _gated_fields(pool: NodePool, enabled: FeatureGates) -> Iterator[Finding]:
             )
 
 
-def _asks_for_reservations(item: NodeSelectorRequirementWithMinValues) -> bool:
-    by_type = item.key == labels.CAPACITY_TYPE and item.operator == "In" and labels.RESERVED in item.values
-    return by_type or (item.key.startswith(_RESERVATION) and item.operator not in ("NotIn", "DoesNotExist"))
+def _asks_for_reservations(requirement: NodeSelectorRequirementWithMinValues) -> bool:
+    by_type = (
+        requirement.key == labels.CAPACITY_TYPE
+        and requirement.operator == "In"
+        and labels.RESERVED in requirement.values
+    )
+    return by_type or (
+        requirement.key.startswith(_RESERVATION) and requirement.operator not in ("NotIn", "DoesNotExist")
+    )
 
 
 def _gate_off(path: str, what: str, gate: FeatureGate) -> Finding:

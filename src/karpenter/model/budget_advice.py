@@ -51,20 +51,20 @@ def _never_strictest(rule: ParsedBudget, others: Sequence[ParsedBudget]) -> Iter
         return
 
 
-def _is_never_above(one: ParsedBudget, other: ParsedBudget) -> bool:
-    """Whether one budget is always active and never looser than the other, in a pool of any size."""
+def _is_never_above(budget: ParsedBudget, other: ParsedBudget) -> bool:
+    """Whether a budget is always active and never looser than the other, in a pool of any size."""
     return (
-        one.window.is_always
-        and _covers(one.budget, other.budget)
+        budget.window.is_always
+        and _covers(budget.budget, other.budget)
         and all(
-            nodepool_budgets.allowed_nodes(one.budget, nodes) <= nodepool_budgets.allowed_nodes(other.budget, nodes)
+            nodepool_budgets.allowed_nodes(budget.budget, nodes) <= nodepool_budgets.allowed_nodes(other.budget, nodes)
             for nodes in _SAMPLE_POOL_SIZES
         )
     )
 
 
-def _covers(one: Budget, other: Budget) -> bool:
-    return not one.reasons or (bool(other.reasons) and set(other.reasons or ()) <= set(one.reasons))
+def _covers(budget: Budget, other: Budget) -> bool:
+    return not budget.reasons or (bool(other.reasons) and set(other.reasons or ()) <= set(budget.reasons))
 
 
 def _overlapping_occurrences(rule: ParsedBudget) -> Iterator[Finding]:
@@ -99,14 +99,14 @@ def _time_of_day(since_midnight: timedelta) -> str:
 
 def _unrestricted_outside_windows(rules: Sequence[ParsedBudget]) -> Iterator[Finding]:
     """Reasons that some budget limits at times, and none at all other times."""
-    found = [
+    unlimited = [
         reason
         for reason in _REASONS
         if _has_gaps([rule for rule in rules if nodepool_budgets.applies_to_reason(rule.budget, reason)])
     ]
-    if found:
+    if unlimited:
         text = (
-            f"outside the windows of these budgets nothing limits disruption for {', '.join(found)}; add a budget without a "
+            f"outside the windows of these budgets nothing limits disruption for {', '.join(unlimited)}; add a budget without a "
             "schedule (100% where that is meant)"
         )
         yield Finding(nodepool_budgets.BUDGETS_PATH, "windows", text)

@@ -155,15 +155,15 @@ def _parse_fields(text: str) -> list[str]:
 
 
 def _parse_field(field: _CronField, part: str, text: str) -> frozenset[int]:
-    items = [item for item in part.split(",") if item]
-    if not items:
+    entries = [entry for entry in part.split(",") if entry]
+    if not entries:
         raise CronScheduleError(text, f"{field.name} is empty")
-    return frozenset(number for item in items for number in _parse_range(field, item, text))
+    return frozenset(number for entry in entries for number in _parse_range(field, entry, text))
 
 
-def _parse_range(field: _CronField, item: str, text: str) -> range:
+def _parse_range(field: _CronField, entry: str, text: str) -> range:
     """A value, ``*`` or ``?``, or a range, each with an optional step; a single value with a step runs to the maximum."""
-    body, slash, step_text = item.partition("/")
+    body, slash, step_text = entry.partition("/")
     first, dash, last = body.partition("-")
     if body in ("*", "?"):
         least, most = field.minimum, field.maximum
@@ -197,7 +197,7 @@ def _step(field: _CronField, word: str, text: str) -> int:
 
 def _is_unrestricted(part: str) -> bool:
     """Whether a day field says nothing: a star does, a star that takes steps does not (API-082)."""
-    return any(item in ("*", "?", "*/1", "?/1") for item in part.split(","))
+    return any(entry in ("*", "?", "*/1", "?/1") for entry in part.split(","))
 
 
 #: Names whose meaning depends on the host, or that mean nothing.

@@ -50,7 +50,7 @@ def hash_annotations(pool: NodePool) -> dict[str, str]:
 
 def _canonical_taints(taints: Iterable[NodePoolTaint]) -> list[list[str]]:
     """The set of taints, sorted. The time a taint was added does not matter."""
-    return [list(item) for item in sorted({(taint.key, taint.value or "", taint.effect) for taint in taints})]
+    return [list(taint_key) for taint_key in sorted({(taint.key, taint.value or "", taint.effect) for taint in taints})]
 
 
 def _canonical_duration(text: str | None) -> int | str | None:

@@ -216,9 +216,9 @@ class Requirements(Mapping[str, Requirement]):
 
     def __init__(self, requirements: Iterable[Requirement] = ()) -> None:
         by_key: dict[str, Requirement] = {}
-        for item in requirements:
-            earlier = by_key.get(item.key)
-            by_key[item.key] = item if earlier is None else earlier.intersect(item)
+        for added in requirements:
+            earlier = by_key.get(added.key)
+            by_key[added.key] = added if earlier is None else earlier.intersect(added)
         self._by_key = by_key
         self._hash: int | None = None
 
@@ -258,7 +258,7 @@ class Requirements(Mapping[str, Requirement]):
         return f"Requirements({self})"
 
     def __str__(self) -> str:
-        return ", ".join(sorted(str(item) for key, item in self._by_key.items() if key != labels.HOSTNAME))
+        return ", ".join(sorted(str(stated) for key, stated in self._by_key.items() if key != labels.HOSTNAME))
 
     def requirement_for(self, key: str) -> Requirement:
         """The requirement for a key; an absent key reads as Exists (SCH-147)."""
@@ -279,7 +279,7 @@ class Requirements(Mapping[str, Requirement]):
     def without(self, keys: Iterable[str]) -> Requirements:
         """The same set lacking some keys."""
         dropped = frozenset(keys)
-        return Requirements(item for key, item in self._by_key.items() if key not in dropped)
+        return Requirements(stated for key, stated in self._by_key.items() if key not in dropped)
 
 
 def requirements_from_labels(values: Mapping[str, str]) -> Requirements:
@@ -293,9 +293,9 @@ def _label(key: str, value: str) -> Requirement:
     return Requirement(labels.normalise(key), False, frozenset((value,)))
 
 
-def requirements_from_wire(items: Iterable[NodeSelectorRequirementWithMinValues]) -> Requirements:
+def requirements_from_wire(entries: Iterable[NodeSelectorRequirementWithMinValues]) -> Requirements:
     """Requirements of a NodePool or NodeClaim."""
-    return Requirements(requirement(item.key, item.operator, item.values, item.min_values) for item in items)
+    return Requirements(requirement(entry.key, entry.operator, entry.values, entry.min_values) for entry in entries)
 
 
 def requirements_to_wire(requirements: Requirements) -> tuple[NodeSelectorRequirementWithMinValues, ...]:
@@ -303,21 +303,21 @@ def requirements_to_wire(requirements: Requirements) -> tuple[NodeSelectorRequir
     return tuple(entry for key in sorted(requirements) for entry in _wire_entries(requirements[key]))
 
 
-def _wire_entries(item: Requirement) -> Iterator[NodeSelectorRequirementWithMinValues]:
-    bounded = item.gte is not None or item.lte is not None
-    if item.present and not bounded:
-        yield _wire(item, Op.EXISTS, ())
-    if item.gte is not None:
-        yield _wire(item, Op.GTE, (str(item.gte),))
-    if item.lte is not None:
-        yield _wire(item, Op.LTE, (str(item.lte),))
-    if not bounded or item.values:
-        yield _wire(item, item.operator, tuple(sorted(item.values)))
+def _wire_entries(stated: Requirement) -> Iterator[NodeSelectorRequirementWithMinValues]:
+    bounded = stated.gte is not None or stated.lte is not None
+    if stated.present and not bounded:
+        yield _wire(stated, Op.EXISTS, ())
+    if stated.gte is not None:
+        yield _wire(stated, Op.GTE, (str(stated.gte),))
+    if stated.lte is not None:
+        yield _wire(stated, Op.LTE, (str(stated.lte),))
+    if not bounded or stated.values:
+        yield _wire(stated, stated.operator, tuple(sorted(stated.values)))
 
 
-def _wire(item: Requirement, operator: Op, values: tuple[str, ...]) -> NodeSelectorRequirementWithMinValues:
+def _wire(stated: Requirement, operator: Op, values: tuple[str, ...]) -> NodeSelectorRequirementWithMinValues:
     return NodeSelectorRequirementWithMinValues(
-        key=item.key, operator=operator.value, values=values, min_values=item.min_values
+        key=stated.key, operator=operator.value, values=values, min_values=stated.min_values
     )
 
 
@@ -380,11 +380,11 @@ def incompatibilities(
         for asked in _undefined(left, right, allowed_undefined)
     ]
     mismatched = _mismatches(left, right, stop_at_first=False)
-    return tuple(sorted((*undefined, *mismatched), key=lambda found: found.required.key))
+    return tuple(sorted((*undefined, *mismatched), key=lambda mismatch: mismatch.required.key))
 
 
-def _similar_key(key: str, known: Iterable[str]) -> str:
-    """A known key that ends as this one does, else one that contains it, the first by name; empty without one (SCH-169)."""
+def _similar_key(key: str, known_keys: Iterable[str]) -> str:
+    """A known_keys key that ends as this one does, else one that contains it, the first by name; empty without one (SCH-169)."""
     end = key.partition("/")[2] or key
-    similar = [other for other in known if key in other or other.endswith(end)]
+    similar = [other for other in known_keys if key in other or other.endswith(end)]
     return min(similar, key=lambda other: (not other.endswith(f"/{end}"), other), default="")

@@ -92,10 +92,10 @@ def validate_node_overlay(node_overlay: NodeOverlay, well_known: frozenset[str] 
     )
 
 
-def _overlay_requirement(item: OverlayRequirement, path: str, well_known: frozenset[str]) -> Iterator[Finding]:
-    if item.operator == "NotIn" and not item.values:
+def _overlay_requirement(stated: OverlayRequirement, path: str, well_known: frozenset[str]) -> Iterator[Finding]:
+    if stated.operator == "NotIn" and not stated.values:
         yield Finding(f"{path}.values", "values", "operator NotIn must have a value; list at least one")
-    yield from _requirement(item.as_nodepool_requirement(), path, well_known)
+    yield from _requirement(stated.as_nodepool_requirement(), path, well_known)
 
 
 def _overlay_price(spec: NodeOverlaySpec) -> Iterator[Finding]:
@@ -184,21 +184,21 @@ def _taint(taint: NodePoolTaint, path: str, seen: set[tuple[str, str]]) -> Itera
 
 
 def _pool_requirement(
-    item: NodeSelectorRequirementWithMinValues, path: str, well_known: frozenset[str]
+    stated: NodeSelectorRequirementWithMinValues, path: str, well_known: frozenset[str]
 ) -> Iterator[Finding]:
-    yield from _nodepool_label_restricted(labels.normalise(item.key), f"{path}.key")
-    yield from _requirement(item, path, well_known)
+    yield from _nodepool_label_restricted(labels.normalise(stated.key), f"{path}.key")
+    yield from _requirement(stated, path, well_known)
 
 
 def _requirement(
-    item: NodeSelectorRequirementWithMinValues, path: str, well_known: frozenset[str]
+    stated: NodeSelectorRequirementWithMinValues, path: str, well_known: frozenset[str]
 ) -> Iterator[Finding]:
-    key = labels.normalise(item.key)
+    key = labels.normalise(stated.key)
     yield from _label_key(key, f"{path}.key", well_known)
-    for index, value in enumerate(item.values):
+    for index, value in enumerate(stated.values):
         yield from _label_value(value, f"{path}.values[{index}]")
-    yield from _value_findings(item, path)
-    yield from _closed_values(item, key, path)
+    yield from _value_findings(stated, path)
+    yield from _closed_values(stated, key, path)
 
 
 def _value_findings(entry: NodeSelectorRequirementWithMinValues, path: str) -> Iterator[Finding]:
@@ -219,16 +219,16 @@ def _is_bound(values: Sequence[str]) -> bool:
     return number is not None and number >= 0
 
 
-def _closed_values(item: NodeSelectorRequirementWithMinValues, key: str, path: str) -> Iterator[Finding]:
+def _closed_values(stated: NodeSelectorRequirementWithMinValues, key: str, path: str) -> Iterator[Finding]:
     valid = labels.CLOSED_LABEL_VALUES.get(key)
-    if valid is None or item.operator != "In":
+    if valid is None or stated.operator != "In":
         return
-    usable = valid.intersection(item.values)
+    usable = valid.intersection(stated.values)
     if not usable:
         yield Finding(f"{path}.values", "values", f"no value is one of {', '.join(sorted(valid))}")
-    elif len(usable) < (item.min_values or 0):
+    elif len(usable) < (stated.min_values or 0):
         text = (
-            f"minValues is {item.min_values}, but only {len(usable)} of the values exist: {', '.join(sorted(usable))}"
+            f"minValues is {stated.min_values}, but only {len(usable)} of the values exist: {', '.join(sorted(usable))}"
         )
         yield Finding(f"{path}.values", "minValues", text)
 

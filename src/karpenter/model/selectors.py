@@ -86,20 +86,20 @@ def parse_selector(text: str) -> LabelPredicate:
     return lambda labels: all(test(labels) for test in tests)
 
 
-def _compiled_test(text: str, found: re.Match[str]) -> LabelPredicate:
-    absent, key = found["absent"], found["key"]
+def _compiled_test(text: str, match: re.Match[str]) -> LabelPredicate:
+    absent, key = match["absent"], match["key"]
     if absent is not None:
         return lambda labels: absent not in labels
-    if found["compare"] is not None:
-        value = found["value"]
-        if found["compare"] == "!=":
+    if match["compare"] is not None:
+        value = match["value"]
+        if match["compare"] == "!=":
             return lambda labels: labels.get(key) != value
         return lambda labels: labels.get(key) == value
-    if found["order"] is not None:
-        return _integer_comparison(key, found["order"], int(found["bound"]))
-    if found["member"] is not None:
-        values = _values(text, found["values"])
-        if found["member"] == "notin":
+    if match["order"] is not None:
+        return _integer_comparison(key, match["order"], int(match["bound"]))
+    if match["member"] is not None:
+        values = _values(text, match["values"])
+        if match["member"] == "notin":
             return lambda labels: labels.get(key) not in values
         return lambda labels: labels.get(key) in values
     return lambda labels: key in labels

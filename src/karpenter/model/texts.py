@@ -20,7 +20,7 @@ def truncate_message(text: str) -> str:
     return text[:_MAX_PROVIDER_MESSAGE_LENGTH] + "..."
 
 
-def abbreviated(items: Sequence[str], limit: int = 5, separator: str = ", ") -> str:
-    """The first few items and how many more there are (OPS-383)."""
-    omitted = len(items) - limit
-    return separator.join(items[:limit]) + (f" and {omitted} other(s)" if omitted > 0 else "")
+def abbreviated(texts: Sequence[str], limit: int = 5, separator: str = ", ") -> str:
+    """The first few texts and how many more there are (OPS-383)."""
+    omitted = len(texts) - limit
+    return separator.join(texts[:limit]) + (f" and {omitted} other(s)" if omitted > 0 else "")

@@ -1,7 +1,7 @@
-"""The world around the controllers, played: virtual time, a scheduler, workload controllers, traces, and what it all cost.
+"""The simulated environment of the controllers: virtual time, scheduler, workload controllers, workload traces, cost reports.
 
 The production loops run here unchanged, against the in-memory API server or a real one, under a clock that jumps to the next
-timer. No decision about nodes belongs here, and nothing outside this room and the command line may depend on it.
+timer. No decision about nodes belongs here, and only the command line may import this package.
 """
 
 from karpenter.simulation.kube_scheduler import KubeScheduler

@@ -1,4 +1,4 @@
-"""Which nodes a DaemonSet runs on and what its pods look like there."""
+"""The nodes a DaemonSet runs on, and its pods there."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from karpenter.api.scheduling_constraints import (
 from karpenter.model import taints
 from karpenter.simulation.scheduler_node_info import matches_node
 
-#: What every DaemonSet pod tolerates by itself: (key suffix, effect).
+#: Taints that every DaemonSet pod tolerates: (key suffix, effect).
 _DAEMON_TAINTS = (
     ("not-ready", "NoExecute"),
     ("unreachable", "NoExecute"),
@@ -33,17 +33,17 @@ _NAME_FIELD = "metadata.name"
 
 
 def is_same_for_daemon_sets(before: Node, after: Node) -> bool:
-    """Whether nothing a DaemonSet looks at has changed."""
+    """Whether nothing that DaemonSets depend on has changed."""
     return before.metadata.labels == after.metadata.labels and before.spec == after.spec
 
 
 def should_run_on(daemon_set: DaemonSet, node: Node) -> bool:
-    """Whether the DaemonSet wants a pod on this node: selector, affinity, and no taint in the way."""
+    """Whether the DaemonSet needs a pod on this node: selector and affinity match, and no taint blocks it."""
     return _may_run(daemon_set.spec.template.spec, node, frozenset({"NoSchedule", "NoExecute"}))
 
 
 def should_continue_on(daemon_set: DaemonSet, node: Node) -> bool:
-    """Whether a pod that is there may stay: a taint that only keeps new pods away does not drive it out."""
+    """Whether an existing pod may stay: a NoSchedule taint does not evict it."""
     return _may_run(daemon_set.spec.template.spec, node, frozenset({"NoExecute"}))
 
 

@@ -1,13 +1,13 @@
-"""A stand-in for kube-scheduler: binds waiting pods to nodes and says so when it cannot.
+"""A simulated kube-scheduler: it binds pending pods to nodes and sets ``PodScheduled=False`` where it cannot.
 
-It watches pods, nodes and namespaces, keeps a ``placement.Board`` current, and whenever something changed tries the pods that are
-waiting: highest priority first, then oldest, then by name. A refused pod gets the condition ``PodScheduled=False`` with
-reason ``Unschedulable`` once and is tried again when the board has changed for it, at the earliest after a back-off of 1 s
-that doubles up to 10 s. A gated pod gets reason ``SchedulingGated``. Nothing else is written.
+It watches pods, nodes and namespaces, keeps a ``SchedulerCache`` current, and tries pending pods after every change: highest
+priority first, then oldest, then by name. A rejected pod gets the condition ``PodScheduled=False`` with reason
+``Unschedulable`` once. It is tried again when the cache has changed for it, after a backoff of 1 s that doubles up to 10 s.
+A gated pod gets reason ``SchedulingGated``. Nothing else is written.
 
-Binding takes no time of its own: at one virtual instant as many pods are bound as fit. That instant comes a tenth of a
-second after the change, which gives the DaemonSet controller its chance to have pods for a new node in the queue: with
-nobody to preempt for them here, they would otherwise find the node full.
+Binding takes no virtual time: at one instant all pods that fit are bound. That instant is a tenth of a second after the
+change, so that the DaemonSet controller can create its pods for a new node first. Nothing preempts for them here; they would
+find the node full.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class SchedulerKube(Reader, Writer, PodSubresources, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _QueuedPod:
-    """A pod without a node: how often it was refused, when it may be tried again, and what the board was like then."""
+    """A pending pod: its rejections, when it may be tried again, and the cache's change count at its last attempt."""
 
     pod_info: PodInfo
     attempts: int = 0
@@ -182,7 +182,7 @@ class KubeScheduler:
         )
 
     async def _bind(self, key: ObjectKey, waiting: _QueuedPod, node: str) -> None:
-        """Bind; the room is taken before the server answers so that no other pod gets it."""
+        """Bind a pod. It occupies the node before the server answers, so that no other pod takes its place."""
         self._binding.add(key)
         del self._queue[key]
         self._cache.add_pod(waiting.pod_info, node)
@@ -209,7 +209,7 @@ class KubeScheduler:
         conditions = pod.status.conditions
         if any(each.type == "PodScheduled" and each.reason == reason for each in conditions):
             return
-        told = Condition(
+        scheduled = Condition(
             type="PodScheduled",
             status="False",
             reason=reason,
@@ -217,14 +217,14 @@ class KubeScheduler:
             last_transition_time=self._clock.now().replace(microsecond=0),
         )
         kept = [each for each in conditions if each.type != "PodScheduled"]
-        patch = {"status": {"conditions": msgspec.to_builtins([*kept, told])}}
+        patch = {"status": {"conditions": msgspec.to_builtins([*kept, scheduled])}}
         try:
             await self._kube.patch(kinds.POD, pod.metadata.name, patch, pod.metadata.namespace, subresource="status")
         except KubeError:
             return
 
     async def _wait_for_work(self) -> None:
-        """Until something changes or a back-off that holds a pod back ends."""
+        """Wait for a change, or for the end of a pod's backoff."""
         ends = [
             waiting.not_before
             for waiting in self._queue.values()
@@ -241,7 +241,7 @@ class KubeScheduler:
 
 
 def _pod_info_or_none(pod: Pod) -> PodInfo | None:
-    """The pod ready for the board; None if its requests are not quantities, which an API server would have refused."""
+    """The pod for the cache; None if its requests are no quantities, which an API server would reject."""
     try:
         return to_pod_info(pod)
     except QuantityError:

@@ -1,8 +1,8 @@
-"""Owners and what they own, kept right while the watch lags behind the calls.
+"""Owners and their objects, counted correctly while the watch lags behind the calls.
 
-A controller that creates a pod and looks again before the watch has brought that pod would create a second one. So what has
-been asked for and not been seen yet is remembered here and counted as if it were there, and what has been asked to go
-counts as gone. A call that fails forgets its expectation; one the watch never confirms is forgotten after five minutes.
+A controller that creates a pod and reconciles again before the watch has delivered that pod would create a second one. So objects
+that were created and not observed yet count as existing, and objects whose deletion was requested count as deleted. A failed call
+removes its expectation; an expectation that the watch never confirms is dropped after five minutes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class WorkloadKube(Reader, Writer, Protocol):
 
 @dataclass(slots=True)
 class _OwnerRecord(Generic[T]):
-    """What one owner has: seen objects, names created but not seen, uids deleted but still looking alive."""
+    """The objects of one owner: observed objects, names created but not observed, uids deleted but still observed."""
 
     observed: dict[ObjectKey, T] = field(default_factory=dict)
     created: dict[str, asyncio.TimerHandle] = field(default_factory=dict)
@@ -55,37 +55,37 @@ class OwnedObjects(Generic[T]):
         self._by_owner: defaultdict[str, _OwnerRecord[T]] = defaultdict(_OwnerRecord)
 
     def on_change(self, before: T | None, after: T | None) -> None:
-        """Take a change from the watch."""
-        known = after if after is not None else before
-        owner = self._owner_of(known) if known is not None else None
-        if known is None or owner is None:
+        """Handle a change."""
+        obj = after if after is not None else before
+        owner = self._owner_of(obj) if obj is not None else None
+        if obj is None or owner is None:
             return
         litter = self._by_owner[owner]
-        expected = litter.created.pop(known.metadata.name, None)
+        expected = litter.created.pop(obj.metadata.name, None)
         if expected is not None:
             expected.cancel()
         if after is not None:
             litter.observed[key_of(after.metadata)] = after
         else:
-            litter.observed.pop(key_of(known.metadata), None)
+            litter.observed.pop(key_of(obj.metadata), None)
         if after is None or after.metadata.deletion_timestamp is not None:
-            litter.deleted.discard(known.metadata.uid)
+            litter.deleted.discard(obj.metadata.uid)
         if not (litter.observed or litter.created or litter.deleted):
             del self._by_owner[owner]
 
     def owned_by(self, owner: str) -> list[T]:
-        """What the owner has and nobody has asked to go, by name."""
+        """The owner's objects whose deletion was not requested, by name."""
         litter = self._by_owner.get(owner)
         if litter is None:
             return []
         return [
-            item
-            for _, item in sorted(litter.observed.items())
-            if item.metadata.deletion_timestamp is None and item.metadata.uid not in litter.deleted
+            obj
+            for _, obj in sorted(litter.observed.items())
+            if obj.metadata.deletion_timestamp is None and obj.metadata.uid not in litter.deleted
         ]
 
     def pending_creations(self, owner: str) -> int:
-        """How many objects have been created and not been seen yet."""
+        """How many objects were created and not observed yet."""
         litter = self._by_owner.get(owner)
         return len(litter.created) if litter is not None else 0
 
@@ -104,7 +104,7 @@ class OwnedObjects(Generic[T]):
             raise
 
     async def delete(self, owner: str, obj: T) -> None:
-        """Ask one object to go. Raises ``KubeError``; an object that is gone already is fine."""
+        """Delete one object; a missing object is no error. Raises ``KubeError``."""
         metadata = obj.metadata
         deleted = self._by_owner[owner].deleted
         deleted.add(metadata.uid)
@@ -127,7 +127,7 @@ class PodFactory:
     async def create_pod(
         self, owner: str, template: PodTemplateSpec, reference: OwnerReference, namespace: str
     ) -> None:
-        """Create one pod in the namespace. A name already taken, by an earlier run, is passed over. Raises ``KubeError``."""
+        """Create one pod in the namespace. A name taken by an earlier run is skipped. Raises ``KubeError``."""
         base = (namespace, reference.name)
         while True:
             self._created_counts[base] += 1
@@ -163,7 +163,7 @@ def reference_to(kind: Kind[W], metadata: ObjectMeta) -> OwnerReference:
 
 
 def name_suffix(text: str, length: int = 5) -> str:
-    """A short name part derived from a text, of letters that spell nothing."""
+    """A short name part derived from a text, without vowels."""
     number = int.from_bytes(hashlib.sha256(text.encode()).digest()[:16])
     letters = []
     for _ in range(length):

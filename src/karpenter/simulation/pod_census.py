@@ -1,8 +1,8 @@
-"""Who runs where, counted: what topology spread and pod affinity ask about the pods that already have a node.
+"""Counts of placed pods per node, for topology spread and pod affinity.
 
-A *pattern* selects pods (namespaces and labels); the census keeps, per pattern somebody has asked about, how many matching
-pods each node holds. A counter is filled by one scan when its pattern is first seen and updated with every pod that
-comes or goes, so a scheduling attempt costs a pass over the nodes and none over the pods.
+A *filter* selects pods (namespaces and labels). The census keeps, for every filter that was used, how many matching pods
+each node holds. One scan fills a counter when its filter is first used; every pod that is added or removed updates it. So a
+scheduling attempt costs a pass over the nodes and none over the pods.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from karpenter.model import selectors
 
 @dataclass(frozen=True, slots=True)
 class PodFilter:
-    """Which pods count. Two patterns of the same ``text`` are the same."""
+    """Which pods count. Two filters with the same ``text`` are equal."""
 
     text: bytes
     selector: LabelSelector | None = field(compare=False)
@@ -34,7 +34,7 @@ class PodFilter:
 def filter_of_constraint(pod: Pod, constraint: TopologySpreadConstraint) -> PodFilter:
     """The pods a spread constraint of this pod counts: its own namespace, none that are terminating.
 
-    An empty selector counts nobody here, like a missing one.
+    An empty selector selects no pods here, like a missing one.
     """
     selector = _with_match_label_keys(pod, constraint.label_selector, constraint.match_label_keys, "In")
     if selector == LabelSelector():
@@ -43,7 +43,7 @@ def filter_of_constraint(pod: Pod, constraint: TopologySpreadConstraint) -> PodF
 
 
 def filter_of_term(pod: Pod, term: PodAffinityTerm) -> PodFilter:
-    """The pods an affinity or anti-affinity term of this pod is about."""
+    """The pods that an affinity or anti-affinity term of this pod selects."""
     selector = _with_match_label_keys(pod, term.label_selector, term.match_label_keys, "In")
     selector = _with_match_label_keys(pod, selector, term.mismatch_label_keys, "NotIn")
     named = frozenset(term.namespaces)
@@ -76,17 +76,17 @@ def _pod_filter(
 
 
 def required_terms(affinity: PodAffinity | None) -> tuple[PodAffinityTerm, ...]:
-    """The terms that must hold."""
+    """The required terms."""
     return affinity.required if affinity is not None else ()
 
 
 def required_anti_affinity(pod: Pod) -> tuple[PodAffinityTerm, ...]:
-    """The pod's own terms that keep others away."""
+    """The pod's required anti-affinity terms."""
     return required_terms(pod.spec.affinity.pod_anti_affinity) if pod.spec.affinity is not None else ()
 
 
 class PodCensus:
-    """Pods with a node, and per pattern how many of them each node holds."""
+    """Placed pods, and per filter how many of them each node holds."""
 
     def __init__(self) -> None:
         self._placed: dict[ObjectKey, tuple[Pod, str]] = {}
@@ -95,13 +95,13 @@ class PodCensus:
         self._namespaces: dict[str, Mapping[str, str]] = {}
 
     def add(self, pod: Pod, node: str) -> None:
-        """The pod runs on the node; what was known of it before is replaced."""
+        """Add a pod on its node, or replace it."""
         self.remove(key_of(pod.metadata))
         self._placed[key_of(pod.metadata)] = (pod, node)
         self._count(pod, node, 1)
 
     def remove(self, key: ObjectKey) -> None:
-        """The pod runs nowhere any more."""
+        """Remove a pod."""
         placed = self._placed.pop(key, None)
         if placed is not None:
             self._count(*placed, -1)
@@ -124,7 +124,7 @@ class PodCensus:
         self._namespaces[name] = labels
 
     def matches(self, pod_filter: PodFilter, pod: Pod) -> bool:
-        """Whether the pod counts for the pattern."""
+        """Whether the filter selects the pod."""
         if not pod_filter.counts_terminating and pod.metadata.deletion_timestamp is not None:
             return False
         return selectors.selector_matches(pod_filter.selector, pod.metadata.labels) and self._in_namespace(
@@ -162,7 +162,7 @@ def _add_count(tally: Counter[str], node: str, by: int) -> None:
 def domain_counts(
     counts: Mapping[str, int], topology_key: str, nodes: Iterable[tuple[str, Mapping[str, str]]]
 ) -> dict[str, int]:
-    """Sum a tally over the domains of a topology key; domains without matching pods count 0."""
+    """Sum counts over the domains of a topology key; domains without matching pods count 0."""
     totals: dict[str, int] = {}
     for name, labels in nodes:
         domain = labels.get(topology_key)

@@ -1,7 +1,6 @@
-"""The books of a stage: which machines were bought for whom, what they cost, and when pods were ready.
+"""The history of a simulated cluster: instances launched and terminated, their cost, and when pods became ready.
 
-Fed by watches on the simulated machines and on pods. Everything notable is kept as data, in the order it happened; wording
-is the business of those who show it.
+It watches the simulated instances and the pods, and keeps every event as data, in order. ``karpenter demo`` makes the text.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from karpenter.simulation.run_report import CostMeter, PodWaitTimes
 
 @dataclass(frozen=True, slots=True)
 class InstanceLaunched:
-    """A machine was bought for this many pods (those the latest plan means for it, DaemonSets not counted)."""
+    """An instance was launched for this many pods (those planned on it, DaemonSets not counted)."""
 
     at: datetime
     record: SimulatedInstance
@@ -30,7 +29,7 @@ class InstanceLaunched:
 
 @dataclass(frozen=True, slots=True)
 class InstanceEnded:
-    """A machine was given back, or lost; ``reason`` is the disruption's (``Empty``...), empty where its claim names none."""
+    """An instance was terminated; ``reason`` is the disruption reason (``Empty``...), empty where its NodeClaim has none."""
 
     at: datetime
     record: SimulatedInstance
@@ -41,7 +40,7 @@ InstanceNotice = InstanceLaunched | InstanceEnded
 
 
 class PlannedState(Protocol):
-    """What the books read of the controllers' own view of the cluster."""
+    """The part of the cluster state that the history reads."""
 
     planned_nodes: dict[str, str]
 
@@ -50,7 +49,7 @@ class PlannedState(Protocol):
 
 
 class RunHistory:
-    """Bought and ended machines, their bill and the waiting times of pods that no DaemonSet owns."""
+    """Launched and terminated instances, their cost, and the waiting times of pods that no DaemonSet owns."""
 
     def __init__(self, clock: Clock, state: PlannedState) -> None:
         self._clock = clock
@@ -62,16 +61,16 @@ class RunHistory:
         self.notices: list[InstanceNotice] = []
 
     def subscribe(self, listener: Callable[[InstanceNotice], None]) -> None:
-        """Be told of everything notable from now on. Must not block."""
+        """Call the listener with every event from now on. It must not block."""
         self._listeners.append(listener)
 
     @property
     def billed_instances(self) -> Mapping[str, SimulatedInstance]:
-        """The machines that cost money now, by node name."""
+        """The instances that cost money now, by node name."""
         return self._billed_instances
 
     def on_instance(self, old: ConfigMap | None, new: ConfigMap | None) -> None:
-        """Take a change of a simulated machine from the watch."""
+        """Handle a change of a simulated instance."""
         name = (new or old or ConfigMap()).metadata.name
         record = decode_instance(new) if new is not None else None
         if record is not None and not record.terminating:
@@ -85,8 +84,8 @@ class RunHistory:
         now = self._clock.now()
         self._billed_instances[record.node_name] = record
         self.meter.set_price(record.node_name, now, record.price_per_hour)
-        meant = sum(1 for key in self._state.planned_nodes.values() if key == record.claim_name)
-        self._notify(InstanceLaunched(now, record, meant))
+        pod_count = sum(1 for key in self._state.planned_nodes.values() if key == record.claim_name)
+        self._notify(InstanceLaunched(now, record, pod_count))
 
     def _stop_billing(self, record: SimulatedInstance) -> None:
         now = self._clock.now()
@@ -101,6 +100,6 @@ class RunHistory:
             listener(notice)
 
     def on_pod(self, _old: Pod | None, new: Pod | None) -> None:
-        """Take a change of a pod from the watch."""
+        """Handle a change of a pod."""
         if new is not None and not pods.is_daemonset_pod(new):
             self.pod_times.observe(new, self._clock.now())

@@ -1,8 +1,8 @@
-"""What a run cost and how long its pods waited; figures only, showing them is the command line's business.
+"""Cost of a run and waiting times of its pods, as figures.
 
-Everything that is paid for by the hour is a step function of time, so what it cost between two moments is an integral. It is
-kept in whole numbers (nano-dollars per hour, microseconds) with running sums, so costs of adjoining spans add up exactly and
-a question costs two binary searches, however long the run.
+The price per hour is a step function of time, so the cost between two moments is an integral. It is kept in whole numbers
+(nano-dollars per hour, microseconds) with running sums: costs of adjoining spans add up exactly, and a query costs two
+binary searches, however long the run.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class StepFunction:
         self._sums: list[int] = []
 
     def set(self, at: datetime, level: int) -> None:
-        """From ``at`` on the level is this."""
+        """Set the level from ``at`` on."""
         if self._moments and at < self._moments[-1]:
             raise ValueError(f"{at.isoformat()} is before the last change at {self._moments[-1].isoformat()}")
         if self._moments and at == self._moments[-1]:
@@ -42,7 +42,7 @@ class StepFunction:
         self._levels.append(level)
 
     def add(self, at: datetime, difference: int) -> None:
-        """From ``at`` on the level is higher by this."""
+        """Raise the level by this from ``at`` on."""
         self.set(at, (self._levels[-1] if self._levels else 0) + difference)
 
     def level(self, at: datetime) -> int:
@@ -75,7 +75,7 @@ class StepFunction:
 
 
 class CostMeter:
-    """Adds up what machines cost. A machine is whatever identifies it, such as its provider id."""
+    """Adds up the cost of instances. Any hashable value identifies an instance, such as its provider ID."""
 
     def __init__(self) -> None:
         self._prices: dict[Hashable, int] = {}
@@ -83,7 +83,7 @@ class CostMeter:
         self._instances = StepFunction()
 
     def set_price(self, instance: Hashable, at: datetime, usd_per_hour: float) -> None:
-        """The machine costs this much from now on; the first price starts it. Moments must not go backwards."""
+        """The instance costs this much from now on; the first price starts it. Moments must not go backwards."""
         nano = round(usd_per_hour * _NANO)
         self._rate.add(at, nano - self._prices.get(instance, 0))
         if instance not in self._prices:
@@ -91,14 +91,14 @@ class CostMeter:
         self._prices[instance] = nano
 
     def stop(self, instance: Hashable, at: datetime) -> None:
-        """The machine costs nothing from now on; a machine never started is ignored."""
+        """The instance costs nothing from now on; an unknown instance is ignored."""
         nano = self._prices.pop(instance, None)
         if nano is not None:
             self._rate.add(at, -nano)
             self._instances.add(at, -1)
 
     def exact_cost_usd(self, start: datetime, end: datetime) -> Fraction:
-        """What all machines cost between two moments, in USD; costs of adjoining spans add up exactly."""
+        """What all instances cost between two moments, in USD; costs of adjoining spans add up exactly."""
         return Fraction(self._rate.integral(start, end), _NANO * _HOUR)
 
     def cost_usd(self, start: datetime, end: datetime) -> float:
@@ -106,11 +106,11 @@ class CostMeter:
         return float(self.exact_cost_usd(start, end))
 
     def rate_usd_per_hour(self, at: datetime) -> float:
-        """What all machines cost per hour at a moment."""
+        """What all instances cost per hour at a moment."""
         return self._rate.level(at) / _NANO
 
     def instance_count(self, at: datetime) -> int:
-        """How many machines are paid for at a moment."""
+        """How many instances are paid for at a moment."""
         return self._instances.level(at)
 
     def bill(self, start: datetime, end: datetime) -> CostBill:
@@ -175,7 +175,7 @@ class PodWaitTimes:
         self._ready: dict[str, datetime] = {}
 
     def observe(self, pod: Pod, now: datetime) -> None:
-        """Take a pod as it is now. The first sight of a state counts, at the time its condition names if it names one."""
+        """Record a pod's current state. The first observation of a state counts, at the time of its condition if it has one."""
         uid = pod.metadata.uid
         self._created.setdefault(uid, (key_of(pod.metadata), pod.metadata.creation_timestamp or now))
         if pod.spec.node_name:
@@ -211,5 +211,5 @@ class RunReport:
 
 
 def summarize_run(meter: CostMeter, times: PodWaitTimes, start: datetime, end: datetime) -> RunReport:
-    """Sum a run up."""
+    """The report of a run."""
     return RunReport(meter.bill(start, end), times.time_to_bound(), times.time_to_ready(), times.never_ready())

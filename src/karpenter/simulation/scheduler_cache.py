@@ -1,15 +1,15 @@
-"""Where one pod goes: the filters and scores of kube-scheduler, over a board of nodes kept current pod by pod.
+"""Placement of one pod: filters and scores of kube-scheduler over a cache of nodes that is updated pod by pod.
 
-Filters are applied in kube-scheduler's order (``Refusal`` lists them), scores with its default weights: free capacity 1,
-balance 1, node affinity 2, pod affinity 2, spread 2, preferred taints 3. Where kube-scheduler draws among equals, the first
-name wins here. A nominated node is tried before all others, and room for a nominated pod is kept from pods of the same or
-lower priority.
+Filters run in kube-scheduler's order (``FilterReason``), scores have its default weights: free capacity 1, balance 1, node
+affinity 2, pod affinity 2, spread 2, preferred taints 3. Where kube-scheduler chooses at random among equals, the first name
+wins here. A nominated node is tried first, and room for a nominated pod is reserved against pods of the same or lower
+priority.
 
-Left out, because nothing in this room provides them: volumes, device claims, image locality, preemption.
+Not simulated: volumes, device claims, image locality, preemption.
 
-Cost. Whatever depends only on node and pod template is remembered per node and template; usage is a running sum; counts
-for spread and affinity come from the census. So an attempt is one pass over the nodes, and an attempt equal to one that
-failed since the board last changed is not made.
+Cost. Results that depend only on node and pod template are cached per node and template; usage is a running sum; counts for
+spread and affinity come from the census. So an attempt is one pass over the nodes, and an attempt equal to one that failed
+since the last change is skipped.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ _MAX_NODE_SCORE = 100
 
 @dataclass(frozen=True, slots=True)
 class PodPlaced:
-    """A node takes the pod."""
+    """The node for a pod."""
 
     node: str
 
 
 @dataclass(frozen=True, slots=True)
 class PodUnschedulable:
-    """No node takes the pod; how many nodes gave which reason first."""
+    """No node fits the pod; the number of nodes per first reason."""
 
     node_count: int
     reason_counts: tuple[tuple[FilterReason, int], ...]
@@ -61,9 +61,9 @@ class PodUnschedulable:
 
 
 class SchedulerCache:
-    """All nodes with what they hold; answers where a pod goes.
+    """All nodes and their pods; chooses the node for a pod.
 
-    A pod that was refused need not ask again before ``stamp`` has changed for it.
+    A rejected pod need not be tried again before ``change_count`` has changed for it.
     """
 
     def __init__(self) -> None:
@@ -81,7 +81,7 @@ class SchedulerCache:
         return self._changes if pod_info.has_inter_pod_terms else self._capacity_changes
 
     def set_node(self, name: str, node: Node | None) -> None:
-        """A node came, changed, or went (None)."""
+        """Add, change or remove (None) a node."""
         slot = self._nodes.setdefault(name, NodeSlotInfo(name))
         if slot.node is not None and node is not None and same_for_scheduling(slot.node, node):
             return
@@ -94,7 +94,7 @@ class SchedulerCache:
         self._remove_if_empty(slot)
 
     def add_pod(self, pod_info: PodInfo, node: str) -> None:
-        """The pod is on the node (bound or about to be); replaces what was known of the pod."""
+        """Add a pod to its node (bound or about to be), or replace it."""
         key = key_of(pod_info.pod.metadata)
         before = self._remove(key)
         reserved = self._release_nomination(key)
@@ -106,7 +106,7 @@ class SchedulerCache:
             self._on_capacity_gained()
 
     def remove_pod(self, key: ObjectKey) -> None:
-        """The pod holds nothing any more."""
+        """Remove a pod."""
         if self._remove(key) is not None:
             self._on_capacity_gained()
 
@@ -121,7 +121,7 @@ class SchedulerCache:
         return pod_info
 
     def nominate(self, pod_info: PodInfo) -> None:
-        """Keep room for a waiting pod on the node its status nominates, if any."""
+        """Reserve room for a pending pod on its nominated node, if any."""
         key = key_of(pod_info.pod.metadata)
         node = pod_info.pod.status.nominated_node_name
         if self._nominated_node_by_pod.get(key, "") == node:
@@ -132,7 +132,7 @@ class SchedulerCache:
             self._nodes.setdefault(node, NodeSlotInfo(node)).nominated[key] = pod_info
 
     def remove_nomination(self, key: ObjectKey) -> None:
-        """The pod's nomination holds no room any more."""
+        """Remove the reservation of a nominated pod."""
         if self._release_nomination(key):
             self._on_capacity_gained()
 
@@ -198,7 +198,7 @@ def _filter(pod_info: PodInfo, slot: NodeSlotInfo, topology: _TopologyTerms) -> 
 
 
 class _TopologyTerms:
-    """What spread and pod affinity say about each node, worked out once per attempt."""
+    """Spread and pod affinity of each node, computed once per attempt."""
 
     def __init__(self, board: SchedulerCache, pod_info: PodInfo) -> None:
         self._census = board.census
@@ -237,7 +237,7 @@ class _TopologyTerms:
         ]
 
     def _no_match_exists_yet(self) -> bool:
-        """Whether the pod wants its own kind near and nobody of that kind has a node yet: then any domain will do."""
+        """Whether the pod's affinity selects itself and no such pod has a node yet: then every domain is valid."""
         affinity = self._pod.spec.affinity
         terms = pod_census.required_terms(affinity.pod_affinity) if affinity is not None else ()
         patterns = [pod_census.filter_of_term(self._pod, term) for term in terms]
@@ -270,7 +270,7 @@ class _TopologyTerms:
         return None
 
     def spread_scores(self, slots: list[NodeSlotInfo]) -> list[float]:
-        """How crowded each node's domains are in the eyes of the soft spread constraints; fewer is better."""
+        """Matching pods in each node's domains by the soft spread constraints; fewer is better."""
         crowding = [0.0] * len(slots)
         for constraint in self._pod.spec.topology_spread_constraints:
             if constraint.when_unsatisfiable != "ScheduleAnyway":
@@ -283,7 +283,7 @@ class _TopologyTerms:
         return crowding
 
     def affinity_scores(self, slots: list[NodeSlotInfo]) -> list[float]:
-        """Weighted count of pods the pod prefers near, less those it prefers far; more is better."""
+        """Weighted count of pods by preferred affinity, minus that by preferred anti-affinity; more is better."""
         affinity = self._pod.spec.affinity
         sums = [0.0] * len(slots)
         if affinity is None:

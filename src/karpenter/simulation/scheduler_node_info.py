@@ -1,6 +1,6 @@
-"""Nodes and pods as the scheduler stand-in sees them, and its filters for one node.
+"""Nodes and pods as the simulated scheduler sees them, and its filters for one node.
 
-It shares no code with the engine on purpose: it judges it.
+It shares no code with the engine, because tests compare the two.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ DEFAULT_SCORED_REQUESTS = {res.CPU: 100, res.MEMORY: 200 * 2**20 * 1000}
 
 
 class FilterReason(StrEnum):
-    """Why a node does not take a pod; in the order the questions are asked."""
+    """Why a node rejects a pod, in the order of the filters."""
 
     CORDONED = "cordoned"
     TAINTED = "had taints the pod does not tolerate"
@@ -44,7 +44,7 @@ Port = tuple[str, str, int]
 
 @dataclass(frozen=True, slots=True)
 class PodInfo:
-    """A pod with everything a scheduling attempt reads worked out."""
+    """A pod with everything a scheduling attempt reads, precomputed."""
 
     pod: Pod
     requests: Resources
@@ -87,7 +87,7 @@ def _ports_collide(left: Port, right: Port) -> bool:
 
 
 def matches_node(spec: PodSpec, node: Node) -> bool:
-    """Whether node selector and required node affinity accept the node: any one term will do."""
+    """Whether node selector and required node affinity match the node; one matching term suffices."""
     labels = node.metadata.labels
     if any(labels.get(key) != value for key, value in spec.node_selector.items()):
         return False
@@ -119,7 +119,7 @@ def _requirement_matches(requirement: NodeSelectorRequirement, values: Mapping[s
 
 @dataclass(frozen=True, slots=True)
 class TemplateFit:
-    """What a node thinks of a pod template, whatever else runs."""
+    """Results of the filters that depend only on node and pod template."""
 
     reason: FilterReason | None
     matches: bool
@@ -129,7 +129,7 @@ class TemplateFit:
 
 @dataclass(slots=True)
 class NodeSlotInfo:
-    """A node and what is on it. ``node`` is None while only its pods are known."""
+    """A node and its pods. ``node`` is None while only its pods are known."""
 
     name: str
     node: Node | None = None
@@ -141,7 +141,7 @@ class NodeSlotInfo:
     template_fits: dict[bytes, TemplateFit] = field(default_factory=dict)
 
     def set_node(self, node: Node | None) -> None:
-        """Replace the Node; what was computed from it is dropped."""
+        """Replace the Node and drop cached results."""
         self.node = node
         self.template_fits.clear()
         self.allocatable = res.parse_resources(node.status.allocatable) if node is not None else {}
@@ -187,11 +187,11 @@ def same_for_scheduling(left: Node, right: Node) -> bool:
 
 def template_fit(pod_info: PodInfo, slot: NodeSlotInfo) -> TemplateFit:
     """The filters that depend only on the pod template, computed once per template and node."""
-    known = slot.template_fits.get(pod_info.template)
-    if known is None:
+    fit = slot.template_fits.get(pod_info.template)
+    if fit is None:
         assert slot.node is not None
-        known = slot.template_fits[pod_info.template] = _fit_template(pod_info.pod.spec, slot.node)
-    return known
+        fit = slot.template_fits[pod_info.template] = _fit_template(pod_info.pod.spec, slot.node)
+    return fit
 
 
 def _fit_template(spec: PodSpec, node: Node) -> TemplateFit:
@@ -229,7 +229,7 @@ def nominated_pods(pod_info: PodInfo, slot: NodeSlotInfo) -> list[PodInfo]:
 
 
 def has_port_conflict(pod_info: PodInfo, slot: NodeSlotInfo) -> bool:
-    """Whether a host port of the pod is taken, by a pod there or nominated there."""
+    """Whether a pod on the node, or nominated to it, uses a host port of this pod."""
     holders = (*slot.pods.values(), *nominated_pods(pod_info, slot))
     return any(_ports_collide(own, other) for own in pod_info.ports for holder in holders for other in holder.ports)
 

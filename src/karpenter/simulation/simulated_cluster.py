@@ -1,11 +1,12 @@
-"""A whole cluster in one process: API server, scheduler, workload controllers, a cloud, and the controllers under study.
+"""A whole cluster in one process: API server, scheduler, workload controllers, a simulated cloud, and the controllers under
+test.
 
-The manager here is the one ``karpenter run`` starts; only what surrounds it is played. Under ``sim.time.run`` a stage is
-deterministic and fast, under ``run_paced`` people can watch it, and with ``kube.serve`` they can reach into it.
+The manager is the one that ``karpenter run`` starts; everything around it is simulated. Under ``run_virtual`` a run is
+deterministic and fast, under ``run_paced`` people can watch it, and ``apiserver.http_front.serving`` opens it to kubectl.
 
-    async with on_stage(clock, Cast(ec2.types())) as stage:
-        await stage.put(*objects)
-        assert await stage.until(lambda: stage.census().pending == 0, 300)
+    async with running_cluster(clock, SimulationConfig(ec2_catalog.packaged_instance_types())) as cluster:
+        await cluster.create(*objects)
+        assert await cluster.wait_until(lambda: cluster.counts().pending == 0, 300)
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ from karpenter.simulation.run_history import RunHistory
 from karpenter.simulation.workload_controllers import WorkloadControllers
 from karpenter.state import ClusterState
 
-#: How often ``until`` looks, in seconds of the stage's clock.
+#: How often ``wait_until`` checks, in seconds of the cluster's clock.
 POLL_SECONDS = 1.0
 
-#: Nothing on a stage watches leases.
+#: Nothing in a simulated cluster watches leases.
 NO_NODE_HEARTBEATS = SimulatedTiming(lease_renewal=None)
 
 _KIND_BY_TYPE: dict[type[Wire], Kind[Wire]] = {kind.type: kind for kind in kinds.KINDS.values()}
@@ -46,7 +47,7 @@ _KIND_BY_TYPE: dict[type[Wire], Kind[Wire]] = {kind.type: kind for kind in kinds
 
 @dataclass(frozen=True)
 class SimulationConfig:
-    """What a stage is set up with."""
+    """What a simulated cluster is made of."""
 
     types: Sequence[InstanceType]
     settings: Settings = field(default_factory=Settings)
@@ -56,7 +57,7 @@ class SimulationConfig:
 
 @dataclass(frozen=True, slots=True)
 class ClusterCounts:
-    """How many of what there are. ``pods``, ``ready`` and ``pending`` leave DaemonSets out; ``machines`` is the cloud's count."""
+    """Counts of objects. ``pods``, ``ready`` and ``pending`` leave DaemonSets out; ``instances`` is the cloud's count."""
 
     pods: int
     ready: int
@@ -73,12 +74,12 @@ class ClusterCounts:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is left: no pod, nothing that costs money and nothing that stands for it."""
+        """Whether nothing is left: no pods, nodes, NodeClaims or instances."""
         return not (self.pods or self.daemon_pods or self.nodes or self.claims or self.instances)
 
 
 class SimulatedCluster:
-    """The assembled cluster; ``on_stage`` runs it."""
+    """The assembled cluster; ``running_cluster`` runs it."""
 
     def __init__(self, clock: Clock, config: SimulationConfig) -> None:
         self.clock = clock
@@ -105,11 +106,11 @@ class SimulatedCluster:
 
     @property
     def state(self) -> ClusterState:
-        """The controllers' own view of the cluster."""
+        """The cluster state of the controllers."""
         return self.manager.state
 
     def tasks(self) -> dict[str, Coroutine[object, object, None]]:
-        """Everything that has to run, by name."""
+        """The tasks to run, by name."""
         return {
             "books": self._instances.run(),
             "manager": self.manager.run(),
@@ -118,7 +119,7 @@ class SimulatedCluster:
         }
 
     async def wait_synced(self) -> None:
-        """Wait until the stage has seen its own (empty) API server."""
+        """Wait until the informers have listed the (empty) API server."""
         await self._instances.wait_synced()
         await self.manager.informers.pods.wait_synced()
 
@@ -168,7 +169,7 @@ def is_pod_ready(pod: Pod) -> bool:
 
 @asynccontextmanager
 async def running_cluster(clock: Clock, config: SimulationConfig) -> AsyncIterator[SimulatedCluster]:
-    """Run a stage while the context lasts. A part that breaks ends it, and is raised as it was."""
+    """Run a cluster while the context lasts. A failing part ends it; its exception is raised."""
     stage = SimulatedCluster(clock, config)
     try:
         async with asyncio.TaskGroup() as group:

@@ -1,24 +1,24 @@
-"""Virtual time: event loops whose clock moves only when nobody has anything left to do.
+"""Virtual time: event loops whose clock advances only when no task can run.
 
-The idea. A controller spends its life waiting: ten seconds for a batch, a minute for a node, an hour for an expiry. All of
-those waits are timers of one event loop. If the loop, once nothing is ready to run, moves its clock straight to the next
-timer instead of sleeping, a month of controller life takes as long as the work in it. Nothing in the controllers has
-to know: ``asyncio.sleep``, ``wait_for`` and ``timeout`` read the loop's clock, and wall-clock time comes from a
-``Clock`` (``LoopClock`` here) that is the same clock plus a start date.
+The idea. A controller mostly waits: ten seconds for a batch, a minute for a node, an hour for an expiry. All of those waits
+are timers of one event loop. When nothing is ready to run, this loop sets its clock to the next timer instead of sleeping,
+so a month of controller time takes as long as the work in it. Controllers need no change: ``asyncio.sleep``, ``wait_for``
+and ``timeout`` read the loop's clock, and the time of day comes from a ``Clock`` (``LoopClock`` here) that is the same clock
+plus a start date.
 
-What makes it deterministic. One thread, no I/O, ready callbacks in the order they became ready, timers in the order of
-their time, and computing takes no time at all. Work sent to an executor runs on the spot. What remains for the program
-to see to: seeds for its randomness, and no decision that depends on the iteration order of a set.
+Determinism. There is one thread and no I/O. Ready callbacks run in the order they became ready, timers in the order of their
+time, and computing takes no time. Work sent to an executor runs at once. The program has to seed its randomness, and must
+not let a decision depend on the iteration order of a set.
 
-Two mistakes would hang such a loop for ever, so both are errors here:
+Two mistakes would hang such a loop, so both are errors:
 
-* ``Deadlock``: nothing is ready and there is no timer, so everybody waits for somebody else. A real loop would wait for
-  I/O, but there is none.
+* ``Deadlock``: nothing is ready and there is no timer, so every task waits for another. A real loop would wait for I/O, but
+  there is none.
 * ``Spinning``: the loop turned very often without time passing, typically a retry without a delay.
 
-``PacedLoop`` is the same idea for people: virtual time stands still while the program computes, and a jump of ``d``
-seconds takes ``d / speed`` real seconds, during which real I/O (a web server, a terminal) is served. Time-outs of that
-I/O are virtual too: at speed 20 a keep-alive of 5 s lasts a quarter of a second.
+``PacedLoop`` does the same for people: virtual time stands still while the program computes, and a jump of ``d`` seconds
+takes ``d / speed`` real seconds, during which real I/O (a web server, a terminal) is served. Time-outs of that I/O are
+virtual too: at speed 20 a keep-alive of 5 s lasts a quarter of a second.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ Ts = TypeVarTuple("Ts")
 #: Turns of the loop at one instant after which it is taken to be spinning.
 MAX_TURNS_PER_INSTANT = 1_000_000
 
-# What is due within this many seconds of now runs now. Fixed, because the default depends on the machine.
+# What is due within this many seconds of now runs now. Fixed, because the default depends on the platform.
 _RESOLUTION_SECONDS = 1e-9
 _SHOWN_TASKS = 10
 
 
 class VirtualTimeError(RuntimeError):
-    """The program cannot go on in virtual time; it has to be mended."""
+    """The program cannot continue in virtual time: it has a defect."""
 
 
 class Deadlock(VirtualTimeError):
@@ -111,7 +111,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             raise type(error)(f"{error}; {_unfinished_tasks(self)}") from None
 
     def run_in_executor(self, executor: Executor | None, func: Callable[[*Ts], T], *args: *Ts) -> asyncio.Future[T]:
-        """Run ``func`` now, in this thread: a thread of its own would make the order of events a matter of luck."""
+        """Run ``func`` now, in this thread: a thread would make the order of events random."""
         future: asyncio.Future[T] = self.create_future()
         try:
             future.set_result(func(*args))
@@ -214,7 +214,7 @@ def run_virtual(main: Main[T], start: datetime) -> T:
 
 
 def run_paced(main: Main[T], start: datetime, speed: float) -> T:
-    """Like ``run``, for people to watch: ``speed`` virtual seconds pass in each real one (20: ten minutes in 30 s)."""
+    """Like ``run_virtual``, for people to watch: ``speed`` virtual seconds pass in each real one (20: ten minutes in 30 s)."""
     return _run(main, start, PacedLoop(speed))
 
 

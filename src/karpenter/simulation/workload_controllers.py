@@ -1,17 +1,15 @@
-"""Stand-ins for the workload controllers: Deployment, ReplicaSet, DaemonSet, disruption budgets, and the collector of pods
-without a node.
+"""Simulated workload controllers: Deployment, ReplicaSet, DaemonSet, disruption budgets, garbage collection of pods.
 
-Each turns a template into owned objects of the next level: a Deployment into one ReplicaSet per template (named after the
-template's hash), a ReplicaSet into pods, a DaemonSet into one pod for every node that selector and taints allow. Cleaning
-up after a deleted owner is the API server's business.
+Each creates owned objects of the next level from a template: a Deployment one ReplicaSet per template (named after the
+template's hash), a ReplicaSet pods, a DaemonSet one pod for every node that selector and taints allow. The API server cleans
+up after a deleted owner.
 
-One queue holds what has to be looked at, one loop looks at it in the order of kind and name, and a look is idempotent: it
-compares what is wanted with what there is (``ownership`` keeps that count right). A failed call is looked at again a second
-later.
+One queue holds the objects to reconcile, one loop reconciles them in the order of kind and name. A reconcile is idempotent:
+it compares the desired with the existing objects (``owned_objects`` counts them). A failed call is retried a second later.
 
-Compared with the real ones: a rollout moves by a quarter of the replicas (25 % surge, 25 % unavailable) whatever the strategy
-says; old ReplicaSets go once they are empty, so there is no way back; orphans are not adopted; a changed DaemonSet replaces its
-pods on all nodes at once; taints evict nobody.
+Differences from the real ones: a rollout proceeds by a quarter of the replicas (25 % surge, 25 % unavailable) whatever the
+strategy; empty old ReplicaSets are deleted, so there is no rollback; orphans are not adopted; a changed DaemonSet replaces
+its pods on all nodes at once; taints evict no pods.
 """
 
 from __future__ import annotations
@@ -85,7 +83,7 @@ class WorkloadControllers:
         }
 
     async def run(self) -> None:
-        """Keep workloads as they are declared, until cancelled."""
+        """Reconcile workloads until cancelled."""
         informers = (
             self._nodes,
             self._pods,
@@ -172,7 +170,7 @@ class WorkloadControllers:
     def _replicas_of(self, namespace: str, owner: OwnerReference) -> int | None:
         """Replicas the controller of a pod is set to: those of the Deployment above a ReplicaSet, where there is one.
 
-        None when there is no such controller. Raises ``CannotTell`` for a kind without replicas.
+        None when there is no such controller. Raises ``ExpectedPodsUnknown`` for a kind without replicas.
         """
         kind = kinds.KINDS.get((owner.api_version, owner.kind))
         if kind is None:
@@ -181,17 +179,17 @@ class WorkloadControllers:
             name = f"{kind.plural}.{kind.group}" if kind.group else kind.plural
             raise ExpectedPodsUnknown(f"{name} does not implement the scale subresource")
         informer = self._replica_sets if owner.kind == _REPLICA_SET else self._deployments
-        found = informer.get(owner.name, namespace)
-        if found is None or found.metadata.uid != owner.uid:
+        controller = informer.get(owner.name, namespace)
+        if controller is None or controller.metadata.uid != owner.uid:
             return None
-        above = controller_of(found.metadata)
+        above = controller_of(controller.metadata)
         deployment = self._deployments.get(above.name, namespace) if above is not None else None
         if deployment is not None and above is not None and deployment.metadata.uid == above.uid:
-            found = deployment
-        return _desired_replicas(found.spec)
+            controller = deployment
+        return _desired_replicas(controller.spec)
 
     async def _reconcile_node(self, key: ObjectKey, _: str) -> None:
-        """Remove pods bound to a node that is gone: no kubelet will ever end them."""
+        """Delete pods bound to a node that does not exist: no kubelet will terminate them."""
         if self._nodes.get(key.name) is not None:
             return
         lost = [pod for pod in self._pods if pod.spec.node_name == key.name]
@@ -271,7 +269,7 @@ class WorkloadControllers:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaSetSize:
-    """A ReplicaSet in a rollout: how many pods it is set to, and how many are ready."""
+    """A ReplicaSet in a rollout: its replicas, and how many are ready."""
 
     replicas: int = 0
     ready: int = 0
@@ -333,7 +331,7 @@ class _StatusWriter:
         self._written[metadata.uid] = status
 
     def forget(self, uid: str) -> None:
-        """The object is gone."""
+        """Forget a deleted object."""
         self._written.pop(uid, None)
 
 

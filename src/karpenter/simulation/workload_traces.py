@@ -1,10 +1,10 @@
-"""Synthetic workloads with the proportions of real ones, from nothing but a seed.
+"""Synthetic workloads with realistic proportions, generated from a seed.
 
-Services are many and mostly small: sizes follow Zipf's law with exponent 1 between 2 and 40 replicas, requests come from six
-classes of which the small ones are common, half of the services spread over zones, some insist on an architecture or on
-a capacity type. Load rises, follows a daily sine of 40 %, and falls. The proportions are in line with published studies
-of large clusters, the recipe itself is made up: label results "synthetic". Requests of the DaemonSets are those a real
-company's agents make on each of its nodes.
+Services are many and mostly small: sizes follow Zipf's law with exponent 1 between 2 and 40 replicas. Requests come from six
+classes, of which the small ones are common. Half of the services spread over zones; some require an architecture or a
+capacity type. Load rises, follows a daily sine of 40 %, and falls. The proportions agree with published studies of large
+clusters, the recipe itself is invented: label results "synthetic". DaemonSets have the requests of the agents of one real
+company.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ DAY = timedelta(days=1)
 
 @dataclass(frozen=True, slots=True)
 class RequestSize:
-    """What one pod asks for, and how common that is (weights add up to 100)."""
+    """The requests of one pod, and their weight (weights add up to 100)."""
 
     cpu: str
     memory: str
@@ -93,7 +93,7 @@ _AGENTS = (
 
 @dataclass(frozen=True, slots=True)
 class ReplicaChange:
-    """One change of a load: after this long the Deployment wants this many replicas."""
+    """One change of a load: the replicas of a Deployment from this moment on."""
 
     after: timedelta
     deployment: str

@@ -71,8 +71,8 @@ def _group(name: str, versions: list[str]) -> JsonDict:
 
 def group(resources: Iterable[ServedResource], name: str) -> JsonDict | None:
     """``/apis/GROUP``, None when there is no such group."""
-    found = next((item for item in groups(resources)["groups"] if item["name"] == name), None)
-    return found and {"kind": "APIGroup", "apiVersion": "v1", **found}
+    api_group = next((entry for entry in groups(resources)["groups"] if entry["name"] == name), None)
+    return api_group and {"kind": "APIGroup", "apiVersion": "v1", **api_group}
 
 
 def resource_list(resources: Iterable[ServedResource], api_version: str) -> JsonDict | None:
@@ -171,5 +171,5 @@ def _schema_name(resource: ServedResource) -> str:
 
 
 def _schema(resource: ServedResource) -> JsonDict:
-    known = dict(schema(resource.kind.type)) if resource.is_custom else {"type": "object"}
-    return {**known, "x-kubernetes-group-version-kind": [_identity(resource)]}
+    definition = dict(schema(resource.kind.type)) if resource.is_custom else {"type": "object"}
+    return {**definition, "x-kubernetes-group-version-kind": [_identity(resource)]}

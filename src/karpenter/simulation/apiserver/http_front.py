@@ -176,7 +176,7 @@ class _RequestHandler:
         return handler(call)
 
     def _error_without_handler(self, place: str) -> KubeError:
-        if not any(known == place for _, known in self._handlers):
+        if not any(registered == place for _, registered in self._handlers):
             return status_errors.no_such_subresource()
         text = "the server does not allow this method on the requested resource"
         return KubeError(text, status=405, reason="MethodNotAllowed")

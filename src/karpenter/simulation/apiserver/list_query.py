@@ -106,7 +106,7 @@ def _label_predicate(text: str) -> Predicate:
 
 
 def _field_terms(text: str) -> list[tuple[str, str, bool]]:
-    return [_field_term(found[0]) for found in _TERM.finditer(text)]
+    return [_field_term(match[0]) for match in _TERM.finditer(text)]
 
 
 def _field_term(text: str) -> tuple[str, str, bool]:
@@ -117,8 +117,8 @@ def _field_term(text: str) -> tuple[str, str, bool]:
 
 
 def _field_predicate(kind: Kind[K], path: str, value: str, *, negated: bool) -> Predicate:
-    known = _SELECTABLE_FIELDS.get(kind.plural, frozenset()) | {"metadata.name"} | _namespace_field(kind)
-    if path not in known:
+    selectable = _SELECTABLE_FIELDS.get(kind.plural, frozenset()) | {"metadata.name"} | _namespace_field(kind)
+    if path not in selectable:
         raise status_errors.bad_request(f"field label not supported: {path}")
     read = _INDEXED_FIELDS.get(path) or _field_reader(path)
     return lambda entry: (read(entry) == value) != negated

@@ -41,11 +41,11 @@ class MemoryKube:
         resource = await self._begin_call(kind, "list")
         query = compile_query(kind, namespace, label_selector, field_selector)
         page = self.server.list(resource, query)
-        found = [entry.typed(cast(Kind[Wire], kind)) for entry in page.entries]
+        decoded = [entry.typed(cast(Kind[Wire], kind)) for entry in page.entries]
         return Listing(
-            tuple(cast(T, item) for item in found if not isinstance(item, UndecodableObject)),
+            tuple(cast(T, obj) for obj in decoded if not isinstance(obj, UndecodableObject)),
             str(page.version),
-            tuple(item for item in found if isinstance(item, UndecodableObject)),
+            tuple(obj for obj in decoded if isinstance(obj, UndecodableObject)),
         )
 
     async def watch(

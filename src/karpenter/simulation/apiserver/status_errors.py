@@ -201,5 +201,5 @@ def retry_after_seconds(error: KubeError) -> int:
     """When the server suggests to come back, 0 where it says nothing."""
     if error.details != StatusDetails():
         return round(error.details.retry_after_seconds or 0)
-    known = error.retry_after_seconds if isinstance(error, TooManyRequests | ServerUnavailable) else 0.0
-    return math.ceil(known)
+    seconds = error.retry_after_seconds if isinstance(error, TooManyRequests | ServerUnavailable) else 0.0
+    return math.ceil(seconds)

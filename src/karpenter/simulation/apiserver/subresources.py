@@ -135,7 +135,7 @@ def _with_condition(body: JsonDict, condition: JsonDict) -> JsonDict:
     """The object with the condition set; its time stays when its status does."""
     status = body.setdefault("status", {})
     conditions = list(status.get("conditions") or ())
-    place = next((index for index, item in enumerate(conditions) if item["type"] == condition["type"]), None)
+    place = next((index for index, existing in enumerate(conditions) if existing["type"] == condition["type"]), None)
     if place is None:
         conditions.append(condition)
     else:
@@ -158,7 +158,7 @@ def bind_pod(server: MemoryServer, namespace: str, name: str, node: str) -> Stor
             pod["metadata"]["labels"] = {**(pod["metadata"].get("labels") or {}), **labels}
         status = pod.setdefault("status", {})
         status.pop("nominatedNodeName", None)
-        others = [item for item in status.get("conditions") or () if item["type"] != "PodScheduled"]
+        others = [existing for existing in status.get("conditions") or () if existing["type"] != "PodScheduled"]
         status["conditions"] = [*others, {"type": "PodScheduled", "status": "True", "lastTransitionTime": now}]
         return pod
 

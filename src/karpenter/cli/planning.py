@@ -1,12 +1,12 @@
-"""What the commands that decide share: reading objects from files or the cluster, and the decision itself."""
+"""What commands that compute plans share: reading objects from files or the cluster, and the decision."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import typer
 
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from karpenter.scheduling.solution import Solution
     from karpenter.settings import Settings
     from karpenter.state import ClusterState
+
+W = TypeVar("W")
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,27 +170,26 @@ def cluster_state(objects: ClusterObjects) -> ClusterState:
     from karpenter.state import ClusterState
 
     state = ClusterState(lambda kind, name, why: print_error(f"{kind} {name} is left out: {why}"))
-    for pool in objects.pools:
-        state.set_pool(pool)
-    for claim in objects.claims:
-        state.set_claim(claim)
-    for node in objects.nodes:
-        state.set_node(node)
-    for daemon_set in objects.daemon_sets:
-        state.set_daemon_set(daemon_set)
-    for budget in objects.budgets:
-        state.set_pdb(budget)
-    for namespace in objects.namespaces:
-        state.set_namespace(namespace)
+    _set_all(objects.pools, state.set_pool)
+    _set_all(objects.claims, state.set_claim)
+    _set_all(objects.nodes, state.set_node)
+    _set_all(objects.daemon_sets, state.set_daemon_set)
+    _set_all(objects.budgets, state.set_pdb)
+    _set_all(objects.namespaces, state.set_namespace)
+    _set_all(objects.volume_claims, state.set_volume_claim)
+    _set_all(objects.volumes, state.set_volume)
+    _set_all(objects.storage_classes, state.set_storage_class)
+    _set_all(objects.csi_nodes, state.set_csi_node)
+    _set_all(objects.services, state.workload_selectors.set_service)
+    _set_all(objects.owners, state.workload_selectors.set_owner)
     state.freeze = cluster_freeze(objects)
-    _add_storage(state, objects)
-    for service in objects.services:
-        state.workload_selectors.set_service(service)
-    for owner in objects.owners:
-        state.workload_selectors.set_owner(owner)
-    for pod in objects.pods:
-        state.set_pod(pod)
+    _set_all(objects.pods, state.set_pod)
     return state
+
+
+def _set_all(objects: Iterable[W], set_object: Callable[[W], object]) -> None:
+    for obj in objects:
+        set_object(obj)
 
 
 def cluster_freeze(objects: ClusterObjects) -> Freeze | None:
@@ -202,17 +203,6 @@ def cluster_freeze(objects: ClusterObjects) -> Freeze | None:
         ):
             return freezes.cluster_freeze(config_map)
     return None
-
-
-def _add_storage(state: ClusterState, objects: ClusterObjects) -> None:
-    for claim in objects.volume_claims:
-        state.set_volume_claim(claim)
-    for volume in objects.volumes:
-        state.set_volume(volume)
-    for storage_class in objects.storage_classes:
-        state.set_storage_class(storage_class)
-    for csi_node in objects.csi_nodes:
-        state.set_csi_node(csi_node)
 
 
 def report_skipped_pools(plan: Solution) -> None:

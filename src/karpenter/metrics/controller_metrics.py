@@ -1,7 +1,7 @@
-"""What every controller counts about itself: looks and how they end, and its queue (OPS-490 to OPS-493).
+"""Metrics of each controller: reconciles by result, and its work queue (OPS-490 to OPS-493).
 
-The series of one controller are looked up once and kept, as looks are frequent. They all exist from the start, at 0, as users of
-the reference's framework are used to.
+The series of a controller are looked up once and kept, because reconciles are frequent. All of them exist from the start, at 0, as
+in controller-runtime.
 """
 
 from __future__ import annotations

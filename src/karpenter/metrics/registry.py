@@ -1,11 +1,11 @@
-"""Every series that somebody counts, under the reference's names and labels (OPS §5).
+"""All metrics, with Karpenter's names and labels (OPS §5).
 
-An attribute is called as its series without the ``karpenter_`` prefix. Labels are those of the specification, all of them always
-set, and come from bounded sets: pools, zones, reasons, never pods or claims. What can be read off the cluster's picture is not
-here: it is computed when it is asked for.
+An attribute is named like its series without the ``karpenter_`` prefix. Labels are those of the specification. All of them are
+always set, and their values come from bounded sets: pools, zones, reasons, never pods or claims. Metrics that follow from cluster
+state are not here: ``clustermetrics`` computes them when they are read.
 
 The attributes stand in the order of the specification: build, claims and nodes (OPS §5.2), pools (§5.3), pods (§5.4), disruption
-and scheduling (§5.5), the provider (§5.6), and what the reference's framework counts (§5.8), whose names carry no prefix.
+and scheduling (§5.5), the provider (§5.6), and the metrics of controller-runtime (§5.8), whose names carry no prefix.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from karpenter.metrics.build_info import BuildInfo
 from karpenter.metrics.exposition import MetricsRegistry
 from karpenter.metrics.summary import SummaryMetric
 
-# No second series with the time of creation beside each counter: nothing reads them, and the reference has none.
+# No second series with the time of creation beside each counter: nothing reads them, and Karpenter has none.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 #: Buckets of durations, in seconds (OPS-401).
@@ -57,7 +57,7 @@ _DECIDED = ("decision", "reason", "consolidation_type")
 _SCORED = ("decision", "nodepool", "policy")
 _CALLED = ("controller", "method", "provider")
 _QUEUE = ("name", "controller")
-#: Architectures under the names the reference's platform has for them.
+#: Architectures under Go's names.
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 

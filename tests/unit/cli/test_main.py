@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from io import StringIO
 
 import pytest
+from rich.text import Text
 from typer.testing import CliRunner
 
 from karpenter.cli.main import COMMANDS, app
+from karpenter.cli.render_common import console_for
 
 RUN = [sys.executable, "-c", "from karpenter.cli.main import main; main()"]
 
@@ -61,3 +64,19 @@ def test_a_reader_that_closes_the_pipe_early_hears_no_complaint() -> None:
         process.stdout.readline()
         process.stdout.close()
         assert process.stderr.read() == b""
+
+
+@pytest.mark.parametrize("no_color", [None, "1"])
+def test_colours_are_off_without_a_terminal_and_with_no_color(
+    no_color: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Terminal(StringIO):
+        def isatty(self) -> bool:
+            return no_color is not None
+
+    monkeypatch.setenv("TERM", "xterm-256color")
+    if no_color:
+        monkeypatch.setenv("NO_COLOR", no_color)
+    out = Terminal()
+    console_for(out, 80).print(Text("red", style="red"))
+    assert "\x1b[31m" not in out.getvalue()

@@ -1,7 +1,7 @@
 """Metrics of each controller: reconciles by result, and its work queue (OPS-490 to OPS-493).
 
-The series of a controller are looked up once and kept, because reconciles are frequent. All of them exist from the start, at 0, as
-in controller-runtime.
+The series of a controller are looked up once and kept, because reconciles are frequent. All of them exist from the start, at 0,
+as in controller-runtime.
 """
 
 from __future__ import annotations

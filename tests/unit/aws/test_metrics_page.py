@@ -36,7 +36,7 @@ class Row(NamedTuple):
 
 
 def _rows() -> Mapping[str, Row]:
-    _, chapter = PAGE.read_text().split("## Machines on EC2")
+    _, chapter = PAGE.read_text().split("## EC2 instances")
     lines = [line for line in chapter.split("\n## ")[0].splitlines() if line.startswith("| `")]
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     return {

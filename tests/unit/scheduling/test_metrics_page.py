@@ -19,7 +19,7 @@ from support.builders import NOW, container, machine, node_pool, owner, pod, rep
 from support.observed import Observed
 from support.scrape import Scrape
 
-EC2 = "## Machines on EC2"
+EC2 = "## EC2 instances"
 PAGE = Path(__file__).parents[3] / "docs" / "metrics.md"
 KINDS = ("nodeclaim", "nodepool", "node", "kwoknodeclass")
 STABILITY = {"stable", "beta", "alpha", "deprecated"}

@@ -1,4 +1,4 @@
-"""The controller's clock is a minute wrong, either way: it buys, drains and gives back as ever, and is not kept busy by it."""
+"""The controller's clock is wrong, either way: it buys, drains and gives back as ever, and is not kept busy by it."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ def until_quiet(stage: Stage, running: Controller) -> None:
     stage.until(at_rest(running, _QUIET_PASSES, stage.writes))
 
 
-@pytest.mark.parametrize(("ahead", "nomination"), cases([60, -60], (-60, WITH)))
+@pytest.mark.parametrize(("ahead", "nomination"), cases([60, -60, -20], (-20, WITH)))
 def test_a_wrong_clock_neither_holds_up_nor_hurries_nor_keeps_busy(
     stage: Stage, running: Controller, ahead: int
 ) -> None:
     """OPS-050, OPS-090, DIS-241, DIS-500"""
     stage.deploy(_PODS)
     before = stage.until_running(_PODS)
-    assert abs(offset(stage).total_seconds() - ahead) < 30
+    assert abs(offset(stage).total_seconds() - ahead) < abs(ahead) / 2
     assert len(before.claims) == _PODS
     assert stage.given_up(kinds.NODE_CLAIM) == 0
     until_quiet(stage, running)

@@ -168,7 +168,9 @@ class Manager:
         """What reconciles single NodeClaims, Nodes and NodePools."""
         context, settings = self.context, self._settings
         instance_termination = InstanceTermination(context)
-        self._lifecycle = NodeClaimLifecycle(context, self._nominator, instance_termination)
+        self._lifecycle = NodeClaimLifecycle(
+            context, self._nominator, instance_termination, expiration_window=settings.expiration_window
+        )
         self._pod_events = PodEventTracker(context)
         self._node_classes = NodeClassStates()
         self._pool_reconciler = NodePoolReconciler(context, self._node_classes.find, settings.gates)

@@ -50,6 +50,14 @@ class DisruptionSettings:
         "are exceeded until the node is gone.",
     )
 
+    expiration_window: timedelta = setting(
+        kinds.DURATION,
+        "1h",
+        "How long before its expiration (expireAfter) a node drifts: its replacement is launched first, within budgets. What is "
+        "left is deleted when it expires. At most a tenth of expireAfter; 0s: nodes are deleted when they expire.",
+        karpenter_default="0s",
+    )
+
     def disruption_options(self, scheduling_options: SchedulingOptions, gates: FeatureGates) -> DisruptionOptions:
         """The options of a disruption decision."""
         # Imported here, so that help and the list of settings do not import the engine.

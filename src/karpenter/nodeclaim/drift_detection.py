@@ -1,8 +1,8 @@
 """The ``Drifted`` condition: whether a NodeClaim still matches its NodePool and node class (DIS §14).
 
 Checks run in this order and the first reason wins: the pool's template hash, the pool's requirements, the instance types offered
-to the pool, the provider's drift check, and DaemonSets without room if the pool opted in to replacement. Provider calls are
-expensive, so their results are cached until the claim's pool or node class changes, at most five minutes.
+to the pool, the provider's drift check, DaemonSets without room if the pool opted in to replacement, and expiration. Provider
+calls are expensive, so their results are cached until the claim's pool or node class changes, at most five minutes.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ from karpenter.api.karpenter import NodeClaim, NodePool
 from karpenter.model import conditions, labels, nodepool_hash
 from karpenter.nodeclaim.drift_rules import (
     DAEMON_SETS_LACK_ROOM,
+    EXPIRES_SOON,
     INSTANCE_TYPE_NOT_FOUND,
     OFFERING_CHECK_MIN_AGE,
     daemon_set_replacement_due,
     drift_reason,
     is_offered,
 )
+from karpenter.nodeclaim.expiration import replacement_due
 from karpenter.nodeclaim.subreconciler import NodeClaimSubreconciler
 from karpenter.providers.contract import InstanceDrift, InstanceNotFound
 from karpenter.runtime.controller_context import ControllerContext
@@ -48,10 +50,14 @@ class _CloudDrift:
 
 
 class DriftDetection(NodeClaimSubreconciler):
-    """Sets or clears ``Drifted``; caches the results of provider calls per claim."""
+    """Sets or clears ``Drifted``; caches the results of provider calls per claim.
 
-    def __init__(self, context: ControllerContext) -> None:
+    ``expiration_window``: how long before its expiration a claim drifts.
+    """
+
+    def __init__(self, context: ControllerContext, expiration_window: timedelta) -> None:
         self._context = context
+        self._expiration_window = expiration_window
         self._cloud_drift: dict[str, _CloudDrift] = {}
         self._offered_at: dict[str, float] = {}
         self._hashed_pools: dict[str, tuple[NodePool, NodePool]] = {}
@@ -91,7 +97,18 @@ class DriftDetection(NodeClaimSubreconciler):
             return InstanceDrift(reason)
         if await self._is_not_offered(claim, pool, draft):
             return InstanceDrift(INSTANCE_TYPE_NOT_FOUND)
-        return await self._cloud_drift_of(claim, pool) or _daemon_set_drift(pool, draft)
+        cloud_drift = await self._cloud_drift_of(claim, pool)
+        return cloud_drift or _daemon_set_drift(pool, draft) or self._expiration_drift(draft)
+
+    def _expiration_drift(self, draft: NodeClaimDraft) -> InstanceDrift | None:
+        """The claim expires soon (DIS-379): its replacement is launched before, and budgets are kept."""
+        due = replacement_due(draft.claim, self._expiration_window)
+        if due is None:
+            return None
+        if draft.now < due:
+            draft.requeue_after((due - draft.now).total_seconds())
+            return None
+        return InstanceDrift(EXPIRES_SOON)
 
     def _with_current_hash(self, pool: NodePool) -> NodePool:
         """The pool with the hash of its current spec, cached per version: its annotation may lag behind a change of the spec."""

@@ -16,6 +16,7 @@ NODE_POOL_DRIFTED = "NodePoolDrifted"
 REQUIREMENTS_DRIFTED = "RequirementsDrifted"
 INSTANCE_TYPE_NOT_FOUND = "InstanceTypeNotFound"
 DAEMON_SETS_LACK_ROOM = "DaemonSetsLackRoom"
+EXPIRES_SOON = "ExpiresSoon"
 
 #: How long the condition must last before the node is replaced: pods of a rolling update come and go.
 DAEMON_SET_ROOM_GRACE_PERIOD = timedelta(minutes=5)

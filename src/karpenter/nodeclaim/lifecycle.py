@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from datetime import timedelta
 
 import structlog
 
@@ -55,12 +56,13 @@ class NodeClaimLifecycle:
         nominator: PodNominator,
         instance_termination: InstanceTermination,
         timeouts: LivenessTimeouts = DEFAULT_TIMEOUTS,
+        expiration_window: timedelta = timedelta(),
     ) -> None:
         self._context = context
         self._nominator = nominator
         self._termination = NodeClaimTermination(context, instance_termination)
         self._launch = NodeClaimLaunch(context)
-        self._drift = DriftDetection(context)
+        self._drift = DriftDetection(context, expiration_window)
         self._subreconcilers: tuple[NodeClaimSubreconciler, ...] = (
             NodeClaimExpiration(context),
             NodeClaimHydration(context),

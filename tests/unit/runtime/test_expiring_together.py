@@ -1,0 +1,72 @@
+"""Nodes that were created together expire together (DIS-379): their workloads stay up."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from karpenter.api import kinds
+from karpenter.api.karpenter import Budget, Disruption
+from karpenter.model import conditions
+from karpenter.settings import Settings
+from support.drifting import PODS, all_running, errors, launches, start_pool
+from support.world import World, story, until
+
+LIFETIME = timedelta(hours=1)
+EXPIRING = {"template": {"expire_after": "1h"}}
+ONE_BY_ONE = Disruption(consolidate_after="30s", budgets=(Budget(nodes="1"),))
+CLOSED = Disruption(consolidate_after="30s", budgets=(Budget(nodes="0"),))
+
+
+async def watch_ready_pods(world: World, fewest: list[int]) -> None:
+    """Keep the smallest number of ready pods."""
+    while True:
+        await asyncio.sleep(1)
+        pods = await world.all(kinds.POD)
+        ready = sum(
+            pod.metadata.deletion_timestamp is None and conditions.is_true(pod.status.conditions, "Ready")
+            for pod in pods
+        )
+        fewest[0] = min(fewest[0], ready)
+
+
+async def is_renewed(world: World, before: set[str]) -> bool:
+    return before.isdisjoint({claim.metadata.name for claim in await world.all(kinds.NODE_CLAIM)})
+
+
+@story
+async def test_nodes_that_expire_together_are_replaced_one_by_one_before(world: World) -> None:
+    """DIS-379 Beyond: replacement first and within budgets; never more than one node's pods are missing."""
+    nodes = await start_pool(world, disruption=ONE_BY_ONE, **EXPIRING)
+    before = {claim.metadata.name for claim in await world.all(kinds.NODE_CLAIM)}
+    fewest = [PODS]
+    world.also(watch_ready_pods(world, fewest))
+    await until(lambda: is_renewed(world, before), LIFETIME.total_seconds(), 5)
+    assert world.elapsed > 0.9 * LIFETIME.total_seconds()
+    assert fewest[0] >= PODS - PODS // nodes
+    assert launches(world) == 2 * nodes
+    assert await all_running(world)
+    assert errors(world) == []
+    assert world.lines("deleting expired nodeclaim") == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "disruption"),
+    [(Settings(expiration_window=timedelta()), ONE_BY_ONE), (Settings(), CLOSED)],
+    ids=["no window", "closed budgets"],
+)
+@story
+async def test_what_was_not_replaced_before_is_deleted_when_it_expires(
+    world: World, settings: Settings, disruption: Disruption
+) -> None:
+    """DIS-360: without a window, as in Karpenter, and where budgets allow nothing, expiration is exact."""
+    nodes = await start_pool(world, settings=settings, disruption=disruption, **EXPIRING)
+    claims = await world.all(kinds.NODE_CLAIM)
+    await asyncio.sleep(LIFETIME.total_seconds() - world.elapsed - 5)
+    assert {claim.metadata.name for claim in await world.all(kinds.NODE_CLAIM)} == {
+        claim.metadata.name for claim in claims
+    }
+    await asyncio.sleep(120)
+    assert len(world.lines("deleting expired nodeclaim")) == nodes

@@ -175,8 +175,8 @@ async def test_a_group_deleted_under_our_feet_is_named(double: Double, seeds: Se
         await _becomes(stage, "default", "Ready", "True Ready")
         await asyncio.to_thread(client(double, "ec2").delete_security_group, GroupId=seeds.group)
         stage.load(claim("first", "1", "2Gi"))
-        await _says(process, "the fleet made no machine")
-        assert f"'{seeds.group}' does not exist" in str(process.lines("the fleet made no machine")[0]["error"])
+        await _says(process, "the fleet made no instance")
+        assert f"'{seeds.group}' does not exist" in str(process.lines("the fleet made no instance")[0]["error"])
         assert not process.lines("controller failed")
 
 

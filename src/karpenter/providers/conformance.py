@@ -44,7 +44,7 @@ class ConformanceEnvironment(Protocol):
         """A stored claim of the pool. Each call makes a claim of its own, also under a name used before."""
 
     async def exhaust_capacity(self, requirements: LabelRequirements) -> None:
-        """From now on the cloud has none of these machines, whatever the provider believes."""
+        """From now on the cloud has none of these instances, whatever the provider believes."""
 
     async def delete_claim(self, claim: NodeClaim) -> None:
         """Take the stored claim away, without a word to the provider."""
@@ -53,7 +53,7 @@ class ConformanceEnvironment(Protocol):
         """Make the stored claim one that this version cannot read; it still exists."""
 
     async def collect_garbage(self) -> None:
-        """Have everything that ends machines without a claim look once, late enough to judge all there are."""
+        """Have everything that ends instances without a claim look once, late enough to judge all there are."""
 
     async def make_class_not_ready(self) -> None:
         """Make the pool's class not ready."""
@@ -95,8 +95,8 @@ async def create_returns_a_complete_instance(stage: ConformanceEnvironment) -> N
     provider = await stage.provider()
     claim = await stage.claim("one", {}, _SMALL_REQUESTS)
     bought = await provider.create(claim)
-    _expect(bool(bought.provider_id), "a machine has a provider ID")
-    _expect(bought.claim_name == claim.metadata.name, "a machine names its claim")
+    _expect(bool(bought.provider_id), "an instance has a provider ID")
+    _expect(bought.claim_name == claim.metadata.name, "an instance names its claim")
     for key in (labels.INSTANCE_TYPE, labels.ZONE, labels.CAPACITY_TYPE, labels.ARCH, labels.OS):
         _expect(bool(bought.labels.get(key)), f"label {key} is settled by the launch")
     _expect(res.fits(bought.allocatable, bought.capacity), "allocatable does not exceed capacity")
@@ -108,17 +108,17 @@ async def create_is_idempotent(stage: ConformanceEnvironment) -> None:
     first = await (await stage.provider()).create(claim)
     restarted = await stage.provider()
     second = await restarted.create(claim)
-    _expect(first.provider_id == second.provider_id, "a repeated create returns the same machine")
+    _expect(first.provider_id == second.provider_id, "a repeated create returns the same instance")
     _expect(len(await restarted.list()) == 1, "a repeated create buys nothing")
 
 
 async def create_is_idempotent_when_nothing_is_left(stage: ConformanceEnvironment) -> None:
-    """OPS-211: a machine that was bought is found again although the cloud has no more of its kind."""
+    """OPS-211: an instance that was bought is found again although the cloud has no more of its kind."""
     claim = await stage.claim("one", {}, _SMALL_REQUESTS)
     first = await (await stage.provider()).create(claim)
     await stage.exhaust_capacity({})
     second = await (await stage.provider()).create(claim)
-    _expect(first.provider_id == second.provider_id, "a repeated create returns the same machine")
+    _expect(first.provider_id == second.provider_id, "a repeated create returns the same instance")
 
 
 async def claims_of_one_name_get_separate_instances(stage: ConformanceEnvironment) -> None:
@@ -126,14 +126,14 @@ async def claims_of_one_name_get_separate_instances(stage: ConformanceEnvironmen
     provider = await stage.provider()
     first = await provider.create(await stage.claim("one", {}, _SMALL_REQUESTS))
     second = await provider.create(await stage.claim("one", {}, _SMALL_REQUESTS))
-    _expect(first.provider_id != second.provider_id, "claims with different uids do not share a machine")
+    _expect(first.provider_id != second.provider_id, "claims with different uids do not share an instance")
 
 
 async def requests_fit(stage: ConformanceEnvironment) -> None:
-    """OPS-210: the machine holds what the claim's pods request."""
+    """OPS-210: the instance holds what the claim's pods request."""
     requests = {"cpu": "7", "memory": "20Gi", "pods": "12"}
     bought = await (await stage.provider()).create(await stage.claim("one", {}, requests))
-    _expect(res.fits(res.parse_resources(requests), bought.allocatable), "the requests fit the machine")
+    _expect(res.fits(res.parse_resources(requests), bought.allocatable), "the requests fit the instance")
 
 
 async def requests_beyond_all_types_are_refused(stage: ConformanceEnvironment) -> None:
@@ -141,11 +141,11 @@ async def requests_beyond_all_types_are_refused(stage: ConformanceEnvironment) -
     provider = await stage.provider()
     claim = await stage.claim("one", {}, {"cpu": "1000000"})
     await _expect_error(provider.create(claim), InsufficientCapacity, "requests no type can hold")
-    _expect(await provider.list() == (), "a refused launch leaves no machine")
+    _expect(await provider.list() == (), "a refused launch leaves no instance")
 
 
 async def requirements_are_respected(stage: ConformanceEnvironment) -> None:
-    """OPS-210: whichever label is required, the machine has one of the values."""
+    """OPS-210: whichever label is required, the instance has one of the values."""
     provider = await stage.provider()
     for number, (zone, kind) in enumerate(sorted(await _zones_and_capacity_types(provider, stage))):
         wishes = {labels.ZONE: (zone,), labels.CAPACITY_TYPE: (kind,)}
@@ -228,11 +228,11 @@ async def delete_is_repeated_until_the_instance_is_gone(stage: ConformanceEnviro
     provider = await stage.provider()
     bought = await provider.create(await stage.claim("one", {}, _SMALL_REQUESTS))
     await provider.delete(bought.provider_id)
-    _expect(await _is_terminating(provider, bought), "a deleted machine is listed as terminating, or not at all")
+    _expect(await _is_terminating(provider, bought), "a deleted instance is listed as terminating, or not at all")
     await stage.finish_pending_work()
-    await _expect_error(provider.delete(bought.provider_id), InstanceNotFound, "delete of a machine that is gone")
-    await _expect_error(provider.get(bought.provider_id), InstanceNotFound, "get of a machine that is gone")
-    _expect(await provider.list() == (), "a machine that is gone is not listed")
+    await _expect_error(provider.delete(bought.provider_id), InstanceNotFound, "delete of an instance that is gone")
+    await _expect_error(provider.get(bought.provider_id), InstanceNotFound, "get of an instance that is gone")
+    _expect(await provider.list() == (), "an instance that is gone is not listed")
 
 
 async def _is_terminating(provider: CloudProvider, bought: Instance) -> bool:
@@ -243,37 +243,38 @@ async def an_instance_without_a_claim_is_collected(stage: ConformanceEnvironment
     """OPS-266: nobody would ever give it back."""
     provider = await stage.provider()
     kept, lost = [await stage.claim(name, {}, _SMALL_REQUESTS) for name in ("kept", "lost")]
-    machines = [await provider.create(claim) for claim in (kept, lost)]
+    instances = [await provider.create(claim) for claim in (kept, lost)]
     await stage.delete_claim(lost)
     await stage.collect_garbage()
     await stage.finish_pending_work()
     _expect(
-        {instance.claim_name for instance in await provider.list()} == {"kept"}, "only the machine without a claim goes"
+        {instance.claim_name for instance in await provider.list()} == {"kept"},
+        "only the instance without a claim goes",
     )
-    await _expect_error(provider.get(machines[1].provider_id), InstanceNotFound, "get of a collected machine")
+    await _expect_error(provider.get(instances[1].provider_id), InstanceNotFound, "get of a collected instance")
 
 
 async def an_instance_of_an_unreadable_claim_is_kept(stage: ConformanceEnvironment) -> None:
-    """OPS-266: a claim that does not decode is not a claim that is gone; pods run on its machine."""
+    """OPS-266: a claim that does not decode is not a claim that is gone; pods run on its instance."""
     provider = await stage.provider()
     claim = await stage.claim("one", {}, _SMALL_REQUESTS)
     bought = await provider.create(claim)
     await stage.corrupt_claim(claim)
     await stage.collect_garbage()
     await stage.finish_pending_work()
-    _expect(not (await provider.get(bought.provider_id)).terminating, "the machine of an unreadable claim runs on")
+    _expect(not (await provider.get(bought.provider_id)).terminating, "the instance of an unreadable claim runs on")
 
 
 async def unknown_instances_are_not_found(stage: ConformanceEnvironment) -> None:
     """OPS-212, OPS-213, OPS-225: also for provider IDs of another cloud."""
     provider = await stage.provider()
-    for provider_id in ("", "other://machine", (await _deleted_instance_id(stage))):
+    for provider_id in ("", "other://instance", (await _deleted_instance_id(stage))):
         await _expect_error(provider.get(provider_id), InstanceNotFound, f"get of {provider_id!r}")
         await _expect_error(provider.delete(provider_id), InstanceNotFound, f"delete of {provider_id!r}")
 
 
 async def _deleted_instance_id(stage: ConformanceEnvironment) -> str:
-    """The provider ID of a machine that existed once."""
+    """The provider ID of an instance that existed once."""
     provider = await stage.provider()
     bought = await provider.create(await stage.claim("stranger", {}, _SMALL_REQUESTS))
     await provider.delete(bought.provider_id)
@@ -287,11 +288,11 @@ async def a_restarted_provider_lists_the_same_instances(stage: ConformanceEnviro
     bought = [await provider.create(await stage.claim(name, {}, _SMALL_REQUESTS)) for name in ("one", "two")]
     restarted = await stage.provider()
     seen = {item.provider_id: item for item in await restarted.list()}
-    _expect(seen.keys() == {item.provider_id for item in bought}, "all machines are listed after a restart")
+    _expect(seen.keys() == {item.provider_id for item in bought}, "all instances are listed after a restart")
     for instance in bought:
         again = await restarted.get(instance.provider_id)
-        _expect(again.claim_name == instance.claim_name, "a machine keeps its claim over a restart")
-        _expect(again.labels == instance.labels, "a machine keeps its labels over a restart")
+        _expect(again.claim_name == instance.claim_name, "an instance keeps its claim over a restart")
+        _expect(again.labels == instance.labels, "an instance keeps its labels over a restart")
 
 
 async def instance_types_are_identical_while_nothing_changes(stage: ConformanceEnvironment) -> None:
@@ -323,7 +324,7 @@ async def the_provider_identifies_itself(stage: ConformanceEnvironment) -> None:
     _expect(len(provider.node_class_kinds) > 0, "a provider serves a class")
     _expect(
         all(policy.toleration.total_seconds() > 0 for policy in provider.repair_policies()),
-        "a broken machine is given time to recover",
+        "a broken instance is given time to recover",
     )
 
 
@@ -334,7 +335,7 @@ async def registration_hooks_have_unique_names(stage: ConformanceEnvironment) ->
 
 
 async def registration_hooks_answer_for_a_new_instance(stage: ConformanceEnvironment) -> None:
-    """OPS-030: satisfied, or when to ask again; a machine that has just been bought is no reason to fail."""
+    """OPS-030: satisfied, or when to ask again; an instance that has just been bought is no reason to fail."""
     provider = await stage.provider()
     claim = await stage.claim("one", {}, _SMALL_REQUESTS)
     bought = await provider.create(claim)

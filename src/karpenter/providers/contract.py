@@ -34,7 +34,7 @@ class InstanceNotFound(ProviderError):
 
 
 class InsufficientCapacity(ProviderError):
-    """The cloud has none of the requested machines now (OPS-226)."""
+    """The cloud has none of the requested instances now (OPS-226)."""
 
     def __str__(self) -> str:
         return "insufficient capacity, " + super().__str__()
@@ -61,7 +61,7 @@ class LaunchFailed(ProviderError):
 
 @dataclass(frozen=True)
 class Instance:
-    """A machine as the cloud reports it.
+    """An instance as the cloud reports it.
 
     ``claim_name`` is the NodeClaim it was bought for; ``labels`` are those resolved at launch (type, zone, capacity type
     and the type's own labels). ``node_name`` is the name its Node will have, where the cloud knows that beforehand.
@@ -81,7 +81,7 @@ class Instance:
 
 @dataclass(frozen=True)
 class InstanceDrift:
-    """How a machine differs from what its class asks for now: a reason as conditions have them, and which part it is.
+    """How an instance differs from what its class asks for now: a reason as conditions have them, and which part it is.
 
     They become those of the claim's ``Drifted`` condition; without a message the reason stands for it.
     """
@@ -92,7 +92,7 @@ class InstanceDrift:
 
 @dataclass(frozen=True)
 class RepairPolicy:
-    """A node condition that marks a machine as broken once it has lasted ``toleration``."""
+    """A node condition that marks an instance as broken once it has lasted ``toleration``."""
 
     condition_type: str
     condition_status: str
@@ -115,30 +115,30 @@ class HookPending:
 
 
 class RegistrationHook(Protocol):
-    """Something a cloud has to finish for a machine before pods may come (OPS-030)."""
+    """Something a cloud has to finish for an instance before pods may come (OPS-030)."""
 
     @property
     def name(self) -> str:
         """What conditions and log lines call it."""
 
     async def check(self, claim: NodeClaim) -> HookSatisfied | HookPending:
-        """Whether the claim's machine, whose Node has joined, may be registered. Raises ``ProviderError``. Asked repeatedly."""
+        """Whether the claim's instance, whose Node has joined, may be registered. Raises ``ProviderError``. Asked repeatedly."""
 
 
 class CloudProvider(Protocol):
     """What a cloud must be able to do. All methods raise ``ProviderError`` and nothing else for cloud faults."""
 
     async def create(self, claim: NodeClaim) -> Instance:
-        """Buy one machine for the claim; calling again for the same claim (name and uid) returns the same machine."""
+        """Buy one instance for the claim; calling again for the same claim (name and uid) returns the same instance."""
 
     async def delete(self, provider_id: str) -> None:
-        """Ask for the machine to go; ``InstanceNotFound`` once it is completely gone. Called until then."""
+        """Ask for the instance to go; ``InstanceNotFound`` once it is completely gone. Called until then."""
 
     async def get(self, provider_id: str) -> Instance:
-        """One machine; ``InstanceNotFound`` when it is gone."""
+        """One instance; ``InstanceNotFound`` when it is gone."""
 
     async def list(self) -> tuple[Instance, ...]:
-        """All machines of this cluster, those already terminating marked as such."""
+        """All instances of this cluster, those already terminating marked as such."""
 
     async def instance_types(self, pool: NodePool) -> tuple[InstanceType, ...]:
         """Everything the pool's class could use, also types without an available offering.
@@ -147,7 +147,7 @@ class CloudProvider(Protocol):
         """
 
     async def drift(self, claim: NodeClaim) -> InstanceDrift | None:
-        """How the machine no longer matches its class; None when it does."""
+        """How the instance no longer matches its class; None when it does."""
 
     def repair_policies(self) -> tuple[RepairPolicy, ...]:
         """Node conditions that mean broken; empty means no node repair."""

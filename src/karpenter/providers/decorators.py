@@ -57,7 +57,7 @@ class CloudProviderDecorator:
         return await self._provider.instance_types(pool)
 
     async def drift(self, claim: NodeClaim) -> InstanceDrift | None:
-        """How the machine no longer matches its class."""
+        """How the instance no longer matches its class."""
         return await self._provider.drift(claim)
 
     def repair_policies(self) -> tuple[RepairPolicy, ...]:
@@ -113,7 +113,7 @@ class TimeoutProvider(CloudProviderDecorator):
         return await _with_timeout(self._seconds, "reading instance types", self._provider.instance_types(pool))
 
     async def drift(self, claim: NodeClaim) -> InstanceDrift | None:
-        """Why the machine no longer matches its class."""
+        """Why the instance no longer matches its class."""
         return await _with_timeout(
             self._seconds, "comparing an instance with its node class", self._provider.drift(claim)
         )
@@ -136,7 +136,7 @@ class _TimeoutHook:
         return self._hook.name
 
     async def check(self, claim: NodeClaim) -> HookSatisfied | HookPending:
-        """Whether the claim's machine may be registered."""
+        """Whether the claim's instance may be registered."""
         return await _with_timeout(self._seconds, f"asking hook {self.name}", self._hook.check(claim))
 
 
@@ -160,7 +160,7 @@ class ProviderNotLeading(ProviderError):
 
 
 class LeaderOnlyProvider(CloudProviderDecorator):
-    """A provider whose machines are bought and ended through a fence. All else passes."""
+    """A provider whose instances are bought and ended through a fence. All else passes."""
 
     def __init__(self, provider: CloudProvider, fence: Fence) -> None:
         super().__init__(provider)
@@ -203,7 +203,7 @@ class MetricsProvider(CloudProviderDecorator):
         return await self._measure("Create", self._provider.create(claim))
 
     async def delete(self, provider_id: str) -> None:
-        """Ask for the machine to go; that it is gone is the answer everybody waits for, not an error."""
+        """Ask for the instance to go; that it is gone is the answer everybody waits for, not an error."""
         await self._measure("Delete", self._provider.delete(provider_id), InstanceNotFound)
 
     async def get(self, provider_id: str) -> Instance:
@@ -219,7 +219,7 @@ class MetricsProvider(CloudProviderDecorator):
         return await self._measure("GetInstanceTypes", self._provider.instance_types(pool))
 
     async def drift(self, claim: NodeClaim) -> InstanceDrift | None:
-        """Why the machine no longer matches its class."""
+        """Why the instance no longer matches its class."""
         return await self._measure("IsDrifted", self._provider.drift(claim))
 
     async def _measure(self, method: str, call: Awaitable[M], *expected: type[Exception]) -> M:

@@ -244,14 +244,14 @@ async def test_machines_that_died_of_themselves_are_told_with_the_reason() -> No
         InstanceInfo(instance_id="i-3"),
     ]
     (finding,) = await bad(aws)
-    assert finding.text == "machine i-1 ended by itself: Client.InvalidKMSKey.InvalidState: key"
+    assert finding.text == "instance i-1 ended by itself: Client.InvalidKMSKey.InvalidState: key"
 
 
 async def test_spot_without_a_queue_is_warned_of() -> None:
     """AWS-854"""
     (finding,) = await bad(Aws(), settings=AwsSettings("shop"))
     assert finding.level is FindingLevel.WARNING
-    assert "allow spot machines and no queue is set" in finding.text
+    assert "allow spot instances and no queue is set" in finding.text
 
 
 async def test_what_the_controller_says_of_a_class_is_passed_on_with_its_remedy() -> None:

@@ -170,7 +170,7 @@ async def test_what_cannot_be_read_is_told_and_learned_anew(school: School) -> N
     learning = school.process()
     with capture_logs() as logs:
         await learning.load()
-    assert [entry["event"] for entry in logs] == ["what was learned about machines cannot be read"]
+    assert [entry["event"] for entry in logs] == ["what was learned about instances cannot be read"]
     learning.on_node(None, node())
     await school.work(learning)
     assert "t3.medium" in await school.written()

@@ -190,10 +190,10 @@ def test_api_faults_are_provider_errors() -> None:
         provider = await world.provider()
         one = await world.claim("one", {}, SMALL)
         world.kube.server.inject_fault(ServerUnavailable("down"), verb="create", plural="configmaps")
-        with pytest.raises(ProviderError, match=r"storing simulated machine .*down"):
+        with pytest.raises(ProviderError, match=r"storing simulated instance .*down"):
             await provider.create(one)
         world.kube.server.inject_fault(ServerUnavailable("down"), verb="list", plural="configmaps")
-        with pytest.raises(ProviderError, match="listing simulated machines, down"):
+        with pytest.raises(ProviderError, match="listing simulated instances, down"):
             await provider.list()
 
     play(scene)

@@ -107,7 +107,7 @@ TEMPLATE_NOT_FOUND_CODES = frozenset({TEMPLATE_NOT_FOUND, "InvalidLaunchTemplate
 IDEMPOTENT_PARAMETER_MISMATCH = "IdempotentParameterMismatch"
 #: What a fleet that answered with neither instances nor errors is taken to have said.
 EMPTY_FLEET_ERROR = FleetError(
-    error_code="UnfulfillableCapacity", error_message="the fleet has neither machines nor errors"
+    error_code="UnfulfillableCapacity", error_message="the fleet has neither instances nor errors"
 )
 
 #: No capacity here right now (AWS-450).
@@ -225,8 +225,8 @@ def no_instance_error(refusals: Sequence[LaunchRefusal]) -> ProviderError:
     if all(
         launch_refusal.is_capacity or launch_refusal.code == NO_SPOT_SERVICE_LINKED_ROLE for launch_refusal in refusals
     ):
-        return InsufficientCapacity(f"no machine came of the fleet: {text}")
-    return LaunchFailed(launch_failure_reason(text), f"no machine came of the fleet: {explain_denial(text)}")
+        return InsufficientCapacity(f"no instance came of the fleet: {text}")
+    return LaunchFailed(launch_failure_reason(text), f"no instance came of the fleet: {explain_denial(text)}")
 
 
 def join_refusals(refusals: Iterable[LaunchRefusal]) -> str:

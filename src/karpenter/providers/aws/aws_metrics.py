@@ -73,7 +73,7 @@ class InterruptionMetrics:
         )
         self.instance_status_unhealthy_total = Counter(
             "karpenter_interruption_instance_status_unhealthy_total",
-            "Machines found unhealthy, each once until it has recovered.",
+            "Instances found unhealthy, each once until it has recovered.",
             ("category",),
             registry=registry,
         )
@@ -99,13 +99,13 @@ class InstanceMetrics:
         self._zones = zones
         self._launch_failures = Counter(
             "karpenter_cloudprovider_instance_launch_failures_total",
-            "Ways to make a machine that EC2 refused.",
+            "Ways to make an instance that EC2 refused.",
             ("zone", "zone_id", "capacity_type", "reason"),
             registry=metrics.registry,
         )
         self._termination_failures = Counter(
             "karpenter_cloudprovider_instance_termination_failures_total",
-            "Machines that EC2 refused to end.",
+            "Instances that EC2 refused to end.",
             ("zone", "zone_id"),
             registry=metrics.registry,
         )

@@ -100,7 +100,7 @@ class AwsOperator:
         )
         self._user_data_bytes = Gauge(
             "karpenter_ec2nodeclasses_userdata_bytes",
-            "Bytes of user data that machines of a class get, of the 16384 EC2 takes.",
+            "Bytes of user data that instances of a class get, of the 16384 EC2 takes.",
             ("nodeclass",),
             registry=context.metrics.registry,
         )

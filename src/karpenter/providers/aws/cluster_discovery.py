@@ -219,7 +219,7 @@ async def _dns_address(reader: Reader) -> str:
         "",
     )
     if not address:
-        _log.error("unable to detect the IP of the kube-dns service; set --cluster-dns-ip where machines need it")
+        _log.error("unable to detect the IP of the kube-dns service; set --cluster-dns-ip where instances need it")
     return address
 
 

@@ -1,7 +1,7 @@
 """Scripted trouble, so that users can rehearse what a cloud does on its bad days (OPS-269).
 
 A script is a YAML or JSON file of rules. Rules are tried in order; a rule with a ``count`` is used up after that many
-launches. Everything that befalls a machine later (never registering, getting lost, being interrupted) is decided at its
+launches. Everything that befalls an instance later (never registering, getting lost, being interrupted) is decided at its
 launch and stored with it, so a restart of the controller neither repeats nor forgets it. Counts start anew with the process.
 
     insufficientCapacity:
@@ -40,7 +40,7 @@ class FaultsError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class SimulatedLaunch:
-    """What rules are matched against: the machine that is about to be bought."""
+    """What rules are matched against: the instance that is about to be bought."""
 
     node_pool: str
     instance_type: str
@@ -71,7 +71,7 @@ class FaultRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class InsufficientCapacityRule(FaultRule, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
-    """The cloud has no such machine when asked."""
+    """The cloud has no such instance when asked."""
 
 
 class LaunchErrorRule(FaultRule, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
@@ -82,20 +82,20 @@ class LaunchErrorRule(FaultRule, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class RegistrationRule(FaultRule, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
-    """The machine joins the cluster ``delay`` after its launch instead of when its class says, or never."""
+    """The instance joins the cluster ``delay`` after its launch instead of when its class says, or never."""
 
     delay: str = "0s"
     never: bool = False
 
 
 class LostRule(FaultRule, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
-    """The machine dies ``after`` its launch, without warning."""
+    """The instance dies ``after`` its launch, without warning."""
 
     after: str
 
 
 class InterruptionRule(FaultRule, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
-    """The cloud announces ``after`` the launch that it takes the machine back, and does so ``notice`` later."""
+    """The cloud announces ``after`` the launch that it takes the instance back, and does so ``notice`` later."""
 
     after: str
     notice: str = _DEFAULT_NOTICE
@@ -112,7 +112,7 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class ScheduledFaults(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is going to befall one machine, in seconds since its launch; None where nothing is."""
+    """What is going to befall one instance, in seconds since its launch; None where nothing is."""
 
     registration_seconds: float | None = 0.0
     lost_seconds: float | None = None
@@ -131,7 +131,7 @@ class FaultInjector:
     _used: dict[tuple[type[FaultRule], int], int] = field(default_factory=dict)
 
     def is_out_of_capacity(self, launch: SimulatedLaunch) -> bool:
-        """Whether the cloud claims to have no such machine now; uses the rule."""
+        """Whether the cloud claims to have no such instance now; uses the rule."""
         return self._use_rule(self.faults.insufficient_capacity, launch) is not None
 
     def launch_error(self, launch: SimulatedLaunch) -> LaunchErrorRule | None:
@@ -139,7 +139,7 @@ class FaultInjector:
         return self._use_rule(self.faults.launch_errors, launch)
 
     def schedule_faults(self, launch: SimulatedLaunch, registration_delay: timedelta) -> ScheduledFaults:
-        """What befalls the machine; uses the rules. ``registration_delay`` is what its class says."""
+        """What befalls the instance; uses the rules. ``registration_delay`` is what its class says."""
         registration = self._use_rule(self.faults.registration, launch)
         lost = self._use_rule(self.faults.lost, launch)
         interruption = self._use_rule(self.faults.interruptions, launch)

@@ -1,4 +1,4 @@
-"""Heartbeats of simulated machines: one lease per Node, as kubelets keep them, all renewed by one loop."""
+"""Heartbeats of simulated instances: one lease per Node, as kubelets keep them, all renewed by one loop."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class NodeLeases:
             self._report_failure(node.metadata.name, fault)
 
     async def remove(self, name: str) -> None:
-        """Remove the lease of a machine that is gone. Raises ``KubeError``."""
+        """Remove the lease of an instance that is gone. Raises ``KubeError``."""
         try:
             await self._kube.delete(LEASE, name, LEASE_NAMESPACE)
         except NotFound:

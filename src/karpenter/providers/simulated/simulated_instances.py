@@ -37,9 +37,9 @@ _LONGEST_NAME = 63
 
 
 class SimulatedInstance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One machine: for whom it was bought, what it is, what its Node carries and what is going to befall it.
+    """One instance: for whom it was bought, what it is, what its Node carries and what is going to befall it.
 
-    ``capacity`` and ``allocatable`` are wire quantities, ``node_labels`` and ``taints`` what the machine registers with.
+    ``capacity`` and ``allocatable`` are wire quantities, ``node_labels`` and ``taints`` what the instance registers with.
     """
 
     node_name: str
@@ -87,21 +87,21 @@ class SimulatedInstance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
 
 
 def instance_name(claim: NodeClaim) -> str:
-    """Name of the claim's machine and Node: the claim's own with a hash of its uid, so that a namesake gets its own."""
+    """Name of the claim's instance and Node: the claim's own with a hash of its uid, so that a namesake gets its own."""
     digest = hashlib.sha256(f"{claim.metadata.name}/{claim.metadata.uid}".encode()).hexdigest()[:_HASH_LENGTH]
     room = _LONGEST_NAME - len(NODE_NAME_PREFIX) - 1 - _HASH_LENGTH
     return f"{NODE_NAME_PREFIX}{claim.metadata.name[:room].rstrip('.-')}-{digest}"
 
 
 def name_from_provider_id(provider_id: str) -> str:
-    """Name of the machine with this provider ID; ``InstanceNotFound`` for one of another provider."""
+    """Name of the instance with this provider ID; ``InstanceNotFound`` for one of another provider."""
     if not provider_id.startswith(PROVIDER_ID_SCHEME):
-        raise InstanceNotFound(f"{provider_id or 'an empty provider ID'} is no simulated machine")
+        raise InstanceNotFound(f"{provider_id or 'an empty provider ID'} is no simulated instance")
     return provider_id.removeprefix(PROVIDER_ID_SCHEME)
 
 
 def decode_instance(stored: ConfigMap) -> SimulatedInstance | None:
-    """The machine a ConfigMap holds; None if somebody spoiled it."""
+    """The instance a ConfigMap holds; None if somebody spoiled it."""
     try:
         return msgspec.json.decode(stored.data.get(_DATA_KEY, ""), type=SimulatedInstance)
     except msgspec.DecodeError:
@@ -126,7 +126,7 @@ class SimulatedInstanceStore:
         except AlreadyExists:
             return await self.get(instance.node_name)
         except KubeError as error:
-            raise ProviderError(f"storing simulated machine {instance.node_name}, {error}") from error
+            raise ProviderError(f"storing simulated instance {instance.node_name}, {error}") from error
         return instance
 
     async def get(self, name: str) -> SimulatedInstance:
@@ -134,12 +134,12 @@ class SimulatedInstanceStore:
         try:
             record = decode_instance(await self.kube.get(CONFIG_MAP, name, INSTANCE_NAMESPACE))
         except NotFound as error:
-            raise InstanceNotFound(f"simulated machine {name} is gone") from error
+            raise InstanceNotFound(f"simulated instance {name} is gone") from error
         except KubeError as error:
-            raise ProviderError(f"reading simulated machine {name}, {error}") from error
+            raise ProviderError(f"reading simulated instance {name}, {error}") from error
         if record is None:
             raise ProviderError(
-                f"ConfigMap {INSTANCE_NAMESPACE}/{name} does not hold a simulated machine any more; delete it to end the machine"
+                f"ConfigMap {INSTANCE_NAMESPACE}/{name} does not hold a simulated instance; delete it to terminate the instance"
             )
         return record
 
@@ -148,7 +148,7 @@ class SimulatedInstanceStore:
         try:
             listing = await self.kube.list(CONFIG_MAP, INSTANCE_NAMESPACE, label_selector=INSTANCE_SELECTOR)
         except KubeError as error:
-            raise ProviderError(f"listing simulated machines, {error}") from error
+            raise ProviderError(f"listing simulated instances, {error}") from error
         records = (decode_instance(entry) for entry in listing.items)
         return tuple(sorted((entry for entry in records if entry is not None), key=lambda entry: entry.node_name))
 
@@ -160,6 +160,6 @@ class SimulatedInstanceStore:
         try:
             await self.kube.patch(CONFIG_MAP, instance.node_name, {"data": _encoded(ending)}, INSTANCE_NAMESPACE)
         except NotFound as error:
-            raise InstanceNotFound(f"simulated machine {instance.node_name} is gone") from error
+            raise InstanceNotFound(f"simulated instance {instance.node_name} is gone") from error
         except KubeError as error:
-            raise ProviderError(f"ending simulated machine {instance.node_name}, {error}") from error
+            raise ProviderError(f"ending simulated instance {instance.node_name}, {error}") from error

@@ -1,4 +1,4 @@
-"""What a simulated machine writes: its Node and the status of its pods. Pure: from what is to what should be written."""
+"""What a simulated instance writes: its Node and the status of its pods. Pure: from what is to what should be written."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _ENDED_PHASES = ("Succeeded", "Failed")
 
 
 def new_node(instance: SimulatedInstance, now: datetime) -> Node:
-    """The Node a machine registers with (OPS-258, OPS-259, OPS-265)."""
+    """The Node an instance registers with (OPS-258, OPS-259, OPS-265)."""
     return Node(
         metadata=ObjectMeta(
             name=instance.node_name,
@@ -51,18 +51,18 @@ def _ready_condition(*, ready: bool, now: datetime) -> Condition:
         type=_READY,
         status=states.TRUE if ready else states.FALSE,
         reason="KubeletReady" if ready else "KubeletNotReady",
-        message="simulated machine is running" if ready else "simulated machine is not running properly",
+        message="simulated instance is running" if ready else "simulated instance is not running properly",
         last_transition_time=now,
     )
 
 
 def is_simulated_node(node: Node) -> bool:
-    """Whether the Node was registered by a machine of ours, and not by another tool that fakes nodes."""
+    """Whether the Node was registered by an instance of ours, and not by another tool that fakes nodes."""
     return node.metadata.annotations.get(INSTANCE_LABEL) == "true"
 
 
 def should_be_ready(node: Node) -> bool:
-    """Whether a running machine's Node is to be ready."""
+    """Whether a running instance's Node is to be ready."""
     return node.metadata.labels.get(KWOK_STAGE_LABEL) != UNHEALTHY
 
 

@@ -1,12 +1,12 @@
-"""The stand-in for everything that runs on simulated machines: boot, kubelet, shutdown.
+"""The stand-in for everything that runs on simulated instances: boot, kubelet, shutdown.
 
-It looks at what the API server says (machines, Nodes, pods), compares with what should be by now, and writes the
-difference, one step at a time. Nothing else is remembered, so it can be stopped and started at any moment and a machine goes
+It looks at what the API server says (instances, Nodes, pods), compares with what should be by now, and writes the
+difference, one step at a time. Nothing else is remembered, so it can be stopped and started at any moment and an instance goes
 on where it was. All Nodes share one watch on pods and one timer queue; there is no loop per node, so hundreds of nodes with
 thousands of pods cost only the writes a real cluster would see too.
 
-A machine's life: bought (``instances.Record``), registered after its delay, ready, told to go or taken away, down, gone. A
-pod's: bound, running, perhaps succeeded, told to go, gone. What a script (``faults``) has in store for a machine is part of
+An instance's life: bought (``instances.Record``), registered after its delay, ready, told to go or taken away, down, gone. A
+pod's: bound, running, perhaps succeeded, told to go, gone. What a script (``faults``) has in store for an instance is part of
 its record.
 """
 
@@ -56,7 +56,7 @@ class SimulatedTiming:
 
 
 class _ObjectKey(NamedTuple):
-    """What to look at: a pod, or (with an empty namespace) a machine."""
+    """What to look at: a pod, or (with an empty namespace) an instance."""
 
     namespace: str
     name: str
@@ -76,7 +76,7 @@ class _WatchedObjects:
 
 
 class SimulatedNodes:
-    """Plays all simulated machines of a cluster while ``run`` runs."""
+    """Plays all simulated instances of a cluster while ``run`` runs."""
 
     def __init__(self, kube: Kube, clock: Clock, timing: SimulatedTiming = SimulatedTiming()) -> None:
         self._kube = kube
@@ -214,7 +214,7 @@ class SimulatedNodes:
         return self._seconds_until(_earliest(announced, taken, registration))
 
     async def _reconcile_orphaned_node(self, name: str) -> None:
-        """A Node of ours whose machine somebody removed from the books."""
+        """A Node of ours whose instance somebody removed from the books."""
         node = self._watched.nodes.get(name)
         if node is None or not simulated_kubelet.is_simulated_node(node):
             return
@@ -227,7 +227,7 @@ class SimulatedNodes:
         return None if due is None else (due - self._clock.now()).total_seconds()
 
     async def _interrupt(self, record: SimulatedInstance) -> None:
-        """An interruption notice: the claim is given up, so that its pods move while the machine still runs."""
+        """An interruption notice: the claim is given up, so that its pods move while the instance still runs."""
         try:
             await self._kube.delete(NODE_CLAIM, record.claim_name, uid=record.claim_uid)
         except (NotFound, Conflict):
@@ -275,7 +275,7 @@ class SimulatedNodes:
         return None
 
     async def _remove_node_and_pods(self, name: str) -> None:
-        """What a machine leaves behind goes too: its pods, its Node (finalizers may hold it), its lease."""
+        """What an instance leaves behind goes too: its pods, its Node (finalizers may hold it), its lease."""
         for pod in tuple(self._watched.pods.get(name, {}).values()):
             await self._delete_pod(pod)
         node = self._watched.nodes.get(name)

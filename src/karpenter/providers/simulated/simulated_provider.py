@@ -1,8 +1,8 @@
-"""The simulated cloud (OPS-250 ff.): machines that cost nothing, behave like bought ones and can be made to misbehave.
+"""The simulated cloud (OPS-250 ff.): instances that cost nothing, behave like bought ones and can be made to misbehave.
 
 It buys by the same rules as a real one: the cheapest available offering that satisfies the claim and holds its pods. The
-machines are entries in the API server (``instances``); ``machines`` plays what would run on them. Beyond the original: the
-Node reports the type's full capacity (OPS-265), machines whose claim vanished are ended (OPS-266), a type without a fitting
+instances are entries in the API server (``instances``); ``instances`` plays what would run on them. Beyond the original: the
+Node reports the type's full capacity (OPS-265), instances whose claim vanished are ended (OPS-266), a type without a fitting
 offering is skipped (OPS-267), and trouble can be scripted (OPS-269).
 """
 
@@ -55,7 +55,7 @@ _OfferingKey = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class _Availability:
-    """What of the catalogue is gone: offerings that could not be had lately, and machines by reservation."""
+    """What of the catalogue is gone: offerings that could not be had lately, and instances by reservation."""
 
     unavailable: frozenset[_OfferingKey] = frozenset()
     reserved_in_use: frozenset[tuple[str, int]] = frozenset()
@@ -146,7 +146,7 @@ class SimulatedProvider:
         record = await self._store.create(self._new_instance(claim, node_class, choice))
         if record.claim_uid != claim.metadata.uid:
             raise ProviderError(
-                f"machine {record.node_name} belongs to another claim, {record.claim_uid}; it must go first"
+                f"instance {record.node_name} belongs to another claim, {record.claim_uid}; it must go first"
             )
         return record.instance()
 
@@ -167,7 +167,7 @@ class SimulatedProvider:
 
         Raises ``ProviderError``.
         """
-        # Machines are listed before claims: a claim created in between then has no machine in the list.
+        # Instances are listed before claims: a claim created in between then has no instance in the list.
         records = await self._store.all()
         claim_exists = await self._claim_exists()
         now = self._clock.now()
@@ -179,7 +179,7 @@ class SimulatedProvider:
         return tuple([record.provider_id for record in orphans if await self._terminate(record, now)])
 
     async def _claim_exists(self) -> Callable[[SimulatedInstance], bool]:
-        """Tells whether a machine's claim is there. A claim that cannot be read is: it keeps every machine of its name."""
+        """Tells whether an instance's claim is there. A claim that cannot be read is: it keeps every instance of its name."""
         try:
             claims = await self._kube.list(NODE_CLAIM)
         except KubeError as error:

@@ -1,7 +1,7 @@
-"""What simulated machines could not write, told to people: in full where only they can mend it, and then once.
+"""What simulated instances could not write, told to people: in full where only they can mend it, and then once.
 
 A write that fails is tried again for ever, so most failures deserve no attention. A missing permission, refused credentials
-and a kind the server does not have do: each is one line when it first happens, however many machines meet it and however
+and a kind the server does not have do: each is one line when it first happens, however many instances meet it and however
 often, and again only when it comes back after a while without it.
 """
 
@@ -30,18 +30,18 @@ class WriteFailureLog:
         self._last_seen: dict[str, datetime] = {}
 
     def record(self, name: str, error: Exception) -> None:
-        """A write for the machine or pod ``name`` failed and will be tried again."""
+        """A write for the instance or pod ``name`` failed and will be tried again."""
         if not isinstance(error, KubeError | ProviderError):
             trace = "".join(traceback.format_exception(error))
-            _log.error("simulated machine failed", name=name, error=repr(error), stacktrace=trace)
+            _log.error("simulated instance failed", name=name, error=repr(error), stacktrace=trace)
             return
         configuration_error = _configuration_error(error)
         if configuration_error is not None and self._is_new(
             cause := explain_error(configuration_error, "the API server")
         ):
-            _log.error("simulated machines cannot do their work", name=name, error=cause)
+            _log.error("simulated instances cannot do their work", name=name, error=cause)
         else:
-            _log.debug("simulated machine will try again", name=name, error=str(error))
+            _log.debug("simulated instance will try again", name=name, error=str(error))
 
     def _is_new(self, cause: str) -> bool:
         now = self._clock.now()

@@ -348,7 +348,7 @@ async def test_a_purchase_goes_on_when_the_caller_has_no_more_time(
         impatient = TimeoutProvider(world.cloud.provider, 0.3)
         asked = await world.kube.create(NODE_CLAIM, claim("one", "m5.large"))
         aws.control.set_latency("CreateFleet", 1.0)
-        with pytest.raises(ProviderError, match="buying a machine took longer"):
+        with pytest.raises(ProviderError, match="launching an instance took longer"):
             await impatient.create(asked)
         machine = await TimeoutProvider(world.cloud.provider).create(asked)
         assert [item["instance_id"] for item in aws.control.machines()] == [instance_id(machine)]

@@ -419,7 +419,7 @@ def test_instances_that_never_show_end_the_wait() -> None:
     async def scene(world: World) -> None:
         asked = await world.claim("one", uid="")
         world.ec2.answers[batch_id([asked])] = (b"another request", FleetAnswer(fleet_id="fleet-0"))
-        with pytest.raises(InsufficientCapacity, match="made no machine"):
+        with pytest.raises(InsufficientCapacity, match="made no instance"):
             await world.launcher.launch(asked, CLASS, TYPES)
         assert world.ec2.machines == {}
 

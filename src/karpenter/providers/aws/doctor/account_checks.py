@@ -123,14 +123,14 @@ async def queue(subject: DoctorSubject) -> list[DoctorFinding]:
     try:
         arn = await subject.doctor_api.get_queue_arn(await subject.services.sqs.get_queue_url(name))
     except AwsError as error:
-        return [_QUEUE.failure(f"queue {name}: {error}", "pods are not moved before spot machines end", mend)]
+        return [_QUEUE.failure(f"queue {name}: {error}", "pods are not moved before spot instances end", mend)]
     try:
         rules = await subject.doctor_api.rules_targeting(arn)
     except AwsError as error:
         return [
             _QUEUE.warning(
                 f"the rules that feed queue {name} cannot be read: {error}",
-                "a missing rule shows only when a machine ends unannounced",
+                "a missing rule shows only when an instance ends unannounced",
                 "allow yourself events:ListRuleNamesByTarget and events:DescribeRule",
             )
         ]
@@ -147,11 +147,11 @@ def _no_queue_finding(subject: DoctorSubject, fix: str) -> DoctorFinding:
     spot = [pool.metadata.name for pool in subject.pools if _allows_spot(pool)]
     if spot:
         return _QUEUE.warning(
-            f"NodePools {', '.join(spot)} allow spot machines and no queue is set",
-            "spot machines end without their pods being moved before",
+            f"NodePools {', '.join(spot)} allow spot instances and no queue is set",
+            "spot instances end without their pods being moved before",
             fix,
         )
-    return _QUEUE.warning("no queue is set", "machines that AWS takes away end without a warning", fix)
+    return _QUEUE.warning("no queue is set", "instances that AWS takes away end without a warning", fix)
 
 
 def _allows_spot(pool: NodePool) -> bool:

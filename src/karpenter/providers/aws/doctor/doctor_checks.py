@@ -69,7 +69,7 @@ async def _selector_findings(subject: DoctorSubject, node_class: EC2NodeClass) -
 def _subnet_findings(subject: DoctorSubject, name: str, subnets: Sequence[SubnetInfo]) -> list[DoctorFinding]:
     if not subnets:
         text = f"EC2NodeClass {name} selects no subnet"
-        return [_SUBNETS.failure(text, "no machine of the class can be launched", subject.tag_command)]
+        return [_SUBNETS.failure(text, "no instance of the class can be launched", subject.tag_command)]
     free: dict[str, int] = {}
     for subnet in subnets:
         free[subnet.availability_zone] = free.get(subnet.availability_zone, 0) + subnet.available_ip_address_count
@@ -87,7 +87,7 @@ def _security_group_findings(
 ) -> list[DoctorFinding]:
     if not groups:
         text = f"EC2NodeClass {name} selects no security group"
-        return [_SECURITY_GROUPS.failure(text, "no machine of the class can be launched", subject.tag_command)]
+        return [_SECURITY_GROUPS.failure(text, "no instance of the class can be launched", subject.tag_command)]
     findings = []
     vpcs = {subnet.vpc_id for subnet in subnets}
     foreign = [group.group_id for group in groups if vpcs and group.vpc_id not in vpcs]
@@ -100,7 +100,7 @@ def _security_group_findings(
     ]
     if len(owned) > 1:
         text = f"EC2NodeClass {name}: {', '.join(owned)} all carry the cluster's ownership tag"
-        breaks = "load-balancer controllers refuse machines with more than one such group"
+        breaks = "load-balancer controllers refuse instances with more than one such group"
         findings.append(_SECURITY_GROUPS.warning(text, breaks, "select only one of them"))
     return findings or [
         _SECURITY_GROUPS.ok(f"EC2NodeClass {name} selects {', '.join(group.group_id for group in groups)}")
@@ -149,10 +149,10 @@ async def _run_check(check: DoctorCheckFunction, subject: DoctorSubject) -> list
 
 _ROLE = DoctorCheck("node role")
 _KEYS = DoctorCheck("volume keys")
-_ENDED_INSTANCES = DoctorCheck("machines")
+_ENDED_INSTANCES = DoctorCheck("instances")
 #: Types of access entries whose principals join as nodes (AWS-726).
 _NODE_ENTRY_TYPES = frozenset({"EC2_LINUX", "EC2_WINDOWS", "EC2"})
-_UNKNOWN_ROLE_IMPACT = "machines run but never join, and claims end at the registration timeout"
+_UNKNOWN_ROLE_IMPACT = "instances run but never join, and claims end at the registration timeout"
 
 
 async def roles(subject: DoctorSubject) -> list[DoctorFinding]:
@@ -198,7 +198,7 @@ async def _role_findings(subject: DoctorSubject, name: str) -> list[DoctorFindin
         return [
             _ROLE.failure(
                 f"role {name}: {error}",
-                "no instance profile can be made, and no machine launched",
+                "no instance profile can be made, and no instance launched",
                 f"make the role, with the policies {', '.join(iam_policies.NODE_POLICIES)}",
             )
         ]
@@ -249,7 +249,7 @@ def _volume_key_ids(classes: Iterable[EC2NodeClass]) -> list[str]:
 
 
 async def _key_finding(subject: DoctorSubject, key: str) -> DoctorFinding:
-    breaks = "machines end right after their start, with a Client error"
+    breaks = "instances end right after their start, with a Client error"
     try:
         state = await subject.doctor_api.get_key_state(key)
     except AwsError as error:
@@ -279,7 +279,7 @@ async def ended_instances(subject: DoctorSubject) -> list[DoctorFinding]:
     except AwsError as error:
         return [
             _ENDED_INSTANCES.warning(
-                f"machines cannot be listed: {error}", "nothing by itself", "allow ec2:DescribeInstances"
+                f"instances cannot be listed: {error}", "nothing by itself", "allow ec2:DescribeInstances"
             )
         ]
     reasons = {
@@ -289,8 +289,8 @@ async def ended_instances(subject: DoctorSubject) -> list[DoctorFinding]:
     }
     return [
         _ENDED_INSTANCES.failure(
-            f"machine {name} ended by itself: {reason.code}: {reason.message}",
-            "machines are bought and lost again, and pods wait",
+            f"instance {name} ended by itself: {reason.code}: {reason.message}",
+            "instances are bought and lost again, and pods wait",
             "for an error of a key let its policy allow the controller's role; for others see the class's volumes and image",
         )
         for name, reason in sorted(reasons.items())

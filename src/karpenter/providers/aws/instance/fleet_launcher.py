@@ -1,4 +1,4 @@
-"""Buying one machine per claim, many at once, and never the same one twice.
+"""Buying one instance per claim, many at once, and never the same one twice.
 
 **The protocol.** Money is spent by CreateFleet alone, and its answer may be lost: a time-out, a crash, another leader. So a
 purchase has an identity, the *batch*, which is known in three places that survive us:
@@ -14,7 +14,7 @@ purchase has an identity, the *batch*, which is known in three places that survi
 
 A claim that carries a batch this process did not close is never bought for before the batch is settled (``_recover``):
 
-* The claims that are owed a machine of it are listed anew: they carry the id, live and have no provider ID.
+* The claims that are owed an instance of it are listed anew: they carry the id, live and have no provider ID.
 * Instances with its tag that no claim names are theirs, dealt out by uid and instance id. Fewer than claims: EC2 may not show all
   of them yet, so we wait for ``VISIBLE_SECONDS``; then those without are told that there is none.
 * No instance in any state: the request may never have arrived. It is sent again with the same token for as many as are owed. If
@@ -275,7 +275,7 @@ class FleetLauncher:
             self._dependencies.effects.record_launched(launched_instance.reservation)
         if len(launched) > len(orders):
             extra = [item.instance_id for item in launched[len(orders) :]]
-            _log.warning("the fleet made more machines than were asked for", ids=extra)
+            _log.warning("the fleet made more instances than were asked for", ids=extra)
         shares: dict[str, LaunchResult] = {
             order.uid: self._assign_instance(order, item) for order, item in zip(orders, launched, strict=False)
         }
@@ -283,7 +283,7 @@ class FleetLauncher:
         if lacking:
             error = aws_errors.no_instance_error(refused)
             _log.info(
-                "the fleet made no machine", **{"fleet-id": answer.fleet_id}, claims=len(lacking), error=str(error)
+                "the fleet made no instance", **{"fleet-id": answer.fleet_id}, claims=len(lacking), error=str(error)
             )
             self._dependencies.effects.record_events((order.claim for order in lacking), refused)
             shares |= {order.uid: error for order in lacking}
@@ -357,7 +357,9 @@ class FleetLauncher:
 
     def _adopted_instance(self, order: LaunchOrder, info: InstanceInfo) -> Instance:
         instance = self._assign_instance(order, instance_info.instance_of_info(info, self._settings.reserved_capacity))
-        _log.info("adopted a machine", **{"provider-id": instance.provider_id}, NodeClaim={"name": instance.claim_name})
+        _log.info(
+            "adopted an instance", **{"provider-id": instance.provider_id}, NodeClaim={"name": instance.claim_name}
+        )
         return instance
 
     async def _instances_of_batch(self, batch: str) -> tuple[InstanceInfo, ...]:
@@ -369,7 +371,7 @@ class FleetLauncher:
                 )
             )
         except AwsError as error:
-            raise aws_errors.launch_error(error, "looking for the machines of an interrupted launch") from error
+            raise aws_errors.launch_error(error, "looking for the instances of an interrupted launch") from error
 
 
 def _start_detached(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
@@ -412,4 +414,4 @@ def _no_instance_message(batch: str, seen: Iterable[InstanceInfo]) -> str:
         for info in seen
         if instance_info.is_terminating(info) and info.state_reason is not None
     ]
-    return "; ".join((f"purchase {batch} made no machine for this claim", *ended))
+    return "; ".join((f"purchase {batch} made no instance for this claim", *ended))

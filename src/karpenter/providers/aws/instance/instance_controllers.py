@@ -189,7 +189,7 @@ class EndedInstanceReporter:
         try:
             return await self._ec2.describe_instances(filters=filters)
         except AwsError as error:
-            raise ProviderError(f"asking why machines ended, {error}") from error
+            raise ProviderError(f"asking why instances ended, {error}") from error
 
     def _report(self, claim: NodeClaim, info: InstanceInfo) -> None:
         why = info.state_reason
@@ -267,4 +267,6 @@ class InstanceTagger:
         except NotFound:
             return
         except KubeError as error:
-            raise ProviderError(f"noting that the machine of claim {claim.metadata.name} is tagged, {error}") from error
+            raise ProviderError(
+                f"noting that the instance of claim {claim.metadata.name} is tagged, {error}"
+            ) from error

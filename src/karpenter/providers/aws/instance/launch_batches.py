@@ -123,5 +123,5 @@ async def read_claim(kube: Kube, claim: NodeClaim) -> NodeClaim:
     if current.metadata.deletion_timestamp is not None:
         raise ProviderError(f"claim {name} is being deleted")
     if current.status.provider_id != claim.status.provider_id:
-        raise ProviderError(f"claim {name} has a machine already")
+        raise ProviderError(f"claim {name} has an instance already")
     return current

@@ -116,7 +116,7 @@ def _event_of(refusal: LaunchRefusal) -> tuple[str, str] | None:
     if refusal.code == aws_errors.NO_SPOT_SERVICE_LINKED_ROLE:
         return (
             "SpotServiceLinkedRoleMissing",
-            "spot machines need the service-linked role AWSServiceRoleForEC2Spot, which the controller may not create: "
+            "spot instances need the service-linked role AWSServiceRoleForEC2Spot, which the controller may not create: "
             "create it once, or allow iam:CreateServiceLinkedRole",
         )
     if refusal.code in aws_errors.QUOTA_CODES:

@@ -189,7 +189,7 @@ class DiscoveredCapacityController:
         except NotFound:
             return
         except (KubeError, ValueError) as error:
-            _log.error("what was learned about machines cannot be read", error=str(error))
+            _log.error("what was learned about instances cannot be read", error=str(error))
 
     async def reconcile(self) -> float:
         """Learn and save; returns the seconds until the next pass. Raises ``KubeError``.

@@ -37,7 +37,7 @@ def packaged_on_demand_prices(region: str) -> dict[str, float]:
 
 
 def price_list_filters(region: str) -> tuple[Mapping[str, str], Mapping[str, str]]:
-    """The two questions whose answers make up the price list: virtual machines, and whole ones (AWS-360)."""
+    """The two questions whose answers make up the price list: virtual machines, and bare metal (AWS-360)."""
     common = {
         "regionCode": region,
         "serviceCode": "AmazonEC2",

@@ -58,7 +58,7 @@ _EVENTS_BY_KIND = {
     InterruptionKind.TERMINATED: ("InstanceTerminating", "The instance is terminating"),
     InterruptionKind.SCHEDULED_CHANGE: ("InstanceUnhealthy", "AWS has scheduled a change of the instance"),
     InterruptionKind.INSTANCE_STATUS: _UNHEALTHY_EVENT,
-    InterruptionKind.SYSTEM_STATUS: ("InstanceUnhealthy", "AWS reports trouble with the machine below the instance"),
+    InterruptionKind.SYSTEM_STATUS: ("InstanceUnhealthy", "AWS reports trouble with the host of the instance"),
     InterruptionKind.EVENT_STATUS: ("InstanceUnhealthy", "AWS has scheduled an event for the instance"),
 }
 _TERMINATING_EVENT = ("TerminatingOnInterruption", "Interruption leads to the end of the NodeClaim and its Node")

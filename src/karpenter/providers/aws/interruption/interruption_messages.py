@@ -98,8 +98,8 @@ def parse_interruption_message(body: str | None) -> InterruptionMessage:
 
 def _instance_message(kind: InterruptionKind) -> Callable[[_Envelope], InterruptionMessage]:
     def reader(envelope: _Envelope) -> InterruptionMessage:
-        machine = _decode(envelope.detail, _InstanceDetail)
-        return InterruptionMessage(kind, (machine.instance_id,), parse_event_time(envelope.time))
+        instance = _decode(envelope.detail, _InstanceDetail)
+        return InterruptionMessage(kind, (instance.instance_id,), parse_event_time(envelope.time))
 
     return reader
 

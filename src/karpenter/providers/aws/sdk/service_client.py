@@ -353,11 +353,11 @@ _CREDENTIAL_CALLS = frozenset({"AssumeRole", "AssumeRoleWithWebIdentity", "GetRo
 _HINTS: Mapping[str, str] = {
     **dict.fromkeys(
         ("ExpiredToken", "ExpiredTokenException", "RequestExpired"),
-        "the credentials have expired: renew them, and check the machine's clock",
+        "the credentials have expired: renew them, and check the clock of this host",
     ),
     **dict.fromkeys(
         ("InvalidClientTokenId", "UnrecognizedClientException", "AuthFailure", "SignatureDoesNotMatch"),
-        "AWS does not accept the credentials: check that they are of this account and partition, and the machine's clock",
+        "AWS does not accept the credentials: check that they are of this account and partition, and the clock of this host",
     ),
     "OptInRequired": "the account is not subscribed to this service, or the region is not enabled",
 }

@@ -68,7 +68,7 @@ async def test_a_create_that_hangs_blocks_nobody_and_is_given_up_in_time(world: 
     assert all([await launched(world, f"d{number}") for number in range(20)])
     await asyncio.sleep(65)
     condition = await world.condition("c", "Launched")
-    assert condition == ("Unknown", "LaunchFailed", "buying a machine took longer than 60 s")
+    assert condition == ("Unknown", "LaunchFailed", "launching an instance took longer than 60 s")
     await asyncio.sleep(5 * 60)
     assert not await world.has(kinds.NODE_CLAIM, "c")
     assert world.ended_for("launch_timeout") == 1

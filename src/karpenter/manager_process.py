@@ -41,7 +41,7 @@ from karpenter.runtime.election_thread import ElectionThread, Leadership, NoElec
 from karpenter.runtime.http_server import HttpServer, ListenAddress
 from karpenter.runtime.leader_election import ElectionCandidate, LeaderElection, LeadershipLost, LeaseDurations
 from karpenter.runtime.memory_guard import MemoryGuard
-from karpenter.runtime.reconciler import run_supervised
+from karpenter.runtime.reconciler import SingletonReconciler, run_supervised
 from karpenter.settings import Settings, ineffective_settings
 from karpenter.state.snapshot import PodKey
 
@@ -212,7 +212,7 @@ def _manager(
 
 
 class _SideTasks:
-    """What runs beside the controllers, elected or not: pages, complaints, a look at the memory."""
+    """What runs beside the controllers, elected or not: HTTP pages, reports about the API server, the memory guard."""
 
     def __init__(self, manager: Manager, mandate: _LeaderElection, kube: KubeClient, settings: Settings) -> None:
         self._manager = manager
@@ -220,13 +220,23 @@ class _SideTasks:
         self._kube = kube
         self._settings = settings
         self._crd_check = healthz.CrdReadiness(kube)
+        self._fault_reporter = ApiServerFaultReporter(
+            lambda fault: explain_error(fault, _without_credentials(kube.server))
+        )
 
     def tasks(self) -> list[asyncio.Task[None]]:
         """All of it, running."""
+        delay = self._settings.intervals.sync_report_delay.total_seconds()
+        periodic = {
+            "apiserver.faults": self._log_api_server_faults,
+            "state.sync": ClusterSyncReporter(self._unsynced, delay).reconcile,
+            "crd.readiness": self._crd_check.reconcile,
+        }
+        if self._settings.memory_limit > 0:
+            periodic["memory"] = MemoryGuard(self._settings.memory_limit).reconcile
         parts: dict[str, Callable[[], Awaitable[None]]] = {
-            "complaints": self._log_api_server_faults,
-            "sync": ClusterSyncReporter(self._unsynced, self._settings.intervals.sync_report_delay.total_seconds()).run,
-            "crd": self._crd_check.run,
+            name: SingletonReconciler(name, reconcile, self._manager.metrics).run
+            for name, reconcile in periodic.items()
         }
         if self._settings.health_probe_port:
             parts["health"] = HttpServer(
@@ -243,8 +253,6 @@ class _SideTasks:
                 pages |= debug_pages.debug_pages(self._debug_state)
             address = ListenAddress(self._settings.metrics_port, "--metrics-port", "metrics cannot be served")
             parts["metrics"] = HttpServer(address, pages).run
-        if self._settings.memory_limit > 0:
-            parts["memory"] = MemoryGuard(self._settings.memory_limit).run
         return [asyncio.create_task(run_supervised(name, part)) for name, part in parts.items()]
 
     def _faults(self) -> list[KubeError]:
@@ -269,17 +277,14 @@ class _SideTasks:
         )
         return debug_state(scene, manager.context.clock.now())
 
-    async def _log_api_server_faults(self) -> None:
-        """While the API server cannot be used, say why and what to do; and when it can again."""
-        complaints = ApiServerFaultReporter(lambda fault: explain_error(fault, _without_credentials(self._kube.server)))
-        now = asyncio.get_running_loop().time
-        while True:
-            news = complaints.update(self._faults(), now())
-            for line in news.lines:
-                _log.error("the API server cannot be used", error=line)
-            if news.has_recovered:
-                _log.info("the API server can be used again")
-            await asyncio.sleep(_FAULT_POLL_SECONDS)
+    async def _log_api_server_faults(self) -> float:
+        """While the API server cannot be used, log why and what to do; and when it can be used again."""
+        report = self._fault_reporter.update(self._faults(), asyncio.get_running_loop().time())
+        for line in report.lines:
+            _log.error("the API server cannot be used", error=line)
+        if report.has_recovered:
+            _log.info("the API server can be used again")
+        return _FAULT_POLL_SECONDS
 
 
 # -- the end ------------------------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ import typer
 from karpenter.cli.plan_command import wall_seconds, write_reports
 from karpenter.cli.render_common import Output, write_output
 from karpenter.cli.terminal import WRONG_INPUT, exit_with_error, print_error
+from karpenter.model.texts import shorten
 
 if TYPE_CHECKING:
     from karpenter.disruption.decide.command import Command
@@ -159,4 +160,4 @@ def _shortened(value: Json) -> str:
     if isinstance(value, list):
         return f"{len(value)} items"
     text = msgspec.json.encode(value).decode()
-    return text if len(text) <= _SHOWN_CHARACTERS else text[: _SHOWN_CHARACTERS - 1] + "…"
+    return shorten(text, _SHOWN_CHARACTERS)

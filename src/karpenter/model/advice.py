@@ -27,6 +27,7 @@ from karpenter.model.feature_gates import FeatureGate, FeatureGates
 from karpenter.model.quantity_checks import check_quantities
 from karpenter.model.shares import ShareError, parse_share
 from karpenter.model.structural_schema import Finding
+from karpenter.model.texts import shorten
 
 _REQUIREMENTS = "spec.template.spec.requirements"
 _LONGEST_SHOWN = 40
@@ -182,7 +183,7 @@ def _duration_out_of_range(path: str, text: str | None) -> Iterator[Finding]:
 
 def duration_too_long(path: str, text: str) -> Finding:
     """The finding that a duration is out of range (API-028)."""
-    shown = text if len(text) <= _LONGEST_SHOWN else text[: _LONGEST_SHOWN - 1] + "…"
+    shown = shorten(text, _LONGEST_SHOWN)
     return Finding(
         path, "duration", f"{shown} is more than 292 years, the longest duration there is; write a shorter one"
     )

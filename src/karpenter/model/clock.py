@@ -6,6 +6,8 @@ import re
 from datetime import UTC, datetime
 from typing import Protocol
 
+from karpenter.model.texts import shorten
+
 
 class Clock(Protocol):
     """Source of the current time. Waiting is done with ``asyncio.sleep``: a virtual event loop makes both jump."""
@@ -71,7 +73,7 @@ class TimestampError(ValueError):
     """A text that is not a moment. ``text`` is what was given."""
 
     def __init__(self, text: str) -> None:
-        shown = text if len(text) <= _MAX_SHOWN else text[: _MAX_SHOWN - 1] + "…"
+        shown = shorten(text, _MAX_SHOWN)
         super().__init__(
             f"{shown!r} is not a date and time with its distance to UTC, such as 2026-12-24T18:00:00+01:00"
         )

@@ -16,6 +16,7 @@ from typing import Final
 import msgspec
 
 from karpenter.api.meta import Condition, ObjectMeta
+from karpenter.model.texts import shorten
 
 TRUE: Final = "True"
 FALSE: Final = "False"
@@ -167,11 +168,6 @@ def set_condition(conditions: Sequence[Condition], desired: Condition, owner: Co
     return _recomputed([*kept, changed], owner, desired.type)
 
 
-def set_true(conditions: Sequence[Condition], type_: str, owner: ConditionedObject) -> Conditions:
-    """``put`` with status True, the type as reason and no message."""
-    return set_condition(conditions, _desired_condition(type_, TRUE), owner)
-
-
 def set_rootless_condition(
     conditions: Sequence[Condition], desired: Condition, generation: int, now: datetime
 ) -> Conditions:
@@ -229,7 +225,7 @@ def _changed(before: Condition | None, desired: Condition, owner: ConditionedObj
 
 
 def _truncated(message: str) -> str:
-    return message if len(message) <= _MAX_MESSAGE_LENGTH else message[: _MAX_MESSAGE_LENGTH - 1] + "…"
+    return shorten(message, _MAX_MESSAGE_LENGTH)
 
 
 def _recomputed(conditions: Sequence[Condition], owner: ConditionedObject, changed_type: str) -> Conditions:

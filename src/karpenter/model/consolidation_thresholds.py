@@ -26,6 +26,7 @@ from datetime import timedelta
 from karpenter.api.karpenter import NodePool
 from karpenter.model import durations, labels, structural_schema
 from karpenter.model.structural_schema import Finding
+from karpenter.model.texts import shorten
 
 #: Least score of a move with the policy Balanced (DIS-045, DIS-254), and with the others.
 BALANCED_RATIO = 0.5
@@ -106,5 +107,5 @@ def _minimum_node_age(pool: NodePool, defaults: ConsolidationDefaults, findings:
 
 
 def _unparseable(path: str, text: str, expected: str) -> Finding:
-    shown = text if len(text) <= _LONGEST_SHOWN else text[: _LONGEST_SHOWN - 1] + "…"
+    shown = shorten(text, _LONGEST_SHOWN)
     return Finding(path, "calm", f"{shown!r} is not {expected}; {_CONSEQUENCE}")

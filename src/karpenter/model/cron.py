@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from functools import lru_cache
 
+from karpenter.model.texts import shorten
+
 #: How far ahead a next hit is looked for (API-082a).
 SEARCH_HORIZON_YEARS = 5
 #: From here on five years hold a leap day, so that whether a schedule ever hits needs no clock.
@@ -39,7 +41,7 @@ class CronScheduleError(ValueError):
     """A text that is not a schedule. ``text`` is what was given, the message says which part is wrong and what would do."""
 
     def __init__(self, text: str, why: str) -> None:
-        shown = text if len(text) <= _MAX_SHOWN else text[: _MAX_SHOWN - 1] + "…"
+        shown = shorten(text, _MAX_SHOWN)
         super().__init__(f"schedule {shown!r} cannot be read: {why}")
         self.text = text
 
@@ -209,7 +211,7 @@ class TimeZoneError(ValueError):
     """A text that names no time zone. ``text`` is what was given, the message says what would do."""
 
     def __init__(self, text: str) -> None:
-        shown = text if len(text) <= _MAX_ZONE_SHOWN else text[: _MAX_ZONE_SHOWN - 1] + "…"
+        shown = shorten(text, _MAX_ZONE_SHOWN)
         near = difflib.get_close_matches(text, _time_zone_names(), n=1)
         hint = f"did you mean {near[0]!r}?" if near else "expected an IANA name such as 'Europe/Berlin'"
         super().__init__(f"{shown!r} is not a time zone; {hint}")

@@ -11,6 +11,8 @@ import re
 from datetime import timedelta
 from fractions import Fraction
 
+from karpenter.model.texts import shorten
+
 #: The word for "no duration": the function is off (API-029).
 NEVER = "Never"
 
@@ -38,7 +40,7 @@ class DurationError(ValueError):
     """A text that is not a duration, or one beyond 2^63 nanoseconds. ``text`` is what was given."""
 
     def __init__(self, text: str) -> None:
-        shown = text if len(text) <= _MAX_TEXT_LENGTH else text[:_MAX_TEXT_LENGTH] + "…"
+        shown = shorten(text, _MAX_TEXT_LENGTH + 1)
         super().__init__(
             f"{shown!r} is not a duration (expected numbers with units, such as 90s or 1h30m, up to 292 years)"
         )

@@ -24,6 +24,7 @@ from karpenter.api.karpenter import Budget, NodePool
 from karpenter.model import clock, cron, durations, labels, structural_schema
 from karpenter.model.budget_windows import ActiveWindow, RecurringWindow, TimeSpan
 from karpenter.model.structural_schema import Finding
+from karpenter.model.texts import shorten
 
 #: What is allowed where no budget speaks: the largest 32-bit number, as the API counts (API-085).
 UNLIMITED_DISRUPTIONS = 2**31 - 1
@@ -174,7 +175,7 @@ def _extensions(pool: NodePool, count: int) -> tuple[_WindowExtension, ...]:
 
 
 def _shown(text: str) -> str:
-    return text if len(text) <= _LONGEST_SHOWN else text[: _LONGEST_SHOWN - 1] + "…"
+    return shorten(text, _LONGEST_SHOWN)
 
 
 def _invalid_nodes(budget: Budget, path: str) -> Iterator[Finding]:

@@ -14,6 +14,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 from karpenter.api.meta import WireQuantity
+from karpenter.model.texts import shorten
 
 #: Thousandths in one unit.
 MILLI = 1000
@@ -32,7 +33,7 @@ class QuantityError(ValueError):
     """A text that is not a quantity. ``text`` is what was given."""
 
     def __init__(self, text: object) -> None:
-        shown = repr(text) if len(repr(text)) <= _MAX_TEXT_LENGTH else repr(text)[:_MAX_TEXT_LENGTH] + "…"
+        shown = shorten(repr(text), _MAX_TEXT_LENGTH + 1)
         super().__init__(
             f"{shown} is not a quantity (expected a number with an optional suffix, such as 500m, 2 or 4Gi)"
         )

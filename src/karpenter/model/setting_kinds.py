@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 from karpenter.model import durations
 from karpenter.model.shares import parse_share
+from karpenter.model.texts import shorten
 
 V = TypeVar("V")
 E = TypeVar("E", bound=StrEnum)
@@ -173,7 +174,7 @@ def is_placeholder(text: str) -> bool:
 
 
 def _shown(text: str) -> str:
-    return repr(text if len(text) <= _MAX_SHOWN_CHARACTERS else text[:_MAX_SHOWN_CHARACTERS] + "…")
+    return repr(shorten(text, _MAX_SHOWN_CHARACTERS + 1))
 
 
 def _duration(text: str) -> timedelta:

@@ -22,6 +22,8 @@ from typing import Final, cast
 
 import msgspec
 
+from karpenter.model.texts import shorten
+
 Schema = Mapping[str, object]
 
 #: No value at all, where None would be a JSON null.
@@ -175,7 +177,7 @@ def shown_value(value: object) -> str:
 
 
 def _truncated(text: str) -> str:
-    return text if len(text) <= _LONGEST_SHOWN else text[: _LONGEST_SHOWN - 1] + "…"
+    return shorten(text, _LONGEST_SHOWN)
 
 
 def _object(schema: Schema, value: object, path: str, old: object) -> Iterator[Finding]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 #: Length of a provider's message in conditions and events (OPS-016).
 _MAX_PROVIDER_MESSAGE_LENGTH = 300
@@ -24,3 +24,16 @@ def abbreviated(texts: Sequence[str], limit: int = 5, separator: str = ", ") -> 
     """The first few texts and how many more there are (OPS-383)."""
     omitted = len(texts) - limit
     return separator.join(texts[:limit]) + (f" and {omitted} other(s)" if omitted > 0 else "")
+
+
+def error_text(error: BaseException) -> str:
+    """The text of an error; of joined ones that of each (OPS-384)."""
+    return "; ".join(str(single) for single in _leaf_errors(error))
+
+
+def _leaf_errors(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for member in error.exceptions:
+            yield from _leaf_errors(member)
+    else:
+        yield error

@@ -95,11 +95,10 @@ class ClusterSyncReporter:
         self._unsynced = unsynced
         self._unsynced_since: float | None = None
 
-    async def run(self) -> None:
-        """Check every ten seconds, until cancelled."""
-        while True:
-            self._check()
-            await asyncio.sleep(min(_SYNC_CHECK_SECONDS, self._delay_seconds))
+    async def reconcile(self) -> float:
+        """Check; returns the seconds until the next check."""
+        self._check()
+        return min(_SYNC_CHECK_SECONDS, self._delay_seconds)
 
     def _check(self) -> None:
         unsynced = self._unsynced()

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from karpenter.api.karpenter import NodeClaim
-from karpenter.model.backoff import DEFAULT_BACKOFF, BackoffTable
+from karpenter.model.backoff import DEFAULT_BACKOFF, Backoff, BackoffTable
 
 
 class NodeClaimBackoff:
@@ -44,8 +44,8 @@ def _monotonic_now() -> float:
     return asyncio.get_running_loop().time()
 
 
-_FIRST_REPORT_INTERVAL = timedelta(minutes=5)
-_MAX_REPORT_INTERVAL = timedelta(hours=1)
+_REPORT_BACKOFF = Backoff(300.0, 3600.0)
+_FIRST_REPORT_INTERVAL = timedelta(seconds=_REPORT_BACKOFF.base_seconds)
 _MESSAGE_CHANGE_INTERVAL = timedelta(seconds=10)
 
 
@@ -63,7 +63,9 @@ class ReportSchedule:
 
     def after_report(self, now: datetime) -> ReportSchedule:
         """After a report now."""
-        return ReportSchedule(now + self.interval, min(_MAX_REPORT_INTERVAL, self.interval * 2))
+        return ReportSchedule(
+            now + self.interval, timedelta(seconds=_REPORT_BACKOFF.after(self.interval.total_seconds()))
+        )
 
 
 class MessageThrottle:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import TypeVar
@@ -35,11 +34,11 @@ def health_pages(checks: ReadinessChecks) -> dict[str, PageHandler]:
         return text_response("ok")
 
     async def ready(request: HttpRequest) -> HttpResponse:
-        found = {name: check() for name, check in checks.items()}
-        failed = any(found.values())
+        reasons = {name: check() for name, check in checks.items()}
+        failed = any(reasons.values())
         if not failed and "verbose" not in request.query:
             return text_response("ok")
-        lines = [f"[-]{name} failed: {why}" if why else f"[+]{name} ok" for name, why in found.items()]
+        lines = [f"[-]{name} failed: {why}" if why else f"[+]{name} ok" for name, why in reasons.items()]
         lines.append(f"readyz check {'failed' if failed else 'passed'}")
         return text_response("\n".join(lines), HTTPStatus.INTERNAL_SERVER_ERROR if failed else HTTPStatus.OK)
 
@@ -57,16 +56,15 @@ class CrdReadiness:
         """What is missing; empty when nothing is."""
         return self._unserved
 
-    async def run(self) -> None:
-        """Keep asking, until cancelled."""
-        while True:
-            try:
-                missing = (await self._why_unserved(NODE_POOL), await self._why_unserved(NODE_CLAIM))
-                self._unserved = "; ".join(filter(None, missing))
-            except KubeError as fault:
-                if self._unserved:
-                    self._unserved = str(fault)
-            await asyncio.sleep(_UNSERVED_CHECK_SECONDS if self._unserved else _SERVED_CHECK_SECONDS)
+    async def reconcile(self) -> float:
+        """Ask the API server; returns the seconds until it is to be asked again."""
+        try:
+            missing = (await self._why_unserved(NODE_POOL), await self._why_unserved(NODE_CLAIM))
+            self._unserved = "; ".join(filter(None, missing))
+        except KubeError as fault:
+            if self._unserved:
+                self._unserved = str(fault)
+        return _UNSERVED_CHECK_SECONDS if self._unserved else _SERVED_CHECK_SECONDS
 
     async def _why_unserved(self, kind: Kind[T]) -> str:
         try:

@@ -22,7 +22,7 @@ from structlog.processors import CallsiteParameter, CallsiteParameterAdder
 from structlog.typing import Processor
 
 from karpenter.model import durations
-from karpenter.model.error_context import context_of, error_text
+from karpenter.model.texts import error_text
 
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "error": logging.ERROR}
 #: How many lines of one text are written within a second before they are thinned, and which of the others stay (OPS-382).
@@ -127,8 +127,6 @@ class _LineFormat:
         shaped.update(self._commit)
         shaped.update((key, _loggable(value)) for key, value in event.items())
         if isinstance(error, BaseException):
-            for key, value in context_of(error).items():
-                shaped.setdefault(key, _loggable(value))
             error = error_text(error)
         if error is not None:
             shaped["error"] = error

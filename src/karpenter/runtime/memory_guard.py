@@ -29,7 +29,7 @@ _log = structlog.get_logger()
 
 
 def resident_bytes() -> int:
-    """Memory of this process that is in the machine's; 0 where the system does not say."""
+    """Resident memory of this process; 0 where the system does not say."""
     try:
         return int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:
@@ -44,7 +44,7 @@ def release_memory() -> None:
 
 
 class MemoryGuard:
-    """Looks at the process's memory every ten seconds. ``limit_bytes`` is what it may use at most."""
+    """Checks the process's memory every ten seconds. ``limit_bytes`` is what it may use at most."""
 
     def __init__(
         self,
@@ -58,14 +58,13 @@ class MemoryGuard:
         self._is_reported = False
         self._next_cleanup_at = 0.0
 
-    async def run(self) -> None:
-        """Until cancelled."""
-        while True:
-            self.check()
-            await asyncio.sleep(_CHECK_SECONDS)
+    async def reconcile(self) -> float:
+        """Check; returns the seconds until the next check."""
+        self.check()
+        return _CHECK_SECONDS
 
     def check(self) -> None:
-        """Once: clean up above the ceiling, and tell when that did not help."""
+        """Clean up above the ceiling, and log an error when that did not help."""
         used = self._measure()
         if used < _RECOVERED_SHARE * self._limit:
             self._is_reported = False

@@ -20,10 +20,14 @@ def wish(type_: str, status: str, reason: str = "", message: str = "") -> Condit
     return Condition(type=type_, status=status, reason=reason, message=message)
 
 
+def set_true(conditions: c.Conditions, type_: str, owner: c.ConditionedObject) -> c.Conditions:
+    return c.set_condition(conditions, wish(type_, "True"), owner)
+
+
 def all_true() -> c.Conditions:
     conditions: c.Conditions = ()
     for seconds, type_ in enumerate(c.NODE_CLAIM.dependents, start=20):
-        conditions = c.set_true(conditions, type_, later(seconds))
+        conditions = set_true(conditions, type_, later(seconds))
     return conditions
 
 
@@ -40,7 +44,7 @@ def test_untouched_conditions_await_reconciliation_since_creation() -> None:
 
 def test_an_independent_condition_starts_at_the_moment_it_is_set() -> None:
     """OPS-100"""
-    condition = c.find_condition(c.set_true((), "Drifted", OWNER), "Drifted")
+    condition = c.find_condition(set_true((), "Drifted", OWNER), "Drifted")
     assert condition is not None
     assert condition.last_transition_time == OWNER.now
 
@@ -55,7 +59,7 @@ def test_a_root_without_dependents_is_true_at_once() -> None:
 
 def test_true_without_a_reason_takes_the_type_as_reason() -> None:
     """API-601"""
-    condition = c.find_condition(c.set_true((), "Launched", OWNER), "Launched")
+    condition = c.find_condition(set_true((), "Launched", OWNER), "Launched")
     assert condition is not None
     assert (condition.status, condition.reason, condition.message) == ("True", "Launched", "")
 
@@ -67,7 +71,7 @@ def test_a_new_message_does_not_move_the_transition_time() -> None:
     condition = c.find_condition(second, "Launched")
     assert condition is not None
     assert (condition.message, condition.last_transition_time) == ("still none", CREATED)
-    third = c.find_condition(c.set_true(second, "Launched", later(60)), "Launched")
+    third = c.find_condition(set_true(second, "Launched", later(60)), "Launched")
     assert third is not None
     assert third.last_transition_time == CREATED + timedelta(seconds=60)
 
@@ -75,7 +79,7 @@ def test_a_new_message_does_not_move_the_transition_time() -> None:
 def test_setting_what_is_already_so_changes_nothing() -> None:
     """OPS-101"""
     conditions = all_true()
-    assert c.set_true(conditions, "Launched", later(500)) == conditions
+    assert set_true(conditions, "Launched", later(500)) == conditions
 
 
 def test_the_root_is_true_when_all_dependents_are_and_takes_its_place_last() -> None:
@@ -90,13 +94,13 @@ def test_the_root_is_true_when_all_dependents_are_and_takes_its_place_last() -> 
 
 def test_conditions_are_stored_by_transition_time() -> None:
     """API-604"""
-    conditions = c.set_true(c.set_true((), "Initialized", later(5)), "Launched", later(3))
+    conditions = set_true(set_true((), "Initialized", later(5)), "Launched", later(3))
     assert [condition.type for condition in conditions] == ["Registered", "Launched", "Initialized", "Ready"]
 
 
 def test_an_unready_root_lists_its_unhealthy_dependents_newest_first() -> None:
     """API-603, OPS-102"""
-    conditions = c.set_true(all_true(), "Drifted", later(25))
+    conditions = set_true(all_true(), "Drifted", later(25))
     conditions = c.set_condition(conditions, wish("Launched", "Unknown", "X"), later(30))
     conditions = c.set_condition(conditions, wish("Registered", "Unknown", "X"), later(31))
     root = c.find_condition(conditions, "Ready")
@@ -114,7 +118,7 @@ def test_a_dependent_seen_at_an_old_generation_is_unhealthy_but_not_false() -> N
     """API-603, OPS-102"""
     conditions = c.set_condition(all_true(), wish("Registered", "False", "MultipleNodesFound"), later(40))
     edited = replace(later(50), generation=2)
-    conditions = c.set_true(conditions, "Drifted", edited)
+    conditions = set_true(conditions, "Drifted", edited)
     root = c.find_condition(conditions, "Ready")
     assert root is not None
     assert (root.status, root.observed_generation) == ("Unknown", 2)
@@ -126,7 +130,7 @@ def test_a_pass_after_an_edit_brings_every_condition_to_the_new_generation() -> 
     conditions = all_true()
     edited = replace(later(90), generation=2)
     for type_ in c.NODE_CLAIM.dependents:
-        conditions = c.set_true(conditions, type_, edited)
+        conditions = set_true(conditions, type_, edited)
     assert {condition.observed_generation for condition in conditions} == {2}
     assert c.is_true(conditions, "Ready")
     times = [condition.last_transition_time for condition in conditions if condition.type != "Ready"]
@@ -141,7 +145,7 @@ def test_an_object_being_deleted_has_all_its_conditions_lifted() -> None:
 
 def test_only_independent_conditions_can_be_removed() -> None:
     """API-606"""
-    conditions = c.set_true(all_true(), "Drifted", OWNER)
+    conditions = set_true(all_true(), "Drifted", OWNER)
     assert c.clear(conditions, "Drifted", OWNER) == all_true()
     for type_ in c.NODE_CLAIM.all_types:
         with pytest.raises(ValueError, match=type_):

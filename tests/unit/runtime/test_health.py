@@ -12,6 +12,7 @@ from karpenter.kube.errors import Forbidden, KubeError, ServerUnavailable, kind_
 from karpenter.runtime import healthz
 from karpenter.runtime.healthz import CrdReadiness, ReadinessChecks
 from karpenter.runtime.http_server import HttpRequest
+from karpenter.runtime.reconciler import SingletonReconciler
 from karpenter.simulation import LoopClock
 from karpenter.simulation.apiserver import MemoryKube, MemoryServer
 from karpenter.simulation.virtual_time import run_virtual
@@ -56,7 +57,7 @@ class Api:
         self.server = MemoryServer(clock)
         self.kube = MemoryKube(self.server)
         self.kinds = CrdReadiness(self.kube)
-        self.task = asyncio.create_task(self.kinds.run())
+        self.task = asyncio.create_task(SingletonReconciler("crd", self.kinds.reconcile).run())
 
     def refuse(self, fault: KubeError, plural: str, times: int) -> None:
         self.server.inject_fault(fault, verb="get", plural=plural, times=times)

@@ -17,7 +17,7 @@ import pytest
 import structlog
 
 from karpenter.metrics import build_info
-from karpenter.model.error_context import ContextualError, context_of, error_text
+from karpenter.model.texts import error_text
 from karpenter.runtime import logging
 from karpenter.runtime import logging as output
 from karpenter.runtime.logging import LogOutput, LogOutputError
@@ -123,30 +123,10 @@ def test_what_is_no_json_is_written_as_text() -> None:
 # -- errors with context --------------------------------------------------------------------------------------------------
 
 
-def test_an_error_with_context_has_it_in_its_text_and_beside_it() -> None:
-    """OPS-O12, OPS-384"""
-    with logged() as log:
-        structlog.get_logger().error("failed", error=ContextualError("x", b=2, a=1))
-    line = log.line()
-    assert (line["a"], line["b"], line["error"]) == (1, 2, "x (a=1, b=2)")
-    assert list(line)[-1] == "error"
-
-
 def test_joined_errors_are_all_told() -> None:
     """OPS-384"""
-    joined = ExceptionGroup(
-        "both", [ContextualError("x", a=1), ValueError("y"), ExceptionGroup("", [ContextualError("z", a=2, c=3)])]
-    )
-    assert error_text(joined) == "x (a=1); y; z (a=2, c=3)"
-    assert context_of(joined) == {"a": 1, "c": 3}
-    assert str(ContextualError("plain")) == "plain"
-
-
-def test_what_a_line_says_itself_wins_over_its_errors_context() -> None:
-    with logged() as log:
-        structlog.get_logger().error("failed", error=ContextualError("x", message="other", zone="b"), zone="a")
-    line = log.line()
-    assert (line["message"], line["zone"], line["error"]) == ("failed", "a", "x (message=other, zone=b)")
+    joined = ExceptionGroup("both", [ValueError("x"), ExceptionGroup("", [ValueError("y"), ValueError("z")])])
+    assert error_text(joined) == "x; y; z"
 
 
 def test_an_error_without_context_is_its_text_without_a_trace() -> None:

@@ -11,6 +11,7 @@ import structlog
 
 from karpenter.runtime import memory_guard
 from karpenter.runtime.memory_guard import MemoryGuard
+from karpenter.runtime.reconciler import SingletonReconciler
 from karpenter.simulation.virtual_time import run_virtual
 
 LIMIT = 1000 * 2**20
@@ -23,7 +24,7 @@ class Process:
         self.used = self.freed = 0
         self.cleanings: list[float] = []
         self.guard = MemoryGuard(LIMIT, lambda: self.used, self.clean)
-        self.task = asyncio.create_task(self.guard.run())
+        self.task = asyncio.create_task(SingletonReconciler("memory", self.guard.reconcile).run())
 
     def clean(self) -> None:
         self.cleanings.append(asyncio.get_running_loop().time())

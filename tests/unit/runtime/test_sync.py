@@ -11,6 +11,7 @@ import structlog
 
 from karpenter.runtime import logging
 from karpenter.runtime.apiserver_faults import ClusterSyncReporter
+from karpenter.runtime.reconciler import SingletonReconciler
 from karpenter.simulation.virtual_time import run_virtual
 
 
@@ -26,7 +27,7 @@ def told(lacking: dict[float, str], seconds: float) -> list[tuple[float, str, st
         def current() -> str:
             return [text for at, text in sorted(lacking.items()) if at <= now()][-1]
 
-        task = asyncio.create_task(ClusterSyncReporter(current).run())
+        task = asyncio.create_task(SingletonReconciler("sync", ClusterSyncReporter(current).reconcile).run())
         seen = 0
         while now() < seconds:
             await asyncio.sleep(1)

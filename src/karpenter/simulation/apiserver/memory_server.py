@@ -18,7 +18,6 @@ import uuid
 from bisect import bisect_right
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import cast
 
@@ -31,6 +30,7 @@ from karpenter.kube.protocol import JsonObject, WatchEventType
 from karpenter.model.clock import Clock
 from karpenter.simulation.apiserver import object_admission, object_deletion, status_errors
 from karpenter.simulation.apiserver.dependents import DependentsCollector
+from karpenter.simulation.apiserver.injected_faults import InjectedFaults
 from karpenter.simulation.apiserver.list_query import ObjectQuery
 from karpenter.simulation.apiserver.object_checks import (
     NAMESPACE_MISMATCH,
@@ -81,20 +81,6 @@ _DATA_FIELDS = ("data", "binaryData")
 BOOKMARK_EVERY = 500
 
 
-@dataclass(slots=True)
-class _InjectedFault:
-    """An error waiting for a call to strike."""
-
-    error: KubeError
-    verb: str
-    plural: str
-    name: str
-    remaining: int
-
-    def matches(self, verb: str, plural: str, name: str) -> bool:
-        return self.verb in ("", verb) and self.plural in ("", plural) and self.name in ("", name)
-
-
 class MemoryServer:
     """The whole server. ``history`` is how many changes per resource a watch can go back (at least)."""
 
@@ -109,7 +95,7 @@ class MemoryServer:
         self._created = 0
         self._random = random.Random(0)
         self._dependents = DependentsCollector(self)
-        self._faults: list[_InjectedFault] = []
+        self._faults = InjectedFaults()
         self._watches: dict[OpenWatch, ChangeLog] = {}
         self._bookmarked_revision = 0
         self._cached_lists: OrderedDict[tuple[str, ObjectQuery, int], Sequence[StoredEntry]] = OrderedDict()
@@ -333,16 +319,11 @@ class MemoryServer:
 
         Verbs: get, list, watch, create, patch, update, delete, bind, evict. Direct calls on the server are not affected.
         """
-        self._faults.append(_InjectedFault(error, verb, plural, name, times))
+        self._faults.add(error, verb=verb, plural=plural, name=name, times=times)
 
     def raise_injected_fault(self, verb: str, plural: str, name: str = "") -> None:
         """Raise the error waiting for such a call, if there is one. Fronts call this before they act."""
-        for fault in self._faults:
-            if fault.matches(verb, plural, name):
-                fault.remaining -= 1
-                if fault.remaining <= 0:
-                    self._faults.remove(fault)
-                raise fault.error
+        self._faults.raise_next(verb, plural, name)
 
     # ---- how a write happens --------------------------------------------------------------------------------------------
 

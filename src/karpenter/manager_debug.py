@@ -1,4 +1,4 @@
-"""What the process knows and plans now, for whoever asks why nothing happens (OPS-372)."""
+"""The cluster state and the current plan as JSON, served at ``/debug/state`` (OPS-372)."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ Json = dict[str, object]
 
 @dataclass(frozen=True)
 class DebugSources:
-    """What a picture is taken of. ``unsynced`` says which watches bring no news, empty when all do.
+    """What is shown. ``unsynced`` says which watches bring no events, empty when all do.
 
-    ``decisions`` are the latest about disruption, ``chosen`` what waits for its second look.
+    ``disruptions`` are the latest decisions about disruption, ``awaiting_validation`` the commands that wait for validation.
     """
 
     state: ClusterState
@@ -39,16 +39,16 @@ class DebugSources:
 
 
 def debug_state(sources: DebugSources, now: datetime) -> Json:
-    """Everything as JSON values. Pods are named, never shown: what they are made of may be secret."""
+    """Everything as JSON values. Pods are named, never shown: their specs may be secret."""
     snapshot = sources.state.snapshot()
     return {
         "time": rfc3339(now),
         "leader": sources.is_leader,
         "unsynced": sources.unsynced,
         "nodePools": [_pool_fields(pool) for pool in snapshot.pools],
-        "machines": [_node_fields(view, sources.state, now) for view in snapshot.nodes],
+        "nodes": [_node_fields(view, sources.state, now) for view in snapshot.nodes],
         "pendingPods": _pending_pods(snapshot, sources.last_plan),
-        "chosenToGo": [_command_fields(command) for command in sources.awaiting_validation],
+        "awaitingValidation": [_command_fields(command) for command in sources.awaiting_validation],
         "disruptions": [_disruption_fields(entry) for entry in reversed(sources.disruptions)],
     }
 
@@ -71,7 +71,7 @@ def _disruption_fields(entry: JournalEntry) -> Json:
         "decision": entry.decision,
         "consolidationType": entry.consolidation_type,
         "nodePools": list(entry.pools),
-        "machines": [{"node": node, "nodeClaim": claim} for node, claim in entry.nodes],
+        "nodes": [{"node": node, "nodeClaim": claim} for node, claim in entry.nodes],
         "replacements": list(entry.replacements),
         "pods": entry.pods,
         "savingPerHour": entry.saving_per_hour,
@@ -82,10 +82,13 @@ def _disruption_fields(entry: JournalEntry) -> Json:
 
 
 def _pool_fields(pool: NodePool) -> Json:
-    known = pool.status.conditions
-    ready = conditions.find_condition(known, "Ready")
+    ready = conditions.find_condition(pool.status.conditions, "Ready")
     why = ready.message if ready is not None else ""
-    return {"name": pool.metadata.name, "ready": conditions.condition_status(known, "Ready"), "why": why}
+    return {
+        "name": pool.metadata.name,
+        "ready": conditions.condition_status(pool.status.conditions, "Ready"),
+        "why": why,
+    }
 
 
 def _node_fields(view: StateNode, state: ClusterState, now: datetime) -> Json:
@@ -110,7 +113,7 @@ def _stage(view: StateNode) -> str:
         return "initialized"
     if view.registered:
         return "registered"
-    return "launched" if view.launched else "wanted"
+    return "launched" if view.launched else "created"
 
 
 def _pending_pods(snapshot: ClusterSnapshot, plan: Solution) -> list[Json]:

@@ -1,8 +1,7 @@
-"""A controller process from its start to its end: connections, election, controllers, pages, and an orderly way out.
+"""A controller process from its start to its end: connections, election, controllers, HTTP pages, shutdown.
 
-It begins to answer probes at once, and to act when it is elected. Told to end (SIGTERM), it cancels its loops, waits for the
-writes that are under way, gives the lease back and goes; a process that loses the lease goes at once and with an error. A second
-signal ends it as it stands.
+The process answers probes at once and acts when it is elected. On SIGTERM it cancels its loops, waits for the writes in flight,
+releases the lease and exits. A process that loses the lease exits at once and with an error. A second signal ends it immediately.
 """
 
 from __future__ import annotations
@@ -45,9 +44,9 @@ from karpenter.runtime.reconciler import SingletonReconciler, run_supervised
 from karpenter.settings import Settings, ineffective_settings
 from karpenter.state.snapshot import PodKey
 
-#: How often a process looks for what keeps it from its work.
+#: How often a process checks for faults of the API server.
 _FAULT_POLL_SECONDS = 1.0
-#: Requests per second of the stand-in for machines, which would have a client each.
+#: Requests per second of the simulated nodes, which would have a client each.
 _SIMULATED_NODES_QPS = 2000
 #: More than an election ever asks for: a renewal must not wait (OPS-361).
 _UNLIMITED_QPS = 1_000_000
@@ -58,8 +57,9 @@ _log = structlog.get_logger()
 
 
 class _Clients(NamedTuple):
-    """Connections with a pace of their own: the controller's, that of nominations and of what opens nodes, and the simulated
-    machines' (as kubelets have)."""
+    """Connections with rate limits of their own: the controller's, that of nominations and of opening nodes, and that of the
+    simulated nodes, which stands for kubelets.
+    """
 
     controller: KubeClient
     nominations: KubeClient
@@ -75,7 +75,7 @@ class _FencedClients(NamedTuple):
 
 
 class _LeaderElection(NamedTuple):
-    """The right to act: who gives it, the fence it opens, and what keeps the election from going on."""
+    """The leader election: its leadership, the fence it opens, and the faults of its own requests."""
 
     leadership: Leadership
     fence: Fence
@@ -83,28 +83,28 @@ class _LeaderElection(NamedTuple):
 
 
 async def run_process(settings: Settings, simulated_cloud: SimulatedCloudConfig | None, commit: str) -> bool:
-    """Run until told to end, and end in order; False where the lease was lost. ``simulated_cloud`` None: the provider is AWS.
+    """Run until a signal comes, and shut down; False where the lease was lost. ``simulated_cloud`` None: the provider is AWS.
 
-    Raises ``config.ConfigError``, and ``clouds.CannotStart`` where AWS is not as it has to be.
+    Raises ``config.ConfigError``, and ``ProviderStartError`` where AWS cannot be used.
     """
-    told = _shutdown_signal()
+    shutdown = _shutdown_signal()
     connection = config.load(settings.kubeconfig, settings.context)
     metrics = Metrics(BuildInfo(commit=commit))
     clients = _connect(connection, settings, RequestMetrics(metrics))
     _log_start(settings, connection, commit)
-    mandate = _leader_election(settings, connection, metrics)
+    election = _leader_election(settings, connection, metrics)
     async with clients.controller, clients.nominations, clients.simulated_nodes:
-        kubes = _FencedClients(*(fence_writes(client, mandate.fence) for client in clients))
+        kubes = _FencedClients(*(fence_writes(client, election.fence) for client in clients))
         cloud = await _provider_setup(settings, simulated_cloud, connection, clients, kubes, metrics)
-        manager = _manager(kubes, mandate.fence, cloud, settings, metrics)
-        beside = _SideTasks(manager, mandate, clients.controller, settings).tasks()
-        work = asyncio.create_task(manager.run(mandate.leadership.elected))
+        manager = _manager(kubes, election.fence, cloud, settings, metrics)
+        beside = _SideTasks(manager, election, clients.controller, settings).tasks()
+        work = asyncio.create_task(manager.run(election.leadership.elected))
         try:
-            await _wait_for_end(told, work, mandate.leadership)
-            await _shut_down(work, mandate)
+            await _wait_for_end(shutdown, work, election.leadership)
+            await _shut_down(work, election)
         except LeadershipLost as error:
             _log.error("leader election lost", error=str(error))
-            await _abort(work, mandate.fence)
+            await _abort(work, election.fence)
             return False
         finally:
             await _cancel_tasks(*beside)
@@ -112,7 +112,7 @@ async def run_process(settings: Settings, simulated_cloud: SimulatedCloudConfig 
 
 
 def _connect(connection: Connection, settings: Settings, observer: RequestObserver) -> _Clients:
-    """The controller's requests are counted; those of machines, which would be others', are not."""
+    """The controller's requests are counted; those of simulated nodes are not, because kubelets would send them."""
     return _Clients(
         config.connect(connection, TokenBucket(settings.kube_client_qps, settings.kube_client_burst), observer),
         config.connect(connection, TokenBucket(settings.nomination_qps, settings.nomination_qps), observer),
@@ -214,9 +214,9 @@ def _manager(
 class _SideTasks:
     """What runs beside the controllers, elected or not: HTTP pages, reports about the API server, the memory guard."""
 
-    def __init__(self, manager: Manager, mandate: _LeaderElection, kube: KubeClient, settings: Settings) -> None:
+    def __init__(self, manager: Manager, election: _LeaderElection, kube: KubeClient, settings: Settings) -> None:
         self._manager = manager
-        self._election = mandate
+        self._election = election
         self._kube = kube
         self._settings = settings
         self._crd_check = healthz.CrdReadiness(kube)
@@ -292,21 +292,21 @@ class _SideTasks:
 
 def _shutdown_signal() -> asyncio.Event:
     """Set by SIGTERM or SIGINT; from then on these do what they always do, so that a second one ends the process as it stands."""
-    told = asyncio.Event()
+    shutdown = asyncio.Event()
     loop = asyncio.get_running_loop()
 
     def end() -> None:
-        told.set()
+        shutdown.set()
         for sort in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(sort)
 
     for sort in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(sort, end)
-    return told
+    return shutdown
 
 
 async def _wait_for_end(shutdown: asyncio.Event, work: asyncio.Task[None], leadership: Leadership) -> None:
-    """Wait until told to end. Raises ``LeadershipLost``, and what the work broke with."""
+    """Wait for the shutdown signal. Raises ``LeadershipLost``, and what the work failed with."""
     waiting = asyncio.create_task(shutdown.wait())
     lost = asyncio.create_task(leadership.ended())
     try:
@@ -318,17 +318,17 @@ async def _wait_for_end(shutdown: asyncio.Event, work: asyncio.Task[None], leade
         await _cancel_tasks(waiting, lost)
 
 
-async def _shut_down(work: asyncio.Task[None], mandate: _LeaderElection) -> None:
+async def _shut_down(work: asyncio.Task[None], election: _LeaderElection) -> None:
     """Stop working, wait for what is under way, let another process lead."""
     _log.info("Shutdown signal received, waiting for all workers to finish")
     now = asyncio.get_running_loop().time
     end = now() + _SHUTDOWN_SECONDS
-    mandate.fence.close()
+    election.fence.close()
     work.cancel()
     await asyncio.wait({work}, timeout=_SHUTDOWN_SECONDS)
-    await mandate.fence.drain(max(0.0, end - now()))
+    await election.fence.drain(max(0.0, end - now()))
     with suppress(LeadershipLost):  # meanwhile, which is what is wanted now
-        await mandate.leadership.release()
+        await election.leadership.release()
     _log.info("All workers finished")
 
 

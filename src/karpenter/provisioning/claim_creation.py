@@ -81,7 +81,7 @@ class ClaimCreationLimit:
 
 @dataclass(frozen=True)
 class ClaimCreationPace:
-    """How long planned pods are expected on a machine (SCH-640), and how many claims may be created in a minute, by whomever."""
+    """How long planned pods are expected on a node (SCH-640), and how many NodeClaims may be created in a minute."""
 
     nomination_window: timedelta
     creation_limit: ClaimCreationLimit

@@ -49,7 +49,7 @@ class PodNominator(Protocol):
     """What the rest asks of nomination."""
 
     def set_planned_pods(self, planned_pods: Mapping[str, Sequence[Pod]]) -> None:
-        """What the latest pass planned: pods by the key of their machine (claim or node name)."""
+        """What the latest pass planned: pods by the key of their node (NodeClaim or Node name)."""
 
     def opening(self, claim_name: str, node_name: str) -> AbstractAsyncContextManager[None]:
         """Nominate the pods planned for a claim to its node, which is to be opened inside.
@@ -58,7 +58,7 @@ class PodNominator(Protocol):
         """
 
     async def nominate_planned_pods(self, claim_name: str, node_name: str) -> None:
-        """The same while the machine is still starting, where its Node's name is known already."""
+        """The same while the instance is still starting, where its Node's name is known already."""
 
     async def nominate_pod(self, pod: Pod, claim_name: str, node_name: str) -> None:
         """Nominate one pod to a node that is open, for a claim's sake (or, without claim, the node's)."""
@@ -132,7 +132,7 @@ class Nominator:
         self._lost: asyncio.Queue[tuple[PodKey, _Nomination]] = asyncio.Queue()
 
     def set_planned_pods(self, planned_pods: Mapping[str, Sequence[Pod]]) -> None:
-        """What the latest pass planned: pods by the key of their machine (claim or node name)."""
+        """What the latest pass planned: pods by the key of their node (NodeClaim or Node name)."""
         self._planned_pods = {key: tuple(pod_key(pod) for pod in pods) for key, pods in planned_pods.items()}
         self._open_claims &= planned_pods.keys()
 
@@ -155,10 +155,10 @@ class Nominator:
             yield
 
     async def nominate_planned_pods(self, claim_name: str, node_name: str) -> None:
-        """The same while the machine is still starting, where its Node's name is known already.
+        """The same while the instance is still starting, where its Node's name is known already.
 
         Schedulers pass over a nomination to a Node that does not exist, and one patch per pod takes its time: better while
-        nothing else can be done than while a ready machine waits.
+        nothing else can be done than while a ready node waits.
         """
         wanted = _Nomination(claim_name, node_name)
         pods = (self._state.pod(key) for key in self._planned_pods.get(claim_name, ()))

@@ -1,4 +1,4 @@
-"""Carrying out a provisioning plan: create its claims, say what is expected, remember who is meant for which machine."""
+"""Executes a provisioning plan: creates its NodeClaims, publishes its events, records which pods are planned on which node."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class PlanOutcome:
 
 
 class PlanExecutor:
-    """Carries plans out."""
+    """Executes plans."""
 
     def __init__(
         self,
@@ -260,14 +260,14 @@ def _unbound_pods(pods: Iterable[Pod]) -> Iterator[Pod]:
 
 @dataclass(frozen=True)
 class _UnplacedReport:
-    """What is said of a pod, and what of it counts as news when it changes."""
+    """The message about a pod, and the part of it whose change is reported."""
 
     text: str
     subjects: str
 
 
 def _unplaced_report(unplaced: UnschedulablePod) -> _UnplacedReport:
-    """Pods that fail alike share what is known of it, so this serves them all."""
+    """Pods with the same reasons share one report."""
     return _UnplacedReport(unschedulable_event_message(unplaced), unschedulable_fingerprint(unplaced))
 
 

@@ -42,7 +42,7 @@ class PoolTypeIndexes:
     def __init__(self, context: ControllerContext) -> None:
         self._context = context
         self._indexes_by_list: dict[int, tuple[tuple[InstanceType, ...], TypeIndex]] = {}
-        #: What was said of each pool last: it is said again when it changes.
+        #: The last line about each pool: it is logged again when it changes.
         self._logged_reasons: dict[str, str] = {}
 
     async def by_pool(self, pools: tuple[NodePool, ...]) -> dict[str, TypeIndex]:
@@ -69,7 +69,7 @@ class PoolTypeIndexes:
         return type_indexes
 
     def _log_skipped(self, pool: NodePool, message: str, error: str = "") -> None:
-        """Say why a pool takes no part, when that is news; nothing where it does."""
+        """Log why a pool takes no part, when that changes."""
         name = pool.metadata.name
         if self._logged_reasons.get(name, "") != message + error:
             self._logged_reasons[name] = message + error
@@ -129,7 +129,7 @@ class Provisioner:
             self._batcher.release()
 
     async def _retrigger(self) -> None:
-        """Whoever waits is looked at again and again, and so are the pods of machines that leave (SCH-001, SCH-002)."""
+        """Pending pods, and pods of nodes that are being removed, are in a pass every ten seconds (SCH-001, SCH-002)."""
         while True:
             await asyncio.sleep(self._context.intervals.provisioning_retry.total_seconds())
             for pod in self._context.state.pending_pods():
@@ -225,11 +225,11 @@ class _WarnedPods:
 
     def due(self, pods: list[Pod], now: datetime) -> list[Pod]:
         """Those to mention now, oldest first; what was said of all others long ago is forgotten then."""
-        found = [pod for pod in pods if self._silent_until.get(pod.metadata.uid, now) <= now]
-        if found:
+        due = [pod for pod in pods if self._silent_until.get(pod.metadata.uid, now) <= now]
+        if due:
             self._silent_until = {uid: until for uid, until in self._silent_until.items() if until > now}
-            self._silent_until.update((pod.metadata.uid, now + _REPEAT_INTERVAL) for pod in found)
-        return sorted(found, key=creation_order)
+            self._silent_until.update((pod.metadata.uid, now + _REPEAT_INTERVAL) for pod in due)
+        return sorted(due, key=creation_order)
 
 
 def _prefers_anti_affinity(spec: PodSpec) -> bool:

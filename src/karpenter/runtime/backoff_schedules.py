@@ -58,7 +58,7 @@ class ReportSchedule:
 
     @staticmethod
     def first(since: datetime) -> ReportSchedule:
-        """Nothing has been told yet about what began then."""
+        """Nothing has been reported yet about what began then."""
         return ReportSchedule(since + _FIRST_REPORT_INTERVAL, _FIRST_REPORT_INTERVAL)
 
     def after_report(self, now: datetime) -> ReportSchedule:

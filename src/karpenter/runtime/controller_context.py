@@ -1,4 +1,4 @@
-"""What every action needs: the API server, the cloud, the picture of the cluster, the clock, who is told and what is noted."""
+"""What controllers share: the API server, the cloud, the cluster state, the clock, the event recorder and the metrics."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from karpenter.state.nodepool_health import NodePoolHealth
 
 @dataclass(frozen=True)
 class ControllerContext:
-    """Handed to every action; holds no state of its own.
+    """Handed to every controller; holds no state of its own.
 
-    ``bursts`` is a connection for what comes in bursts and waits behind nothing else (None: there is only the common one).
+    ``separate_kube`` is a connection for requests that come in bursts and wait behind nothing else (None: the common one).
     """
 
     kube: Kube

@@ -77,8 +77,8 @@ async def _profile(request: HttpRequest) -> HttpResponse:
         seconds = 0.0
     if not 0.0 < seconds <= _MAX_PROFILE_SECONDS:
         return text_response(f"seconds must be a number up to {_MAX_PROFILE_SECONDS:g}", HTTPStatus.BAD_REQUEST)
-    found = await asyncio.to_thread(_sample_stacks, seconds)
-    return text_response("\n".join(f"{stack} {count}" for stack, count in found.most_common()))
+    stacks = await asyncio.to_thread(_sample_stacks, seconds)
+    return text_response("\n".join(f"{stack} {count}" for stack, count in stacks.most_common()))
 
 
 def _sample_stacks(seconds: float) -> Counter[str]:

@@ -99,7 +99,7 @@ class LogSampling:
             began, count = now, 0
         self._counts[key] = began, count + 1
         if len(self._counts) > _MAX_SAMPLED_MESSAGES:
-            self._counts = {known: window for known, window in self._counts.items() if window[0] > now - 1.0}
+            self._counts = {message: window for message, window in self._counts.items() if window[0] > now - 1.0}
         if count >= _SAMPLING_INITIAL and (count + 1 - _SAMPLING_INITIAL) % _SAMPLING_THEREAFTER:
             raise structlog.DropEvent
         return event

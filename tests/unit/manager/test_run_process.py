@@ -247,7 +247,7 @@ def test_profiling_pages_are_there_for_who_asks_for_them(tmp_path: Path) -> None
         assert "goroutine" in probe(port, "/debug/pprof/")[1]
         assert "thread leader election:" in probe(port, "/debug/pprof/goroutine")[1]
         state = json.loads(probe(port, "/debug/state")[1])
-        assert (state["leader"], state["machines"], state["pendingPods"]) == (False, [], [])
+        assert (state["leader"], state["nodes"], state["pendingPods"]) == (False, [], [])
         assert process.end() == 0
 
 

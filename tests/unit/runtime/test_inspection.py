@@ -124,7 +124,7 @@ async def test_the_state_shows_machines_pods_and_why_they_wait(world: World) -> 
     shown = json.loads(json.dumps(debug_state(scene, world.clock.now())))
     assert (shown["leader"], shown["unsynced"]) == (True, "")
     assert [(one["name"], one["ready"]) for one in shown["nodePools"]] == [("np", "True")]
-    (machine,) = shown["machines"]
+    (machine,) = shown["nodes"]
     assert machine["nodeClaim"].startswith("np-")
     assert (machine["nodePool"], machine["nominated"], machine["leaving"]) == ("np", True, False)
     waiting = {one["name"]: one for one in shown["pendingPods"]}
@@ -153,6 +153,6 @@ async def test_the_state_shows_what_was_decided_about_disruption(world: World) -
     )
     (shown,) = json.loads(json.dumps(debug_state(scene, world.clock.now())))["disruptions"]
     assert (shown["reason"], shown["decision"], shown["nodePools"]) == ("Drifted", "replace", ["np"])
-    assert shown["machines"] == [{"node": "n0", "nodeClaim": "n0"}]
+    assert shown["nodes"] == [{"node": "n0", "nodeClaim": "n0"}]
     assert (shown["replacements"], shown["outcome"]) == (["r0"], "failed")
     assert shown["cause"] == "replacement nodeclaim r0 is gone"

@@ -30,6 +30,7 @@ class Right(NamedTuple):
 
 #: Rights the journey does not use, and why the controller has them all the same.
 _JUSTIFIED: Mapping[Right, str] = {
+    Right("patch", "events"): "an event may be said only once on this journey; a repeat raises its count",
     Right(
         "update", "nodepools/finalizers.karpenter.sh"
     ): "asked by an admission plug-in, which leaves no line in the log",

@@ -62,7 +62,7 @@ async def test_candidates_wait_until_their_replacement_is_initialised(world: Wor
     """Closed, bought, awaited, deleted; said, counted and linked on the way.
 
     DIS-S220, DIS-S222, DIS-302 to DIS-311, DIS-316, DIS-322, DIS-392, DIS-393, DIS-394, DIS-412, DIS-413,
-    DIS-431, DIS-432
+    DIS-431, DIS-432, OPS-451, OPS-452, OPS-517, OPS-518, OPS-519
     """
     await machines(world)
     assert await carry_out(world, command(world, "n0", bought=("r0",)))

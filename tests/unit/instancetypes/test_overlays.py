@@ -67,7 +67,7 @@ def prices(item: InstanceType) -> list[float]:
 def test_prices_are_replaced_or_changed_and_never_fall_below_nothing(
     change: Mapping[str, str], expected: float
 ) -> None:
-    """API-S111, API-164, SCH-759"""
+    """API-S111, API-164, SCH-759, OPS-242: the sign decides."""
     instance_types = seen(
         overlay("o", **change), types=(shape("t", {"cpu": 1, "memory": "1Gi"}, [offering("spot", "z1", 1.0)]),)
     )

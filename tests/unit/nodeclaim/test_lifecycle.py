@@ -233,7 +233,7 @@ async def test_an_owner_that_is_there_already_is_not_added_twice(world: World) -
 
 @story
 async def test_a_node_without_the_unregistered_taint_registers_with_a_warning(world: World) -> None:
-    """OPS-L8, OPS-023, API-S086: an event and a log line say so."""
+    """OPS-L8, OPS-023, API-S086, OPS-507: an event and a log line say so."""
     await launched(world)
     await world.join(taints=())
     await asyncio.sleep(5)

@@ -57,7 +57,7 @@ async def test_an_empty_node_ends_step_by_step(world: World) -> None:
 
 @story
 async def test_a_deleted_claim_takes_its_node_along(world: World) -> None:
-    """DIS-S294, OPS-L30, DIS-502, DIS-504: the Node goes first, the NodeClaim's finalizer last."""
+    """DIS-S294, OPS-L30, DIS-502, DIS-504, OPS-072, OPS-075: the Node goes first, the NodeClaim's finalizer last."""
     await ready(world)
     await world.kube.delete(kinds.NODE_CLAIM, "c")
     await until(lambda: all_gone(world), 20)
@@ -176,7 +176,7 @@ async def test_who_is_evicted_and_who_is_not(world: World) -> None:
 
 @story
 async def test_a_budget_holds_the_node_until_its_pod_is_gone(world: World) -> None:
-    """DIS-S300, DIS-523: the warning counts the pods that wait."""
+    """DIS-S300, DIS-523, OPS-525: the warning counts the pods that wait."""
     await ready(world)
     await world.kube.create(kinds.POD_DISRUPTION_BUDGET, budget("keep", {"app": "a"}, max_unavailable=0))
     await world.running("kept", "node-c", meta={"labels": {"app": "a"}})
@@ -343,7 +343,7 @@ async def test_a_missed_deadline_still_leaves_a_pod_one_second(world: World) -> 
 
 @story
 async def test_the_deadline_is_written_once_and_said_on_claim_and_node(world: World) -> None:
-    """DIS-501, DIS-513, OPS-071"""
+    """DIS-501, DIS-513, OPS-071, OPS-527, DIS-436: both get the event."""
     await ready(world, termination_grace_period="300s")
     await world.running("busy", "node-c", meta={"annotations": PROTECTED}, termination_grace_period_seconds=1)
     await world.kube.delete(kinds.NODE_CLAIM, "c")
@@ -427,7 +427,7 @@ async def test_an_unregistered_claim_leaves_its_node_to_the_cloud(world: World) 
 
 @story
 async def test_a_claim_that_never_launched_does_not_bother_the_cloud(world: World) -> None:
-    """DIS-S315, OPS-L29"""
+    """DIS-S315, OPS-L29, OPS-074: without a provider ID nobody asks it."""
     world.cloud.refuse("create", *(ProviderError("no") for _ in range(100)))
     await world.start()
     await world.claim()

@@ -94,7 +94,10 @@ def stage() -> Stage:
 
 
 async def test_a_spot_warning_ends_the_claim_and_what_was_bought_is_sold_out(stage: Stage) -> None:
-    """AWS-T640, AWS-656, AWS-657, AWS-659, AWS-786, DIS-370: the drain is graceful."""
+    """Claim and Node are told, the offering counts as sold out.
+
+    AWS-T640, AWS-656, AWS-657, AWS-659, AWS-786, DIS-370, OPS-540
+    """
     await stage.machine("a", "i-1")
     stage.say(SPOT_WARNING, "i-1")
     stage.clock.forward(seconds=3)
@@ -193,7 +196,7 @@ async def test_a_machine_that_ends_by_itself_ends_its_claim(stage: Stage, state:
 
 
 async def test_a_health_event_ends_those_of_its_machines_that_are_ours(stage: Stage) -> None:
-    """AWS-T645, DIS-372: the drain is graceful."""
+    """AWS-T645, DIS-372: their claims are deleted."""
     await stage.machine("a", "i-1")
     await stage.machine("b", "i-2")
     await stage.machine("c", "i-3")
@@ -206,7 +209,7 @@ async def test_a_health_event_ends_those_of_its_machines_that_are_ours(stage: St
 
 
 async def test_a_rebalance_recommendation_is_only_told(stage: Stage) -> None:
-    """AWS-T646, AWS-660, DIS-371: an event, and nothing is deleted."""
+    """AWS-T646, AWS-660, DIS-371, OPS-541: an event, and nothing is deleted."""
     await stage.pool()
     await stage.machine("a", "i-1")
     stage.say(REBALANCE, "i-1")

@@ -65,7 +65,7 @@ def stage() -> Stage:
 
 
 async def test_only_an_applied_shift_counts_and_pools_are_told(stage: Stage) -> None:
-    """AWS-T607, AWS-615, AWS-617."""
+    """AWS-T607, AWS-615, AWS-617, OPS-543: pools are told of its begin and its end."""
     await stage.pool()
     stage.shift("use1-az1", "PENDING")
     await stage.round()

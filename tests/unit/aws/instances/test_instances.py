@@ -489,7 +489,7 @@ def collector(world: World) -> InstanceGarbageCollector:
     ],
 )
 def test_machines_without_a_claim_are_ended(machine_: InstanceInfo, is_ended: bool) -> None:
-    """DIS-366: once they are older than thirty seconds."""
+    """DIS-366, OPS-093: once they are older than thirty seconds."""
 
     async def scene(world: World) -> None:
         put(world, machine_)

@@ -41,7 +41,7 @@ async def exists(world: Classes) -> bool:
 
 
 async def test_a_class_waits_for_its_machines_and_names_five_of_them() -> None:
-    """AWS-T090, AWS-123, API-S176: it goes after the last claim."""
+    """AWS-T090, AWS-123, API-S176, OPS-544: it goes after the last claim."""
     world = Classes().stocked()
     await ready(world)
     for number in range(7):

@@ -35,7 +35,7 @@ def plan(
     skip_invalid: planning_options.SkipInvalidOption = False,
     compare: Annotated[
         Literal["classic"] | None,
-        typer.Option(help="Compare with another packing; classic: first-fit decreasing as Karpenter does it."),
+        typer.Option(help="Compare with another packing; classic: first-fit decreasing, one node at a time."),
     ] = None,
     consolidate: Annotated[
         bool,

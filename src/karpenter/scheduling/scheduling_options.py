@@ -24,7 +24,7 @@ class ArrivalForecast(StrEnum):
 
 
 class PackingMode(StrEnum):
-    """Whether the cheapest of all packings is taken, or the packing Karpenter would choose (SCH-865)."""
+    """Whether the cheapest of all packings is taken, or the one that needs no search, near to what Karpenter buys (SCH-865)."""
 
     CHEAPEST = "cheapest"
     CLASSIC = "classic"

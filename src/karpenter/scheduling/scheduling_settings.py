@@ -40,7 +40,7 @@ class SchedulingSettings:
     packing: PackingMode = setting(
         kinds.member_of(PackingMode),
         "cheapest",
-        "How pods share new nodes. cheapest: the cheapest of all packings; classic: first-fit decreasing as in Karpenter.",
+        "How pods share new nodes. cheapest: the cheapest of all packings; classic: first-fit decreasing, one node at a time.",
         karpenter_default="classic",
     )
     node_fee: float = setting(

@@ -20,7 +20,7 @@ from karpenter.scheduling.problem import build_problem
 from karpenter.scheduling.scheduling_options import SchedulingOptions
 from karpenter.scheduling.solution import Solution, ViolationCause
 from karpenter.scheduling.solver import solve
-from karpenter.scheduling.whatif.rescheduling import WhatIf, prepare_rescheduling
+from karpenter.scheduling.whatif.rescheduling import ReschedulingResult, WhatIf, prepare_rescheduling
 from support.builders import (
     NOW,
     bought,
@@ -246,5 +246,5 @@ def test_pods_that_are_moved_are_no_more_exposed_than_those_that_come() -> None:
     for options, expected in ((SchedulingOptions(), 2), (OFF, 1)):
         base = prepare_rescheduling(build_problem(picture, types, NOW, options), types)
         reschedule = base.reschedule(WhatIf(tuple(moving), frozenset({"claim-n1", "claim-n2"})))
-        assert reschedule is not None
+        assert isinstance(reschedule, ReschedulingResult)
         assert len(reschedule.new_claims) == expected

@@ -12,7 +12,7 @@ from karpenter.disruption.decide.command import Candidate, Command, DisruptionRe
 from karpenter.disruption.decide.disruption_blockers import DriftedPodsUnplaceable, ReplacementExceedsLimits
 from karpenter.disruption.decide.failed_moves import NO_FAILED_MOVES, FailedMoves
 from karpenter.disruption.decide.remaining_budgets import RemainingBudgets
-from karpenter.disruption.decide.scheduling_simulation import SchedulingSimulation
+from karpenter.disruption.decide.scheduling_simulation import SchedulingSimulation, UnreschedulablePods
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.model import labels
 from karpenter.model.conditions import find_condition
@@ -118,7 +118,7 @@ def _replace_drifted_node(
     within_limits = simulation.reschedule((candidate,), limits=LimitsPolicy.WITH_REMOVED)
     if isinstance(within_limits, ReschedulingResult):
         return _DriftMove(_drift_command(candidate, within_limits))
-    assert within_limits is not None
+    assert isinstance(within_limits, UnreschedulablePods)
     unplaceable = DriftedPodsUnplaceable(within_limits.blocker)
     return (
         _replace_beyond_limits(candidate, simulation, limits) or unplaceable if simulation.has_limits else unplaceable

@@ -29,7 +29,7 @@ from karpenter.disruption.decide.replacement_prices import (
     without_same_types,
 )
 from karpenter.disruption.decide.scheduling_simulation import SchedulingSimulation, UnreschedulablePods
-from karpenter.scheduling.whatif.rescheduling import ReschedulingResult
+from karpenter.scheduling.whatif.rescheduling import ReschedulingResult, TooExpensive
 
 
 @dataclass(frozen=True)
@@ -105,8 +105,8 @@ class MoveEvaluator:
         price = sum(candidate.price_per_hour or 0.0 for candidate in candidates)
         needed = self.scoring.minimum_saving(candidates)
         reschedule = self.simulation.reschedule(candidates, price - needed)
-        if reschedule is None:
-            return MoveRejection(SavingTooSmall() if needed else NotCheaper())
+        if isinstance(reschedule, TooExpensive):
+            return MoveRejection(SavingTooSmall() if reschedule.minimum_price < price else NotCheaper())
         if isinstance(reschedule, UnreschedulablePods):
             return MoveRejection(reschedule.blocker)
         if not reschedule.new_claims:

@@ -31,6 +31,7 @@ from karpenter.scheduling.whatif.rescheduling import (
     LimitsPolicy,
     ReschedulingBase,
     ReschedulingResult,
+    TooExpensive,
     WhatIf,
     prepare_rescheduling,
 )
@@ -128,11 +129,11 @@ class SchedulingSimulation:
         candidates: Sequence[Candidate],
         max_price: float = inf,
         limits: LimitsPolicy = LimitsPolicy.WITHOUT_REMOVED,
-    ) -> ReschedulingResult | UnreschedulablePods | None:
-        """Placements of their pods; None if the new nodes they need cost ``max_price`` or more."""
+    ) -> ReschedulingResult | UnreschedulablePods | TooExpensive:
+        """Placements of their pods, unless the new nodes they need cost ``max_price`` or more."""
         result = self._base.reschedule(replace(self._without(candidates), max_price=max_price, limits=limits))
-        if result is None:
-            return None
+        if isinstance(result, TooExpensive):
+            return result
         if result.unschedulable:
             return UnreschedulablePods(_pods_unschedulable(result.unschedulable))
         if result.uninitialized_nodes:

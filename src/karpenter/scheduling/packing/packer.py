@@ -4,7 +4,7 @@ A packing opens one claim at a time, fills it with class after class (the classe
 it. Filling is arithmetic on counts; when the filled pattern can be repeated it is repeated at once, so the work depends on the
 number of different nodes, not of pods.
 
-* ``classic``: a claim grows as long as any type holds its pods, as Karpenter does; the largest node that fills is bought.
+* ``classic``: a claim grows as long as any type holds its pods; the largest node that fills is bought.
 * ``value``: for every type worth considering, fill it and ask what its pods would be worth bought one by one; the type with
   the most worth per dollar is taken. Worth considering are types no other type beats on price and on every resource. Its work
   is bounded by ``STEPS``; what is still left then is bought the way of ``classic``.

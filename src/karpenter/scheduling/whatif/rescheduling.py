@@ -107,6 +107,13 @@ class ReschedulingResult:
         return frozenset(pod_key(pod) for placed_pods in self.placements for pod in placed_pods.pods)
 
 
+@dataclass(frozen=True)
+class TooExpensive:
+    """New nodes for the pods cost at least ``minimum_price``, in USD per hour, which is more than the question allows."""
+
+    minimum_price: float
+
+
 @dataclass(frozen=True, eq=False)
 class _Movers:
     """The pods of a question as equivalence groups, and those that cannot be planned for."""
@@ -173,15 +180,13 @@ class ReschedulingBase:
         result = self._single_pass(question, self._remaining_nodes(question), movers)
         return None if result.demands or result.unschedulable else self._answer(result)
 
-    def reschedule(self, question: WhatIf) -> ReschedulingResult | None:
-        """Where the pods go, on existing nodes or new ones.
-
-        None where new nodes are sure to cost ``max_price`` or more; nothing is packed then.
-        """
+    def reschedule(self, question: WhatIf) -> ReschedulingResult | TooExpensive:
+        """Where the pods go, on existing nodes or new ones. Nothing is packed where new nodes cost ``max_price`` or more."""
         movers = self._movers(question.pods)
         nodes = self._remaining_nodes(question)
-        if question.max_price < inf and self._minimum_price_of(question, movers, nodes) >= question.max_price:
-            return None
+        minimum = self._minimum_price_of(question, movers, nodes) if question.max_price < inf else 0.0
+        if minimum >= question.max_price:
+            return TooExpensive(minimum)
         planned = PlannedPlacements(self._preparation.prepared.problem.snapshot.planned_nodes)
         limits = self._limits_for(question)
         passes = SchedulingPasses(

@@ -51,7 +51,7 @@ def test_the_page_shows_both_and_what_is_saved(written: Written, tmp_path: Path)
     result = CliRunner().invoke(app, ["plan", "--instance-types", str(types), "-f", str(file), *BOTH])
     lines = [line.split() for line in result.stdout.splitlines()]
     assert ["price,", "$/h", "0.200", "0.300"] in lines
-    assert ["gap", "0.0%", "50.0%"] in lines
+    assert ["gap", "optimal", "50.0%"] in lines
     assert ["2", "a.small", "on-demand", "0.200", "1", "a.large", "on-demand", "0.300"] in lines
     assert "The chosen plan saves $0.100 per hour (33.3%), $73 a month." in result.stdout
     assert max(len(line) for line in result.stdout.splitlines()) <= 80

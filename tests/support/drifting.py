@@ -39,15 +39,17 @@ async def all_running(world: World, count: int = PODS) -> bool:
     return sum(pod.status.phase == "Running" for pod in await world.all(kinds.POD)) == count
 
 
-async def start_pool(world: World, delay: str = "5s", settings: Settings | None = None, **pool: Any) -> int:
+async def start_pool(
+    world: World, delay: str = "5s", settings: Settings | None = None, pods: int = PODS, **pool: Any
+) -> int:
     """Pods run on nodes of a pool whose nodes join after a while; the number of its nodes."""
     world.simulated()
     world.scheduled()
     await world.node_class(node_registration_delay=delay)
     await world.pool(**{"disruption": ONE_BY_ONE, **pool})
-    await workload(world, PODS)
+    await workload(world, pods)
     await world.start(settings)
-    await until(lambda: all_running(world), 3600, 5)
+    await until(lambda: all_running(world, pods), 3600, 5)
     await asyncio.sleep(60)
     return len(await world.all(kinds.NODE_CLAIM))
 
@@ -75,3 +77,16 @@ async def drift(world: World) -> None:
 def errors(world: World) -> list[str]:
     """Why commands failed."""
     return [line["error"] for line in world.lines("failed terminating nodes while executing a disruption command")]
+
+
+async def watch_pods(world: World, fewest_ready: list[int], most_claims: list[int]) -> None:
+    """Keep the smallest number of ready pods and the largest number of NodeClaims in the only entry of each list."""
+    while True:
+        await asyncio.sleep(1)
+        pods = await world.all(kinds.POD)
+        ready = sum(
+            pod.metadata.deletion_timestamp is None and conditions.is_true(pod.status.conditions, "Ready")
+            for pod in pods
+        )
+        fewest_ready[0] = min(fewest_ready[0], ready)
+        most_claims[0] = max(most_claims[0], len(await world.all(kinds.NODE_CLAIM)))

@@ -213,6 +213,8 @@ class World:
     settings: Settings = field(default_factory=Settings)
     wire: Tapped = field(init=False)
     cloud: FakeCloud = field(init=False)
+    #: The provider of the running controller, where ``simulated`` was called.
+    simulated_provider: SimulatedProvider = field(init=False)
     manager: Manager | None = None
     #: The pod the controller is, where it is one of this cluster.
     own_pod: tuple[str, str] | None = None
@@ -268,7 +270,12 @@ class World:
 
     def simulated(self, types: tuple[InstanceType, ...] = TYPES, faults: Faults | None = None) -> None:
         """Use the simulated cloud, with instances that live on when the controller does not."""
-        self._provider = lambda wire: SimulatedProvider(wire, self.clock, types, faults)
+
+        def new_provider(wire: Tapped) -> SimulatedProvider:
+            self.simulated_provider = SimulatedProvider(wire, self.clock, types, faults)
+            return self.simulated_provider
+
+        self._provider = new_provider
         self.also(SimulatedNodes(self.kube, self.clock, SimulatedTiming(lease_renewal=None)).run())
 
     def scheduled(self) -> None:

@@ -9,27 +9,14 @@ import pytest
 
 from karpenter.api import kinds
 from karpenter.api.karpenter import Budget, Disruption
-from karpenter.model import conditions
 from karpenter.settings import Settings
-from support.drifting import PODS, all_running, errors, launches, start_pool
+from support.drifting import PODS, all_running, errors, launches, start_pool, watch_pods
 from support.world import World, story, until
 
 LIFETIME = timedelta(hours=1)
 EXPIRING = {"template": {"expire_after": "1h"}}
 ONE_BY_ONE = Disruption(consolidate_after="30s", budgets=(Budget(nodes="1"),))
 CLOSED = Disruption(consolidate_after="30s", budgets=(Budget(nodes="0"),))
-
-
-async def watch_ready_pods(world: World, fewest: list[int]) -> None:
-    """Keep the smallest number of ready pods."""
-    while True:
-        await asyncio.sleep(1)
-        pods = await world.all(kinds.POD)
-        ready = sum(
-            pod.metadata.deletion_timestamp is None and conditions.is_true(pod.status.conditions, "Ready")
-            for pod in pods
-        )
-        fewest[0] = min(fewest[0], ready)
 
 
 async def is_renewed(world: World, before: set[str]) -> bool:
@@ -42,7 +29,7 @@ async def test_nodes_that_expire_together_are_replaced_one_by_one_before(world: 
     nodes = await start_pool(world, disruption=ONE_BY_ONE, **EXPIRING)
     before = {claim.metadata.name for claim in await world.all(kinds.NODE_CLAIM)}
     fewest = [PODS]
-    world.also(watch_ready_pods(world, fewest))
+    world.also(watch_pods(world, fewest, [0]))
     await until(lambda: is_renewed(world, before), LIFETIME.total_seconds(), 5)
     assert world.elapsed > 0.9 * LIFETIME.total_seconds()
     assert fewest[0] >= PODS - PODS // nodes

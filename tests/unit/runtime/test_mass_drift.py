@@ -1,0 +1,61 @@
+"""A whole NodePool drifts: while launches fail, and while office hours close its budgets."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from karpenter.api import kinds
+from karpenter.api.karpenter import Budget, Disruption
+from karpenter.providers.simulated import Faults
+from karpenter.providers.simulated.fault_rules import LaunchErrorRule, RegistrationRule
+from support.drifting import all_running, drift, errors, is_renewed, launches, start_pool, watch_pods
+from support.world import World, story, until
+
+PODS = 16
+QUARTER = Budget(nodes="25%")
+#: Closed from half past midnight to half past two; stories begin at midnight.
+OFFICE_HOURS = Budget(nodes="0", schedule="30 0 * * *", duration="2h")
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [
+        Faults(launch_errors=(LaunchErrorRule(count=3),)),
+        Faults(registration=(RegistrationRule(never=True, count=2),)),
+        Faults(registration=(RegistrationRule(delay="12m"),)),
+    ],
+    ids=["launches fail", "two never register", "all are slow"],
+)
+@story
+async def test_mass_drift_comes_to_its_end_in_bad_conditions(world: World, faults: Faults) -> None:
+    """DIS-230, DIS-314: what fails is tried again, no pod leaves before its place is there, and budgets hold."""
+    nodes = await start_pool(world, pods=PODS, disruption=Disruption(consolidate_after="30s", budgets=(QUARTER,)))
+    fewest_ready, most_claims = [PODS], [0]
+    world.also(watch_pods(world, fewest_ready, most_claims))
+    world.simulated_provider.set_faults(faults)
+    await drift(world)
+    await until(lambda: is_renewed(world), 4 * 3600, 10)
+    assert await all_running(world, PODS)
+    # A percentage is of all nodes, replacements included; nodes whose instance terminates do not count as disrupted.
+    at_once = 3
+    assert fewest_ready[0] >= PODS - at_once * (PODS // nodes)
+    assert most_claims[0] <= nodes + 2 * at_once
+    assert launches(world) <= 2 * nodes + 3
+
+
+@story
+async def test_a_pool_that_drifts_in_office_hours_is_replaced_after_them(world: World) -> None:
+    """DIS-140, DIS-147: nothing moves while the budget is closed; what has begun before comes to its end."""
+    open_hours = Disruption(consolidate_after="30s", budgets=(QUARTER, OFFICE_HOURS))
+    nodes = await start_pool(world, disruption=open_hours)
+    before = {claim.metadata.name for claim in await world.all(kinds.NODE_CLAIM)}
+    await asyncio.sleep(timedelta(minutes=31).total_seconds() - world.elapsed)
+    await drift(world)
+    await asyncio.sleep(timedelta(minutes=149).total_seconds() - world.elapsed)
+    assert {claim.metadata.name for claim in await world.all(kinds.NODE_CLAIM)} == before
+    await until(lambda: is_renewed(world), 1800, 5)
+    assert launches(world) == 2 * nodes
+    assert errors(world) == []

@@ -66,7 +66,7 @@ def test_the_page_names_machines_waiting_pods_reasons_and_cost(plan: Plan, mixed
     assert "1 pod (default/huge)\n    nodepool default: no instance type" in page
     assert "\n    nearest is NodePool default: the pod is 56 CPU short on a.large, the largest" in page
     assert "$0.350 per hour for 1 new node with 2 pods; 1 pod unschedulable" in page
-    assert "no nodes for them could cost less than $0.262 per hour (gap 33.3%)" in page
+    assert "optimal: no other nodes for them cost less, node fees included" in page
 
 
 def test_the_page_says_what_is_paid_for_and_requested_by_nobody(plan: Plan, mixed: Path) -> None:

@@ -98,7 +98,7 @@ class NodeClassControllers:
         cluster_view, kube = self._cluster_view, self._context.kube
         unreadable = (*(await kube.list(NODE_CLAIM)).undecodable, *(await kube.list(EC2_NODE_CLASS)).undecodable)
         if unreadable:
-            texts = ", ".join(sorted(item.name for item in unreadable))
+            texts = ", ".join(sorted(rejected.name for rejected in unreadable))
             raise ProviderError(f"instance profiles are left alone while nobody can read {texts}")
         await InstanceProfileGarbageCollector(
             self._profiles, self._context.current_cluster(), cluster_view.node_classes, cluster_view.claims

@@ -274,7 +274,7 @@ class FleetLauncher:
         for launched_instance in launched:
             self._dependencies.effects.record_launched(launched_instance.reservation)
         if len(launched) > len(orders):
-            extra = [item.instance_id for item in launched[len(orders) :]]
+            extra = [instance.instance_id for instance in launched[len(orders) :]]
             _log.warning("the fleet made more instances than were asked for", ids=extra)
         shares: dict[str, LaunchResult] = {
             order.uid: self._assign_instance(order, item) for order, item in zip(orders, launched, strict=False)
@@ -291,7 +291,7 @@ class FleetLauncher:
         return shares
 
     def _assign_instance(self, order: LaunchOrder, launched: LaunchedInstance) -> Instance:
-        instance_type = next((item for item in order.types if item.name == launched.instance_type), None)
+        instance_type = next((candidate for candidate in order.types if candidate.name == launched.instance_type), None)
         instance = instance_info.provider_instance(
             launched, order.claim, order.plan.node_class, instance_type, self._dependencies.clock.now()
         )
@@ -326,7 +326,7 @@ class FleetLauncher:
             raise ProviderError(f"listing claims, {error}") from error
         if listing.undecodable:
             # Any of them may own what we would deal out.
-            unreadable = ", ".join(sorted(item.name for item in listing.undecodable))
+            unreadable = ", ".join(sorted(rejected.name for rejected in listing.undecodable))
             raise ProviderError(f"an interrupted launch waits for claims nobody can read: {unreadable}")
         return launch_batches.batch_claims(batch, listing.items, asking)
 

@@ -157,7 +157,7 @@ class InstanceProvider:
             infos = {}
         missing = [fromkey for fromkey in dict.fromkeys(ids) if fromkey not in infos]
         singles = await _call_each(missing, self._describe_one)
-        return [infos[item] if item in infos else singles[item] for item in ids]
+        return [infos[instance_id] if instance_id in infos else singles[instance_id] for instance_id in ids]
 
     async def _describe_one(self, instance_id: str) -> InstanceInfo | None:
         try:
@@ -181,7 +181,7 @@ class InstanceProvider:
         singles = await _call_each(
             [fromkey for fromkey in dict.fromkeys(ids) if fromkey not in ending], self._terminate_one
         )
-        return [True if item in ending else singles[item] for item in ids]
+        return [True if instance_id in ending else singles[instance_id] for instance_id in ids]
 
     async def _terminate_one(self, instance_id: str) -> bool:
         return instance_id in await self._terminate_ids((instance_id,))

@@ -187,14 +187,7 @@ class _Planner:
             pool=self._pool,
             capacity_type=self.capacity_type,
             tenancy=launch_filters.launch_tenancy(self.required),
-            reservation_kind=next(
-                (
-                    launch_filters.offering_reservation_kind(way)
-                    for instance_type in types
-                    for way in instance_type.offerings
-                ),
-                "",
-            ),
+            reservation_kind=_reservation_kind(types),
             is_prioritized=labels.PRICE_OVERLAY in annotations,
             context="" if is_relaxed else (self.node_class.spec.context or ""),
             tags=self._tags,
@@ -251,7 +244,7 @@ class _Planner:
     def _templates(self, types: CandidateTypes) -> tuple[TemplatePlan, ...]:
         sorts: dict[_TemplateKey, list[LaunchOffering]] = {}
         amis = self.node_class.status.amis
-        images = {item.name: ami_for(item, amis) for item in types}
+        images = {instance_type.name: ami_for(instance_type, amis) for instance_type in types}
         if not any(images.values()):
             raise LaunchFailed("LaunchFailed", f"no instance type can run any of the images {_listed_amis(amis)}")
         for instance_type in types:
@@ -261,7 +254,7 @@ class _Planner:
                     instance_type.name, way.zone, way.price_per_hour, image.id if image else "", way.reservation_id
                 )
                 sorts.setdefault(self._template_key(instance_type, offer), []).append(offer)
-        kind = next((launch_filters.offering_reservation_kind(way) for item in types for way in item.offerings), "")
+        kind = _reservation_kind(types)
         group = _placement_group_id(types)
         plans = (TemplatePlan(self._content(sort, kind, group), _by_price(ways)) for sort, ways in sorts.items())
         return tuple(sorted(plans, key=lambda template_plan: template_plan.content.name))
@@ -327,6 +320,12 @@ def _address_needs(types: CandidateTypes) -> Mapping[str, int]:
         for way in instance_type.offerings:
             needs[way.zone] = min(pods, needs.get(way.zone, pods))
     return needs
+
+
+def _reservation_kind(types: CandidateTypes) -> str:
+    """The kind of the reservations to launch into, which all offerings of a plan share; empty without reservations."""
+    offerings = (offering for instance_type in types for offering in instance_type.offerings)
+    return next(map(launch_filters.offering_reservation_kind, offerings), "")
 
 
 def _placement_group_id(types: CandidateTypes) -> str:

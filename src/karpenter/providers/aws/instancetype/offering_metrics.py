@@ -62,7 +62,7 @@ def offering_samples(lists: Iterable[tuple[InstanceType, ...]], *, reserved: boo
     available: dict[OfferingMetricKey, bool] = {}
     price: dict[OfferingMetricKey, float] = {}
     size: dict[str, tuple[float, int]] = {}
-    for instance_type in {id(item): item for types in lists for item in types}.values():
+    for instance_type in {id(listed): listed for types in lists for listed in types}.values():
         size[instance_type.name] = (
             instance_type.capacity[res.CPU] / res.ONE_UNIT,
             instance_type.capacity[res.MEMORY] // res.ONE_UNIT,

@@ -135,14 +135,14 @@ class NodeClassController:
         self._hash_inputs.remember(stamped, cluster)
         reconciled, results = await self._run_subreconcilers(stamped)
         written = await self._patch_status(stamped, reconciled.status)
-        faults = [item.error for item in results if item.error is not None]
+        faults = [result.error for result in results if result.error is not None]
         if faults:
             raise NodeClassReconcileFailed("; ".join(map(str, faults))) from faults[0]
-        final = [item.condition for item in results if item.terminal and item.condition is not None]
+        final = [result.condition for result in results if result.terminal and result.condition is not None]
         if final:
             _log_terminal(written, final)
             return None
-        return min((item.requeue_after for item in results if item.requeue_after is not None), default=None)
+        return min((result.requeue_after for result in results if result.requeue_after is not None), default=None)
 
     async def _run_subreconcilers(self, node_class: EC2NodeClass) -> tuple[EC2NodeClass, list[SubreconcileResult]]:
         """All parts, also after one that failed (AWS-082): the class as each left it to the next, and what they told."""

@@ -88,7 +88,7 @@ class SubnetProvider:
             return cached
         queries = selector_queries.subnet_filters(node_class.spec.subnet_selector_terms)
         answers = await asyncio.gather(*(self._ec2.describe_subnets(filters) for filters in queries))
-        by_id = {item.subnet_id: item for answer in answers for item in answer}
+        by_id = {subnet.subnet_id: subnet for answer in answers for subnet in answer}
         subnets = tuple(sorted(by_id.values(), key=lambda item: (-item.available_ip_address_count, item.subnet_id)))
         for subnet_info in subnets:
             self._record_addresses(subnet_info.subnet_id, subnet_info.available_ip_address_count)

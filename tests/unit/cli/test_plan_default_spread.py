@@ -69,7 +69,10 @@ def test_without_the_setting_these_kinds_are_of_no_use(plan: Plan, written: Writ
 def test_a_bad_configuration_is_refused(plan: Plan, written: Written) -> None:
     """SCH-830"""
     result = plan("-f", written("all.json", pool()), "--scheduler-config", "a: 1")
-    assert (result.exit_code, result.stderr) == (2, "--scheduler-config: Object contains unknown field `a`\n")
+    assert (result.exit_code, result.stderr) == (
+        2,
+        "karpenter plan: --scheduler-config='a: 1': Object contains unknown field `a`\n",
+    )
 
 
 async def test_a_cluster_is_asked_for_them_only_where_they_are_needed() -> None:

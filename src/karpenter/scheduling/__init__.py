@@ -1,4 +1,4 @@
-"""Machines for waiting pods: who is served, what existing machines hold, what is bought and how pods share it.
+"""Nodes for waiting pods: which pods are eligible, what existing nodes hold, what is bought and how pods share it.
 
 ``provision`` is the entry; everything else is a step of it. Prices decide among legal plans, never what is legal.
 """

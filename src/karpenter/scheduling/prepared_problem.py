@@ -223,7 +223,7 @@ class PreparedProblem:
         return VolumeAttachments(self.problem.snapshot.volumes, limits, wanted)
 
     def _signature_with_attachments(self, signature: PodSignature, volumes: PodVolumes) -> PodSignature:
-        """The class with the attachments its pods ask of machines to come."""
+        """The signature with the volume attachments that its pods need on a new node."""
         slots = (
             self._volume_attachments.attachment_requests(volumes.volumes_by_driver) if volumes.volumes_by_driver else {}
         )

@@ -44,7 +44,7 @@ SCENARIOS: dict[str, Scenario] = {
     "diverse-2000": Scenario(412.06, 694.02, 1.15, 0.8),
     "diverse-10000": Scenario(None, None, 1.15, 2.5),
 }
-IN_DOLLARS = ("--node-fee", "0", "--exposure", "off", "--interruption-cost", "0")
+IN_DOLLARS = ("--node-fee", "0", "--exposure", "off", "--interruption-cost", "0", "--max-pods-per-node", "0")
 _REPEATS = 5
 
 

@@ -258,12 +258,21 @@ def _summary(report: PlanReport) -> Text:
         text.append(f"; {count_text(len(plan.unschedulable), 'pod')} unschedulable", style="red")
     if plan.new_claims:
         text.append(f"\n{_lower_bound_text(plan)}")
+        if plan.node_share_cost_per_hour:
+            text.append(f"\n{_node_share_text(plan)}")
     text.append(
         f"\ndecided in {timing.decision_seconds:.3f} s"
         f" (catalogue {timing.catalog_seconds:.3f} s, {timing.wall_seconds:.2f} s in all)",
         style="dim",
     )
     return text
+
+
+def _node_share_text(plan: Solution) -> str:
+    share = plan.node_share_cost_per_hour / plan.price_per_hour if plan.price_per_hour else 0.0
+    return (
+        f"${plan.node_share_cost_per_hour:.3f} of it ({share:.1%}) because no node has more than its share of the pods"
+    )
 
 
 def _lower_bound_text(plan: Solution) -> str:

@@ -124,6 +124,7 @@ def _cost_data(plan: Solution) -> Json:
         "lowerBoundPerHour": round(bound, _PRICE_DIGITS) if bound is not None else None,
         "gap": round(gap, _PRICE_DIGITS) if gap is not None else None,
         "optimal": plan.is_optimal,
+        "nodeShareCostPerHour": round(plan.node_share_cost_per_hour, _PRICE_DIGITS),
     }
 
 

@@ -27,6 +27,7 @@ PLANNING_SETTINGS = (
     "packing",
     "node_fee",
     "exposure",
+    "max_pods_per_node",
     "interruption_cost",
     "minimum_saving_ratio",
     "minimum_node_age",

@@ -66,7 +66,7 @@ def _pool(pool: NodePool, enabled: FeatureGates) -> Iterator[Finding]:
     yield from _gated_fields(pool, enabled)
     yield from _negative_limits(pool)
     yield from _spread_replicas_annotation(pool)
-    yield from _exposure_annotation(pool)
+    yield from _share_annotations(pool)
     yield from _replace_for_daemon_sets_annotation(pool)
     yield from _misspelt_annotations(pool)
     yield from disruption_rules.unparseable_settings(pool)
@@ -144,19 +144,15 @@ def _spread_replicas_annotation(pool: NodePool) -> Iterator[Finding]:
         yield Finding(path, "static", "has no effect: only the nodes of a static NodePool (replicas) are spread")
 
 
-def _exposure_annotation(pool: NodePool) -> Iterator[Finding]:
-    """Our own wish, where nobody can read it."""
-    asked = pool.metadata.annotations.get(labels.EXPOSURE)
-    if asked is None:
-        return
-    try:
-        parse_share(asked)
-    except ShareError as error:
-        yield Finding(
-            structural_schema.child_path("metadata.annotations", labels.EXPOSURE),
-            "value",
-            f"{error}; the default holds",
-        )
+def _share_annotations(pool: NodePool) -> Iterator[Finding]:
+    """Our own annotations that name a share, where it does not parse."""
+    for annotation in (labels.EXPOSURE, labels.MAX_NODE_SHARE):
+        asked = pool.metadata.annotations.get(annotation)
+        try:
+            parse_share(asked if asked is not None else "off")
+        except ShareError as error:
+            path = structural_schema.child_path("metadata.annotations", annotation)
+            yield Finding(path, "value", f"{error}; the default holds")
 
 
 def _replace_for_daemon_sets_annotation(pool: NodePool) -> Iterator[Finding]:

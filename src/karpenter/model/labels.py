@@ -52,6 +52,8 @@ SPREAD_REPLICAS = "karpenter.sh/spread-replicas-over"
 
 #: On a NodePool or a pod: how much of a workload, or of the pool's spot nodes, may be in one place; a share or ``off``. Ours.
 EXPOSURE = "karpenter.sh/exposure"
+#: On a NodePool: how much of one plan may be on one new node; a share or ``off``. Ours.
+MAX_NODE_SHARE = "karpenter.sh/max-node-share"
 #: On a NodePool, ours: time zones and dates of its disruption budgets (``budgets``).
 BUDGET_WINDOWS = "karpenter.sh/budget-windows"
 #: On a NodePool, ours: nothing of it is disrupted of our own will, for this reason, until this moment (``freezes``).

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -76,6 +76,11 @@ class SchedulingNodeClaim:
         """The pool, and the reservation if it draws from one."""
         return (self.template.name, self.reservation)
 
+    @property
+    def pod_count(self) -> int:
+        """How many pods it is for."""
+        return sum(count for _, count in self.contents)
+
     def contents_with(self, position: int, count: int) -> tuple[tuple[int, int], ...]:
         """Its contents with so many more pods of one demand."""
         return tuple({**dict(self.contents), position: dict(self.contents).get(position, 0) + count}.items())
@@ -98,7 +103,8 @@ class Packing:
 
     ``objective_value`` is what the claims are valued at (`objective`), ``remaining_limits`` what they leave of the limits of each
     limited pool. ``pods_below_weight`` counts the pods in claims of a lighter pool than the heaviest that could take them.
-    ``is_optimal``: no packing of the pods has a lower objective.
+    ``is_optimal``: no packing of the pods has a lower objective. ``node_share_cost``: USD per hour that it costs more because no
+    node has more than its share of the pods.
     """
 
     name: str
@@ -108,9 +114,15 @@ class Packing:
     remaining_limits: Mapping[str, Mapping[str, int]]
     pods_below_weight: int = 0
     is_optimal: bool = False
+    node_share_cost: float = 0.0
 
     @property
     def sort_key(self) -> tuple[int, int, float, int]:
         """Smaller is better: pods left over, pods below the weight they could have, the objective, the number of claims."""
         left = sum(self.unpacked.values())
         return (left, self.pods_below_weight, round(self.objective_value, 9), len(self.claims))
+
+
+def sum_of_prices(claims: Iterable[SchedulingNodeClaim]) -> float:
+    """USD per hour of the claims, each at its cheapest offering."""
+    return sum(claim.cheapest_offering.price_per_hour for claim in claims)

@@ -36,25 +36,32 @@ COST_PER_INTERRUPTION = 1.0
 #: The share of both limits of exposure, as settings write it.
 DEFAULT_EXPOSURE = "0.5"
 _DEFAULT_SHARE = parse_share(DEFAULT_EXPOSURE)
+#: The share of a plan on one new node, and the most pods there.
+_DEFAULT_PLAN_SHARE = Fraction(1, 4)
+MAX_PODS_PER_NODE = 110
 
 
 @dataclass(frozen=True)
 class ExposureLimits:
     """How much may hang on one thing that breaks, as shares; a share of 1 is no limit.
 
-    ``per_machine`` of a workload with at least ``fewest_pods`` pods on one new machine; ``per_spot_pool`` of a NodePool's spot
-    machines, from ``fewest_claims`` on, in one type and zone.
+    ``per_node`` of a workload with at least ``min_pods`` pods on one new node; ``per_spot_pool`` of a NodePool's spot nodes, from
+    ``min_claims`` on, in one type and zone; ``per_plan`` of a plan on one new node (`node_share`), which has at most
+    ``max_pods_per_node`` pods in any case, 0 for no such limit.
     """
 
     per_node: Fraction = _DEFAULT_SHARE
     per_spot_pool: Fraction = _DEFAULT_SHARE
     min_pods: int = 4
     min_claims: int = 4
+    per_plan: Fraction = _DEFAULT_PLAN_SHARE
+    max_pods_per_node: int = MAX_PODS_PER_NODE
 
     @staticmethod
     def uniform(share: Fraction) -> ExposureLimits:
-        """The same share of both."""
-        return ExposureLimits(share, share)
+        """The same share of a workload and of spot nodes; no limit at all where that is the whole."""
+        off = ExposureLimits(share, share, per_plan=WHOLE, max_pods_per_node=0)
+        return off if share == WHOLE else ExposureLimits(share, share)
 
 
 #: No limit at all.

@@ -22,9 +22,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from karpenter.scheduling.arrival_forecast import SpareRoomValue
-from karpenter.scheduling.demand import Packing, PackingBounds
+from karpenter.scheduling.demand import Demand, Packing, PackingBounds, sum_of_prices
 from karpenter.scheduling.equivalence_groups import EquivalenceGroup, group_order, pod_priority
 from karpenter.scheduling.existing_nodes import ExistingNodeIndex
+from karpenter.scheduling.node_share import CappedDemands, NodeShares
 from karpenter.scheduling.objective import Objective
 from karpenter.scheduling.offerings.purchase_options import PurchaseOptionIndex
 from karpenter.scheduling.packing.limit_reservations import ReservationPolicy
@@ -188,13 +189,19 @@ class SchedulingPasses:
         found = self._packer_for(best.result).best_value()
         return min(best.packing, found, key=lambda packing: packing.sort_key)
 
-    def cheapest_packing(self, best: PassOutcome, room: SpareRoomValue | None) -> Packing:
+    def cheapest_packing(
+        self, best: PassOutcome, room: SpareRoomValue | None, shares: NodeShares | None = None
+    ) -> Packing:
         """The packing a search for cheap machines comes to, if it leaves the same pods out and is cheaper.
 
         Where ``room`` for pods to come is worth something, it counts. For few pods it is cheaper than the simplest, too.
         """
         if self._context.packing_mode is PackingMode.CLASSIC:
             return best.packing
+        cheapest = self._cheapest_packing(best, room)
+        return cheapest if shares is None else self._within_node_shares(best, cheapest, shares)
+
+    def _cheapest_packing(self, best: PassOutcome, room: SpareRoomValue | None) -> Packing:
         packings = [best.packing]
         if best.result.pods_needing_nodes < SEARCH_ONLY_FROM:
             packings.append(self.simplest_packing(best))
@@ -206,6 +213,29 @@ class SchedulingPasses:
             cheapest = min([*alike, exact] if exact is not None else alike, key=lambda packing: packing.sort_key)
             return replace(cheapest, is_optimal=exact is not None)
         return min(alike, key=lambda packing: packing.objective_value - room.of_packing(packing))
+
+    def _within_node_shares(self, best: PassOutcome, cheapest: Packing, shares: NodeShares) -> Packing:
+        """The cheapest packing without a node that has more than its share of the pods, if that leaves out no further pod."""
+        plan_pods = sum(claim.pod_count for claim in cheapest.claims)
+
+        def most(pool: str) -> int:
+            return shares.max_pods_in(pool, plan_pods)
+
+        if all(claim.pod_count <= most(claim.template.name) for claim in cheapest.claims):
+            return cheapest
+        capped = CappedDemands([keyed_demand.demand for keyed_demand in best.result.demands], most)
+        packer = self._new_packer(capped.demands, best.result)
+        alike = [
+            packing
+            for packing in (packer.searched(), packer.best_value())
+            if packing.unpacked == cheapest.unpacked and packing.pods_below_weight <= cheapest.pods_below_weight
+        ]
+        if not alike:
+            return cheapest
+        chosen = min(alike, key=lambda packing: packing.sort_key)
+        claims = capped.with_own_templates(chosen.claims)
+        cost = max(0.0, sum_of_prices(claims) - sum_of_prices(cheapest.claims))
+        return replace(chosen, claims=claims, node_share_cost=cost)
 
     def _improved(self, first: PassOutcome) -> PassOutcome:
         """The best that other ways make of an outcome that leaves pods out."""
@@ -340,12 +370,15 @@ class SchedulingPasses:
         """The packer of these demands; asked for again it is the same, which remembers what it worked out."""
         keyed_demands, packer = self._last_packer
         if keyed_demands is not result.demands or packer is None:
-            ground = self._context
-            demands = [keyed_demand.demand for keyed_demand in result.demands]
-            bounds = PackingBounds(ground.limits, result.satisfied_affinity, ground.reservation_units)
-            packer = Packer(demands, bounds, relax_min_values=not ground.strict_min_values, objective=ground.objective)
+            packer = self._new_packer([keyed_demand.demand for keyed_demand in result.demands], result)
             self._last_packer = (result.demands, packer)
         return packer
+
+    def _new_packer(self, demands: Sequence[Demand], result: PassResult) -> Packer:
+        context = self._context
+        bounds = PackingBounds(context.limits, result.satisfied_affinity, context.reservation_units)
+        strict = context.strict_min_values
+        return Packer(demands, bounds, relax_min_values=not strict, objective=context.objective)
 
 
 def _outcome_order(outcome: PassOutcome) -> tuple[list[tuple[int, int]], tuple[int, int, float, int]]:

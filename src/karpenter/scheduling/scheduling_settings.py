@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from karpenter.model import setting_kinds as kinds
@@ -12,6 +12,7 @@ from karpenter.model.setting_kinds import setting
 from karpenter.scheduling.objective import (
     COST_PER_INTERRUPTION,
     DEFAULT_EXPOSURE,
+    MAX_PODS_PER_NODE,
     NODE_FEE_PER_HOUR,
     ExposureLimits,
     Objective,
@@ -57,6 +58,13 @@ class SchedulingSettings:
         "above 0 and up to 1, or off. A soft constraint.",
         karpenter_default="off",
     )
+    max_pods_per_node: int = setting(
+        kinds.COUNT,
+        str(MAX_PODS_PER_NODE),
+        "Most planned pods on one new node; 0 means no limit. With --exposure off, a NodePool's annotation "
+        "karpenter.sh/max-node-share still applies, and no other share of a plan.",
+        karpenter_default="0",
+    )
     interruption_cost: float = setting(
         kinds.USD,
         f"{COST_PER_INTERRUPTION:g}",
@@ -75,7 +83,8 @@ class SchedulingSettings:
     @property
     def objective(self) -> Objective:
         """How plans are compared."""
-        return Objective(self.node_fee, self.interruption_cost, ExposureLimits.uniform(self.exposure))
+        limits = replace(ExposureLimits.uniform(self.exposure), max_pods_per_node=self.max_pods_per_node)
+        return Objective(self.node_fee, self.interruption_cost, limits)
 
     def scheduling_options(self, gates: FeatureGates = DEFAULT_FEATURE_GATES) -> SchedulingOptions:
         """The options of a scheduling pass."""

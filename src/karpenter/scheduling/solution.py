@@ -117,7 +117,8 @@ class Solution:
     ``zone_bound`` are the pods that only one zone can hold. No packing of the new nodes costs less than ``lower_bound_per_hour``
     (USD), None where no bound is known. ``exposure_violations`` are the exposure limits that were relaxed,
     ``unreadable_annotations`` the annotations about exposure that do not parse. ``is_optimal``: it is proven that no plan has a
-    lower objective.
+    lower objective. The plan costs ``node_share_cost_per_hour`` (USD) more because no new node has more than its
+    share of the pods.
     """
 
     new_claims: tuple[NewNodeClaim, ...] = ()
@@ -130,6 +131,7 @@ class Solution:
     exposure_violations: tuple[ExposureViolation, ...] = ()
     unreadable_annotations: tuple[UnreadableAnnotation, ...] = ()
     is_optimal: bool = False
+    node_share_cost_per_hour: float = 0.0
 
     @property
     def price_per_hour(self) -> float:

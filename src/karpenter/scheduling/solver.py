@@ -32,6 +32,7 @@ from karpenter.scheduling.explain.unschedulable_diagnosis import (
     RemainingCapacity,
     UnschedulableDiagnosis,
 )
+from karpenter.scheduling.node_share import node_shares
 from karpenter.scheduling.pass_result import NodePlacement, PassResult, PlannedPlacements
 from karpenter.scheduling.planned_nodeclaims import planned_claims
 from karpenter.scheduling.prepared_problem import Eligibility, PreparedProblem
@@ -82,7 +83,8 @@ class _Solver:
             groups = prepared.equivalence_groups((*waiting.groups, *moving.groups, *expected.groups), counts)
             outcome = passes.best_outcome(groups)
         outcome = passes.with_better_domains(outcome, groups)
-        packing = passes.cheapest_packing(outcome, self._spare_room_value(outcome, recent))
+        shares = node_shares(snapshot.pools, self._problem.options.objective.exposure)
+        packing = passes.cheapest_packing(outcome, self._spare_room_value(outcome, recent), shares)
         ineligible = chain(moving.ineligible, waiting.ineligible, expected.ineligible)
         unreadable = (UnschedulablePod(pod, (reason,)) for pod, reason in prepared.unreadable_pods)
         unschedulable = [*unreadable, *ineligible, *self._unschedulable(outcome.result, packing)]
@@ -102,7 +104,8 @@ class _Solver:
             lower_bound_per_hour=self._lower_bound(_without_expected_demands(demands), packing.unpacked),
             zone_bound=effective_zones(groups, domains),
             exposure_violations=(*exposure_violations(claims, prepared.exposed_workloads), *purchase.violations),
-            unreadable_annotations=tuple(prepared.exposed_workloads.unreadable),
+            unreadable_annotations=(*prepared.exposed_workloads.unreadable, *shares.unreadable),
+            node_share_cost_per_hour=packing.node_share_cost,
             is_optimal=_is_optimal(outcome.result, packing, purchase.claims),
         )
 

@@ -34,7 +34,7 @@ def test_json_has_exactly_the_agreed_members(plan: Plan, mixed: Path) -> None:
     assert list(loads) == [
         "nodeClaims", "existingNodes", "unschedulable", "exposure", "cost", "decisionSeconds", "catalogueSeconds", "wallSeconds",
     ]  # fmt: skip
-    assert list(loads["cost"]) == ["perHour", "lowerBoundPerHour", "gap", "optimal"]
+    assert list(loads["cost"]) == ["perHour", "lowerBoundPerHour", "gap", "optimal", "nodeShareCostPerHour"]
     (claim,) = loads["nodeClaims"]
     assert list(claim) == ["name", "nodePool", "instanceTypes", "cheapest", "requirements", "requests", "pods"]
     assert claim["cheapest"] == {

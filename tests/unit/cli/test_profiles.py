@@ -17,6 +17,7 @@ DIFFERENT = {
     "--packing": ("cheapest", "classic"),
     "--node-fee": ("0.005", "0"),
     "--exposure": ("0.5", "off"),
+    "--max-pods-per-node": ("110", "0"),
     "--interruption-cost": ("1", "0"),
     "--nominate-pods": ("true", "false"),
     "--minimum-saving-ratio": ("0.1", "0"),

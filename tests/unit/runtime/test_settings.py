@@ -301,7 +301,9 @@ def test_settings_are_shown_as_they_are_written() -> None:
 
 
 def test_how_plans_are_valued_is_a_setting() -> None:
-    settings = resolve_settings({"exposure": "off"}, {"NODE_FEE": "0", "INTERRUPTION_COST": "2.5"})
+    settings = resolve_settings(
+        {"exposure": "off", "max_pods_per_node": "0"}, {"NODE_FEE": "0", "INTERRUPTION_COST": "2.5"}
+    )
     assert settings.objective == Objective(0.0, 2.5, NO_EXPOSURE_LIMITS)
     assert settings.as_text()["exposure"] == "off"
     assert resolve_settings({}, {}).objective == Objective()

@@ -1,0 +1,100 @@
+"""No new node holds most of a plan: a share of its pods, and a number of pods, that give way."""
+
+from __future__ import annotations
+
+import pytest
+
+from karpenter.api.karpenter import NodePool
+from karpenter.api.meta import LabelSelector
+from karpenter.api.scheduling_constraints import Affinity, PodAffinity, PodAffinityTerm
+from karpenter.instancetypes.instance_type import InstanceType
+from karpenter.model import labels
+from karpenter.scheduling.objective import NO_EXPOSURE_LIMITS, ExposureLimits, Objective
+from karpenter.scheduling.scheduling_options import SchedulingOptions
+from karpenter.scheduling.solution import Solution
+from support.builders import annotated, daemon_set, left, node_pool, plan, pods, sizes, tolerating
+from support.shapes import offering, shape
+
+OFF = SchedulingOptions(objective=Objective(exposure=NO_EXPOSURE_LIMITS))
+
+
+def of_cores(*cores: int) -> list[InstanceType]:
+    """Types of so many cores for as much money each, a little cheaper the larger, for up to 500 pods."""
+    return [
+        shape(
+            f"c{count}",
+            {"cpu": count, "memory": f"{2 * count}Gi", "pods": 500},
+            [offering("on-demand", "z1", round(count * (0.05 - count / 100_000), 6))],
+            overhead={},
+        )
+        for count in cores
+    ]
+
+
+def planned(count: int, *, pool: NodePool | None = None, options: SchedulingOptions | None = None) -> Solution:
+    waiting = pods(count, {"cpu": "100m", "memory": "100Mi"})
+    return plan(pool or node_pool(), waiting, types=of_cores(1, 2, 4, 8, 16, 32), options=options)
+
+
+def test_no_node_holds_more_than_a_quarter_of_a_plan_of_forty_pods() -> None:
+    """One node would be cheaper; the plan says what four cost more."""
+    assert sizes(planned(40, options=OFF)) == [40]
+    solution = planned(40)
+    assert max(sizes(solution)) <= 10
+    more = solution.price_per_hour - planned(40, options=OFF).price_per_hour
+    assert solution.node_share_cost_per_hour == pytest.approx(more)
+    assert not solution.is_optimal
+
+
+def test_smaller_plans_may_be_on_one_node() -> None:
+    assert sizes(planned(39)) == [39]
+
+
+@pytest.mark.parametrize(("share", "most"), [("off", 80), ("0.5", 40), ("0.1", 8)])
+def test_a_node_pool_may_ask_for_another_share(share: str, most: int) -> None:
+    assert max(sizes(planned(80, pool=annotated(node_pool(), {labels.MAX_NODE_SHARE: share})))) == most
+
+
+def test_a_share_that_cannot_be_read_leaves_the_default_and_is_told() -> None:
+    solution = planned(40, pool=annotated(node_pool(), {labels.MAX_NODE_SHARE: "half"}))
+    assert max(sizes(solution)) <= 10
+    assert [each.annotation for each in solution.unreadable_annotations] == [labels.MAX_NODE_SHARE]
+
+
+def test_no_node_has_more_pods_than_the_setting_says() -> None:
+    """A quarter of 300 would be 75; the share is off."""
+    pool = annotated(node_pool(), {labels.MAX_NODE_SHARE: "off"})
+    assert max(sizes(planned(300, pool=pool))) <= 110
+    free = SchedulingOptions(objective=Objective(exposure=ExposureLimits(max_pods_per_node=0)))
+    assert max(sizes(planned(300, pool=pool, options=free))) > 110
+
+
+def test_pods_of_daemon_sets_do_not_count() -> None:
+    agent = daemon_set("agent", {"cpu": "10m"}, tolerations=(tolerating(""),))
+    waiting = pods(40, {"cpu": "100m", "memory": "100Mi"})
+    solution = plan(node_pool(), agent, waiting, types=of_cores(2, 4, 8, 16))
+    assert (max(sizes(solution)), left(solution)) == (10, [])
+
+
+def test_a_limit_of_nodes_is_no_reason_to_leave_a_pod_out() -> None:
+    """One node may be bought, so it holds all."""
+    assert sizes(planned(40, pool=node_pool(limits={"nodes": "1"}))) == [40]
+
+
+def test_pods_that_must_be_together_are() -> None:
+    term = PodAffinityTerm(topology_key=labels.HOSTNAME, label_selector=LabelSelector(match_labels={"app": "web"}))
+    waiting = pods(
+        40,
+        {"cpu": "100m"},
+        meta={"labels": {"app": "web"}},
+        affinity=Affinity(pod_affinity=PodAffinity(required=(term,))),
+    )
+    assert sizes(plan(node_pool(), waiting, types=of_cores(2, 4, 8))) == [40]
+
+
+def test_claims_keep_the_requests_and_types_of_their_own_pods() -> None:
+    """The limit is not written into claims: every type that holds the pods is offered, however many pods it could take."""
+    solution = planned(40)
+    assert all("c32" in claim.instance_types for claim in solution.new_claims)
+    for claim in solution.new_claims:
+        assert claim.claim.spec.resources.requests["pods"] == str(len(claim.pods))

@@ -21,6 +21,7 @@ from karpenter.disruption.decide.balanced import MoveScoring
 from karpenter.disruption.decide.candidate_set_search import MAX_CANDIDATES, CandidateSetSearch
 from karpenter.disruption.decide.candidates import BlockedNode, is_consolidatable
 from karpenter.disruption.decide.command import Candidate, Command, DisruptionReason, PendingCommand
+from karpenter.disruption.decide.connected_parts import split_into_parts
 from karpenter.disruption.decide.consolidation_delays import node_age_blocker
 from karpenter.disruption.decide.consolidation_search import ConsolidationResult, ConsolidationSearch
 from karpenter.disruption.decide.disruption_problem import PreparedDisruption, prepare
@@ -158,7 +159,7 @@ class Consolidation:
         simulation = simulate(self._prepared, self._preceding.closed_to_pods)
         evaluator, remaining = self._evaluator(candidates, simulation)
         better = CandidateSetSearch(remaining, evaluator, self._budgets).improvement_on(commands)
-        return commands if better is None else (better,)
+        return commands if better is None else split_into_parts(better, evaluator)
 
     def _is_within_budgets(self, commands: Iterable[Command]) -> bool:
         taken = Counter(candidate.node_pool for command in commands for candidate in command.candidates)

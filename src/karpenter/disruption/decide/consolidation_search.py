@@ -8,7 +8,8 @@ within budgets together. There is no time limit that would leave candidates unev
    no pod moves twice.
 2. *Replace sets.* The candidates with the highest price beyond what their pods need form a set, as many as budgets allow, then
    half as many, and so on; the set that saves most wins. Candidates whose replacement would be of their own type leave the set
-   (DIS-210): keeping them costs the same and moves no pod. Repeated until no set saves anything.
+   (DIS-210): keeping them costs the same and moves no pod. Parts of the set that share no replacement become commands of their
+   own. Repeated until no set saves anything.
 3. *Replace single nodes* that no set contains.
 
 Cost: a question per candidate for 1 and 3, and a logarithmic number of sets per round for 2.
@@ -21,6 +22,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from karpenter.disruption.decide.command import Candidate, Command, DisruptionReason, PendingCommand
+from karpenter.disruption.decide.connected_parts import split_into_parts
 from karpenter.disruption.decide.costs import candidate_order
 from karpenter.disruption.decide.disruption_blockers import MoveBlocker
 from karpenter.disruption.decide.move_evaluation import MoveEvaluator, SameTypeReplacement
@@ -65,7 +67,8 @@ class ConsolidationSearch:
             self._revalidate(earlier)
         self._delete()
         while (command := self._best_set()) is not None:
-            self._apply(command)
+            for part in split_into_parts(command, self._evaluator):
+                self._apply(part)
         self._replace_single_nodes()
         budgets, left = self._budgets, self._remaining.values()
         is_limited = any(budgets.remaining(candidate.node_pool, _REASON) <= 0 for candidate in left)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from karpenter.disruption.decide.balanced import MoveScoring
@@ -59,6 +59,10 @@ class MoveEvaluator:
     def after(self, command: Command) -> MoveEvaluator:
         """The evaluator of further moves, with the command done."""
         return replace(self, simulation=self.simulation.after(command))
+
+    def with_closed_nodes(self, keys: Iterable[str]) -> MoveEvaluator:
+        """The evaluator of moves that place no pod on these nodes."""
+        return replace(self, simulation=self.simulation.with_closed_nodes(keys))
 
     def delete(self, candidate: Candidate) -> Command | None:
         """Delete the node and move its pods to existing nodes; None if they do not fit or the move is not worth it."""

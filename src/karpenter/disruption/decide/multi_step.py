@@ -2,7 +2,8 @@
 
 After the moves of a pass further moves may become possible: a node that took pods may become unnecessary itself. Executed one
 after the other, some pods would move twice. The result says which nodes go, what is launched and where each pod ends up. Each
-step is valid and saves money, hence so does the result. Candidates that share replacements on the way are one command.
+step is valid and saves money, hence so does the result. Candidates that share replacements on the way are one command, unless
+what they share is gone at the end and each part is worth it by itself.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from karpenter.api.core import Pod
 from karpenter.api.karpenter import NodeSelectorRequirementWithMinValues
 from karpenter.disruption.decide.balanced import MoveScoring
 from karpenter.disruption.decide.command import Candidate, Command, ConsolidationType, DisruptionReason, saving_per_hour
+from karpenter.disruption.decide.connected_parts import connected_candidates
 from karpenter.model import labels, pods
 from karpenter.model import resources as res
 from karpenter.scheduling.solution import NewNodeClaim, PlacedPods
@@ -55,10 +57,19 @@ def composed_commands(
         if fixed is None:
             return None
         final[name] = fixed
-    return tuple(
-        _command(group, moving, final, {key: view.name for key, view in after.items()}, scoring)
-        for group in _dependent_groups(gone, moving, steps)
-    )
+    names = {key: view.name for key, view in after.items()}
+    commands: list[Command] = []
+    for group in _dependent_groups(gone, moving, steps):
+        whole = _command(group, moving, final, names, scoring)
+        parts = [_command(part, moving, final, names, scoring) for part in connected_candidates(whole)]
+        commands += parts if all(_is_worth_it(part, scoring) for part in parts) else [whole]
+    return tuple(commands)
+
+
+def _is_worth_it(command: Command, scoring: MoveScoring) -> bool:
+    """Whether the command saves something by itself, enough for its NodePools."""
+    saving = command.saving_per_hour
+    return saving is not None and saving > 0 and scoring.are_acceptable(command.scores, saving)
 
 
 def _resized_claim(planned: NewNodeClaim, placed_pods: Sequence[Pod]) -> NewNodeClaim | None:

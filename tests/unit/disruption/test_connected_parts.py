@@ -1,0 +1,41 @@
+"""Nodes share a command only where their pods share a replacement."""
+
+from __future__ import annotations
+
+from karpenter.api.meta import LabelSelector
+from karpenter.api.scheduling_constraints import Affinity, PodAffinity, PodAffinityTerm
+from karpenter.disruption.decide.command import ConsolidationType
+from karpenter.disruption.decide.connected_parts import connected_candidates
+from karpenter.model import labels
+from support.builders import owner
+from support.disrupting import decide, gone, on, pool, running
+
+_APART = Affinity(
+    pod_anti_affinity=PodAffinity(
+        required=(
+            PodAffinityTerm(topology_key=labels.HOSTNAME, label_selector=LabelSelector(match_labels={"app": "db"})),
+        )
+    )
+)
+_DB = {"labels": {"app": "db"}, "owner_references": (owner("StatefulSet", "db"),)}
+
+
+def test_independent_replacements_are_commands_of_their_own() -> None:
+    """With one all-or-nothing command a single failing launch threw all the others away."""
+    names = [f"n{number}" for number in range(8)]
+    nodes = [[running(name, "l"), on(name, 1, meta=_DB, affinity=_APART)] for name in names]
+    solution = decide(pool(), nodes)
+    assert gone(solution) == names
+    assert all(len(command.candidates) == len(command.replacements) == 1 for command in solution.commands)
+    assert {command.consolidation_type for command in solution.commands} == {ConsolidationType.SINGLE}
+    assert all(command.saving_per_hour is not None and command.saving_per_hour > 0 for command in solution.commands)
+
+
+def test_no_command_has_parts_that_share_nothing() -> None:
+    """Whatever is decided about a mixture of nodes that can be packed together and nodes that cannot."""
+    apart = [[running(f"a{n}", "l"), on(f"a{n}", 1, meta=_DB, affinity=_APART)] for n in range(4)]
+    together = [running(f"b{n}", "m", 1.5) for n in range(6)]
+    solution = decide(pool(), apart, together)
+    assert len(gone(solution)) >= 8
+    for command in solution.commands:
+        assert len(connected_candidates(command)) == 1 or not command.replacements

@@ -269,6 +269,26 @@ def test_types_enough_for_min_values_have_to_be_cheaper() -> None:
     assert labels.INSTANCE_TYPE in why(solution, "a")
 
 
+def test_types_that_only_min_values_keep_do_not_make_a_replacement() -> None:
+    """DIS-211: two of three nodes go. A new one for all three may be a third of the old type, and three nodes restart for it."""
+    several = wanted(labels.INSTANCE_TYPE, "Exists", least=2)
+    kinds = (kind("m", 4, sold(2.0)), kind("n", 4, sold(1.5)))
+    names = ("a", "b", "c")
+    solution = decide(
+        pool(requirements=[wanted(labels.CAPACITY_TYPE, "In", "on-demand"), several]),
+        [running(name, "m", 1) for name in names],
+        types=kinds,
+    )
+    assert len(gone(solution)) == 2
+    assert bought(solution) == []
+
+
+def test_a_replacement_that_may_be_the_very_node_removed_is_none() -> None:
+    """DIS-210: nodes of one type that do not fit together stay as they are."""
+    solution = decide(pool(), running("a", "m", 1, 1), running("b", "m", 1, 1, 1), types=(kind("m", 4, sold(2.0)),))
+    assert gone(solution) == []
+
+
 def spot_types(cheaper: int) -> tuple[object, ...]:
     own = kind("m", 4, [offering("spot", "z1", 1.0)])
     return (own, *(kind(f"x{n:02}", 2, [offering("spot", "z1", 0.1 + n / 100)]) for n in range(cheaper)))

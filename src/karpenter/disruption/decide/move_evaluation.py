@@ -123,7 +123,10 @@ class MoveEvaluator:
         other = without_same_types(candidates, cheaper) if len(candidates) > 1 else cheaper
         if isinstance(other, CheaperReplacement):
             return self._approved_or_rejected(candidates, reschedule, other)
-        return SameTypeReplacement(SameTypeAgain(), other, self._approved_or_rejected(candidates, reschedule, cheaper))
+        full_move: Command | MoveRejection = MoveRejection(SameTypeAgain())
+        if other.is_replacement:
+            full_move = self._approved_or_rejected(candidates, reschedule, cheaper)
+        return SameTypeReplacement(SameTypeAgain(), other.candidate_keys, full_move)
 
     def _approved_or_rejected(
         self, candidates: Sequence[Candidate], relocated: ReschedulingResult, cheaper: CheaperReplacement | None

@@ -35,6 +35,18 @@ _ON_DEMAND = Requirements((Requirement(labels.CAPACITY_TYPE, False, frozenset((l
 
 
 @dataclass(frozen=True)
+class SameTypes:
+    """Candidates (by key) whose replacement would be of their own type.
+
+    ``is_replacement``: whether the new nodes are replacements all the same, as part of a better plan. They are not where one of
+    them may be the very node that is removed, or where only minValues keep the types that candidates have.
+    """
+
+    candidate_keys: frozenset[str]
+    is_replacement: bool
+
+
+@dataclass(frozen=True)
 class MoveRejection:
     """Why a move is not made."""
 
@@ -162,7 +174,7 @@ def _worst_launch_prices(claim: SchedulingNodeClaim) -> dict[int, float]:
 
 def without_same_types(
     candidates: Sequence[Candidate], replacement: CheaperReplacement
-) -> CheaperReplacement | frozenset[str]:
+) -> CheaperReplacement | SameTypes:
     """The replacement without types that candidates have already, unless they are cheaper now (DIS-210 to DIS-213).
 
     A new node may only be one that is cheaper than the cheapest of the candidates it could be like. Where that leaves
@@ -171,11 +183,14 @@ def without_same_types(
     """
     kept: list[SchedulingNodeClaim] = []
     again: set[str] = set()
+    is_replacement = True
     for claim in replacement.claims:
-        less = _without_candidate_types(candidates, claim)
-        if less is not None:
-            kept.append(less)
+        types = _types_cheaper_than_candidates(candidates, claim)
+        if types and claim.template.index.satisfies_min_values(claim.requirements, types):
+            kept.append(replace(claim, types=types))
             continue
+        if types or any(_may_be_launched_as(claim, candidate) for candidate in candidates):
+            is_replacement = False
         alike = (c for c in candidates if c.key not in again and _position(claim, c) is not None)
         nearest = min(
             alike, key=lambda c: (c.price_per_hour or 0.0, -c.disruption_cost, c.state_node.name), default=None
@@ -183,12 +198,12 @@ def without_same_types(
         if nearest is not None:
             again.add(nearest.key)
     if again:
-        return frozenset(again)
+        return SameTypes(frozenset(again), is_replacement)
     return replace(replacement, claims=tuple(kept))
 
 
-def _without_candidate_types(candidates: Sequence[Candidate], claim: SchedulingNodeClaim) -> SchedulingNodeClaim | None:
-    """The claim with what is cheaper than the cheapest of the candidates' own types; None where nothing is left.
+def _types_cheaper_than_candidates(candidates: Sequence[Candidate], claim: SchedulingNodeClaim) -> TypeSet:
+    """Those of the claim's types that are cheaper than the cheapest of the candidates' own types.
 
     A type whose price nobody knows is left out by itself (Beyond of DIS-213).
     """
@@ -196,10 +211,15 @@ def _without_candidate_types(candidates: Sequence[Candidate], claim: SchedulingN
     own = {at: candidate.price_per_hour for candidate in candidates if (at := _position(claim, candidate)) is not None}
     limit = min((price for price in own.values() if price is not None), default=float("inf"))
     unknown = {at for at, price in own.items() if price is None}
-    types = type_set(at for at, price in worst.items() if price < limit - _TINY and at not in unknown)
-    if not types or not claim.template.index.satisfies_min_values(claim.requirements, types):
-        return None
-    return replace(claim, types=types)
+    return type_set(at for at, price in worst.items() if price < limit - _TINY and at not in unknown)
+
+
+def _may_be_launched_as(claim: SchedulingNodeClaim, candidate: Candidate) -> bool:
+    """Whether the claim may become a node of the candidate's type in its zone and of its capacity type."""
+    own = node_labels(candidate.state_node)
+    return _position(claim, candidate) is not None and all(
+        claim.requirements.requirement_for(key).allows(own.get(key, "")) for key in (labels.ZONE, labels.CAPACITY_TYPE)
+    )
 
 
 def _position(claim: SchedulingNodeClaim, candidate: Candidate) -> int | None:

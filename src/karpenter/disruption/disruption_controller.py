@@ -32,6 +32,7 @@ from karpenter.disruption.decide.command_validation import (
     validate_command,
 )
 from karpenter.disruption.decide.consolidation_delays import time_driven_changes
+from karpenter.disruption.decide.costs import is_empty
 from karpenter.disruption.decide.disruption_blockers import NodeNominated
 from karpenter.disruption.decide.disruption_decision import decide_disruption
 from karpenter.disruption.decide.disruption_problem import DisruptionOptions, DisruptionProblem, DisruptionSolution
@@ -39,7 +40,6 @@ from karpenter.disruption.decide.projected_snapshot import nodes_awaiting_planne
 from karpenter.disruption.disruption_queue import DisruptionQueue
 from karpenter.disruption.disruption_recorder import DisruptionRecorder
 from karpenter.instancetypes.type_index import TypeIndex
-from karpenter.model import pods
 from karpenter.model.clock import ClockJumpDetector
 from karpenter.provisioning.provisioner import PoolTypeIndexes
 from karpenter.runtime.controller_context import ControllerContext
@@ -333,7 +333,7 @@ class DisruptionController:
             if not isinstance(blocked_node.blocker, NodeNominated)
         }
         nodes = (candidate.state_node for candidate in command.candidates)
-        used = (node.key for node in nodes if any(map(pods.is_reschedulable, self._context.state.pods_on(node.name))))
+        used = (node.key for node in nodes if not is_empty(self._context.state.pods_on(node.name)))
         return frozenset(blocked.union(used))
 
     def _count_failed_validations(self, command: Command, number: int) -> None:

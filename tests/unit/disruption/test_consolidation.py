@@ -191,12 +191,27 @@ def test_a_pool_may_want_only_empty_machines_to_go() -> None:
     assert why(solution, "a") == 'NodePool "np" has non-empty consolidation disabled'
 
 
-def test_pods_nobody_minds_losing_still_need_a_place() -> None:
-    """DIS-121, with the Beyond of §5: such a machine goes under any policy, but not without asking where its pods go."""
-    cheap = on("a", 2, meta={**app("x"), "annotations": {DELETION_COST_ANNOTATION: "-2147483647"}})
-    only_empty = pool(consolidation_policy="WhenEmpty")
-    assert gone(decide(only_empty, running("a", "s"), cheap)) == []
-    assert gone(decide(only_empty, running("a", "s"), cheap, running("b", "m", 2))) == ["a"]
+@pytest.mark.parametrize("policy", ["WhenEmpty", "WhenEmptyOrUnderutilized"])
+def test_a_node_whose_pods_cost_nothing_to_evict_is_empty(policy: str) -> None:
+    """DIS-121: it is deleted for the reason Empty, without asking where its pods go, and by the budget of that reason."""
+    free = on("a", 2, meta={**app("x"), "annotations": {DELETION_COST_ANNOTATION: "-2147483647"}})
+    solution = decide(pool(consolidation_policy=policy), running("a", "s"), free)
+    assert gone(solution) == ["a"]
+    assert [(c.reason, c.consolidation_type, c.placed_on_existing) for c in solution.commands] == [
+        (DisruptionReason.EMPTY, ConsolidationType.EMPTY, ())
+    ]
+    assert solution.eligible_nodes[DisruptionReason.EMPTY] == 1
+    assert solution.eligible_nodes[DisruptionReason.UNDERUTILIZED] == 0
+    closed = pool("np", Budget(nodes="0", reasons=("Empty",)), consolidation_policy=policy)
+    assert gone(decide(closed, running("a", "s"), free)) == []
+    other = pool("np", Budget(nodes="0", reasons=("Underutilized",)), consolidation_policy=policy)
+    assert gone(decide(other, running("a", "s"), free)) == ["a"]
+
+
+def test_one_pod_that_costs_something_makes_a_node_not_empty() -> None:
+    """DIS-121: below zero is as good as zero, and does not make up for another pod."""
+    free = on("a", 1, prefix="free", meta={**app("x"), "annotations": {DELETION_COST_ANNOTATION: "-2147483647"}})
+    assert gone(decide(pool(consolidation_policy="WhenEmpty"), running("a", "s"), free, on("a", 1))) == []
 
 
 def test_machines_in_their_own_quiet_time_take_no_pods_of_others() -> None:

@@ -24,6 +24,7 @@ from karpenter.disruption.decide.command import Candidate, Command, DisruptionRe
 from karpenter.disruption.decide.connected_parts import split_into_parts
 from karpenter.disruption.decide.consolidation_delays import node_age_blocker
 from karpenter.disruption.decide.consolidation_search import ConsolidationResult, ConsolidationSearch
+from karpenter.disruption.decide.costs import is_empty
 from karpenter.disruption.decide.disruption_problem import PreparedDisruption, prepare
 from karpenter.disruption.decide.move_evaluation import ConsolidationSettings, MoveEvaluator
 from karpenter.disruption.decide.multi_step import composed_commands
@@ -31,7 +32,6 @@ from karpenter.disruption.decide.projected_snapshot import after_commands
 from karpenter.disruption.decide.remaining_budgets import RemainingBudgets
 from karpenter.disruption.decide.scheduling_simulation import SchedulingSimulation, simulate
 from karpenter.disruption.decide.workload_rollouts import WorkloadRollouts
-from karpenter.model import pods
 from karpenter.state.snapshot import ClusterSnapshot
 
 #: Limit on follow-up steps. Each saves money, so the series ends by itself, normally after one or two.
@@ -40,14 +40,14 @@ _REASON = DisruptionReason.UNDERUTILIZED
 
 
 def consolidation_candidates(prepared: PreparedDisruption) -> tuple[list[Candidate], list[BlockedNode]]:
-    """Nodes with pods that consolidation may consider (DIS-101), and those that are blocked."""
+    """Nodes that are not empty and that consolidation may consider (DIS-101), and those that are blocked."""
     checks, context, defaults = prepared.checks, prepared.context, prepared.problem.options.consolidation
     candidates: list[Candidate] = []
     blocked: list[BlockedNode] = []
     pools = {pool.metadata.name: pool for pool in prepared.snapshot.pools}
     rollouts = WorkloadRollouts(prepared.snapshot, context.now)
     for node in prepared.snapshot.nodes:
-        if not checks.is_considered(node) or not any(pods.is_reschedulable(pod) for pod in node.pods):
+        if not checks.is_considered(node) or is_empty(node.pods):
             continue
         candidate = checks.candidate_or_blocker(node, _REASON)
         if isinstance(candidate, BlockedNode):
@@ -80,8 +80,8 @@ class PrecedingCommands:
 
     @property
     def move_pods(self) -> bool:
-        """Whether one of them gives pods another place."""
-        return any(command.placed_on_existing or command.replacements for command in self.commands)
+        """Whether pods need another place because of one of them, planned or not."""
+        return any(command.replacements or command.pod_restarts for command in self.commands)
 
 
 class Consolidation:

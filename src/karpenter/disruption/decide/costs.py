@@ -9,7 +9,7 @@ from karpenter.api.core import Pod
 from karpenter.disruption.decide.command import Candidate
 from karpenter.instancetypes.instance_type import Offering
 from karpenter.instancetypes.type_index import TypeIndex
-from karpenter.model import labels, pod_disruption
+from karpenter.model import labels, pod_disruption, pods
 from karpenter.state.state_node import StateNode
 
 #: What a node costs to disrupt beside its pods (DIS-046).
@@ -19,6 +19,11 @@ NODE_DISRUPTION_COST = 1.0
 def disruption_cost(reschedulable_pods: Iterable[Pod]) -> float:
     """The node's own share and the eviction costs of the pods that need another place, none below 0 (DIS-114)."""
     return NODE_DISRUPTION_COST + sum(max(0.0, pod_disruption.eviction_cost(pod)) for pod in reschedulable_pods)
+
+
+def is_empty(pods_of_node: Iterable[Pod]) -> bool:
+    """Whether a node counts as empty: none of its pods that need another place costs anything to evict (DIS-121)."""
+    return not any(pods.is_reschedulable(pod) and pod_disruption.eviction_cost(pod) > 0 for pod in pods_of_node)
 
 
 def candidate_order(candidate: Candidate) -> tuple[float, float, str]:

@@ -1,13 +1,15 @@
-"""Emptiness: a node without pods is deleted once ``consolidateAfter`` is over, as far as budgets allow (DIS §4, §6, §9.1)."""
+"""Emptiness: an empty node is deleted once ``consolidateAfter`` is over, as far as budgets allow (DIS §4, §6, §9.1).
+
+Empty is as DIS-121 has it: pods that cost nothing to evict do not keep a node, and need no place in advance.
+"""
 
 from __future__ import annotations
 
 from karpenter.disruption.decide.candidates import BlockedNode, DisruptionContext, is_consolidatable
 from karpenter.disruption.decide.command import Candidate, Command, ConsolidationType, DisruptionReason, saving_per_hour
-from karpenter.disruption.decide.costs import candidate_order
+from karpenter.disruption.decide.costs import candidate_order, is_empty
 from karpenter.disruption.decide.disruption_problem import PreparedDisruption
 from karpenter.disruption.decide.remaining_budgets import RemainingBudgets
-from karpenter.model import pods
 
 
 def empty_candidates(prepared: PreparedDisruption) -> tuple[list[Candidate], list[BlockedNode]]:
@@ -16,7 +18,7 @@ def empty_candidates(prepared: PreparedDisruption) -> tuple[list[Candidate], lis
     candidates: list[Candidate] = []
     blocked: list[BlockedNode] = []
     for view in prepared.snapshot.nodes:
-        if not checks.is_considered(view) or any(pods.is_reschedulable(pod) for pod in view.pods):
+        if not checks.is_considered(view) or not is_empty(view.pods):
             continue
         candidate = checks.candidate_or_blocker(view, DisruptionReason.EMPTY)
         if isinstance(candidate, BlockedNode):

@@ -20,7 +20,7 @@ from karpenter.disruption.decide.candidates import (
 )
 from karpenter.disruption.decide.command import Candidate, Command, DisruptionReason
 from karpenter.disruption.decide.consolidation_delays import node_age_blocker
-from karpenter.disruption.decide.costs import disruption_cost
+from karpenter.disruption.decide.costs import disruption_cost, is_empty
 from karpenter.disruption.decide.disruption_blockers import (
     BudgetExhausted,
     ConsolidateAfterNotOver,
@@ -95,7 +95,7 @@ class _NodeExplainer:
         self._reasons = tuple(self._eligible_reasons())
 
     def _eligible_reasons(self) -> Iterator[DisruptionReason]:
-        yield _UNDERUTILIZED if self._candidate.reschedulable_pods else _EMPTY
+        yield _EMPTY if is_empty(self._state_node.pods) else _UNDERUTILIZED
         if is_drifted(self._state_node):
             yield _DRIFTED
 

@@ -35,7 +35,7 @@ _log = structlog.get_logger()
 
 
 class _CommandRefused(Exception):
-    """The command cannot be begun now."""
+    """The command cannot be started now."""
 
 
 class CommandStarter:

@@ -271,15 +271,15 @@ class DisruptionController:
 
     async def start_commands(self, commands: Iterable[Command]) -> bool:
         """Start commands concurrently; whether any could be started. The queue reconciles them until they end."""
-        begun = await asyncio.gather(*(self._execution.disruptor.start(command) for command in commands))
-        for identity in filter(None, begun):
-            self._queue.add(identity)
-        return any(begun)
+        command_ids = await asyncio.gather(*(self._execution.disruptor.start(command) for command in commands))
+        for command_id in filter(None, command_ids):
+            self._queue.add(command_id)
+        return any(command_ids)
 
     # -- acting -----------------------------------------------------------------------------------------------------------
 
     async def _start_or_defer(self, due: Iterable[Command], disruptions: DisruptionSolution) -> bool:
-        """Begin what stood its validation and what needs none; the rest waits. Whether anything was begun."""
+        """Start commands that passed validation or need none, and defer the others; returns whether any was started."""
         chosen = list(self._validated(due, disruptions))
         taken = {candidate.key for command in chosen for candidate in command.candidates}
         at = _now() + self._context.intervals.disruption_validation.total_seconds()

@@ -112,7 +112,7 @@ def _publish_to_candidates(
 
 def involved_objects(view: StateNode) -> list[InvolvedObject]:
     """The objects behind a node: its NodeClaim, its Node, whichever there are."""
-    found = [involved_claim(view.claim.metadata)] if view.claim is not None else []
+    involved = [involved_claim(view.claim.metadata)] if view.claim is not None else []
     if view.node is not None:
-        found.append(involved_node(view.node.metadata))
-    return found
+        involved.append(involved_node(view.node.metadata))
+    return involved

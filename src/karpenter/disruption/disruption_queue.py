@@ -278,7 +278,7 @@ class DisruptionQueue:
         self._record_disrupted(queued, candidate, claim)
 
     def _record_disrupted(self, queued: QueuedCommand, candidate: Candidate, claim: NodeClaim) -> None:
-        """A node's end has begun: counted and said (DIS-401, DIS-402, DIS-394)."""
+        """Count and publish that a node is disrupted (DIS-401, DIS-402, DIS-394)."""
         command = queued.command
         pool = self._context.state.pool(candidate.node_pool)
         is_consolidation = command.consolidation_type is not ConsolidationType.NONE
@@ -366,7 +366,7 @@ class DisruptionQueue:
         nodeclaim_deletion.count_disrupted(self._context, claim, "unused_replacement")
 
     def _is_replacement_used(self, queued: QueuedCommand, claim: NodeClaim) -> bool:
-        """Whether pods run on a replacement, or others are planned there than those that stay where they are."""
+        """Whether pods run on a replacement, or pods are planned there that do not stay on the candidates."""
         state = self._context.state
         if any(pods.is_reschedulable(pod) for pod in state.pods_on(claim.status.node_name)):
             return True

@@ -1,20 +1,19 @@
-"""What a plan is worth: the one function plans are compared by (issue of price; no such thing in the reference).
+"""The objective: the one function by which plans are compared. Karpenter has none.
 
-    worth = price of the offerings + a fee for every machine + the interruptions to be expected
+    objective = price of the offerings + a fee for every node + the expected cost of interruptions
 
-All in USD per hour; less is better. The *price* is what the cloud asks for the cheapest offering each machine accepts. The *fee*
-stands for what a machine costs beside its price: addresses, agents, root volume, the work of starting it. It is small, but not
-nothing, so that pennies never buy a swarm. *Interruptions* are what spot machines cost by being taken away:
+All in USD per hour; less is better. The *price* is what the cloud asks for the cheapest offering each claim accepts. The *fee*
+stands for what a node costs beside its price: addresses, agents, root volume, the work of starting it. It is small, but large
+enough that a saving of pennies does not buy many tiny nodes. *Interruptions* are what spot nodes cost by being taken away:
 
-    interruptions per hour, as the provider tells them for the offering, times the cost of one
+    interruptions per hour, as the provider states them for the offering, times the cost of one
 
-A provider that tells nothing is taken to interrupt nobody. One interruption costs the work that is lost, and the machine that
-is paid for while it starts in place of another: a quarter of an hour of two machines at 2 USD per hour is the default. Where a
-type is interrupted once in twenty days that is 0.002 USD per hour; it decides between machines of about the same price, and no
-more. Which of a claim's types is launched is up to the provider: claims offer all that hold their pods, by price.
+Where a provider states none, none are expected. One interruption costs the work that is lost, and the node that is paid for while
+it starts in place of another: a quarter of an hour of two nodes at 2 USD per hour is the default. Where a type is interrupted
+once in twenty days that is 0.002 USD per hour; it decides between nodes of about the same price, and no more. The provider
+decides which of a claim's types is launched: claims offer all that hold their pods, by price.
 
-*Exposure* is no part of the sum. It is a limit that gives way (`provision.exposing`, `provision.spotting`): how much of one
-workload may be on one new machine, and how much of a pool's spot capacity in one pool of the cloud, that is one type in one zone.
+*Exposure* is no part of the sum. It is a limit that gives way (`workload_exposure.py`, `spot_spread.py`, `node_share.py`).
 
 Plans show prices without fee and interruptions.
 """
@@ -77,20 +76,20 @@ class Objective:
     exposure: ExposureLimits = field(default_factory=ExposureLimits)
 
     def interruption_cost(self, offering: Offering) -> float:
-        """USD per hour that interruptions of a machine bought so are expected to cost."""
+        """USD per hour that interruptions of a node bought so are expected to cost."""
         return offering.interruptions_per_hour * self.cost_per_interruption
 
     def ordered(self, prices: OfferingPrices) -> OfferingPrices:
         """The same prices with the types in order of worth; equal ones stay in order of price."""
         offering = prices.cheapest_offering
-        if not self.cost_per_interruption or not any(item.interruptions_per_hour for item in offering.values()):
+        if not self.cost_per_interruption or not any(sold.interruptions_per_hour for sold in offering.values()):
             return prices
         return replace(prices, order=tuple(sorted(prices.order, key=lambda at: self.offering_cost(offering[at]))))
 
     def offering_cost(self, offering: Offering) -> float:
-        """USD per hour that a machine bought so is counted with."""
+        """USD per hour that a node bought so is counted with."""
         return offering.price_per_hour + self.interruption_cost(offering) + self.node_fee_per_hour
 
     def total_cost(self, offerings: Iterable[Offering]) -> float:
-        """USD per hour that machines bought so are counted with."""
+        """USD per hour that nodes bought so are counted with."""
         return sum(self.offering_cost(offering) for offering in offerings)

@@ -246,11 +246,15 @@ def _custom_labels(keys: Iterable[str], requirements: Requirements, name: str) -
             yield key, _drawn_label_value(requirement, name)
 
 
-def _drawn_label_value(item: Requirement, name: str) -> str:
+def _drawn_label_value(requirement: Requirement, name: str) -> str:
     """A value for an open label: drawn per claim, as users isolate workloads by it, yet the same for the same claim (SCH-863)."""
-    low = item.gte if item.gte is not None else 0
-    high = item.lte if item.lte is not None else min(max(low + len(item.values), _DEFAULT_MAX_INTEGER), MAX_INTEGER)
-    seed = int.from_bytes(hashlib.sha256(f"{name}/{item.key}".encode()).digest()[:8], "big")
+    low = requirement.gte if requirement.gte is not None else 0
+    high = (
+        requirement.lte
+        if requirement.lte is not None
+        else min(max(low + len(requirement.values), _DEFAULT_MAX_INTEGER), MAX_INTEGER)
+    )
+    seed = int.from_bytes(hashlib.sha256(f"{name}/{requirement.key}".encode()).digest()[:8], "big")
     span = high - low + 1
-    candidates = (str(low + (seed + step) % span) for step in range(len(item.values) + 1))
-    return next(value for value in candidates if value not in item.values)
+    candidates = (str(low + (seed + step) % span) for step in range(len(requirement.values) + 1))
+    return next(value for value in candidates if value not in requirement.values)

@@ -1,17 +1,9 @@
-"""How often everybody is settled: until nobody is left out whom another round could serve (SCH §9.1, §15).
+"""How often groups are scheduled: until no pod is left out that another pass could serve (SCH §9.1, §15).
 
-Where limits leave pods out of a packing, everything is settled anew with a cap on what may be asked of new machines there: those
-pods take the next step of their ladder, and nobody counts on pods that will not come. Machines are made of the last packing only.
-
-Caps may do more than they should, so where some were set others are tried, too. And who comes first is served first, so that a
-round may end with somebody left out for whom another order has a place. If those left out could be served were they alone, they
-come first then, and before them those whom they want to be near; who is still left out is added where that costs nobody a place.
-The way that leaves out the fewest counts.
-
-Where limits bind and priorities differ it is another matter: the more important pods are served, whoever it costs the place.
-
-That not all of a workload should be on one machine (`exposing`) is no reason to leave a pod out: where limits do so, everything
-is tried without that wish, of the workloads left out and then of all.
+Where limits leave pods out of a packing, the pass is repeated with a cap on what may be asked of new nodes there: those pods take
+their next relaxation step. Other caps and orders are tried while pods are left out: first the groups left out, and before them
+those they must be near. The outcome that leaves out the fewest pods counts; pod priority decides only where limits bind.
+Exposure limits give way where limits of NodePools would leave a pod out, or send it to a lighter pool, for their sake.
 """
 
 from __future__ import annotations
@@ -47,10 +39,10 @@ from karpenter.state.topology_terms import TopologyType
 
 #: So often pods that limits leave out take a step down by themselves; after that, places that limits bind are closed altogether.
 MAX_CAPPED_PASSES = 8
-#: So often those left out are put before all others, and so many kin of theirs are tried to be added to the rest.
+#: So often those left out are put before all others, and so many group of theirs are tried to be added to the rest.
 MAX_REORDERINGS = 3
 MAX_ADDITIONS = 8
-#: Machines for so many pods are left to the search alone.
+#: New nodes for so many pods are left to the search alone.
 SEARCH_ONLY_FROM = 100
 #: Domains are dealt in other orders for so many pods, and another order counts if it saves this share of the price.
 MAX_PODS_DEALT_AGAIN = 500
@@ -77,7 +69,7 @@ class PassContext:
 
 @dataclass(frozen=True, eq=False)
 class _PassPlan:
-    """An order of kin and the caps to begin with. ``in_total``: limits cap what a kin asks altogether, not place by place."""
+    """An order of group and the caps to begin with. ``in_total``: limits cap what a group asks altogether, not place by place."""
 
     groups: tuple[EquivalenceGroup, ...]
     caps: DemandCaps = field(default_factory=DemandCaps)
@@ -95,7 +87,7 @@ class PassOutcome:
 
     @cached_property
     def unschedulable_by_group(self) -> Counter[EquivalenceGroup]:
-        """How many pods of each kin found no place."""
+        """How many pods of each group found no place."""
         group_counts: Counter[EquivalenceGroup] = Counter()
         for failed in self.result.unschedulable:
             group_counts[failed.group] += len(failed.pods)
@@ -108,7 +100,7 @@ class PassOutcome:
 
     @cached_property
     def served_by_demand(self) -> Counter[DemandKey]:
-        """How many pods new machines are bought for, by the place they asked at."""
+        """How many pods new nodes are bought for, by the place they asked at."""
         left = self.packing.unpacked
         standing = enumerate(self.result.demands)
         return Counter(
@@ -171,7 +163,10 @@ class SchedulingPasses:
         best = self._best_for_groups(groups)
         for exposed in _exposures_to_relax(best):
             pass_outcome = self._best_for_groups(
-                [replace(kin, exposed_workload=None) if kin.exposed_workload in exposed else kin for kin in groups]
+                [
+                    replace(group, exposed_workload=None) if group.exposed_workload in exposed else group
+                    for group in groups
+                ]
             )
             best = min(best, pass_outcome, key=_places_lost)
         return best
@@ -186,13 +181,13 @@ class SchedulingPasses:
         """The best packing without a search."""
         if self._context.packing_mode is PackingMode.CLASSIC:
             return best.packing
-        found = self._packer_for(best.result).best_value()
-        return min(best.packing, found, key=lambda packing: packing.sort_key)
+        valued = self._packer_for(best.result).best_value()
+        return min(best.packing, valued, key=lambda packing: packing.sort_key)
 
     def cheapest_packing(
         self, best: PassOutcome, room: SpareRoomValue | None, shares: NodeShares | None = None
     ) -> Packing:
-        """The packing a search for cheap machines comes to, if it leaves the same pods out and is cheaper.
+        """The packing a search for cheap nodes comes to, if it leaves the same pods out and is cheaper.
 
         Where ``room`` for pods to come is worth something, it counts. For few pods it is cheaper than the simplest, too.
         """
@@ -248,16 +243,18 @@ class SchedulingPasses:
 
     def _schedulable_alone(self, outcome: PassOutcome) -> bool:
         """Whether those left out, limits aside, would fare better were they alone."""
-        kins = {
+        groups = {
             failed.group for failed in outcome.result.unschedulable if failed.group.membership or not failed.limited
         }
         alone = tuple(
-            kin for kin in _groups_first(outcome.unschedulable_by_group, outcome.pass_plan.groups) if kin in kins
+            group
+            for group in _groups_first(outcome.unschedulable_by_group, outcome.pass_plan.groups)
+            if group in groups
         )
         if not alone:
             return False
         missed = self._run_plan(_PassPlan(alone)).unschedulable_by_group
-        return any(missed[kin] < outcome.unschedulable_by_group[kin] for kin in alone)
+        return any(missed[group] < outcome.unschedulable_by_group[group] for group in alone)
 
     def _with_unschedulable_first(self, best: PassOutcome) -> PassOutcome:
         """Those left out come first, if that is of use; and again with those whom this leaves out."""
@@ -271,9 +268,9 @@ class SchedulingPasses:
         return best
 
     def _with_groups_added(self, best: PassOutcome) -> PassOutcome:
-        """With those left out for whom there is a place beside all others, who get no more than they have: kin by kin."""
-        for kin in [*best.unschedulable_by_group][:MAX_ADDITIONS]:
-            pass_outcome = self._better_of(_group_last(kin, best), best)
+        """With those left out for whom there is a place beside all others, who get no more than they have: group by group."""
+        for group in [*best.unschedulable_by_group][:MAX_ADDITIONS]:
+            pass_outcome = self._better_of(_group_last(group, best), best)
             best = pass_outcome if pass_outcome.unschedulable_by_priority <= best.unschedulable_by_priority else best
         return best
 
@@ -294,15 +291,15 @@ class SchedulingPasses:
         if top is None:
             return best
         ranked = _groups_by_priority(best.pass_plan.groups)
-        important = self._run_plan(_PassPlan(tuple(kin for kin in ranked if pod_priority(kin.pods[0]) >= top)))
+        important = self._run_plan(_PassPlan(tuple(group for group in ranked if pod_priority(group.pods[0]) >= top)))
         if important.unschedulable_by_group:
             important = self._with_unschedulable_first(important)
         if not _fewer_important_left(important, best, top):
             return best
-        others = tuple(replace(kin, keeps_placement=False) for kin in ranked if pod_priority(kin.pods[0]) < top)
-        kins = (*important.pass_plan.groups, *others)
+        others = tuple(replace(group, keeps_placement=False) for group in ranked if pod_priority(group.pods[0]) < top)
+        groups = (*important.pass_plan.groups, *others)
         for caps in (DemandCaps(), DemandCaps(per_step=_closed_step_caps(others))):
-            pass_outcome = self._run_plan(_PassPlan(kins, caps))
+            pass_outcome = self._run_plan(_PassPlan(groups, caps))
             if _fewer_important_left(pass_outcome, best, top):
                 best = self._with_groups_added(pass_outcome) if caps else pass_outcome
         return best
@@ -315,7 +312,7 @@ class SchedulingPasses:
         attempt = 0
         while True:
             settled = self._run_pass(pass_plan.groups, caps)
-            self._pods_left_to_reschedule -= sum(len(kin.pods) for kin in pass_plan.groups)
+            self._pods_left_to_reschedule -= sum(len(group.pods) for group in pass_plan.groups)
             packing = self._pack(settled)
             left = [(settled.demands[at], count) for at, count in packing.unpacked.items()]
             if all(keyed_demand.is_last_step and not keyed_demand.group.membership for keyed_demand, _ in left):
@@ -405,7 +402,7 @@ def _with_demand_caps(caps: DemandCaps, left: Sequence[tuple[KeyedDemand, int]],
 def _with_step_caps(
     caps: DemandCaps, result: PassResult, left: Sequence[tuple[KeyedDemand, int]], closing: bool
 ) -> DemandCaps:
-    """With a cap on what kin that were left out may ask for altogether at that step."""
+    """With a cap on what group that were left out may ask for altogether at that step."""
     asked: Counter[tuple[EquivalenceGroup, int]] = Counter()
     for keyed_demand in result.demands:
         asked[keyed_demand.group, keyed_demand.step_number] += len(keyed_demand.demand.pods)
@@ -417,12 +414,12 @@ def _with_step_caps(
 
 def _plans_with_other_caps(first: PassOutcome) -> Iterator[_PassPlan]:
     """Other caps. One may have been set for the sake of pods that later gave way themselves: those are lifted once."""
-    kins, caps = first.pass_plan.groups, first.caps
+    groups, caps = first.pass_plan.groups, first.caps
     lasting = {place: cap for place, cap in caps.per_demand.items() if place[0] not in first.unschedulable_by_group}
     if len(lasting) < len(caps.per_demand):
-        yield _PassPlan(kins, DemandCaps(lasting))
+        yield _PassPlan(groups, DemandCaps(lasting))
     if caps:
-        yield _PassPlan(kins, caps_in_total=True)
+        yield _PassPlan(groups, caps_in_total=True)
 
 
 def _places_lost(outcome: PassOutcome) -> tuple[int, int]:
@@ -435,11 +432,11 @@ def _exposures_to_relax(best: PassOutcome) -> list[set[ExposedWorkload]]:
 
     Only limits of NodePools make exposure cost that.
     """
-    exposed = {kin.exposed_workload for kin in best.pass_plan.groups if kin.exposed_workload is not None}
+    exposed = {group.exposed_workload for group in best.pass_plan.groups if group.exposed_workload is not None}
     limited = best.caps or any(failed.limited for failed in best.result.unschedulable)
     if not exposed or not ((limited and best.unschedulable_by_group) or best.packing.pods_below_weight):
         return []
-    own = {kin.exposed_workload for kin in best.unschedulable_by_group if kin.exposed_workload is not None}
+    own = {group.exposed_workload for group in best.unschedulable_by_group if group.exposed_workload is not None}
     return [exposed_workloads for exposed_workloads in (own, exposed) if exposed_workloads]
 
 
@@ -449,22 +446,22 @@ def _groups_first(
     """Those whom the missed want to be near before all others, then the missed; virtual pods still last."""
     wanted = {
         c
-        for kin in unschedulable
-        for c in kin.membership.declared.values()
+        for group in unschedulable
+        for c in group.membership.declared.values()
         if c.term.topology_type is TopologyType.AFFINITY
     }
 
-    def is_wanted(kin: EquivalenceGroup) -> bool:
-        return any(c in wanted for c in kin.membership.selected_by if c.term not in kin.membership.declared)
+    def is_wanted(group: EquivalenceGroup) -> bool:
+        return any(c in wanted for c in group.membership.selected_by if c.term not in group.membership.declared)
 
-    return tuple(sorted(groups, key=lambda kin: (kin.virtual, not is_wanted(kin), kin not in unschedulable)))
+    return tuple(sorted(groups, key=lambda group: (group.virtual, not is_wanted(group), group not in unschedulable)))
 
 
 def _group_last(chosen: EquivalenceGroup, outcome: PassOutcome) -> _PassPlan:
-    """One kin after all others, and those held to what they have."""
-    others = tuple(kin for kin in outcome.pass_plan.groups if kin is not chosen)
+    """One group after all others, and those held to what they have."""
+    others = tuple(group for group in outcome.pass_plan.groups if group is not chosen)
     places = {place: count for place, count in outcome.served_by_demand.items() if place[0] is not chosen}
-    totals = dict.fromkeys(((kin, step) for kin in others for step in range(len(kin.relaxation_steps))), 0)
+    totals = dict.fromkeys(((group, step) for group in others for step in range(len(group.relaxation_steps))), 0)
     for place, count in places.items():
         totals[place[:2]] += count
     return _PassPlan((*others, chosen), DemandCaps(places, totals))
@@ -473,7 +470,7 @@ def _group_last(chosen: EquivalenceGroup, outcome: PassOutcome) -> _PassPlan:
 def _bypassed_priority(outcome: PassOutcome) -> int | None:
     """The highest priority of which pods were left out while less important ones got a place; None where there are none such."""
     missed = outcome.unschedulable_by_priority
-    everybody = Counter(pod_priority(pod) for kin in outcome.pass_plan.groups for pod in kin.pods)
+    everybody = Counter(pod_priority(pod) for group in outcome.pass_plan.groups for pod in group.pods)
     placed = [level for level, count in everybody.items() if count > missed[level]]
     return max((level for level in missed if any(lower < level for lower in placed)), default=None)
 
@@ -481,20 +478,22 @@ def _bypassed_priority(outcome: PassOutcome) -> int | None:
 def _fewer_important_left(found: PassOutcome, best: PassOutcome, top: int) -> bool:
     """Whether fewer pods as important as that or more are left out, the most important counting first."""
     levels = sorted({*found.unschedulable_by_priority, *best.unschedulable_by_priority}, reverse=True)
-    mine, theirs = ([one.unschedulable_by_priority[level] for level in levels if level >= top] for one in (found, best))
+    mine, theirs = (
+        [outcome.unschedulable_by_priority[level] for level in levels if level >= top] for outcome in (found, best)
+    )
     return mine < theirs
 
 
 def _groups_by_priority(groups: Sequence[EquivalenceGroup]) -> tuple[EquivalenceGroup, ...]:
     """Kin of one priority each, the most important first."""
     found = [
-        replace(kin, pods=tuple(pod for pod in kin.pods if pod_priority(pod) == level))
-        for kin in groups
-        for level in {pod_priority(pod) for pod in kin.pods}
+        replace(group, pods=tuple(pod for pod in group.pods if pod_priority(pod) == level))
+        for group in groups
+        for level in {pod_priority(pod) for pod in group.pods}
     ]
-    return tuple(sorted(found, key=lambda kin: (kin.virtual, -pod_priority(kin.pods[0]), group_order(kin))))
+    return tuple(sorted(found, key=lambda group: (group.virtual, -pod_priority(group.pods[0]), group_order(group))))
 
 
 def _closed_step_caps(groups: Sequence[EquivalenceGroup]) -> dict[tuple[EquivalenceGroup, int], int]:
-    """New machines for none of them; they may still come to machines that are there."""
-    return {(kin, step): 0 for kin in groups for step in range(len(kin.relaxation_steps))}
+    """New nodes for none of them; they may still come to existing nodes."""
+    return {(group, step): 0 for group in groups for step in range(len(group.relaxation_steps))}

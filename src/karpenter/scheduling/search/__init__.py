@@ -1,4 +1,4 @@
-"""The search for cheap machines, in arrays: what is for sale, the least it could cost, columns, and runs side by side.
+"""The price search, in arrays: what is for sale, the least it could cost, columns, and restarts.
 
 It proposes; packings carry out what rules and limits agree to. Nothing here decides what is legal.
 """

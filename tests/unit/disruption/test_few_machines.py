@@ -33,12 +33,12 @@ def test_a_cluster_scaled_down_is_cheap_again_while_two_of_five_pods_never_move(
 
 def test_who_wants_more_for_a_restart_has_fewer_of_them() -> None:
     """The ratio of the pool decides between the last cents and the pods that would restart for them."""
-    found = []
+    outcomes = []
     for ratio in ("0", "0.5"):
-        cluster = scaled_down(1)
+        cluster = scaled_down(2)
         cluster.change(with_annotation(pool(), labels.MINIMUM_SAVING_RATIO, ratio))
-        found.append((brought_down(cluster), cluster.price))
-    (greedy_restarts, greedy_price), (calm_restarts, calm_price) = found
+        outcomes.append((brought_down(cluster), cluster.price))
+    (greedy_restarts, greedy_price), (calm_restarts, calm_price) = outcomes
     assert calm_restarts < greedy_restarts
     assert greedy_price < calm_price
 

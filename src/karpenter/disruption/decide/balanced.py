@@ -108,12 +108,12 @@ class MoveScoring:
     def minimum_saving(self, candidates: Sequence[Candidate]) -> float:
         """USD per hour below which no pool approves, whatever they are replaced by."""
         move_scores = self.scores(candidates, 0.0)
-        whole = sum(item.saving_per_hour for item in move_scores)
+        whole = sum(score.saving_per_hour for score in move_scores)
         needed = 0.0
-        for item in move_scores:
-            if item.saving_per_hour > 0 and item.pool_price_per_hour > 0:
-                least = item.threshold * item.disruption_fraction * item.pool_price_per_hour
-                needed = max(needed, least * whole / item.saving_per_hour)
+        for score in move_scores:
+            if score.saving_per_hour > 0 and score.pool_price_per_hour > 0:
+                least = score.threshold * score.disruption_fraction * score.pool_price_per_hour
+                needed = max(needed, least * whole / score.saving_per_hour)
         return needed
 
     def net_saving(self, candidates: Sequence[Candidate], saving_per_hour: float) -> float:

@@ -81,10 +81,10 @@ class PodDisruptionBudgetIndex:
         nearby = self._by_namespace.get(pod.metadata.namespace)
         if not nearby:
             return ()
-        face = namespaced_labels(pod)
-        disruption_budgets = self._by_identity.get(face)
+        pod_labels = namespaced_labels(pod)
+        disruption_budgets = self._by_identity.get(pod_labels)
         if disruption_budgets is None:
-            disruption_budgets = self._by_identity[face] = tuple(pod_disruption.pdbs_selecting(pod, nearby))
+            disruption_budgets = self._by_identity[pod_labels] = tuple(pod_disruption.pdbs_selecting(pod, nearby))
         return disruption_budgets
 
 

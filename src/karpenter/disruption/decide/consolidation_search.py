@@ -157,13 +157,13 @@ class ConsolidationSearch:
         members = list(candidates)
         best: Command | None = None
         for _ in range(_MAX_PRUNINGS):
-            found = self._evaluator.replace(members) if members else None
-            command = found.full_move if isinstance(found, SameTypeReplacement) else found
+            result = self._evaluator.replace(members) if members else None
+            command = result.full_move if isinstance(result, SameTypeReplacement) else result
             if isinstance(command, Command) and (best is None or _saving(command) >= _saving(best) - _TINY):
                 best = command
-            if not isinstance(found, SameTypeReplacement):
+            if not isinstance(result, SameTypeReplacement):
                 break
-            members = [candidate for candidate in members if candidate.key not in found.candidate_keys]
+            members = [candidate for candidate in members if candidate.key not in result.candidate_keys]
         return best
 
     # -- single nodes ------------------------------------------------------------------------------------------------------

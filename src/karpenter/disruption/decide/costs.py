@@ -44,9 +44,9 @@ class NodePrices:
 
         Of several reservations the node's own counts, the first where it names none.
         """
-        found = node_labels(state_node)
+        own_labels = node_labels(state_node)
         names = (labels.INSTANCE_TYPE, labels.ZONE, labels.CAPACITY_TYPE, labels.RESERVATION_ID)
-        kind, zone, capacity_type, reservation = (found.get(name, "") for name in names)
+        kind, zone, capacity_type, reservation = (own_labels.get(name, "") for name in names)
         key = (state_node.pool, kind, zone, capacity_type, reservation)
         if key not in self._cache:
             self._cache[key] = self._priced(*key)

@@ -51,7 +51,7 @@ class Blocker:
     @property
     def identity(self) -> tuple[str, ...]:
         """Kind and figures: blockers of one node with equal identities are reported once."""
-        return (self.kind, *(str(getattr(self, item.name)) for item in fields(self) if item.name != "until"))
+        return (self.kind, *(str(getattr(self, each.name)) for each in fields(self) if each.name != "until"))
 
 
 # -- the node ---------------------------------------------------------------------------------------------------------------

@@ -107,8 +107,8 @@ def _consolidate_after_ends(snapshot: ClusterSnapshot, pools: Mapping[str, NodeP
         for view in snapshot.nodes
         if view.initialized and not view.marked_for_deletion and not is_consolidatable(view)
     )
-    found = ((view, pools[view.pool]) for view in waiting if view.managed and view.pool in pools)
-    ends = ((view.key, consolidate_after_end(view, pool)) for view, pool in found if consolidation_enabled(pool))
+    with_pools = ((view, pools[view.pool]) for view in waiting if view.managed and view.pool in pools)
+    ends = ((view.key, consolidate_after_end(view, pool)) for view, pool in with_pools if consolidation_enabled(pool))
     return {key: end for key, end in ends if end is not None}
 
 
@@ -159,8 +159,8 @@ def _marked_consolidatable(state_node: StateNode) -> StateNode:
 
 
 def _is_tainted(state_node: StateNode) -> bool:
-    found = state_node.node.spec.taints if state_node.node is not None else ()
-    return any(taints.is_same_taint(taint, labels.DISRUPTED_TAINT) for taint in found)
+    own_taints = state_node.node.spec.taints if state_node.node is not None else ()
+    return any(taints.is_same_taint(taint, labels.DISRUPTED_TAINT) for taint in own_taints)
 
 
 _LIMITING_ANNOTATIONS = frozenset({labels.BUDGET_WINDOWS, labels.FREEZE, labels.FREEZE_UNTIL})

@@ -30,7 +30,7 @@ def composed_commands(
 ) -> tuple[Command, ...] | None:
     """The commands that lead to ``final_snapshot``, in which all steps are done.
 
-    ``candidates`` are those that may go, as they are now. None where the way cannot be told: where minValues want several
+    ``candidates`` are those that may go, as they are now. None where the way is unknown: where minValues want several
     kinds of a node that the steps took for one kind and filled up.
     """
     after = {view.key: view for view in final_snapshot.nodes}
@@ -47,8 +47,8 @@ def composed_commands(
         for candidate in gone
     }
     inside: dict[str, list[Pod]] = {name: [] for name in planned}
-    for found in moving.values():
-        for pod, host in found:
+    for destinations in moving.values():
+        for pod, host in destinations:
             if host in inside:
                 inside[host].append(pod)
     final: dict[str, NewNodeClaim] = {}

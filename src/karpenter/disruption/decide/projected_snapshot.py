@@ -44,8 +44,8 @@ def after_commands(
             staying[planned.name] = _as_running_node(planned, indexes[planned.node_pool])
         arriving = [(planned.name, planned.pods) for planned in command.replacements]
         arriving += [(placed.node_key, placed.pods) for placed in command.placed_on_existing]
-        for key, found in arriving:
-            moving = [pod for pod in found if not is_virtual_pod(pod)]
+        for key, coming in arriving:
+            moving = [pod for pod in coming if not is_virtual_pod(pod)]
             staying[key] = _with_pods(staying[key], moving)
             counting.rebind(moving, staying[key].name)
     return replace(
@@ -125,8 +125,8 @@ class _PodCounts:
                 else ()
             )
             if counts_for_topology(pod):
-                face = namespaced_labels(pod)
-                self.census[face] = _moved_counts(self.census.get(face, {}), pod.spec.node_name, to)
+                pod_labels = namespaced_labels(pod)
+                self.census[pod_labels] = _moved_counts(self.census.get(pod_labels, {}), pod.spec.node_name, to)
             if terms:
                 self.repelling[terms] = _moved_counts(self.repelling.get(terms, {}), pod.spec.node_name, to)
 
@@ -148,7 +148,7 @@ def with_started_commands(snapshot: ClusterSnapshot, commands: Iterable[Command]
         return snapshot
     going = {candidate.key for command in settled for candidate in command.candidates}
     bought = [planned for command in settled for planned in command.replacements]
-    known = {state_node.key for state_node in snapshot.nodes}
+    existing = {state_node.key for state_node in snapshot.nodes}
     nodes = [
         replace(state_node, marked_for_deletion=True) if state_node.key in going else state_node
         for state_node in snapshot.nodes
@@ -156,7 +156,7 @@ def with_started_commands(snapshot: ClusterSnapshot, commands: Iterable[Command]
     nodes += [
         build_state_node(None, new_nodeclaim.claim, NO_NODE_USAGE, marked=False)
         for new_nodeclaim in bought
-        if new_nodeclaim.name not in known
+        if new_nodeclaim.name not in existing
     ]
     planned = dict(snapshot.planned_nodes)
     planned.update((pod.metadata.uid, new_nodeclaim.name) for new_nodeclaim in bought for pod in new_nodeclaim.pods)

@@ -100,22 +100,22 @@ def cheaper_replacement(
 def _cheaper_at_worst(claims: Sequence[SchedulingNodeClaim], price: float) -> CheaperReplacement | MoveRejection:
     """Only types whose worst launch price keeps the total below the price (DIS-181)."""
     worst = [_worst_launch_prices(claim) for claim in claims]
-    least = [min(found.values(), default=float("inf")) for found in worst]
+    least = [min(prices.values(), default=float("inf")) for prices in worst]
     if not sum(least) < price - _TINY:
         return MoveRejection(NotCheaper())
     spare = price - sum(least)
     kept: list[SchedulingNodeClaim] = []
     total = 0.0
-    for claim, found, own in zip(claims, worst, least, strict=True):
+    for claim, prices, own in zip(claims, worst, least, strict=True):
         share = spare * (own / sum(least)) if sum(least) > 0 else spare / len(claims)
-        types = type_set(at for at, amount in found.items() if amount < own + share - _TINY or amount == own)
+        types = type_set(at for at, amount in prices.items() if amount < own + share - _TINY or amount == own)
         index = claim.template.index
         shortages = index.min_values_shortages(claim.requirements, types)
         if shortages:
             return MoveRejection(MinValuesUnmet(tuple(sorted(shortages))))
         cheapest = type_set(index.cheapest(claim.requirements, types, MAX_INSTANCE_TYPES))
         kept.append(replace(claim, types=cheapest))
-        total += max(found[at] for at in members(cheapest))
+        total += max(prices[at] for at in members(cheapest))
     return CheaperReplacement(tuple(kept), total)
 
 

@@ -1,9 +1,9 @@
 """Roll-outs in progress: consolidation waits for them, because pods of the old version are about to go by themselves.
 
-Karpenter watches pods, not workloads, so a roll-out is told from its pods. It is in progress if pods of two versions exist and
+Karpenter watches pods, not workloads, so it infers roll-outs from pods. It is in progress if pods of two versions exist and
 the newer version has grown within `PROGRESS_DEADLINE`: one of its pods was created or became ready. That is the default
 ``progressDeadlineSeconds`` of a Deployment. So a roll-out that hangs, is paused or waits for somebody to delete pods (OnDelete,
-partition) delays nothing once it has come to rest. Pods of both versions that are created in turns are scaling, not a roll-out.
+partition) delays nothing once it makes no progress. Pods of both versions that are created in turns are scaling, not a roll-out.
 
 Watching Deployments and StatefulSets as well would tell a paused roll-out at once. It costs an informer for each of them.
 """
@@ -77,16 +77,16 @@ def _workloads_with_several_versions(snapshot: ClusterSnapshot) -> set[WorkloadK
 def _rollout_end(pods_by_version: Mapping[str, list[Pod]], now: datetime) -> datetime | None:
     """When a workload with pods of several versions stops delaying consolidation; None if it does not delay it."""
     created = {version: sorted(_creation_times(members)) for version, members in pods_by_version.items()}
-    known = {version: times for version, times in created.items() if times}
-    if not known:
+    dated = {version: times for version, times in created.items() if times}
+    if not dated:
         return None
-    newest = max(known, key=lambda version: (known[version][-1], version))
-    progress = max(known[newest][-1], max(_ready_times(pods_by_version[newest]), default=known[newest][-1]))
+    newest = max(dated, key=lambda version: (dated[version][-1], version))
+    progress = max(dated[newest][-1], max(_ready_times(pods_by_version[newest]), default=dated[newest][-1]))
     end = progress + PROGRESS_DEADLINE
     if end <= now:
         return None
-    recent = next((time for time in known[newest] if now - time < PROGRESS_DEADLINE), None)
-    others = (times[-1] for version, times in known.items() if version != newest)
+    recent = next((time for time in dated[newest] if now - time < PROGRESS_DEADLINE), None)
+    others = (times[-1] for version, times in dated.items() if version != newest)
     is_scaling = recent is not None and any(time > recent for time in others)
     return None if is_scaling else end
 

@@ -211,7 +211,7 @@ class ReschedulingBase:
     def minimum_price(self, pods: Iterable[Pod]) -> float:
         """USD per hour that nodes for these pods alone cost at least, whatever the packing."""
         signatures = self._preparation.signatures
-        requests = (known[0].requests for pod in pods if (known := signatures.of(pod)) is not None)
+        requests = (signed[0].requests for pod in pods if (signed := signatures.of(pod)) is not None)
         return self._preparation.price_bounds.of_resources(res.add(*requests))
 
     def _minimum_price_of(self, question: WhatIf, movers: _Movers, nodes: ExistingNodeIndex) -> float:
@@ -331,7 +331,7 @@ class ReschedulingBase:
         for placed_pods in placed:
             for position in members(self._nodes.position_set((placed_pods.node_key,))):
                 node = changed.get(position, self._nodes.nodes[position])
-                requests = [known[0].requests for pod in placed_pods.pods if (known := signatures.of(pod))]
+                requests = [signed[0].requests for pod in placed_pods.pods if (signed := signatures.of(pod))]
                 changed[position] = node.with_bound_pods(placed_pods.pods, requests)
         return changed
 
@@ -342,8 +342,8 @@ class ReschedulingBase:
         signatures = self._preparation.signatures
         changes = PodCountChanges()
         for pod in leaving:
-            if (known := signatures.of(pod)) is not None and not is_virtual_pod(pod):
-                changes.leave(*known, pod)
+            if (signed := signatures.of(pod)) is not None and not is_virtual_pod(pod):
+                changes.leave(*signed, pod)
         arriving = [(new_claim.name, new_claim.pods) for new_claim in new_claims]
         arriving += [
             (node.node_name, placed_pods.pods)
@@ -352,8 +352,8 @@ class ReschedulingBase:
         ]
         for node_name, pods in arriving:
             for pod in pods:
-                if (known := signatures.of(pod)) is not None and not is_virtual_pod(pod):
-                    changes.arrive(*known, node_name)
+                if (signed := signatures.of(pod)) is not None and not is_virtual_pod(pod):
+                    changes.arrive(*signed, node_name)
         return changes
 
 

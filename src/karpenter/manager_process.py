@@ -24,9 +24,8 @@ from karpenter.kube.client import KubeClient
 from karpenter.kube.config import Connection
 from karpenter.kube.error_messages import explain_error
 from karpenter.kube.errors import KubeError
-from karpenter.kube.protocol import Kube
 from karpenter.kube.request_metrics import RequestMetrics, RequestObserver
-from karpenter.kube.write_fence import NO_EXPIRY, Fence, fence_writes
+from karpenter.kube.write_fence import NO_EXPIRY, Fence
 from karpenter.manager import Manager, ManagerOptions
 from karpenter.manager_cloud import ProviderSetup, SimulatedCloudConfig
 from karpenter.manager_debug import DebugSources, debug_state
@@ -58,20 +57,12 @@ _log = structlog.get_logger()
 
 class _Clients(NamedTuple):
     """Connections with rate limits of their own: the controller's, that of nominations and of opening nodes, and that of the
-    simulated nodes, which stands for kubelets.
+    simulated nodes, which stands for kubelets. All write only while this process leads.
     """
 
     controller: KubeClient
     nominations: KubeClient
     simulated_nodes: KubeClient
-
-
-class _FencedClients(NamedTuple):
-    """The same connections, which write only while this process leads."""
-
-    controller: Kube
-    nominations: Kube
-    simulated_nodes: Kube
 
 
 class _LeaderElection(NamedTuple):
@@ -90,13 +81,12 @@ async def run_process(settings: Settings, simulated_cloud: SimulatedCloudConfig 
     shutdown = _shutdown_signal()
     connection = config.load(settings.kubeconfig, settings.context)
     metrics = Metrics(BuildInfo(commit=commit))
-    clients = _connect(connection, settings, RequestMetrics(metrics))
-    _log_start(settings, connection, commit)
     election = _leader_election(settings, connection, metrics)
+    clients = _connect(connection, settings, RequestMetrics(metrics), election.fence)
+    _log_start(settings, connection, commit)
     async with clients.controller, clients.nominations, clients.simulated_nodes:
-        kubes = _FencedClients(*(fence_writes(client, election.fence) for client in clients))
-        cloud = await _provider_setup(settings, simulated_cloud, connection, clients, kubes, metrics)
-        manager = _manager(kubes, election.fence, cloud, settings, metrics)
+        cloud = await _provider_setup(settings, simulated_cloud, connection, clients, metrics)
+        manager = _manager(clients, election.fence, cloud, settings, metrics)
         beside = _SideTasks(manager, election, clients.controller, settings).tasks()
         work = asyncio.create_task(manager.run(election.leadership.elected))
         try:
@@ -111,12 +101,15 @@ async def run_process(settings: Settings, simulated_cloud: SimulatedCloudConfig 
     return True
 
 
-def _connect(connection: Connection, settings: Settings, observer: RequestObserver) -> _Clients:
+def _connect(connection: Connection, settings: Settings, observer: RequestObserver, fence: Fence) -> _Clients:
     """The controller's requests are counted; those of simulated nodes are not, because kubelets would send them."""
+    controller = TokenBucket(settings.kube_client_qps, settings.kube_client_burst)
+    nominations = TokenBucket(settings.nomination_qps, settings.nomination_qps)
+    simulated_nodes = TokenBucket(_SIMULATED_NODES_QPS, _SIMULATED_NODES_QPS)
     return _Clients(
-        config.connect(connection, TokenBucket(settings.kube_client_qps, settings.kube_client_burst), observer),
-        config.connect(connection, TokenBucket(settings.nomination_qps, settings.nomination_qps), observer),
-        config.connect(connection, TokenBucket(_SIMULATED_NODES_QPS, _SIMULATED_NODES_QPS)),
+        config.connect(connection, controller, observer, fence),
+        config.connect(connection, nominations, observer, fence),
+        config.connect(connection, simulated_nodes, fence=fence),
     )
 
 
@@ -180,7 +173,6 @@ async def _provider_setup(
     simulated_cloud: SimulatedCloudConfig | None,
     connection: Connection,
     clients: _Clients,
-    kubes: _FencedClients,
     metrics: Metrics,
 ) -> ProviderSetup:
     """The cloud the settings name. Whatever writes does so through the fence."""
@@ -189,26 +181,24 @@ async def _provider_setup(
         from karpenter import manager_aws
 
         ca_bundle = b64encode(connection.certificate_authorities()).decode()
-        cluster = manager_aws.ClusterAccess(kubes.controller, clients.controller.version, ca_bundle)
+        cluster = manager_aws.ClusterAccess(clients.controller, clients.controller.version, ca_bundle)
         return await manager_aws.aws_setup(settings, cluster, clock, metrics)
-    return manager_cloud.simulated_setup(settings, kubes.controller, kubes.simulated_nodes, clock, simulated_cloud)
+    return manager_cloud.simulated_setup(settings, clients.controller, clients.simulated_nodes, clock, simulated_cloud)
 
 
-def _manager(
-    kubes: _FencedClients, fence: Fence, cloud: ProviderSetup, settings: Settings, metrics: Metrics
-) -> Manager:
+def _manager(clients: _Clients, fence: Fence, cloud: ProviderSetup, settings: Settings, metrics: Metrics) -> Manager:
     """The controller with its cloud. Whatever buys does so through the fence."""
     extra = ManagerOptions(
         cloud.background_loops,
         cloud.garbage_collectors,
-        kubes.nominations,
+        clients.nominations,
         metrics,
         own_pod(os.environ),
         cloud.informers,
         cloud.events,
     )
     provider = MetricsProvider(TimeoutProvider(LeaderOnlyProvider(cloud.provider, fence)), metrics)
-    return Manager(kubes.controller, provider, SystemClock(), settings, extra)
+    return Manager(clients.controller, provider, SystemClock(), settings, extra)
 
 
 class _SideTasks:

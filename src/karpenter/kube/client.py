@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -32,11 +32,12 @@ import msgspec
 from karpenter.api.core import Pod
 from karpenter.api.kinds import POD, Kind
 from karpenter.api.meta import Wire
-from karpenter.kube import decoding, errors, write_fence
+from karpenter.kube import decoding, errors
 from karpenter.kube.credentials import CredentialsRefused
 from karpenter.kube.protocol import Json, JsonObject, Listing, WatchEvent, WatchEventType
 from karpenter.kube.request_metrics import NO_RESPONSE, FinishedRequest, NoRequestObserver, RequestObserver
 from karpenter.kube.request_retries import EVICTION_RETRIES, READ_RETRIES, WRITE_RETRIES, RetryPolicy, with_retries
+from karpenter.kube.write_fence import Fence
 from karpenter.model.call_deadline import not_counted
 from karpenter.model.token_bucket import TokenBucket
 
@@ -106,16 +107,26 @@ class _ServerVersion(msgspec.Struct):
     minor: str
 
 
+def _always_permitted() -> None:
+    """The check of requests that pass no fence."""
+
+
 class KubeClient:
     """A connection to a cluster; implements ``protocol.Kube`` and ``protocol.Pager``. Close it with ``aclose`` or ``async with``.
 
-    ``http`` brings the server's address, TLS and credentials (``config.connect``); ``observer`` is notified of every request.
+    ``http`` brings the server's address, TLS and credentials (``config.connect``); ``observer`` is notified of every request;
+    writes pass ``fence``, if there is one, and raise ``WriteFenced`` where it is closed.
     """
 
     def __init__(
-        self, http: httpx2.AsyncClient, rate_limit: TokenBucket | None = None, observer: RequestObserver | None = None
+        self,
+        http: httpx2.AsyncClient,
+        rate_limit: TokenBucket | None = None,
+        observer: RequestObserver | None = None,
+        fence: Fence | None = None,
     ) -> None:
         self._http = http
+        self._fence = fence
         self._rate_limit = rate_limit or TokenBucket(REQUESTS_PER_SECOND, REQUEST_BURST)
         self._in_flight = asyncio.Semaphore(_MAX_IN_FLIGHT)
         self._observer = observer or NoRequestObserver()
@@ -238,7 +249,7 @@ class KubeClient:
     async def create(self, kind: Kind[T], obj: T) -> T:
         """Store a new object, in the namespace its metadata names; ``AlreadyExists`` if the name is taken."""
         call = _Request("CREATE", kind, decoding.metadata_of(obj).namespace, body=kind.encode(obj))
-        return decoding.decode_object(kind, await self._send(call, WRITE_RETRIES))
+        return decoding.decode_object(kind, await self._write(call, WRITE_RETRIES))
 
     async def patch(
         self,
@@ -257,7 +268,7 @@ class KubeClient:
         wanted = _with_resource_version(patch, resource_version) if resource_version else patch
         body = msgspec.json.encode(wanted)
         call = _Request("PATCH", kind, namespace, name, subresource, body=body, content_type=_MERGE_PATCH)
-        return decoding.decode_object(kind, await self._send(call, WRITE_RETRIES))
+        return decoding.decode_object(kind, await self._write(call, WRITE_RETRIES))
 
     async def delete(
         self,
@@ -272,7 +283,7 @@ class KubeClient:
         options = {"apiVersion": "v1", "kind": "DeleteOptions", **_preconditions(uid)}
         if grace_period_seconds is not None:
             options["gracePeriodSeconds"] = grace_period_seconds
-        await self._send(_Request("DELETE", kind, namespace, name, body=msgspec.json.encode(options)), WRITE_RETRIES)
+        await self._write(_Request("DELETE", kind, namespace, name, body=msgspec.json.encode(options)), WRITE_RETRIES)
 
     async def evict(self, name: str, namespace: str, *, uid: str = "") -> None:
         """Ask for a graceful eviction; ``TooManyRequests`` when a disruption budget forbids it now."""
@@ -282,7 +293,7 @@ class KubeClient:
             "metadata": {"name": name, "namespace": namespace},
             "deleteOptions": _preconditions(uid),
         }
-        await self._send(_pod_subresource_request(name, namespace, "eviction", eviction), EVICTION_RETRIES)
+        await self._write(_pod_subresource_request(name, namespace, "eviction", eviction), EVICTION_RETRIES)
 
     async def bind(self, name: str, namespace: str, node: str) -> None:
         """Bind a pod to a node, as a scheduler does."""
@@ -292,15 +303,24 @@ class KubeClient:
             "metadata": {"name": name, "namespace": namespace},
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
-        await self._send(_pod_subresource_request(name, namespace, "binding", binding), WRITE_RETRIES)
+        await self._write(_pod_subresource_request(name, namespace, "binding", binding), WRITE_RETRIES)
 
     # -- sending ------------------------------------------------------------------------------------------------------
 
-    async def _send(self, call: _Request[T], patience: RetryPolicy) -> bytes:
-        """The body of a successful answer. Raises ``errors.KubeError``."""
-        return await with_retries(partial(self._send_once, call), patience)
+    async def _write(self, call: _Request[T], policy: RetryPolicy) -> bytes:
+        """Like ``_send``, through the fence if there is one."""
+        fence = self._fence
+        if fence is None:
+            return await self._send(call, policy)
+        return await fence.run(lambda: self._send(call, policy, fence.check_permitted))
 
-    async def _send_once(self, call: _Request[T]) -> bytes:
+    async def _send(
+        self, call: _Request[T], policy: RetryPolicy, check: Callable[[], None] = _always_permitted
+    ) -> bytes:
+        """The body of a successful answer. ``check`` runs right before each attempt leaves. Raises ``errors.KubeError``."""
+        return await with_retries(partial(self._send_once, call, check), policy)
+
+    async def _send_once(self, call: _Request[T], check: Callable[[], None]) -> bytes:
         headers = {"Accept": _JSON} if call.body is None else {"Accept": _JSON, "Content-Type": call.content_type}
         request = self._http.build_request(
             call.method, call.path, params=call.query, content=call.body, headers=headers
@@ -309,7 +329,7 @@ class KubeClient:
         with not_counted():
             await self._in_flight.acquire()
         try:
-            write_fence.check_send_allowed()
+            check()
             response = await self._exchange(call, self._http.send(request), _REQUEST_TIMEOUT_SECONDS)
         finally:
             self._in_flight.release()

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from karpenter.kube.reloaded_files import TextSource
     from karpenter.kube.request_metrics import RequestObserver
     from karpenter.kube.tls import ServerTrust
+    from karpenter.kube.write_fence import Fence
     from karpenter.model.token_bucket import TokenBucket
 
 _DEFAULT_KUBECONFIG = Path("~/.kube/config")
@@ -85,9 +86,14 @@ def load(path: str = "", context: str = "") -> Connection:
 
 
 def connect(
-    connection: Connection, rate_limit: TokenBucket | None = None, observer: RequestObserver | None = None
+    connection: Connection,
+    rate_limit: TokenBucket | None = None,
+    observer: RequestObserver | None = None,
+    fence: Fence | None = None,
 ) -> KubeClient:
-    """A client for the cluster, to be closed by the caller; ``limit`` paces its requests, ``observer`` hears of them.
+    """A client for the cluster, to be closed by the caller.
+
+    ``rate_limit`` paces its requests, ``observer`` is notified of them, its writes pass ``fence`` if there is one.
 
     Raises ``ConfigError`` for unusable certificates, users or proxies.
     """
@@ -113,7 +119,7 @@ def connect(
         transport=sending,
         timeout=httpx2.Timeout(_READ_TIMEOUT_SECONDS, connect=_CONNECT_TIMEOUT_SECONDS, pool=None),
     )
-    return KubeClient(http, rate_limit, observer)
+    return KubeClient(http, rate_limit, observer, fence)
 
 
 def user_agent() -> str:

@@ -1,34 +1,28 @@
-"""Writing only while this process may: every write passes a fence, which is open while the process leads (OPS-361).
+"""The write fence: open while this process leads (OPS-361). Requests to the API server and to the cloud pass the same one.
 
-Whoever holds the lease knows until when nobody else can have it. A check before a whole series of writes would not do: a process
-may be stopped for a minute (by its node, by a debugger, by a machine that hangs) at any instruction, and then goes on where it
-was, with another leader at work. So each write is judged twice. Before it begins; and, since it may wait for its turn in the
-client for many seconds, again at the moment the permission ends: what has not been answered by then is broken off. The event loop
-looks at its timers before anything that waited goes on, so a process that wakes up too late finds its writes broken off before
-they leave.
+The leader knows until when no other process can hold the lease. One check before a series of writes is not enough: a process can
+stop for a minute at any instruction (a node that hangs, a debugger) and then continue while another leader is at work. So each
+write is checked three times. Before it begins; right before the client sends it, because it may wait many seconds for its turn;
+and at the moment the permission ends: a write that is unanswered by then is cancelled. The event loop runs its timers before
+anything that waited continues, so a process that wakes up too late cancels its writes before they leave.
 
-What no client can help is a request that has left and is slow on its way. The permission therefore ends well before anybody else
-may take the lease.
+No client can stop a request that has left and is slow on its way. The permission therefore ends well before another process may
+take the lease.
 
-A write that has begun is finished also when the one who asked for it is cancelled, as at shutdown: the fence is shut, loops are
-cancelled, and ``settled`` waits for what is on its way, before the lease is given up.
+A write that has begun is finished even if its caller is cancelled. At shutdown the fence closes, the controllers are cancelled,
+and ``drain`` waits for the writes in flight before the lease is released.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextvars import ContextVar
+from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
-from karpenter.api.kinds import Kind
-from karpenter.api.meta import Wire
 from karpenter.kube.errors import KubeError
-from karpenter.kube.protocol import JsonObject, Kube, Listing, PagedReader, WatchEvent
 
-T = TypeVar("T", bound=Wire)
 R = TypeVar("R")
 
 #: A moment that never comes, on the event loop's clock.
@@ -44,7 +38,7 @@ class WriteFenced(KubeError):
 
 
 class Fence:
-    """Open until a moment on the event loop's clock, which whoever holds the lease moves on; shut for good at the end."""
+    """Open until a moment on the event loop's clock, which the leader election moves on; closed for good at shutdown."""
 
     def __init__(self, valid_until: float = _EXPIRED) -> None:
         self._valid_until = valid_until
@@ -70,7 +64,7 @@ class Fence:
         return not self._is_closed and asyncio.get_running_loop().time() < self._valid_until
 
     async def run(self, write: Callable[[], Awaitable[R]]) -> R:
-        """Do a write. Raises ``NotLeading`` where it may not begin, or was not answered before the permission ended."""
+        """Do a write. Raises ``WriteFenced`` where it may not begin, or was not answered before the permission ended."""
         task = asyncio.create_task(self._run_guarded(write))
         self._writes_in_flight.add(task)
         task.add_done_callback(self._on_write_done)
@@ -86,7 +80,6 @@ class Fence:
     async def _run_guarded(self, write: Callable[[], Awaitable[R]]) -> R:
         if not self.is_open:
             raise WriteFenced
-        set_send_check(self._check_still_open)
         with _ExpiryTimer(self):
             try:
                 return await write()
@@ -94,7 +87,8 @@ class Fence:
                 # Nobody but the fence knows this task, so nobody else cancels it.
                 raise WriteFenced from None
 
-    def _check_still_open(self) -> None:
+    def check_permitted(self) -> None:
+        """Raise ``WriteFenced`` if the permission has ended. For the last moment before a write that has begun is sent."""
         if asyncio.get_running_loop().time() >= self._valid_until:
             raise WriteFenced
 
@@ -131,110 +125,3 @@ class _ExpiryTimer:
             self._schedule()
         elif self._task is not None:
             self._task.cancel()
-
-
-def fence_writes(kube: Kube, fence: Fence) -> Kube:
-    """The connection with its writes behind the fence. It hands out lists as they arrive if the other one does."""
-    return _FencedPagingKube(kube, fence) if isinstance(kube, PagedReader) else FencedKube(kube, fence)
-
-
-class FencedKube:
-    """A connection whose writes pass a fence; reads do not. Implements ``protocol.Kube``."""
-
-    def __init__(self, kube: Kube, fence: Fence) -> None:
-        self._kube = kube
-        self._fence = fence
-
-    async def get(self, kind: Kind[T], name: str, namespace: str = "") -> T:
-        """See ``Reader.get``."""
-        return await self._kube.get(kind, name, namespace)
-
-    async def list(
-        self, kind: Kind[T], namespace: str = "", *, label_selector: str = "", field_selector: str = ""
-    ) -> Listing[T]:
-        """See ``Reader.list``."""
-        return await self._kube.list(kind, namespace, label_selector=label_selector, field_selector=field_selector)
-
-    def watch(
-        self,
-        kind: Kind[T],
-        resource_version: str,
-        namespace: str = "",
-        *,
-        label_selector: str = "",
-        field_selector: str = "",
-    ) -> AsyncIterator[WatchEvent[T]]:
-        """See ``Reader.watch``."""
-        return self._kube.watch(
-            kind, resource_version, namespace, label_selector=label_selector, field_selector=field_selector
-        )
-
-    async def create(self, kind: Kind[T], obj: T) -> T:
-        """See ``Writer.create``."""
-        return await self._fence.run(lambda: self._kube.create(kind, obj))
-
-    async def patch(
-        self,
-        kind: Kind[T],
-        name: str,
-        patch: JsonObject,
-        namespace: str = "",
-        *,
-        subresource: str = "",
-        resource_version: str = "",
-    ) -> T:
-        """See ``Writer.patch``."""
-        return await self._fence.run(
-            lambda: self._kube.patch(
-                kind, name, patch, namespace, subresource=subresource, resource_version=resource_version
-            )
-        )
-
-    async def delete(
-        self,
-        kind: Kind[T],
-        name: str,
-        namespace: str = "",
-        *,
-        uid: str = "",
-        grace_period_seconds: int | None = None,
-    ) -> None:
-        """See ``Writer.delete``."""
-        await self._fence.run(
-            lambda: self._kube.delete(kind, name, namespace, uid=uid, grace_period_seconds=grace_period_seconds)
-        )
-
-    async def evict(self, name: str, namespace: str, *, uid: str = "") -> None:
-        """See ``Subresources.evict``."""
-        await self._fence.run(lambda: self._kube.evict(name, namespace, uid=uid))
-
-    async def bind(self, name: str, namespace: str, node: str) -> None:
-        """See ``Subresources.bind``."""
-        await self._fence.run(lambda: self._kube.bind(name, namespace, node))
-
-
-class _PagingKube(Kube, PagedReader, Protocol):
-    """A connection that can hand out lists as they arrive."""
-
-
-class _FencedPagingKube(FencedKube):
-    """The same for such a connection, and one itself."""
-
-    def __init__(self, kube: _PagingKube, fence: Fence) -> None:
-        super().__init__(kube, fence)
-        self.pages = kube.pages
-
-
-_send_check: ContextVar[Callable[[], None] | None] = ContextVar("check", default=None)
-
-
-def set_send_check(check: Callable[[], None]) -> None:
-    """Have requests of this task pass a check, which raises what the caller is to get."""
-    _send_check.set(check)
-
-
-def check_send_allowed() -> None:
-    """Pass the check of this task, if it has one."""
-    check = _send_check.get()
-    if check is not None:
-        check()

@@ -3,48 +3,61 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any
 
+import httpx2
 import pytest
 
 from karpenter.api.core import ConfigMap, Container, Node, Pod, PodSpec
-from karpenter.api.kinds import CONFIG_MAP, NODE, POD, Kind
-from karpenter.api.meta import ObjectMeta, Wire
+from karpenter.api.kinds import CONFIG_MAP, NODE, POD
+from karpenter.api.meta import ObjectMeta
+from karpenter.kube.client import KubeClient
 from karpenter.kube.errors import NotFound
-from karpenter.kube.protocol import Kube, Listing, PagedReader
-from karpenter.kube.write_fence import NO_EXPIRY, Fence, WriteFenced, fence_writes
+from karpenter.kube.protocol import Kube, Listing
+from karpenter.kube.write_fence import NO_EXPIRY, Fence, WriteFenced
 from karpenter.model.token_bucket import TokenBucket
 from karpenter.simulation import LoopClock
 from karpenter.simulation.apiserver import MemoryKube, MemoryServer
+from karpenter.simulation.apiserver.http_front import asgi_app
 from karpenter.simulation.virtual_time import run_virtual
 from support.pausing import stand_still
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
-T = TypeVar("T", bound=Wire)
 
 
-class Slow(MemoryKube):
-    """A client with a pace: writes wait for a token before they leave, and for ``answer_seconds`` after they arrived."""
+class SlowTransport(httpx2.ASGITransport):
+    """Answers arrive ``seconds`` after the server has done what a request asks for."""
 
-    def __init__(self, server: MemoryServer, per_second: float = 1000.0, answer_seconds: float = 0.0) -> None:
-        super().__init__(server)
-        self._limit = TokenBucket(per_second, 1)
-        self._answer_seconds = answer_seconds
+    def __init__(self, server: MemoryServer, seconds: float) -> None:
+        super().__init__(app=asgi_app(server))
+        self._seconds = seconds
 
-    async def create(self, kind: Kind[T], obj: T) -> T:
-        await self._limit.take()
-        made = await super().create(kind, obj)
-        await asyncio.sleep(self._answer_seconds)
-        return made
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        response = await super().handle_async_request(request)
+        await asyncio.sleep(self._seconds)
+        return response
+
+
+class StandingStill(TokenBucket):
+    """Gives a turn at once, but the process stands still for a minute right after it."""
+
+    async def take(self) -> None:
+        stand_still(60)
 
 
 class Cluster:
     def __init__(self, clock: LoopClock) -> None:
         self.server = MemoryServer(clock)
         self.direct = MemoryKube(self.server)
+
+    def client(self, fence: Fence, per_second: float = 1000.0, answer_seconds: float = 0.0) -> KubeClient:
+        """A client behind a fence. Its requests wait for a token before they leave."""
+        transport = SlowTransport(self.server, answer_seconds)
+        http = httpx2.AsyncClient(transport=transport, base_url="http://memory")
+        return KubeClient(http, TokenBucket(per_second, 1), fence=fence)
 
     async def names(self) -> list[str]:
         return sorted(config_map.metadata.name for config_map in (await self.direct.list(CONFIG_MAP)).items)
@@ -95,22 +108,19 @@ async def contents(cluster: Cluster) -> list[Listing[Any]]:
 async def test_without_permission_nothing_is_written_and_everything_can_be_read(cluster: Cluster) -> None:
     await furnish(cluster)
     before = await contents(cluster)
-    kube = fence_writes(cluster.direct, Fence())
+    kube = cluster.client(Fence())
     for write in writes(kube):
         with pytest.raises(WriteFenced):
             await write()
     assert await contents(cluster) == before
     assert (await kube.get(CONFIG_MAP, "old", "default")).metadata.name == "old"
     assert [config_map.metadata.name for config_map in (await kube.list(CONFIG_MAP)).items] == ["old"]
-    async for event in kube.watch(CONFIG_MAP, before[0].resource_version):
-        assert event.resource_version == before[0].resource_version
-        break
 
 
 @story
 async def test_while_the_permission_lasts_every_write_is_done(cluster: Cluster) -> None:
     await furnish(cluster)
-    kube = fence_writes(cluster.direct, Fence(NO_EXPIRY))
+    kube = cluster.client(Fence(NO_EXPIRY))
     for write in writes(kube):
         await write()
     assert await cluster.names() == ["new"]
@@ -119,14 +129,14 @@ async def test_while_the_permission_lasts_every_write_is_done(cluster: Cluster) 
 
 @story
 async def test_errors_of_the_server_pass_through(cluster: Cluster) -> None:
-    kube = fence_writes(cluster.direct, Fence(NO_EXPIRY))
+    kube = cluster.client(Fence(NO_EXPIRY))
     with pytest.raises(NotFound):
         await kube.delete(CONFIG_MAP, "absent", "default")
 
 
 @story
 async def test_a_permission_that_has_ended_is_none(cluster: Cluster) -> None:
-    kube = fence_writes(cluster.direct, Fence(valid_until=5.0))
+    kube = cluster.client(Fence(valid_until=5.0))
     await asyncio.sleep(4.9)
     await kube.create(CONFIG_MAP, thing("in-time"))
     await asyncio.sleep(0.2)
@@ -137,7 +147,7 @@ async def test_a_permission_that_has_ended_is_none(cluster: Cluster) -> None:
 
 @story
 async def test_a_write_that_still_waits_for_its_turn_when_the_permission_ends_never_leaves(cluster: Cluster) -> None:
-    kube = fence_writes(Slow(cluster.server, per_second=0.25), Fence(valid_until=5.0))
+    kube = cluster.client(Fence(valid_until=5.0), per_second=0.25)
     wanted = [kube.create(CONFIG_MAP, thing(name)) for name in ("a", "b", "c")]
     answers = await asyncio.gather(*wanted, return_exceptions=True)
     assert [type(answer) for answer in answers] == [ConfigMap, ConfigMap, WriteFenced]
@@ -148,7 +158,7 @@ async def test_a_write_that_still_waits_for_its_turn_when_the_permission_ends_ne
 @story
 async def test_a_write_waits_for_its_turn_across_renewals(cluster: Cluster) -> None:
     fence = Fence(valid_until=5.0)
-    kube = fence_writes(Slow(cluster.server, per_second=0.1), fence)
+    kube = cluster.client(fence, per_second=0.1)
 
     async def renew() -> None:
         for _ in range(10):
@@ -165,7 +175,7 @@ async def test_a_write_waits_for_its_turn_across_renewals(cluster: Cluster) -> N
 async def test_a_process_that_wakes_up_too_late_sends_nothing_of_what_was_waiting(cluster: Cluster) -> None:
     """The write's turn and the end of the permission are both overdue when it wakes up, and the turn came first."""
     fence = Fence(valid_until=10.0)
-    kube = fence_writes(Slow(cluster.server, per_second=0.2), fence)
+    kube = cluster.client(fence, per_second=0.2)
     await kube.create(CONFIG_MAP, thing("before"))
     waiting = asyncio.create_task(kube.create(CONFIG_MAP, thing("waiting")))
     await asyncio.sleep(1)
@@ -181,7 +191,7 @@ async def test_a_process_that_wakes_up_too_late_sends_nothing_of_what_was_waitin
 async def test_what_has_begun_is_finished_when_its_caller_is_cancelled(cluster: Cluster) -> None:
     """OPS-363: loops are cancelled at shutdown, their writes are waited for."""
     fence = Fence(NO_EXPIRY)
-    kube = fence_writes(Slow(cluster.server, answer_seconds=3.0), fence)
+    kube = cluster.client(fence, answer_seconds=3.0)
     caller = asyncio.create_task(kube.create(CONFIG_MAP, thing("begun")))
     await asyncio.sleep(1)
     fence.close()
@@ -199,7 +209,7 @@ async def test_what_has_begun_is_finished_when_its_caller_is_cancelled(cluster: 
 @story
 async def test_an_error_nobody_waits_for_any_more_is_no_news(cluster: Cluster) -> None:
     fence = Fence(NO_EXPIRY)
-    kube = fence_writes(cluster.direct, fence)
+    kube = cluster.client(fence)
     caller = asyncio.create_task(kube.delete(CONFIG_MAP, "absent", "default"))
     await asyncio.sleep(0)
     caller.cancel()
@@ -216,7 +226,7 @@ async def test_an_error_nobody_waits_for_any_more_is_no_news(cluster: Cluster) -
 async def test_shutdown_waits_for_writes_so_long_and_then_breaks_them_off(cluster: Cluster) -> None:
     """OPS-363"""
     fence = Fence(NO_EXPIRY)
-    kube = fence_writes(Slow(cluster.server, per_second=0.01), fence)
+    kube = cluster.client(fence, per_second=0.01)
     await kube.create(CONFIG_MAP, thing("first"))
     waiting = asyncio.create_task(kube.create(CONFIG_MAP, thing("second")))
     await asyncio.sleep(1)
@@ -228,14 +238,24 @@ async def test_shutdown_waits_for_writes_so_long_and_then_breaks_them_off(cluste
     assert await cluster.names() == ["first"]
 
 
-class Paging(MemoryKube):
-    def pages(
-        self, kind: Kind[T], namespace: str = "", *, label_selector: str = "", field_selector: str = ""
-    ) -> AsyncIterator[Listing[T]]:
-        raise NotImplementedError
+@story
+async def test_a_request_that_got_its_turn_after_the_permission_ended_is_not_sent(cluster: Cluster) -> None:
+    """The check right before sending: the process stood still between its turn and the request."""
+    http = httpx2.AsyncClient(transport=SlowTransport(cluster.server, 0.0), base_url="http://memory")
+    kube = KubeClient(http, StandingStill(1.0, 1), fence=Fence(valid_until=10.0))
+    with pytest.raises(WriteFenced):
+        await kube.create(CONFIG_MAP, thing("late"))
+    assert await cluster.names() == []
 
 
 @story
-async def test_a_fenced_connection_hands_out_pages_where_the_other_one_does(cluster: Cluster) -> None:
-    assert isinstance(fence_writes(Paging(cluster.server), Fence()), PagedReader)
-    assert isinstance(fence_writes(cluster.direct, Fence()), PagedReader) == isinstance(cluster.direct, PagedReader)
+async def test_a_client_without_a_fence_writes_and_its_cancelled_writes_end(cluster: Cluster) -> None:
+    """The client of the election: a renewal that was given up must not be sent later."""
+    http = httpx2.AsyncClient(transport=SlowTransport(cluster.server, 0.0), base_url="http://memory")
+    kube = KubeClient(http, TokenBucket(0.01, 1))
+    await kube.create(CONFIG_MAP, thing("first"))
+    waiting = asyncio.create_task(kube.create(CONFIG_MAP, thing("second")))
+    await asyncio.sleep(1)
+    waiting.cancel()
+    await asyncio.sleep(200)
+    assert await cluster.names() == ["first"]

@@ -21,7 +21,8 @@ from support.writing import KINDS, RealServer, Write, in_memory, real_server
 
 
 def _rooted(types: ConditionTypes) -> Callable[[ObjectMeta, datetime], tuple[Condition, ...]]:
-    return lambda meta, now: conditions.set_true((), "Custom", conditions.conditioned_object(types, meta, now))
+    custom = Condition(type="Custom", status="True")
+    return lambda meta, now: conditions.set_condition((), custom, conditions.conditioned_object(types, meta, now))
 
 
 #: A first condition of each kind, as we write it.

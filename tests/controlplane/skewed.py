@@ -9,10 +9,9 @@ from __future__ import annotations
 import sys
 from datetime import datetime, timedelta
 
-from karpenter import manager_process
+from karpenter import manager_cloud, manager_process
 from karpenter.cli import main
 from karpenter.model.clock import SystemClock
-from karpenter.providers.simulated import SimulatedNodes, SimulatedProvider
 
 
 class WrongClock(SystemClock):
@@ -26,10 +25,9 @@ class WrongClock(SystemClock):
 
 if __name__ == "__main__":
     WrongClock.ahead = timedelta(seconds=float(sys.argv.pop(1)))
-    # What `process` makes its parts of.
     manager_process.SystemClock = WrongClock  # type: ignore[misc]
-    manager_process.Machines = lambda kube, _clock: SimulatedNodes(kube, SystemClock())  # type: ignore[misc,assignment]
-    manager_process.SimulatedProvider = (  # type: ignore[misc,assignment]
-        lambda kube, _clock, types, script: SimulatedProvider(kube, SystemClock(), types, script)
+    simulated_setup = manager_cloud.simulated_setup
+    manager_cloud.simulated_setup = lambda settings, kube, nodes_kube, _clock, cloud: simulated_setup(
+        settings, kube, nodes_kube, SystemClock(), cloud
     )
     main.main()

@@ -114,7 +114,7 @@ class Watched:
         """Ready by itself, and nothing was said twice on the way."""
         self._running.until(self._running.is_ready, "become ready", _DEADLINE_SECONDS)
         self._running.await_line("the API server can be used again")
-        self._running.await_line("Starting Controller")
+        self._running.await_leading()
         assert len(set(self.complaints())) == len(self.complaints())
 
 

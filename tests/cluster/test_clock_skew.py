@@ -35,7 +35,7 @@ def stage(plane: ControlPlane) -> Iterator[Stage]:
 def running(stage: Stage, ahead: int, nomination: tuple[str, str]) -> Iterator[Controller]:
     program = (sys.executable, str(Path(skewed.__file__)), str(ahead))
     with controller(stage.account.kubeconfig, *ALONE, *nomination, program=program) as process:
-        process.await_line("Starting Controller")
+        process.await_leading()
         yield process
 
 

@@ -42,7 +42,7 @@ def start(stage: Stage, nomination: tuple[str, str], tmp_path: Path) -> Iterator
         def begin(script: str) -> Controller:
             file.write_text(script)
             running = stack.enter_context(controller(stage.account.kubeconfig, *flags))
-            running.await_line("Starting Controller")
+            running.await_leading()
             return running
 
         yield begin

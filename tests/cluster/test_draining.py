@@ -35,7 +35,7 @@ def plane(plane: ControlPlane) -> ControlPlane:
 @pytest.fixture(scope="module")
 def running(plane: ControlPlane) -> Iterator[Controller]:
     with deployed.installed(plane) as account, controller(account.kubeconfig) as process:
-        process.await_line("Starting Controller")
+        process.await_leading()
         yield process
 
 

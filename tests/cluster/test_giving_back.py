@@ -115,7 +115,7 @@ def nothing_is_half_done(stage: Stage, running: Controller) -> Callable[[], str]
 def test_nodes_are_given_back_while_pods_stay_available(stage: Stage) -> None:
     """Half of the pods go, the others are rolled out anew meanwhile; the budget over them holds all the time."""
     with controller(stage.account.kubeconfig, *ALONE) as running:
-        running.await_line("Starting Controller")
+        running.await_leading()
         begin(stage)
         before = cost(stage.look().claims)
         scale(stage, AFTER)
@@ -141,7 +141,7 @@ def test_a_controller_killed_while_it_gives_back_leaves_nothing_half_done(stage:
     numbers = random.Random(seed)
     step, count = numbers.choice(_STEPS), numbers.randint(1, 2)
     with controller(stage.account.kubeconfig, *ALONE) as first:
-        first.await_line("Starting Controller")
+        first.await_leading()
         begin(stage)
         known = len(first.lines(step))
         scale(stage, AFTER)
@@ -152,6 +152,6 @@ def test_a_controller_killed_while_it_gives_back_leaves_nothing_half_done(stage:
             assert first.lines("disrupting node(s)")
         first.kill()
     with controller(stage.account.kubeconfig, *ALONE) as second:
-        second.await_line("Starting Controller")
+        second.await_leading()
         stage.until(nothing_is_half_done(stage, second), _REST_SECONDS)
         assert not second.lines("Reconciler error")

@@ -48,7 +48,7 @@ def test_a_controller_killed_while_it_launches_is_followed_by_one_that_finishes(
     """OPS-012, OPS-211"""
     flags = (*ALONE, *nomination)
     with controller(stage.account.kubeconfig, *flags) as first:
-        first.await_line("Starting Controller")
+        first.await_leading()
         stage.deploy(PODS)
         await_moment(first, seed)
         first.kill()
@@ -63,13 +63,13 @@ def test_a_leader_killed_while_it_launches_is_followed_by_the_standby(
 ) -> None:
     """OPS-361"""
     with controller(stage.account.kubeconfig, *nomination) as leader:
-        leader.await_line("Starting Controller")
+        leader.await_leading()
         with controller(stage.account.kubeconfig, *nomination) as standby:
             standby.until(standby.is_ready, "be ready to follow")
             stage.deploy(PODS)
             await_moment(leader, seed)
             leader.kill()
-            assert not standby.lines("Starting Controller")
-            standby.await_line("Starting Controller", _TAKE_OVER_SECONDS)
+            assert not standby.leads
+            standby.await_leading(_TAKE_OVER_SECONDS)
             check(stage)
             assert not standby.lines("Reconciler error")

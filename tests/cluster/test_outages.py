@@ -96,7 +96,7 @@ def test_an_outage_while_instances_are_bought_and_nodes_drain_costs_only_time(
 ) -> None:
     """OPS-012, OPS-364, DIS-S300: what a budget held before it holds afterwards."""
     with controller(stage.account.kubeconfig, *ALONE, *nomination) as running:
-        running.await_line("Starting Controller")
+        running.await_leading()
         guarded = held(stage)
         before = len(running.lines(step))
         stage.deploy(_PODS)
@@ -119,7 +119,7 @@ def test_a_leader_that_could_not_renew_ends_and_its_next_start_finishes_the_job(
 ) -> None:
     """OPS-361: the kubelet starts it again while the server is still away."""
     with controller(stage.account.kubeconfig, *nomination) as first:
-        first.await_line("Starting Controller")
+        first.await_leading()
         stage.deploy(_PODS)
         first.until(lambda: len(first.lines(step)) >= _PODS // 3, f"log {step!r}")
         with outage(stage):

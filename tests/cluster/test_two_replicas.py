@@ -58,7 +58,7 @@ class Pair:
 
     def until_led(self, seconds: float) -> None:
         """Wait until the standby leads and has begun to work."""
-        self.standby.await_line("Starting Controller", seconds)
+        self.standby.await_leading(seconds)
 
     def check_still_works(self, pods: int) -> None:
         """The standby, now leading, buys what is missing."""
@@ -69,7 +69,7 @@ class Pair:
 @contextmanager
 def pair(stage: Stage, *flags: str) -> Iterator[Pair]:
     with controller(stage.account.kubeconfig, *flags) as leader:
-        leader.await_line("Starting Controller")
+        leader.await_leading()
         other = stage.plane.kubeconfig_of("nobody")
         with controller(other, *flags) as standby:
             standby.await_line("new leader elected")
@@ -100,7 +100,7 @@ def check_places(two: Pair) -> None:
         assert process.probe("/readyz") == (200, "ok\n")
         assert process.probe("/readyz?verbose")[1].splitlines()[:3] == ["[+]manager ok", "[+]crd ok", "[+]ping ok"]
         assert any(name == "karpenter_build_info" for name, _ in process.metrics())
-    assert not two.standby.lines("Starting Controller")
+    assert not two.standby.leads
     assert not two.standby.lines("Reconciler error")
     said = two.standby.lines("new leader elected")
     spec = two.lease().spec
@@ -164,7 +164,7 @@ def test_a_standby_that_is_told_to_warm_up_has_its_caches_filled(stage: Stage) -
     with pair(stage, "--disable-controller-warmup=false") as two:
         stage.deploy(2)
         stage.until_running(2)
-        assert not two.standby.lines("Starting Controller")
+        assert not two.standby.leads
         assert two.leader.terminate() == 0
         two.until_led(_SLACK_SECONDS)
         two.check_still_works(3)

@@ -39,6 +39,8 @@ QUICK: Mapping[str, str] = MappingProxyType(
         "KARPENTER_METRICS_REFRESH_INTERVAL": "2s",
     }
 )
+#: One of the controllers that a standby does not run.
+_LEADERS_CONTROLLER = "provisioner"
 _PROGRAM = (str(Path(sys.executable).with_name("karpenter")),)
 
 
@@ -69,6 +71,15 @@ class Controller:
     def await_line(self, message: str, seconds: float = 30.0) -> None:
         """Wait until the message is in the log."""
         self.until(lambda: bool(self.lines(message)), f"log {message!r}", seconds)
+
+    @property
+    def leads(self) -> bool:
+        """Whether it has started the controllers that only the leader runs."""
+        return any(line.get("controller") == _LEADERS_CONTROLLER for line in self.lines("Starting Controller"))
+
+    def await_leading(self, seconds: float = 30.0) -> None:
+        """Wait until it ``leads``."""
+        self.until(lambda: self.leads, "lead", seconds)
 
     def until(self, condition: Callable[[], bool], what: str, seconds: float = 30.0) -> None:
         """Wait until something about the process holds; ``TimeoutError`` with the end of the log at the deadline or its end."""

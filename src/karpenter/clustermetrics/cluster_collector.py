@@ -42,7 +42,7 @@ class StatusObject(Protocol):
 
 @dataclass(frozen=True)
 class ClusterMetricsSnapshot:
-    """The cluster at one moment; nothing in it changes any more. ``nodes`` are all Nodes by name, ``views`` the machines,
+    """The cluster at one moment; nothing in it changes any more. ``nodes`` are all Nodes by name, ``views`` the nodes,
     ``freeze`` the freeze over the whole cluster."""
 
     now: datetime

@@ -25,7 +25,7 @@ from karpenter.runtime.controller_context import ControllerContext
 
 _LIMIT = GaugeFamily("karpenter_nodepools_limit", "What a NodePool's nodes may have at most, as its limits say.")
 _USAGE = GaugeFamily("karpenter_nodepools_usage", "What a NodePool's nodes have, as its status says.")
-_COST = GaugeFamily("karpenter_nodepools_cost_total", "What a NodePool's machines cost now, in USD per hour.")
+_COST = GaugeFamily("karpenter_nodepools_cost_total", "What a NodePool's nodes cost now, in USD per hour.")
 _ALLOWED = GaugeFamily("karpenter_nodepools_allowed_disruptions", "How many nodes budgets let be disrupted at a time.")
 _CONSUMING = GaugeFamily("karpenter_nodepools_nodes_consuming_budgets", "How many nodes count against that now.")
 _FROZEN_POOLS = GaugeFamily(
@@ -97,7 +97,7 @@ class _PoolPrices:
         self._price_cache: dict[tuple[str, str, str], float | None] = {}
 
     def price_per_hour(self, node_labels: Mapping[str, str]) -> float | None:
-        """USD per hour of the machine these labels describe; None when nothing like it is sold."""
+        """USD per hour of the node these labels describe; None when nothing like it is sold."""
         key = (
             node_labels.get(labels.INSTANCE_TYPE, ""),
             node_labels.get(labels.ZONE, ""),

@@ -35,7 +35,7 @@ _PLANNED_UNBOUND = GaugeFamily(
 )
 _UNDECIDED = GaugeFamily(
     "karpenter_pods_provisioning_scheduling_undecided_time_seconds",
-    "Since a pod was first seen to wait for a machine, as long as nothing has been decided about it.",
+    "Since a pod was first seen to wait for a node, as long as nothing has been decided about it.",
 )
 
 _NODE_REGISTRATION_HEALTHY = "NodeRegistrationHealthy"
@@ -178,8 +178,8 @@ class PodDurationMetrics(ClusterCollector):
         return pool is not None and conditions.is_true(pool.status.conditions, _NODE_REGISTRATION_HEALTHY)
 
     def _pool_of(self, key: str) -> str:
-        machine = self._state.claim(key) or self._state.node(key)
-        return machine.metadata.labels.get(labels.NODE_POOL, "") if machine is not None else ""
+        node = self._state.claim(key) or self._state.node(key)
+        return node.metadata.labels.get(labels.NODE_POOL, "") if node is not None else ""
 
     def prepare(self, snapshot: ClusterMetricsSnapshot) -> SeriesWriter:
         """What is followed belongs to it."""

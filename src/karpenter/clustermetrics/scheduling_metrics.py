@@ -36,15 +36,13 @@ _BY_ZONE = GaugeFamily(
     "Waiting pods by the zone they ask for: its name, flexible for several, none where nothing is left.",
 )
 _PRICE = GaugeFamily(
-    "karpenter_scheduler_plan_price", "USD per hour of the machines the last plan that bought any bought."
+    "karpenter_scheduler_plan_price", "USD per hour of the nodes the last plan that bought any bought."
 )
 _BOUND = GaugeFamily(
     "karpenter_scheduler_plan_price_lower_bound",
-    "USD per hour that no machines for the pods of that plan could undercut.",
+    "USD per hour that no nodes for the pods of that plan could undercut.",
 )
-_GAP = GaugeFamily(
-    "karpenter_scheduler_plan_price_gap", "Share of that bound by which that plan's machines were dearer."
-)
+_GAP = GaugeFamily("karpenter_scheduler_plan_price_gap", "Share of that bound by which that plan's nodes were dearer.")
 _COUNT = GaugeFamily("karpenter_cluster_state_node_count", "Nodes and NodeClaims, each instance once.")
 _SYNCED = GaugeFamily("karpenter_cluster_state_synced", "1 while all watches bring news.")
 _UNSYNCED = GaugeFamily("karpenter_cluster_state_unsynced_time_seconds", "How long they have not; 0 while they do.")
@@ -106,7 +104,7 @@ class UnschedulablePodMetrics(ClusterCollector):
 
 
 class PlanPriceMetrics(ClusterCollector):
-    """What the last plan that bought machines paid for them, and how cheap they could have been at best.
+    """What the last plan that bought nodes paid for them, and how cheap they could have been at best.
 
     Not of every plan: most find nothing to buy, and their zeros would cover up what was decided between two scrapes.
     """

@@ -172,7 +172,7 @@ class ConsolidationReversals:
         waiting = (pod for claim in plan.new_claims for pod in claim.pods if not pod.spec.node_name)
         for name in sorted(set(owner_backoff_keys(waiting))):
             if self._moved_at.pop(name, soonest) > soonest:
-                cause = "a machine was bought for pods of an owner whose pods had been moved just before"
+                cause = "a node was launched for pods of an owner whose pods had been moved just before"
                 self._backoff.record_failure(DisruptionReason.UNDERUTILIZED, (name,), cause)
                 _log.info("consolidation was undone", owner=name, error=cause)
 

@@ -33,7 +33,7 @@ class NodeClaimDraft:
         #: Its end was wished, and achieved: nothing else of it is written.
         self.is_deleted = False
         self.was_deleted_here = False
-        #: Name of the Node the machine just bought will register, where the cloud told it.
+        #: Name of the Node the new instance registers, where the cloud told it.
         self.expected_node_name = ""
         self._after_write: list[Callable[[], None]] = []
         if claim.status.conditions or claim.metadata.uid:

@@ -1,14 +1,14 @@
-"""The search for cheap machines: those that have to be many, columns, and the best of several ways to finish.
+"""The search for cheap nodes: those that have to be many, columns, and the best of several ways to finish.
 
-1. *Apart.* Where pods must be alone of their sort as many machines are needed as there are such pods. Each begins with one of
+1. *Apart.* Where pods must be alone of their sort as many nodes are needed as there are such pods. Each begins with one of
    them; those that waste the least money are taken, batch after batch.
-2. *Columns.* A machine with pods in it is a column; the linear programme over columns says which to buy, in parts, and what a pod
-   of each group is worth then. Machines whose pods are worth more than they cost become new columns, round after round.
-3. *Whole machines.* Of every column that is no bad bargain as many as the programme buys in whole are bought. What that leaves
-   is packed by several runs side by side, each always taking the machines with the most worth per dollar; the cheapest run wins.
+2. *Columns.* A node with pods in it is a column; the linear programme over columns says which to buy, in parts, and what a pod
+   of each group is worth then. Nodes whose pods are worth more than they cost become new columns, round after round.
+3. *Whole nodes.* Of every column that is no bad bargain as many as the programme buys in whole are bought. What that leaves
+   is packed by several runs side by side, each always taking the nodes with the most worth per dollar; the cheapest run wins.
 
-Effort is counted in cells (`machines`), never in time. What looks random comes from a generator with a fixed seed, and only
-uniform numbers and exact sums decide, so that one plan comes of one input on every machine.
+Effort is counted in cells (`pattern_filling`), never in time. Random numbers come from a generator with a fixed seed. Only
+uniform numbers and exact sums decide, so one input gives one plan on every computer.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ PATTERNS_PER_ROUND, PATTERNS_PER_RESTART_STEP = 1000, 1400
 #: Runs side by side at most; sets of them are made until they took so many cells for each of the first pods, or are so many.
 MAX_RESTARTS, MAX_RESTART_SETS = 16, 5
 WORK_TO_FINISH = 15_000
-#: Fewer runs where there are many groups; and how near the best a machine has to be to be taken in the same step.
+#: Fewer runs where there are many groups; and how near the best a node has to be to be taken in the same step.
 MAX_RESTART_GROUPS, NEAR_BEST = 3_000, 0.995
 #: Columns are bought whole if their pods are worth so much of the price by the bound.
 MIN_COLUMN_VALUE = 0.95
@@ -46,10 +46,10 @@ MIN_COLUMN_VALUE = 0.95
 PREFERENCE_PERTURBATION, WEIGHT_PERTURBATION = 0.3, 0.5
 #: How much of the last round's worths the next one keeps: the programme's own jump from one extreme to the other.
 DUAL_SMOOTHING = 0.5
-#: Where pods must be apart: machines in a batch (so many for each that is taken, within limits), groups each looks at, and the
+#: Where pods must be apart: nodes in a batch (so many for each that is taken, within limits), groups each looks at, and the
 #: share of such pods a batch serves.
 MIN_PATTERNS_APART, PATTERNS_EACH_APART, MAX_PATTERNS_APART, GROUPS_TRIED_APART, SHARE_APART = 600, 8, 2400, 32, 0.1
-#: It is done for so many machines or more, until few of those asked for at first are left, or it took so many cells.
+#: It is done for so many nodes or more, until few of those asked for at first are left, or it took so many cells.
 MIN_NODES_APART, MIN_SHARE_APART, MAX_WORK_APART = 2, 0.05, 3_000_000
 #: How far preferences are shaken there.
 PREFERENCE_PERTURBATION_APART = 0.6
@@ -59,7 +59,7 @@ _TINY = 1e-6
 
 @dataclass(frozen=True)
 class PackingPattern:
-    """Machines of one kind with the same pods: ``contents`` counts them by group, ``times`` the machines."""
+    """Nodes of one kind with the same pods: ``contents`` counts them by group, ``times`` the nodes."""
 
     bin_type: int
     contents: tuple[tuple[int, int], ...]
@@ -68,14 +68,14 @@ class PackingPattern:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """What the search proposes, in the order it was found, and what it costs with the fees of machines."""
+    """What the search proposes, in the order it was found, and what it costs with the fees of nodes."""
 
     patterns: tuple[PackingPattern, ...]
     cost: float
 
 
 def search_patterns(problem: PackingProblem) -> SearchResult:
-    """Machines for all pods of the problem."""
+    """Nodes for all pods of the problem."""
     searching = _ColumnGeneration(problem)
     alone, left = searching.isolated_patterns()
     bought, left = searching.column_patterns(left)
@@ -95,12 +95,12 @@ class _ColumnGeneration:
         self._columns: list[FloatArray] = []
         self._bin_types: list[int] = []
 
-    # -- machines that rules by host ask for ------------------------------------------------------------------------------
+    # -- nodes that rules by host ask for ------------------------------------------------------------------------------
 
     def isolated_patterns(self) -> tuple[list[PackingPattern], FloatArray]:
-        """Machines for pods that must be alone of their sort, and the pods left.
+        """Nodes for pods that must be alone of their sort, and the pods left.
 
-        As many machines are needed as there are such pods, whatever else is in them. So each begins with one of them, and those
+        As many nodes are needed as there are such pods, whatever else is in them. So each begins with one of them, and those
         that waste the least money are taken: their price less the worth of what is in them.
         """
         shapes = self._problem
@@ -127,7 +127,7 @@ class _ColumnGeneration:
         pod_values: FloatArray,
         patterns: list[PackingPattern],
     ) -> int:
-        """Take the least wasteful of a batch of machines, each beginning with one of the scarce groups; the cells it took.
+        """Take the least wasteful of a batch of nodes, each beginning with one of the scarce groups; the cells it took.
 
         Large pods go first: small ones fill what they leave.
         """
@@ -192,7 +192,7 @@ class _ColumnGeneration:
         return self._whole_patterns(solution.values if solution is not None else np.zeros(0))
 
     def _new_columns(self) -> FilledPatterns:
-        """Machines of every kind, most of them filled at a whim."""
+        """Nodes of every kind, most of them filled at a whim."""
         number = len(self._problem.bin_types)
         each = max(1, PATTERNS_PER_ROUND // number)
         kinds = np.tile(np.arange(number), each)
@@ -276,7 +276,7 @@ class _Restarts:
         return self._filler.work
 
     def best_of_set(self, left: FloatArray) -> tuple[list[PackingPattern], float]:
-        """The cheapest run's machines, and what they cost."""
+        """The cheapest run's nodes, and what they cost."""
         runs = max(
             1,
             min(
@@ -303,7 +303,7 @@ class _Restarts:
         return taken[winner], float(costs[winner])
 
     def _step(self, waiting: FloatArray, *, plain: bool) -> tuple[FilledPatterns, list[list[int]]]:
-        """One machine of every kind for each run, and those of them nearly as good as the best: what each run takes."""
+        """One node of every kind for each run, and those of them nearly as good as the best: what each run takes."""
         number = len(self._bin_types)
         rows = np.tile(self._bin_types, len(waiting))
         noise, weights = self._perturbations(len(rows), len(self._groups), PREFERENCE_PERTURBATION)
@@ -324,9 +324,9 @@ _Perturbations = Callable[[int, int, float], tuple[FloatArray, FloatArray]]
 
 
 def _balanced_values(problem: PackingProblem) -> FloatArray:
-    """Worths between what the linear programme says and a plain share of machines.
+    """Worths between what the linear programme says and a plain share of nodes.
 
-    Where there is a little too much of one resource the programme takes it for worthless; whole machines never work out so well.
+    Where there is a little too much of one resource the programme takes it for worthless; whole nodes never work out so well.
     """
     resources = slice(None, problem.resource_columns)
     share = (problem.requests[None, :, resources] / np.maximum(problem.capacities[:, None, resources], 1.0)).sum(axis=2)

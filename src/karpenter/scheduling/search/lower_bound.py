@@ -1,9 +1,9 @@
-"""The least that pods could cost: a linear programme over parts of machines, and what it says each pod is worth.
+"""The least that pods could cost: a linear programme over parts of nodes, and what it says each pod is worth.
 
-Machines may be bought in parts, and pods split over the machines they fit on, but all a pod requests comes from the same kind
-of machine; rules between pods play no part. No plan can be cheaper. The programme has, for every kind of machine worth it, how
+Nodes may be bought in parts, and pods split over the nodes they fit on, but all a pod requests comes from the same kind
+of node; rules between pods play no part. No plan can be cheaper. The programme has, for every kind of node worth it, how
 much of it to buy, and for every crowd how many of it go there; the prices of its rows are what the search goes by: of a pod of
-each crowd, and of each resource on each kind of machine.
+each crowd, and of each resource on each kind of node.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class FractionalBound:
 def fractional_bound(
     item_types: ItemTypes, rows: OfferingRows, fee: float, reservation_units: Mapping[int, int]
 ) -> FractionalBound | None:
-    """The least cost, each machine costing a fee beside its price; None where somebody fits nowhere.
+    """The least cost, each node costing a fee beside its price; None where somebody fits nowhere.
 
     ``units``: what is left of each numbered reservation.
     """
@@ -68,7 +68,7 @@ def fractional_bound(
 def _solve(
     item_types: ItemTypes, rows: OfferingRows, opens: BoolArray, reservation_units: Mapping[int, int]
 ) -> tuple[float, FloatArray, FloatArray] | None:
-    """Columns: pods of a crowd in a kind, then machines of a kind. Rows: crowds, resources of kinds, reservations."""
+    """Columns: pods of a crowd in a kind, then nodes of a kind. Rows: crowds, resources of kinds, reservations."""
     number, kinds, resources = len(item_types.counts), len(rows.prices), item_types.requests.shape[1]
     scale = np.maximum(item_types.requests.max(axis=0), 1.0)
     kind, crowd = np.nonzero(opens)
@@ -132,9 +132,9 @@ def independent_parts(options: Mapping[int, Sequence[PurchaseOption]]) -> list[l
 def lower_bound(
     demands: Sequence[Demand], left_out: Mapping[int, int], reservation_units: Mapping[str, int]
 ) -> float | None:
-    """USD per hour below which no machines for these pods can be had, whoever packs them.
+    """USD per hour below which no nodes for these pods can be had, whoever packs them.
 
-    The weights of pools count for nothing here, nor do fees. ``left_out`` counts pods by demand that get no machine, ``units``
+    The weights of pools count for nothing here, nor do fees. ``left_out`` counts pods by demand that get no node, ``units``
     what is left of each reservation. None where the linear programme has no answer.
     """
     counts = {at: len(demand.pods) - left_out.get(at, 0) for at, demand in enumerate(demands)}

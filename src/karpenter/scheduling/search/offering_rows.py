@@ -1,4 +1,4 @@
-"""What is for sale, as numbers: rows of machines with their room, their price and who may use them.
+"""What is for sale, as numbers: rows of nodes with their room, their price and who may use them.
 
 A *taste* is what a class asks of nodes in every lane it may buy from; classes of one taste that request the same are one crowd
 for the linear programme. Amounts are whole numbers stored as floats, small enough (`_LARGEST`) for every sum to be exact, so
@@ -22,7 +22,7 @@ from karpenter.scheduling.offerings.nodepool_templates import NodePoolTemplate
 from karpenter.scheduling.offerings.purchase_options import PurchaseOption
 from karpenter.scheduling.search.linear_program import BoolArray, FloatArray, IntArray
 
-#: Amounts are divided until none is larger; sums over a machine then stay far below 2**53.
+#: Amounts are divided until none is larger; sums over a node then stay far below 2**53.
 _MAX_AMOUNT = 1 << 40
 #: With more different wishes in one lane prices are not told apart any more: the cheapest holds for all.
 _MAX_REQUIREMENTS_PER_CHANNEL = 24
@@ -75,7 +75,7 @@ class ResourceUnits:
 
 @dataclass(frozen=True, eq=False)
 class OfferingRows:
-    """Machines of one kind each: what one holds, what it costs in USD per hour, and which tastes may use it.
+    """Nodes of one kind each: what one holds, what it costs in USD per hour, and which tastes may use it.
 
     ``reservation`` numbers the reservation a row draws from, -1 for what is bought freely.
     """
@@ -90,7 +90,7 @@ class OfferingRows:
         return OfferingRows(self.capacities[kept], self.prices[kept], self.accepts[kept], self.reservation[kept])
 
 
-#: What one class asks in every lane it may buy from: template, reservation and the requirements a machine for it alone has.
+#: What one class asks in every lane it may buy from: template, reservation and the requirements a node for it alone has.
 OptionSignature = tuple[tuple[int, str | None, Requirements], ...]
 
 
@@ -127,7 +127,7 @@ class OptionSignatures:
         return tuple(sorted({o.reservation for options in self._options for o in options if o.reservation is not None}))
 
     def rows(self) -> OfferingRows:
-        """Every machine that may be bought, at every price it may have for somebody, those beaten by others left out."""
+        """Every node that may be bought, at every price it may have for somebody, those beaten by others left out."""
         lanes: dict[tuple[int, str | None], list[tuple[int, PurchaseOption]]] = {}
         for number, options in enumerate(self._options):
             for option in options:
@@ -165,7 +165,7 @@ class OptionSignatures:
             of_wish = np.atleast_2d(of_wish.any(axis=0))
         wish, at = np.nonzero(np.isfinite(prices))
         asked = prices[wish, at]
-        # A machine at this price may be used by all whose own cheapest price for the type is no higher.
+        # A node at this price may be used by all whose own cheapest price for the type is no higher.
         open_to = prices[:, at] <= asked
         accepts = (open_to.T.astype(np.float32) @ of_wish.astype(np.float32)) > 0
         _, first = np.unique(np.column_stack([at, asked]), axis=0, return_index=True)

@@ -1,10 +1,10 @@
-"""The packing problem as arrays: groups of pods, kinds of machines they may be put into, and first prices for both.
+"""The packing problem as arrays: groups of pods, kinds of nodes they may be put into, and first prices for both.
 
-What makes two classes one group is all that filling a machine asks about: requests, taste, seats. *Seats* are what rules by host
-leave on one machine, counted like a resource: a pod that must be alone of its sort takes all of them, one that others only keep
+What makes two classes one group is all that filling a node asks about: requests, taste, seats. *Seats* are what rules by host
+leave on one node, counted like a resource: a pod that must be alone of its sort takes all of them, one that others only keep
 away from takes a crumb. Rules too odd for that are left out; whoever carries a pattern out looks at all of them again.
 
-A kind of machine keeps to one lane and begins with requirements some class has (its *anchor*); it is open to whoever adds nothing
+A kind of node keeps to one lane and begins with requirements some class has (its *anchor*); it is open to whoever adds nothing
 to them.
 """
 
@@ -26,19 +26,19 @@ from karpenter.scheduling.search.lower_bound import FractionalBound, ItemTypes, 
 from karpenter.scheduling.search.offering_rows import OptionSignatures, ResourceUnits, pareto_front_rows
 from karpenter.scheduling.topology.host_limits import HostLimits
 
-#: Kinds of machines tried at most; the rest are worse by value and price.
+#: Kinds of nodes tried at most; the rest are worse by value and price.
 MAX_BIN_TYPES = 128
-#: Sets of requirements a lane's machines may begin with, those of most pods first.
+#: Sets of requirements a lane's nodes may begin with, those of most pods first.
 MAX_ANCHORS = 12
 #: Rules by host that are counted as seats, those of most pods first.
 MAX_HOST_LIMIT_COLUMNS = 16
-#: Seats on one machine: a pod that keeps others away takes all, one that is kept away takes one.
+#: Seats on one node: a pod that keeps others away takes all, one that is kept away takes one.
 HOST_LIMIT_CAPACITY = 1 << 20
 
 
 @dataclass(frozen=True)
 class BinType:
-    """A machine of one type in one lane."""
+    """A node of one type in one lane."""
 
     channel: PurchaseChannel
     type_position: int
@@ -49,8 +49,8 @@ class PackingProblem:
     """The problem. ``groups`` are positions of demands; ``needs`` and ``rooms`` have resources and then seats in their columns.
 
     ``opens`` says which kinds could hold one pod of a group, ``accepts`` which would have pods of a taste at all, ``tastes`` the
-    taste of each group. ``prices`` are USD per hour with the fee of a machine. ``worths`` say what a pod of each group is worth,
-    ``weights`` what one unit of each column is worth on each kind: how much of a machine's price a pod deserves there.
+    taste of each group. ``prices`` are USD per hour with the fee of a node. ``worths`` say what a pod of each group is worth,
+    ``weights`` what one unit of each column is worth on each kind: how much of a node's price a pod deserves there.
     """
 
     groups: tuple[tuple[int, ...], ...]
@@ -66,7 +66,7 @@ class PackingProblem:
     resource_values: FloatArray
     #: So many of the columns are resources.
     resource_columns: int
-    #: How many pods of each group one machine should take at most, so that no workload is too exposed.
+    #: How many pods of each group one node should take at most, so that no workload is too exposed.
     max_per_node: FloatArray
 
     def subset(self, groups: IntArray) -> PackingProblem:
@@ -87,7 +87,7 @@ class PackingProblem:
 class PackingRequest:
     """What is to be packed: the demands at ``positions``, with the pods ``left`` of each and what it may be bought from now.
 
-    ``worth`` says how machines are valued, ``within`` which types limits leave of each pool (None: all), ``strict`` whether
+    ``worth`` says how nodes are valued, ``within`` which types limits leave of each pool (None: all), ``strict`` whether
     minValues are law.
     """
 
@@ -195,7 +195,7 @@ def _host_limit_columns(host_limits: Sequence[HostLimits | None], left: FloatArr
 
 
 def _host_limit_usage(host_limits: HostLimits) -> dict[object, int]:
-    """How many of a machine's seats one pod takes, by rule."""
+    """How many of a node's seats one pod takes, by rule."""
     fromkeys: dict[object, int] = dict.fromkeys(host_limits.repelled_by, 1)
     for constraint in host_limits.others_spread:
         fromkeys[constraint] = HOST_LIMIT_CAPACITY // max(1, constraint.term.max_skew)
@@ -210,7 +210,7 @@ def _host_limit_usage(host_limits: HostLimits) -> dict[object, int]:
 
 
 class _BinTypes:
-    """Machines by lane and anchor. ``tasted``: options and number of the taste of every demand in question."""
+    """Nodes by lane and anchor. ``tasted``: options and number of the taste of every demand in question."""
 
     def __init__(
         self,
@@ -246,7 +246,7 @@ class _BinTypes:
         self.accepts = np.array(accepts, dtype=bool).reshape(len(prices), len(self._options_by_signature))
 
     def _efficient_types(self, option: PurchaseOption, capacities: FloatArray) -> list[int]:
-        """Types for machines that begin as this option asks, unbeaten by price and room; cheapest first."""
+        """Types for nodes that begin as this option asks, unbeaten by price and room; cheapest first."""
         template = option.template
         index, requirements = template.index, self._request.fill_cache.canonical(option.requirements)
         types = self._request.fill_cache.possible_types(template, requirements)
@@ -328,14 +328,14 @@ def _spread_by_price(rows: IntArray, prices: FloatArray) -> list[int]:
 
 
 def _max_sensible_price(counts: FloatArray, usage: FloatArray, cost: float) -> float:
-    """USD per hour above which a machine is too large: rules by host ask for so many machines that they must be small."""
-    machines = float((counts @ usage).max(initial=0.0)) / HOST_LIMIT_CAPACITY
-    return _MAX_TIMES_AVERAGE_PRICE * cost / machines if machines >= 1 else np.inf
+    """USD per hour above which a node is too large: rules by host ask for so many nodes that they must be small."""
+    nodes = float((counts @ usage).max(initial=0.0)) / HOST_LIMIT_CAPACITY
+    return _MAX_TIMES_AVERAGE_PRICE * cost / nodes if nodes >= 1 else np.inf
 
 
 #: Kinds that promise so much of their price are tried, smaller ones before others.
 _MIN_PROMISE = 0.8
-#: Where rules by host ask for many machines: as many times the average price a machine may cost.
+#: Where rules by host ask for many nodes: as many times the average price a node may cost.
 _MAX_TIMES_AVERAGE_PRICE = 4.0
 #: USD per hour that stands for no price at all where something is divided by it.
 _MIN_PRICE = 1e-6

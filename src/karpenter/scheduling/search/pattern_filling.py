@@ -1,4 +1,4 @@
-"""Filling many machines at once: one row each, all of them pod by pod in its own order of preference.
+"""Filling many nodes at once: one row each, all of them pod by pod in its own order of preference.
 
 This is what the search does most, so it works on whole arrays: a step looks at the next group of every row and puts in as many
 pods as fit. Work is counted in cells, rows times steps.
@@ -13,7 +13,7 @@ import numpy as np
 from karpenter.scheduling.search.linear_program import BoolArray, FloatArray, IntArray
 from karpenter.scheduling.search.packing_problem import PackingProblem
 
-#: Groups a machine looks at before it is taken for full, those it prefers most.
+#: Groups a node looks at before it is taken for full, those it prefers most.
 MAX_GROUPS_TRIED = 96
 #: What a pod is worth, as whole numbers, is this many for a dollar: sums of whole numbers do not depend on their order.
 VALUE_UNITS_PER_DOLLAR = 1e9
@@ -21,7 +21,7 @@ VALUE_UNITS_PER_DOLLAR = 1e9
 
 @dataclass(frozen=True, eq=False)
 class FilledPatterns:
-    """Machines with pods in them, a row each: how many of every group, the cheapest kind that holds them, and its price.
+    """Nodes with pods in them, a row each: how many of every group, the cheapest kind that holds them, and its price.
 
     ``values`` are what the pods are worth, in parts of a dollar per hour. The price is infinite where no kind holds a row.
     """
@@ -43,7 +43,7 @@ class FilledPatterns:
 
 @dataclass(frozen=True, eq=False)
 class FillPerturbation:
-    """What makes machines differ from the obvious: the group one pod of which each begins with (those that cannot take it stay
+    """What makes nodes differ from the obvious: the group one pod of which each begins with (those that cannot take it stay
     empty), and each group's luck in being looked at where not all are."""
 
     first_group: IntArray
@@ -51,7 +51,7 @@ class FillPerturbation:
 
 
 class PatternFiller:
-    """Fills machines of the kinds of one problem, whose pods are worth so much in dollars per hour."""
+    """Fills nodes of the kinds of one problem, whose pods are worth so much in dollars per hour."""
 
     def __init__(self, problem: PackingProblem, looks: int = MAX_GROUPS_TRIED) -> None:
         self._problem = problem
@@ -63,7 +63,7 @@ class PatternFiller:
     def preferences(
         self, bin_types: IntArray, pod_values: FloatArray, noise: FloatArray, weights: FloatArray
     ) -> FloatArray:
-        """How much each row's machine wants a pod of each group: its worth over what it takes there.
+        """How much each row's node wants a pod of each group: its worth over what it takes there.
 
         ``noise`` multiplies preferences, ``weights`` what a column counts, a row each.
         """
@@ -84,7 +84,7 @@ class PatternFiller:
         left: FloatArray,
         perturbation: FillPerturbation | None = None,
     ) -> FilledPatterns:
-        """Machines with as many pods as go in, in the order of preference. ``left``: how many there are, a row each."""
+        """Nodes with as many pods as go in, in the order of preference. ``left``: how many there are, a row each."""
         shapes = self._problem
         usable = np.where(shapes.admits[bin_types], np.minimum(left, shapes.max_per_node[None, :]), 0.0)
         wanted = np.where(usable > 0, -preferences, np.inf)
@@ -106,7 +106,7 @@ class PatternFiller:
         return self._with_cheapest_bin(filling)
 
     def fill_single_pods(self, pod_values: FloatArray) -> FilledPatterns:
-        """One machine for one pod of every group."""
+        """One node for one pod of every group."""
         groups = np.arange(len(self._problem.counts))
         filling = _PatternsInProgress(self._problem, np.zeros(len(groups), dtype=np.intp), to_value_units(pod_values))
         filling.add(groups, np.ones(len(groups)))
@@ -125,7 +125,7 @@ class PatternFiller:
 
 
 class _PatternsInProgress:
-    """Machines while they are filled. All sums are of whole numbers."""
+    """Nodes while they are filled. All sums are of whole numbers."""
 
     def __init__(self, problem: PackingProblem, bin_types: IntArray, pod_values: FloatArray) -> None:
         self._problem = problem

@@ -316,5 +316,5 @@ def watch_cluster_freeze(reader: Reader, state: ClusterState) -> Informer[Config
         else:
             _log.info("freeze of the cluster", freeze=str(state.freeze))
 
-    informer.subscribe(handle)
+    informer.subscribe(guarded_handler(informer.kind.name, handle))
     return informer

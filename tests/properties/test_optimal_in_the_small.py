@@ -108,3 +108,19 @@ def test_pods_that_each_narrow_another_label_share_a_node() -> None:
     ]
     solution = plan(node_pool(), waiting, types=types, options=OPTIONS)
     assert ([len(claim.pods) for claim in solution.new_claims], solution.is_optimal) == ([3], True)
+
+
+def test_thousands_of_small_equal_pods_are_packed_by_the_search() -> None:
+    """More pods than the exact packing takes, and more on one node than a recursion could hold."""
+    types = [shape("large", {"cpu": "64", "memory": "64Gi", "pods": 5_000}, [offering("on-demand", "z1", 2.0)])]
+    waiting = [pod(f"p{number}", {"cpu": "10m", "memory": "16Mi"}) for number in range(3_000)]
+    solution = plan(node_pool(), waiting, types=types, options=OPTIONS)
+    assert (sum(len(claim.pods) for claim in solution.new_claims), solution.is_optimal) == (3_000, False)
+
+
+def test_few_pods_of_one_group_are_packed_exactly() -> None:
+    """SCH-865: up to sixty pods, here all on one node."""
+    types = [shape("large", {"cpu": "64", "memory": "64Gi", "pods": 500}, [offering("on-demand", "z1", 2.0)])]
+    waiting = [pod(f"p{number}", {"cpu": "10m", "memory": "16Mi"}) for number in range(60)]
+    solution = plan(node_pool(), waiting, types=types, options=OPTIONS)
+    assert ([len(claim.pods) for claim in solution.new_claims], solution.is_optimal) == ([60], True)

@@ -53,7 +53,9 @@ class TokenBucket:
 
     def _refill(self, now: float) -> None:
         if self._refilled_at is not None:
-            self._tokens = min(self._burst, self._tokens + (now - self._refilled_at) * self.per_second)
+            # A wall clock may be set back; that refills nothing.
+            elapsed_seconds = max(0.0, now - self._refilled_at)
+            self._tokens = min(self._burst, self._tokens + elapsed_seconds * self.per_second)
         self._refilled_at = now
 
 

@@ -547,9 +547,18 @@ def _web(name: str, number: str, minutes_ago: int, ready_minutes_ago: int | None
         ([_web("a", "1", 60), _web("b", "2", 11, ready_minutes_ago=9)], True),
         ([_web("a", "1", 60), _web("a", "2", 600)], False),
         ([_web("a", "2", 60), _web("b", "1", 600), _web("b", "1", 3)], True),
-        ([_web("a", "1", 60), _web("b", "2", 8), _web("b", "1", 5), _web("b", "2", 2)], False),
+        ([_web("a", "1", 60), _web("b", "2", 8), _web("b", "1", 5), _web("b", "1", 4), _web("b", "2", 2)], False),
+        ([_web("a", "1", 60), _web("b", "2", 8), _web("b", "1", 5), _web("b", "2", 2)], True),
     ],
-    ids=["progress", "hangs", "becomes-ready", "on-delete", "rollback", "scaling-while-paused"],
+    ids=[
+        "progress",
+        "hangs",
+        "becomes-ready",
+        "on-delete",
+        "rollback",
+        "scaling-while-paused",
+        "an-old-pod-comes-back",
+    ],
 )
 def test_only_a_roll_out_that_makes_progress_delays_consolidation(pods_of_web: list[object], waits: bool) -> None:
     """Two versions that stay for ever (OnDelete, partition, a roll-out that hangs or is paused) must not keep nodes."""

@@ -1,9 +1,10 @@
 """Roll-outs in progress: consolidation waits for them, because pods of the old version are about to go by themselves.
 
-Karpenter watches pods, not workloads, so it infers roll-outs from pods. It is in progress if pods of two versions exist and
-the newer version has grown within `PROGRESS_DEADLINE`: one of its pods was created or became ready. That is the default
+Karpenter watches pods, not workloads, so it infers roll-outs from pods. A roll-out is in progress if pods of two versions exist
+and the newer version has grown within `PROGRESS_DEADLINE`: one of its pods was created or became ready. That is the default
 ``progressDeadlineSeconds`` of a Deployment. So a roll-out that hangs, is paused or waits for somebody to delete pods (OnDelete,
-partition) delays nothing once it makes no progress. Pods of both versions that are created in turns are scaling, not a roll-out.
+partition) delays nothing once it makes no progress. Several new pods of the old version are scaling, not a roll-out; a single one
+replaces a pod that was evicted or lost.
 
 Watching Deployments and StatefulSets as well would tell a paused roll-out at once. It costs an informer for each of them.
 """
@@ -23,6 +24,8 @@ from karpenter.state.snapshot import ClusterSnapshot
 
 #: A roll-out without a new or ready pod for so long makes no progress.
 PROGRESS_DEADLINE = timedelta(minutes=10)
+#: So many pods that the old version got since the roll-out's recent pods: it is scaled, not replaced.
+_SCALING_PODS = 2
 _TEMPLATE_HASH = "pod-template-hash"
 _REVISION = "controller-revision-hash"
 #: Namespace, kind and name of what owns pods.
@@ -86,9 +89,9 @@ def _rollout_end(pods_by_version: Mapping[str, list[Pod]], now: datetime) -> dat
     if end <= now:
         return None
     recent = next((time for time in dated[newest] if now - time < PROGRESS_DEADLINE), None)
-    others = (times[-1] for version, times in dated.items() if version != newest)
-    is_scaling = recent is not None and any(time > recent for time in others)
-    return None if is_scaling else end
+    others = (time for version, times in dated.items() if version != newest for time in times)
+    added_to_others = 0 if recent is None else sum(time > recent for time in others)
+    return None if added_to_others >= _SCALING_PODS else end
 
 
 def _creation_times(members: Iterable[Pod]) -> Iterator[datetime]:

@@ -4,10 +4,10 @@ The search (`search/`) compares kinds of nodes that begin with what one pod grou
 rarely meet there. For few pods no heuristic is needed: all sets of pods that may share a node are enumerated, with the checks
 that packings make. Dynamic programming over the sets of pods that are left finds the cheapest partition into columns.
 
-Work doubles with each pod that differs from the others, so it is done for up to `MAX_STATES` sets: twelve different pods, or
-thirty in three groups. Alternatives: HiGHS with the same columns took 3 s for twelve pods where the linear relaxation is weak; a
-program that assigns pods to nodes takes longer still, because equal nodes are symmetric. Pods with affinity by host are left to
-the search: whether a node may begin with them depends on the other nodes.
+Work doubles with each pod that differs from the others, so it is done for up to `MAX_STATES` sets of at most `MAX_PODS` pods:
+twelve different pods, or three groups of eighteen. Alternatives: HiGHS with the same columns took 3 s for twelve pods where the
+linear relaxation is weak; a program that assigns pods to nodes takes longer still, because equal nodes are symmetric. Pods with
+affinity by host are left to the search: whether a node may begin with them depends on the other nodes.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ from karpenter.scheduling.topology.topology_groups import TopologyGroup
 
 #: Up to so many different sets of pods are looked at; more pods are left to the search.
 MAX_STATES = 7_000
+#: Up to so many pods; of more equal pods the search loses next to nothing, and columns grow with the pods on a node.
+MAX_PODS = 60
 
 #: The options of each demand within its heaviest pools, with the types that may be bought.
 AllowedOptions = Sequence[Sequence[tuple[PurchaseOption, TypeSet]]]
@@ -49,12 +51,10 @@ def cheapest_claims(
     demands: Sequence[Demand], allowed: AllowedOptions, rules: PackingRules
 ) -> list[SchedulingNodeClaim] | None:
     """Claims for all pods at the least objective; None where the pods are too many, or need each other on their host."""
-    if not 1 < prod(len(demand.pods) + 1 for demand in demands) <= MAX_STATES or any(
-        demand.host_affinity for demand in demands
-    ):
+    counts = np.array([len(demand.pods) for demand in demands], dtype=np.intp)
+    if not _is_small(demands) or any(demand.host_affinity for demand in demands):
         return None
     columns = _Columns(demands, allowed, rules).enumerate()
-    counts = np.array([len(demand.pods) for demand in demands], dtype=np.intp)
     matrix = np.zeros((len(columns), len(demands)), dtype=np.intp)
     for row, column in enumerate(columns):
         for position, count in column.contents:
@@ -62,6 +62,12 @@ def cheapest_claims(
     costs = np.array([rules.objective.offering_cost(column.cheapest_offering) for column in columns])
     chosen = _cheapest_partition(costs, matrix, counts)
     return None if chosen is None else [columns[row] for row in chosen]
+
+
+def _is_small(demands: Sequence[Demand]) -> bool:
+    if not 0 < sum(len(demand.pods) for demand in demands) <= MAX_PODS:
+        return False
+    return prod(len(demand.pods) + 1 for demand in demands) <= MAX_STATES
 
 
 def _cheapest_partition(costs: FloatArray, matrix: IntArray, counts: IntArray) -> list[int] | None:
@@ -125,13 +131,18 @@ class _Columns:
         self, claim: SchedulingNodeClaim, position: int, channel: PurchaseChannel
     ) -> Iterator[SchedulingNodeClaim]:
         """The claim with one more pod of the demand, and all that grow from it by this and later demands."""
-        grown = self._with_pod(claim, position, channel)
-        if grown is None:
-            return
-        yield grown
-        for later in range(position, len(self._demands)):
-            if channel in self._options[later]:
-                yield from self._grown(grown, later, channel)
+        untried = [(claim, position)]
+        while untried:
+            base, added = untried.pop()
+            grown = self._with_pod(base, added, channel)
+            if grown is None:
+                continue
+            yield grown
+            untried += [
+                (grown, later)
+                for later in reversed(range(added, len(self._demands)))
+                if channel in self._options[later]
+            ]
 
     def _with_pod(
         self, claim: SchedulingNodeClaim, position: int, channel: PurchaseChannel

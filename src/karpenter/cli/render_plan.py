@@ -281,6 +281,8 @@ def _lower_bound_text(plan: Solution) -> str:
         return "no lower bound is known for these pods"
     if plan.is_optimal:
         return "optimal: no other nodes for them cost less, node fees included"
+    if gap == 0.0:
+        return "no nodes for them could cost less"
     shown = f" (gap {gap:.1%})" if gap is not None else ""
     return f"no nodes for them could cost less than ${bound:.3f} per hour{shown}"
 

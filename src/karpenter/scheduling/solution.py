@@ -14,6 +14,9 @@ from karpenter.instancetypes.instance_type import Offering
 from karpenter.scheduling.failed_filters import NearestFit
 from karpenter.scheduling.unschedulable_reasons import PoolSkipReason, UnschedulableReason
 
+#: Relative error of the sums behind a lower bound; a price this close to it is equal to it.
+_ROUNDING = 1e-9
+
 
 @dataclass(frozen=True)
 class NewNodeClaim:
@@ -140,6 +143,9 @@ class Solution:
 
     @property
     def optimality_gap(self) -> float | None:
-        """By what share of the lower bound the new nodes are more expensive; None without a bound."""
+        """By what share of the lower bound the new nodes are more expensive; None without a bound, 0 within rounding."""
         bound = self.lower_bound_per_hour
-        return self.price_per_hour / bound - 1 if bound else None
+        if not bound:
+            return None
+        gap = self.price_per_hour / bound - 1
+        return 0.0 if abs(gap) < _ROUNDING else gap

@@ -62,6 +62,10 @@ def _scrape(running: Controller) -> Scrape:
     return Scrape.of(running.metrics())
 
 
+def _limits(scrape: Scrape) -> dict[str, float]:
+    return scrape.values("karpenter_nodepools_limit", "resource_type", nodepool="default")
+
+
 async def _started(running: Controller) -> str:
     """All pods run, and the controller has seen it."""
     found = await asyncio.to_thread(_scrape, running)
@@ -87,11 +91,12 @@ async def test_the_life_of_nodes_as_prometheus_sees_it(plane: ControlPlane, acco
     """OPS §5 on a real cluster; OPS-M1, OPS-M2, OPS-M5, OPS-M14."""
     with controller(account.kubeconfig) as running:
         running.until(running.is_ready, "become ready")
+        running.until(lambda: bool(_limits(_scrape(running))), "report the limits of the NodePool")
         first = _scrape(running)
         timeouts = "karpenter_voluntary_disruption_consolidation_timeouts_total"
         assert first.values(timeouts, "consolidation_type") == {"multi": 0, "single": 0}
         assert first.value("karpenter_cluster_state_synced") == 1
-        assert first.values("karpenter_nodepools_limit", "resource_type", nodepool="default") == {
+        assert _limits(first) == {
             "cpu": 1000,
             "memory": 4000 * 2**30,
         }

@@ -126,4 +126,8 @@ async def _play(kube: Kube, provider: SimulatedProvider, claim: NodeClaim, contr
     await until(lambda: are("Deployment", []), "the pods to stop")
     await provider.delete(bought.provider_id)
     await until(lambda: is_gone(kube, name), "the Node to go")
-    assert await provider.list() == ()
+
+    async def has_ended() -> bool:
+        return await provider.list() == ()
+
+    await until(has_ended, "the instance to end")

@@ -15,19 +15,18 @@ from importlib.metadata import version
 
 from karpenter.api.core import Pod
 from karpenter.model.requirements import Requirements
-from karpenter.scheduling.data_codec import DataCodec, DataError, Json, SharedValues
+from karpenter.scheduling.data_codec import DataCodec, Json, SharedValues
 from karpenter.scheduling.failed_filters import NearestFit
 from karpenter.scheduling.problem import Problem
 from karpenter.scheduling.problem_file_parts import (
     PLAIN_CODEC,
     Members,
     PodTable,
-    ProblemFileError,
     canonical_bytes,
     decoded_catalogs,
     encoded_catalogs,
     file_content,
-    read_document,
+    read_recorded,
     requirements_form,
     snapshot_codec,
 )
@@ -77,11 +76,7 @@ def write_problem(problem: Problem, solution: Solution) -> bytes:
 
 def read_problem(content: bytes) -> RecordedProblem:
     """What a file holds. Raises `ProblemFileError`."""
-    document = read_document(content, FORMAT)
-    try:
-        return _recorded(document)
-    except DataError as error:
-        raise ProblemFileError(f"not a problem file: {error}") from None
+    return read_recorded(content, FORMAT, _recorded)
 
 
 def solution_bytes(problem: Problem, solution: Solution) -> bytes:

@@ -7,8 +7,8 @@ signatures) is not written: reading derives it again. A number says which pod gr
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -20,6 +20,8 @@ from karpenter.scheduling.problem import InstanceTypeCatalog
 from karpenter.state.pod_counts import NamespacedLabels, namespaced_labels
 from karpenter.state.pod_signature import PodSignature, PodSignatureCache
 from karpenter.state.snapshot import PodGroup
+
+R = TypeVar("R")
 
 _encoder = msgspec.json.Encoder()
 
@@ -50,8 +52,16 @@ def canonical_bytes(data: Json) -> bytes:
     return _encoder.encode(data)
 
 
-def read_document(content: bytes, expected_format: str) -> Members:
-    """The members of a problem file of a format. Raises `ProblemFileError`."""
+def read_recorded(content: bytes, expected_format: str, decode: Callable[[Members], R]) -> R:
+    """What ``decode`` makes of a problem file of a format. Raises `ProblemFileError`."""
+    document = _read_document(content, expected_format)
+    try:
+        return decode(document)
+    except DataError as error:
+        raise ProblemFileError(f"not a problem file: {error}") from None
+
+
+def _read_document(content: bytes, expected_format: str) -> Members:
     try:
         document = msgspec.json.decode(content)
     except msgspec.DecodeError as error:

@@ -20,12 +20,11 @@ from karpenter.scheduling.problem_file_parts import (
     PLAIN_CODEC,
     Members,
     PodTable,
-    ProblemFileError,
     canonical_bytes,
     decoded_catalogs,
     encoded_catalogs,
     file_content,
-    read_document,
+    read_recorded,
     requirements_form,
     snapshot_codec,
 )
@@ -74,11 +73,7 @@ def write_disruption_problem(
 
 def read_disruption_problem(content: bytes) -> RecordedDisruption:
     """What a file holds. Raises `ProblemFileError`."""
-    document = read_document(content, DISRUPTION_FORMAT)
-    try:
-        return _recorded(document)
-    except DataError as error:
-        raise ProblemFileError(f"not a problem file: {error}") from None
+    return read_recorded(content, DISRUPTION_FORMAT, _recorded)
 
 
 def disruption_solution_bytes(problem: DisruptionProblem, solution: DisruptionSolution) -> bytes:

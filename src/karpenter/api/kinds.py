@@ -80,9 +80,9 @@ class Kind(Generic[T]):
 def without_nulls(value: object) -> object:
     """A copy of decoded JSON without null-valued object members; nulls inside lists stay (API-020)."""
     if isinstance(value, dict):
-        return {key: without_nulls(item) for key, item in value.items() if item is not None}
+        return {key: without_nulls(member) for key, member in value.items() if member is not None}
     if isinstance(value, list):
-        return [without_nulls(item) for item in value]
+        return [without_nulls(element) for element in value]
     return value
 
 

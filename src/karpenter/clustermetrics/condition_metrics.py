@@ -110,8 +110,8 @@ class _KindConditions:
 
     def object_labels(self, obj: StatusObject) -> dict[str, str]:
         """The labels of an object's series that come from its own."""
-        found = obj.metadata.labels
-        return {name: found.get(key, "") for key, name in self._label_names.items()}
+        object_labels = obj.metadata.labels
+        return {name: object_labels.get(key, "") for key, name in self._label_names.items()}
 
     def conditions_by_type(self, obj: StatusObject) -> dict[str, Condition]:
         """An object's conditions by type; those every object of the kind has are Unknown from its creation on (OPS-100)."""

@@ -81,16 +81,16 @@ class NodeMetrics(ClusterCollector):
         return partial(self._write, snapshot)
 
     def _write(self, snapshot: ClusterMetricsSnapshot) -> Iterator[str]:
-        known = [(node_label_pairs(view.node), view) for view in snapshot.views if view.node is not None]
-        self._limits = {view.key: self._view_limits(view) for _, view in known}
+        labelled_nodes = [(node_label_pairs(view.node), view) for view in snapshot.views if view.node is not None]
+        self._limits = {view.key: self._view_limits(view) for _, view in labelled_nodes}
         for family, amounts in self._families():
-            yield from family.lines(_samples(known, amounts))
+            yield from family.lines(_samples(labelled_nodes, amounts))
         yield from _LIFETIME.lines(
             (own, (snapshot.now - view.node.metadata.creation_timestamp).total_seconds())
-            for own, view in known
+            for own, view in labelled_nodes
             if view.node is not None and view.node.metadata.creation_timestamp is not None
         )
-        yield from _UTILIZATION.lines(_utilization([view for _, view in known]))
+        yield from _UTILIZATION.lines(_utilization([view for _, view in labelled_nodes]))
 
     def _families(self) -> tuple[tuple[GaugeFamily, Callable[[StateNode], Resources]], ...]:
         return (
@@ -112,14 +112,16 @@ class NodeMetrics(ClusterCollector):
 
 def node_label_pairs(node: Node) -> str:
     """The labels of a Node's series (OPS-428), as they stand between braces."""
-    found = node.metadata.labels
-    pool = found.get(labels.NODE_POOL, "")
+    node_labels = node.metadata.labels
+    pool = node_labels.get(labels.NODE_POOL, "")
     managed = "true" if pool else "false"
     phase = escape_label_value(node.status.phase)
     own = f'node_name="{node.metadata.name}",nodepool="{pool}",phase="{phase}",managed="{managed}"'
-    always = [f'{name}="{found.get(key, "")}"' for key, name in _COMMON_LABELS.items()]
+    always = [f'{name}="{node_labels.get(key, "")}"' for key, name in _COMMON_LABELS.items()]
     # Where two providers have a label of the same name, one of them counts, always the same.
-    declared = {_PROVIDER_LABELS[key]: found[key] for key in sorted(found, reverse=True) if key in _PROVIDER_LABELS}
+    declared = {
+        _PROVIDER_LABELS[key]: node_labels[key] for key in sorted(node_labels, reverse=True) if key in _PROVIDER_LABELS
+    }
     return ",".join((own, *always, *[f'{name}="{value}"' for name, value in declared.items()]))
 
 

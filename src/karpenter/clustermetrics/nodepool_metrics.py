@@ -150,20 +150,23 @@ class NodePoolCostMetrics(ClusterCollector):
         return _PoolPrices(types)
 
     def _check_priced(self, claim: NodeClaim) -> None:
-        found = claim.metadata.labels
-        pool = found.get(labels.NODE_POOL, "")
+        claim_labels = claim.metadata.labels
+        pool = claim_labels.get(labels.NODE_POOL, "")
         prices = self._prices.get(pool)
         if prices is None or not claim.status.provider_id or claim.metadata.name in self._unpriced:
             return
-        if prices.price_per_hour(found) is None:
+        if prices.price_per_hour(claim_labels) is None:
             self._unpriced.add(claim.metadata.name)
             self._context.metrics.nodepools_cost_tracker_errors_total.labels(nodepool=pool).inc()
             _log.error(
                 "no price known for nodeclaim",
                 NodeClaim={"name": claim.metadata.name},
                 NodePool={"name": pool},
-                **{"instance-type": found.get(labels.INSTANCE_TYPE, ""), "zone": found.get(labels.ZONE, "")},
-                **{"capacity-type": found.get(labels.CAPACITY_TYPE, "")},
+                **{
+                    "instance-type": claim_labels.get(labels.INSTANCE_TYPE, ""),
+                    "zone": claim_labels.get(labels.ZONE, ""),
+                },
+                **{"capacity-type": claim_labels.get(labels.CAPACITY_TYPE, "")},
             )
 
     def prepare(self, snapshot: ClusterMetricsSnapshot) -> SeriesWriter:
@@ -174,8 +177,8 @@ class NodePoolCostMetrics(ClusterCollector):
     def _write(snapshot: ClusterMetricsSnapshot, prices: Mapping[str, _PoolPrices]) -> Iterator[str]:
         costs = {pool.metadata.name: 0.0 for pool in snapshot.pools if pool.metadata.name in prices}
         for claim in snapshot.claims:
-            found = claim.metadata.labels
-            pool = found.get(labels.NODE_POOL, "")
+            claim_labels = claim.metadata.labels
+            pool = claim_labels.get(labels.NODE_POOL, "")
             if pool in costs and claim.status.provider_id:
-                costs[pool] += prices[pool].price_per_hour(found) or 0.0
+                costs[pool] += prices[pool].price_per_hour(claim_labels) or 0.0
         yield from _COST.lines((label_pairs(nodepool=pool), round(cost, 6)) for pool, cost in costs.items())

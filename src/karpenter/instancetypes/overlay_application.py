@@ -225,12 +225,12 @@ class _LabelCompatibility:
 
     def is_compatible(self, type_labels: Requirements) -> bool:
         """Whether all labels are compatible; a missing label is so only if its absence is required (strict)."""
-        for key, asked, known in self._asked:
+        for key, asked, answers in self._asked:
             said = type_labels.get(key)
-            answer = known.get(said)
+            answer = answers.get(said)
             if answer is None:
                 own = Requirements() if said is None else Requirements((said,))
-                answer = known[said] = compatible(own, asked, frozenset())
+                answer = answers[said] = compatible(own, asked, frozenset())
             if not answer:
                 return False
         return True

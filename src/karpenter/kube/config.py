@@ -152,7 +152,7 @@ def _find_context(path: str, context: str) -> tuple[str, SelectedContext]:
     home = _DEFAULT_KUBECONFIG.expanduser()
     if not listed and not home.is_file():
         return "the pod's service account", _in_cluster_context()
-    files = [Path(item).expanduser() for item in listed.split(os.pathsep) if item] if listed else [home]
+    files = [Path(entry).expanduser() for entry in listed.split(os.pathsep) if entry] if listed else [home]
     source = listed or str(_DEFAULT_KUBECONFIG)
     existing = [file for file in files if path or file.is_file()]
     if not existing:

@@ -87,16 +87,16 @@ def decode_page(kind: Kind[T], data: bytes) -> DecodedPage[T]:
 def decode_in_batches(kind: Kind[T], data: bytes, batch_size: int) -> Iterator[Listing[T]]:
     """A whole list, ``size`` objects at a time: decoding thousands at once would hold up everything else. Raises as ``page``."""
     page = _decode_list(kind, data)
-    items = page.items or ()
-    for start in range(0, max(1, len(items)), batch_size):
-        yield _decode_items(kind, items[start : start + batch_size], page.metadata)
+    raw_items = page.items or ()
+    for start in range(0, max(1, len(raw_items)), batch_size):
+        yield _decode_items(kind, raw_items[start : start + batch_size], page.metadata)
 
 
 def join_listings(listings: Sequence[Listing[T]]) -> Listing[T]:
     """One list of its parts, of which there is at least one."""
-    items = tuple(item for part in listings for item in part.items)
+    objects = tuple(obj for part in listings for obj in part.items)
     rejected = tuple(bad for part in listings for bad in part.undecodable)
-    return Listing(items, listings[0].resource_version, rejected)
+    return Listing(objects, listings[0].resource_version, rejected)
 
 
 def _decode_list(kind: Kind[T], data: bytes) -> _List:
@@ -107,17 +107,17 @@ def _decode_list(kind: Kind[T], data: bytes) -> _List:
 
 
 def _decode_items(kind: Kind[T], raw_items: Sequence[msgspec.Raw], meta: _ListMeta) -> Listing[T]:
-    items: list[T] = []
+    objects: list[T] = []
     rejected: list[UndecodableObject] = []
     for raw in raw_items:
         # Copied out of the page, since fields kept undecoded would otherwise keep all of it in memory.
-        _decode_item(kind, bytes(raw), items, rejected)
-    return Listing(tuple(items), meta.resource_version, tuple(rejected))
+        _decode_item(kind, bytes(raw), objects, rejected)
+    return Listing(tuple(objects), meta.resource_version, tuple(rejected))
 
 
-def _decode_item(kind: Kind[T], data: bytes, items: list[T], rejected: list[UndecodableObject]) -> None:
+def _decode_item(kind: Kind[T], data: bytes, objects: list[T], rejected: list[UndecodableObject]) -> None:
     try:
-        items.append(kind.decode(data))
+        objects.append(kind.decode(data))
     except msgspec.MsgspecError as error:
         rejected.append(_undecodable(kind, data, error))
 

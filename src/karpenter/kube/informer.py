@@ -315,12 +315,12 @@ class _RelistBackoff:
         await asyncio.sleep(_BACKOFF.delay(self._failures) * (1.0 - self._jitter() / 2))
 
 
-async def _in_batches(items: Sequence[S], do: Callable[[S], None]) -> None:
-    for start in range(0, len(items), _BATCH_SIZE):
+async def _in_batches(entries: Sequence[S], do: Callable[[S], None]) -> None:
+    for start in range(0, len(entries), _BATCH_SIZE):
         if start:
             await asyncio.sleep(0)
-        for item in items[start : start + _BATCH_SIZE]:
-            do(item)
+        for entry in entries[start : start + _BATCH_SIZE]:
+            do(entry)
 
 
 def _is_same_version(stored: Wire, obj: Wire) -> bool:
@@ -332,10 +332,10 @@ def _is_newer(version: str, seen: str) -> bool:
     return not seen or (version != seen and _later_version(seen, version) == version)
 
 
-def _later_version(one: str, other: str) -> str:
+def _later_version(version: str, other: str) -> str:
     """The later of two versions; ``other`` where they are no numbers and cannot be compared."""
-    if one.isdecimal() and other.isdecimal():
-        return max(one, other, key=int)
+    if version.isdecimal() and other.isdecimal():
+        return max(version, other, key=int)
     return other
 
 

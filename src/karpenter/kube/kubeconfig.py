@@ -136,16 +136,18 @@ def select_context(config: Kubeconfig, context: str) -> SelectedContext:
     name = context or config.current_context
     if not name:
         raise InvalidKubeconfig("no context is chosen (current-context); choose one with `kubectl config use-context`")
-    found = {entry.name: entry.context for entry in config.contexts}.get(name)
-    if found is None:
+    selected = {entry.name: entry.context for entry in config.contexts}.get(name)
+    if selected is None:
         raise InvalidKubeconfig(f"context {name!r} not found; choose one with `kubectl config use-context`")
     clusters = {entry.name: entry.cluster for entry in config.clusters}
     users = {"": KubeconfigUser()} | {entry.name: entry.user for entry in config.users}
-    if found.cluster not in clusters:
-        raise InvalidKubeconfig(f"context {name!r} refers to cluster {found.cluster!r}, which is not defined")
-    if found.user not in users:
-        raise InvalidKubeconfig(f"context {name!r} refers to user {found.user!r}, who is not defined")
-    return SelectedContext(name, clusters[found.cluster], users[found.user], found.namespace or _DEFAULT_NAMESPACE)
+    if selected.cluster not in clusters:
+        raise InvalidKubeconfig(f"context {name!r} refers to cluster {selected.cluster!r}, which is not defined")
+    if selected.user not in users:
+        raise InvalidKubeconfig(f"context {name!r} refers to user {selected.user!r}, who is not defined")
+    return SelectedContext(
+        name, clusters[selected.cluster], users[selected.user], selected.namespace or _DEFAULT_NAMESPACE
+    )
 
 
 def _read_file(file: Path) -> Kubeconfig:

@@ -39,7 +39,9 @@ class ReloadedTexts:
     def reload(self) -> tuple[bytes, ...]:
         """What they say this moment. Raises ``Unreadable`` for a file that could never be read."""
         before = self._texts or (None,) * len(self._sources)
-        self._texts = tuple(_read_source(source, known) for source, known in zip(self._sources, before, strict=True))
+        self._texts = tuple(
+            _read_source(source, previous) for source, previous in zip(self._sources, before, strict=True)
+        )
         self._read_at = self._now()
         return self._texts
 

@@ -66,34 +66,38 @@ def prune_and_default(schema: Schema, value: object) -> object:
     Nulls inside lists stay, and fail later. A part whose schema names no fields (object metadata) is left alone.
     """
     if isinstance(value, list) and "items" in schema:
-        items = cast(Schema, schema["items"])
-        return [prune_and_default(items, item) for item in value] if items.get("type") in _COMPOSITE_TYPES else value
+        element_schema = cast(Schema, schema["items"])
+        return (
+            [prune_and_default(element_schema, element) for element in value]
+            if element_schema.get("type") in _COMPOSITE_TYPES
+            else value
+        )
     if not isinstance(value, dict):
         return value
     if "additionalProperties" in schema:
-        items = cast(Schema, schema["additionalProperties"])
-        return {name: prune_and_default(items, item) for name, item in value.items() if item is not None}
+        element_schema = cast(Schema, schema["additionalProperties"])
+        return {name: prune_and_default(element_schema, member) for name, member in value.items() if member is not None}
     if "properties" not in schema:
         return value
     return _completed_fields(cast("Mapping[str, Schema]", schema["properties"]), value)
 
 
 def _completed_fields(properties: Mapping[str, Schema], value: Mapping[str, object]) -> dict[str, object]:
-    given = {name: item for name, item in value.items() if name in properties and item is not None}
+    given = {name: member for name, member in value.items() if name in properties and member is not None}
     defaults = {
         name: copy.deepcopy(member_schema["default"])
         for name, member_schema in properties.items()
         if name not in given and "default" in member_schema
     }
-    return {name: prune_and_default(properties[name], item) for name, item in (given | defaults).items()}
+    return {name: prune_and_default(properties[name], member) for name, member in (given | defaults).items()}
 
 
 def canonical_json(value: object) -> object:
     """The value as a server writes it down: whole numbers without a fraction."""
     if isinstance(value, dict):
-        return {name: canonical_json(item) for name, item in value.items()}
+        return {name: canonical_json(member) for name, member in value.items()}
     if isinstance(value, list):
-        return [canonical_json(item) for item in value]
+        return [canonical_json(element) for element in value]
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
@@ -137,15 +141,15 @@ def schema_findings(schema: Schema, value: object, path: str = "", old: object =
 def unknown_field_findings(schema: Schema, value: object, path: str = "") -> Iterator[Finding]:
     """Each field of ``value`` the schema does not know, with the nearest name it does know (API-021)."""
     if isinstance(value, list):
-        items = cast(Schema, schema.get("items", {}))
-        for index, item in enumerate(value):
-            yield from unknown_field_findings(items, item, f"{path}[{index}]")
+        element_schema = cast(Schema, schema.get("items", {}))
+        for index, member in enumerate(value):
+            yield from unknown_field_findings(element_schema, member, f"{path}[{index}]")
     elif isinstance(value, dict) and "properties" in schema:
         properties = cast("Mapping[str, Schema]", schema["properties"])
-        for name, item in value.items():
+        for name, member in value.items():
             here = child_path(path, name)
             if name in properties:
-                yield from unknown_field_findings(properties[name], item, here)
+                yield from unknown_field_findings(properties[name], member, here)
             else:
                 yield _unknown_field(here, name, properties)
         if not path and isinstance(value.get("metadata"), dict):
@@ -160,8 +164,8 @@ def child_path(path: str, name: str) -> str:
     return f"{path}.{name}" if re.fullmatch(r"\w+", name, re.ASCII) else f"{path}[{name}]"
 
 
-def _unknown_field(path: str, name: str, known: Iterable[str]) -> Finding:
-    by_lower = {candidate.lower(): candidate for candidate in known}
+def _unknown_field(path: str, name: str, field_names: Iterable[str]) -> Finding:
+    by_lower = {candidate.lower(): candidate for candidate in field_names}
     near = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=_MIN_SIMILARITY)
     hint = f"; did you mean {by_lower[near[0]]!r}?" if near else ""
     return Finding(path, "unknown", f"unknown field {name!r} would be dropped{hint}")
@@ -190,10 +194,10 @@ def _object(schema: Schema, value: object, path: str, old: object) -> Iterator[F
             yield Finding(child_path(path, name), "required", f"required field {name!r} is missing")
     properties = cast("Mapping[str, Schema]", schema.get("properties", {}))
     others = cast("Schema | None", schema.get("additionalProperties"))
-    for name, item in value.items():
+    for name, member in value.items():
         member_schema = properties.get(name, others)
         if member_schema is not None:
-            yield from schema_findings(member_schema, item, child_path(path, name), get_member(old, name))
+            yield from schema_findings(member_schema, member, child_path(path, name), get_member(old, name))
 
 
 def _array(schema: Schema, value: object, path: str, old: object) -> Iterator[Finding]:
@@ -203,10 +207,10 @@ def _array(schema: Schema, value: object, path: str, old: object) -> Iterator[Fi
     yield from _size_findings(schema, "maxItems", value, path)
     yield from _duplicates(schema, value, path)
     keys = cast("Sequence[str]", schema.get("x-kubernetes-list-map-keys", ()))
-    before = {_list_item_key(item, keys): item for item in old} if keys and isinstance(old, list) else {}
-    for index, item in enumerate(value):
-        earlier = before.get(_list_item_key(item, keys), ABSENT)
-        yield from schema_findings(cast(Schema, schema["items"]), item, f"{path}[{index}]", earlier)
+    before = {_list_item_key(element, keys): element for element in old} if keys and isinstance(old, list) else {}
+    for index, element in enumerate(value):
+        earlier = before.get(_list_item_key(element, keys), ABSENT)
+        yield from schema_findings(cast(Schema, schema["items"]), element, f"{path}[{index}]", earlier)
 
 
 def _duplicates(schema: Schema, value: Sequence[object], path: str) -> Iterator[Finding]:
@@ -215,18 +219,18 @@ def _duplicates(schema: Schema, value: Sequence[object], path: str) -> Iterator[
     if not keys and schema.get("x-kubernetes-list-type") != "set":
         return
     seen: set[bytes] = set()
-    for index, item in enumerate(value):
-        identity = _list_item_key(item, keys)
+    for index, element in enumerate(value):
+        identity = _list_item_key(element, keys)
         if identity in seen:
             yield Finding(f"{path}[{index}]", "duplicate", f"{_truncated(identity.decode())} is listed twice")
         seen.add(identity)
 
 
-def _list_item_key(item: object, keys: Sequence[str]) -> bytes:
+def _list_item_key(element: object, keys: Sequence[str]) -> bytes:
     """What tells an item of a list from the others, as JSON: its keys, or the item itself."""
-    if keys and isinstance(item, dict):
-        item = {key: item[key] for key in keys if key in item}
-    return _ENCODER.encode(item)
+    if keys and isinstance(element, dict):
+        element = {key: element[key] for key in keys if key in element}
+    return _ENCODER.encode(element)
 
 
 def _size_findings(

@@ -86,7 +86,8 @@ async def _expect_error(call: Awaitable[object], kind: type[ProviderError], sent
 
 def _wire_requirements(requirements: LabelRequirements) -> tuple[NodeSelectorRequirementWithMinValues, ...]:
     return tuple(
-        NodeSelectorRequirementWithMinValues(key=key, operator="In", values=item) for key, item in requirements.items()
+        NodeSelectorRequirementWithMinValues(key=key, operator="In", values=values)
+        for key, values in requirements.items()
     )
 
 
@@ -287,8 +288,8 @@ async def a_restarted_provider_lists_the_same_instances(stage: ConformanceEnviro
     provider = await stage.provider()
     bought = [await provider.create(await stage.claim(name, {}, _SMALL_REQUESTS)) for name in ("one", "two")]
     restarted = await stage.provider()
-    seen = {item.provider_id: item for item in await restarted.list()}
-    _expect(seen.keys() == {item.provider_id for item in bought}, "all instances are listed after a restart")
+    seen = {instance.provider_id: instance for instance in await restarted.list()}
+    _expect(seen.keys() == {instance.provider_id for instance in bought}, "all instances are listed after a restart")
     for instance in bought:
         again = await restarted.get(instance.provider_id)
         _expect(again.claim_name == instance.claim_name, "an instance keeps its claim over a restart")
@@ -306,7 +307,7 @@ async def instance_types_are_identical_while_nothing_changes(stage: ConformanceE
 async def instance_types_are_well_formed(stage: ConformanceEnvironment) -> None:
     """OPS-235, OPS-236: names are unique and every offering names one zone and one capacity type."""
     types = await (await stage.provider()).instance_types(stage.pool)
-    _expect(len({item.name for item in types}) == len(types), "names of types are unique")
+    _expect(len({instance_type.name for instance_type in types}) == len(types), "names of types are unique")
     for instance_type in types:
         _expect(
             instance_type.requirements[labels.INSTANCE_TYPE].values == {instance_type.name},

@@ -201,7 +201,7 @@ class Nominator:
         ours = (
             self._own_nominations.get(pod.metadata.uid) for pod in pods if pod is not None and not pod.spec.node_name
         )
-        return [one for one in ours if one is not None and one.claim == claim_name]
+        return [nomination for nomination in ours if nomination is not None and nomination.claim == claim_name]
 
     # -- what becomes of nominations --------------------------------------------------------------------------------------
 

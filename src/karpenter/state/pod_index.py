@@ -166,8 +166,8 @@ class PodIndex:
         return DaemonSetPod("/".join(key), spec, self._signature_by_pod[pod_key(newest)].requests)
 
 
-def _group_order(item: tuple[_GroupKey, object]) -> tuple[bytes, str, list[tuple[str, str]]]:
-    (signature, group_labels), _ = item
+def _group_order(entry: tuple[_GroupKey, object]) -> tuple[bytes, str, list[tuple[str, str]]]:
+    (signature, group_labels), _ = entry
     return (signature.key, group_labels.namespace, sorted(group_labels.labels.items()))
 
 

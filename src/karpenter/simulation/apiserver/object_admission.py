@@ -102,7 +102,7 @@ def _typed_metadata(resource: ServedResource, meta: Mapping[str, Any]) -> JsonDi
 
 def _null_values_as_empty(value: Any) -> Any:
     """A map of texts reads a null as an empty one."""
-    return {key: "" if item is None else item for key, item in value.items()} if isinstance(value, dict) else value
+    return {key: "" if text is None else text for key, text in value.items()} if isinstance(value, dict) else value
 
 
 def _metadata_errors(meta: Mapping[str, Any]) -> Iterator[str]:

@@ -17,8 +17,8 @@ NAMESPACE_MISMATCH = "the namespace of the provided object does not match the na
 def without_nulls_in_tuples(value: Any) -> Any:
     """The value without members that are null, also inside tuples."""
     if isinstance(value, dict):
-        return {key: without_nulls_in_tuples(item) for key, item in value.items() if item is not None}
-    return [without_nulls_in_tuples(item) for item in value] if isinstance(value, (list, tuple)) else value
+        return {key: without_nulls_in_tuples(member) for key, member in value.items() if member is not None}
+    return [without_nulls_in_tuples(element) for element in value] if isinstance(value, (list, tuple)) else value
 
 
 def drop_empty(value: JsonDict, keys: Iterable[str]) -> None:

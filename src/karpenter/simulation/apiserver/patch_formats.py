@@ -69,7 +69,7 @@ def strategic_merge_patch(target: Any, patch: Any) -> Any:
 def _strategic_member(result: dict[str, Any], key: str, value: Any) -> None:
     if key.startswith("$deleteFromPrimitiveList/"):
         field = key.partition("/")[2]
-        result[field] = [item for item in result.get(field, ()) if item not in value]
+        result[field] = [element for element in result.get(field, ()) if element not in value]
     elif key.startswith("$setElementOrder/"):
         field = key.partition("/")[2]
         result[field] = _in_element_order(field, result.get(field, []), value)
@@ -79,39 +79,41 @@ def _strategic_member(result: dict[str, Any], key: str, value: Any) -> None:
         result.pop(key, None)
     elif isinstance(value, dict):
         result[key] = strategic_merge_patch(result.get(key), value)
-    elif key in _MERGE_KEYS and isinstance(value, list) and all(isinstance(item, dict) for item in value):
+    elif key in _MERGE_KEYS and isinstance(value, list) and all(isinstance(element, dict) for element in value):
         result[key] = _merge_list(_MERGE_KEYS[key], result.get(key) or [], value)
     elif key in _MERGED_SETS and isinstance(value, list):
         present = list(result.get(key) or [])
-        result[key] = present + [item for item in value if item not in present]
+        result[key] = present + [element for element in value if element not in present]
     else:
         result[key] = value
 
 
 def _merge_list(key: str, present: list[Any], patch: Sequence[Any]) -> list[Any]:
-    if any(item == {"$patch": "replace"} for item in patch):
-        return [item for item in patch if "$patch" not in item]
+    if any(element == {"$patch": "replace"} for element in patch):
+        return [element for element in patch if "$patch" not in element]
     result = list(present)
-    for item in patch:
-        identity = item.get(key)
+    for element in patch:
+        identity = element.get(key)
         place = next((index for index, old in enumerate(result) if old.get(key) == identity), None)
-        if item.get("$patch") == "delete":
+        if element.get("$patch") == "delete":
             result = [old for old in result if old.get(key) != identity]
         elif place is None:
-            result.append(strategic_merge_patch(None, item))
+            result.append(strategic_merge_patch(None, element))
         else:
-            result[place] = strategic_merge_patch(result[place], item)
+            result[place] = strategic_merge_patch(result[place], element)
     return result
 
 
 def _in_element_order(field: str, present: list[Any], order: Sequence[Any]) -> list[Any]:
     key = _MERGE_KEYS.get(field)
 
-    def identity(item: Any) -> Any:
-        return item.get(key) if key is not None and isinstance(item, dict) else item
+    def identity(element: Any) -> Any:
+        return element.get(key) if key is not None and isinstance(element, dict) else element
 
-    ranks = [identity(item) for item in order]
-    return sorted(present, key=lambda item: ranks.index(identity(item)) if identity(item) in ranks else len(ranks))
+    ranks = [identity(element) for element in order]
+    return sorted(
+        present, key=lambda element: ranks.index(identity(element)) if identity(element) in ranks else len(ranks)
+    )
 
 
 def json_patch(target: Any, operations: Any) -> Any:
@@ -158,7 +160,7 @@ def _value_at(value: Any, path: Sequence[str]) -> Any:
     return value
 
 
-def _list_index(items: list[Any], part: str) -> int:
+def _list_index(elements: list[Any], part: str) -> int:
     if not part.isdecimal():
         raise PatchError(f"{part!r} is not a list position")
     return int(part)
@@ -169,15 +171,15 @@ def _with_value_at(target: Any, path: Sequence[str], value: Any, *, insert: bool
         return value
     head, rest = path[0], path[1:]
     if isinstance(target, list):
-        items = list(target)
-        place = len(items) if head == "-" else _list_index(items, head)
+        elements = list(target)
+        place = len(elements) if head == "-" else _list_index(elements, head)
         if rest:
-            items[place] = _with_value_at(items[place], rest, value, insert=insert)
-        elif insert and place <= len(items):
-            items.insert(place, value)
+            elements[place] = _with_value_at(elements[place], rest, value, insert=insert)
+        elif insert and place <= len(elements):
+            elements.insert(place, value)
         else:
-            items[place] = value
-        return items
+            elements[place] = value
+        return elements
     if rest:
         target[head]  # a missing parent is an error
     return {**target, head: _with_value_at(target.get(head), rest, value, insert=insert)}
@@ -188,10 +190,10 @@ def _without_value_at(target: Any, path: Sequence[str]) -> Any:
         raise PatchError("the whole object cannot be removed")
     head, rest = path[0], path[1:]
     if isinstance(target, list):
-        items = list(target)
-        place = _list_index(items, head)
-        items[place : place + 1] = [_without_value_at(items[place], rest)] if rest else []
-        return items
+        elements = list(target)
+        place = _list_index(elements, head)
+        elements[place : place + 1] = [_without_value_at(elements[place], rest)] if rest else []
+        return elements
     if rest:
         return {**target, head: _without_value_at(target[head], rest)}
     target[head]

@@ -71,8 +71,8 @@ def value_at(body: Any, path: str) -> Any:
         if field:
             value = value.get(field.replace("\\", "")) if isinstance(value, dict) else None
         else:
-            items = value if isinstance(value, list) else ()
-            value = next((item for item in items if item.get(key) == wanted), None)
+            elements = value if isinstance(value, list) else ()
+            value = next((element for element in elements if element.get(key) == wanted), None)
     return value
 
 
@@ -152,7 +152,7 @@ def _pod_status(pod: JsonDict, now: datetime) -> str:
 
 
 def _restarts(pod: JsonDict, now: datetime) -> int:
-    return sum(int(item.get("restartCount", 0)) for item in value_at(pod, ".status.containerStatuses") or ())
+    return sum(int(status.get("restartCount", 0)) for status in value_at(pod, ".status.containerStatuses") or ())
 
 
 def _node_status(node: JsonDict, now: datetime) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from random import Random
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from karpenter.api.core import Pod
@@ -59,6 +59,7 @@ cases = st.builds(
 
 @settings(max_examples=examples(50), deadline=None, suppress_health_check=list(HealthCheck))
 @given(cases)
+@example(Case(((2, 300), (4, 100), (12, 100)), (("nodes", "1"),), True, Fraction(1, 10)))
 def test_exposure_never_costs_a_pod_its_place(case: Case) -> None:
     """As many pods are served as without, whatever limits leave."""
     exposed, free = (plan(case.objects(), types=inc(8), options=options) for options in (case.options, OFF))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
@@ -58,6 +59,28 @@ def group_order(group: EquivalenceGroup) -> tuple[bool, int, int, int, datetime,
     """
     requests = group.signature.requests
     return (group.virtual, -requests.get(res.CPU, 0), -requests.get(res.MEMORY, 0), *scheduling_order(group.pods[0]))
+
+
+def without_exposure(
+    groups: Iterable[EquivalenceGroup], workloads: Container[ExposedWorkload]
+) -> list[EquivalenceGroup]:
+    """The groups when these workloads may be on one node. Groups that only a workload told apart become one."""
+    alike: defaultdict[object, list[EquivalenceGroup]] = defaultdict(list)
+    for group in groups:
+        exposed = group.exposed_workload if group.exposed_workload not in workloads else None
+        relaxed = replace(group, exposed_workload=exposed)
+        key = (group.signature, group.membership, group.relaxation_steps, group.virtual, group.keeps_placement, exposed)
+        alike[key].append(relaxed)
+    return sorted((_merged(same) for same in alike.values()), key=group_order)
+
+
+def _merged(groups: Sequence[EquivalenceGroup]) -> EquivalenceGroup:
+    """The pods of groups that nothing tells apart as one group."""
+    if len(groups) == 1:
+        return groups[0]
+    pods = sorted((pod for group in groups for pod in group.pods), key=scheduling_order)
+    mounts = {key: volumes for group in groups for key, volumes in group.mounts.items()}
+    return replace(groups[0], pods=tuple(pods), mounts=mounts)
 
 
 class StepConstraints:

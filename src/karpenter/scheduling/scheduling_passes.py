@@ -9,22 +9,29 @@ Exposure limits give way where limits of NodePools would leave a pod out, or sen
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from karpenter.scheduling.arrival_forecast import SpareRoomValue
 from karpenter.scheduling.demand import Demand, Packing, PackingBounds, sum_of_prices
-from karpenter.scheduling.equivalence_groups import EquivalenceGroup, group_order, pod_priority
+from karpenter.scheduling.equivalence_groups import EquivalenceGroup, group_order, pod_priority, without_exposure
 from karpenter.scheduling.existing_nodes import ExistingNodeIndex
 from karpenter.scheduling.node_share import CappedDemands, NodeShares
 from karpenter.scheduling.objective import Objective
 from karpenter.scheduling.offerings.purchase_options import PurchaseOptionIndex
 from karpenter.scheduling.packing.limit_reservations import ReservationPolicy
 from karpenter.scheduling.packing.packer import Packer
+from karpenter.scheduling.pass_outcome import (
+    PassOutcome,
+    PassPlan,
+    bypassed_priority,
+    fewer_important_left,
+    outcome_order,
+    places_lost,
+    unpacked_by_priority,
+)
 from karpenter.scheduling.pass_result import (
     DemandCaps,
-    DemandKey,
     DomainOrder,
     KeyedDemand,
     PassResult,
@@ -67,47 +74,6 @@ class PassContext:
     domain_order: DomainOrder = DomainOrder.LEAST_OCCUPIED
 
 
-@dataclass(frozen=True, eq=False)
-class _PassPlan:
-    """An order of group and the caps to begin with. ``in_total``: limits cap what a group asks altogether, not place by place."""
-
-    groups: tuple[EquivalenceGroup, ...]
-    caps: DemandCaps = field(default_factory=DemandCaps)
-    caps_in_total: bool = False
-
-
-@dataclass(frozen=True, eq=False)
-class PassOutcome:
-    """Where everybody went, and how that came about."""
-
-    pass_plan: _PassPlan
-    result: PassResult
-    packing: Packing
-    caps: DemandCaps
-
-    @cached_property
-    def unschedulable_by_group(self) -> Counter[EquivalenceGroup]:
-        """How many pods of each group found no place."""
-        group_counts: Counter[EquivalenceGroup] = Counter()
-        for failed in self.result.unschedulable:
-            group_counts[failed.group] += len(failed.pods)
-        return group_counts
-
-    @cached_property
-    def unschedulable_by_priority(self) -> Counter[int]:
-        """How many pods of each priority found no place."""
-        return Counter(pod_priority(pod) for failed in self.result.unschedulable for pod in failed.pods)
-
-    @cached_property
-    def served_by_demand(self) -> Counter[DemandKey]:
-        """How many pods new nodes are bought for, by the place they asked at."""
-        left = self.packing.unpacked
-        standing = enumerate(self.result.demands)
-        return Counter(
-            {keyed_demand.key: len(keyed_demand.demand.pods) - left.get(at, 0) for at, keyed_demand in standing}
-        )
-
-
 class SchedulingPasses:
     """The rounds of one decision."""
 
@@ -126,7 +92,7 @@ class SchedulingPasses:
         best = self._best_relaxing_exposure(groups)
         if best.unschedulable_by_group and self._departed_from_classic:
             classic = SchedulingPasses(replace(self._context, packing_mode=PackingMode.CLASSIC))
-            best = min(best, classic._best_relaxing_exposure(groups), key=_outcome_order)
+            best = min(best, classic._best_relaxing_exposure(groups), key=outcome_order)
         return best
 
     def with_better_domains(self, outcome: PassOutcome, groups: Sequence[EquivalenceGroup]) -> PassOutcome:
@@ -141,14 +107,14 @@ class SchedulingPasses:
             others = [
                 passes.best_outcome(groups) for passes in self._with_orders(DomainOrder.SCARCEST, DomainOrder.FEWEST)
             ]
-            return min((outcome, *others), key=_outcome_order)
+            return min((outcome, *others), key=outcome_order)
         several = len({keyed_demand.key[2] for keyed_demand in outcome.result.demands}) > 1
         return self._with_cheapest_domains(outcome, groups) if several else outcome
 
     def _with_cheapest_domains(self, outcome: PassOutcome, groups: Sequence[EquivalenceGroup]) -> PassOutcome:
         best, lowest = outcome, self.simplest_packing(outcome).objective_value * (1 - MIN_SAVING_BY_DOMAINS)
         for passes in self._with_orders(DomainOrder.FEWEST, DomainOrder.CHEAPEST):
-            other = passes._run_plan(_PassPlan(tuple(groups)))
+            other = passes._run_plan(PassPlan(tuple(groups)))
             packing = passes.simplest_packing(other)
             legal = other.unschedulable_by_group == outcome.unschedulable_by_group and not packing.pods_below_weight
             if legal and packing.objective_value < lowest:
@@ -161,19 +127,33 @@ class SchedulingPasses:
     def _best_relaxing_exposure(self, groups: Sequence[EquivalenceGroup]) -> PassOutcome:
         """The outcome with the fewest pods left out, then the most in the heaviest pools; exposure limits give way to both."""
         best = self._best_for_groups(groups)
-        for exposed in _exposures_to_relax(best):
-            pass_outcome = self._best_for_groups(
-                [
-                    replace(group, exposed_workload=None) if group.exposed_workload in exposed else group
-                    for group in groups
-                ]
-            )
-            best = min(best, pass_outcome, key=_places_lost)
+        for exposed in self._exposures_to_relax(best, groups):
+            pass_outcome = self._best_for_groups(without_exposure(groups, exposed))
+            best = min(best, pass_outcome, key=places_lost)
         return best
+
+    def _exposures_to_relax(
+        self, best: PassOutcome, groups: Sequence[EquivalenceGroup]
+    ) -> list[frozenset[ExposedWorkload]]:
+        """Workloads whose exposure limits may cost a pod its place or its pool: those of the pods left out, then all.
+
+        Limits of NodePools make exposure cost that. Without them it can only be the order of groups, because exposure
+        divides groups by workload.
+        """
+        exposed = _exposed_workloads(groups)
+        if not exposed or not (best.unschedulable_by_group or best.packing.pods_below_weight):
+            return []
+        limited = best.caps or any(failed.limited for failed in best.result.unschedulable)
+        if limited or best.packing.pods_below_weight:
+            own = _exposed_workloads(best.unschedulable_by_group)
+            return [workloads for workloads in (own, exposed) if workloads]
+        return (
+            [exposed] if len(without_exposure(groups, exposed)) < len(groups) and self._schedulable_alone(best) else []
+        )
 
     def _best_for_groups(self, groups: Sequence[EquivalenceGroup]) -> PassOutcome:
         """The way that leaves out the fewest."""
-        pass_outcome = self._run_plan(_PassPlan(tuple(groups)))
+        pass_outcome = self._run_plan(PassPlan(tuple(groups)))
         self._pods_left_to_reschedule = MAX_PODS_RESCHEDULED
         return self._improved(pass_outcome) if pass_outcome.unschedulable_by_group else pass_outcome
 
@@ -253,14 +233,14 @@ class SchedulingPasses:
         )
         if not alone:
             return False
-        missed = self._run_plan(_PassPlan(alone)).unschedulable_by_group
+        missed = self._run_plan(PassPlan(alone)).unschedulable_by_group
         return any(missed[group] < outcome.unschedulable_by_group[group] for group in alone)
 
     def _with_unschedulable_first(self, best: PassOutcome) -> PassOutcome:
         """Those left out come first, if that is of use; and again with those whom this leaves out."""
         for _ in range(MAX_REORDERINGS):
             pass_outcome = self._better_of(
-                _PassPlan(_groups_first(best.unschedulable_by_group, best.pass_plan.groups)), best
+                PassPlan(_groups_first(best.unschedulable_by_group, best.pass_plan.groups)), best
             )
             if pass_outcome is best:
                 break
@@ -274,7 +254,7 @@ class SchedulingPasses:
             best = pass_outcome if pass_outcome.unschedulable_by_priority <= best.unschedulable_by_priority else best
         return best
 
-    def _better_of(self, pass_plan: _PassPlan, best: PassOutcome) -> PassOutcome:
+    def _better_of(self, pass_plan: PassPlan, best: PassOutcome) -> PassOutcome:
         """What comes of the way if that leaves out fewer, else the best so far; also where there was work enough."""
         pass_outcome = (
             self._run_plan(pass_plan) if self._pods_left_to_reschedule > 0 and best.unschedulable_by_group else best
@@ -287,26 +267,26 @@ class SchedulingPasses:
 
     def _best_by_priority(self, best: PassOutcome) -> PassOutcome:
         """As before, unless pods are left out that are more important than some that have a place, and could have had one."""
-        top = _bypassed_priority(best)
+        top = bypassed_priority(best)
         if top is None:
             return best
         ranked = _groups_by_priority(best.pass_plan.groups)
-        important = self._run_plan(_PassPlan(tuple(group for group in ranked if pod_priority(group.pods[0]) >= top)))
+        important = self._run_plan(PassPlan(tuple(group for group in ranked if pod_priority(group.pods[0]) >= top)))
         if important.unschedulable_by_group:
             important = self._with_unschedulable_first(important)
-        if not _fewer_important_left(important, best, top):
+        if not fewer_important_left(important, best, top):
             return best
         others = tuple(replace(group, keeps_placement=False) for group in ranked if pod_priority(group.pods[0]) < top)
         groups = (*important.pass_plan.groups, *others)
         for caps in (DemandCaps(), DemandCaps(per_step=_closed_step_caps(others))):
-            pass_outcome = self._run_plan(_PassPlan(groups, caps))
-            if _fewer_important_left(pass_outcome, best, top):
+            pass_outcome = self._run_plan(PassPlan(groups, caps))
+            if fewer_important_left(pass_outcome, best, top):
                 best = self._with_groups_added(pass_outcome) if caps else pass_outcome
         return best
 
     # -- one way --------------------------------------------------------------------------------------------------------
 
-    def _run_plan(self, pass_plan: _PassPlan) -> PassOutcome:
+    def _run_plan(self, pass_plan: PassPlan) -> PassOutcome:
         """Round after round with caps where limits left pods out, until they leave out nobody on whom others may count."""
         caps = pass_plan.caps
         attempt = 0
@@ -353,12 +333,12 @@ class SchedulingPasses:
             return classic
         pack = min(
             (packer.best_value(), classic, packer.best_value(ReservationPolicy.SMALLEST)),
-            key=lambda packing: (_unpacked_by_priority(packing, result), packing.sort_key),
+            key=lambda packing: (unpacked_by_priority(packing, result), packing.sort_key),
         )
         for without_weights in (packer.unweighted, packer.shared):
             if pack.unpacked and self._context.limits:
                 unlawful = without_weights()
-                fewer = _unpacked_by_priority(unlawful, result) < _unpacked_by_priority(pack, result)
+                fewer = unpacked_by_priority(unlawful, result) < unpacked_by_priority(pack, result)
                 pack = unlawful if fewer else pack
         self._departed_from_classic |= pack is not classic
         return pack
@@ -376,21 +356,6 @@ class SchedulingPasses:
         bounds = PackingBounds(context.limits, result.satisfied_affinity, context.reservation_units)
         strict = context.strict_min_values
         return Packer(demands, bounds, relax_min_values=not strict, objective=context.objective)
-
-
-def _outcome_order(outcome: PassOutcome) -> tuple[list[tuple[int, int]], tuple[int, int, float, int]]:
-    """Pods without a place by priority, then what the packing is worth: smaller is better."""
-    return sorted(outcome.unschedulable_by_priority.items(), reverse=True), outcome.packing.sort_key
-
-
-def _unpacked_by_priority(packing: Packing, result: PassResult) -> list[tuple[int, int]]:
-    """Pods a packing leaves out, by priority: smaller is better."""
-    if not packing.unpacked:
-        return []
-    found = Counter(
-        pod_priority(pod) for at, count in packing.unpacked.items() for pod in result.demands[at].last_pods(count)
-    )
-    return sorted(found.items(), reverse=True)
 
 
 def _with_demand_caps(caps: DemandCaps, left: Sequence[tuple[KeyedDemand, int]], closing: bool) -> DemandCaps:
@@ -412,32 +377,19 @@ def _with_step_caps(
     return replace(caps, per_step={**caps.per_step, **totals})
 
 
-def _plans_with_other_caps(first: PassOutcome) -> Iterator[_PassPlan]:
+def _plans_with_other_caps(first: PassOutcome) -> Iterator[PassPlan]:
     """Other caps. One may have been set for the sake of pods that later gave way themselves: those are lifted once."""
     groups, caps = first.pass_plan.groups, first.caps
     lasting = {place: cap for place, cap in caps.per_demand.items() if place[0] not in first.unschedulable_by_group}
     if len(lasting) < len(caps.per_demand):
-        yield _PassPlan(groups, DemandCaps(lasting))
+        yield PassPlan(groups, DemandCaps(lasting))
     if caps:
-        yield _PassPlan(groups, caps_in_total=True)
+        yield PassPlan(groups, caps_in_total=True)
 
 
-def _places_lost(outcome: PassOutcome) -> tuple[int, int]:
-    """Pods without a place, then pods in a lighter pool than could take them: smaller is better."""
-    return outcome.unschedulable_by_group.total(), outcome.packing.pods_below_weight
-
-
-def _exposures_to_relax(best: PassOutcome) -> list[set[ExposedWorkload]]:
-    """Workloads whose exposure limits may cost a pod its place or its pool: those of the pods left out, then all.
-
-    Only limits of NodePools make exposure cost that.
-    """
-    exposed = {group.exposed_workload for group in best.pass_plan.groups if group.exposed_workload is not None}
-    limited = best.caps or any(failed.limited for failed in best.result.unschedulable)
-    if not exposed or not ((limited and best.unschedulable_by_group) or best.packing.pods_below_weight):
-        return []
-    own = {group.exposed_workload for group in best.unschedulable_by_group if group.exposed_workload is not None}
-    return [exposed_workloads for exposed_workloads in (own, exposed) if exposed_workloads]
+def _exposed_workloads(groups: Iterable[EquivalenceGroup]) -> frozenset[ExposedWorkload]:
+    """Workloads of the groups that should not be on one new node as a whole."""
+    return frozenset(group.exposed_workload for group in groups if group.exposed_workload is not None)
 
 
 def _groups_first(
@@ -457,31 +409,14 @@ def _groups_first(
     return tuple(sorted(groups, key=lambda group: (group.virtual, not is_wanted(group), group not in unschedulable)))
 
 
-def _group_last(chosen: EquivalenceGroup, outcome: PassOutcome) -> _PassPlan:
+def _group_last(chosen: EquivalenceGroup, outcome: PassOutcome) -> PassPlan:
     """One group after all others, and those held to what they have."""
     others = tuple(group for group in outcome.pass_plan.groups if group is not chosen)
     places = {place: count for place, count in outcome.served_by_demand.items() if place[0] is not chosen}
     totals = dict.fromkeys(((group, step) for group in others for step in range(len(group.relaxation_steps))), 0)
     for place, count in places.items():
         totals[place[:2]] += count
-    return _PassPlan((*others, chosen), DemandCaps(places, totals))
-
-
-def _bypassed_priority(outcome: PassOutcome) -> int | None:
-    """The highest priority of which pods were left out while less important ones got a place; None where there are none such."""
-    missed = outcome.unschedulable_by_priority
-    everybody = Counter(pod_priority(pod) for group in outcome.pass_plan.groups for pod in group.pods)
-    placed = [level for level, count in everybody.items() if count > missed[level]]
-    return max((level for level in missed if any(lower < level for lower in placed)), default=None)
-
-
-def _fewer_important_left(found: PassOutcome, best: PassOutcome, top: int) -> bool:
-    """Whether fewer pods as important as that or more are left out, the most important counting first."""
-    levels = sorted({*found.unschedulable_by_priority, *best.unschedulable_by_priority}, reverse=True)
-    mine, theirs = (
-        [outcome.unschedulable_by_priority[level] for level in levels if level >= top] for outcome in (found, best)
-    )
-    return mine < theirs
+    return PassPlan((*others, chosen), DemandCaps(places, totals))
 
 
 def _groups_by_priority(groups: Sequence[EquivalenceGroup]) -> tuple[EquivalenceGroup, ...]:

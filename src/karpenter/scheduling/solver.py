@@ -33,12 +33,13 @@ from karpenter.scheduling.explain.unschedulable_diagnosis import (
     UnschedulableDiagnosis,
 )
 from karpenter.scheduling.node_share import node_shares
+from karpenter.scheduling.pass_outcome import PassOutcome
 from karpenter.scheduling.pass_result import NodePlacement, PassResult, PlannedPlacements
 from karpenter.scheduling.planned_nodeclaims import planned_claims
 from karpenter.scheduling.prepared_problem import Eligibility, PreparedProblem
 from karpenter.scheduling.problem import Problem, build_type_indexes
 from karpenter.scheduling.scheduling_options import ArrivalForecast, PackingMode
-from karpenter.scheduling.scheduling_passes import PassOutcome, SchedulingPasses
+from karpenter.scheduling.scheduling_passes import SchedulingPasses
 from karpenter.scheduling.search.lower_bound import lower_bound
 from karpenter.scheduling.solution import PlacedPods, Solution, UnschedulablePod
 from karpenter.scheduling.spot_spread import spread_spot_claims

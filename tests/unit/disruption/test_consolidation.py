@@ -298,12 +298,6 @@ def test_types_that_only_min_values_keep_do_not_make_a_replacement() -> None:
     assert bought(solution) == []
 
 
-def test_a_replacement_that_may_be_the_very_node_removed_is_none() -> None:
-    """DIS-210: nodes of one type that do not fit together stay as they are."""
-    solution = decide(pool(), running("a", "m", 1, 1), running("b", "m", 1, 1, 1), types=(kind("m", 4, sold(2.0)),))
-    assert gone(solution) == []
-
-
 def spot_types(cheaper: int) -> tuple[object, ...]:
     own = kind("m", 4, [offering("spot", "z1", 1.0)])
     return (own, *(kind(f"x{n:02}", 2, [offering("spot", "z1", 0.1 + n / 100)]) for n in range(cheaper)))

@@ -22,7 +22,7 @@ def brought_down(cluster: OnEc2) -> float:
     raise AssertionError("it never comes to rest")
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, 2, 5, 10])
 def test_a_cluster_scaled_down_is_cheap_again_while_two_of_five_pods_never_move(seed: int) -> None:
     """The issue's anchor: at most 1.06 times what the pods must cost, at most 60 % of them restarted."""
     cluster = scaled_down(seed)
@@ -35,7 +35,7 @@ def test_who_wants_more_for_a_restart_has_fewer_of_them() -> None:
     """The ratio of the pool decides between the last cents and the pods that would restart for them."""
     outcomes = []
     for ratio in ("0", "0.5"):
-        cluster = scaled_down(2)
+        cluster = scaled_down(1)
         cluster.change(with_annotation(pool(), labels.MINIMUM_SAVING_RATIO, ratio))
         outcomes.append((brought_down(cluster), cluster.price))
     (greedy_restarts, greedy_price), (calm_restarts, calm_price) = outcomes

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from karpenter.disruption.decide.command import Candidate, Command, DisruptionReason
-from karpenter.disruption.decide.move_evaluation import MoveEvaluator, SameTypeReplacement
+from karpenter.disruption.decide.move_evaluation import MoveEvaluator, whole_move
 from karpenter.disruption.decide.remaining_budgets import RemainingBudgets
 
 #: With more nodes than that no single one decides much.
@@ -95,9 +95,7 @@ class CandidateSetSearch:
         return [candidate for key, candidate in self._candidates.items() if key in keys]
 
     def _packed(self, keys: _CandidateKeys) -> Command | None:
-        replace = self._evaluator.replace(self._members(keys))
-        command = replace.full_move if isinstance(replace, SameTypeReplacement) else replace
-        return command if isinstance(command, Command) else None
+        return whole_move(self._evaluator.replace(self._members(keys)))
 
     def _net_saving(self, command: Command) -> float:
         return self._evaluator.scoring.net_saving(command.candidates, command.saving_per_hour or 0.0)

@@ -25,7 +25,7 @@ from karpenter.disruption.decide.command import Candidate, Command, DisruptionRe
 from karpenter.disruption.decide.connected_parts import split_into_parts
 from karpenter.disruption.decide.costs import candidate_order
 from karpenter.disruption.decide.disruption_blockers import MoveBlocker
-from karpenter.disruption.decide.move_evaluation import MoveEvaluator, SameTypeReplacement
+from karpenter.disruption.decide.move_evaluation import MoveEvaluator, SameTypeReplacement, whole_move
 from karpenter.disruption.decide.remaining_budgets import RemainingBudgets
 from karpenter.disruption.decide.replacement_prices import MoveRejection
 
@@ -158,8 +158,8 @@ class ConsolidationSearch:
         best: Command | None = None
         for _ in range(_MAX_PRUNINGS):
             result = self._evaluator.replace(members) if members else None
-            command = result.full_move if isinstance(result, SameTypeReplacement) else result
-            if isinstance(command, Command) and (best is None or _saving(command) >= _saving(best) - _TINY):
+            command = whole_move(result) if result is not None else None
+            if command is not None and (best is None or _saving(command) >= _saving(best) - _TINY):
                 best = command
             if not isinstance(result, SameTypeReplacement):
                 break

@@ -113,6 +113,19 @@ class MoveEvaluator:
             return MoveRejection(SavingTooSmall() if reschedule.minimum_price < price else NotCheaper())
         if isinstance(reschedule, UnreschedulablePods):
             return MoveRejection(reschedule.blocker)
+        return self._rescheduled(candidates, reschedule)
+
+    def replace_in_parts(
+        self, candidates: Sequence[Candidate], groups: Iterable[Sequence[Candidate]]
+    ) -> list[Command | MoveRejection]:
+        """What `replace` plans for the candidates, as one move for each group of them; groups share no new node."""
+        reschedule = self.simulation.reschedule(candidates)
+        assert isinstance(reschedule, ReschedulingResult)
+        pods_to_place = self.simulation.pods_to_place
+        return [self._rescheduled(group, reschedule.restricted_to(pods_to_place(group))) for group in groups]
+
+    def _rescheduled(self, candidates: Sequence[Candidate], reschedule: ReschedulingResult) -> Command | MoveRejection:
+        """The move of the candidates whose pods go where the simulation places them."""
         if not reschedule.new_claims:
             return self._approved_or_rejected(candidates, reschedule, None)
         if any(candidate.price_per_hour is None for candidate in candidates):
@@ -123,29 +136,44 @@ class MoveEvaluator:
         other = without_same_types(candidates, cheaper) if len(candidates) > 1 else cheaper
         if isinstance(other, CheaperReplacement):
             return self._approved_or_rejected(candidates, reschedule, other)
-        full_move: Command | MoveRejection = MoveRejection(SameTypeAgain())
-        if other.is_replacement:
-            full_move = self._approved_or_rejected(candidates, reschedule, cheaper)
+        full_move = self._approved_or_rejected(candidates, reschedule, cheaper, other.price_per_hour)
         return SameTypeReplacement(SameTypeAgain(), other.candidate_keys, full_move)
 
     def _approved_or_rejected(
-        self, candidates: Sequence[Candidate], relocated: ReschedulingResult, cheaper: CheaperReplacement | None
+        self,
+        candidates: Sequence[Candidate],
+        reschedule: ReschedulingResult,
+        cheaper: CheaperReplacement | None,
+        replacement_price: float | None = None,
     ) -> Command | MoveRejection:
-        command = self._command(candidates, relocated, cheaper)
+        """The move, if it is worth it. ``replacement_price``: USD per hour that the new nodes count as, by default the least."""
+        command = self._command(candidates, reschedule, cheaper, replacement_price)
         if self.settings.failed_moves.bar(command):
             return MoveRejection(MoveFailedRecently())
         return command if self.scoring.are_approved(command.scores) else MoveRejection(SavingTooSmall())
 
     def _command(
-        self, candidates: Sequence[Candidate], relocated: ReschedulingResult, cheaper: CheaperReplacement | None
+        self,
+        candidates: Sequence[Candidate],
+        reschedule: ReschedulingResult,
+        cheaper: CheaperReplacement | None,
+        replacement_price: float | None = None,
     ) -> Command:
-        replaced = cheaper.price_per_hour if cheaper is not None else 0.0
+        price = replacement_price
+        if price is None:
+            price = cheaper.price_per_hour if cheaper is not None else 0.0
         return Command(
             reason=DisruptionReason.UNDERUTILIZED,
             candidates=tuple(candidates),
-            replacements=relocated.to_planned_claims(cheaper.claims) if cheaper is not None else (),
-            placed_on_existing=relocated.placements,
+            replacements=reschedule.to_planned_claims(cheaper.claims) if cheaper is not None else (),
+            placed_on_existing=reschedule.placements,
             consolidation_type=ConsolidationType.MULTI if len(candidates) > 1 else ConsolidationType.SINGLE,
-            saving_per_hour=saving_per_hour(candidates, replaced),
-            scores=self.scoring.scores(candidates, replaced),
+            saving_per_hour=saving_per_hour(candidates, price),
+            scores=self.scoring.scores(candidates, price),
         )
+
+
+def whole_move(result: Command | MoveRejection) -> Command | None:
+    """The move with all its candidates, even if replacements of some would be of their own type; None if it is not worth it."""
+    move = result.full_move if isinstance(result, SameTypeReplacement) else result
+    return move if isinstance(move, Command) else None

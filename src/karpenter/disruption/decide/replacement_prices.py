@@ -38,12 +38,12 @@ _ON_DEMAND = Requirements((Requirement(labels.CAPACITY_TYPE, False, frozenset((l
 class SameTypes:
     """Candidates (by key) whose replacement would be of their own type.
 
-    ``is_replacement``: whether the new nodes are replacements all the same, as part of a better plan. They are not where one of
-    them may be the very node that is removed, or where only minValues keep the types that candidates have.
+    ``price_per_hour``: USD of all new nodes, where those count as what the candidates cost. So a move that keeps the candidates
+    and saves as much is preferred.
     """
 
     candidate_keys: frozenset[str]
-    is_replacement: bool
+    price_per_hour: float
 
 
 @dataclass(frozen=True)
@@ -183,22 +183,23 @@ def without_same_types(
     """
     kept: list[SchedulingNodeClaim] = []
     again: set[str] = set()
-    is_replacement = True
+    price = 0.0
     for claim in replacement.claims:
+        cheapest_price = claim.cheapest_offering.price_per_hour
         types = _types_cheaper_than_candidates(candidates, claim)
         if types and claim.template.index.satisfies_min_values(claim.requirements, types):
             kept.append(replace(claim, types=types))
+            price += cheapest_price
             continue
-        if types or any(_may_be_launched_as(claim, candidate) for candidate in candidates):
-            is_replacement = False
         alike = (c for c in candidates if c.key not in again and _position(claim, c) is not None)
         nearest = min(
             alike, key=lambda c: (c.price_per_hour or 0.0, -c.disruption_cost, c.state_node.name), default=None
         )
         if nearest is not None:
             again.add(nearest.key)
+        price += max(cheapest_price, (nearest.price_per_hour if nearest is not None else None) or 0.0)
     if again:
-        return SameTypes(frozenset(again), is_replacement)
+        return SameTypes(frozenset(again), price)
     return replace(replacement, claims=tuple(kept))
 
 
@@ -212,14 +213,6 @@ def _types_cheaper_than_candidates(candidates: Sequence[Candidate], claim: Sched
     limit = min((price for price in own.values() if price is not None), default=float("inf"))
     unknown = {at for at, price in own.items() if price is None}
     return type_set(at for at, price in worst.items() if price < limit - _TINY and at not in unknown)
-
-
-def _may_be_launched_as(claim: SchedulingNodeClaim, candidate: Candidate) -> bool:
-    """Whether the claim may become a node of the candidate's type in its zone and of its capacity type."""
-    own = node_labels(candidate.state_node)
-    return _position(claim, candidate) is not None and all(
-        claim.requirements.requirement_for(key).allows(own.get(key, "")) for key in (labels.ZONE, labels.CAPACITY_TYPE)
-    )
 
 
 def _position(claim: SchedulingNodeClaim, candidate: Candidate) -> int | None:

@@ -101,6 +101,21 @@ class ReschedulingResult:
         """The new nodes as NodeClaims. ``narrowed``: the same claims with fewer types."""
         return planned_claims(self.new_claims if narrowed is None else narrowed, self._demands, self._taken_names)
 
+    def restricted_to(self, pods: Iterable[Pod]) -> ReschedulingResult:
+        """The part of the answer that is about these pods, which share no new node with others; none is unschedulable."""
+        uids = frozenset(pod.metadata.uid for pod in pods)
+        planned = zip(self.new_claims, self.to_planned_claims(), strict=True)
+        own = ((claim, _of_uids(new_claim.pods, uids)) for claim, new_claim in planned)
+        placed = ((placed_pods, _of_uids(placed_pods.pods, uids)) for placed_pods in self.placements)
+        placements = tuple(replace(placed_pods, pods=members) for placed_pods, members in placed if members)
+        return replace(
+            self,
+            placements=placements,
+            new_claims=tuple(claim for claim, members in own if members),
+            uninitialized_nodes=self.uninitialized_nodes & {placed_pods.node_key for placed_pods in placements},
+            _demands=tuple(replace(demand, pods=_of_uids(demand.pods, uids)) for demand in self._demands),
+        )
+
     @cached_property
     def pods_on_existing(self) -> frozenset[PodKey]:
         """The pods that go to existing nodes."""
@@ -391,6 +406,10 @@ class _SignaturesByUid:
             for (signature, own_labels, _), alike_pods in groups.items()
         ]
         return alike, unreadable
+
+
+def _of_uids(pods: Iterable[Pod], uids: Collection[str]) -> tuple[Pod, ...]:
+    return tuple(pod for pod in pods if pod.metadata.uid in uids)
 
 
 def _unschedulable_of(failed: UnschedulableGroup) -> Iterator[UnschedulablePod]:

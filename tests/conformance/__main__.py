@@ -38,9 +38,9 @@ _CONTROLLERS = (
     "replicationcontroller-controller",
     "cronjob-controller",
 )
-#: What the chart of Karpenter's simulated provider is installed with for the suites.
+#: What the chart of Karpenter's simulated provider is installed with for the suites (target `apply` of its Makefile), and overlays.
 _FEATURE_GATES = (
-    "StaticCapacity=true,CapacityBuffer=true,NodeOverlay=true,NodeRepair=false,SpotToSpotConsolidation=false"
+    "StaticCapacity=true,CapacityBuffer=true,NodeOverlay=true,NodeRepair=true,SpotToSpotConsolidation=false"
 )
 
 

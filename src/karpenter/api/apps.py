@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from karpenter.api.core import PodTemplateSpec
 from karpenter.api.meta import LabelSelector, ObjectMeta, Wire
+from karpenter.api.storage import PersistentVolumeClaim
 
 
 class DaemonSetSpec(Wire, frozen=True, kw_only=True):
@@ -53,11 +54,24 @@ class ReplicaSet(Wire, frozen=True, kw_only=True):
     status: ReplicatedStatus = ReplicatedStatus()
 
 
+class StatefulSetOrdinals(Wire, frozen=True, kw_only=True):
+    """How the pods of a StatefulSet are numbered."""
+
+    start: int = 0
+
+
+class StatefulSetSpec(ReplicatedSpec, frozen=True, kw_only=True):
+    """StatefulSet specification: every pod has its own claim of each template."""
+
+    volume_claim_templates: tuple[PersistentVolumeClaim, ...] = ()
+    ordinals: StatefulSetOrdinals | None = None
+
+
 class StatefulSet(Wire, frozen=True, kw_only=True):
     """A StatefulSet."""
 
     metadata: ObjectMeta = ObjectMeta()
-    spec: ReplicatedSpec = ReplicatedSpec()
+    spec: StatefulSetSpec = StatefulSetSpec()
     status: ReplicatedStatus = ReplicatedStatus()
 
 

@@ -7,7 +7,7 @@ API server leave them out, and on the way back ``encode`` writes them. ``decode`
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Generic, TypeVar
 
@@ -15,6 +15,8 @@ import msgspec
 
 from karpenter.api import (
     apps,
+    autoscaling,
+    batch,
     capacity_buffer,
     control_plane,
     core,
@@ -22,6 +24,7 @@ from karpenter.api import (
     karpenter,
     kwok_node_class,
     node_overlay,
+    priority_class,
     storage,
 )
 from karpenter.api.meta import Wire
@@ -102,6 +105,21 @@ SERVICE = Kind("", "v1", "services", "Service", True, core.Service)
 REPLICATION_CONTROLLER = Kind(
     "", "v1", "replicationcontrollers", "ReplicationController", True, core.ReplicationController
 )
+JOB = Kind("batch", "v1", "jobs", "Job", True, batch.Job)
+CRON_JOB = Kind("batch", "v1", "cronjobs", "CronJob", True, batch.CronJob)
+HORIZONTAL_POD_AUTOSCALER = Kind(
+    "autoscaling",
+    "v2",
+    "horizontalpodautoscalers",
+    "HorizontalPodAutoscaler",
+    True,
+    autoscaling.HorizontalPodAutoscaler,
+)
+#: The same kind as older manifests write it. Not among ``KINDS``.
+HORIZONTAL_POD_AUTOSCALER_V1 = replace(HORIZONTAL_POD_AUTOSCALER, version="v1")
+PRIORITY_CLASS = Kind(
+    "scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", False, priority_class.PriorityClass
+)
 POD_TEMPLATE = Kind("", "v1", "podtemplates", "PodTemplate", True, core.PodTemplate)
 POD_DISRUPTION_BUDGET = Kind(
     "policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", True, core.PodDisruptionBudget
@@ -159,6 +177,10 @@ KINDS: dict[tuple[str, str], Kind[Wire]] = {
         STATEFUL_SET,
         SERVICE,
         REPLICATION_CONTROLLER,
+        JOB,
+        CRON_JOB,
+        HORIZONTAL_POD_AUTOSCALER,
+        PRIORITY_CLASS,
         POD_TEMPLATE,
         POD_DISRUPTION_BUDGET,
         PERSISTENT_VOLUME,

@@ -162,6 +162,11 @@ def is_active(pod: Pod) -> bool:
     return not is_finished(pod) and pod.metadata.deletion_timestamp is None
 
 
+def is_ready(pod: Pod) -> bool:
+    """Whether the kubelet reports the pod ready."""
+    return any(condition.type == "Ready" and condition.status == "True" for condition in pod.status.conditions)
+
+
 def volume_claim_names(pod: Pod) -> list[str]:
     """Names of the PersistentVolumeClaims the pod uses; those made for it alone are called after pod and volume."""
     claims = []

@@ -8,28 +8,24 @@ removes its expectation; an expectation that the watch never confirms is dropped
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
-import msgspec
-
 from karpenter.api.apps import ReplicaSet
 from karpenter.api.core import Pod, PodTemplateSpec
 from karpenter.api.kinds import Kind
-from karpenter.api.meta import ObjectMeta, OwnerReference, Wire
+from karpenter.api.meta import OwnerReference, Wire
 from karpenter.kube.errors import AlreadyExists, KubeError, NotFound
 from karpenter.kube.informer import Informer, ObjectKey, key_of
 from karpenter.kube.protocol import Reader, Writer
+from karpenter.model.workload_pods import name_suffix, pod_of_template
 
 T = TypeVar("T", Pod, ReplicaSet)
 W = TypeVar("W", bound=Wire)
 
 EXPECTATION_TTL_SECONDS = 300.0
-
-_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 
 
 class WorkloadKube(Reader, Writer, Protocol):
@@ -131,55 +127,12 @@ class PodFactory:
         base = (namespace, reference.name)
         while True:
             self._created_counts[base] += 1
-            metadata = ObjectMeta(
-                name=f"{reference.name}-{name_suffix('/'.join((*base, str(self._created_counts[base]))))}",
-                namespace=namespace,
-                labels=template.metadata.labels,
-                annotations=template.metadata.annotations,
-                owner_references=(reference,),
-            )
+            name = f"{reference.name}-{name_suffix('/'.join((*base, str(self._created_counts[base]))))}"
             try:
-                await self._owned_pods.create(owner, Pod(metadata=metadata, spec=template.spec))
+                await self._owned_pods.create(owner, pod_of_template(template, name, namespace, reference))
             except AlreadyExists:
                 continue
             return
-
-
-def controller_of(metadata: ObjectMeta) -> OwnerReference | None:
-    """The owner that controls the object, if any."""
-    return next((owner for owner in metadata.owner_references if owner.controller), None)
-
-
-def reference_to(kind: Kind[W], metadata: ObjectMeta) -> OwnerReference:
-    """A controlling reference to an object."""
-    return OwnerReference(
-        api_version=kind.api_version,
-        kind=kind.name,
-        name=metadata.name,
-        uid=metadata.uid,
-        controller=True,
-        block_owner_deletion=True,
-    )
-
-
-def name_suffix(text: str, length: int = 5) -> str:
-    """A short name part derived from a text, without vowels."""
-    number = int.from_bytes(hashlib.sha256(text.encode()).digest()[:16])
-    letters = []
-    for _ in range(length):
-        number, index = divmod(number, len(_ALPHABET))
-        letters.append(_ALPHABET[index])
-    return "".join(letters)
-
-
-def template_hash(template: PodTemplateSpec) -> str:
-    """A name for a template: equal templates have equal names."""
-    return name_suffix(msgspec.json.encode(template, order="deterministic").decode(), 10)
-
-
-def is_ready(pod: Pod) -> bool:
-    """Whether the kubelet reports the pod ready."""
-    return any(each.type == "Ready" and each.status == "True" for each in pod.status.conditions)
 
 
 def watch_objects(reader: Reader, kind: Kind[W], handler: Callable[[W | None, W | None], None]) -> Informer[W]:

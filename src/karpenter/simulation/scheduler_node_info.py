@@ -16,12 +16,11 @@ from karpenter.api.scheduling_constraints import NodeAffinity, NodeSelectorRequi
 from karpenter.kube.informer import ObjectKey, key_of
 from karpenter.model import pods, requirements, taints
 from karpenter.model import resources as res
+from karpenter.model.pod_defaults import SYSTEM_PRIORITIES
 from karpenter.model.resources import Resources
 
 HARD_TAINT_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
 _ABSENT_KEY_OPERATORS = frozenset({requirements.Op.NOT_IN, requirements.Op.DOES_NOT_EXIST})
-# The two classes every cluster has; others come with the number filled in by admission.
-_SYSTEM_CLASS_PRIORITIES = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}
 # What kube-scheduler assumes, for scoring only, of a pod that requests nothing: 100m and 200 MiB.
 DEFAULT_SCORED_REQUESTS = {res.CPU: 100, res.MEMORY: 200 * 2**20 * 1000}
 
@@ -68,7 +67,7 @@ def to_pod_info(pod: Pod) -> PodInfo:
         affinity.pod_affinity if affinity is not None else None,
         affinity.pod_anti_affinity if affinity is not None else None,
     )
-    priority = spec.priority if spec.priority is not None else _SYSTEM_CLASS_PRIORITIES.get(spec.priority_class_name, 0)
+    priority = spec.priority if spec.priority is not None else SYSTEM_PRIORITIES.get(spec.priority_class_name, 0)
     identity = (pod.metadata.namespace, pod.metadata.labels, pod.status.nominated_node_name, priority)
     signature = msgspec.json.encode((identity, requests, ports, around)) + template
     return PodInfo(pod, requests, ports, priority, template, signature, any(around))

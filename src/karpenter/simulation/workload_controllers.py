@@ -19,33 +19,34 @@ import math
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 
-import msgspec
-
 from karpenter.api import kinds
-from karpenter.api.apps import DaemonSet, Deployment, ReplicaSet, ReplicatedSpec
-from karpenter.api.core import Node, Pod, PodDisruptionBudget, PodTemplateSpec
+from karpenter.api.apps import DaemonSet, Deployment, ReplicaSet
+from karpenter.api.core import Node, Pod, PodDisruptionBudget
 from karpenter.api.kinds import Kind
-from karpenter.api.meta import LabelSelector, ObjectMeta, OwnerReference
+from karpenter.api.meta import ObjectMeta, OwnerReference
 from karpenter.kube.errors import KubeError, NotFound
 from karpenter.kube.informer import Informer, ObjectKey, key_of
 from karpenter.kube.protocol import JsonObject
 from karpenter.model import pods
 from karpenter.model.clock import Clock
+from karpenter.model.pdb_counts import ExpectedPodsUnknown
+from karpenter.model.workload_pods import (
+    REVISION_HASH_LABEL,
+    controller_of,
+    desired_replicas,
+    reference_to,
+    replica_set_of,
+    template_hash,
+    with_labels,
+)
 from karpenter.simulation import daemonset_pods
 from karpenter.simulation.owned_objects import (
     OwnedObjects,
     PodFactory,
     WorkloadKube,
-    controller_of,
-    is_ready,
-    reference_to,
-    template_hash,
     watch_objects,
 )
-from karpenter.simulation.pdb_controller import ExpectedPodsUnknown, PdbController
-
-TEMPLATE_HASH_LABEL = "pod-template-hash"
-REVISION_HASH_LABEL = "controller-revision-hash"
+from karpenter.simulation.pdb_controller import PdbController
 
 _RETRY_SECONDS = 1.0
 #: What to look at: kind, namespace and name, and for DaemonSets the node.
@@ -186,7 +187,7 @@ class WorkloadControllers:
         deployment = self._deployments.get(above.name, namespace) if above is not None else None
         if deployment is not None and above is not None and deployment.metadata.uid == above.uid:
             controller = deployment
-        return _desired_replicas(controller.spec)
+        return desired_replicas(controller.spec)
 
     async def _reconcile_node(self, key: ObjectKey, _: str) -> None:
         """Delete pods bound to a node that does not exist: no kubelet will terminate them."""
@@ -211,18 +212,18 @@ class WorkloadControllers:
         sets = self._owned_replica_sets.owned_by(uid)
         new = next((each for each in sets if each.metadata.name == name), None)
         old = [each for each in sets if each.metadata.name != name]
-        moves = next_rollout_sizes(_desired_replicas(deployment.spec), _size_of(new), [_size_of(each) for each in old])
+        moves = next_rollout_sizes(desired_replicas(deployment.spec), _size_of(new), [_size_of(each) for each in old])
         if new is None and not self._owned_replica_sets.pending_creations(uid):
-            await self._owned_replica_sets.create(uid, _replica_set(deployment, name, moves[0]))
+            await self._owned_replica_sets.create(uid, replica_set_of(deployment, name, moves[0]))
         for each, replicas in zip([*([new] if new is not None else []), *old], moves[new is None :], strict=True):
             await self._scale(each, replicas)
         await self._status_writer.deployment(deployment, new, sets)
         for each in old:
-            if not _desired_replicas(each.spec) and not each.status.replicas:
+            if not desired_replicas(each.spec) and not each.status.replicas:
                 await self._owned_replica_sets.delete(uid, each)
 
     async def _scale(self, replica_set: ReplicaSet, replicas: int) -> None:
-        if _desired_replicas(replica_set.spec) != replicas:
+        if desired_replicas(replica_set.spec) != replicas:
             metadata = replica_set.metadata
             patch = {"spec": {"replicas": replicas}}
             await self._kube.patch(kinds.REPLICA_SET, metadata.name, patch, metadata.namespace)
@@ -233,7 +234,7 @@ class WorkloadControllers:
             return
         uid = replica_set.metadata.uid
         alive = [pod for pod in self._owned_pods.owned_by(uid) if pods.is_active(pod)]
-        wanted = _desired_replicas(replica_set.spec)
+        wanted = desired_replicas(replica_set.spec)
         reference = reference_to(kinds.REPLICA_SET, replica_set.metadata)
         for _number in range(wanted - len(alive) - self._owned_pods.pending_creations(uid)):
             await self._pod_factory.create_pod(uid, replica_set.spec.template, reference, key.namespace)
@@ -261,7 +262,7 @@ class WorkloadControllers:
             or not daemonset_pods.should_run_on(daemon_set, node)
         ):
             return
-        template = _with_label(daemonset_pods.template_for(daemon_set, node_name), REVISION_HASH_LABEL, revision)
+        template = with_labels(daemonset_pods.template_for(daemon_set, node_name), {REVISION_HASH_LABEL: revision})
         await self._pod_factory.create_pod(
             owner, template, reference_to(kinds.DAEMON_SET, daemon_set.metadata), key.namespace
         )
@@ -308,12 +309,12 @@ class _StatusWriter:
         status = {
             **_status_counts(sum(each.status.replicas for each in sets), ready, deployment.metadata.generation),
             "updatedReplicas": new.status.replicas if new is not None else 0,
-            "unavailableReplicas": max(0, _desired_replicas(deployment.spec) - ready),
+            "unavailableReplicas": max(0, desired_replicas(deployment.spec) - ready),
         }
         await self._write(kinds.DEPLOYMENT, deployment.metadata, status)
 
     async def replica_set(self, replica_set: ReplicaSet, alive: Sequence[Pod]) -> None:
-        ready = sum(is_ready(pod) for pod in alive)
+        ready = sum(pods.is_ready(pod) for pod in alive)
         await self._write(
             kinds.REPLICA_SET, replica_set.metadata, _status_counts(len(alive), ready, replica_set.metadata.generation)
         )
@@ -344,14 +345,10 @@ def _status_counts(replicas: int, ready: int, observed: int) -> dict[str, int]:
     }
 
 
-def _desired_replicas(spec: ReplicatedSpec) -> int:
-    return 1 if spec.replicas is None else spec.replicas
-
-
 def _size_of(replica_set: ReplicaSet | None) -> ReplicaSetSize:
     if replica_set is None:
         return ReplicaSetSize()
-    return ReplicaSetSize(_desired_replicas(replica_set.spec), replica_set.status.ready_replicas)
+    return ReplicaSetSize(desired_replicas(replica_set.spec), replica_set.status.ready_replicas)
 
 
 def _owner_uid(replica_set: ReplicaSet) -> str | None:
@@ -371,30 +368,8 @@ def _revision_of(pod: Pod) -> str:
     return pod.metadata.labels.get(REVISION_HASH_LABEL, "")
 
 
-def _with_label(template: PodTemplateSpec, key: str, value: str) -> PodTemplateSpec:
-    metadata = template.metadata
-    labels = {**metadata.labels, key: value}
-    return msgspec.structs.replace(template, metadata=msgspec.structs.replace(metadata, labels=labels))
-
-
-def _replica_set(deployment: Deployment, name: str, replicas: int) -> ReplicaSet:
-    revision = name.rpartition("-")[2]
-    template = _with_label(deployment.spec.template, TEMPLATE_HASH_LABEL, revision)
-    selector = deployment.spec.selector or LabelSelector()
-    own = msgspec.structs.replace(selector, match_labels={**selector.match_labels, TEMPLATE_HASH_LABEL: revision})
-    return ReplicaSet(
-        metadata=ObjectMeta(
-            name=name,
-            namespace=deployment.metadata.namespace,
-            labels=template.metadata.labels,
-            owner_references=(reference_to(kinds.DEPLOYMENT, deployment.metadata),),
-        ),
-        spec=ReplicatedSpec(replicas=replicas, selector=own, template=template),
-    )
-
-
 def _deletion_order(pod: Pod) -> tuple[bool, bool, float, str]:
     """Pods without a node first, then those not ready, then the newest."""
     created = pod.metadata.creation_timestamp
     age = -created.timestamp() if created is not None else 0.0
-    return (bool(pod.spec.node_name), is_ready(pod), age, pod.metadata.name)
+    return (bool(pod.spec.node_name), pods.is_ready(pod), age, pod.metadata.name)

@@ -17,7 +17,8 @@ from karpenter.api import kinds
 from karpenter.api.core import Pod, PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus, PodStatus
 from karpenter.api.meta import Condition, LabelSelector, ObjectMeta, OwnerReference
 from karpenter.kube.errors import KubeError
-from karpenter.simulation.pdb_controller import GRANTED_EVICTION_SECONDS, ExpectedPodsUnknown, PdbCount, count_pods
+from karpenter.model.pdb_counts import ExpectedPodsUnknown, PdbCount, count_pods
+from karpenter.simulation.pdb_controller import GRANTED_EVICTION_SECONDS
 from support.sim_world import World, deployment, node, play
 
 

@@ -227,6 +227,9 @@ class MemoryServer:
             self._check_namespace(resource, new["metadata"])
         if resource.kind.name == "Event":
             check_event(resource, new)
+        if resource.kind.name == "Pod":
+            classes = self._tables.get(("scheduling.k8s.io", "v1", "priorityclasses"))
+            object_admission.set_priority(resource, new, classes.entries() if classes is not None else ())
         for key in _SERVER_SET_METADATA:
             new["metadata"].pop(key, None)
         self._set_uid_and_creation_time(new)

@@ -7,21 +7,20 @@ defaults somebody here reads are filled in (scheduling defaults of pods, the tai
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
 import msgspec
 
+from karpenter.api.kinds import PRIORITY_CLASS
 from karpenter.api.meta import ObjectMeta
 from karpenter.model import crd_admission, labels, structural_schema
-from karpenter.simulation.apiserver.object_store import JsonDict
+from karpenter.model.pod_defaults import default_pod_spec, priority_classes_of
+from karpenter.simulation.apiserver.object_store import JsonDict, StoredEntry
 from karpenter.simulation.apiserver.served_resources import ServedResource
-from karpenter.simulation.apiserver.status_errors import bad_request, invalid
+from karpenter.simulation.apiserver.status_errors import bad_request, forbidden, invalid
 
-_SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
-_TOLERATION_SECONDS = 300
-_DEFAULT_GRACE_SECONDS = 30
 _SERVER_OWNED = (
     "uid",
     "name",
@@ -45,6 +44,17 @@ def on_create(resource: ServedResource, body: JsonDict) -> JsonDict:
     if resource.has_generation:
         body["metadata"]["generation"] = 1
     return _admit(resource, body, None)
+
+
+def set_priority(resource: ServedResource, pod: JsonDict, classes: Iterable[StoredEntry]) -> None:
+    """Give a new pod the priority of its class. Raises ``Forbidden`` where there is no such class."""
+    spec = pod.setdefault("spec", {})
+    name = spec.get("priorityClassName") or ""
+    priority_classes = priority_classes_of(PRIORITY_CLASS.decode(stored.data) for stored in classes)
+    priority = priority_classes.priority_of(name)
+    if priority is None:
+        raise forbidden(resource, pod["metadata"]["name"], f"no PriorityClass with name {name} was found")
+    spec.setdefault("priority", priority)
 
 
 def on_update(resource: ServedResource, old: JsonDict, new: JsonDict) -> JsonDict:
@@ -185,36 +195,8 @@ def _no_defaults(body: JsonDict) -> None:
 
 def _default_pod(body: JsonDict) -> None:
     spec = body.setdefault("spec", {})
-    spec.setdefault("terminationGracePeriodSeconds", _DEFAULT_GRACE_SECONDS)
-    spec.setdefault("schedulerName", "default-scheduler")
-    spec.setdefault("restartPolicy", "Always")
-    spec.setdefault("priority", _SYSTEM_PRIORITIES.get(spec.get("priorityClassName", ""), 0))
-    spec.setdefault("preemptionPolicy", "PreemptLowerPriority")
-    for container in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
-        _default_requests(container)
-    _default_tolerations(spec)
+    default_pod_spec(spec)
     body["status"] = {"phase": "Pending"}
-
-
-def _default_requests(container: JsonDict) -> None:
-    resources = container.get("resources") or {}
-    limits = resources.get("limits")
-    if limits:
-        resources["requests"] = {**limits, **(resources.get("requests") or {})}
-
-
-def _default_tolerations(spec: JsonDict) -> None:
-    tolerations = list(spec.get("tolerations") or ())
-    for key in (labels.NOT_READY_TAINT, "node.kubernetes.io/unreachable"):
-        if not any(_tolerates_no_execute(toleration, key) for toleration in tolerations):
-            tolerations.append(
-                {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": _TOLERATION_SECONDS}
-            )
-    spec["tolerations"] = tolerations
-
-
-def _tolerates_no_execute(toleration: Mapping[str, Any], key: str) -> bool:
-    return toleration.get("key", "") in ("", key) and toleration.get("effect", "") in ("", "NoExecute")
 
 
 def _default_node(body: JsonDict) -> None:

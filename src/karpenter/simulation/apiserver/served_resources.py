@@ -13,7 +13,8 @@ from karpenter.api.meta import Wire
 
 _VOLUME_KINDS = {"PersistentVolume", "PersistentVolumeClaim", "VolumeAttachment"}
 _SELECTING_KINDS = {"Service", "ReplicationController"}
-_STATUS_WITHOUT_FIELD = {"Namespace", "DaemonSet", "CustomResourceDefinition"} | _VOLUME_KINDS | _SELECTING_KINDS
+_PARTLY_DECODED_KINDS = {"Namespace", "DaemonSet", "CustomResourceDefinition", "CronJob", "HorizontalPodAutoscaler"}
+_STATUS_WITHOUT_FIELD = _PARTLY_DECODED_KINDS | _VOLUME_KINDS | _SELECTING_KINDS
 _KINDS_WITHOUT_SPEC_GENERATION = {
     "Node",
     "Namespace",
@@ -23,6 +24,7 @@ _KINDS_WITHOUT_SPEC_GENERATION = {
     "StorageClass",
     "CSINode",
     "Service",
+    "PriorityClass",
 }
 _WITHOUT_GENERATION = _KINDS_WITHOUT_SPEC_GENERATION | _VOLUME_KINDS
 _SCALABLE_KINDS = {"Deployment", "ReplicaSet", "StatefulSet", "NodePool"}
@@ -38,6 +40,8 @@ _SHORT_NAMES = {
     "StatefulSet": ("sts",),
     "Service": ("svc",),
     "ReplicationController": ("rc",),
+    "CronJob": ("cj",),
+    "HorizontalPodAutoscaler": ("hpa",),
     "PodDisruptionBudget": ("pdb",),
     "PersistentVolumeClaim": ("pvc",),
     "PersistentVolume": ("pv",),
@@ -49,7 +53,8 @@ _SHORT_NAMES = {
     "EC2NodeClass": ("ec2nc", "ec2ncs"),
     "KWOKNodeClass": ("kwoknc", "kwokncs"),
 }
-_CATEGORY_ALL_KINDS = {"Pod", "DaemonSet", "Deployment", "ReplicaSet"} | _SELECTING_KINDS
+_WORKLOAD_KINDS = {"Pod", "DaemonSet", "Deployment", "ReplicaSet", "StatefulSet", "Job", "CronJob"}
+_CATEGORY_ALL_KINDS = {"HorizontalPodAutoscaler"} | _WORKLOAD_KINDS | _SELECTING_KINDS
 _CATEGORIES = {"autoscaling.x-k8s.io": ("autoscaling",)}
 
 

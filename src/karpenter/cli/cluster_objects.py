@@ -7,17 +7,29 @@ from dataclasses import dataclass, field
 
 from karpenter.api import kinds
 from karpenter.api.apps import DaemonSet, SelectorWorkload
-from karpenter.api.core import ConfigMap, Namespace, Node, Pod, PodDisruptionBudget, ReplicationController, Service
+from karpenter.api.autoscaling import HorizontalPodAutoscaler
+from karpenter.api.core import (
+    ConfigMap,
+    Namespace,
+    Node,
+    Pod,
+    PodDisruptionBudget,
+    ReplicationController,
+    Service,
+)
 from karpenter.api.karpenter import NodeClaim, NodePool
 from karpenter.api.kinds import Kind
 from karpenter.api.kwok_node_class import KWOKNodeClass
 from karpenter.api.meta import Wire
+from karpenter.api.priority_class import PriorityClass
 from karpenter.api.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
+from karpenter.model.pod_templates import Workload
 
 _StorageObject = PersistentVolumeClaim | PersistentVolume | StorageClass | CSINode
 _PodOwner = SelectorWorkload | ReplicationController
 _SchedulingObject = Pod | Node | NodePool | NodeClaim | DaemonSet | PodDisruptionBudget | Namespace | KWOKNodeClass
-PlanObject = _SchedulingObject | _StorageObject | Service | _PodOwner | ConfigMap
+_WorkloadObject = Workload | HorizontalPodAutoscaler | PriorityClass
+PlanObject = _SchedulingObject | _WorkloadObject | _StorageObject | Service | _PodOwner | ConfigMap
 #: What the selectors of default spread constraints are worked out from: read only where there are such constraints.
 WORKLOAD_KINDS: tuple[Kind[Wire], ...] = (
     kinds.SERVICE,  # type: ignore[assignment]
@@ -25,15 +37,24 @@ WORKLOAD_KINDS: tuple[Kind[Wire], ...] = (
     kinds.SELECTOR_REPLICA_SET,
     kinds.SELECTOR_STATEFUL_SET,
 )
+#: What pods are expanded from: always read of files, of a cluster where other replicas than the present ones are asked for.
+EXPANDED_KINDS: tuple[Kind[Wire], ...] = (
+    kinds.DEPLOYMENT,  # type: ignore[assignment]
+    kinds.REPLICA_SET,
+    kinds.STATEFUL_SET,
+    kinds.HORIZONTAL_POD_AUTOSCALER,
+    kinds.PRIORITY_CLASS,
+)
 #: What says that the whole cluster is frozen: read where it is asked what may go.
 FREEZE_KINDS: tuple[Kind[Wire], ...] = (kinds.CONFIG_MAP,)  # type: ignore[assignment]
 
 
 @dataclass
 class ClusterObjects:
-    """What was read. ``skipped`` counts objects by kinds a plan has no use for, ``problems`` are lines for the user.
+    """What was read. ``skipped`` counts objects by kinds a plan has no use for.
 
-    ``live``: from a running cluster, where not everything wrong is the user's to mend.
+    ``problems`` are lines about objects that cannot be used, ``notices`` about what is probably not meant.
+    ``from_cluster``: from a running cluster, where not everything wrong is the user's to mend.
     """
 
     pods: list[Pod] = field(default_factory=list)
@@ -50,8 +71,12 @@ class ClusterObjects:
     services: list[Service] = field(default_factory=list)
     owners: list[_PodOwner] = field(default_factory=list)
     config_maps: list[ConfigMap] = field(default_factory=list)
+    workloads: list[Workload] = field(default_factory=list)
+    autoscalers: list[HorizontalPodAutoscaler] = field(default_factory=list)
+    priority_classes: list[PriorityClass] = field(default_factory=list)
     skipped: Counter[str] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)
     from_cluster: bool = False
 
     def add(self, obj: PlanObject) -> None:
@@ -75,6 +100,19 @@ class ClusterObjects:
                 self._add_storage(obj)
             case Service() | SelectorWorkload() | ReplicationController() | ConfigMap():
                 self._add_optional(obj)
+            case _:
+                self._add_workload(obj)
+
+    def _add_workload(self, obj: _WorkloadObject | KWOKNodeClass) -> None:
+        match obj:
+            case KWOKNodeClass():
+                return  # offline, pools do not need theirs
+            case HorizontalPodAutoscaler():
+                self.autoscalers.append(obj)
+            case PriorityClass():
+                self.priority_classes.append(obj)
+            case _:
+                self.workloads.append(obj)
 
     def _add_optional(self, obj: Service | _PodOwner | ConfigMap) -> None:
         match obj:

@@ -38,6 +38,7 @@ def explain(
     output: Annotated[
         TextOutput, typer.Option("-o", "--output", help="What to print; text and table are the same.")
     ] = "text",
+    replicas: planning_options.ReplicasOption = "current",
     skip_invalid: planning_options.SkipInvalidOption = False,
 ) -> None:
     """Explain where a pod would be scheduled or why it is unschedulable, or what blocks or triggers the disruption of a node.
@@ -45,9 +46,10 @@ def explain(
     Read-only.
     """
     settings = resolve_or_exit("explain", flags)
+    input_options = planning_options.InputOptions(filename, replicas, skip_invalid)
     with planning.gc_disabled():
         extra_kinds = cluster_objects.FREEZE_KINDS if kind == "node" else ()
-        plan_input = planning.load_plan_input(filename, settings, extra_kinds, skip_invalid=skip_invalid)
+        plan_input = planning.load_plan_input(input_options, settings, extra_kinds)
         if kind == "node":
             _explain_node(plan_input, name, planning_options.disruption_options(settings), output)
         else:

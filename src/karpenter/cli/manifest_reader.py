@@ -3,8 +3,8 @@
 An object is checked as an API server would check it, and beyond: what our own kinds do not know, what admission would refuse,
 what no controller could use, quantities that are none. Whoever has no cluster to ask learns it here.
 
-Offline there is no scheduler and no controller either, so their part is assumed: NodePools are ready, and a pod that waits
-and was never looked at counts as looked at and found without a node. Claims of ephemeral volumes are made.
+Offline there is no admission, no scheduler and no controller either, so their part is assumed: defaults are filled in, workloads
+have their pods, claims of volumes are made (``assumed_status`` says what else).
 """
 
 from __future__ import annotations
@@ -19,13 +19,17 @@ from karpenter.api import kinds
 from karpenter.api.apps import DaemonSet
 from karpenter.api.core import Container, Node, Pod, PodSpec
 from karpenter.api.karpenter import NodeClaim, NodePool
-from karpenter.api.kinds import Kind
-from karpenter.api.meta import Condition, ObjectMeta, Wire
-from karpenter.cli import offline_volume_claims
+from karpenter.api.kinds import Kind, without_nulls
+from karpenter.api.meta import ObjectMeta, Wire
+from karpenter.cli import assumed_status, offline_volume_claims
 from karpenter.cli.cluster_objects import ClusterObjects, PlanObject
 from karpenter.cli.manifest_documents import MalformedDocument, ManifestDocument, read_documents
+from karpenter.cli.planning_options import ReplicaChoice
+from karpenter.cli.workload_expansion import expand_workloads
 from karpenter.model import runtime_validation
-from karpenter.model.structural_schema import Finding
+from karpenter.model.pod_defaults import default_pod_spec
+from karpenter.model.pod_templates import PodCarrier, pod_spec_of, pod_spec_path
+from karpenter.model.structural_schema import Finding, get_member
 from karpenter.model.structural_schema import child_path as member
 
 T = TypeVar("T", bound=Wire)
@@ -37,6 +41,15 @@ _PLAN_KINDS = (
     kinds.NODE_POOL,
     kinds.NODE_CLAIM,
     kinds.DAEMON_SET,
+    kinds.DEPLOYMENT,
+    kinds.REPLICA_SET,
+    kinds.STATEFUL_SET,
+    kinds.JOB,
+    kinds.CRON_JOB,
+    kinds.POD_TEMPLATE,
+    kinds.HORIZONTAL_POD_AUTOSCALER_V1,
+    kinds.HORIZONTAL_POD_AUTOSCALER,
+    kinds.PRIORITY_CLASS,
     kinds.POD_DISRUPTION_BUDGET,
     kinds.NAMESPACE,
     kinds.PERSISTENT_VOLUME_CLAIM,
@@ -46,14 +59,13 @@ _PLAN_KINDS = (
     kinds.KWOK_NODE_CLASS,
 )
 _KARPENTER_KINDS = frozenset({kinds.NODE_POOL.name, kinds.NODE_CLAIM.name, kinds.KWOK_NODE_CLASS.name})
-_UNSCHEDULABLE = Condition(type="PodScheduled", status="False", reason="Unschedulable")
-_READY = Condition(type="Ready", status="True", reason="Assumed")
 
 
 class _Name(msgspec.Struct, rename="camel"):
     name: str = ""
     namespace: str = ""
     generate_name: str = ""
+    resource_version: str = ""
 
 
 class _ObjectHead(msgspec.Struct, rename="camel"):
@@ -93,17 +105,22 @@ class _RawObject:
     api_version: str
     kind: str
     data: bytes | msgspec.Raw
+    #: It was stored by a server, which filled in its defaults.
+    is_stored: bool = False
 
 
 def read_manifests(
-    paths: Iterable[str], well_known: frozenset[str], extra_kinds: Iterable[Kind[Wire]] = ()
+    paths: Iterable[str],
+    well_known: frozenset[str],
+    extra_kinds: Iterable[Kind[Wire]] = (),
+    replicas: ReplicaChoice = "current",
 ) -> ClusterObjects:
     """All objects of files, directories and standard input, ready to be planned for.
 
-    ``well_known`` are the labels the catalogue's types define; ``further`` kinds are read besides those any plan reads. What is
+    ``well_known`` are the labels the catalogue's types define; ``extra_kinds`` are read besides those any plan reads. What is
     wrong is left out and has its line in ``problems``.
     """
-    reader = _ManifestReader(well_known, (*_PLAN_KINDS, *extra_kinds))  # type: ignore[arg-type]
+    reader = _ManifestReader(well_known, (*extra_kinds, *_PLAN_KINDS))  # type: ignore[arg-type]
     for document in read_documents(paths):
         if isinstance(document, MalformedDocument):
             reader.objects.problems.append(document.message)
@@ -111,6 +128,9 @@ def read_manifests(
             for raw_object in _split_objects(_ObjectLocation(document), document.data, "", ""):
                 reader.process(raw_object)
     cluster_objects = reader.objects
+    replicas_by_owner = expand_workloads(cluster_objects, replicas)
+    assumed_status.assign_priorities(cluster_objects)
+    assumed_status.count_budgets(cluster_objects, replicas_by_owner)
     cluster_objects.volume_claims = offline_volume_claims.complete_volume_claims(
         cluster_objects.volume_claims, cluster_objects.pods, cluster_objects.storage_classes
     )
@@ -127,7 +147,8 @@ def _split_objects(
         name = head.metadata.name or head.metadata.generate_name
         namespaced = (registered := kinds.KINDS.get((api_version, kind))) is not None and registered.namespaced
         full = f"{head.metadata.namespace or 'default'}/{name}" if namespaced and name else name
-        yield _RawObject(replace(location, kind=kind, name=full), api_version, kind, data)
+        is_stored = bool(head.metadata.resource_version)
+        yield _RawObject(replace(location, kind=kind, name=full), api_version, kind, data, is_stored)
         return
     of_items = "" if kind == "List" else kind.removesuffix("List")
     for index, item in enumerate(head.items):
@@ -147,7 +168,7 @@ def _loose_head(value: object) -> _ObjectHead:
     members = value if isinstance(value, dict) else {}
     metadata = members.get("metadata")
     names = metadata if isinstance(metadata, dict) else {}
-    name = _Name(*(_text(names.get(key)) for key in ("name", "namespace", "generateName")))
+    name = _Name(*(_text(names.get(key)) for key in ("name", "namespace", "generateName", "resourceVersion")))
     items = members.get("items")
     raw = tuple(msgspec.Raw(msgspec.json.encode(item)) for item in items) if isinstance(items, list) else None
     return _ObjectHead(_text(members.get("apiVersion")), _text(members.get("kind")), name, raw)
@@ -185,7 +206,8 @@ class _ManifestReader:
         if findings:
             self._report_findings(raw_object, findings)
         else:
-            self.objects.add(self._with_assumed_status(obj, kind))
+            admitted = obj if raw_object.is_stored else _with_server_defaults(obj, kind, raw_object.data)
+            self.objects.add(self._with_assumed_status(admitted, kind))
 
     def _report_findings(self, raw_object: _RawObject, findings: Iterable[Finding]) -> None:
         self.objects.problems += [
@@ -204,20 +226,17 @@ class _ManifestReader:
             yield Finding("metadata.name", "required", "is missing; expected the name of the object")
         if isinstance(obj, NodePool):
             yield from runtime_validation.validate_node_pool(obj, self._well_known)
-        elif isinstance(obj, Pod | Node | NodeClaim | DaemonSet):
+        elif isinstance(obj, Node | NodeClaim):
+            yield from runtime_validation.check_quantities(obj)
+        elif isinstance(obj, PodCarrier):
             yield from runtime_validation.check_quantities(obj) or _negative_requests(obj)
 
     def _with_assumed_status(self, obj: PlanObject, kind: Kind[Wire]) -> PlanObject:
         """The object with what a cluster would have filled in by now."""
-        metadata = self._with_defaults(obj.metadata, kind)
+        obj = msgspec.structs.replace(obj, metadata=self._with_defaults(obj.metadata, kind))
         if isinstance(obj, NodePool):
-            status = msgspec.structs.replace(obj.status, conditions=(_READY,))
-            return msgspec.structs.replace(obj, metadata=metadata, status=status)
-        if isinstance(obj, Pod) and _awaits_first_scheduling(obj):
-            conditions = (*obj.status.conditions, _UNSCHEDULABLE)
-            status_of_pod = msgspec.structs.replace(obj.status, conditions=conditions)
-            return msgspec.structs.replace(obj, metadata=metadata, status=status_of_pod)
-        return obj if metadata is obj.metadata else msgspec.structs.replace(obj, metadata=metadata)
+            return assumed_status.ready_pool(obj)
+        return assumed_status.with_scheduling_result(obj) if isinstance(obj, Pod) else obj
 
     def _with_defaults(self, metadata: ObjectMeta, kind: Kind[Wire]) -> ObjectMeta:
         if kind.namespaced and not metadata.namespace:
@@ -226,19 +245,20 @@ class _ManifestReader:
             self._generated += 1
             metadata = msgspec.structs.replace(metadata, name=f"{metadata.generate_name}{self._generated}")
         if not metadata.uid:
-            # Decisions tell objects apart by it.
-            metadata = msgspec.structs.replace(metadata, uid=f"{kind.name}/{metadata.namespace}/{metadata.name}")
+            metadata = msgspec.structs.replace(metadata, uid=assumed_status.assumed_uid(kind.name, metadata))
         return metadata
 
 
-def _awaits_first_scheduling(pod: Pod) -> bool:
-    """Whether no scheduler has said anything about the pod, and nothing keeps it from one."""
-    return (
-        not pod.spec.node_name
-        and not pod.spec.scheduling_gates
-        and pod.status.phase in ("", "Pending")
-        and all(condition.type != "PodScheduled" for condition in pod.status.conditions)
-    )
+def _with_server_defaults(obj: PlanObject, kind: Kind[Wire], data: bytes | msgspec.Raw) -> PlanObject:
+    """The object with the defaults that an API server fills into its pods. A DaemonSet's template is read as it is."""
+    path = pod_spec_path(type(obj))
+    if not path or isinstance(obj, DaemonSet):
+        return obj
+    content = without_nulls(msgspec.json.decode(data))
+    spec = get_member(content, *path)
+    if isinstance(spec, dict):
+        default_pod_spec(spec)
+    return msgspec.convert(content, kind.type)  # type: ignore[return-value]
 
 
 def _unknown_kind(raw_object: _RawObject, used: Iterable[Kind[Wire]]) -> Finding | None:
@@ -301,12 +321,9 @@ def _follow(path: str, data: object) -> object:
 # -- requests below zero ------------------------------------------------------------------------------------------------
 
 
-def _negative_requests(obj: PlanObject) -> Iterator[Finding]:
+def _negative_requests(obj: PodCarrier) -> Iterator[Finding]:
     """Negative requests, which no API server accepts."""
-    if isinstance(obj, Pod):
-        yield from _negative(obj.spec, "spec")
-    elif isinstance(obj, DaemonSet):
-        yield from _negative(obj.spec.template.spec, "spec.template.spec")
+    yield from _negative(pod_spec_of(obj), ".".join(pod_spec_path(type(obj))))
 
 
 def _negative(spec: PodSpec, path: str) -> Iterator[Finding]:

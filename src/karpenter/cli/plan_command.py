@@ -32,6 +32,7 @@ def plan(
     flags: Flags,
     filename: planning_options.FilesOption = None,
     output: Annotated[Output, typer.Option("-o", "--output", help="What to print.")] = "table",
+    replicas: planning_options.ReplicasOption = "current",
     skip_invalid: planning_options.SkipInvalidOption = False,
     compare: Annotated[
         Literal["classic"] | None,
@@ -58,10 +59,11 @@ def plan(
 
     settings = resolve_or_exit("plan", flags)
     options = settings.scheduling_options(settings.gates)
+    input_options = planning_options.InputOptions(filename, replicas, skip_invalid)
     with planning.gc_disabled():
         disruption = planning_options.disruption_options(settings) if consolidate else None
         extra_kinds = FREEZE_KINDS if consolidate else ()
-        plan_input = planning.load_plan_input(filename, settings, extra_kinds, skip_invalid=skip_invalid)
+        plan_input = planning.load_plan_input(input_options, settings, extra_kinds)
         catalog = plan_input.catalog
 
         def report(packing: PackingMode) -> PlanReport:

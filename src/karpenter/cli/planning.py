@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from karpenter.api.kinds import Kind
     from karpenter.api.meta import Wire
     from karpenter.cli.cluster_objects import ClusterObjects
+    from karpenter.cli.planning_options import InputOptions
     from karpenter.disruption.decide.disruption_preview import DisruptionPreview
     from karpenter.disruption.decide.disruption_problem import DisruptionOptions
     from karpenter.instancetypes.type_index import TypeIndex
@@ -85,35 +86,37 @@ def load_catalog(path: str) -> LoadedCatalog:
 
 
 def load_objects(
-    paths: list[str] | None, index: TypeIndex, settings: Settings, extra_kinds: tuple[Kind[Wire], ...] = ()
+    options: InputOptions, index: TypeIndex, settings: Settings, extra_kinds: tuple[Kind[Wire], ...] = ()
 ) -> ClusterObjects:
     """The objects of the files, or without any of the cluster: those a plan needs, and those of ``extra_kinds``."""
-    from karpenter.cli import cluster_reader, manifest_reader
+    from karpenter.cli import assumed_status, cluster_reader, manifest_reader
+    from karpenter.cli.workload_expansion import expand_workloads
 
     if settings.scheduler_config.default_constraints:
         extra_kinds += cluster_objects.WORKLOAD_KINDS  # only default constraints need these
-    if paths:
-        return manifest_reader.read_manifests(paths, index.well_known, extra_kinds)
-    return cluster_reader.read_cluster(settings, extra_kinds)
+    if options.filename:
+        return manifest_reader.read_manifests(options.filename, index.well_known, extra_kinds, options.replicas)
+    if options.replicas == "current":
+        return cluster_reader.read_cluster(settings, extra_kinds)
+    objects = cluster_reader.read_cluster(settings, extra_kinds + cluster_objects.EXPANDED_KINDS)
+    expand_workloads(objects, options.replicas)
+    assumed_status.assign_priorities(objects)
+    return objects
 
 
-def load_plan_input(
-    filename: list[str] | None,
-    settings: Settings,
-    extra_kinds: tuple[Kind[Wire], ...] = (),
-    *,
-    skip_invalid: bool,
-) -> PlanInput:
+def load_plan_input(options: InputOptions, settings: Settings, extra_kinds: tuple[Kind[Wire], ...] = ()) -> PlanInput:
     """The input of a decision, from files or the cluster. Reports what is wrong with it; may end the command."""
     catalog = load_catalog(settings.instance_types_file_path)
-    objects = load_objects(filename, catalog.index, settings, extra_kinds)
-    report_input_problems(objects, skip_invalid=skip_invalid)
+    objects = load_objects(options, catalog.index, settings, extra_kinds)
+    report_input_problems(objects, skip_invalid=options.skip_invalid)
     return PlanInput(catalog, objects)
 
 
 def report_input_problems(objects: ClusterObjects, *, skip_invalid: bool) -> None:
     """Report what is wrong with the input; end the command where invalid objects may not be ignored."""
     report_invalid_objects(objects, skip_invalid=skip_invalid)
+    for line in objects.notices:
+        print_error(line)
     if objects.skipped:
         total = sum(objects.skipped.values())
         kinds = ", ".join(f"{kind} {count}" for kind, count in sorted(objects.skipped.items()))

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from karpenter.api.apps import DaemonSet
 from karpenter.api.capacity_buffer import CapacityBuffer
 from karpenter.api.core import Container, ContainerStatus, Node, Pod, PodSpec, PodStatus, ResourceRequirements
 from karpenter.api.karpenter import NodeClaim, NodePool
 from karpenter.api.meta import WireResources
 from karpenter.api.node_overlay import NodeOverlay
 from karpenter.model import quantity, structural_schema
+from karpenter.model.pod_templates import PodCarrier, pod_spec_of, pod_spec_path
 from karpenter.model.structural_schema import Finding
 
-QuantityCarrier = Pod | Node | NodePool | NodeClaim | NodeOverlay | CapacityBuffer | DaemonSet
+QuantityCarrier = PodCarrier | Node | NodePool | NodeClaim | NodeOverlay | CapacityBuffer
 _ResourceList = tuple[str, WireResources]
 
 
@@ -41,8 +41,6 @@ def _resource_lists(obj: QuantityCarrier) -> Iterator[_ResourceList]:
         case Pod(spec=spec, status=status):
             yield from _pod_spec(spec, "spec")
             yield from _pod_status(status)
-        case DaemonSet():
-            yield from _pod_spec(obj.spec.template.spec, "spec.template.spec")
         case Node():
             yield "status.capacity", obj.status.capacity
             yield "status.allocatable", obj.status.allocatable
@@ -57,6 +55,8 @@ def _resource_lists(obj: QuantityCarrier) -> Iterator[_ResourceList]:
             yield "spec.resources.requests", obj.spec.resources.requests
             yield "status.capacity", obj.status.capacity
             yield "status.allocatable", obj.status.allocatable
+        case _:
+            yield from _pod_spec(pod_spec_of(obj), ".".join(pod_spec_path(type(obj))))
 
 
 def _pod_spec(spec: PodSpec, path: str) -> Iterator[_ResourceList]:

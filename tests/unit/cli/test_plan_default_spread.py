@@ -29,7 +29,7 @@ def workload(kind: str, version: str = "apps/v1") -> Json:
         "apiVersion": version,
         "kind": kind,
         "metadata": {"name": "web", "uid": "u-1"},
-        "spec": {"selector": selector, "template": {"spec": {"containers": "left unread"}}},
+        "spec": {"replicas": 0, "selector": selector, "template": {"spec": {"containers": []}}},
     }
 
 
@@ -61,9 +61,10 @@ def test_pods_that_belong_together_are_spread(plan: Plan, written: Written, know
 
 
 def test_without_the_setting_these_kinds_are_of_no_use(plan: Plan, written: Written) -> None:
-    result = plan("-f", written("all.json", pool(), SERVICE, workload("StatefulSet"), web(1), web(2)), "-o", "json")
+    controller = workload("ReplicationController", "v1")
+    result = plan("-f", written("all.json", pool(), SERVICE, controller, web(1), web(2)), "-o", "json")
     assert len(json.loads(result.stdout)["nodeClaims"]) == 1
-    assert "ignored 2 objects of kinds that planning does not use: Service 1, StatefulSet 1" in result.stderr
+    assert "ignored 2 objects of kinds that planning does not use: ReplicationController 1, Service 1" in result.stderr
 
 
 def test_a_bad_configuration_is_refused(plan: Plan, written: Written) -> None:

@@ -1,0 +1,247 @@
+"""Workloads in manifests: their pods are planned for as their controllers would create them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import Result
+
+from support.cli_words import Json, Plan, pod, pool
+
+Written = Callable[..., Path]
+
+LABELS = {"app": "web"}
+
+
+def template(cpu: str = "500m", **spec: object) -> Json:
+    made = pod(cpu=cpu, **spec)
+    return {"metadata": {"labels": LABELS}, "spec": made["spec"]}
+
+
+def workload(kind: str, replicas: int | None = 3, name: str = "web", **spec: object) -> Json:
+    """A Deployment, StatefulSet or ReplicaSet."""
+    counted = {} if replicas is None else {"replicas": replicas}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": kind,
+        "metadata": {"name": name},
+        "spec": {**counted, "selector": {"matchLabels": LABELS}, "template": template(), **spec},
+    }
+
+
+def job(name: str = "report", **spec: object) -> Json:
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name},
+        "spec": {"template": template(restartPolicy="Never"), **spec},
+    }
+
+
+def cron_job(**spec: object) -> Json:
+    made = job()
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "CronJob",
+        "metadata": {"name": "nightly"},
+        "spec": {"schedule": "0 3 * * *", "jobTemplate": {"spec": made["spec"]}, **spec},
+    }
+
+
+def autoscaler(least: int | None, most: int, version: str = "v2", kind: str = "Deployment") -> Json:
+    target = {"apiVersion": "apps/v1", "kind": kind, "name": "web"}
+    spec = {"scaleTargetRef": target, "maxReplicas": most} | ({} if least is None else {"minReplicas": least})
+    return {
+        "apiVersion": f"autoscaling/{version}",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": "web"},
+        "spec": spec,
+    }
+
+
+def owned(name: str, owner: str, **members: object) -> Json:
+    """A pod of a ReplicaSet."""
+    reference = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": owner, "uid": owner, "controller": True}
+    metadata = {"name": name, "labels": {**LABELS, "pod-template-hash": "abc"}, "ownerReferences": [reference]}
+    return {**pod(cpu="1"), "metadata": metadata, **members}
+
+
+def planned(result: Result) -> list[str]:
+    """Names of the pods on new nodes."""
+    assert result.exit_code == 0, result.stderr
+    return sorted(name for claim in json.loads(result.stdout)["nodeClaims"] for name in claim["pods"])
+
+
+@pytest.mark.parametrize(
+    ("manifest", "expected"),
+    [
+        (workload("Deployment"), ["web-1", "web-2", "web-3"]),
+        (workload("Deployment", None), ["web-1"]),
+        (workload("Deployment", 0), []),
+        (workload("ReplicaSet", 2), ["web-1", "web-2"]),
+        (workload("StatefulSet", 2), ["web-0", "web-1"]),
+        (workload("StatefulSet", 2, ordinals={"start": 5}), ["web-5", "web-6"]),
+        (job(), ["report-1"]),
+        (job(parallelism=3), ["report-1", "report-2", "report-3"]),
+        (job(parallelism=3, completions=2), ["report-1", "report-2"]),
+        (cron_job(), ["nightly-run-1"]),
+        (
+            {"apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": "worker"}, "template": template()},
+            ["worker-1"],
+        ),
+    ],
+    ids=lambda value: value["kind"] if isinstance(value, dict) else ",".join(value),
+)
+def test_a_workload_alone_is_planned_with_the_pods_its_controller_would_create(
+    plan: Plan, written: Written, manifest: Json, expected: list[str]
+) -> None:
+    result = plan("-f", written("a.json", pool(), manifest), "-o", "json")
+    assert planned(result) == [f"default/{name}" for name in expected]
+    assert result.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("manifest", "status", "line"),
+    [
+        (job(suspend=True), {}, "Job default/report is suspended: it gets no pods"),
+        (cron_job(suspend=True), {}, "CronJob default/nightly is suspended: it gets no pods"),
+        (job(), {"conditions": [{"type": "Complete", "status": "True"}]}, ""),
+        (job(completions=2), {"succeeded": 2}, ""),
+    ],
+)
+def test_jobs_that_do_not_run_get_no_pods(
+    plan: Plan, written: Written, manifest: Json, status: Json, line: str
+) -> None:
+    result = plan("-f", written("a.json", pool(), {**manifest, "status": status}), "-o", "json")
+    assert planned(result) == []
+    assert result.stderr == (f"{line}\n" if line else "")
+
+
+def test_pods_that_are_there_count_and_new_ones_belong_to_their_replica_set(plan: Plan, written: Written) -> None:
+    running = [owned("web-abc-x", "web-abc", spec={**pod()["spec"], "nodeName": "n"}), owned("web-abc-y", "web-abc")]  # type: ignore[dict-item]
+    finished = owned("web-abc-z", "web-abc", status={"phase": "Failed"})
+    replica_set = workload("ReplicaSet", 3, "web-abc")
+    replica_set["metadata"] = {
+        "name": "web-abc",
+        "uid": "web-abc",
+        "ownerReferences": [
+            {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "d", "controller": True}
+        ],
+    }
+    file = written("a.json", pool(), workload("Deployment"), replica_set, *running, finished)
+    assert planned(plan("-f", file, "-o", "json")) == ["default/web-1", "default/web-abc-y"]
+
+
+def test_a_stateful_set_keeps_the_ordinals_that_are_there(plan: Plan, written: Written) -> None:
+    there = {**pod("web-1", nodeName="n"), "status": {"phase": "Running"}}
+    file = written("a.json", pool(), workload("StatefulSet"), there)
+    assert planned(plan("-f", file, "-o", "json")) == ["default/web-0", "default/web-2"]
+
+
+def test_pods_of_a_stateful_set_wait_for_the_zone_of_their_own_claims(plan: Plan, written: Written) -> None:
+    storage = {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": {"name": "far"},
+        "provisioner": "ebs.csi.aws.com",
+        "volumeBindingMode": "WaitForFirstConsumer",
+        "allowedTopologies": [
+            {"matchLabelExpressions": [{"key": "topology.kubernetes.io/zone", "values": ["zone-z"]}]}
+        ],
+    }
+    claim = {"metadata": {"name": "data"}, "spec": {"storageClassName": "far", "accessModes": ["ReadWriteOnce"]}}
+    manifest = workload("StatefulSet", 1, volumeClaimTemplates=[claim])
+    result = plan("-f", written("a.json", pool(), storage, manifest), "-o", "json")
+    (waiting,) = json.loads(result.stdout)["unschedulable"]
+    assert waiting["pod"] == "default/web-0"
+    assert "zone-z" in result.stdout
+
+
+def test_a_run_of_a_cron_job_that_is_there_is_the_one_that_counts(plan: Plan, written: Written) -> None:
+    reference = {"apiVersion": "batch/v1", "kind": "CronJob", "name": "nightly", "uid": "c", "controller": True}
+    run = job("nightly-123", parallelism=2)
+    run["metadata"] = {"name": "nightly-123", "ownerReferences": [reference]}
+    file = written("a.json", pool(), cron_job(), run)
+    assert planned(plan("-f", file, "-o", "json")) == ["default/nightly-123-1", "default/nightly-123-2"]
+
+
+@pytest.mark.parametrize(
+    ("choice", "replicas", "scaler", "count"),
+    [
+        ("min", 3, autoscaler(2, 5), 2),
+        ("min", 3, autoscaler(None, 5), 1),
+        ("current", 3, autoscaler(2, 5), 3),
+        ("current", None, autoscaler(2, 5), 2),
+        ("current", 9, autoscaler(2, 5), 5),
+        ("max", 3, autoscaler(2, 5), 5),
+        ("max", 3, autoscaler(2, 5, "v1"), 5),
+        ("max", 0, autoscaler(2, 5), 0),
+        ("max", 3, autoscaler(2, 5, kind="StatefulSet"), 3),
+    ],
+)
+def test_an_autoscaler_sets_the_replicas_of_its_target(
+    plan: Plan, written: Written, choice: str, replicas: int | None, scaler: Json, count: int
+) -> None:
+    file = written("a.json", pool(), workload("Deployment", replicas), scaler)
+    assert len(planned(plan("-f", file, "-o", "json", "--replicas", choice))) == count
+
+
+def test_at_the_least_replicas_pods_beyond_them_are_gone(plan: Plan, written: Written) -> None:
+    waiting = [owned(f"web-abc-{number}", "web-abc") for number in range(4)]
+    file = written("a.json", pool(), workload("Deployment", 4), autoscaler(1, 9), *waiting)
+    assert planned(plan("-f", file, "-o", "json", "--replicas", "min")) == ["default/web-abc-3"]
+
+
+def test_an_autoscaler_whose_target_is_missing_is_told(plan: Plan, written: Written) -> None:
+    result = plan("-f", written("a.json", pool(), autoscaler(1, 2)), "-o", "json")
+    assert result.stderr == "HorizontalPodAutoscaler default/web: Deployment web is not in the input; add it\n"
+
+
+def test_a_daemon_set_counts_on_every_new_node_with_its_limits(plan: Plan, written: Written) -> None:
+    limits = {"limits": {"cpu": "1700m", "memory": "1Gi"}}
+    agent = workload(
+        "DaemonSet", None, template={**template(), "spec": {"containers": [{"name": "a", "resources": limits}]}}
+    )
+    (claim,) = json.loads(plan("-f", written("a.json", pool(), agent, pod()), "-o", "json").stdout)["nodeClaims"]
+    assert claim["instanceTypes"][0] == "a.large"  # 1.7 + 0.5 CPU are too much for two cores
+
+
+def test_limits_count_where_no_requests_are_stated(plan: Plan, written: Written) -> None:
+    """The API server takes limits for requests: such a pod is no small one."""
+    container = {"name": "a", "resources": {"limits": {"cpu": "6", "memory": "1Gi"}, "requests": {"memory": "1Mi"}}}
+    bare = {**pod("bare"), "spec": {"containers": [container]}}
+    deployment = workload("Deployment", 1, template={**template(), "spec": {"containers": [container]}})
+    claims = json.loads(plan("-f", written("a.json", pool(), bare, deployment), "-o", "json").stdout)["nodeClaims"]
+    assert sorted(claim["requests"]["cpu"] for claim in claims) == ["6", "6"]
+
+
+def test_pods_of_a_higher_priority_class_get_the_last_room(plan: Plan, written: Written) -> None:
+    classes = [
+        {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": value}
+        for name, value in (("high", 1000), ("low", -5))
+    ]
+    names = {"a": "low", "b": "high", "c": ""}
+    waiting = [pod(name, "1500m", priorityClassName=class_name) for name, class_name in names.items()]
+    file = written("a.json", pool(limits={"cpu": "2"}), *classes, *waiting)
+    assert planned(plan("-f", file, "-o", "json")) == ["default/b"]
+
+
+def test_a_priority_class_that_is_missing_is_told(plan: Plan, written: Written) -> None:
+    result = plan("-f", written("a.json", pool(), pod(priorityClassName="high")), "-o", "json")
+    assert planned(result) == ["default/web"]
+    assert result.stderr == (
+        "PriorityClass high is not in the input: 1 pods that name it count with priority 0; add it\n"
+    )
+
+
+def test_workloads_with_bad_quantities_are_refused_with_their_place(plan: Plan, written: Written) -> None:
+    file = written("a.json", pool(), workload("Deployment", template=template("1core")))
+    result = plan("-f", file)
+    assert result.exit_code == 2
+    assert result.stderr.startswith(
+        f"{file}: document 1 (Deployment default/web): "
+        "items[1].spec.template.spec.containers[0].resources.requests.cpu: "
+    )

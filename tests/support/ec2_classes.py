@@ -139,7 +139,7 @@ def _match(item: Ec2Filter, told: Mapping[str, str], own: Mapping[str, str]) -> 
 
 
 class Ec2(Recording):
-    """Describes what is in its tables; trials pass unless refused."""
+    """Describes what is in its tables; dry runs pass unless refused."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -201,16 +201,21 @@ class Ec2(Recording):
     ) -> tuple[LaunchTemplate, ...]:
         self.called("DescribeLaunchTemplates", tuple(filters))
         return tuple(
-            launch_template for launch_template in self.templates if _matches(filters, {}, launch_template.tags)
+            launch_template
+            for launch_template in self.templates
+            if _matches(filters, {}, launch_template.tags)
+            and (not names or launch_template.launch_template_name in names)
         )
 
     async def create_launch_template(
-        self, name: str, data: LaunchTemplateData, tags: TagSpecification, dry_run: bool = False
+        self, name: str, data: LaunchTemplateData, tags: TagSpecification
     ) -> LaunchTemplate:
-        self.called("CreateLaunchTemplate", (name, data, tags, dry_run))
-        if dry_run:
-            raise PASSED
-        raise AssertionError("nothing may be left behind")
+        self.called("CreateLaunchTemplate", (name, data, tags))
+        if any(template.launch_template_name == name for template in self.templates):
+            raise AwsError("InvalidLaunchTemplateName.AlreadyExistsException", "in use", status=400)
+        template = LaunchTemplate(launch_template_id=f"lt-{name}", launch_template_name=name, tags=tags.tags)
+        self.templates.append(template)
+        return template
 
     async def delete_launch_template(self, template_id: str) -> None:
         self.called("DeleteLaunchTemplate", template_id)

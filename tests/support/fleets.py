@@ -213,7 +213,7 @@ class SmallEc2:
         )
 
     async def create_launch_template(
-        self, name: str, data: LaunchTemplateData, tags: TagSpecification, dry_run: bool = False
+        self, name: str, data: LaunchTemplateData, tags: TagSpecification
     ) -> LaunchTemplate:
         await self._begin("CreateLaunchTemplate")
         if name in self.templates:

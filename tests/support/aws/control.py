@@ -47,15 +47,19 @@ class Control:
 
     # -- refusals and trouble on the way --------------------------------------------------------------------------------------
 
-    def deny(self, action: str, reason: str = "none") -> None:
-        """An action such as ``ec2:CreateFleet`` is not allowed; ``reason`` is a key of ``faults.REASONS``."""
+    def deny(self, action: str, reason: str = "none", resource: str = "*") -> None:
+        """An action such as ``ec2:CreateFleet`` is not allowed; ``reason`` is a key of ``faults.REASONS``.
+
+        ``resource`` is ``launch-template`` for what policies deny only through a template.
+        """
         if reason not in REASONS:
             raise ValueError(f"no such reason: {reason}")
-        self._faults.denied[action] = reason
+        self._faults.denied[(action, resource)] = reason
 
     def allow(self, action: str) -> None:
         """It is allowed again."""
-        self._faults.denied.pop(action, None)
+        for key in [key for key in self._faults.denied if key[0] == action]:
+            del self._faults.denied[key]
 
     def fail(
         self, operation: str, code: str, message: str = "", status: int = 400, times: int = 1, skip: int = 0

@@ -58,7 +58,7 @@ class Faults:
     """All of them; none to begin with. ``now`` is seconds since the epoch."""
 
     now: Callable[[], float]
-    denied: dict[str, str] = field(default_factory=dict)
+    denied: dict[tuple[str, str], str] = field(default_factory=dict)
     failing: list[Failing] = field(default_factory=list)
     latency: dict[str, float] = field(default_factory=dict)
     limited: bool = False
@@ -114,14 +114,15 @@ class Faults:
                 raise Refusal(item.code, item.message, item.status)
         self.check_allowed(call.action)
 
-    def check_allowed(self, action: str) -> None:
-        """Whether the policy allows an action such as ``ec2:RunInstances``. Raises ``Refusal``."""
-        reason = self.denied.get(action)
+    def check_allowed(self, action: str, resource: str = "*") -> None:
+        """Whether the policy allows an action such as ``ec2:RunInstances`` on a kind of resource. Raises ``Refusal``."""
+        reason = self.denied.get((action, resource))
         if reason is None:
             return
         service, _, _ = action.partition(":")
         because = REASONS[reason].format(action=action)
-        message = f"User: {_USER} is not authorized to perform: {action} on resource: * {because}"
+        shown = "*" if resource == "*" else f"arn:aws:{service}:us-west-2:{ACCOUNT}:{resource}/*"
+        message = f"User: {_USER} is not authorized to perform: {action} on resource: {shown} {because}"
         code, status = _of_service(service, "denied")[::2]
         if service == "ec2":
             message = f"You are not authorized to perform this operation. {message}"

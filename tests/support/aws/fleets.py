@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from itertools import count
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 from uuid import uuid4
 
 from karpenter.instancetypes import ec2_capacity
@@ -22,6 +22,7 @@ from support.aws.wire import Fields, Refusal
 
 _MOST_OVERRIDES = 300
 _SPREAD_LIMIT = 7
+_TEMPLATE = "launch-template"
 #: Errors that mean that EC2 has no room; all others mean that the request is wrong.
 _NO_ROOM = frozenset(
     {"InsufficientInstanceCapacity", "InsufficientFreeAddressesInSubnet", "ReservationCapacityExceeded"}
@@ -89,10 +90,16 @@ class _Order(NamedTuple):
     fleet_id: str
 
 
-class Fleets:
-    """The till. ``check_allowed`` raises ``Refusal`` for an action that is denied."""
+class CheckAllowed(Protocol):
+    """Raises ``Refusal`` for an action that is denied, altogether or on a kind of resource."""
 
-    def __init__(self, shelves: Shelves, check_allowed: Callable[[str], None]) -> None:
+    def __call__(self, action: str, resource: str = "*") -> None: ...
+
+
+class Fleets:
+    """CreateFleet and RunInstances."""
+
+    def __init__(self, shelves: Shelves, check_allowed: CheckAllowed) -> None:
         self._shelves = shelves
         self._check_allowed = check_allowed
         self._hosts = count()
@@ -132,6 +139,7 @@ class Fleets:
             raise Refusal("InvalidParameterValue", f"The number of overrides {len(overrides)} exceeds the limit of 300")
         for config in configs:
             self._shelves.templates.find(config["LaunchTemplateSpecification"])
+            self._check_allowed("ec2:CreateFleet", _TEMPLATE)
         for override in overrides:
             if override.get("InstanceType") not in self._shelves.market.types:
                 raise Refusal(
@@ -202,19 +210,25 @@ class Fleets:
 
     def check_run(self, parameters: Fields) -> _Option:
         """What RunInstances looks at before it tries. Raises ``Refusal``."""
-        if parameters.get("NetworkInterfaces") and (parameters.get("SubnetId") or parameters.get("SecurityGroupIds")):
+        template = parameters.get("LaunchTemplate")
+        base = self._shelves.templates.find(template).data if template else {}
+        data = {**base, **{key: value for key, value in parameters.items() if key != "LaunchTemplate"}}
+        if data.get("NetworkInterfaces") and (data.get("SubnetId") or data.get("SecurityGroupIds")):
             raise Refusal(
                 "InvalidParameterCombination",
                 "Network interfaces and an instance-level subnet ID may not be specified on the same request",
             )
-        template = parameters.get("LaunchTemplate")
-        base = self._shelves.templates.find(template).data if template else {}
-        data = {**base, **{key: value for key, value in parameters.items() if key != "LaunchTemplate"}}
         interfaces = data.get("NetworkInterfaces") or ()
         subnet_id = data.get("SubnetId") or (interfaces[0].get("SubnetId") if interfaces else "") or ""
         market = (data.get("InstanceMarketOptions") or {}).get("MarketType") or "on-demand"
+        if market != "spot" and any(_names(tagged, "spot-instances-request") for tagged in (base, parameters)):
+            raise Refusal(
+                "InvalidParameterValue",
+                "You cannot specify tags for Spot instances requests if there are no Spot instances requests being created by "
+                "the request.",
+            )
         override = {"InstanceType": data.get("InstanceType") or "m5.large", "SubnetId": subnet_id}
-        option = _Option(self._way(override, market, 0), {}, override, data)
+        option = _Option(self._way(override, market, 0), template or {}, override, data)
         self._check_request(option)
         return option
 
@@ -223,6 +237,8 @@ class Fleets:
     def _check_request(self, option: _Option) -> str:
         """The architecture of its image. Raises ``Refusal`` for what no amount of capacity would mend."""
         self._check_allowed("ec2:RunInstances")
+        if option.specification:
+            self._check_allowed("ec2:RunInstances", _TEMPLATE)
         image = self._shelves.images.check(option.data.get("ImageId") or "")
         interfaces = option.data.get("NetworkInterfaces") or ()
         groups = {name for interface in interfaces for name in interface.get("Groups") or ()}
@@ -383,6 +399,11 @@ def _tags(parameters: Mapping[str, object], resource_type: str) -> dict[str, str
         if specification.get("ResourceType") == resource_type
         for tag in specification.get("Tags") or ()
     }
+
+
+def _names(parameters: Fields, resource_type: str) -> bool:
+    """Whether a request tags resources of this type."""
+    return any(tagged.get("ResourceType") == resource_type for tagged in parameters.get("TagSpecifications") or ())
 
 
 def _fleet_tag(order: _Order) -> dict[str, str]:

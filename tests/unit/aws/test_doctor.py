@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any, cast
 
 import pytest
 from msgspec.structs import replace
 
 from karpenter.api.ec2_node_class import (
+    AMI,
     BlockDevice,
     BlockDeviceMapping,
     EC2NodeClass,
     EC2NodeClassSpec,
     EC2NodeClassStatus,
+    ImageRequirement,
+    SecurityGroup,
     SecurityGroupSelectorTerm,
+    Subnet,
     SubnetSelectorTerm,
 )
 from karpenter.api.meta import Condition, ObjectMeta
 from karpenter.cli.render_doctor import findings_page
-from karpenter.providers.aws.aws_apis import AwsApis
+from karpenter.model import labels
+from karpenter.providers.aws.aws_apis import AwsApis, RunInstancesDryRun
 from karpenter.providers.aws.aws_errors import AwsError
 from karpenter.providers.aws.aws_settings import AwsSettings
 from karpenter.providers.aws.aws_types import Ec2Filter, EksCluster, Tag
@@ -27,6 +33,7 @@ from karpenter.providers.aws.cloudformation import EVENT_RULES
 from karpenter.providers.aws.doctor import DoctorFinding, DoctorSubject, FindingLevel, run_checks
 from karpenter.providers.aws.doctor.doctor_types import EventBridgeRule, PermissionQuery, RoleDescription
 from karpenter.providers.aws.ec2_descriptions import InstanceInfo, SecurityGroupInfo, StateReason, SubnetInfo
+from karpenter.providers.aws.ec2_requests import LaunchTemplate
 from karpenter.providers.aws.iam_policies import ClusterLocation
 from support.builders import node_pool
 
@@ -52,6 +59,8 @@ class Aws:
         self.key_state = "Enabled"
         self.quota = 1000.0
         self.faults: dict[str, AwsError] = {}
+        self.templates: list[LaunchTemplate] = []
+        self.launch_answers: dict[str | None, AwsError] = {}
 
     def _called(self, name: str) -> None:
         if name in self.faults:
@@ -68,6 +77,16 @@ class Aws:
         self, ids: Sequence[str] = (), filters: Sequence[Ec2Filter] = ()
     ) -> tuple[InstanceInfo, ...]:
         return tuple(self.machines)
+
+    async def describe_launch_templates(
+        self, names: Sequence[str] = (), filters: Sequence[Ec2Filter] = ()
+    ) -> tuple[LaunchTemplate, ...]:
+        return tuple(self.templates)
+
+    async def dry_run_instances(self, dry_run: RunInstancesDryRun) -> None:
+        assert (dry_run.instance_type, dry_run.subnet_id) == ("m5.large", "subnet-1")
+        market = dry_run.data.instance_market_options
+        raise self.launch_answers[market.market_type if market else None]
 
     async def describe_cluster(self, name: str) -> EksCluster:
         self._called("cluster")
@@ -261,6 +280,65 @@ async def test_what_the_controller_says_of_a_class_is_passed_on_with_its_remedy(
     (finding,) = await bad(Aws(), classes=(ill,))
     assert finding.text == "EC2NodeClass default: ValidationSucceeded False: CreateFleetAuthCheckFailed no"
     assert "NodeLifecycle" in finding.fix
+
+
+async def test_a_class_whose_dry_runs_proved_nothing_is_no_class_in_order() -> None:
+    """AWS-116, AWS-T702."""
+    message = "dry runs that prove nothing: ec2:CreateFleet (InternalError)"
+    condition = Condition(type="ValidationSucceeded", status="True", reason="ValidationSucceeded", message=message)
+    unproven = replace(node_class(), status=EC2NodeClassStatus(conditions=(condition,)))
+    (finding,) = await bad(Aws(), classes=(unproven,))
+    assert (finding.level, finding.text) == (FindingLevel.WARNING, f"EC2NodeClass default is ready, but {message}")
+
+
+def launchable() -> EC2NodeClass:
+    """A class whose status has what a launch needs."""
+    status = EC2NodeClassStatus(
+        subnets=(Subnet(id="subnet-1", zone="a"),),
+        security_groups=(SecurityGroup(id="sg-1"),),
+        amis=(AMI(id="ami-1", requirements=(ImageRequirement(key=labels.ARCH, operator="In", values=("amd64",)),)),),
+    )
+    return replace(node_class(), status=status)
+
+
+_PASSED = AwsError("DryRunOperation", "would have succeeded")
+_WRONG_MARKET = AwsError("InvalidParameterValue", "You cannot specify tags for Spot instances requests")
+
+
+@pytest.mark.parametrize(
+    ("on_demand", "spot", "level"),
+    [
+        (_PASSED, AwsError("InvalidParameterValue", "no"), FindingLevel.OK),
+        (_WRONG_MARKET, _PASSED, FindingLevel.OK),
+        (AwsError("UnauthorizedOperation", "no"), AwsError("UnauthorizedOperation", "no"), FindingLevel.WARNING),
+        (AwsError("InvalidAMIID.NotFound", "no"), AwsError("InvalidAMIID.NotFound", "no"), FindingLevel.FAILURE),
+    ],
+)
+async def test_a_launch_is_tried_through_the_newest_template_of_the_class(
+    on_demand: AwsError, spot: AwsError, level: FindingLevel
+) -> None:
+    """AWS-117: what EC2 says of RunInstances through the template that launches use."""
+    aws = Aws()
+    aws.templates = [
+        LaunchTemplate(
+            launch_template_id=name, launch_template_name=name, create_time=datetime(2026, 1, day, tzinfo=UTC)
+        )
+        for name, day in (("new", 2), ("old", 1))
+    ]
+    aws.launch_answers = {None: on_demand, "spot": spot}
+    findings = [
+        finding for finding in await run_checks(patient(aws, classes=(launchable(),))) if finding.check == "launches"
+    ]
+    assert [finding.level for finding in findings] == [level]
+    assert "new" in findings[0].text
+
+
+async def test_without_a_template_the_doctor_says_that_no_launch_was_tried() -> None:
+    """AWS-117"""
+    findings = await run_checks(patient(Aws(), classes=(launchable(),)))
+    assert [finding.text for finding in findings if finding.check == "launches"] == [
+        "EC2NodeClass default has no launch template yet, so no launch was tried: its conditions tell"
+    ]
 
 
 async def test_without_the_right_to_simulate_the_rest_is_looked_at_all_the_same() -> None:

@@ -28,6 +28,7 @@ from karpenter.providers.aws.ec2_requests import (
     LaunchTemplate,
     LaunchTemplateData,
     TagSpecification,
+    TemplateReference,
 )
 
 
@@ -53,12 +54,15 @@ class PlacementGroupQuery(NamedTuple):
 
 
 class RunInstancesDryRun(NamedTuple):
-    """A RunInstances dry run: one instance of a template's data in one subnet (AWS-117, AWS-128)."""
+    """A RunInstances dry run: one instance in one subnet (AWS-117, AWS-128).
 
-    template: str
+    ``data`` is what the request says itself, beside its launch ``template``. Without one, ``data`` is everything.
+    """
+
     instance_type: str
     data: LaunchTemplateData
     subnet_id: str
+    template: TemplateReference | None = None
 
 
 class InstanceTypeApi(Protocol):
@@ -102,9 +106,9 @@ class LaunchTemplateApi(Protocol):
         """Launch templates by name or by filters."""
 
     async def create_launch_template(
-        self, name: str, data: LaunchTemplateData, tags: TagSpecification, dry_run: bool = False
+        self, name: str, data: LaunchTemplateData, tags: TagSpecification
     ) -> LaunchTemplate:
-        """Make one. A passed dry run raises ``AwsError`` too (``is_dry_run_passed``)."""
+        """Make one."""
 
     async def delete_launch_template(self, template_id: str) -> None:
         """Delete one."""

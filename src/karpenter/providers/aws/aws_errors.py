@@ -102,6 +102,7 @@ _UNAUTHORIZED_CODES = frozenset({"UnauthorizedOperation", "AccessDenied", "Acces
 INSUFFICIENT_ADDRESSES = "InsufficientFreeAddressesInSubnet"
 NO_SPOT_SERVICE_LINKED_ROLE = "AuthFailure.ServiceLinkedRoleCreationNotPermitted"
 TEMPLATE_NOT_FOUND = "InvalidLaunchTemplateName.NotFoundException"
+TEMPLATE_EXISTS = "InvalidLaunchTemplateName.AlreadyExistsException"
 #: What a fleet says, per way to make the instance, of a template that is gone.
 TEMPLATE_NOT_FOUND_CODES = frozenset({TEMPLATE_NOT_FOUND, "InvalidLaunchTemplateId.NotFound"})
 IDEMPOTENT_PARAMETER_MISMATCH = "IdempotentParameterMismatch"

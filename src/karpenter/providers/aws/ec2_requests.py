@@ -119,7 +119,7 @@ class ReservationRequest(AwsStruct, frozen=True, kw_only=True):
 
 
 class InstanceMarketOptionsRequest(AwsStruct, frozen=True, kw_only=True):
-    """``capacity-block`` or ``interruptible-capacity-reservation``."""
+    """``spot``, ``capacity-block`` or ``interruptible-capacity-reservation``."""
 
     market_type: str
 

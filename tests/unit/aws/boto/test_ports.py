@@ -214,16 +214,18 @@ async def test_dry_runs_pass_or_are_refused(account: AwsSession, aws: Double, se
     """AWS-115 to AWS-117, AWS-126."""
     ec2 = account.services.ec2
     await template(account, seeds)
-    named = TagSpecification(resource_type="launch-template", tags=tag_list(POOL))
-    trial = RunInstancesDryRun("nodes", "m5.large", data(seeds), seeds.subnets["us-west-2a"])
+    trial = RunInstancesDryRun("m5.large", data(seeds), seeds.subnets["us-west-2a"])
+    through = trial._replace(template=TemplateReference(launch_template_name="nodes"))
     for attempt in (
-        ec2.create_launch_template("other", data(seeds), named, dry_run=True),
         ec2.dry_run_fleet(fleet(seeds)),
         ec2.dry_run_instances(trial),
+        ec2.dry_run_instances(through),
     ):
         assert (await refused(attempt, "DryRunOperation")).is_dry_run_passed
-    (call,) = aws.calls.of("RunInstances")
-    assert base64.b64decode(call.parameters["UserData"]) == b"#!/bin/sh"
+    (alone, through_template) = aws.calls.of("RunInstances")
+    assert base64.b64decode(alone.parameters["UserData"]) == b"#!/bin/sh"
+    assert "LaunchTemplate" not in alone.parameters
+    assert through_template.parameters["LaunchTemplate"] == {"LaunchTemplateName": "nodes", "Version": "$Latest"}
     assert aws.control.machines() == []
     aws.control.deny("ec2:CreateFleet")
     assert (await refused(ec2.dry_run_fleet(fleet(seeds)), "UnauthorizedOperation")).is_unauthorized

@@ -353,7 +353,7 @@ def _trial(seeds: Seeds, **more: Any) -> dict[str, Any]:
         "MaxCount": 1,
         "InstanceType": "m5.large",
         "LaunchTemplate": {"LaunchTemplateName": "nodes"},
-        "SubnetId": seeds.subnets[A],
+        "NetworkInterfaces": [{"DeviceIndex": 0, "Groups": [seeds.group], "SubnetId": seeds.subnets[A]}],
         **more,
     }
 
@@ -373,13 +373,23 @@ def test_a_dry_run_of_run_instances_looks_at_the_profile(ec2: Any, seeds: Seeds)
 
 
 def test_interfaces_and_a_subnet_do_not_go_together(ec2: Any, seeds: Seeds) -> None:
-    """AWS-128: with interfaces, the subnet belongs to the interface."""
-    card = {"DeviceIndex": 0, "Groups": [seeds.group], "SubnetId": seeds.subnets[A]}
+    """AWS-128: with interfaces, be they the template's, the subnet belongs to the interface."""
+    request = _trial(seeds)
     with refused("InvalidParameterCombination"):
-        ec2.run_instances(**_trial(seeds, NetworkInterfaces=[card]), DryRun=True)
-    request = {key: value for key, value in _trial(seeds, NetworkInterfaces=[card]).items() if key != "SubnetId"}
+        ec2.run_instances(**request, SubnetId=seeds.subnets[A], DryRun=True)
+    del request["NetworkInterfaces"]
+    with refused("InvalidParameterCombination"):
+        ec2.run_instances(**request, SubnetId=seeds.subnets[A], DryRun=True)
+
+
+def test_tags_of_spot_requests_need_a_spot_request(ec2: Any, seeds: Seeds) -> None:
+    """AWS-128, AWS-972."""
+    tags = [{"ResourceType": "spot-instances-request", "Tags": [{"Key": "team", "Value": "a"}]}]
+    with refused("InvalidParameterValue"):
+        ec2.run_instances(**_trial(seeds, TagSpecifications=tags), DryRun=True)
+    spot = {"MarketType": "spot"}
     with refused("DryRunOperation"):
-        ec2.run_instances(**request, DryRun=True)
+        ec2.run_instances(**_trial(seeds, TagSpecifications=tags, InstanceMarketOptions=spot), DryRun=True)
 
 
 def test_run_instances_starts_a_machine_of_the_template(ec2: Any, seeds: Seeds) -> None:

@@ -64,6 +64,7 @@ def test_interfaces_and_tenancy_are_the_templates(ec2: Any, seeds: Seeds) -> Non
         {"DeviceIndex": min(index, 1), "NetworkCardIndex": index, "InterfaceType": "efa", "Groups": [seeds.group]}
         for index in range(4)
     ]
+    placed = [{**card, "SubnetId": seeds.subnets[A]} for card in cards]
     data = template(seeds, NetworkInterfaces=cards, Placement={"Tenancy": "dedicated"})
     ec2.create_launch_template(LaunchTemplateName="cards", LaunchTemplateData=data)
     (machine,) = ec2.run_instances(
@@ -71,7 +72,7 @@ def test_interfaces_and_tenancy_are_the_templates(ec2: Any, seeds: Seeds) -> Non
         MaxCount=1,
         InstanceType="p4d.24xlarge",
         LaunchTemplate={"LaunchTemplateName": "cards"},
-        SubnetId=seeds.subnets[A],
+        NetworkInterfaces=placed,
     )["Instances"]
     assert [item["InterfaceType"] for item in machine["NetworkInterfaces"]] == ["efa"] * 4
     assert [item["Attachment"]["NetworkCardIndex"] for item in machine["NetworkInterfaces"]] == [0, 1, 2, 3]
@@ -89,7 +90,7 @@ def test_a_partition_is_known_once_the_machine_runs(aws: Double, ec2: Any, seeds
         MaxCount=1,
         InstanceType="m5.large",
         LaunchTemplate={"LaunchTemplateName": "parts"},
-        SubnetId=seeds.subnets[A],
+        NetworkInterfaces=[{"DeviceIndex": 0, "Groups": [seeds.group], "SubnetId": seeds.subnets[A]}],
     )["Instances"]
     assert "PartitionNumber" not in machine["Placement"]
     clock[0] += 21

@@ -210,7 +210,11 @@ def test_subnets_are_found_by_tag_in_pages_and_lose_addresses(aws: Double, ec2: 
     assert {entry["AvailableIpAddressCount"] for entry in found.values()} == {251}
     subnet = seeds.subnets["us-west-2a"]
     ec2.run_instances(
-        MinCount=2, MaxCount=2, LaunchTemplate={"LaunchTemplateName": "nodes"}, InstanceType="m5.large", SubnetId=subnet
+        MinCount=2,
+        MaxCount=2,
+        LaunchTemplate={"LaunchTemplateName": "nodes"},
+        InstanceType="m5.large",
+        NetworkInterfaces=[{"DeviceIndex": 0, "SubnetId": subnet}],
     )
     (left,) = ec2.describe_subnets(SubnetIds=[subnet])["Subnets"]
     assert left["AvailableIpAddressCount"] == 249

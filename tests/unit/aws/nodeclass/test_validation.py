@@ -159,8 +159,8 @@ async def test_every_call_of_a_launch_is_tried_and_nothing_is_left() -> None:
     world = Classes().stocked()
     assert await judged(world, tags={"team": "a"}) == VALID
     assert tried(world) == ["CreateLaunchTemplate", "CreateFleet", "RunInstances"]
-    ((_, _, own, dry_run),) = world.ec2.asked("CreateLaunchTemplate")
-    assert dry_run
+    ((name, data, own),) = world.ec2.asked("CreateLaunchTemplate")
+    assert world.ec2.templates == []
     ours = {
         "team": "a",
         "kubernetes.io/cluster/shop": "owned",
@@ -170,7 +170,9 @@ async def test_every_call_of_a_launch_is_tried_and_nothing_is_left() -> None:
     }
     assert tag_map(own.tags) == ours
     (fleet,) = world.ec2.asked("CreateFleet")
-    overrides = fleet.launch_template_configs[0].overrides
+    (config,) = fleet.launch_template_configs
+    assert config.launch_template_specification.launch_template_name == name
+    overrides = config.overrides
     assert [(override.instance_type, override.subnet_id) for override in overrides] == [
         ("m5.large", "subnet-b"),
         ("m5.large", "subnet-a"),
@@ -182,6 +184,8 @@ async def test_every_call_of_a_launch_is_tried_and_nothing_is_left() -> None:
     }
     (machine,) = world.ec2.asked("RunInstances")
     assert machine.subnet_id == "subnet-b"
+    assert machine.template.launch_template_name == name
+    assert (machine.data.user_data, machine.data.network_interfaces) == ("", data.network_interfaces)
     tagged = {
         tag_specification.resource_type: tag_map(tag_specification.tags)
         for tag_specification in machine.data.tag_specifications
@@ -207,6 +211,45 @@ async def test_dry_runs_carry_the_tags_of_a_launch_for_the_pool_with_the_most_to
     assert {tag_map(specification.tags)["karpenter.sh/nodepool"] for specification in fleet.tag_specifications} == {
         "large"
     }
+
+
+async def test_a_spot_instance_is_tried_as_one() -> None:
+    """AWS-116, its Beyond, and AWS-128: EC2 takes tags of spot requests only in a request for a spot instance."""
+    world = Classes().stocked()
+    await world.create()
+    await world.kube.create(NODE_POOL, pool())
+    await world.look()
+    on_demand, spot = (trial.data for trial in world.ec2.asked("RunInstances"))
+    assert on_demand.instance_market_options is None
+    assert spot.instance_market_options.market_type == "spot"
+    kinds = [{tagged.resource_type for tagged in data.tag_specifications} for data in (on_demand, spot)]
+    assert kinds[1] - kinds[0] == {"spot-instances-request"}
+
+
+async def test_a_template_that_was_left_behind_is_used_and_deleted() -> None:
+    """AWS-115, its Beyond: equal content has an equal name, so nothing is left after the next run."""
+    world = Classes().stocked()
+    world.ec2.refuse("DeleteLaunchTemplate", THROTTLED)
+    assert await judged(world) == VALID
+    assert len(world.ec2.templates) == 1
+    world.ec2.refuse("DeleteLaunchTemplate", None)
+    world.clock.forward(minutes=30)
+    await world.look()
+    assert await verdict(world) == VALID
+    assert world.ec2.templates == []
+
+
+async def test_without_a_template_the_other_permissions_are_tried_all_the_same() -> None:
+    """AWS-116, its Beyond: one missing permission does not hide another."""
+    world = Classes().stocked()
+    world.ec2.refuse("CreateLaunchTemplate", UNAUTHORIZED)
+    assert await judged(world) == ("False", "CreateLaunchTemplateAuthCheckFailed")
+    (trial,) = world.ec2.asked("RunInstances")
+    assert trial.template is None
+    assert trial.data.image_id == "ami-1"
+    calls = len(world.ec2.calls)
+    await world.look()
+    assert len(world.ec2.calls) == calls
 
 
 async def test_dry_runs_leave_the_batch_tag_out_where_launches_do() -> None:
@@ -332,13 +375,16 @@ async def test_what_says_nothing_about_permissions_is_an_error(call: str) -> Non
 
 
 async def test_a_fleet_that_is_refused_for_its_template_is_no_missing_permission() -> None:
-    """AWS-115, its Beyond: the template was only tried, so there is none."""
+    """AWS-116: EC2 may not know a template yet that it has just made. The verdict says so and is not kept."""
     world = Classes().stocked()
     world.ec2.refuse("CreateFleet", AwsError("InvalidLaunchTemplateName.NotFoundException", "no such", status=400))
     assert await judged(world) == VALID
     assert await world.message("ValidationSucceeded") == (
         "dry runs that prove nothing: ec2:CreateFleet (InvalidLaunchTemplateName.NotFoundException)"
     )
+    world.ec2.refuse("CreateFleet", None)
+    await world.look()
+    assert await world.message("ValidationSucceeded") == ""
 
 
 async def test_with_dry_runs_off_a_class_is_valid_without_any() -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace as replace_struct
 
 from karpenter.api.ec2_node_class import (
     AMISelectorTerm,
@@ -17,7 +18,7 @@ from karpenter.api.ec2_node_class import (
     SecurityGroupSelectorTerm,
     SubnetSelectorTerm,
 )
-from karpenter.api.kinds import EC2_NODE_CLASS
+from karpenter.api.kinds import EC2_NODE_CLASS, NODE_POOL
 from karpenter.instancetypes import ec2_catalog as catalogue
 from karpenter.kube.errors import NotFound
 from karpenter.providers.aws.ec2_requests import (
@@ -26,6 +27,7 @@ from karpenter.providers.aws.ec2_requests import (
     NetworkInterfaceRequest,
     PlacementRequest,
 )
+from karpenter.providers.aws.instance.launch_templates import LaunchTemplateParameters, template_data
 from karpenter.providers.aws.nodeclass.nodeclass_controller import NodeClassReconcileFailed
 from karpenter.providers.aws.nodeclass.nodeclass_dry_runs import DryRunCandidate
 from karpenter.providers.aws.sdk.aws_session import AwsSession
@@ -33,7 +35,8 @@ from support.aws.accounts import account_of
 from support.aws.clients import client
 from support.aws.double import Double
 from support.aws.seeds import seed
-from support.ec2_classes import Classes
+from support.builders import node_pool
+from support.ec2_classes import CLUSTER, REFERENCE, Classes
 
 TRIED = ("CreateLaunchTemplate", "CreateFleet", "RunInstances")
 FOUND: dict[str, Any] = {
@@ -66,6 +69,12 @@ def _template_data(node_class: EC2NodeClass, trial: DryRunCandidate) -> LaunchTe
         network_interfaces=(NetworkInterfaceRequest(device_index=0, groups=groups),),
         placement=PlacementRequest(tenancy=trial.tenancy),
     )
+
+
+def _data_of_a_launch(node_class: EC2NodeClass, trial: DryRunCandidate) -> LaunchTemplateData:
+    """As launches make it."""
+    parameters = LaunchTemplateParameters(trial.image.id, b"hello", trial.capacity_type, trial.tenancy)
+    return template_data(node_class, CLUSTER, parameters, {"team": "a"}, reserved_capacity=True)
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +113,9 @@ async def test_a_class_becomes_ready_and_leaves_nothing_when_it_goes(region: Reg
     assert len(node_class.status.subnets) == 3
     assert len(node_class.status.amis) == 5
     assert all(region.double.calls.of(operation) for operation in TRIED)
-    assert region.carried_out(*TRIED) == 0
+    assert region.carried_out("CreateFleet", "RunInstances") == 0
+    assert client(region.double, "ec2").describe_launch_templates()["LaunchTemplates"] == []
+    assert await world.message("ValidationSucceeded") == ""
     assert region.carried_out("CreateInstanceProfile", "AddRoleToInstanceProfile") == 2
     before = len(region.double.calls.all)
     await world.look()
@@ -125,6 +136,34 @@ async def test_a_permission_that_is_missing_is_named(region: Region, operation: 
     await region.world.look()
     assert await region.world.condition("ValidationSucceeded") == ("False", f"{operation}AuthCheckFailed")
     assert f"ec2:{operation}" in await region.world.message("ValidationSucceeded")
+
+
+@pytest.mark.parametrize("operation", ["CreateFleet", "RunInstances"])
+async def test_a_permission_that_is_missing_for_the_template_alone_is_named(region: Region, operation: str) -> None:
+    """AWS-116, AWS-117, AWS-707: only a dry run through a launch template shows it."""
+    region.double.control.deny(f"ec2:{operation}", resource="launch-template")
+    await region.world.create(**FOUND)
+    await region.world.look()
+    assert await region.world.condition("ValidationSucceeded") == ("False", f"{operation}AuthCheckFailed")
+    assert "launch-template/" in await region.world.message("ValidationSucceeded")
+    assert client(region.double, "ec2").describe_launch_templates()["LaunchTemplates"] == []
+
+
+async def test_spot_is_tried_through_its_own_template(region: Region) -> None:
+    """AWS-116, its Beyond: EC2 refuses tags of spot requests in a request that makes none."""
+    region.world.template_data = _data_of_a_launch
+    pool = node_pool()
+    template = replace_struct(
+        pool.spec.template, spec=replace_struct(pool.spec.template.spec, node_class_ref=REFERENCE)
+    )
+    await region.world.kube.create(NODE_POOL, replace_struct(pool, spec=replace_struct(pool.spec, template=template)))
+    await region.world.create(**FOUND)
+    await region.world.look()
+    assert await region.world.condition("Ready") == ("True", "Ready")
+    trials = region.double.calls.of("RunInstances")
+    assert {trial.code for trial in trials} == {"DryRunOperation"}
+    markets = {trial.parameters.get("InstanceMarketOptions", {}).get("MarketType") for trial in trials}
+    assert markets == {None, "spot"}
 
 
 async def test_a_profile_that_may_not_be_made_is_told(region: Region) -> None:

@@ -5,20 +5,33 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
-from karpenter.api.ec2_node_class import EC2NodeClass
+from karpenter.api.ec2_node_class import AMI, EC2NodeClass, EC2NodeClassStatus
 from karpenter.model import conditions as model_conditions
 from karpenter.model import labels
 from karpenter.providers.aws import aws_labels, iam_policies
-from karpenter.providers.aws.aws_errors import AwsError
+from karpenter.providers.aws.aws_apis import RunInstancesDryRun
+from karpenter.providers.aws.aws_errors import AwsError, explain_denial
 from karpenter.providers.aws.aws_types import Ec2Filter, tag_map
 from karpenter.providers.aws.doctor import account_checks
 from karpenter.providers.aws.doctor.doctor_types import DoctorCheck, DoctorFinding, DoctorSubject, ownership_tag
 from karpenter.providers.aws.ec2_descriptions import SecurityGroupInfo, SubnetInfo
+from karpenter.providers.aws.ec2_requests import (
+    InstanceMarketOptionsRequest,
+    LaunchTemplateData,
+    NetworkInterfaceRequest,
+    TemplateReference,
+)
 from karpenter.providers.aws.nodeclass import selector_queries
+from karpenter.providers.aws.nodeclass.ami_selection import is_standard_ami
 
 _SUBNETS = DoctorCheck("subnets")
 _SECURITY_GROUPS = DoctorCheck("security groups")
 _CLASSES = DoctorCheck("node classes")
+_LAUNCHES = DoctorCheck("launches")
+_DESCRIBE = "kubectl describe ec2nodeclass"
+_USE_ITS_ROLE = "run the doctor with the controller's credentials"
+#: A type of each architecture that is sold nearly everywhere.
+_COMMON_TYPES = {"amd64": "m5.large", "arm64": "m6g.large"}
 #: Fewer free addresses than one larger instance's pods may take.
 _MIN_FREE_ADDRESSES = 32
 #: What mends a condition, by its reason (AWS §3).
@@ -116,13 +129,88 @@ def _condition(node_class: EC2NodeClass) -> DoctorFinding:
     name = node_class.metadata.name
     bad = [condition for condition in node_class.status.conditions if condition.status != model_conditions.TRUE]
     if not bad:
-        return _CLASSES.ok(f"EC2NodeClass {name} is ready, with {len(node_class.status.amis)} images")
+        return _ready_class_finding(node_class)
     shown = "; ".join(
         f"{condition.type} {condition.status}: {condition.reason} {condition.message}".rstrip() for condition in bad
     )
     mends = [_FIXES[condition.reason] for condition in bad if condition.reason in _FIXES]
-    mend = "; ".join(dict.fromkeys(mends)) or f"kubectl describe ec2nodeclass {name}"
+    mend = "; ".join(dict.fromkeys(mends)) or f"{_DESCRIBE} {name}"
     return _CLASSES.failure(f"EC2NodeClass {name}: {shown}", "its NodePools buy nothing", mend)
+
+
+def _ready_class_finding(node_class: EC2NodeClass) -> DoctorFinding:
+    """A condition that is True says in its message what its dry runs did not prove."""
+    name = node_class.metadata.name
+    unproven = [condition.message for condition in node_class.status.conditions if condition.message]
+    if unproven:
+        text = f"EC2NodeClass {name} is ready, but {'; '.join(unproven)}"
+        return _CLASSES.warning(text, "what these calls lack shows at the first launch", f"{_DESCRIBE} {name}")
+    return _CLASSES.ok(f"EC2NodeClass {name} is ready, with {len(node_class.status.amis)} images")
+
+
+async def launches(subject: DoctorSubject) -> list[DoctorFinding]:
+    """Whether the newest launch template of each class still makes an instance: a dry run, as the caller (AWS-117)."""
+    classes = [
+        node_class
+        for node_class in subject.classes
+        if node_class.status.subnets and _images_with_types(node_class.status)
+    ]
+    return list(await asyncio.gather(*(_launch_finding(subject, node_class) for node_class in classes)))
+
+
+async def _launch_finding(subject: DoctorSubject, node_class: EC2NodeClass) -> DoctorFinding:
+    tags = {aws_labels.CLUSTER_TAG: subject.location.cluster, aws_labels.NODE_CLASS: node_class.metadata.name}
+    filters = tuple(Ec2Filter(name=f"tag:{key}", values=(value,)) for key, value in tags.items())
+    templates = await subject.services.ec2.describe_launch_templates(filters=filters)
+    name = node_class.metadata.name
+    if not templates:
+        text = f"EC2NodeClass {name} has no launch template yet, so no launch was tried: its conditions tell"
+        return _LAUNCHES.ok(text)
+    newest = max(templates, key=lambda template: str(template.create_time)).launch_template_name
+    errors = [await _dry_run_error(subject, node_class.status, newest, market) for market in (None, labels.SPOT)]
+    refused = [error for error in errors if error is not None and not error.is_dry_run_passed]
+    if len(refused) < len(errors):
+        return _LAUNCHES.ok(f"EC2NodeClass {name}: RunInstances through launch template {newest} would succeed")
+    if any(error.is_unauthorized for error in refused):
+        denial = next(str(error) for error in refused if error.is_unauthorized)
+        text = f"EC2NodeClass {name}: you may not launch through {newest}: {explain_denial(denial)}"
+        return _LAUNCHES.warning(text, "nothing is proven where the controller has another role", _USE_ITS_ROLE)
+    text = f"EC2NodeClass {name}: RunInstances through {newest}: {'; '.join(dict.fromkeys(map(str, refused)))}"
+    return _LAUNCHES.failure(text, "no instance of the class can be launched", f"{_DESCRIBE} {name}")
+
+
+async def _dry_run_error(
+    subject: DoctorSubject, status: EC2NodeClassStatus, template: str, market: str | None
+) -> AwsError | None:
+    """What EC2 says. A template of spot launches is good for a spot instance alone, and the other way round."""
+    ami, instance_type = _images_with_types(status)[0]
+    data = LaunchTemplateData(
+        image_id=ami.id,
+        network_interfaces=(
+            NetworkInterfaceRequest(device_index=0, groups=tuple(group.id for group in status.security_groups)),
+        ),
+        instance_market_options=InstanceMarketOptionsRequest(market_type=market) if market else None,
+    )
+    reference = TemplateReference(launch_template_name=template)
+    dry_run = RunInstancesDryRun(instance_type, data, status.subnets[0].id, reference)
+    try:
+        await subject.services.ec2.dry_run_instances(dry_run)
+    except AwsError as error:
+        return error
+    return None
+
+
+def _images_with_types(status: EC2NodeClassStatus) -> list[tuple[AMI, str]]:
+    """The class's images without accelerators, each with a common type of its architecture."""
+    return [
+        (ami, _COMMON_TYPES[value])
+        for ami in status.amis
+        if is_standard_ami(ami)
+        for requirement in ami.requirements
+        if requirement.key == labels.ARCH
+        for value in requirement.values
+        if value in _COMMON_TYPES
+    ]
 
 
 #: A check of something, which raises ``AwsError`` where AWS does not answer.
@@ -307,6 +395,7 @@ _CHECKS: tuple[Callable[[DoctorSubject], Awaitable[list[DoctorFinding]]], ...] =
     account_checks.cluster,
     selectors,
     conditions,
+    launches,
     roles,
     volume_keys,
     account_checks.queue,

@@ -13,7 +13,7 @@ from karpenter.model import resources as res
 from karpenter.providers.aws.aws_labels import resource_tags_for
 from karpenter.providers.aws.aws_settings import AwsClusterInfo, AwsSettings
 from karpenter.providers.aws.ec2_requests import LaunchTemplateData
-from karpenter.providers.aws.instance.launch_plan import UserDataInputs
+from karpenter.providers.aws.instance.launch_plan import UserDataInputs, placement_group_id
 from karpenter.providers.aws.instance.launch_templates import LaunchTemplateParameters, template_data
 from karpenter.providers.aws.instancetype.instance_type_provider import InstanceTypeProvider
 from karpenter.providers.aws.nodeclass.nodeclass_dry_runs import DryRunCandidate
@@ -103,7 +103,7 @@ class BootstrapResolver:
         return data
 
     def dry_run_template_data(self, node_class: EC2NodeClass, dry_run: DryRunCandidate) -> LaunchTemplateData:
-        """The data of a template that is only tried out. Raises ``ProviderError``."""
+        """The data of a template that is made for a dry run. Raises ``ProviderError``."""
         pool = dry_run.pool
         template = pool.spec.template.spec if pool is not None else None
         boot = UserDataInputs(
@@ -120,6 +120,7 @@ class BootstrapResolver:
             user_data=self.user_data(boot),
             capacity_type=dry_run.capacity_type,
             tenancy=dry_run.tenancy,
+            group_id=placement_group_id((dry_run.instance_type,)),
         )
         cluster = self._cluster()
         tags = resource_tags_for(node_class, cluster, dry_run.pool_name)

@@ -195,7 +195,7 @@ class _Planner:
             types={instance_type.name: instance_type for instance_type in types},
             address_needs=_address_needs(types),
             has_efa=self._has_efa,
-            group_id=_placement_group_id(types),
+            group_id=placement_group_id(types),
             partition=self._partition,
             filtered=filtered,
             is_inflexible=launch_filters.is_inflexible(self.required, filtered.types),
@@ -255,7 +255,7 @@ class _Planner:
                 )
                 sorts.setdefault(self._template_key(instance_type, offer), []).append(offer)
         kind = _reservation_kind(types)
-        group = _placement_group_id(types)
+        group = placement_group_id(types)
         plans = (TemplatePlan(self._content(sort, kind, group), _by_price(ways)) for sort, ways in sorts.items())
         return tuple(sorted(plans, key=lambda template_plan: template_plan.content.name))
 
@@ -328,7 +328,7 @@ def _reservation_kind(types: CandidateTypes) -> str:
     return next(map(launch_filters.offering_reservation_kind, offerings), "")
 
 
-def _placement_group_id(types: CandidateTypes) -> str:
+def placement_group_id(types: Sequence[InstanceType]) -> str:
     """The placement group, which all types of a class name alike; empty where there is none."""
     values = types[0].requirements.requirement_for(aws_labels.PLACEMENT_GROUP_ID).values if types else frozenset()
     return next(iter(values)) if len(values) == 1 else ""

@@ -23,7 +23,7 @@ from karpenter.model.clock import Clock
 from karpenter.model.ec2_volume_size import VolumeSizeError, volume_size_gib
 from karpenter.providers.aws import aws_labels
 from karpenter.providers.aws.aws_apis import LaunchTemplateApi
-from karpenter.providers.aws.aws_errors import TEMPLATE_NOT_FOUND_CODES, AwsError
+from karpenter.providers.aws.aws_errors import TEMPLATE_EXISTS, TEMPLATE_NOT_FOUND_CODES, AwsError
 from karpenter.providers.aws.aws_settings import AwsClusterInfo
 from karpenter.providers.aws.aws_types import Ec2Filter, Tag, tag_list, tag_map
 from karpenter.providers.aws.ec2_requests import (
@@ -270,7 +270,6 @@ MAX_TEMPLATES = 500
 #: A template used this recently may be named by a request that EC2 has not answered yet.
 TEMPLATE_IN_USE_FOR = timedelta(minutes=5)
 _COLLECTION_PERIOD = timedelta(hours=1)
-_TEMPLATE_EXISTS = "InvalidLaunchTemplateName.AlreadyExistsException"
 _log = structlog.get_logger()
 
 
@@ -370,7 +369,7 @@ class LaunchTemplateProvider:
             template = await self._ec2.create_launch_template(content.name, content.data, content.tags)
         except AwsError as error:
             # Made by another process, or by a call of ours whose answer was lost; the name says that it is the same.
-            if error.code == _TEMPLATE_EXISTS:
+            if error.code == TEMPLATE_EXISTS:
                 return
             raise
         _log.debug("created launch template", **{"launch-template-name": content.name}, id=template.launch_template_id)

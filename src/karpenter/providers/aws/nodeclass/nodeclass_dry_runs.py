@@ -2,7 +2,12 @@
 
 One type per architecture is tried, of those the class's NodePools would buy: permissions and templates do not differ between
 types, images do. Spot is tried where the NodePools allow it. Labels and taints are those of the NodePool that has most of them,
-and tags are those of launches. RunInstances is tried with the data of the template, not through one, which would have to exist.
+and tags are those of launches.
+
+CreateFleet and RunInstances go through a launch template, as launches do: EC2 judges the permission to use the template, and what
+the template refers to, only then. So each run makes the templates and deletes them at the end. Templates that a stopped process
+left behind have the cluster's tags, and the hourly collection of launch templates deletes them. Where no template can be made,
+RunInstances is tried with its data alone, so one missing permission does not hide another.
 """
 
 from __future__ import annotations
@@ -10,6 +15,7 @@ from __future__ import annotations
 import hashlib
 from base64 import b64decode
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack
 from datetime import datetime, timedelta
 from math import inf
 from typing import NamedTuple, Protocol
@@ -28,13 +34,20 @@ from karpenter.model.clock import Clock
 from karpenter.model.requirements import Requirements, intersects, requirements_from_labels, requirements_from_wire
 from karpenter.providers.aws import aws_labels
 from karpenter.providers.aws.aws_apis import FleetApi, LaunchTemplateApi, RunInstancesDryRun
-from karpenter.providers.aws.aws_errors import AwsError, explain_denial
+from karpenter.providers.aws.aws_errors import (
+    TEMPLATE_EXISTS,
+    TEMPLATE_NOT_FOUND_CODES,
+    AwsError,
+    explain_denial,
+)
 from karpenter.providers.aws.aws_settings import AwsClusterInfo
 from karpenter.providers.aws.aws_types import tag_list
 from karpenter.providers.aws.ec2_requests import (
     FleetOverride,
     FleetRequest,
     FleetTemplate,
+    InstanceMarketOptionsRequest,
+    LaunchTemplate,
     LaunchTemplateData,
     OnDemandOptions,
     SpotOptions,
@@ -48,6 +61,7 @@ from karpenter.providers.aws.userdata.user_data import USER_DATA_LIMIT_BYTES
 from karpenter.providers.contract import LaunchFailed
 
 _DEDICATED = "dedicated"
+_TEMPLATE_PREFIX = "karpenter.k8s.aws/dry-run-"
 #: Tried where no pool says what it would buy.
 _COMMON_TYPES = frozenset({"m5.large", "m6g.large"})
 
@@ -120,38 +134,6 @@ def _boot_data_length(pool: NodePool) -> int:
     return len(msgspec.json.encode((template.metadata.labels, template.spec.taints, template.spec.startup_taints)))
 
 
-def dry_run_fleet_request(
-    node_class: EC2NodeClass, tags: DryRunTags, candidate: DryRunCandidate, template: str
-) -> FleetRequest:
-    """The CreateFleet request of a dry run: the type in every subnet (AWS-116)."""
-    overrides = tuple(
-        FleetOverride(
-            instance_type=candidate.instance_type.name,
-            subnet_id=subnet.id,
-            availability_zone=subnet.zone,
-            image_id=candidate.image.id,
-        )
-        for subnet in node_class.status.subnets
-    )
-    reference = TemplateReference(launch_template_name=template)
-    spot = candidate.capacity_type == labels.SPOT
-    return FleetRequest(
-        launch_template_configs=(FleetTemplate(launch_template_specification=reference, overrides=overrides),),
-        target_capacity_specification=TargetCapacity(
-            total_target_capacity=1, default_target_capacity_type=candidate.capacity_type
-        ),
-        tag_specifications=tags.specifications(("instance", "volume", "fleet")),
-        spot_options=SpotOptions(allocation_strategy="price-capacity-optimized") if spot else None,
-        on_demand_options=None if spot else OnDemandOptions(allocation_strategy="lowest-price"),
-        context=node_class.spec.context,
-    )
-
-
-def run_instances_data(tags: DryRunTags, data: LaunchTemplateData) -> LaunchTemplateData:
-    """A template's data as RunInstances is tried with it: tagged as a launch would tag it (AWS-128)."""
-    return replace(data, tag_specifications=tags.specifications(("instance", "volume", "network-interface")))
-
-
 class DryRunTags(NamedTuple):
     """The tags of a launch, by which policies may judge it (AWS-446, AWS-721); instances have more than other resources."""
 
@@ -164,6 +146,70 @@ class DryRunTags(NamedTuple):
             TagSpecification(resource_type=kind, tags=tag_list(self.instance if kind == "instance" else self.resource))
             for kind in kinds
         )
+
+
+class DryRunTrial(NamedTuple):
+    """A candidate with what its launch would send. ``template`` is None where it could not be made."""
+
+    candidate: DryRunCandidate
+    data: LaunchTemplateData
+    tags: DryRunTags
+    template: LaunchTemplate | None = None
+
+    @property
+    def template_name(self) -> str:
+        """The name of the template; equal content has an equal name, so a template that was left behind is found again."""
+        digest = hashlib.sha256(msgspec.json.encode((self.data, self.tags), order="sorted")).hexdigest()
+        return f"{_TEMPLATE_PREFIX}{digest[:16]}"
+
+
+def dry_run_fleet_request(node_class: EC2NodeClass, trial: DryRunTrial) -> FleetRequest:
+    """The CreateFleet request of a dry run: the type in every subnet (AWS-116)."""
+    candidate = trial.candidate
+    overrides = tuple(
+        FleetOverride(
+            instance_type=candidate.instance_type.name,
+            subnet_id=subnet.id,
+            availability_zone=subnet.zone,
+            image_id=candidate.image.id,
+        )
+        for subnet in node_class.status.subnets
+    )
+    reference = TemplateReference(launch_template_name=trial.template_name)
+    spot = candidate.capacity_type == labels.SPOT
+    return FleetRequest(
+        launch_template_configs=(FleetTemplate(launch_template_specification=reference, overrides=overrides),),
+        target_capacity_specification=TargetCapacity(
+            total_target_capacity=1, default_target_capacity_type=candidate.capacity_type
+        ),
+        tag_specifications=trial.tags.specifications(("instance", "volume", "fleet")),
+        spot_options=SpotOptions(allocation_strategy="price-capacity-optimized") if spot else None,
+        on_demand_options=None if spot else OnDemandOptions(allocation_strategy="lowest-price"),
+        context=node_class.spec.context,
+    )
+
+
+def run_instances_dry_run(trial: DryRunTrial, subnet_id: str) -> RunInstancesDryRun:
+    """RunInstances through the template, tagged as a launch would tag (AWS-128); with the template's data where there is none.
+
+    EC2 takes tags of spot requests only in a request for a spot instance.
+    """
+    kinds, market = ["instance", "volume", "network-interface"], None
+    if trial.candidate.capacity_type == labels.SPOT:
+        kinds.append("spot-instances-request")
+        market = InstanceMarketOptionsRequest(market_type=labels.SPOT)
+    instance_type, tags = trial.candidate.instance_type.name, trial.tags.specifications(kinds)
+    if trial.template is None:
+        data = replace(trial.data, tag_specifications=tags, instance_market_options=market)
+        return RunInstancesDryRun(instance_type, data, subnet_id)
+    data = LaunchTemplateData(
+        image_id=trial.data.image_id,
+        network_interfaces=trial.data.network_interfaces,
+        tag_specifications=tags,
+        instance_market_options=market,
+    )
+    reference = TemplateReference(launch_template_name=trial.template_name)
+    return RunInstancesDryRun(instance_type, data, subnet_id, reference)
 
 
 def restricted_tags(node_class: EC2NodeClass) -> tuple[str, ...]:
@@ -220,18 +266,20 @@ def _allows_dedicated(requirements: Requirements) -> bool:
 
 
 _RESULT_TTL = timedelta(minutes=30)
+_CREATE_TEMPLATE, _CREATE_FLEET, _RUN_INSTANCES = "CreateLaunchTemplate", "CreateFleet", "RunInstances"
+_CALLS = (_CREATE_TEMPLATE, _CREATE_FLEET, _RUN_INSTANCES)
 _UNAUTHORIZED = "UnauthorizedOperation"
 _USER_DATA_TOO_LARGE = "UserDataSizeLimitExceeded"
 _USER_DATA_TEXT = "User data is limited to"
 _PROFILE_TEXT = "iaminstanceprofile.name is invalid"
 _log = structlog.get_logger()
 
-#: The data of the launch template for a trial. Raises ``LaunchFailed`` for what the user should read.
+#: The data of the launch template of a candidate. Raises ``LaunchFailed`` for what the user should read.
 DryRunTemplateData = Callable[[EC2NodeClass, DryRunCandidate], LaunchTemplateData]
 
 
 class DryRunApi(LaunchTemplateApi, FleetApi, Protocol):
-    """The part of EC2 that is tried."""
+    """The part of EC2 that dry runs need."""
 
 
 class DryRunResult(NamedTuple):
@@ -257,7 +305,7 @@ DRY_RUN_RETRY = DryRunResult(retry=True, cacheable=False)
 
 
 class LaunchDryRuns:
-    """Tries trials. ``cluster`` tells the cluster as it is now."""
+    """Tries the calls of a launch. ``cluster`` is the cluster as it is now."""
 
     def __init__(
         self,
@@ -272,17 +320,12 @@ class LaunchDryRuns:
         self._cluster = cluster
         self._template_data = template_data
         self._cache: TTLCache[tuple[str, str], DryRunResult, datetime] = TTLCache(inf, _RESULT_TTL, clock.now)
-        self._calls: tuple[tuple[str, Callable[[EC2NodeClass, DryRunCandidate], Awaitable[DryRunResult]]], ...] = (
-            ("CreateLaunchTemplate", self._dry_run_template),
-            ("CreateFleet", self._dry_run_fleet),
-            ("RunInstances", self._dry_run_instances),
-        )
 
     def cached_results(self, key: str) -> tuple[DryRunResult, ...] | None:
         """The verdicts on everything ``key`` stands for; None while one is missing (AWS-109)."""
-        cached = tuple(self._cache.get((key, name)) for name, _ in self._calls)
+        cached = tuple(self._cache.get((key, call)) for call in _CALLS)
         results = tuple(dry_run_result for dry_run_result in cached if dry_run_result is not None)
-        return results if len(results) == len(self._calls) else None
+        return results if len(results) == len(_CALLS) else None
 
     async def run(
         self, node_class: EC2NodeClass, key: str, candidates: Sequence[DryRunCandidate]
@@ -291,65 +334,94 @@ class LaunchDryRuns:
 
         Raises ``AwsError`` for what says nothing about permissions.
         """
-        results: list[DryRunResult] = []
-        for name, call in self._calls:
-            outcome = self._cache.get((key, name)) or await _first_problem(node_class, candidates, call)
-            if outcome.cacheable:
-                self._cache[(key, name)] = outcome
-            results.append(outcome)
-            if outcome.retry:
-                break
-        return tuple(results)
+        async with AsyncExitStack() as templates:
+            trials, result = await self._make_templates(node_class, candidates, templates)
+            results = [self._cached(key, _CREATE_TEMPLATE, result)]
+            for call, dry_run in ((_CREATE_FLEET, self._dry_run_fleet), (_RUN_INSTANCES, self._dry_run_instances)):
+                if results[-1].retry:
+                    break
+                result = self._cache.get((key, call)) or await _first_problem(node_class, trials, dry_run)
+                results.append(self._cached(key, call, result))
+            return tuple(results)
 
-    async def _dry_run_template(self, node_class: EC2NodeClass, candidate: DryRunCandidate) -> DryRunResult:
+    def _cached(self, key: str, call: str, result: DryRunResult) -> DryRunResult:
+        if result.cacheable:
+            self._cache[(key, call)] = result
+        return result
+
+    async def _make_templates(
+        self, node_class: EC2NodeClass, candidates: Sequence[DryRunCandidate], cleanup: AsyncExitStack
+    ) -> tuple[list[DryRunTrial], DryRunResult]:
+        """Trials with their templates, which ``cleanup`` deletes, and the first problem. No template is made after it."""
+        trials: list[DryRunTrial] = []
+        result = DRY_RUN_PASSED
+        for candidate in candidates:
+            try:
+                data = self._template_data(node_class, candidate)
+            except LaunchFailed as error:
+                result = DryRunResult(error.reason, error.message) if result.passed else result
+                continue
+            trial = DryRunTrial(candidate, data, self._tags(node_class, candidate))
+            if result.passed:
+                result = _user_data_problem(data) or result
+            if result.passed:
+                trial, result = await self._make_template(trial, cleanup)
+            trials.append(trial)
+        return trials, result
+
+    async def _make_template(self, trial: DryRunTrial, cleanup: AsyncExitStack) -> tuple[DryRunTrial, DryRunResult]:
         try:
-            data = self._template_data(node_class, candidate)
-        except LaunchFailed as error:
-            return DryRunResult(error.reason, error.message)
-        size = len(b64decode(data.user_data))
-        if size > USER_DATA_LIMIT_BYTES:
-            return DryRunResult(
-                _USER_DATA_TOO_LARGE, f"User data has {size} bytes, EC2 takes at most {USER_DATA_LIMIT_BYTES}"
-            )
-        try:
-            (tags,) = self._tags(node_class, candidate).specifications(("launch-template",))
-            await self._ec2.create_launch_template(_template_name(node_class), data, tags, dry_run=True)
+            template = await self._ensure_template(trial)
         except AwsError as error:
             if _USER_DATA_TEXT in error.message:
-                return DryRunResult(_USER_DATA_TOO_LARGE, error.message)
-            return _result_of(error, "CreateLaunchTemplate")
-        return DRY_RUN_PASSED
+                return trial, DryRunResult(_USER_DATA_TOO_LARGE, error.message)
+            return trial, _result_of(error, _CREATE_TEMPLATE)
+        cleanup.push_async_callback(self._delete_template, template)
+        return trial._replace(template=template), DRY_RUN_PASSED
 
-    async def _dry_run_fleet(self, node_class: EC2NodeClass, candidate: DryRunCandidate) -> DryRunResult:
-        """A refusal for other reasons than permissions proves nothing: the template, for one, does not exist."""
+    async def _ensure_template(self, trial: DryRunTrial) -> LaunchTemplate:
+        name = trial.template_name
         try:
-            name = _template_name(node_class)
-            tags = self._tags(node_class, candidate)
-            await self._ec2.dry_run_fleet(dry_run_fleet_request(node_class, tags, candidate, name))
+            (tags,) = trial.tags.specifications(("launch-template",))
+            return await self._ec2.create_launch_template(name, trial.data, tags)
         except AwsError as error:
-            if _is_conclusive(error):
-                return _result_of(error, "CreateFleet")
-            _log.debug("create fleet dry run is not conclusive", error=str(error))
-            return DryRunResult(inconclusive=f"ec2:CreateFleet ({error.code})")
-        return DRY_RUN_PASSED
+            if error.code != TEMPLATE_EXISTS:
+                raise
+            (template,) = await self._ec2.describe_launch_templates(names=(name,))
+            return template
+
+    async def _delete_template(self, template: LaunchTemplate) -> None:
+        try:
+            await self._ec2.delete_launch_template(template.launch_template_id)
+        except AwsError as error:
+            if error.code not in TEMPLATE_NOT_FOUND_CODES:
+                name = template.launch_template_name
+                _log.warning("deleting the launch template of a dry run failed", name=name, error=str(error))
 
     def _tags(self, node_class: EC2NodeClass, candidate: DryRunCandidate) -> DryRunTags:
         tags = aws_labels.resource_tags_for(node_class, self._cluster(), candidate.pool_name)
         batch = {aws_labels.LAUNCH_BATCH: "dry-run"} if self._launch_batch_tag else {}
         return DryRunTags(tags, {**tags, **batch})
 
-    async def _dry_run_instances(self, node_class: EC2NodeClass, candidate: DryRunCandidate) -> DryRunResult:
-        """Until one subnet works; if none does the first one's answer counts (AWS-117)."""
+    async def _dry_run_fleet(self, node_class: EC2NodeClass, trial: DryRunTrial) -> DryRunResult:
+        """A refusal for other reasons than permissions proves nothing about them."""
         try:
-            data = run_instances_data(self._tags(node_class, candidate), self._template_data(node_class, candidate))
-        except LaunchFailed:
-            return DRY_RUN_PASSED  # which the trial of the template has told
+            await self._ec2.dry_run_fleet(dry_run_fleet_request(node_class, trial))
+        except AwsError as error:
+            if _is_conclusive(error):
+                return _result_of(error, _CREATE_FLEET)
+            _log.debug("create fleet dry run is not conclusive", error=str(error))
+            # EC2 may not know a template yet that it has just made.
+            is_too_early = trial.template is not None and error.code in TEMPLATE_NOT_FOUND_CODES
+            return DryRunResult(inconclusive=f"ec2:{_CREATE_FLEET} ({error.code})", cacheable=not is_too_early)
+        return DRY_RUN_PASSED
+
+    async def _dry_run_instances(self, node_class: EC2NodeClass, trial: DryRunTrial) -> DryRunResult:
+        """Until one subnet works; if none does the first one's answer counts (AWS-117)."""
         first: AwsError | None = None
         for subnet in node_class.status.subnets:
-            name = _template_name(node_class)
-            tried = RunInstancesDryRun(name, candidate.instance_type.name, data, subnet.id)
             try:
-                await self._ec2.dry_run_instances(tried)
+                await self._ec2.dry_run_instances(run_instances_dry_run(trial, subnet.id))
                 return DRY_RUN_PASSED
             except AwsError as error:
                 if error.is_dry_run_passed:
@@ -360,17 +432,24 @@ class LaunchDryRuns:
 
 async def _first_problem(
     node_class: EC2NodeClass,
-    candidates: Sequence[DryRunCandidate],
-    call: Callable[[EC2NodeClass, DryRunCandidate], Awaitable[DryRunResult]],
+    trials: Sequence[DryRunTrial],
+    dry_run: Callable[[EC2NodeClass, DryRunTrial], Awaitable[DryRunResult]],
 ) -> DryRunResult:
     """The first outcome that speaks against a launch, else the first that proves nothing."""
     passed = DRY_RUN_PASSED
-    for candidate in candidates:
-        outcome = await call(node_class, candidate)
+    for trial in trials:
+        outcome = await dry_run(node_class, trial)
         if not outcome.passed:
             return outcome
         passed = passed if passed.inconclusive else outcome
     return passed
+
+
+def _user_data_problem(data: LaunchTemplateData) -> DryRunResult | None:
+    size = len(b64decode(data.user_data))
+    if size <= USER_DATA_LIMIT_BYTES:
+        return None
+    return DryRunResult(_USER_DATA_TOO_LARGE, f"User data has {size} bytes, EC2 takes at most {USER_DATA_LIMIT_BYTES}")
 
 
 def _is_conclusive(error: AwsError) -> bool:
@@ -396,13 +475,8 @@ def _result_of(error: AwsError, call: str) -> DryRunResult:
 
 def _run_instances_result(node_class: EC2NodeClass, error: AwsError) -> DryRunResult:
     if _PROFILE_TEXT not in error.message.lower():
-        return _result_of(error, "RunInstances")
+        return _result_of(error, _RUN_INSTANCES)
     if not node_class.spec.instance_profile:
         return DRY_RUN_RETRY  # IAM tells EC2 of a new profile within seconds
     message = f"instance profile {node_class.spec.instance_profile} does not exist"
     return DryRunResult("InstanceProfileNotFound", message, cacheable=False)
-
-
-def _template_name(node_class: EC2NodeClass) -> str:
-    digest = hashlib.sha256(node_class.metadata.name.encode()).hexdigest()[:16]
-    return f"karpenter.k8s.aws/trial-{digest}"

@@ -84,9 +84,6 @@ _STATUSES = ApiOperation(
 _CREATE_TEMPLATE = ApiOperation(
     "CreateLaunchTemplate", "LaunchTemplate", LaunchTemplate, RateLimitGroup.EC2_WRITE, CallRetryPolicy.ONCE
 )
-_DRY_RUN_TEMPLATE = ApiOperation(
-    "CreateLaunchTemplate", "LaunchTemplate", LaunchTemplate, RateLimitGroup.EC2_WRITE, CallRetryPolicy.DRY_RUN
-)
 _DELETE_TEMPLATE = ApiOperation("DeleteLaunchTemplate", "", AwsStruct, RateLimitGroup.EC2_WRITE, CallRetryPolicy.ONCE)
 _FLEET_ONCE = ApiOperation("CreateFleet", "", FleetAnswer, RateLimitGroup.EC2_LAUNCH, CallRetryPolicy.ONCE)
 _FLEET_WITH_TOKEN = ApiOperation("CreateFleet", "", FleetAnswer, RateLimitGroup.EC2_LAUNCH, CallRetryPolicy.REPEATABLE)
@@ -179,7 +176,7 @@ class Ec2Client:
         return await self._service.call_all_pages(_TEMPLATES, request)
 
     async def create_launch_template(
-        self, name: str, data: LaunchTemplateData, tags: TagSpecification, dry_run: bool = False
+        self, name: str, data: LaunchTemplateData, tags: TagSpecification
     ) -> LaunchTemplate:
         """See ``LaunchTemplateApi``. Not repeated when it may have been done: the name would be taken then."""
         request: Request = {
@@ -187,8 +184,6 @@ class Ec2Client:
             "LaunchTemplateData": _to_request(data),
             "TagSpecifications": [_to_request(tags)],
         }
-        if dry_run:
-            return await self._service.call(_DRY_RUN_TEMPLATE, {**request, "DryRun": True})
         return await self._service.call(_CREATE_TEMPLATE, request)
 
     async def delete_launch_template(self, template_id: str) -> None:
@@ -257,7 +252,7 @@ def _filter_request(filters: Sequence[Ec2Filter]) -> Request:
 
 
 def _run_request(dry_run: RunInstancesDryRun) -> Request:
-    """RunInstances for one instance of a template's data.
+    """RunInstances for one instance, through a template where there is one.
 
     The library encodes user data itself here, other than in templates. An instance with interfaces of its own gets its subnet
     through each of them (AWS-128).
@@ -270,6 +265,8 @@ def _run_request(dry_run: RunInstancesDryRun) -> Request:
         request["NetworkInterfaces"] = [{**interface, "SubnetId": dry_run.subnet_id} for interface in interfaces]
     else:
         request["SubnetId"] = dry_run.subnet_id
+    if dry_run.template is not None:
+        request["LaunchTemplate"] = _to_request(dry_run.template)
     return {**request, "InstanceType": dry_run.instance_type, "MinCount": 1, "MaxCount": 1}
 
 

@@ -3,8 +3,7 @@
     python tools/make_ec2_table.py SOURCE_DIRECTORY
 
 Reads ``instance_types.csv`` (shapes, zones, prices) and ``spot_advisor.csv`` (savings) and keeps what the catalogue needs,
-one row per type, sorted by name. Allocatable is left out, since it is computed. Reads ``region_price_ratio.csv`` and keeps the
-rows of GovCloud, whose prices no API tells a controller that runs there.
+one row per type, sorted by name. Allocatable is left out, since it is computed.
 """
 
 from __future__ import annotations
@@ -26,7 +25,6 @@ from karpenter.instancetypes import ec2_capacity
 Row = Mapping[str, str]
 
 TABLE = Path(__file__).resolve().parents[1] / "src/karpenter/instancetypes/data/ec2_us_east_1.csv"
-RATIOS = TABLE.with_name("ec2_govcloud_price_ratios.csv")
 REGION = "us-east-1"
 SNAPSHOT = "2025-06-28"
 _COPIED = (
@@ -136,7 +134,7 @@ def _packed(row: Row, spot: SpotLevels, ec2: Mapping[str, tuple[int, int]]) -> d
 
 
 def main(source: Path) -> None:
-    """Write both tables."""
+    """Write the table."""
     shapes = {row["name"]: row for row in _rows(source / "instance_types.csv")}
     spot = SpotLevels(_rows(source / "spot_advisor.csv"), shapes)
     with TABLE.open("w", newline="", encoding="utf-8") as file:
@@ -144,14 +142,6 @@ def main(source: Path) -> None:
         writer.writeheader()
         ec2 = _ec2_network()
         writer.writerows(_packed(shapes[name], spot, ec2) for name in sorted(shapes))
-    with RATIOS.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, ["region", "family", "ratio"], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(
-            {"region": row["region"], "family": row["family"], "ratio": row["ratio_to_us_east_1"]}
-            for row in _rows(source / "region_price_ratio.csv")
-            if row["region"].startswith("us-gov-")
-        )
 
 
 if __name__ == "__main__":

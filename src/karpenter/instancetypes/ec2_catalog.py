@@ -1,12 +1,11 @@
-"""The packaged catalogue: every current EC2 shape with us-east-1 prices.
+"""The packaged catalogue: every current EC2 shape, as each region offers it and at that region's prices.
 
 It allows realistic plans without an account: real shapes, the on-demand prices of a known day, spot prices from the
 published average savings. Capacity follows from the shape (``ec2_capacity``); origins and limits of the figures are
 documented beside the table (``data/SOURCES.md``).
 
-Zone names are specific to an account; the table has zone IDs. The names used here are the most common assignment, and that of the
-usual EC2 test double; the sparse ``use1-az3`` is ``us-east-1e``. For an exact selection use ``topology.k8s.aws/zone-id``, which
-offerings carry as well.
+The table of shapes has the prices of us-east-1; ``ec2_regions`` has zones, and prices of other regions relative to these. Zone
+names are specific to an account. For an exact selection use ``topology.k8s.aws/zone-id``, which offerings carry as well.
 """
 
 from __future__ import annotations
@@ -18,30 +17,21 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources as package_files
 from itertools import product
-from statistics import median
 
 from karpenter.instancetypes import ec2_capacity as formulas
+from karpenter.instancetypes import ec2_regions
+from karpenter.instancetypes.ec2_regions import BASE_REGION, EC2Region, PriceRatios
 from karpenter.instancetypes.instance_type import BurstableCpu, InstanceType, Offering
 from karpenter.instancetypes.well_known_labels import complete_requirements, derived_labels, label_in
 from karpenter.model import labels, quantity
 from karpenter.model import resources as res
 from karpenter.model.requirements import Requirement, Requirements
 
-REGION = "us-east-1"
 #: Of all packaged prices.
 PRICE_CURRENCY = "USD"
 ZONE_ID = "topology.k8s.aws/zone-id"
 #: How labels about hardware begin.
 INSTANCE_LABEL_PREFIX = f"{labels.AWS_GROUP}/instance-"
-#: Digit of the zone id to zone name (an assumption, see the head of this module).
-_ZONE_NAME_BY_DIGIT = {
-    "6": "us-east-1a",
-    "1": "us-east-1b",
-    "2": "us-east-1c",
-    "4": "us-east-1d",
-    "3": "us-east-1e",
-    "5": "us-east-1f",
-}
 _GENERATION = re.compile(r"(^[a-z]+)(-[0-9]+tb)?([0-9]+).*\.")
 
 #: Label suffix after ``INSTANCE`` and the column that holds its value, where it is taken as it is.
@@ -95,10 +85,31 @@ _SURPLUS_USD_PER_VCPU_HOUR = {"t3": 0.05, "t3a": 0.05, "t4g": 0.04}
 _Row = Mapping[str, str]
 
 
-@lru_cache(maxsize=1)
-def packaged_instance_types() -> tuple[InstanceType, ...]:
-    """All packaged types with a price, sorted by name. Read on first use, then the identical tuple."""
-    return tuple(_instance_type(row) for row in _rows() if row["on_demand_price"])
+@dataclass(frozen=True, slots=True)
+class _RegionalOffer:
+    """What a region says of types beside their shape: zones, which of them offer a type, and prices."""
+
+    region: EC2Region
+    ratios: PriceRatios
+
+    def zone_numbers(self, row: _Row) -> str:
+        if self.region.name == BASE_REGION:
+            return row["zones"]
+        return ec2_regions.zone_numbers_by_type(self.region.name).get(row["name"], "")
+
+    def is_offered(self, row: _Row) -> bool:
+        """Types without a zone are kept in the base region: their shape is known, and explanations count them."""
+        return bool(row["on_demand_price"]) and (self.region.name == BASE_REGION or bool(self.zone_numbers(row)))
+
+    def on_demand_price(self, row: _Row) -> float:
+        return round(float(row["on_demand_price"]) * self.ratios.ratio_of(row["name"]), _PRICE_DIGITS)
+
+
+@lru_cache(maxsize=4)
+def packaged_instance_types(region: str = BASE_REGION) -> tuple[InstanceType, ...]:
+    """All packaged types with a price in a region of ``ec2_regions``, sorted by name; the identical tuple for each call."""
+    offer = _RegionalOffer(ec2_regions.ec2_regions()[region], ec2_regions.price_ratios(region))
+    return tuple(_instance_type(row, offer) for row in _rows() if offer.is_offered(row))
 
 
 def find_packaged_type(name: str) -> InstanceType | None:
@@ -138,21 +149,13 @@ def published_type_facts() -> Mapping[str, PublishedTypeFacts]:
 
 
 def on_demand_prices(region: str) -> dict[str, float]:
-    """Packaged on-demand prices by type, in ``PRICE_CURRENCY``: of GovCloud for its regions, of us-east-1 for all others."""
-    ratios = _price_ratios(region)
-    usual = median(ratios.values()) if ratios else 1.0
+    """Packaged on-demand prices by type, in ``PRICE_CURRENCY``; for regions without figures those of us-east-1."""
+    ratios = ec2_regions.price_ratios(region)
     return {
-        name: round(facts.price_per_hour * ratios.get(name.partition(".")[0], usual), _PRICE_DIGITS)
+        name: round(facts.price_per_hour * ratios.ratio_of(name), _PRICE_DIGITS)
         for name, facts in published_type_facts().items()
         if facts.price_per_hour is not None
     }
-
-
-def _price_ratios(region: str) -> dict[str, float]:
-    """Price of a type family in a region relative to us-east-1; empty for regions without figures."""
-    table = package_files.files("karpenter.instancetypes").joinpath("data/ec2_govcloud_price_ratios.csv")
-    with table.open(encoding="utf-8") as file:
-        return {row["family"]: float(row["ratio"]) for row in csv.DictReader(file) if row["region"] == region}
 
 
 def burstable_cpu(name: str, currency: str = PRICE_CURRENCY) -> BurstableCpu | None:
@@ -195,13 +198,13 @@ def shape_of_row(row: _Row) -> formulas.EC2InstanceShape:
     )
 
 
-def _instance_type(row: _Row) -> InstanceType:
+def _instance_type(row: _Row, offer: _RegionalOffer) -> InstanceType:
     shape = shape_of_row(row)
     capacity = formulas.instance_capacity(shape)
-    offerings = tuple(_offerings(row))
+    offerings = tuple(_offerings(row, offer))
     return InstanceType(
         name=row["name"],
-        requirements=complete_requirements(_requirements(row, capacity)),
+        requirements=complete_requirements(_requirements(row, capacity, offer)),
         capacity=capacity,
         overhead=formulas.instance_overhead(shape),
         offerings=offerings,
@@ -209,12 +212,12 @@ def _instance_type(row: _Row) -> InstanceType:
     )
 
 
-def _requirements(row: _Row, capacity: res.Resources) -> dict[str, Requirement]:
+def _requirements(row: _Row, capacity: res.Resources, offer: _RegionalOffer) -> dict[str, Requirement]:
     single = {
         labels.INSTANCE_TYPE: row["name"],
         labels.ARCH: row["arch"],
         labels.OS: "linux",
-        labels.REGION: REGION,
+        labels.REGION: offer.region.name,
         **_instance_labels(row),
         **derived_labels(
             row["name"],
@@ -222,9 +225,10 @@ def _requirements(row: _Row, capacity: res.Resources) -> dict[str, Requirement]:
             quantity.quantity_text(capacity[res.MEMORY], binary=True),
         ),
     }
+    numbers = offer.zone_numbers(row)
     several = {
-        labels.ZONE: tuple(_ZONE_NAME_BY_DIGIT[digit] for digit in row["zones"]),
-        ZONE_ID: tuple(f"use1-az{digit}" for digit in row["zones"]),
+        labels.ZONE: tuple(offer.region.zone_name(number) for number in numbers),
+        ZONE_ID: tuple(offer.region.zone_id(number) for number in numbers),
         labels.CAPACITY_TYPE: _capacity_types(row),
         f"{labels.AWS_GROUP}/instance-tenancy": ("default", "dedicated"),
     }
@@ -261,20 +265,21 @@ def _capacity_types(row: _Row) -> tuple[str, ...]:
     return tuple(row["capacity_types"].split("|")) if row["capacity_types"] else ()
 
 
-def _offerings(row: _Row) -> Iterator[Offering]:
-    on_demand = float(row["on_demand_price"])
-    for digit, capacity_type in product(row["zones"], _capacity_types(row)):
+def _offerings(row: _Row, offer: _RegionalOffer) -> Iterator[Offering]:
+    on_demand = offer.on_demand_price(row)
+    for number, capacity_type in product(offer.zone_numbers(row), _capacity_types(row)):
         spot = capacity_type == labels.SPOT
         price = round(on_demand * int(row["spot_percent"]) / 100, _SPOT_DIGITS) if spot else on_demand
-        yield Offering(_offering_requirements(digit, capacity_type), price)
+        zone = offer.region.zone_name(number), offer.region.zone_id(number)
+        yield Offering(_offering_requirements(*zone, capacity_type), price)
 
 
-@lru_cache(maxsize=64)
-def _offering_requirements(zone_digit: str, capacity_type: str) -> Requirements:
+@lru_cache(maxsize=512)
+def _offering_requirements(zone: str, zone_id: str, capacity_type: str) -> Requirements:
     return Requirements(
         (
-            label_in(labels.ZONE, _ZONE_NAME_BY_DIGIT[zone_digit]),
-            label_in(ZONE_ID, f"use1-az{zone_digit}"),
+            label_in(labels.ZONE, zone),
+            label_in(ZONE_ID, zone_id),
             label_in(labels.CAPACITY_TYPE, capacity_type),
         )
     )

@@ -192,9 +192,9 @@ async def test_a_zone_without_a_spot_price_has_no_spot() -> None:
 
 
 async def test_before_the_first_update_spot_costs_as_much_as_on_demand() -> None:
-    """AWS-T352, AWS-367: prices are the packaged ones, in any region."""
+    """AWS-T352, AWS-367: prices are the packaged ones of the region."""
     found = await fair(name="eu-west-1")
-    assert {offer.price_per_hour for offer in found.types()["m5.large"].offerings} == {0.096}
+    assert {offer.price_per_hour for offer in found.types()["m5.large"].offerings} == {0.107}
     assert available(found.types()["m5.large"]) == {(kind, zone) for kind in ("on-demand", "spot") for zone in (A, B)}
 
 

@@ -28,8 +28,8 @@ SPOT_PRICE_TTL = timedelta(minutes=30)
 def packaged_on_demand_prices(region: str) -> dict[str, float]:
     """On-demand prices until the price list is read (AWS-367); none where they would be in another currency.
 
-    GovCloud has prices of its own; other regions have those of us-east-1, which are right in order of magnitude. In another
-    currency they would be wrong by a factor of ten, and hide spot offerings that seem dearer.
+    They are those of the region where packaged data has them, else those of us-east-1, which are right in order of magnitude. In
+    another currency they would be wrong by a factor of ten, and hide spot offerings that seem dearer.
     """
     if partition_of(region).currency != ec2_catalog.PRICE_CURRENCY:
         return {}

@@ -1,0 +1,130 @@
+"""Which region a plan is for: the one that is given, or the one that nodes, NodePools or pods name, or the one of the environment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from karpenter.api.core import Node, Pod
+from karpenter.api.ec2_node_class import EC2NodeClass
+from karpenter.api.karpenter import NodeClaim, NodePool
+from karpenter.cli.cluster_objects import ClusterObjects
+from karpenter.cli.terminal import WrongInput
+from karpenter.instancetypes import ec2_regions
+from karpenter.instancetypes.ec2_catalog import ZONE_ID
+from karpenter.model import labels
+
+_ENVIRONMENT = ("AWS_REGION", "AWS_DEFAULT_REGION")
+_ZONE_LABELS = (labels.ZONE, ZONE_ID)
+_HOW_TO_CHOOSE = "give --region, or --instance-types with types of your own"
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRegion:
+    """A region, and what it was taken from."""
+
+    name: str
+    basis: str
+
+
+def find_region(objects: ClusterObjects, given: str, environment: Mapping[str, str]) -> PlanRegion:
+    """The region to plan for. Raises ``WrongInput`` where objects name several, or for a region without packaged data."""
+    if given:
+        return _checked(PlanRegion(given, "--region"), f"--region={given}")
+    for basis, regions_of in _SOURCES:
+        regions = sorted(set(regions_of(objects)) - {""})
+        if len(regions) > 1 and basis != _PODS:
+            raise WrongInput(f"{basis} name zones of several regions ({', '.join(regions)}): {_HOW_TO_CHOOSE}")
+        if len(regions) == 1:
+            return PlanRegion(regions[0], basis)
+    for variable in _ENVIRONMENT:
+        if environment.get(variable):
+            return _checked(PlanRegion(environment[variable], variable), f"{variable}={environment[variable]}")
+    return PlanRegion(ec2_regions.BASE_REGION, "")
+
+
+def _checked(region: PlanRegion, source: str) -> PlanRegion:
+    if region.name not in ec2_regions.ec2_regions():
+        regions = ", ".join(sorted(ec2_regions.ec2_regions()))
+        raise WrongInput(f"{source}: no packaged prices for this region; {_HOW_TO_CHOOSE}. Regions with prices: {regions}")
+    return region
+
+
+def pools_of_other_regions(pools: Iterable[NodePool], region: str) -> Iterator[str]:
+    """A line for each NodePool all of whose zones are in other regions: it can launch nothing."""
+    for pool in pools:
+        others = sorted(set(_pool_regions(pool)) - {""})
+        if others and region not in others:
+            yield (
+                f"NodePool {pool.metadata.name} requires zones of {', '.join(others)}, but the plan is for {region}: "
+                "it can launch nothing; correct its requirements, or give --region"
+            )
+
+
+# -- what names a region -------------------------------------------------------------------------------------------------
+
+
+def _of_labels(label_values: Mapping[str, str]) -> Iterator[str]:
+    region = label_values.get(labels.REGION, "")
+    if region in ec2_regions.ec2_regions():
+        yield region
+    for key in _ZONE_LABELS:
+        if key in label_values:
+            yield ec2_regions.region_of_zone(label_values[key])
+
+
+def _of_values(key: str, values: Iterable[str]) -> Iterator[str]:
+    for value in values:
+        yield from _of_labels({labels.normalise(key): value})
+
+
+def _node_regions(objects: ClusterObjects) -> Iterator[str]:
+    owners: list[Node | NodeClaim] = [*objects.nodes, *objects.claims]
+    for owner in owners:
+        yield from _of_labels(owner.metadata.labels)
+
+
+def _node_class_regions(objects: ClusterObjects) -> Iterator[str]:
+    for node_class in objects.node_classes:
+        yield from _subnet_regions(node_class)
+
+
+def _subnet_regions(node_class: EC2NodeClass) -> Iterator[str]:
+    return (ec2_regions.region_of_zone(subnet.zone) for subnet in node_class.status.subnets)
+
+
+def _regions_of_pools(objects: ClusterObjects) -> Iterator[str]:
+    for pool in objects.pools:
+        yield from _pool_regions(pool)
+
+
+def _pool_regions(pool: NodePool) -> Iterator[str]:
+    template = pool.spec.template
+    yield from _of_labels(template.metadata.labels)
+    for requirement in template.spec.requirements:
+        if requirement.operator == "In":
+            yield from _of_values(requirement.key, requirement.values)
+
+
+def _regions_of_pods(objects: ClusterObjects) -> Iterator[str]:
+    for pod in objects.pods:
+        yield from _pod_regions(pod)
+
+
+def _pod_regions(pod: Pod) -> Iterator[str]:
+    yield from _of_labels(pod.spec.node_selector)
+    affinity = pod.spec.affinity.node_affinity if pod.spec.affinity is not None else None
+    required = affinity.required_during_scheduling_ignored_during_execution if affinity is not None else None
+    for term in required.node_selector_terms if required is not None else ():
+        for expression in term.match_expressions:
+            if expression.operator == "In":
+                yield from _of_values(expression.key, expression.values)
+
+
+_PODS = "zones of pods"
+_SOURCES: tuple[tuple[str, Callable[[ClusterObjects], Iterable[str]]], ...] = (
+    ("zones of nodes", _node_regions),
+    ("subnets of EC2NodeClasses", _node_class_regions),
+    ("zones of NodePools", _regions_of_pools),
+    (_PODS, _regions_of_pods),
+)

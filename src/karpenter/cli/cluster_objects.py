@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from karpenter.api import kinds
 from karpenter.api.apps import DaemonSet, SelectorWorkload
 from karpenter.api.autoscaling import HorizontalPodAutoscaler
+from karpenter.api.capacity_buffer import CapacityBuffer
 from karpenter.api.core import (
     ConfigMap,
     Namespace,
@@ -17,19 +18,22 @@ from karpenter.api.core import (
     ReplicationController,
     Service,
 )
+from karpenter.api.ec2_node_class import EC2NodeClass
 from karpenter.api.karpenter import NodeClaim, NodePool
 from karpenter.api.kinds import Kind
 from karpenter.api.kwok_node_class import KWOKNodeClass
 from karpenter.api.meta import Wire
+from karpenter.api.node_overlay import NodeOverlay
 from karpenter.api.priority_class import PriorityClass
 from karpenter.api.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
 from karpenter.model.pod_templates import Workload
 
 _StorageObject = PersistentVolumeClaim | PersistentVolume | StorageClass | CSINode
 _PodOwner = SelectorWorkload | ReplicationController
-_SchedulingObject = Pod | Node | NodePool | NodeClaim | DaemonSet | PodDisruptionBudget | Namespace | KWOKNodeClass
+_SchedulingObject = Pod | Node | NodePool | NodeClaim | DaemonSet | PodDisruptionBudget | Namespace
 _WorkloadObject = Workload | HorizontalPodAutoscaler | PriorityClass
-PlanObject = _SchedulingObject | _WorkloadObject | _StorageObject | Service | _PodOwner | ConfigMap
+_FeatureObject = KWOKNodeClass | EC2NodeClass | NodeOverlay | CapacityBuffer
+PlanObject = _SchedulingObject | _WorkloadObject | _FeatureObject | _StorageObject | Service | _PodOwner | ConfigMap
 #: What the selectors of default spread constraints are worked out from: read only where there are such constraints.
 WORKLOAD_KINDS: tuple[Kind[Wire], ...] = (
     kinds.SERVICE,  # type: ignore[assignment]
@@ -74,6 +78,10 @@ class ClusterObjects:
     workloads: list[Workload] = field(default_factory=list)
     autoscalers: list[HorizontalPodAutoscaler] = field(default_factory=list)
     priority_classes: list[PriorityClass] = field(default_factory=list)
+    node_classes: list[EC2NodeClass] = field(default_factory=list)
+    kwok_node_classes: list[KWOKNodeClass] = field(default_factory=list)
+    overlays: list[NodeOverlay] = field(default_factory=list)
+    buffers: list[CapacityBuffer] = field(default_factory=list)
     skipped: Counter[str] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
@@ -90,23 +98,19 @@ class ClusterObjects:
                 self.pools.append(obj)
             case NodeClaim():
                 self.claims.append(obj)
-            case DaemonSet():
-                self.daemon_sets.append(obj)
-            case PodDisruptionBudget():
-                self.budgets.append(obj)
-            case Namespace():
-                self.namespaces.append(obj)
+            case DaemonSet() | PodDisruptionBudget() | Namespace():
+                self._add_surroundings(obj)
             case PersistentVolumeClaim() | PersistentVolume() | StorageClass() | CSINode():
                 self._add_storage(obj)
+            case EC2NodeClass() | KWOKNodeClass() | NodeOverlay() | CapacityBuffer():
+                self._add_feature_object(obj)
             case Service() | SelectorWorkload() | ReplicationController() | ConfigMap():
                 self._add_optional(obj)
             case _:
                 self._add_workload(obj)
 
-    def _add_workload(self, obj: _WorkloadObject | KWOKNodeClass) -> None:
+    def _add_workload(self, obj: _WorkloadObject) -> None:
         match obj:
-            case KWOKNodeClass():
-                return  # offline, pools do not need theirs
             case HorizontalPodAutoscaler():
                 self.autoscalers.append(obj)
             case PriorityClass():
@@ -122,6 +126,26 @@ class ClusterObjects:
                 self.config_maps.append(obj)
             case _:
                 self.owners.append(obj)
+
+    def _add_surroundings(self, obj: DaemonSet | PodDisruptionBudget | Namespace) -> None:
+        match obj:
+            case DaemonSet():
+                self.daemon_sets.append(obj)
+            case PodDisruptionBudget():
+                self.budgets.append(obj)
+            case Namespace():
+                self.namespaces.append(obj)
+
+    def _add_feature_object(self, obj: _FeatureObject) -> None:
+        match obj:
+            case CapacityBuffer():
+                self.buffers.append(obj)
+            case EC2NodeClass():
+                self.node_classes.append(obj)
+            case KWOKNodeClass():
+                self.kwok_node_classes.append(obj)
+            case NodeOverlay():
+                self.overlays.append(obj)
 
     def _add_storage(self, obj: _StorageObject) -> None:
         match obj:

@@ -65,7 +65,12 @@ async def list_plan_objects(reader: Reader, extra_kinds: Iterable[Kind[Wire]] = 
         _list_freeze(reader, objects) if kind.name == kinds.CONFIG_MAP.name else _list_kind(reader, kind, objects)
         for kind in extra_kinds
     ]
-    await asyncio.gather(_list_nodes_and_pods(reader, objects), _list_storage(reader, objects), *extra_lists)
+    await asyncio.gather(
+        _list_nodes_and_pods(reader, objects),
+        _list_storage(reader, objects),
+        _list_node_classes(reader, objects),
+        *extra_lists,
+    )
     _drop_unreadable(objects)
     return objects
 
@@ -117,6 +122,14 @@ async def _list_storage(reader: Reader, objects: ClusterObjects) -> None:
         _list(reader, kinds.PERSISTENT_VOLUME, objects),
         _list(storage, kinds.STORAGE_CLASS, objects),
         _list(storage, kinds.CSI_NODE, objects),
+    )
+
+
+async def _list_node_classes(reader: Reader, objects: ClusterObjects) -> None:
+    optional = OptionalKindsReader(reader)
+    objects.node_classes, objects.kwok_node_classes = await asyncio.gather(
+        _list(optional, kinds.EC2_NODE_CLASS, objects),
+        _list(optional, kinds.KWOK_NODE_CLASS, objects),
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import typer
@@ -48,7 +47,7 @@ def doctor(
         str, typer.Option(metavar="NAMESPACE:NAME", help="The controller's ServiceAccount.")
     ] = "kube-system:karpenter",
     filename: Annotated[
-        list[Path] | None,
+        list[str] | None,
         typer.Option(
             "-f",
             "--filename",
@@ -152,26 +151,18 @@ def _role_of(caller: str) -> str:
 # -- manifests and cluster ------------------------------------------------------------------------------------------------------
 
 
-def _read_manifests(files: list[Path]) -> _DoctorInput:
-    """Classes and pools of manifests; what else is in them is passed over."""
-    import msgspec
-    import yaml
+def _read_manifests(files: list[str]) -> _DoctorInput:
+    """Classes and pools of manifests, checked as ``karpenter plan`` checks them; ends the command where one is invalid."""
+    from karpenter.cli import manifest_reader
+    from karpenter.instancetypes.well_known_labels import INSTANCE_LABELS
+    from karpenter.model import labels
 
-    from karpenter.api import kinds
-
-    classes: list[EC2NodeClass] = []
-    pools: list[NodePool] = []
-    for file in files:
-        try:
-            for document in yaml.safe_load_all(file.read_text()):
-                kind = document.get("kind") if isinstance(document, dict) else None
-                if kind == kinds.EC2_NODE_CLASS.name:
-                    classes.append(kinds.EC2_NODE_CLASS.decode(msgspec.json.encode(document)))
-                elif kind == kinds.NODE_POOL.name:
-                    pools.append(kinds.NODE_POOL.decode(msgspec.json.encode(document)))
-        except (OSError, yaml.YAMLError, msgspec.MsgspecError) as error:
-            terminal.exit_with_error(f"{file}: {' '.join(str(error).split())}", terminal.WRONG_INPUT)
-    return _DoctorInput(tuple(classes), tuple(pools))
+    objects = manifest_reader.read_manifests(files, labels.WELL_KNOWN | INSTANCE_LABELS)
+    for line in objects.problems:
+        terminal.print_error(line)
+    if objects.problems:
+        raise typer.Exit(terminal.WRONG_INPUT)
+    return _DoctorInput(tuple(objects.node_classes), tuple(objects.pools))
 
 
 def _read_cluster(settings: Settings, service_account: str) -> _DoctorInput:

@@ -39,6 +39,7 @@ def explain(
         TextOutput, typer.Option("-o", "--output", help="What to print; text and table are the same.")
     ] = "text",
     replicas: planning_options.ReplicasOption = "current",
+    region: planning_options.RegionOption = "",
     skip_invalid: planning_options.SkipInvalidOption = False,
 ) -> None:
     """Explain where a pod would be scheduled or why it is unschedulable, or what blocks or triggers the disruption of a node.
@@ -46,7 +47,7 @@ def explain(
     Read-only.
     """
     settings = resolve_or_exit("explain", flags)
-    input_options = planning_options.InputOptions(filename, replicas, skip_invalid)
+    input_options = planning_options.InputOptions(filename, replicas, region, skip_invalid)
     with planning.gc_disabled():
         extra_kinds = cluster_objects.FREEZE_KINDS if kind == "node" else ()
         plan_input = planning.load_plan_input(input_options, settings, extra_kinds)
@@ -59,13 +60,16 @@ def explain(
 def _explain_pod(
     plan_input: planning.PlanInput, namespace: str, name: str, options: SchedulingOptions, output: TextOutput
 ) -> None:
-    from karpenter.cli import render_pod
+    from karpenter.cli import render_pod, render_prices
 
     pod = _find_pod(plan_input.objects, namespace, name)
-    plan = planning.compute_plan(plan_input.objects, plan_input.catalog.index, options).solution
+    plan = planning.compute_plan(plan_input, options).solution
     explanation = render_pod.explain_pod(pod, plan)
+    source = plan_input.catalogs.source
     render_common.write_output(
-        output, lambda: render_pod.document(explanation), lambda out: render_pod.write(explanation, out)
+        output,
+        lambda: {**render_pod.document(explanation), "prices": render_prices.price_data(source, plan)},
+        lambda out: render_pod.write(explanation, render_prices.price_lines(source, plan), out),
     )
 
 
@@ -78,7 +82,7 @@ def _explain_node(plan_input: planning.PlanInput, name: str, options: Disruption
     views = [view for view in preview.snapshot.nodes if name in (view.name, view.key)]
     if not views:
         terminal.exit_with_error(f"node {name} is left out, see above", terminal.WRONG_INPUT)
-    explanation = explain_node(views[0], preview, planning.type_indexes(plan_input))
+    explanation = explain_node(views[0], preview, plan_input.catalogs.indexes)
     render_common.write_output(
         output,
         lambda: render_node.document(explanation, preview),

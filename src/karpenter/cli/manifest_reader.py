@@ -18,9 +18,11 @@ import msgspec
 from karpenter.api import kinds
 from karpenter.api.apps import DaemonSet
 from karpenter.api.core import Container, Node, Pod, PodSpec
+from karpenter.api.ec2_node_class import EC2NodeClass
 from karpenter.api.karpenter import NodeClaim, NodePool
 from karpenter.api.kinds import Kind, without_nulls
 from karpenter.api.meta import ObjectMeta, Wire
+from karpenter.api.node_overlay import NodeOverlay
 from karpenter.cli import assumed_status, offline_volume_claims
 from karpenter.cli.cluster_objects import ClusterObjects, PlanObject
 from karpenter.cli.manifest_documents import MalformedDocument, ManifestDocument, read_documents
@@ -34,7 +36,7 @@ from karpenter.model.structural_schema import child_path as member
 
 T = TypeVar("T", bound=Wire)
 
-#: What a plan reads. Of node classes only the correctness is looked at: offline, pools do not need theirs.
+#: What a plan reads.
 _PLAN_KINDS = (
     kinds.POD,
     kinds.NODE,
@@ -57,8 +59,19 @@ _PLAN_KINDS = (
     kinds.STORAGE_CLASS,
     kinds.CSI_NODE,
     kinds.KWOK_NODE_CLASS,
+    kinds.EC2_NODE_CLASS,
+    kinds.NODE_OVERLAY,
 )
-_KARPENTER_KINDS = frozenset({kinds.NODE_POOL.name, kinds.NODE_CLAIM.name, kinds.KWOK_NODE_CLASS.name})
+_KARPENTER_KINDS = frozenset(
+    kind.name
+    for kind in (
+        kinds.NODE_POOL,
+        kinds.NODE_CLAIM,
+        kinds.KWOK_NODE_CLASS,
+        kinds.EC2_NODE_CLASS,
+        kinds.NODE_OVERLAY,
+    )
+)
 
 
 class _Name(msgspec.Struct, rename="camel"):
@@ -226,6 +239,10 @@ class _ManifestReader:
             yield Finding("metadata.name", "required", "is missing; expected the name of the object")
         if isinstance(obj, NodePool):
             yield from runtime_validation.validate_node_pool(obj, self._well_known)
+        elif isinstance(obj, NodeOverlay):
+            yield from runtime_validation.validate_node_overlay(obj, self._well_known)
+        elif isinstance(obj, EC2NodeClass):
+            yield from _node_class_findings(obj)
         elif isinstance(obj, Node | NodeClaim):
             yield from runtime_validation.check_quantities(obj)
         elif isinstance(obj, PodCarrier):
@@ -247,6 +264,15 @@ class _ManifestReader:
         if not metadata.uid:
             metadata = msgspec.structs.replace(metadata, uid=assumed_status.assumed_uid(kind.name, metadata))
         return metadata
+
+
+def _node_class_findings(node_class: EC2NodeClass) -> Iterator[Finding]:
+    """What the class's controller would find without asking AWS."""
+    from karpenter.providers.aws.nodeclass.nodeclass_validation import kubelet_problem, volume_problem
+
+    problem = kubelet_problem(node_class.spec, expressions=True) or volume_problem(node_class.spec)
+    if problem is not None:
+        yield Finding("", problem.reason, problem.message)
 
 
 def _with_server_defaults(obj: PlanObject, kind: Kind[Wire], data: bytes | msgspec.Raw) -> PlanObject:

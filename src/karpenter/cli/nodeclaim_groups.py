@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from karpenter.instancetypes.type_index import TypeIndex
@@ -50,15 +50,15 @@ class NodeClaimGroup:
         return self.requested.get(resource, 0) / offered if offered else 0.0
 
 
-def group_node_claims(plan: Solution, index: TypeIndex) -> list[NodeClaimGroup]:
-    """The NodeClaims of a plan by how they are launched, the most expensive group first."""
+def group_node_claims(plan: Solution, indexes: Mapping[str, TypeIndex]) -> list[NodeClaimGroup]:
+    """The NodeClaims of a plan by how they are launched, the most expensive group first. ``indexes`` are by NodePool."""
     groups: dict[tuple[str, str, str, str, float], list[NewNodeClaim]] = defaultdict(list)
     for claim in plan.new_claims:
         offering = claim.cheapest_offering
         where = (claim.node_pool, claim.instance_types[0], offering.zone, offering.capacity_type)
         groups[(*where, claim.price_per_hour)].append(claim)
-    wastes = WasteCalculator(index)
-    nodeclaim_groups = [_group(claims, wastes) for claims in groups.values()]
+    wastes = {pool: WasteCalculator(index) for pool, index in indexes.items()}
+    nodeclaim_groups = [_group(claims, wastes[claims[0].node_pool]) for claims in groups.values()]
     return sorted(
         nodeclaim_groups, key=lambda group: (-group.price_per_hour, group.instance_type, group.sample.node_pool)
     )

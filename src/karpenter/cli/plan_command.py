@@ -33,6 +33,7 @@ def plan(
     filename: planning_options.FilesOption = None,
     output: Annotated[Output, typer.Option("-o", "--output", help="What to print.")] = "table",
     replicas: planning_options.ReplicasOption = "current",
+    region: planning_options.RegionOption = "",
     skip_invalid: planning_options.SkipInvalidOption = False,
     compare: Annotated[
         Literal["classic"] | None,
@@ -59,19 +60,19 @@ def plan(
 
     settings = resolve_or_exit("plan", flags)
     options = settings.scheduling_options(settings.gates)
-    input_options = planning_options.InputOptions(filename, replicas, skip_invalid)
+    input_options = planning_options.InputOptions(filename, replicas, region, skip_invalid)
     with planning.gc_disabled():
         disruption = planning_options.disruption_options(settings) if consolidate else None
         extra_kinds = FREEZE_KINDS if consolidate else ()
         plan_input = planning.load_plan_input(input_options, settings, extra_kinds)
-        catalog = plan_input.catalog
+        catalogs = plan_input.catalogs
 
         def report(packing: PackingMode) -> PlanReport:
-            computed = planning.compute_plan(plan_input.objects, catalog.index, replace(options, packing_mode=packing))
-            timing = PlanTiming(computed.seconds, catalog.load_seconds, wall_seconds())
+            computed = planning.compute_plan(plan_input, replace(options, packing_mode=packing))
+            timing = PlanTiming(computed.seconds, catalogs.load_seconds, wall_seconds())
             if record and packing is options.packing_mode:
                 _record(computed, record)
-            return PlanReport(computed.solution, catalog.index, timing)
+            return PlanReport(computed.solution, catalogs.indexes, timing, catalogs.source)
 
         chosen = report(options.packing_mode)
         planning.report_skipped_pools(chosen.plan)

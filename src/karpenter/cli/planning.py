@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
@@ -12,16 +13,16 @@ import typer
 
 from karpenter.cli import cluster_objects
 from karpenter.cli.render_common import count_text
-from karpenter.cli.terminal import WRONG_INPUT, exit_with_error, print_error
+from karpenter.cli.terminal import WRONG_INPUT, print_error
 
 if TYPE_CHECKING:
     from karpenter.api.kinds import Kind
     from karpenter.api.meta import Wire
     from karpenter.cli.cluster_objects import ClusterObjects
+    from karpenter.cli.plan_catalogs import PlanCatalogs, TypeSource
     from karpenter.cli.planning_options import InputOptions
     from karpenter.disruption.decide.disruption_preview import DisruptionPreview
     from karpenter.disruption.decide.disruption_problem import DisruptionOptions
-    from karpenter.instancetypes.type_index import TypeIndex
     from karpenter.model.freezes import Freeze
     from karpenter.scheduling.problem import Problem
     from karpenter.scheduling.scheduling_options import SchedulingOptions
@@ -33,18 +34,10 @@ W = TypeVar("W")
 
 
 @dataclass(frozen=True, slots=True)
-class LoadedCatalog:
-    """Instance types ready to choose from, and how long that took."""
-
-    index: TypeIndex
-    load_seconds: float
-
-
-@dataclass(frozen=True, slots=True)
 class PlanInput:
     """What a decision is made on."""
 
-    catalog: LoadedCatalog
+    catalogs: PlanCatalogs
     objects: ClusterObjects
 
 
@@ -69,24 +62,8 @@ def gc_disabled() -> Iterator[None]:
         gc.enable()
 
 
-def load_catalog(path: str) -> LoadedCatalog:
-    """The instance types of a file, or the packaged ones. Ends the command where the file is wrong."""
-    from karpenter.instancetypes import ec2_catalog, instance_type_file
-    from karpenter.instancetypes.type_index import TypeIndex
-    from karpenter.instancetypes.well_known_labels import well_known_labels_of
-    from karpenter.model import labels
-
-    begun = time.perf_counter()
-    try:
-        types = instance_type_file.load_instance_types(path) if path else ec2_catalog.packaged_instance_types()
-    except instance_type_file.InstanceTypeFileError as error:
-        exit_with_error(str(error), WRONG_INPUT)
-    index = TypeIndex(types, well_known_labels_of(types) | labels.WELL_KNOWN)
-    return LoadedCatalog(index, time.perf_counter() - begun)
-
-
 def load_objects(
-    options: InputOptions, index: TypeIndex, settings: Settings, extra_kinds: tuple[Kind[Wire], ...] = ()
+    options: InputOptions, well_known: frozenset[str], settings: Settings, extra_kinds: tuple[Kind[Wire], ...] = ()
 ) -> ClusterObjects:
     """The objects of the files, or without any of the cluster: those a plan needs, and those of ``extra_kinds``."""
     from karpenter.cli import assumed_status, cluster_reader, manifest_reader
@@ -95,7 +72,7 @@ def load_objects(
     if settings.scheduler_config.default_constraints:
         extra_kinds += cluster_objects.WORKLOAD_KINDS  # only default constraints need these
     if options.filename:
-        return manifest_reader.read_manifests(options.filename, index.well_known, extra_kinds, options.replicas)
+        return manifest_reader.read_manifests(options.filename, well_known, extra_kinds, options.replicas)
     if options.replicas == "current":
         return cluster_reader.read_cluster(settings, extra_kinds)
     objects = cluster_reader.read_cluster(settings, extra_kinds + cluster_objects.EXPANDED_KINDS)
@@ -106,10 +83,25 @@ def load_objects(
 
 def load_plan_input(options: InputOptions, settings: Settings, extra_kinds: tuple[Kind[Wire], ...] = ()) -> PlanInput:
     """The input of a decision, from files or the cluster. Reports what is wrong with it; may end the command."""
-    catalog = load_catalog(settings.instance_types_file_path)
-    objects = load_objects(options, catalog.index, settings, extra_kinds)
+    from karpenter.cli.plan_catalogs import TypeSource
+
+    source = TypeSource(settings)
+    objects = load_objects(options, source.well_known_labels, settings, extra_kinds)
     report_input_problems(objects, skip_invalid=options.skip_invalid)
-    return PlanInput(catalog, objects)
+    return PlanInput(_load_catalogs(objects, source, options), objects)
+
+
+def _load_catalogs(objects: ClusterObjects, source: TypeSource, options: InputOptions) -> PlanCatalogs:
+    """The types of each NodePool. Reports NodePools that cannot launch what the plan says, or anything."""
+    from karpenter.cli.plan_catalogs import build_catalogs, missing_node_classes
+    from karpenter.cli.region_inference import find_region, pools_of_other_regions
+
+    region = None if source.file else find_region(objects, options.region, os.environ)
+    for line in missing_node_classes(objects):
+        print_error(line)
+    for line in pools_of_other_regions(objects.pools, region.name) if region is not None else ():
+        print_error(line)
+    return build_catalogs(objects, source, region)
 
 
 def report_input_problems(objects: ClusterObjects, *, skip_invalid: bool) -> None:
@@ -134,7 +126,7 @@ def report_invalid_objects(objects: ClusterObjects, *, skip_invalid: bool) -> No
         raise typer.Exit(WRONG_INPUT)
 
 
-def compute_plan(objects: ClusterObjects, index: TypeIndex, options: SchedulingOptions) -> ComputedPlan:
+def compute_plan(plan_input: PlanInput, options: SchedulingOptions) -> ComputedPlan:
     """The plan for the objects."""
     from datetime import UTC, datetime
 
@@ -144,8 +136,8 @@ def compute_plan(objects: ClusterObjects, index: TypeIndex, options: SchedulingO
 
     load_solver()
     begun = time.perf_counter()
-    state = cluster_state(objects)
-    indexes = {pool.metadata.name: index for pool in objects.pools}
+    state = cluster_state(plan_input.objects)
+    indexes = plan_input.catalogs.indexes
     problem = build_problem(state.snapshot(), indexes, datetime.now(UTC), options)
     solution = solve(problem, indexes)
     return ComputedPlan(problem, solution, time.perf_counter() - begun)
@@ -160,12 +152,7 @@ def compute_disruption_preview(plan_input: PlanInput, options: DisruptionOptions
 
     load_solver()
     snapshot = cluster_state(plan_input.objects).snapshot()
-    return preview_disruption(snapshot, type_indexes(plan_input), datetime.now(UTC), options)
-
-
-def type_indexes(plan_input: PlanInput) -> Mapping[str, TypeIndex]:
-    """The types each NodePool chooses from."""
-    return {pool.metadata.name: plan_input.catalog.index for pool in plan_input.objects.pools}
+    return preview_disruption(snapshot, plan_input.catalogs.indexes, datetime.now(UTC), options)
 
 
 def cluster_state(objects: ClusterObjects) -> ClusterState:

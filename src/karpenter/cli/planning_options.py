@@ -17,10 +17,14 @@ ReplicaChoice = Literal["min", "current", "max"]
 
 @dataclass(frozen=True, slots=True)
 class InputOptions:
-    """Where the objects of a plan come from: files, or without any the cluster; and how they are read."""
+    """Where the objects of a plan come from: files, or without any the cluster; and how they are read.
+
+    ``region``: the region whose packaged types and prices count; empty where the objects decide.
+    """
 
     filename: list[str] | None
     replicas: ReplicaChoice = "current"
+    region: str = ""
     skip_invalid: bool = False
 
 
@@ -38,6 +42,15 @@ ReplicasOption = Annotated[
     ReplicaChoice,
     typer.Option(
         "--replicas", help="Replicas of workloads with a HorizontalPodAutoscaler: its least, those of now, or its most."
+    ),
+]
+RegionOption = Annotated[
+    str,
+    typer.Option(
+        "--region",
+        metavar="REGION",
+        help="EC2 region whose packaged instance types and prices count. Default: the region that nodes, NodePools or pods "
+        "name, else AWS_REGION, else us-east-1.",
     ),
 ]
 SkipInvalidOption = Annotated[bool, typer.Option("--skip-invalid", help="Ignore invalid objects instead of failing.")]

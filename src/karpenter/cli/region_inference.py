@@ -1,4 +1,4 @@
-"""Which region a plan is for: the one that is given, or the one that nodes, NodePools or pods name, or the one of the environment."""
+"""The region of a plan: the one given, or the one that nodes, NodePools or pods name, or the one of the environment."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from karpenter.cli.terminal import WrongInput
 from karpenter.instancetypes import ec2_regions
 from karpenter.instancetypes.ec2_catalog import ZONE_ID
 from karpenter.model import labels
+from karpenter.state.pod_signature import required_node_affinity_terms
 
 _ENVIRONMENT = ("AWS_REGION", "AWS_DEFAULT_REGION")
 _ZONE_LABELS = (labels.ZONE, ZONE_ID)
@@ -46,7 +47,7 @@ def find_region(objects: ClusterObjects, given: str, environment: Mapping[str, s
 def _checked(region: PlanRegion, source: str) -> PlanRegion:
     if region.name not in ec2_regions.ec2_regions():
         regions = ", ".join(sorted(ec2_regions.ec2_regions()))
-        raise WrongInput(f"{source}: no packaged prices for this region; {_HOW_TO_CHOOSE}. Regions with prices: {regions}")
+        raise WrongInput(f"{source}: there are no packaged prices for this region; expected one of {regions}")
     return region
 
 
@@ -113,9 +114,7 @@ def _regions_of_pods(objects: ClusterObjects) -> Iterator[str]:
 
 def _pod_regions(pod: Pod) -> Iterator[str]:
     yield from _of_labels(pod.spec.node_selector)
-    affinity = pod.spec.affinity.node_affinity if pod.spec.affinity is not None else None
-    required = affinity.required_during_scheduling_ignored_during_execution if affinity is not None else None
-    for term in required.node_selector_terms if required is not None else ():
+    for term in required_node_affinity_terms(pod.spec.affinity):
         for expression in term.match_expressions:
             if expression.operator == "In":
                 yield from _of_values(expression.key, expression.values)

@@ -31,6 +31,7 @@ from karpenter.cli.render_common import (
     truncate,
 )
 from karpenter.cli.render_plan_data import PlanComparison, PlanReport
+from karpenter.cli.render_prices import price_lines
 from karpenter.model import resources as res
 from karpenter.scheduling.explain.nearest_fit_messages import nearest_fit_sentence
 from karpenter.scheduling.explain.reason_messages import exposure_messages, unschedulable_message
@@ -55,7 +56,7 @@ def write(report: PlanReport, out: TextIO) -> None:
     """Write the page."""
     console = console_for(out, PAGE_WIDTH)
     plan = report.plan
-    groups = group_node_claims(plan, report.index)
+    groups = group_node_claims(plan, report.indexes)
     for part in _node_claim_parts(groups, console):
         console.print(part, soft_wrap=isinstance(part, Text))
     if plan.placed_on_existing:
@@ -260,6 +261,8 @@ def _summary(report: PlanReport) -> Text:
         text.append(f"\n{_lower_bound_text(plan)}")
         if plan.node_share_cost_per_hour:
             text.append(f"\n{_node_share_text(plan)}")
+    for line in price_lines(report.prices, plan) if report.prices is not None else ():
+        text.append(f"\n{line}", style="dim")
     text.append(
         f"\ndecided in {timing.decision_seconds:.3f} s"
         f" (catalogue {timing.catalog_seconds:.3f} s, {timing.wall_seconds:.2f} s in all)",
@@ -304,7 +307,7 @@ def write_comparison(comparison: PlanComparison, out: TextIO) -> None:
     """Write the page."""
     console = console_for(out, PAGE_WIDTH)
     sides = tuple(
-        _ComparedPlan(name, report, group_node_claims(report.plan, report.index))
+        _ComparedPlan(name, report, group_node_claims(report.plan, report.indexes))
         for name, report in (("chosen", comparison.chosen), ("classic", comparison.classic))
     )
     console.print(_figures_table(sides))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from karpenter.api.core import Pod
+from karpenter.cli.plan_catalogs import PriceSource
 from karpenter.cli.render_common import Json, pod_name
+from karpenter.cli.render_prices import price_data
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.model import resources as res
 from karpenter.scheduling.explain.nearest_fit_messages import (
@@ -45,11 +47,15 @@ class PlanTiming:
 
 @dataclass(frozen=True, slots=True)
 class PlanReport:
-    """What there is to show: the plan, the types it chose from, how long it took."""
+    """What there is to show: the plan, the types it chose from by NodePool, how long it took.
+
+    ``prices``: where they come from; None for a recorded problem, which does not say it.
+    """
 
     plan: Solution
-    index: TypeIndex
+    indexes: Mapping[str, TypeIndex]
     timing: PlanTiming
+    prices: PriceSource | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +103,7 @@ def document(report: PlanReport) -> Json:
         "unschedulable": _unschedulable_pods(plan.unschedulable),
         "exposure": _exposure_data(plan),
         "cost": _cost_data(plan),
+        "prices": price_data(report.prices, plan) if report.prices is not None else None,
         "decisionSeconds": round(timing.decision_seconds, _SECONDS_DIGITS),
         "catalogueSeconds": round(timing.catalog_seconds, _SECONDS_DIGITS),
         "wallSeconds": round(timing.wall_seconds, _SECONDS_DIGITS),

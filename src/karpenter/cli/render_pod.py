@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TextIO
@@ -115,8 +115,8 @@ def _why_not_pending(pod: Pod) -> str:
 # -- the tree -----------------------------------------------------------------------------------------------------------
 
 
-def write(explanation: PodExplanation, out: TextIO) -> None:
-    """Write the tree."""
+def write(explanation: PodExplanation, price_lines: Iterable[str], out: TextIO) -> None:
+    """Write the tree; ``price_lines`` say where prices come from."""
     style = "red" if explanation.unplaced is not None else "green"
     tree = Tree(Text.assemble((f"Pod {pod_name(explanation.pod)}", "bold"), " ", (headline(explanation), style)))
     if explanation.unplaced is not None:
@@ -126,6 +126,7 @@ def write(explanation: PodExplanation, out: TextIO) -> None:
             tree.add(Text(f"existing nodes: {nearest_node_clause(explanation.unplaced.nearest_node)}"))
     for line in _placement_lines(explanation):
         tree.add(Text(line))
+    tree.add(Text("\n").join(Text(line, style="dim") for line in price_lines))
     console_for(out, SEARCHABLE_WIDTH).print(tree)
 
 

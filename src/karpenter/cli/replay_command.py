@@ -18,9 +18,7 @@ from karpenter.model.texts import shorten
 if TYPE_CHECKING:
     from karpenter.disruption.decide.command import Command
     from karpenter.disruption.decide.disruption_problem import DisruptionSolution
-    from karpenter.instancetypes.type_index import TypeIndex
     from karpenter.scheduling.data_codec import Json
-    from karpenter.scheduling.problem import Problem
 
 #: Exit code where the solution is another one.
 _DIFFERENT = 1
@@ -72,8 +70,7 @@ def _replay_scheduling(file: str, content: bytes, output: Output) -> None:
         if solved_bytes != recorded.solution_bytes:
             _end_with_differences(file, recorded.recorded_by, recorded.solution_bytes, solved_bytes)
         timing = PlanTiming(solved - loaded, loaded - started, wall_seconds())
-        index = _index_of_all(recorded.problem, indexes)
-        write_reports(PlanReport(solution, index, timing), None, None, output)
+        write_reports(PlanReport(solution, indexes, timing), None, None, output)
         print_error(f"{file}: {_SAME_SOLUTION}")
 
 
@@ -112,19 +109,6 @@ def _described_command(command: Command) -> str:
     saving = "" if command.saving_per_hour is None else f", saves {command.saving_per_hour:.4f} USD/h"
     target = f" -> [{replacements}]" if replacements else ""
     return f"{command.command_id} {command.reason} {command.decision} [{nodes}]{target}{saving}"
-
-
-def _index_of_all(problem: Problem, indexes: dict[str, TypeIndex]) -> TypeIndex:
-    """One index over the types of all NodePools, for figures about types by name; of equal names the first pool's."""
-    from karpenter.instancetypes.type_index import TypeIndex
-
-    if len({id(index) for index in indexes.values()}) == 1:
-        return next(iter(indexes.values()))
-    by_name = {
-        instance_type.name: instance_type for index in reversed(indexes.values()) for instance_type in index.types
-    }
-    well_known = frozenset[str]().union(*(catalog.well_known_labels for catalog in problem.catalogs.values()))
-    return TypeIndex(by_name.values(), well_known)
 
 
 def _end_with_differences(file: str, recorded_by: str, recorded_bytes: bytes, solved_bytes: bytes) -> None:

@@ -27,6 +27,9 @@ from karpenter.model import labels, quantity
 from karpenter.model import resources as res
 from karpenter.model.requirements import Requirement, Requirements
 
+#: Days of the packaged on-demand prices and spot savings (``data/SOURCES.md``).
+ON_DEMAND_DATE = "2026-07-20"
+SPOT_DATE = "2025-06-28"
 #: Of all packaged prices.
 PRICE_CURRENCY = "USD"
 ZONE_ID = "topology.k8s.aws/zone-id"
@@ -120,6 +123,16 @@ def find_packaged_type(name: str) -> InstanceType | None:
 @lru_cache(maxsize=1)
 def _by_name() -> dict[str, InstanceType]:
     return {instance_type.name: instance_type for instance_type in packaged_instance_types()}
+
+
+def packaged_shape(name: str) -> formulas.EC2InstanceShape:
+    """The shape of a packaged type."""
+    return _shapes()[name]
+
+
+@lru_cache(maxsize=1)
+def _shapes() -> dict[str, formulas.EC2InstanceShape]:
+    return {row["name"]: shape_of_row(row) for row in _rows()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,11 +13,13 @@ import csv
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources as package_files
 
 #: The region of the table of shapes; other prices are relative to its prices.
 BASE_REGION = "us-east-1"
+#: The day of the price lists that the ratios compare.
+PRICE_RATIO_DATE = "2025-04-04"
 _ZONE_ID = re.compile(r"(?P<prefix>[a-z0-9]+)-az[0-9]+")
 
 
@@ -83,6 +85,7 @@ def _region(row: Mapping[str, str]) -> EC2Region:
     )
 
 
+@lru_cache(maxsize=1024)
 def region_of_zone(zone: str) -> str:
     """The region of a zone name or zone ID, also of a local zone; empty if no packaged region has such zones."""
     by_id = _ZONE_ID.fullmatch(zone)

@@ -75,6 +75,16 @@ class OverlayConflict:
     instance_type: str
     pool: str
 
+    @property
+    def message(self) -> str:
+        """The conflict in a sentence, and how to resolve it."""
+        setting = "the price" if self.setting == PRICE_SETTING else self.setting
+        return (
+            f"conflict with another overlay: {self.accepted_overlay} also sets {setting} of instance type "
+            f"{self.instance_type} in NodePool {self.pool} and has the same weight ({self.weight}); "
+            "give one of them another weight"
+        )
+
 
 @dataclass(frozen=True)
 class OverlayEvaluation:

@@ -116,13 +116,9 @@ def _validation_condition(findings: runtime_validation.Findings, conflict: Overl
             type=conditions.VALIDATION_SUCCEEDED, status=conditions.FALSE, reason="RuntimeValidation", message=text
         )
     if conflict is not None:
-        setting = "the price" if conflict.setting == overlay_application.PRICE_SETTING else conflict.setting
-        text = (
-            f"conflict with another overlay: {conflict.accepted_overlay} also sets {setting} of instance type "
-            f"{conflict.instance_type} in NodePool {conflict.pool} and has the same weight ({conflict.weight}); "
-            "give one of them another weight"
+        return Condition(
+            type=conditions.VALIDATION_SUCCEEDED, status=conditions.FALSE, reason="Conflict", message=conflict.message
         )
-        return Condition(type=conditions.VALIDATION_SUCCEEDED, status=conditions.FALSE, reason="Conflict", message=text)
     return Condition(type=conditions.VALIDATION_SUCCEEDED, status=conditions.TRUE)
 
 

@@ -55,14 +55,16 @@ def test_a_pod_that_stays_waiting_gets_one_sentence_and_a_tree(explain: Explain,
         "Pod default/huge unschedulable: nearest is NodePool default: the pod is 56 CPU short on a.large, "
         "the largest otherwise suitable type (asks 64 CPU, 8 CPU there)"
     )
-    assert rest[0].startswith("└── NodePool default: no instance type has enough resources, requirements=")
+    assert rest[0].startswith("├── NodePool default: no instance type has enough resources, requirements=")
     assert rest[1].endswith("of 3 types with 3 offerings")
     assert rest[2].endswith("3 filtered by cpu: the pod asks 64 CPU (the largest of them, a.large, has 8 CPU)")
 
 
 def test_json_has_the_whole_tree_as_data(explain: Explain, written: Written) -> None:
     loads = json.loads(explain("web", "-f", written("a.json", tainted(), pod()), "-o", "json").stdout)
-    assert list(loads) == ["pod", "state", "text", "reasons", "sentence", "nearestFit", "nearestExistingNode"]
+    assert list(loads) == [
+        "pod", "state", "text", "reasons", "sentence", "nearestFit", "nearestExistingNode", "prices",
+    ]  # fmt: skip
     assert (loads["pod"], loads["state"]) == ("default/web", "unschedulable")
     assert loads["nearestFit"]["nodePool"] == "default"
     assert loads["nearestFit"]["changes"] == [
@@ -99,7 +101,8 @@ def test_a_pod_for_which_a_machine_is_bought_is_told_which_and_its_price(explain
         "Pod default/a new node: a.large of NodePool default in zone-a, on-demand, $0.3500 per hour",
         "├── no existing node fits",
         "├── cheapest of 2 types that fit: a.large, b.large",
-        "└── shared with 1 other pod of this plan",
+        "├── shared with 1 other pod of this plan",
+        "└── prices: of the instance type file types.json",
     ]
     loads = json.loads(explain("a", "-f", file, "-o", "json").stdout)
     assert (loads["state"], loads["nodeClaim"]["cheapest"]["price"]) == ("new-node", 0.35)

@@ -272,7 +272,8 @@ def _node_class_findings(node_class: EC2NodeClass) -> Iterator[Finding]:
 
     problem = kubelet_problem(node_class.spec, expressions=True) or volume_problem(node_class.spec)
     if problem is not None:
-        yield Finding("", problem.reason, problem.message)
+        path, _, text = problem.message.partition(": ")
+        yield Finding(path, problem.reason, text)
 
 
 def _with_server_defaults(obj: PlanObject, kind: Kind[Wire], data: bytes | msgspec.Raw) -> PlanObject:

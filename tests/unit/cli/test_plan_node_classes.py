@@ -126,7 +126,7 @@ INVALID = [
         id="no boolean",
     ),
     pytest.param({"rolle": "node"}, "spec.rolle: unknown field 'rolle' would be dropped", id="unknown field"),
-    pytest.param({"kubelet": {"maxPods": -1}}, "spec.kubelet.maxPods: -1 is not a number of at least 1", id="kubelet"),
+    pytest.param({"kubelet": {"maxPods": -1}}, "spec.kubelet.maxPods: -1 is below zero", id="kubelet"),
 ]
 
 

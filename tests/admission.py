@@ -165,8 +165,8 @@ def _taints(id_: str, verdict: Verdict, *taints: list[Json], words: tuple[str, .
     return _values(id_, verdict, f"{T}.taints", *taints, words=words)
 
 
-def _requires(id_: str, verdict: Verdict, *items: Json, words: tuple[str, ...] = ()) -> list[Row]:
-    return _values(id_, verdict, REQUIREMENTS, *([item] for item in items), words=words)
+def _requires(id_: str, verdict: Verdict, *entries: Json, words: tuple[str, ...] = ()) -> list[Row]:
+    return _values(id_, verdict, REQUIREMENTS, *([entry] for entry in entries), words=words)
 
 
 def _claims(id_: str, verdict: Verdict, *changes: Json, words: tuple[str, ...] = ()) -> list[Row]:
@@ -189,14 +189,14 @@ def _statuses(kind: str, verdict: Verdict, *statuses: Json) -> list[Row]:
 
 def condition(**fields: object) -> Json:
     """A complete condition with some fields changed or taken away."""
-    known: Json = {
+    defaults: Json = {
         "type": "Custom",
         "status": "True",
         "reason": "Custom",
         "message": "",
         "lastTransitionTime": "2025-01-31T12:00:00Z",
     }
-    return {name: value for name, value in {**known, **fields}.items() if value is not ABSENT}
+    return {name: value for name, value in {**defaults, **fields}.items() if value is not ABSENT}
 
 
 def _old_status(id_: str, verdict: Verdict, before: Json, status: Json) -> Row:
@@ -900,8 +900,8 @@ def _overlays(id_: str, verdict: Verdict, path: str, *values: object, words: tup
     return _rows(id_, "NodeOverlay", verdict, [{path: value} for value in values], words)
 
 
-def _overlaid(id_: str, verdict: Verdict, *items: Json, words: tuple[str, ...] = ()) -> list[Row]:
-    return _overlays(id_, verdict, "spec.requirements", *([item] for item in items), words=words)
+def _overlaid(id_: str, verdict: Verdict, *entries: Json, words: tuple[str, ...] = ()) -> list[Row]:
+    return _overlays(id_, verdict, "spec.requirements", *([entry] for entry in entries), words=words)
 
 
 #: API §5.

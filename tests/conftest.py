@@ -54,9 +54,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Files |
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if _CLUSTER_FIXTURES.intersection(getattr(item, "fixturenames", ())):
-            item.add_marker("cluster")
+    for obj in items:
+        if _CLUSTER_FIXTURES.intersection(getattr(obj, "fixturenames", ())):
+            obj.add_marker("cluster")
     items[:] = _interleaved(items)
 
 
@@ -66,8 +66,8 @@ def _interleaved(items: list[pytest.Item]) -> list[pytest.Item]:
     The order within a file stays.
     """
     files: dict[Path, list[pytest.Item]] = {}
-    for item in items:
-        files.setdefault(item.path, []).append(item)
+    for obj in items:
+        files.setdefault(obj.path, []).append(obj)
     waiting = [path for path, tests in files.items() if any(test.get_closest_marker("cluster") for test in tests)]
     others = [path for path in files if path not in set(waiting)]
     places = {path: (number + 0.5) / len(group) for group in (waiting, others) for number, path in enumerate(group)}
@@ -78,7 +78,7 @@ def _interleaved(items: list[pytest.Item]) -> list[pytest.Item]:
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Build before the first test starts: the build takes minutes and no test's time limit should pay for it."""
-    wanted = any(item.get_closest_marker("cluster") for item in session.items)
+    wanted = any(obj.get_closest_marker("cluster") for obj in session.items)
     if not wanted or session.config.option.collectonly or binaries.is_ready():
         return
     reporter = session.config.pluginmanager.getplugin("terminalreporter")

@@ -36,9 +36,9 @@ ALL = tuple(scenarios())
 @pytest.fixture(scope="module")
 def arena() -> Iterator[Arena]:
     with ControlPlane(scheduler=True) as plane:
-        found = Arena(plane)
-        found.open()
-        yield found
+        result = Arena(plane)
+        result.open()
+        yield result
 
 
 @dataclass
@@ -147,7 +147,9 @@ def _told(arena: Arena, chosen: Iterable[Scenario], planner: Planner) -> Tally:
 
 def slice_of(turn: int) -> list[Scenario]:
     """One scenario of each kind and every tenth mixture."""
-    return [item for item in ALL if item.name.endswith(f"-{turn}") or re.match(rf"mix-\d*{turn}-", item.name)]
+    return [
+        element for element in ALL if element.name.endswith(f"-{turn}") or re.match(rf"mix-\d*{turn}-", element.name)
+    ]
 
 
 def test_planned_pods_bind_and_pods_without_room_find_none(arena: Arena) -> None:

@@ -234,15 +234,15 @@ def _check_calls(cluster: Stage) -> None:
 
 def _check_tags(parameters: Any, kind: str) -> None:
     """AWS-446, AWS-721, AWS-T701"""
-    found = {
+    result = {
         tag["Key"]: tag["Value"]
         for specification in parameters["TagSpecifications"]
         if specification["ResourceType"] == kind
         for tag in specification["Tags"]
     }
-    assert found[f"kubernetes.io/cluster/{CLUSTER}"] == "owned"
-    assert found["eks:eks-cluster-name"] == CLUSTER
-    assert {"karpenter.sh/nodepool", "karpenter.k8s.aws/ec2nodeclass"} <= found.keys()
+    assert result[f"kubernetes.io/cluster/{CLUSTER}"] == "owned"
+    assert result["eks:eks-cluster-name"] == CLUSTER
+    assert {"karpenter.sh/nodepool", "karpenter.k8s.aws/ec2nodeclass"} <= result.keys()
 
 
 def _check_fleet(parameters: Any) -> None:

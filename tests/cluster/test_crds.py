@@ -46,8 +46,8 @@ def server(control_plane: ControlPlane) -> ControlPlane:
 
 @pytest.fixture(scope="module")
 def real(server: ControlPlane) -> Iterator[RealServer]:
-    with real_server(server) as found:
-        yield found
+    with real_server(server) as result:
+        yield result
 
 
 @pytest.fixture
@@ -245,13 +245,13 @@ def _table(server: ControlPlane, path: str) -> Json:
 
 def test_names_and_categories_are_those_users_know(server: ControlPlane) -> None:
     """API-001, API-002, API-005, API-006, AWS-030"""
-    found = {}
+    actual = {}
     for group in ("karpenter.sh/v1", "karpenter.kwok.sh/v1alpha1", "karpenter.k8s.aws/v1"):
-        for item in server.request("GET", f"/apis/{group}")["resources"]:  # type: ignore[attr-defined]
-            found[item["name"]] = (item["namespaced"], item.get("shortNames"), item.get("categories"))
-    assert found["nodepools"] == (False, None, ["karpenter"])
-    assert found["nodeclaims"] == (False, None, ["karpenter"])
-    assert found["kwoknodeclasses"] == (False, ["kwoknc", "kwokncs"], ["karpenter"])
-    assert found["ec2nodeclasses"] == (False, ["ec2nc", "ec2ncs"], ["karpenter"])
+        for resource in server.request("GET", f"/apis/{group}")["resources"]:  # type: ignore[attr-defined]
+            actual[resource["name"]] = (resource["namespaced"], resource.get("shortNames"), resource.get("categories"))
+    assert actual["nodepools"] == (False, None, ["karpenter"])
+    assert actual["nodeclaims"] == (False, None, ["karpenter"])
+    assert actual["kwoknodeclasses"] == (False, ["kwoknc", "kwokncs"], ["karpenter"])
+    assert actual["ec2nodeclasses"] == (False, ["ec2nc", "ec2ncs"], ["karpenter"])
     statuses = {f"{plural}/status" for plural in ("nodepools", "nodeclaims", "kwoknodeclasses", "ec2nodeclasses")}
-    assert statuses | {"nodepools/scale"} <= set(found)
+    assert statuses | {"nodepools/scale"} <= set(actual)

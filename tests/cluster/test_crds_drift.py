@@ -33,17 +33,17 @@ def answers(real: RealServer, writes: Sequence[Write]) -> list[Answer]:
 
 
 def disagreements(writes: Sequence[Write], theirs: Sequence[Answer]) -> list[str]:
-    found = []
+    result = []
     for write, real_answer in zip(writes, theirs, strict=True):
         ours = in_memory(write)
         offline = () if write.is_status else runtime_validation.admit(KINDS[write.kind], write.wanted, write.stored)
         agreed = ours.stored == real_answer.stored and (write.is_status or (not offline) == real_answer.accepted)
         if not agreed:
-            found.append(
+            result.append(
                 f"{json.dumps(write.wanted)}\n  over {json.dumps(write.stored)}\n  real: {real_answer}\n  ours: {ours}\n"
                 f"  offline: {'; '.join(map(str, offline))}"
             )
-    return found
+    return result
 
 
 def judge(real: RealServer, writes: Sequence[Write]) -> None:
@@ -52,8 +52,8 @@ def judge(real: RealServer, writes: Sequence[Write]) -> None:
     theirs = answers(real, writes)
     accepted = sum(answer.accepted for answer in theirs)
     assert count / 5 < accepted < count * 4 / 5, "both verdicts must be common, or nothing is tested"
-    found = disagreements(writes, theirs)
-    assert not found, f"{len(found)} of {count}:\n" + "\n".join(found[:_SHOWN])
+    result = disagreements(writes, theirs)
+    assert not result, f"{len(result)} of {count}:\n" + "\n".join(result[:_SHOWN])
 
 
 def test_expressions_and_functions_agree_on_hundreds_of_writes(real: RealServer) -> None:

@@ -67,9 +67,9 @@ class Machine:
 
     def condition(self, kind: str) -> tuple[str, str, str]:
         """Status, reason and message of a condition of the claim."""
-        for item in found(self.plane, f"{_CLAIMS}/{self.claim}", "status", "conditions") or []:  # type: ignore[attr-defined]
-            if item["type"] == kind:
-                return item["status"], item["reason"], item.get("message", "")
+        for element in found(self.plane, f"{_CLAIMS}/{self.claim}", "status", "conditions") or []:  # type: ignore[attr-defined]
+            if element["type"] == kind:
+                return element["status"], element["reason"], element.get("message", "")
         return "", "", ""
 
     def until_held(self, kind: str, *parts: str) -> None:
@@ -88,8 +88,8 @@ class Machine:
     def events(self, reason: str) -> list[str]:
         """Messages of the events of a reason about the node."""
         query = f"fieldSelector=reason={reason},involvedObject.name={self.node}"
-        items: list[Json] = self.plane.request("GET", f"/api/v1/namespaces/default/events?{query}")["items"]  # type: ignore[assignment]
-        return [str(item["message"]) for item in items]
+        objects: list[Json] = self.plane.request("GET", f"/api/v1/namespaces/default/events?{query}")["items"]  # type: ignore[assignment]
+        return [str(obj["message"]) for obj in objects]
 
 
 def found(plane: ControlPlane, path: str, *keys: str) -> object:
@@ -120,7 +120,7 @@ def machine(plane: ControlPlane, running: Controller, request: pytest.FixtureReq
 
     def is_initialised() -> bool:
         conditions: list[Json] = found(plane, path, "status", "conditions") or []  # type: ignore[assignment]
-        return any(item["type"] == "Initialized" and item["status"] == "True" for item in conditions)
+        return any(condition["type"] == "Initialized" and condition["status"] == "True" for condition in conditions)
 
     plane.until(is_initialised, f"{name} to be initialised")
     return Machine(plane, name, str(found(plane, path, "status", "nodeName")))

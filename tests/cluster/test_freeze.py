@@ -84,7 +84,7 @@ def machines(plane: ControlPlane) -> int:
 
 async def test_one_name_is_all_that_has_to_be_readable(plane: ControlPlane) -> None:
     """OPS-660 ff.: the right in the ClusterRole is on that name only, without those of the simulated cloud."""
-    bindings = [item for item in deployed.bindings_to(_NOBODY) if item["kind"] == "ClusterRoleBinding"]
+    bindings = [element for element in deployed.bindings_to(_NOBODY) if element["kind"] == "ClusterRoleBinding"]
     plane.apply(
         *deployed.rights(), *(binding for binding in bindings if binding["roleRef"]["name"] == "karpenter-core")
     )  # type: ignore[index]

@@ -40,15 +40,15 @@ def account(plane: ControlPlane) -> Iterator[Account]:
 
 def of_pool(plane: ControlPlane, name: str) -> list[Json]:
     path = f"{_CLAIMS}?labelSelector=karpenter.sh/nodepool%3D{name}"
-    found: list[Json] = plane.request("GET", path)["items"]  # type: ignore[assignment]
-    return [item for item in found if "deletionTimestamp" not in item["metadata"]]  # type: ignore[operator]
+    objects: list[Json] = plane.request("GET", path)["items"]  # type: ignore[assignment]
+    return [element for element in objects if "deletionTimestamp" not in element["metadata"]]  # type: ignore[operator]
 
 
 def conditions(plane: ControlPlane, path: str) -> dict[str, tuple[str, str]]:
     """Status and reason by type."""
     status: Json = plane.request("GET", path).get("status", {})  # type: ignore[assignment]
-    found: list[dict[str, str]] = status.get("conditions", [])  # type: ignore[assignment]
-    return {item["type"]: (item["status"], item["reason"]) for item in found}
+    result: list[dict[str, str]] = status.get("conditions", [])  # type: ignore[assignment]
+    return {element["type"]: (element["status"], element["reason"]) for element in result}
 
 
 def holds(plane: ControlPlane, path: str, type_: str, *expected: str) -> Callable[[], bool]:

@@ -101,7 +101,7 @@ def half_done(stage: Stage) -> str:
     used = {pod.spec.node_name for pod in sight.pods}
     idle = [node for node in sight.nodes if node.metadata.name not in used]
     faults = {"nodes tainted": tainted, "claims with a reason": noted, "nodes without pods": idle}
-    parts = [f"{len(found)} {what}" for what, found in faults.items() if found]
+    parts = [f"{len(fault)} {what}" for what, fault in faults.items() if fault]
     if sight.running != len(sight.pods) or len(sight.pods) != AFTER:
         parts.append(f"{sight.running} of {len(sight.pods)} pods run")
     return ", ".join(filter(None, (*parts, sight.odd())))
@@ -143,10 +143,10 @@ def test_a_controller_killed_while_it_gives_back_leaves_nothing_half_done(stage:
     with controller(stage.account.kubeconfig, *ALONE) as first:
         first.await_leading()
         begin(stage)
-        known = len(first.lines(step))
+        earlier_count = len(first.lines(step))
         scale(stage, AFTER)
         try:
-            first.until(lambda: len(first.lines(step)) >= known + count, f"log {step!r} {count} times", 60)
+            first.until(lambda: len(first.lines(step)) >= earlier_count + count, f"log {step!r} {count} times", 60)
         except TimeoutError:
             # Not every way down comes by every step; then it is killed somewhere on its way.
             assert first.lines("disrupting node(s)")

@@ -68,21 +68,21 @@ def _limits(scrape: Scrape) -> dict[str, float]:
 
 async def _started(running: Controller) -> str:
     """All pods run, and the controller has seen it."""
-    found = await asyncio.to_thread(_scrape, running)
-    seen = len(found.series("karpenter_pods_state", namespace="default", phase="Running", ready="true"))
+    scraped = await asyncio.to_thread(_scrape, running)
+    seen = len(scraped.series("karpenter_pods_state", namespace="default", phase="Running", ready="true"))
     return "" if seen == PODS else f"{seen} of {PODS} pods are seen running"
 
 
 async def _gone(running: Controller) -> str:
-    found = await asyncio.to_thread(_scrape, running)
-    left = found.value("karpenter_cluster_state_node_count")
+    scraped = await asyncio.to_thread(_scrape, running)
+    left = scraped.value("karpenter_cluster_state_node_count")
     return f"{left} machines are left" if left else ""
 
 
 async def _names(kube: KubeClient) -> set[str]:
     """Names and uids of every single object there is."""
     listed = [(await kube.list(kind)).items for kind in (kinds.POD, kinds.NODE, kinds.NODE_CLAIM)]
-    metas = [item.metadata for items in listed for item in items]
+    metas = [obj.metadata for objects in listed for obj in objects]
     return {meta.name for meta in metas} | {meta.uid for meta in metas}
 
 
@@ -107,55 +107,55 @@ async def test_the_life_of_nodes_as_prometheus_sees_it(plane: ControlPlane, acco
             claims = (await kube.list(kinds.NODE_CLAIM)).items
             _check_running(await asyncio.to_thread(_scrape, running), len(claims))
             _check_bounded(await asyncio.to_thread(_scrape, running), names)
-            told = {event.reason for event in (await kube.list(kinds.EVENT)).items}
-            assert {"Launched", "Registered", "Initialized", "Nominated"} <= told
+            reasons = {event.reason for event in (await kube.list(kinds.EVENT)).items}
+            assert {"Launched", "Registered", "Initialized", "Nominated"} <= reasons
             await asyncio.to_thread(plane.apply, web(0))
             await settled(lambda: _gone(running), _DEADLINE_SECONDS)
             _check_over(await asyncio.to_thread(_scrape, running), len(claims))
 
 
-def _check_running(found: Scrape, machines: int) -> None:
+def _check_running(scraped: Scrape, machines: int) -> None:
     own = {"nodepool": "default"}
-    assert found.total("karpenter_nodeclaims_created_total", reason="provisioned", **own) == machines
-    assert found.total("karpenter_nodes_created_total", **own) == machines
-    assert found.total("karpenter_nodes_total_pod_requests", resource_type="cpu", **own) == PODS / 2
-    assert found.total("karpenter_nodes_allocatable", resource_type="cpu", **own) >= PODS / 2
-    assert 0 < found.value("karpenter_cluster_utilization_percent", resource_type="cpu") <= 100
-    assert found.value("karpenter_pods_startup_duration_seconds_count") == PODS
-    assert found.value("karpenter_pods_startup_duration_seconds", quantile="0.5") > 0
-    assert found.value("karpenter_pods_bound_duration_seconds_count") == PODS
-    assert found.series("karpenter_pods_unbound_time_seconds") == []
+    assert scraped.total("karpenter_nodeclaims_created_total", reason="provisioned", **own) == machines
+    assert scraped.total("karpenter_nodes_created_total", **own) == machines
+    assert scraped.total("karpenter_nodes_total_pod_requests", resource_type="cpu", **own) == PODS / 2
+    assert scraped.total("karpenter_nodes_allocatable", resource_type="cpu", **own) >= PODS / 2
+    assert 0 < scraped.value("karpenter_cluster_utilization_percent", resource_type="cpu") <= 100
+    assert scraped.value("karpenter_pods_startup_duration_seconds_count") == PODS
+    assert scraped.value("karpenter_pods_startup_duration_seconds", quantile="0.5") > 0
+    assert scraped.value("karpenter_pods_bound_duration_seconds_count") == PODS
+    assert scraped.series("karpenter_pods_unbound_time_seconds") == []
     called = {"controller": "nodeclaim.lifecycle", "method": "Create"}
-    assert found.value("karpenter_cloudprovider_duration_seconds_count", **called) >= machines
-    assert found.total("controller_runtime_reconcile_total", controller="nodeclaim.lifecycle") >= machines
-    assert found.total("controller_runtime_reconcile_panics_total") == 0
-    assert found.value("workqueue_depth", name="nodeclaim.lifecycle") == 0
-    assert found.total("client_go_request_total", method="POST", code="201") >= machines
-    assert found.value("process_resident_memory_bytes") > 10e6
+    assert scraped.value("karpenter_cloudprovider_duration_seconds_count", **called) >= machines
+    assert scraped.total("controller_runtime_reconcile_total", controller="nodeclaim.lifecycle") >= machines
+    assert scraped.total("controller_runtime_reconcile_panics_total") == 0
+    assert scraped.value("workqueue_depth", name="nodeclaim.lifecycle") == 0
+    assert scraped.total("client_go_request_total", method="POST", code="201") >= machines
+    assert scraped.value("process_resident_memory_bytes") > 10e6
     ready = {"type": "Ready", "status": "True"}
-    assert len(found.series("operator_nodeclaim_status_condition_count", **ready)) == machines
-    assert len(found.series("operator_node_status_condition_count", **ready)) == machines
-    assert found.value("operator_status_condition_count", kind="NodePool", name="default", **ready) == 1
+    assert len(scraped.series("operator_nodeclaim_status_condition_count", **ready)) == machines
+    assert len(scraped.series("operator_node_status_condition_count", **ready)) == machines
+    assert scraped.value("operator_status_condition_count", kind="NodePool", name="default", **ready) == 1
 
 
-def _check_bounded(found: Scrape, names: set[str]) -> None:
+def _check_bounded(scraped: Scrape, names: set[str]) -> None:
     """Only gauges about single objects name any (docs/metrics.md marks them): whatever counts does not grow with them."""
     gauges = ("karpenter_nodes_", "karpenter_pods_", "operator_")
-    for name, labels, value in found:
+    for name, labels, value in scraped:
         if names & set(labels.values()):
             assert name.startswith(gauges), name
             assert not name.endswith(("_total", "_bucket", "_sum")), (name, value)
 
 
-def _check_over(found: Scrape, machines: int) -> None:
+def _check_over(scraped: Scrape, machines: int) -> None:
     """Everything that was bought has been given back, and no series of it is left."""
     own = {"nodepool": "default"}
     disrupted = {"reason": "empty", "termination_mode": "graceful", **own}
-    assert found.total("karpenter_nodeclaims_disrupted_total", **disrupted) == machines
-    assert found.total("karpenter_nodeclaims_terminated_total", **own) == machines
-    assert found.total("karpenter_nodes_terminated_total", **own) == machines
-    assert found.total("karpenter_nodes_lifetime_duration_seconds_count", **own) == machines
-    assert found.value("karpenter_nodes_termination_duration_seconds_count", **own) == machines
+    assert scraped.total("karpenter_nodeclaims_disrupted_total", **disrupted) == machines
+    assert scraped.total("karpenter_nodeclaims_terminated_total", **own) == machines
+    assert scraped.total("karpenter_nodes_terminated_total", **own) == machines
+    assert scraped.total("karpenter_nodes_lifetime_duration_seconds_count", **own) == machines
+    assert scraped.value("karpenter_nodes_termination_duration_seconds_count", **own) == machines
     for name in ("karpenter_nodes_allocatable", "operator_node_status_condition_count"):
-        assert found.series(name, **own) == []
-    assert found.value("karpenter_nodepools_usage", resource_type="nodes", **own) == 0
+        assert scraped.series(name, **own) == []
+    assert scraped.value("karpenter_nodepools_usage", resource_type="nodes", **own) == 0

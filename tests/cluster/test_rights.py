@@ -157,8 +157,10 @@ def journey(account: Account, running: Controller) -> None:
 
 def waiting_for(plane: ControlPlane, node: str) -> str:
     """What the claim of a node says about volumes that are not detached yet."""
-    found = (claim["status"] for claim in items(plane, _CLAIMS))
-    conditions = (item for status in found if status.get("nodeName") == node for item in status["conditions"])  # type: ignore[attr-defined]
+    statuses = (claim["status"] for claim in items(plane, _CLAIMS))
+    conditions = (
+        condition for status in statuses if status.get("nodeName") == node for condition in status["conditions"]
+    )  # type: ignore[attr-defined]
     return "".join(condition["message"] for condition in conditions if condition["type"] == "VolumesDetached")
 
 
@@ -214,11 +216,11 @@ def _of(role: Json) -> Iterator[Right]:
 
 def used(calls: Iterable[Call]) -> set[Right]:
     """What was asked for, in the namespace it was asked for and in general."""
-    found = set()
+    result = set()
     for call in calls:
         name = f"{call.resource}.{call.group}" if call.group else call.resource
-        found |= {Right(call.verb, name, call.namespace), Right(call.verb, name)}
-    return found
+        result |= {Right(call.verb, name, call.namespace), Right(call.verb, name)}
+    return result
 
 
 def unused(calls: Iterable[Call]) -> set[Right]:

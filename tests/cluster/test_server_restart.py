@@ -189,7 +189,7 @@ def check(follower: Follower, final: dict[str, str]) -> Counter[str]:
         assert int(new.metadata.resource_version) > latest.get(uid, 0), "never the same again, and never an older state"
         latest[uid] = int(new.metadata.resource_version)
         present[name] = new
-    assert {name: item.metadata.resource_version for name, item in present.items()} == final
+    assert {name: listed_map.metadata.resource_version for name, listed_map in present.items()} == final
     return endings
 
 

@@ -103,8 +103,8 @@ def _traced() -> list[Json]:
     path = _SCENARIOS / "gpu-trace-500.json"
     if not path.is_file():
         pytest.skip("the trace is not part of this repository")
-    items = json.loads(path.read_text())["items"]
-    pods = [item for item in items if item["kind"] == "Pod"]
+    objects = json.loads(path.read_text())["items"]
+    pods = [obj for obj in objects if obj["kind"] == "Pod"]
     return [_pod(pod["metadata"]["name"], pod["spec"]["containers"][0]["resources"]["requests"]) for pod in pods]
 
 

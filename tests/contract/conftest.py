@@ -45,9 +45,9 @@ _THREE = ["memory", "http", _REAL]
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
-    for item in items:
-        if here in item.path.parents:
-            item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
+    for obj in items:
+        if here in obj.path.parents:
+            obj.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
 
 
 def _for_the_run(make):  # type: ignore[no-untyped-def]
@@ -122,8 +122,8 @@ def still(request: pytest.FixtureRequest) -> Kube:
 @pytest.fixture(params=["http", _REAL])
 def web(request: pytest.FixtureRequest) -> Web:
     """A server as any client sees it."""
-    found: Web = request.getfixturevalue(f"{request.param}_server").web
-    return found
+    result: Web = request.getfixturevalue(f"{request.param}_server").web
+    return result
 
 
 @asynccontextmanager

@@ -26,8 +26,8 @@ class Counts:
     allowed: int
 
 
-def _counts(found: core.PodDisruptionBudget) -> Counts:
-    status = found.status
+def _counts(budget: core.PodDisruptionBudget) -> Counts:
+    status = budget.status
     return Counts(status.expected_pods, status.current_healthy, status.desired_healthy, status.disruptions_allowed)
 
 
@@ -71,11 +71,11 @@ async def _replica_set(kube: Kube, namespace: str, replicas: int, ready: int) ->
 
 async def _grown(kube: Kube, namespace: str, replicas: int, ready: int) -> list[str]:
     async def names() -> Sequence[str]:
-        return sorted(found.metadata.name for found in (await kube.list(POD, namespace)).items)
+        return sorted(stored_pod.metadata.name for stored_pod in (await kube.list(POD, namespace)).items)
 
-    found = await eventually(names, lambda seen: len(seen) == replicas)
-    await asyncio.gather(*(run_pod(kube, name, namespace) for name in found[:ready]))
-    return list(found)
+    result = await eventually(names, lambda seen: len(seen) == replicas)
+    await asyncio.gather(*(run_pod(kube, name, namespace) for name in result[:ready]))
+    return list(result)
 
 
 @pytest.mark.parametrize(
@@ -204,11 +204,13 @@ async def test_evictions_wait_for_one_another_and_for_replacements(kube: Kube, n
 
     async def replacements() -> list[str]:
         return [
-            item.metadata.name for item in (await kube.list(POD, namespace)).items if item.metadata.name not in names
+            listed_pod.metadata.name
+            for listed_pod in (await kube.list(POD, namespace)).items
+            if listed_pod.metadata.name not in names
         ]
 
-    [fresh] = await eventually(replacements, lambda found: len(found) == 1)
+    [fresh] = await eventually(replacements, lambda answer: len(answer) == 1)
     with pytest.raises(TooManyRequests):
         await kube.evict(names[1], namespace)
     await run_pod(kube, fresh, namespace)
-    await eventually(lambda: outcome(kube.evict(names[1], namespace)), lambda found: found is None)
+    await eventually(lambda: outcome(kube.evict(names[1], namespace)), lambda answer: answer is None)

@@ -59,7 +59,10 @@ async def test_an_evicted_pod_says_why_it_leaves(still: Kube, still_namespace: s
     await web_pods(still, still_namespace, 1)
     await still.evict("web-0", still_namespace)
     leaving = await still.get(POD, "web-0", still_namespace)
-    said = {item.type: (item.status, item.reason, item.message) for item in leaving.status.conditions}
+    said = {
+        listed_condition.type: (listed_condition.status, listed_condition.reason, listed_condition.message)
+        for listed_condition in leaving.status.conditions
+    }
     assert said["DisruptionTarget"] == ("True", "EvictionByEvictionAPI", "Eviction API: evicting")
 
 
@@ -96,9 +99,10 @@ async def test_every_eviction_is_charged_to_the_budget_until_nothing_is_left(sti
     await still.evict("web-1", still_namespace)
     status = await _budget_now(still, still_namespace)
     assert (status.disruptions_allowed, set(status.disrupted_pods)) == (0, {"web-0", "web-1"})
-    assert [(item.type, item.status, item.reason) for item in status.conditions] == [
-        ("DisruptionAllowed", "False", "InsufficientPods")
-    ]
+    assert [
+        (listed_condition.type, listed_condition.status, listed_condition.reason)
+        for listed_condition in status.conditions
+    ] == [("DisruptionAllowed", "False", "InsufficientPods")]
     error = await refused(still.evict("web-2", still_namespace))
     assert isinstance(error, TooManyRequests)
     assert _causes(error) == ["The disruption budget budget does not allow evicting pods currently"]

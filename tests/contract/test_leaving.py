@@ -112,8 +112,8 @@ async def test_dependents_go_with_their_owner(kube: Kube, namespace: str) -> Non
     await kube.create(POD, _owned(pod("leaf", namespace), middle.metadata))
     await kube.create(CONFIG_MAP, config_map("bystander", namespace))
     await kube.delete(CONFIG_MAP, "owner", namespace)
-    await eventually(lambda: outcome(kube.get(CONFIG_MAP, "middle", namespace)), lambda found: found is NotFound)
-    await eventually(lambda: outcome(kube.get(POD, "leaf", namespace)), lambda found: found is NotFound)
+    await eventually(lambda: outcome(kube.get(CONFIG_MAP, "middle", namespace)), lambda answer: answer is NotFound)
+    await eventually(lambda: outcome(kube.get(POD, "leaf", namespace)), lambda answer: answer is NotFound)
     assert await outcome(kube.get(CONFIG_MAP, "bystander", namespace)) is None
 
 
@@ -150,8 +150,8 @@ def _plain_owner(meta: ObjectMeta):  # type: ignore[no-untyped-def]
 async def test_a_namespace_takes_its_content_along(kube: Kube, namespace: str) -> None:
     await kube.create(CONFIG_MAP, config_map("one", namespace))
     await kube.delete(NAMESPACE, namespace)
-    await eventually(lambda: outcome(kube.get(CONFIG_MAP, "one", namespace)), lambda found: found is NotFound)
-    await eventually(lambda: outcome(kube.get(NAMESPACE, namespace)), lambda found: found is NotFound)
+    await eventually(lambda: outcome(kube.get(CONFIG_MAP, "one", namespace)), lambda answer: answer is NotFound)
+    await eventually(lambda: outcome(kube.get(NAMESPACE, namespace)), lambda answer: answer is NotFound)
 
 
 async def test_binding_sets_the_node_and_says_so_in_a_condition(kube: Kube, namespace: str) -> None:

@@ -85,11 +85,11 @@ async def test_pages_of_all_namespaces_are_in_the_order_of_namespaces_and_names(
     await web.made(CONFIG_MAP, {"metadata": {"name": "a", "labels": {"all": "yes"}}}, "default")
     try:
         pages = await _pages(web, CONFIG_MAP.path(), limit=2, labelSelector="all")
-        found = [
-            (item["metadata"]["namespace"], item["metadata"]["name"]) for page in pages for item in page.body["items"]
+        actual = [
+            (obj["metadata"]["namespace"], obj["metadata"]["name"]) for page in pages for obj in page.body["items"]
         ]
-        assert found == sorted(found)
-        assert ("default", "a") in found
+        assert actual == sorted(actual)
+        assert ("default", "a") in actual
     finally:
         await web.ask("DELETE", CONFIG_MAP.path("default", "a"))
 

@@ -50,7 +50,7 @@ class _Family:
             return {name: await self._state(name) for name in expected}
 
         try:
-            await eventually(look, lambda found: found == expected)
+            await eventually(look, lambda answer: answer == expected)
         except TimeoutError:
             raise AssertionError(f"{await look()} instead of {expected}") from None
 
@@ -66,8 +66,8 @@ class _Family:
 
 def _reference(owner: Any, *, blocking: bool) -> dict[str, Any]:
     metadata = owner["metadata"]
-    known = {"apiVersion": "v1", "kind": "ConfigMap", "name": metadata["name"], "uid": metadata["uid"]}
-    return {**known, "blockOwnerDeletion": blocking}
+    defaults = {"apiVersion": "v1", "kind": "ConfigMap", "name": metadata["name"], "uid": metadata["uid"]}
+    return {**defaults, "blockOwnerDeletion": blocking}
 
 
 @pytest.fixture

@@ -225,8 +225,8 @@ async def test_a_strategic_merge_knows_containers_by_name(web: Web, web_namespac
     await web.made(DEPLOYMENT, {"metadata": {"name": "web"}, "spec": spec}, web_namespace)
     change = {"spec": {"template": {"spec": {"containers": [{"name": "main", "image": "two"}]}}}}
     answer = await web.ask("PATCH", DEPLOYMENT.path(web_namespace, "web"), change, STRATEGIC)
-    found = answer.body["spec"]["template"]["spec"]["containers"]
-    images = {container["name"]: (container["image"], container.get("args")) for container in found}
+    actual = answer.body["spec"]["template"]["spec"]["containers"]
+    images = {container["name"]: (container["image"], container.get("args")) for container in actual}
     assert images == {"main": ("two", ["x"]), "side": ("one", None)}
 
 

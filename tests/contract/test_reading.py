@@ -29,7 +29,7 @@ NUMBERED = Kind("", "v1", "configmaps", "ConfigMap", True, _NumberedMap)
 
 async def _names(kube: Kube, namespace: str, **selectors: str) -> list[str]:
     listing = await kube.list(CONFIG_MAP, namespace, **selectors)
-    return [item.metadata.name for item in listing.items if item.metadata.name.startswith("cm-")]
+    return [listed_map.metadata.name for listed_map in listing.items if listed_map.metadata.name.startswith("cm-")]
 
 
 async def test_a_list_is_limited_to_its_namespace(kube: Kube, namespace: str) -> None:
@@ -47,7 +47,7 @@ async def test_a_bad_object_is_reported_and_hides_no_other(kube: Kube, namespace
     await kube.create(CONFIG_MAP, config_map("cm-bad", namespace))
     selector = "metadata.name!=kube-root-ca.crt"
     listing = await kube.list(NUMBERED, namespace, field_selector=selector)
-    assert [item.metadata.name for item in listing.items] == ["cm-good"]
+    assert [obj.metadata.name for obj in listing.items] == ["cm-good"]
     assert [(bad.kind, bad.namespace, bad.name) for bad in listing.undecodable] == [("ConfigMap", namespace, "cm-bad")]
     assert "data" in listing.undecodable[0].error
     with pytest.raises(Invalid):

@@ -131,9 +131,9 @@ async def test_a_late_finalizer_is_told_by_field(kube: Kube, unique: str) -> Non
     await kube.patch(NODE_CLAIM, unique, {"metadata": {"finalizers": None}})
 
 
-def _with_finalizer(item):  # type: ignore[no-untyped-def]
-    metadata = msgspec.structs.replace(item.metadata, finalizers=("example.com/hold",))
-    return msgspec.structs.replace(item, metadata=metadata)
+def _with_finalizer(obj):  # type: ignore[no-untyped-def]
+    metadata = msgspec.structs.replace(obj.metadata, finalizers=("example.com/hold",))
+    return msgspec.structs.replace(obj, metadata=metadata)
 
 
 async def test_a_namespace_on_its_way_out_takes_nothing_new(kube: Kube, namespace: str) -> None:

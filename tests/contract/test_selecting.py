@@ -44,7 +44,10 @@ async def test_labels_select(kube: Kube, namespace: str, selector: str, expected
     for name, labels in _LABELS.items():
         await kube.create(CONFIG_MAP, config_map(name, namespace, labels=labels))
     listing = await kube.list(CONFIG_MAP, namespace, label_selector=selector)
-    assert "".join(item.metadata.name for item in listing.items if item.metadata.name in _LABELS) == expected
+    assert (
+        "".join(listed_map.metadata.name for listed_map in listing.items if listed_map.metadata.name in _LABELS)
+        == expected
+    )
 
 
 @pytest.mark.parametrize(
@@ -83,13 +86,13 @@ async def test_fields_of_pods_select(kube: Kube, namespace: str, selector: str, 
         await kube.create(POD, pod(name, namespace))
     await kube.bind("bound", namespace, "node-1")
     listing = await kube.list(POD, namespace, field_selector=selector)
-    assert " ".join(item.metadata.name for item in listing.items) == expected
+    assert " ".join(listed_pod.metadata.name for listed_pod in listing.items) == expected
 
 
 async def test_a_namespace_is_a_field_of_what_lives_in_one(kube: Kube, namespace: str) -> None:
     await kube.create(POD, pod("one", namespace))
     inside = await kube.list(POD, field_selector=f"metadata.namespace={namespace}")
-    assert [item.metadata.name for item in inside.items] == ["one"]
+    assert [listed_pod.metadata.name for listed_pod in inside.items] == ["one"]
     assert (await kube.list(POD, namespace, field_selector=f"metadata.namespace!={namespace}")).items == ()
 
 

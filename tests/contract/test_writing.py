@@ -166,7 +166,7 @@ async def test_conditions_are_replaced_by_a_status_patch(kube: Kube, unique: str
     await kube.patch(NODE_CLAIM, unique, first, subresource="status")
     second = {"status": {"conditions": [condition("Launched", "True")], "nodeName": "n"}}
     patched = await kube.patch(NODE_CLAIM, unique, second, subresource="status")
-    assert [item.type for item in patched.status.conditions] == ["Launched"]
+    assert [listed_condition.type for listed_condition in patched.status.conditions] == ["Launched"]
     assert patched.status.node_name == "n"
 
 

@@ -67,8 +67,8 @@ class Arena:
             self._store(thing)
         try:
             world = scenario.world()
-            for item in scenario.nodes:
-                self._node(_manifest(kinds.NODE, item), item.spec.taints)
+            for listed_node in scenario.nodes:
+                self._node(_manifest(kinds.NODE, listed_node), listed_node.spec.taints)
             for each in scenario.running:
                 self._create(each)
             for site in sites(world, Solution()):
@@ -81,8 +81,8 @@ class Arena:
     def _clear(self, scenario: Scenario) -> None:
         for space in (*(namespace.metadata.name for namespace in scenario.namespaces), _SYSTEM):
             self.plane.request("DELETE", kinds.POD.path(space), _AT_ONCE)
-        for item in self.plane.request("GET", kinds.NODE.path())["items"]:  # type: ignore[attr-defined]
-            name = item["metadata"]["name"]
+        for obj in self.plane.request("GET", kinds.NODE.path())["items"]:  # type: ignore[attr-defined]
+            name = obj["metadata"]["name"]
             if name != _BEACON:
                 self.plane.request("DELETE", kinds.NODE.path(name=name))
                 self._delete(kinds.CSI_NODE.path(name=name))
@@ -103,7 +103,7 @@ class Arena:
                 raise
 
     def _store(self, thing: Wire) -> None:
-        (kind,) = (item for item in kinds.KINDS.values() if isinstance(thing, item.type))
+        (kind,) = (api_kind for api_kind in kinds.KINDS.values() if isinstance(thing, api_kind.type))
         manifest = _manifest(kind, thing)
         spec: dict[str, object] = manifest["spec"]  # type: ignore[assignment]
         if kind is kinds.PERSISTENT_VOLUME:
@@ -122,9 +122,9 @@ class Arena:
         self._open(manifest["metadata"]["name"], taints)  # type: ignore[index]
 
     def _open(self, name: str, taints: Iterable[Taint]) -> None:
-        found = [json.loads(kinds.NODE.encode(replaced(_ANY, spec=replaced(_ANY.spec, taints=tuple(taints)))))]
+        result = [json.loads(kinds.NODE.encode(replaced(_ANY, spec=replaced(_ANY.spec, taints=tuple(taints)))))]
         self.plane.request(
-            "PATCH", kinds.NODE.path(name=name), {"spec": {"taints": found[0]["spec"].get("taints", [])}}, _MERGE
+            "PATCH", kinds.NODE.path(name=name), {"spec": {"taints": result[0]["spec"].get("taints", [])}}, _MERGE
         )
 
     def _daemons(self, scenario: Scenario, machine: Machine) -> None:
@@ -198,13 +198,13 @@ class Arena:
 
     def _where(self, scenario: Scenario) -> Iterator[tuple[Key, str]]:
         for space in scenario.namespaces:
-            for item in self.plane.request("GET", kinds.POD.path(space.metadata.name))["items"]:  # type: ignore[attr-defined]
-                yield (space.metadata.name, item["metadata"]["name"]), item["spec"].get("nodeName", "")
+            for obj in self.plane.request("GET", kinds.POD.path(space.metadata.name))["items"]:  # type: ignore[attr-defined]
+                yield (space.metadata.name, obj["metadata"]["name"]), obj["spec"].get("nodeName", "")
 
     def why(self, key: Key) -> str:
         """What the scheduler says about a pod it has not bound."""
-        found = self.plane.request("GET", kinds.POD.path(*key))["status"].get("conditions", ())  # type: ignore[attr-defined]
-        return "; ".join(item.get("message", "") for item in found)
+        conditions = self.plane.request("GET", kinds.POD.path(*key))["status"].get("conditions", ())  # type: ignore[attr-defined]
+        return "; ".join(element.get("message", "") for element in conditions)
 
     # -- what the scheduler has seen ------------------------------------------------------------------------------------
 

@@ -51,22 +51,22 @@ def bindings_to(user: str) -> list[Json]:
     """Bindings of their own that give a user the controller's rights too, once those are installed."""
     subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}
     return [
-        {**item, "metadata": {**item["metadata"], "name": f"{NAME}-{user}-{number}"}, "subjects": [subject]}  # type: ignore[dict-item]
-        for number, item in enumerate(rights())
-        if "subjects" in item
+        {**manifest, "metadata": {**manifest["metadata"], "name": f"{NAME}-{user}-{number}"}, "subjects": [subject]}  # type: ignore[dict-item]
+        for number, manifest in enumerate(rights())
+        if "subjects" in manifest
     ]
 
 
 def deployment() -> Json:
     """The Deployment."""
-    (found,) = (manifest for manifest in manifests("controller") if manifest["kind"] == "Deployment")
-    return found
+    (result,) = (manifest for manifest in manifests("controller") if manifest["kind"] == "Deployment")
+    return result
 
 
 def container() -> Json:
     """The controller's container in the Deployment's pods."""
-    (found,) = deployment()["spec"]["template"]["spec"]["containers"]  # type: ignore[index]
-    return dict(found)
+    (result,) = deployment()["spec"]["template"]["spec"]["containers"]  # type: ignore[index]
+    return dict(result)
 
 
 def environment() -> dict[str, str]:

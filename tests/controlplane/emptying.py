@@ -83,19 +83,19 @@ def _is_empty(plane: ControlPlane) -> bool:
 
 def _delete_all(plane: ControlPlane, root: str, query: str = "") -> int:
     """Delete the objects of a collection, in all namespaces; how many there were."""
-    items = list(_items(plane, root, query))
-    for collection in {path.rpartition("/")[0] for path, _ in items}:
+    targets = list(_items(plane, root, query))
+    for collection in {path.rpartition("/")[0] for path, _ in targets}:
         _delete(plane, collection + query)
-    for path in (path for path, is_held in items if is_held):
+    for path in (path for path, is_held in targets if is_held):
         _unless_gone(plane, "PATCH", path, {"metadata": {"finalizers": None}}, _MERGE)
-    return len(items)
+    return len(targets)
 
 
 def _items(plane: ControlPlane, root: str, query: str = "") -> Iterator[tuple[str, bool]]:
     """Paths of the objects of a collection, and whether finalizers hold them."""
     prefix, _, plural = root.rpartition("/")
-    for item in _listed(plane, root + query):
-        metadata: Json = item["metadata"]  # type: ignore[assignment]
+    for element in _listed(plane, root + query):
+        metadata: Json = element["metadata"]  # type: ignore[assignment]
         place = "" if "/namespaces/" in root or "namespace" not in metadata else f"/namespaces/{metadata['namespace']}"
         yield f"{prefix}{place}/{plural}/{metadata['name']}", bool(metadata.get("finalizers"))
 

@@ -99,14 +99,14 @@ class ControlPlane:
 
     def start(self) -> None:
         """Start everything and wait until it serves. Raises ``NotReady`` or ``binaries.BuildFailed``."""
-        found = binaries.folder()
+        folder = binaries.folder()
         self.folder = Path(tempfile.mkdtemp(prefix="karpenter-controlplane-"))
         atexit.register(self.stop)
         try:
-            self._etcd = self._start_etcd(found)
-            self._start_api_server(found, self._etcd)
+            self._etcd = self._start_etcd(folder)
+            self._start_api_server(folder, self._etcd)
             self._await(self._is_serving, binaries.API_SERVER)
-            self._start_clients(found)
+            self._start_clients(folder)
         except BaseException:
             self.stop()
             raise
@@ -199,10 +199,10 @@ class ControlPlane:
     def _audit_log(self) -> Path:
         return self.folder / "audit.log"
 
-    def _start_etcd(self, found: Path) -> str:
+    def _start_etcd(self, folder: Path) -> str:
         client, peer = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
         self._spawn(
-            found / binaries.ETCD,
+            folder / binaries.ETCD,
             f"--data-dir={self.folder / 'etcd'}",
             f"--listen-client-urls={client}",
             f"--advertise-client-urls={client}",
@@ -214,7 +214,7 @@ class ControlPlane:
         )
         return client
 
-    def _start_api_server(self, found: Path, etcd: str) -> None:
+    def _start_api_server(self, folder: Path, etcd: str) -> None:
         tokens = self.folder / "tokens.csv"
         tokens.write_text("".join(f'{self.tokens[user]},{user},{user},"{USERS[user]}"\n' for user in USERS))
         key = self.folder / "service-account.key"
@@ -224,7 +224,7 @@ class ControlPlane:
         port = free_port()
         self.server = f"https://127.0.0.1:{port}"
         self._spawn(
-            found / binaries.API_SERVER,
+            folder / binaries.API_SERVER,
             f"--etcd-servers={etcd}",
             "--bind-address=127.0.0.1",
             "--advertise-address=127.0.0.1",
@@ -285,13 +285,13 @@ class ControlPlane:
         self.stop_server()
         self.start_server()
 
-    def _start_clients(self, found: Path) -> None:
+    def _start_clients(self, folder: Path) -> None:
         kubeconfig = f"--kubeconfig={self.kubeconfig}"
         if self.scheduler:
-            self._spawn(found / binaries.SCHEDULER, kubeconfig, *_CLIENT_SPEED)
+            self._spawn(folder / binaries.SCHEDULER, kubeconfig, *_CLIENT_SPEED)
         if self.controllers:
             wanted = f"--controllers={','.join((*_CONTROLLERS, *self.more_controllers))}"
-            self._spawn(found / binaries.CONTROLLER_MANAGER, kubeconfig, wanted, *_CLIENT_SPEED)
+            self._spawn(folder / binaries.CONTROLLER_MANAGER, kubeconfig, wanted, *_CLIENT_SPEED)
 
     def _spawn(self, binary: Path, *arguments: str) -> None:
         if not binary.is_file():
@@ -331,12 +331,12 @@ class ControlPlane:
 
     def _serves(self, path: str, crd: Json) -> bool:
         try:
-            found = self.request("GET", path)
+            result = self.request("GET", path)
             spec: Json = crd["spec"]  # type: ignore[assignment]
             plural = spec["names"]["plural"]  # type: ignore[index]
             established = any(
                 condition["type"] == "Established" and condition["status"] == "True"
-                for condition in found["status"]["conditions"] or ()  # type: ignore[index]
+                for condition in result["status"]["conditions"] or ()  # type: ignore[index]
             )
             for version in spec["versions"]:  # type: ignore[attr-defined]
                 self.request("GET", f"/apis/{spec['group']}/{version['name']}/{plural}?limit=1")
@@ -348,14 +348,14 @@ class ControlPlane:
         version, kind = str(manifest["apiVersion"]), manifest["kind"]
         root = f"/apis/{version}" if "/" in version else f"/api/{version}"
         resources: list[Json] = self.request("GET", root)["resources"]  # type: ignore[assignment]
-        found = next(
+        result = next(
             (resource for resource in resources if resource["kind"] == kind and "/" not in str(resource["name"])), None
         )
-        if found is None:
+        if result is None:
             raise LookupError(f"the API server has no {kind} in {version}")
         metadata: Json = manifest["metadata"]  # type: ignore[assignment]
-        scope = f"/namespaces/{metadata.get('namespace', 'default')}" if found["namespaced"] else ""
-        return f"{root}{scope}/{found['name']}/{metadata['name']}"
+        scope = f"/namespaces/{metadata.get('namespace', 'default')}" if result["namespaced"] else ""
+        return f"{root}{scope}/{result['name']}/{metadata['name']}"
 
     def _kubeconfig(self, credentials: Mapping[str, object]) -> Json:
         authority = b64encode(self._certificate.read_bytes()).decode()

@@ -78,7 +78,7 @@ class Sight:
             "Nodes not ready": unready,
             "instances that are ending": [instance for instance in self.instances if instance.terminating],
         }
-        return ", ".join(f"{len(found)} {what}" for what, found in faults.items() if found)
+        return ", ".join(f"{len(fault)} {what}" for what, fault in faults.items() if fault)
 
 
 def _has_node(claim: NodeClaim, node_ids: Mapping[str, int]) -> bool:
@@ -100,8 +100,8 @@ class Stage:
 
     def all(self, kind: Kind[T], namespace: str = "", query: str = "") -> tuple[T, ...]:
         """All objects of a kind."""
-        items: list[Json] = self.plane.request("GET", kind.path(namespace) + query)["items"]  # type: ignore[assignment]
-        return tuple(kind.decode(json.dumps(item).encode()) for item in items)
+        objects: list[Json] = self.plane.request("GET", kind.path(namespace) + query)["items"]  # type: ignore[assignment]
+        return tuple(kind.decode(json.dumps(obj).encode()) for obj in objects)
 
     def look(self) -> Sight:
         """What there is now."""
@@ -229,7 +229,7 @@ class Stage:
 
     def pool_condition(self, pool: str, kind: str) -> tuple[str, str, str]:
         """Status, reason and message of a pool's condition; empty where it has none."""
-        (nodepool,) = (item for item in self.all(kinds.NODE_POOL) if item.metadata.name == pool)
+        (nodepool,) = (listed_pool for listed_pool in self.all(kinds.NODE_POOL) if listed_pool.metadata.name == pool)
         condition = conditions.find_condition(nodepool.status.conditions, kind)
         return (condition.status, condition.reason, condition.message) if condition else ("", "", "")
 

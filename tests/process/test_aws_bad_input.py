@@ -52,9 +52,9 @@ async def running(double: Double, *objects: Json) -> AsyncIterator[tuple[SmallSt
 
 async def _reason(stage: SmallStage, name: str, type_: str) -> str:
     """Status and reason of a class's condition."""
-    found = await stage.kube.get(EC2_NODE_CLASS, name)
-    told = conditions.find_condition(found.status.conditions, type_)
-    return f"{told.status} {told.reason}" if told is not None else ""
+    stored_class = await stage.kube.get(EC2_NODE_CLASS, name)
+    condition = conditions.find_condition(stored_class.status.conditions, type_)
+    return f"{condition.status} {condition.reason}" if condition is not None else ""
 
 
 async def _becomes(stage: SmallStage, name: str, type_: str, expected: str) -> None:
@@ -108,9 +108,9 @@ async def test_a_start_with_expired_credentials_says_so(double: Double, seeds: S
 
 async def _refuses(process: Controller, part: str) -> None:
     assert await asyncio.to_thread(process.ended, _SECONDS) == 1
-    told = [line for line in process.log.splitlines() if not line.startswith("{")]
-    assert len(told) == 1, process.log
-    assert part in told[0]
+    text_lines = [line for line in process.log.splitlines() if not line.startswith("{")]
+    assert len(text_lines) == 1, process.log
+    assert part in text_lines[0]
 
 
 # -- classes --------------------------------------------------------------------------------------------------------------------

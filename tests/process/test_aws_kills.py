@@ -28,19 +28,19 @@ _TEMPLATES = "CreateLaunchTemplate"
 def moments(seed: int) -> list[Moment]:
     """The deaths of a story."""
     numbers = random.Random(seed)
-    found: list[Moment] = []
+    result: list[Moment] = []
     for life in range(LIVES):
         kinds = [CREATE, MARK, TELL, _FLEETS, _FLEETS, _FLEETS]
         if life == 0:
             kinds.append(_TEMPLATES)
-        if found and found[-1].request == _FLEETS:
+        if result and result[-1].request == _FLEETS:
             kinds.extend([LOOK_BACK, LOOK_BACK])
         request = numbers.choice(kinds)
         on_aws = request in (_FLEETS, _TEMPLATES, LOOK_BACK)
         most = {_FLEETS: 2, _TEMPLATES: 1, LOOK_BACK: 1}.get(request, PODS)
         fate = numbers.choice(tuple(Fate) if on_aws else (Fate.NEVER, Fate.UNHEARD))
-        found.append(Moment(request, numbers.randint(1, most), fate))
-    return found
+        result.append(Moment(request, numbers.randint(1, most), fate))
+    return result
 
 
 @pytest.mark.parametrize("seed", [pytest.param(n, marks=() if n in _IN_EVERY_RUN else pytest.mark.soak) for n in SEEDS])

@@ -208,9 +208,9 @@ def test_a_second_look_at_what_has_not_changed_confirms_everything(grown: Shrink
 @given(shrunken(), st.randoms(use_true_random=False))
 def test_the_decision_does_not_depend_on_the_order_of_events(grown: Shrinking, chance: Random) -> None:
     """Reproducible: ties are settled by names."""
-    told = grown.objects()
-    chance.shuffle(told)
-    other = decide_disruption(DisruptionProblem(snapshot(told), DisruptionContext(NOW)), grown.types)
+    wires = grown.objects()
+    chance.shuffle(wires)
+    other = decide_disruption(DisruptionProblem(snapshot(wires), DisruptionContext(NOW)), grown.types)
     assert [_described(command) for command in other.commands] == [_described(c) for c in grown.decide().commands]
 
 

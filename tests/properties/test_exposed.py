@@ -75,7 +75,9 @@ def test_what_is_more_exposed_than_wished_is_told_and_nothing_else(case: Case) -
     sizes = dict(enumerate(count for count, _ in case.workloads))
     expected: Counter[tuple[str, str, int, int]] = Counter()
     for claim in solution.new_claims:
-        for at, number in Counter(int(item.metadata.name[1:].partition("-")[0]) for item in claim.pods).items():
+        for at, number in Counter(
+            int(listed_pod.metadata.name[1:].partition("-")[0]) for listed_pod in claim.pods
+        ).items():
             most = share_of(case.share, sizes[at]) if sizes[at] >= 4 else sizes[at]
             if number > most:
                 expected[f"ReplicaSet default/w{at}", f"NodeClaim {claim.name}", number, most] += 1

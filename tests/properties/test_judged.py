@@ -33,9 +33,9 @@ def judge(cluster: Cluster) -> None:
     assert problems(world, plan) == []
     for unschedulable_pod in plan.unschedulable:
         if not any(reason.category in _EXCUSED for reason in unschedulable_pod.reasons):
-            found = room(world, plan, unschedulable_pod.pod)
-            assert found is None, (
-                f"{unschedulable_pod.pod.metadata.name} could have had {found}, was told {unschedulable_pod.reasons}"
+            result = room(world, plan, unschedulable_pod.pod)
+            assert result is None, (
+                f"{unschedulable_pod.pod.metadata.name} could have had {result}, was told {unschedulable_pod.reasons}"
             )
 
 

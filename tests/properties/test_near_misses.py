@@ -60,15 +60,15 @@ class _World:
     def without_asking(self, key: str) -> _World:
         spec = self.pod.spec
         selector = {name: value for name, value in spec.node_selector.items() if name != key}
-        found = self.with_spec(node_selector=selector)
+        result = self.with_spec(node_selector=selector)
         own = spec.affinity.node_affinity if spec.affinity is not None else None
         if own is None or own.required is None:
-            return found
+            return result
         kept = [_without(term, key) for term in own.required.node_selector_terms]
         if not all(term.match_expressions for term in kept):
-            return found.with_spec(affinity=None)
+            return result.with_spec(affinity=None)
         required = _edited(own.required, node_selector_terms=tuple(kept))
-        return found.with_spec(affinity=_edited(spec.affinity, node_affinity=NodeAffinity(required=required)))
+        return result.with_spec(affinity=_edited(spec.affinity, node_affinity=NodeAffinity(required=required)))
 
 
 def _without(term: NodeSelectorTerm, key: str) -> NodeSelectorTerm:

@@ -28,9 +28,9 @@ def admitted() -> tuple[Wire, ...]:
     """Objects as the in-memory server hands them out, which a real one agrees with (``cluster/test_crds_drift``)."""
     writes = (*mutations.writes(*_WRITES), *mutations.ec2_writes(*_EC2_WRITES))
     answers = [(write.kind, in_memory(write).stored) for write in writes]
-    found = [KINDS[kind].decode(msgspec.json.encode(stored)) for kind, stored in answers if stored is not None]
-    assert len(found) > _WRITES[1] / 3
-    return tuple(found)
+    result = [KINDS[kind].decode(msgspec.json.encode(stored)) for kind, stored in answers if stored is not None]
+    assert len(result) > _WRITES[1] / 3
+    return tuple(result)
 
 
 def test_every_admitted_object_can_be_judged(admitted: tuple[Wire, ...]) -> None:

@@ -65,7 +65,7 @@ def test_the_plan_does_not_depend_on_hash_seeds() -> None:
     )
     code = code.replace("properties_plan_digest", "properties.test_plan_determinism")
     path = os.pathsep.join([str(TESTS), *sys.path])
-    found = {
+    actual = {
         subprocess.run(
             [sys.executable, "-c", code],
             env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": path},
@@ -76,7 +76,7 @@ def test_the_plan_does_not_depend_on_hash_seeds() -> None:
         ).stdout.strip()
         for seed in ("1", "2", "3")
     }
-    assert found == {digest(plan(busy_cluster(), types=inc(8)))}
+    assert actual == {digest(plan(busy_cluster(), types=inc(8)))}
 
 
 @settings(max_examples=examples(80), deadline=None, suppress_health_check=list(HealthCheck))
@@ -105,7 +105,9 @@ def test_nor_does_it_where_pods_look_at_each_other(cluster: Cluster, seed: int) 
 def test_the_plan_does_not_depend_on_the_order_of_pods() -> None:
     objects = busy_cluster()
     first = digest(plan(objects, types=inc(8)))
-    shuffled = [Random(7).sample(item, len(item)) if isinstance(item, list) else item for item in objects]
+    shuffled = [
+        Random(7).sample(element, len(element)) if isinstance(element, list) else element for element in objects
+    ]
     assert digest(plan(shuffled[::-1], types=inc(8)[::-1])) == first
 
 

@@ -100,7 +100,9 @@ class Case:
         waiting = {p.metadata.uid: p for g in groups for p in g.pods} | {
             unschedulable_pod.pod.metadata.uid: unschedulable_pod.pod for unschedulable_pod in plan.unschedulable
         }
-        things = [thing for item in self.there for thing in (item if isinstance(item, Iterable) else [item])]
+        things = [
+            thing for element in self.there for thing in (element if isinstance(element, Iterable) else [element])
+        ]
         kinds: dict[str, list[object]] = {"Pod": list(waiting.values())}
         for thing in things:
             kinds.setdefault(type(thing).__name__, []).append(thing)
@@ -499,9 +501,9 @@ def _spread() -> Iterable[Case]:
         [standing("n1"), taken],
     )
 
-    def versions(*found: str) -> list[Pod]:
+    def versions(*values: str) -> list[Pod]:
         rule = even(match_label_keys=("v",))
-        return [spreading(f"p{number}", rule, own={**APP, "v": v}) for number, v in enumerate(found)]
+        return [spreading(f"p{number}", rule, own={**APP, "v": v}) for number, v in enumerate(values)]
 
     yield Case(
         "matchLabelKeys",
@@ -555,8 +557,8 @@ CASES = [
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name.replace(" ", "-"))
 def test_a_planted_fault_is_found_and_a_lawful_plan_passes(case: Case) -> None:
     assert problems(case.world(case.lawful), case.lawful) == []
-    found = problems(case.world(case.broken), case.broken)
-    assert any(case.word in problem for problem in found), found
+    actual = problems(case.world(case.broken), case.broken)
+    assert any(case.word in problem for problem in actual), actual
 
 
 def test_pods_of_another_namespace_do_not_count_for_a_spread() -> None:

@@ -51,20 +51,20 @@ def recurrences(draw: st.DrawFn) -> tuple[RecurringWindow, datetime]:
     return recurring_window, change + draw(st.integers(-700, 700)) * MINUTE
 
 
-def shows_a_window(found: RecurringWindow, now: datetime) -> bool:
+def shows_a_window(window: RecurringWindow, now: datetime) -> bool:
     """The rule as it reads: some minute, not longer ago on this clock than the duration, is a hit."""
-    wall = now.astimezone(found.zone).replace(tzinfo=None)
+    wall = now.astimezone(window.zone).replace(tzinfo=None)
     minute = wall.replace(second=0, microsecond=0)
-    while wall - minute < found.duration:
-        if _is_hit(found, minute):
+    while wall - minute < window.duration:
+        if _is_hit(window, minute):
             return True
         minute -= MINUTE
     return False
 
 
-def _is_hit(found: RecurringWindow, wall: datetime) -> bool:
+def _is_hit(window: RecurringWindow, wall: datetime) -> bool:
     """All schedules here leave the day of the month open."""
-    schedule = found.schedule
+    schedule = window.schedule
     return (
         wall.minute in schedule.minutes
         and wall.hour in schedule.hours
@@ -115,12 +115,12 @@ _budgets = st.builds(
 @settings(max_examples=examples(60), deadline=None)
 @given(st.lists(_budgets, max_size=4), st.sampled_from(["Empty", "Drifted"]), st.integers(0, 40))
 def test_between_two_edges_an_allowance_stays_what_it_is(given: list[Budget], reason: str, nodes: int) -> None:
-    known = nodepool_budgets.nodepool_budgets(node_pool(disruption=Disruption(budgets=tuple(given))))
+    budgets = nodepool_budgets.nodepool_budgets(node_pool(disruption=Disruption(budgets=tuple(given))))
     period = TimeSpan(datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC))
-    edges = known.transitions(period)
+    edges = budgets.transitions(period)
     last = None
     for moment in _minutes_of(period):
-        allowance = known.allowance(nodes, reason, moment)
+        allowance = budgets.allowance(nodes, reason, moment)
         assert last is None or allowance == last or moment in edges
         last = allowance
 
@@ -144,8 +144,8 @@ def test_whatever_an_annotation_holds_it_is_read_or_holds_things_back(text: str,
     now = datetime(2026, 1, 1, tzinfo=UTC)
     plain = node_pool(disruption=Disruption(budgets=(Budget(nodes="2"),)))
     pool = annotated(plain, {key: text})
-    found = disruption_rules(pool, None)
-    allowance = found.allowance(9, "Empty", now)
+    actual = disruption_rules(pool, None)
+    allowance = actual.allowance(9, "Empty", now)
     assert allowance.nodes in (0, 2) or key == labels.BUDGET_WINDOWS
     if unparseable_settings(pool):
         settings_of_moves = (labels.MINIMUM_SAVING_RATIO, labels.MINIMUM_NODE_AGE)

@@ -99,10 +99,10 @@ def pod(
 ) -> Pod:
     """A waiting pod of one container; ``spec`` are fields of PodSpec. A ``node_name`` makes it a running one."""
     bound = bool(spec.get("node_name"))
-    known: dict[str, object] = {"namespace": "default", "uid": f"uid-{name}", "creation_timestamp": NOW}
+    defaults: dict[str, object] = {"namespace": "default", "uid": f"uid-{name}", "creation_timestamp": NOW}
     state: dict[str, object] = {"phase": "Running"} if bound else {"phase": "Pending", "conditions": (UNSCHEDULABLE,)}
     return Pod(
-        metadata=ObjectMeta(name=name, **{**known, **meta}),  # type: ignore[arg-type]
+        metadata=ObjectMeta(name=name, **{**defaults, **meta}),  # type: ignore[arg-type]
         spec=PodSpec(**{"containers": (container(requests),), **spec}),  # type: ignore[arg-type]
         status=PodStatus(**{**state, **status}),  # type: ignore[arg-type]
     )
@@ -307,8 +307,8 @@ def feed(state: ClusterState, objects: Iterable[Wire]) -> ClusterState:
 
 def flatten(objects: Iterable[object]) -> list[Wire]:
     wires: list[Wire] = []
-    for item in objects:
-        wires += flatten(item) if isinstance(item, list | tuple) else [item]  # type: ignore[list-item]
+    for member in objects:
+        wires += flatten(member) if isinstance(member, list | tuple) else [member]  # type: ignore[list-item]
     return wires
 
 
@@ -387,5 +387,5 @@ def asked(result: Solution, key: str) -> list[tuple[str, tuple[str, ...]]]:
     )
 
 
-def replaced(item: Wire, **fields: object) -> Wire:
-    return msgspec.structs.replace(item, **fields)
+def replaced(wire: Wire, **fields: object) -> Wire:
+    return msgspec.structs.replace(wire, **fields)

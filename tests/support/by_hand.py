@@ -29,15 +29,15 @@ def planned(world: World) -> Solution:
 
 def places(world: World, plan: Solution, pod: Pod) -> list[str]:
     """Nodes there are, or are planned, that take the pod now, by the key plans use."""
-    found = [site for site in sites(world, plan) if site.forms]
+    result = [site for site in sites(world, plan) if site.forms]
     scene = Scene(
-        [site.forms[0] for site in found],
-        [(other, site.forms[0]) for site in found for other in (*site.bound, *site.planned)],
+        [site.forms[0] for site in result],
+        [(other, site.forms[0]) for site in result for other in (*site.bound, *site.planned)],
         world.namespaces,
     )
     return [
         site.key
-        for site in found
+        for site in result
         if not site.leaving
         and not any(misfits(pod, site.forms[0], world.disks))
         and not any(crowding((*site.planned, pod), site.forms[0], world.disks))

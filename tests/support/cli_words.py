@@ -49,6 +49,6 @@ def pod(name: str = "web", cpu: object = "500m", **spec: object) -> Json:
     }
 
 
-def listed(*items: Json) -> Json:
+def listed(*objects: Json) -> Json:
     """The objects as one List."""
-    return {"apiVersion": "v1", "kind": "List", "items": list(items)}
+    return {"apiVersion": "v1", "kind": "List", "items": list(objects)}

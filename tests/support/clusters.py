@@ -84,13 +84,13 @@ class Cluster:
 
     def objects(self) -> list[object]:
         spaces = [Namespace(metadata=ObjectMeta(name=name, labels=own)) for name, own in SPACES.items()]
-        told = (self.pods, self.pools, self.nodes, self.claims, self.daemons, self.storage, self.budgets)
-        return [*(wire for group in told for wire in group), *spaces]
+        groups = (self.pods, self.pools, self.nodes, self.claims, self.daemons, self.storage, self.budgets)
+        return [*(wire for group in groups for wire in group), *spaces]
 
     def _repr_pretty_(self, printer: object, cycle: bool) -> None:
         """How hypothesis prints a failing example."""
-        told = (item for item in self.objects() if item not in _STORAGE)
-        lines = [f"{type(item).__name__} {msgspec.json.encode(item).decode()}" for item in told]
+        objects = (member for member in self.objects() if member not in _STORAGE)
+        lines = [f"{type(element).__name__} {msgspec.json.encode(element).decode()}" for element in objects]
         for instance_type in self.types:
             sold = [f"{each.capacity_type}/{each.zone}" for each in instance_type.offerings if each.available]
             lines.append(f"{instance_type.name} {dict(instance_type.capacity)} sold as {sold}")
@@ -214,8 +214,8 @@ def _wishing(draw: st.DrawFn, asked: Affinity) -> Affinity:
 
 
 def _with(base: Affinity, **fields: object) -> Affinity:
-    known = {name: getattr(base, name) for name in ("node_affinity", "pod_affinity", "pod_anti_affinity")}
-    return Affinity(**{**known, **fields})
+    defaults = {name: getattr(base, name) for name in ("node_affinity", "pod_affinity", "pod_anti_affinity")}
+    return Affinity(**{**defaults, **fields})
 
 
 def _pod(name: str, requests: Mapping[str, str], meta: Mapping[str, object], spec: Mapping[str, object]) -> Pod:
@@ -256,7 +256,7 @@ def waiting(draw: st.DrawFn) -> list[Pod]:
 
 @st.composite
 def instance_types(draw: st.DrawFn) -> tuple[InstanceType, ...]:
-    found = []
+    result = []
     for number, cpu in enumerate(draw(st.lists(st.sampled_from([2, 4, 8]), min_size=1, max_size=3, unique=True))):
         sold = [
             offering(kind, zone, (0.4 if kind == "spot" else 1.0) * cpu, available=not draw(_rarely))
@@ -264,8 +264,8 @@ def instance_types(draw: st.DrawFn) -> tuple[InstanceType, ...]:
             for zone in draw(st.sampled_from([ZONES, ZONES, ZONES[:2], ZONES[1:]]))
         ]
         room = {"cpu": cpu, "memory": f"{2 * cpu}Gi", "pods": draw(st.sampled_from([3, 10]))}
-        found.append(shape(f"t{number}", room, sold, systems=("linux",)))
-    return tuple(found)
+        result.append(shape(f"t{number}", room, sold, systems=("linux",)))
+    return tuple(result)
 
 
 _pool_taints: st.SearchStrategy[tuple[NodePoolTaint, ...]] = st.sampled_from(

@@ -48,7 +48,7 @@ def command(
 ) -> Command:
     """These nodes go; their pods are meant for the first of what is bought."""
     candidates = tuple(candidate(world, name) for name in names)
-    moving = [pod for item in candidates for pod in item.reschedulable_pods]
+    moving = [pod for candidate in candidates for pod in candidate.reschedulable_pods]
     replacements = tuple(replacement(name, meant=moving if not number else ()) for number, name in enumerate(bought))
     return Command(reason, candidates, replacements, consolidation_type=kind)
 

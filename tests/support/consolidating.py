@@ -50,5 +50,5 @@ async def begin(
 
 
 async def runs(world: World, count: int) -> bool:
-    found = [item for item in await world.all(kinds.POD) if item.metadata.deletion_timestamp is None]
-    return len(found) == count and all(item.status.phase == "Running" for item in found)
+    result = [obj for obj in await world.all(kinds.POD) if obj.metadata.deletion_timestamp is None]
+    return len(result) == count and all(element.status.phase == "Running" for element in result)

@@ -61,8 +61,8 @@ class Answer:
     @property
     def names(self) -> list[str]:
         """The names in a list, without what every namespace has on a real cluster."""
-        found = [item["metadata"]["name"] for item in self.body["items"]]
-        return [name for name in found if name != "kube-root-ca.crt"]
+        result = [obj["metadata"]["name"] for obj in self.body["items"]]
+        return [name for name in result if name != "kube-root-ca.crt"]
 
 
 _Meanwhile = Callable[[], Awaitable[object]] | None

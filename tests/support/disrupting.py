@@ -110,30 +110,30 @@ def verdict(
     return blocker_message(result.blocker) if isinstance(result, BlockedNode) else ""
 
 
-def gone(found: DisruptionSolution | Iterable[Command]) -> list[str]:
+def gone(decision: DisruptionSolution | Iterable[Command]) -> list[str]:
     """The nodes that go, sorted."""
-    commands = found.commands if isinstance(found, DisruptionSolution) else found
+    commands = decision.commands if isinstance(decision, DisruptionSolution) else decision
     return sorted(candidate.state_node.name for command in commands for candidate in command.candidates)
 
 
-def bought(found: DisruptionSolution) -> list[str]:
+def bought(solution: DisruptionSolution) -> list[str]:
     """The cheapest type of every node that is bought, sorted."""
-    return sorted(planned.instance_types[0] for command in found.commands for planned in command.replacements)
+    return sorted(planned.instance_types[0] for command in solution.commands for planned in command.replacements)
 
 
-def why(found: DisruptionSolution, name: str) -> str:
+def why(solution: DisruptionSolution, name: str) -> str:
     """What keeps a node, all that is said of it."""
     return "; ".join(
         blocker_message(blocked_node.blocker)
-        for blocked_node in found.blocked_nodes
+        for blocked_node in solution.blocked_nodes
         if blocked_node.state_node.name == name
     )
 
 
-def with_annotation(item: Wire, key: str, value: str) -> Wire:
+def with_annotation(wire: Wire, key: str, value: str) -> Wire:
     """The object with one more annotation."""
-    meta = item.metadata  # type: ignore[attr-defined]
-    return replaced(item, metadata=replaced(meta, annotations={**meta.annotations, key: value}))
+    meta = wire.metadata  # type: ignore[attr-defined]
+    return replaced(wire, metadata=replaced(meta, annotations={**meta.annotations, key: value}))
 
 
 def claimed(objects: Sequence[Wire], **spec: object) -> list[Wire]:

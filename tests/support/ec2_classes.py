@@ -126,16 +126,16 @@ class Recording:
         return [name for name, _ in self.calls]
 
 
-def _matches(filters: Iterable[Ec2Filter], told: Mapping[str, str], tagged: Sequence[Tag]) -> bool:
+def _matches(filters: Iterable[Ec2Filter], attributes: Mapping[str, str], tagged: Sequence[Tag]) -> bool:
     own = tag_map(tuple(tagged))
-    return all(_match(ec2_filter, told, own) for ec2_filter in filters)
+    return all(_match(ec2_filter, attributes, own) for ec2_filter in filters)
 
 
-def _match(item: Ec2Filter, told: Mapping[str, str], own: Mapping[str, str]) -> bool:
-    if item.name == "tag-key":
-        return any(value in own for value in item.values)
-    value = own.get(item.name[4:]) if item.name.startswith("tag:") else told[item.name]
-    return value is not None and any(fnmatch.fnmatchcase(value, pattern) for pattern in item.values)
+def _match(ec2_filter: Ec2Filter, attributes: Mapping[str, str], own: Mapping[str, str]) -> bool:
+    if ec2_filter.name == "tag-key":
+        return any(value in own for value in ec2_filter.values)
+    value = own.get(ec2_filter.name[4:]) if ec2_filter.name.startswith("tag:") else attributes[ec2_filter.name]
+    return value is not None and any(fnmatch.fnmatchcase(value, pattern) for pattern in ec2_filter.values)
 
 
 class Ec2(Recording):
@@ -183,9 +183,9 @@ class Ec2(Recording):
         reservation_infos = {
             reservation_info.capacity_reservation_id: reservation_info for reservation_info in self.reservations
         }
-        if any(item not in reservation_infos for item in query.ids):
+        if any(wanted_id not in reservation_infos for wanted_id in query.ids):
             raise AwsError("InvalidCapacityReservationId.NotFound", "it does not exist", status=400)
-        return tuple(reservation_infos[item] for item in query.ids) if query.ids else tuple(self.reservations)
+        return tuple(reservation_infos[wanted_id] for wanted_id in query.ids) if query.ids else tuple(self.reservations)
 
     async def describe_placement_groups(self, query: PlacementGroupQuery) -> tuple[PlacementGroupInfoEntry, ...]:
         self.called("DescribePlacementGroups", query)
@@ -302,7 +302,7 @@ class Told:
         self.events.append(("Warning", reason, message))
 
     def of(self, reason: str) -> list[str]:
-        return [message for _, told, message in self.events if told == reason]
+        return [message for _, event, message in self.events if event == reason]
 
 
 @dataclass

@@ -183,13 +183,13 @@ class Fair:
     ) -> Offering:
         """The one offering of a type of that kind in a zone."""
         key = "karpenter.k8s.aws/placement-group-partition"
-        (found,) = (
-            item
-            for item in self.types(node_class)[name].offerings
-            if (item.capacity_type, item.zone) == (capacity_type, zone)
-            and (not partition or item.requirements[key].values == {partition})
+        (result,) = (
+            each_offering
+            for each_offering in self.types(node_class)[name].offerings
+            if (each_offering.capacity_type, each_offering.zone) == (capacity_type, zone)
+            and (not partition or each_offering.requirements[key].values == {partition})
         )
-        return found
+        return result
 
 
 async def fair(region: Region | None = None, name: str = "us-east-1", **settings: object) -> Fair:

@@ -86,8 +86,8 @@ class SmallEc2:
     def _answered(self, request: FleetRequest) -> FleetAnswer:
         text = msgspec.json.encode(request)
         if request.client_token in self.answers:
-            known, answer = self.answers[request.client_token]
-            if known != text:
+            earlier_text, answer = self.answers[request.client_token]
+            if earlier_text != text:
                 raise AwsError("IdempotentParameterMismatch", "the token was used with other parameters")
             return answer
         for config in request.launch_template_configs:
@@ -153,8 +153,8 @@ class SmallEc2:
 
     @property
     def alive(self) -> list[InstanceInfo]:
-        found = (machine.info for machine in self.machines.values())
-        return [info for info in found if info.state.name == "running"]
+        result = (machine.info for machine in self.machines.values())
+        return [info for info in result if info.state.name == "running"]
 
     def put(self, info: InstanceInfo) -> None:
         self.machines[info.instance_id] = _Machine(info, self.clock.now())
@@ -165,8 +165,8 @@ class SmallEc2:
         await self._begin("DescribeInstances")
         if ids:
             self.asked_ids.append(tuple(ids))
-        seen = {key: item.info for key, item in self.machines.items() if item.visible_at <= self.clock.now()}
-        unknown = [item for item in ids if item not in seen]
+        seen = {key: machine.info for key, machine in self.machines.items() if machine.visible_at <= self.clock.now()}
+        unknown = [instance_id for instance_id in ids if instance_id not in seen]
         if unknown:
             raise AwsError("InvalidInstanceID.NotFound", f"{unknown} do not exist")
         instance_infos = tuple(info for key, info in seen.items() if (not ids or key in ids) and _passes(info, filters))
@@ -176,18 +176,20 @@ class SmallEc2:
     async def terminate_instances(self, ids: Sequence[str]) -> tuple[StateChange, ...]:
         await self._begin("TerminateInstances")
         self.ended.append(tuple(ids))
-        if any(item not in self.machines for item in ids):
+        if any(wanted_id not in self.machines for wanted_id in ids):
             raise AwsError("InvalidInstanceID.NotFound", "some do not exist")
-        for item in ids:
-            machine = self.machines[item]
+        for instance_id in ids:
+            machine = self.machines[instance_id]
             machine.info = msgspec.structs.replace(machine.info, state=InstanceState(name="terminated"))
         await self.gate("TerminateInstances", "after")
-        return tuple(StateChange(instance_id=item, current_state=InstanceState(name="shutting-down")) for item in ids)
+        return tuple(
+            StateChange(instance_id=wanted_id, current_state=InstanceState(name="shutting-down")) for wanted_id in ids
+        )
 
     async def create_tags(self, ids: Sequence[str], tags_: Mapping[str, str]) -> None:
         await self._begin("CreateTags")
-        for item in ids:
-            machine = self.machines[item]
+        for instance_id in ids:
+            machine = self.machines[instance_id]
             both = {**tag_map(machine.info.tags), **tags_}
             machine.info = msgspec.structs.replace(machine.info, tags=tag_list(both))
 
@@ -249,8 +251,10 @@ def _no_capacity(way: FleetOverride) -> FleetError:
 
 
 def _passes(info: InstanceInfo, filters: Sequence[Ec2Filter]) -> bool:
-    known = {"instance-state-name": info.state.name, "instance-id": info.instance_id}
-    own = all(known[ec2_filter.name] in ec2_filter.values for ec2_filter in filters if ec2_filter.name in known)
+    attributes = {"instance-state-name": info.state.name, "instance-id": info.instance_id}
+    own = all(
+        attributes[ec2_filter.name] in ec2_filter.values for ec2_filter in filters if ec2_filter.name in attributes
+    )
     return own and _tagged(tag_map(info.tags), filters)
 
 

@@ -77,11 +77,11 @@ class Growing:
 
     def counts(self, key: str = labels.ZONE, app: str | None = None) -> dict[str, int]:
         """Bound pods by a label of their node, of one app or all; labels of given nodes count as well."""
-        found: dict[str, int] = {}
+        result: dict[str, int] = {}
         for pod in self._bound(app):
             domain = self._labels_of(pod.spec.node_name).get(key, "")
-            found[domain] = found.get(domain, 0) + 1
-        return dict(sorted(found.items()))
+            result[domain] = result.get(domain, 0) + 1
+        return dict(sorted(result.items()))
 
     def per_node(self, app: str | None = None) -> list[int]:
         """How many pods each node with any has, sorted."""
@@ -101,8 +101,8 @@ class Growing:
                 yield pod
 
     def _labels_of(self, node: str) -> Mapping[str, str]:
-        found = (i.metadata.labels for i in self._others if i.metadata.name == node)  # type: ignore[attr-defined]
-        return next(found, {})
+        result = (i.metadata.labels for i in self._others if i.metadata.name == node)  # type: ignore[attr-defined]
+        return next(result, {})
 
     def _bind(self, pods: tuple[Pod, ...], node: str) -> None:
         for pod in pods:

@@ -144,7 +144,7 @@ def seen(snapshot: ClusterSnapshot, types: Mapping[str, Sequence[InstanceType]],
 
 def _disks(storage: Iterable[Wire]) -> Iterator[tuple[tuple[str, str], Disk]]:
     """Bound claims are where their volume is, others where their class allows."""
-    wires = {(type(item), item.metadata.name): item for item in storage}  # type: ignore[attr-defined]
+    wires = {(type(wire), wire.metadata.name): wire for wire in storage}  # type: ignore[attr-defined]
     for wire in storage:
         if isinstance(wire, PersistentVolumeClaim):
             key = (wire.metadata.namespace, wire.metadata.name)
@@ -201,7 +201,7 @@ def forms_of_claim(world: World, claim: NodeClaim, kept: Iterable[str] | None = 
 
 def forms(
     world: World,
-    item: InstanceType,
+    instance_type: InstanceType,
     wanted: Sequence[Expression],
     own: Mapping[str, str],
     taints: tuple[Taint, ...],
@@ -209,41 +209,41 @@ def forms(
     sold: bool,
 ) -> Iterator[Machine]:
     """Nodes of a type that meet all that is wanted; none where the type or (``sold``) its offerings rule it out."""
-    free = {name: Fraction(amount, 1000) for name, amount in item.capacity.items()}
+    free = {name: Fraction(amount, 1000) for name, amount in instance_type.capacity.items()}
     capacity = dict(free)
-    free = minus(free, {name: Fraction(amount, 1000) for name, amount in item.overhead.items()})
+    free = minus(free, {name: Fraction(amount, 1000) for name, amount in instance_type.overhead.items()})
     huge = sum((amount for name, amount in capacity.items() if name.startswith("hugepages-")), Fraction(0))
     free["memory"] = max(Fraction(0), free.get("memory", Fraction(0)) - huge)
-    for labels in _labels(item, wanted, sold=sold):
+    for labels in _labels(instance_type, wanted, sold=sold):
         machine = Machine(
             name=own.get(HOST, "new"),
             labels={**labels, **own, **_READY},
             taints=taints,
             free=free,
-            type=item.name,
+            type=instance_type.name,
             capacity=capacity,
         )
         yield _beside_daemons(world, machine, {})
 
 
-def _labels(item: InstanceType, wanted: Sequence[Expression], *, sold: bool) -> Iterator[dict[str, str]]:
+def _labels(instance_type: InstanceType, wanted: Sequence[Expression], *, sold: bool) -> Iterator[dict[str, str]]:
     possible: dict[str, list[str | None]] = {}
-    for key, form in item.requirements.items():
+    for key, form in instance_type.requirements.items():
         own = [(operator, values) for other, operator, values in wanted if other == key]
         possible[key] = [v for v in sorted(form.values) or [None] if all(accepts(op, vs, v) for op, vs in own)]
     ways: list[dict[str, str]] = [{}]
     if sold:
         each = (
             {key: next(iter(form.values)) for key, form in offering.requirements.items()}
-            for offering in item.offerings
+            for offering in instance_type.offerings
             if offering.available
         )
         ways = [way for way in each if all(value in possible.get(key, [value]) for key, value in way.items())]
     for way in ways:
         open_keys = [key for key in possible if key not in way]
         for values in product(*(possible[key] for key in open_keys)):
-            found = {**dict(zip(open_keys, values, strict=True)), **way}
-            yield {key: value for key, value in found.items() if value is not None}
+            result = {**dict(zip(open_keys, values, strict=True)), **way}
+            yield {key: value for key, value in result.items() if value is not None}
 
 
 def _beside_daemons(world: World, machine: Machine, running: Mapping[str, Fraction]) -> Machine:
@@ -303,7 +303,7 @@ def sites(world: World, plan: Solution) -> list[Site]:
     moving = {pod.metadata.uid for group in (*plan.placed_on_existing, *plan.new_claims) for pod in group.pods}
     moving |= {unschedulable_pod.pod.metadata.uid for unschedulable_pod in plan.unschedulable}
     claim_of = {claim.status.provider_id: claim for claim in world.claims if claim.status.provider_id}
-    found: list[Site] = []
+    result: list[Site] = []
     for node in world.nodes:
         claim = claim_of.pop(node.spec.provider_id, None)
         bound = tuple(
@@ -316,14 +316,14 @@ def sites(world: World, plan: Solution) -> list[Site]:
         key = node.metadata.name if claim is None else claim.metadata.name
         leaving = (claim if claim is not None else node).metadata.deletion_timestamp is not None
         machine = machine_of_node(world, node, claim, bound)
-        found.append(Site(key, (machine,), bound, placed.get(key, ()), leaving))
+        result.append(Site(key, (machine,), bound, placed.get(key, ()), leaving))
     for claim in world.claims:
         if not claim.status.provider_id or claim.status.provider_id in claim_of:
             leaving = claim.metadata.deletion_timestamp is not None
             own = () if leaving else _on_its_way(world, claim)
-            found.append(Site(claim.metadata.name, own, (), placed.get(claim.metadata.name, ()), leaving))
+            result.append(Site(claim.metadata.name, own, (), placed.get(claim.metadata.name, ()), leaving))
     return [
-        *found,
+        *result,
         *(
             Site(
                 new_nodeclaim.name,
@@ -351,13 +351,13 @@ def _launched(world: World, claim: NodeClaim) -> Machine:
 
 def problems(world: World, plan: Solution) -> list[str]:
     """Everything unlawful about a plan."""
-    found = sites(world, plan)
+    result = sites(world, plan)
     return [
         *_once(world, plan),
-        *_on_sites(world, plan, found),
+        *_on_sites(world, plan, result),
         *_claims(world, plan),
         *_within_limits(world, plan),
-        *_neighbours(world, found),
+        *_neighbours(world, result),
     ]
 
 
@@ -369,7 +369,7 @@ def _once(world: World, plan: Solution) -> Iterator[str]:
     leaving = {site.forms[0].name for site in sites(world, Solution()) if site.leaving and site.forms}
     may_move = {pod.metadata.uid for pod in world.pods if pod.spec.node_name in leaving}
     named = [pod.metadata.uid for group in (*plan.new_claims, *plan.placed_on_existing) for pod in group.pods]
-    named += [item.pod.metadata.uid for item in plan.unschedulable]
+    named += [unschedulable.pod.metadata.uid for unschedulable in plan.unschedulable]
     owed = sorted(waiting(world))
     if sorted(uid for uid in named if uid not in may_move) != owed or len(named) != len(set(named)):
         yield f"pods are not planned exactly once: {sorted(named)} of {owed}"
@@ -381,19 +381,19 @@ def _once(world: World, plan: Solution) -> Iterator[str]:
         yield f"a claim name is used twice: {names}"
 
 
-def _on_sites(world: World, plan: Solution, found: Sequence[Site]) -> Iterator[str]:
-    open_keys = {site.key for site in found if not site.leaving}
+def _on_sites(world: World, plan: Solution, all_sites: Sequence[Site]) -> Iterator[str]:
+    open_keys = {site.key for site in all_sites if not site.leaving}
     for placement in plan.placed_on_existing:
         if placement.node_key not in open_keys:
             yield f"{placement.node_name} is not there or leaves"
-    for site in found:
-        told: set[str] = set()
+    for site in all_sites:
+        reported: set[str] = set()
         for form in site.forms if site.planned else ():
-            told.update(
+            reported.update(
                 f"{pod.metadata.name}: {why}" for pod in site.planned for why in misfits(pod, form, world.disks)
             )
-            told.update(f"{form.type}: {why}" for why in crowding(site.planned, form, world.disks))
-        yield from (f"{site.key}: {why}" for why in sorted(told))
+            reported.update(f"{form.type}: {why}" for why in crowding(site.planned, form, world.disks))
+        yield from (f"{site.key}: {why}" for why in sorted(reported))
 
 
 def _claims(world: World, plan: Solution) -> Iterator[str]:
@@ -473,14 +473,14 @@ def _within_limits(world: World, plan: Solution) -> Iterator[str]:
 # -- neighbours -----------------------------------------------------------------------------------------------------------
 
 
-def _neighbours(world: World, found: Sequence[Site]) -> Iterator[str]:
-    everybody = [pod for site in found for pod in (*site.bound, *site.planned)]
+def _neighbours(world: World, all_sites: Sequence[Site]) -> Iterator[str]:
+    everybody = [pod for site in all_sites for pod in (*site.bound, *site.planned)]
     if not any(keys_of(pod) for pod in everybody):
         return
-    told: set[str] = set()
-    for choice in scenes(found, everybody):
-        told.update(_unbindable(world, choice))
-    yield from sorted(told)
+    reported: set[str] = set()
+    for choice in scenes(all_sites, everybody):
+        reported.update(_unbindable(world, choice))
+    yield from sorted(reported)
 
 
 def keys_of(pod: Pod) -> set[str]:
@@ -504,10 +504,10 @@ def _telling(pods: Iterable[Pod]) -> set[str]:
 Choice = list[tuple[Site, Machine]]
 
 
-def scenes(found: Sequence[Site], pods: Iterable[Pod]) -> Iterator[Choice]:
+def scenes(all_sites: Sequence[Site], pods: Iterable[Pod]) -> Iterator[Choice]:
     """Choices of forms that differ in something neighbours are told by: all, or some of all where they are too many."""
     telling = sorted(_telling(pods))
-    there = [site for site in found if site.forms]
+    there = [site for site in all_sites if site.forms]
     different = [
         list({tuple(form.labels.get(key) for key in telling): form for form in site.forms}.values()) for site in there
     ]
@@ -529,7 +529,7 @@ def _unbindable(world: World, choice: Choice) -> list[str]:
     bound = [(pod, form) for site, form in choice for pod in site.bound]
     planned = [(pod, form) for site, form in choice for pod in site.planned]
     # Who looks at neighbours goes first: whoever does not passes at any time, and may only be in the others' way.
-    planned.sort(key=lambda item: not keys_of(item[0]))
+    planned.sort(key=lambda obj: not keys_of(obj[0]))
     search = _Search(world.namespaces, machines, [(_kind(pod), pod, form) for pod, form in planned])
     return search.stuck(bound)
 
@@ -559,26 +559,26 @@ class _Search:
     def _binds(self, bound: list[Bound], left: list[int]) -> bool:
         if not left:
             return True
-        state = tuple(sorted((repr(self.planned[item][0]), self.planned[item][2].name) for item in left))
+        state = tuple(sorted((repr(self.planned[position][0]), self.planned[position][2].name) for position in left))
         self.steps += 1
         if state in self.failed or self.steps > _STEPS:
             return False
         self.failed.add(state)
         scene = Scene(self.machines, bound, self.namespaces)
         tried: set[object] = set()
-        told: list[str] = []
-        for item in left:
-            kind, pod, machine = self.planned[item]
+        violations: list[str] = []
+        for element in left:
+            kind, pod, machine = self.planned[element]
             if (kind, machine.name) in tried:
                 continue
             tried.add((kind, machine.name))
             why = next(scene.objections(pod, machine), None)
             if why is not None:
-                told.append(f"{pod.metadata.name} on {machine.name} {_place(machine, pod)}: {why}")
-            elif self._binds([*bound, (pod, machine)], [other for other in left if other != item]):
+                violations.append(f"{pod.metadata.name} on {machine.name} {_place(machine, pod)}: {why}")
+            elif self._binds([*bound, (pod, machine)], [other for other in left if other != element]):
                 return True
-        if told and len(left) < self.fewest:
-            self.said, self.fewest = told, len(left)
+        if violations and len(left) < self.fewest:
+            self.said, self.fewest = violations, len(left)
         return False
 
 
@@ -596,12 +596,12 @@ def room(world: World, plan: Solution, pod: Pod) -> str | None:
     pools could offer, and those of claims on their way, count as there and empty when a pod spreads, sold out or not (SCH-490):
     that is stricter than the scheduler.
     """
-    found = sites(world, plan)
-    everybody = [pod, *(other for site in found for other in (*site.bound, *site.planned))]
+    result = sites(world, plan)
+    everybody = [pod, *(other for site in result for other in (*site.bound, *site.planned))]
     asking = [*everybody, *(unschedulable_pod.pod for unschedulable_pod in plan.unschedulable)]
-    choices = list(scenes(found, everybody))
+    choices = list(scenes(result, everybody))
     universe = _universe(world, everybody)
-    for site in found:
+    for site in result:
         theirs = (
             site.leaving
             or site.key in {new_nodeclaim.name for new_nodeclaim in plan.new_claims}
@@ -717,14 +717,14 @@ def fresh(
         if not all(accepts(op, values, own[POOL]) for key, op, values in wanted if key == POOL):
             continue
         asked = tuple(entry for entry in (*_asked(pool), *wanted) if entry[0] in world.well_known - {POOL})
-        found: list[Machine] = []
+        result: list[Machine] = []
         for instance_type in world.types_of(pool.metadata.name):
             each = list(forms(world, instance_type, asked, own, taints, sold=True))
             spent = {name: each[0].capacity.get(name, Fraction(name == "nodes")) for name in left} if each else {}
             if all(spent[name] <= left[name] for name in spent):
-                found += [form for form in each if not any(crowding((pod,), form, world.disks))]
-        if not any(lacking_values(pool, found)):
-            yield from found
+                result += [form for form in each if not any(crowding((pod,), form, world.disks))]
+        if not any(lacking_values(pool, result)):
+            yield from result
 
 
 def _customs(world: World, pool: NodePool, mentioned: Sequence[Expression]) -> Iterator[dict[str, str]]:

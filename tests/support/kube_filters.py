@@ -111,10 +111,10 @@ def needs(spec: PodSpec) -> Amounts:
         peaks.append(together)
         if container.restart_policy == "Always":
             beside = together
-    found = most(*peaks, plus(beside, *map(_asked, spec.containers)))
+    result = most(*peaks, plus(beside, *map(_asked, spec.containers)))
     if spec.resources is not None:
-        found |= amounts({**spec.resources.limits, **spec.resources.requests})
-    return {**plus(found, amounts(spec.overhead)), "pods": Fraction(1)}
+        result |= amounts({**spec.resources.limits, **spec.resources.requests})
+    return {**plus(result, amounts(spec.overhead)), "pods": Fraction(1)}
 
 
 # -- labels, taints, ports ------------------------------------------------------------------------------------------------
@@ -131,10 +131,12 @@ def accepts(operator: str, values: Sequence[str], value: str | None) -> bool:
     if operator == "Exists":
         return True
     try:
-        bound, found = int(values[0]), int(value)
+        bound, result = int(values[0]), int(value)
     except (IndexError, ValueError):
         return False
-    return {"Gt": found > bound, "Lt": found < bound, "Gte": found >= bound, "Lte": found <= bound}.get(operator, False)
+    return {"Gt": result > bound, "Lt": result < bound, "Gte": result >= bound, "Lte": result <= bound}.get(
+        operator, False
+    )
 
 
 def expressions(entries: Iterable[object]) -> tuple[Expression, ...]:

@@ -66,7 +66,7 @@ RESERVED_OR_NOT = {labels.CAPACITY_TYPE: (labels.RESERVED, labels.ON_DEMAND)}
 
 
 def node_class(spec: Mapping[str, Any] = {}, **status: Any) -> EC2NodeClass:
-    known: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "subnets": (Subnet(id="s-a", zone="a", zone_id="az1"), Subnet(id="s-b", zone="b", zone_id="az2")),
         "security_groups": (SecurityGroup(id="sg-2"), SecurityGroup(id="sg-1")),
         "amis": (X86_IMAGE, ARM_IMAGE),
@@ -81,7 +81,7 @@ def node_class(spec: Mapping[str, Any] = {}, **status: Any) -> EC2NodeClass:
             annotations={aws_labels.NODE_CLASS_HASH: "h", aws_labels.NODE_CLASS_HASH_VERSION: "v"},
         ),
         spec=EC2NodeClassSpec(**{"ami_family": "AL2023", "metadata_options": MetadataOptions(), **spec}),
-        status=EC2NodeClassStatus(**{**known, **status}),
+        status=EC2NodeClassStatus(**{**defaults, **status}),
     )
 
 
@@ -118,7 +118,7 @@ def machine(
         for kind, factor in ((labels.SPOT, 0.4), (labels.ON_DEMAND, 1.0))
     )
     own = tuple(offerings) if offerings is not None else sold
-    known = {
+    values_by_key = {
         labels.INSTANCE_TYPE: (name,),
         labels.ARCH: (arch,),
         labels.OS: ("linux",),
@@ -131,7 +131,7 @@ def machine(
         **more,
     }
     amounts = res.parse_resources({"cpu": "2", "memory": "8Gi", "pods": str(pods), **capacity})
-    asked = {key: label_in(key, *values) for key, values in known.items() if values}
+    asked = {key: label_in(key, *values) for key, values in values_by_key.items() if values}
     return InstanceType(name, complete_requirements(asked), amounts, {}, own)
 
 

@@ -25,13 +25,13 @@ def amount(value: str | int | float) -> Fraction:
 def faults(objects: Iterable[Json], types: Iterable[Json], plan: Json) -> Iterator[str]:
     """Everything illegal in a plan in which every pod has to be on a new node."""
     objects = list(objects)
-    pods = {_name(item): item for item in objects if item["kind"] == "Pod"}
-    pools = {item["metadata"]["name"]: item for item in objects if item["kind"] == "NodePool"}
+    pods = {_name(obj): obj for obj in objects if obj["kind"] == "Pod"}
+    pools = {obj["metadata"]["name"]: obj for obj in objects if obj["kind"] == "NodePool"}
     by_name = {instance_type["name"]: instance_type for instance_type in types}
     placed = Counter(name for claim in plan["nodeClaims"] for name in claim["pods"])
     yield from (f"pod {name} is placed {placed[name]} times" for name in pods if placed[name] != 1)
     yield from (f"pod {name} does not exist" for name in placed if name not in pods)
-    yield from (f"pod {item['pod']} is not placed" for item in plan["unschedulable"])
+    yield from (f"pod {element['pod']} is not placed" for element in plan["unschedulable"])
     for claim in plan["nodeClaims"]:
         requirements = [
             *pools[claim["nodePool"]]["spec"]["template"]["spec"]["requirements"],
@@ -50,9 +50,9 @@ def _claim_faults(
 ) -> Iterator[str]:
     who, prices = claim["name"], []
     for name in claim["instanceTypes"]:
-        found = by_name[name]
-        yield from (f"{who}: {name} has too little {r}" for r, a in needed.items() if _offered(found, r) < a)
-        cheapest = min(_prices(found, requirements), default=None)
+        result = by_name[name]
+        yield from (f"{who}: {name} has too little {r}" for r, a in needed.items() if _offered(result, r) < a)
+        cheapest = min(_prices(result, requirements), default=None)
         if cheapest is None:
             yield f"{who}: {name} breaks the requirements or cannot be bought"
         else:
@@ -68,8 +68,8 @@ def _claim_faults(
         yield f"{who}: the cheapest offering does not exist or is not acceptable"
 
 
-def _name(item: Json) -> str:
-    return f"{item['metadata'].get('namespace', 'default')}/{item['metadata']['name']}"
+def _name(obj: Json) -> str:
+    return f"{obj['metadata'].get('namespace', 'default')}/{obj['metadata']['name']}"
 
 
 def _selector(pod: Json) -> Iterator[Json]:
@@ -93,37 +93,37 @@ def _needed(pods: Iterable[Json]) -> dict[str, Fraction]:
     return total
 
 
-def _offered(found: Json, resource: str) -> Fraction:
-    capacity = amount(found["resources"].get(resource, 110 if resource == "pods" else 0))
-    return capacity - amount(found.get("overhead", {}).get(resource, 0))
+def _offered(instance_type: Json, resource: str) -> Fraction:
+    capacity = amount(instance_type["resources"].get(resource, 110 if resource == "pods" else 0))
+    return capacity - amount(instance_type.get("overhead", {}).get(resource, 0))
 
 
-def _prices(found: Json, requirements: Iterable[Json]) -> Iterator[tuple[float, str, str]]:
+def _prices(instance_type: Json, requirements: Iterable[Json]) -> Iterator[tuple[float, str, str]]:
     """Price, zone and capacity type of every available offering under which the type meets all requirements."""
     own = {
-        "node.kubernetes.io/instance-type": {found["name"]},
-        "kubernetes.io/arch": {found["architecture"]},
-        "kubernetes.io/os": set(found["operatingSystems"]),
-        **{key: {value} for key, value in found.get("labels", {}).items()},
+        "node.kubernetes.io/instance-type": {instance_type["name"]},
+        "kubernetes.io/arch": {instance_type["architecture"]},
+        "kubernetes.io/os": set(instance_type["operatingSystems"]),
+        **{key: {value} for key, value in instance_type.get("labels", {}).items()},
     }
     asked = list(requirements)
-    if not all(_allows(item, own) for item in asked if item["key"] not in (_ZONE, _CAPACITY)):
+    if not all(_allows(element, own) for element in asked if element["key"] not in (_ZONE, _CAPACITY)):
         return
-    for offering in found["offerings"]:
-        at = {item["key"]: set(item["values"]) for item in offering["requirements"]}
+    for offering in instance_type["offerings"]:
+        at = {requirement["key"]: set(requirement["values"]) for requirement in offering["requirements"]}
         if offering.get("available", True) and all(
-            _allows(item, at) for item in asked if item["key"] in (_ZONE, _CAPACITY)
+            _allows(element, at) for element in asked if element["key"] in (_ZONE, _CAPACITY)
         ):
             for zone in at[_ZONE]:
                 for kind in at[_CAPACITY]:
                     yield offering["price"], zone, kind
 
 
-def _allows(item: Json, own: Mapping[str, set[str]]) -> bool:
+def _allows(obj: Json, own: Mapping[str, set[str]]) -> bool:
     """Whether some value of the label satisfies the requirement. Labels of the claim itself concern no type."""
-    if item["key"] in ("karpenter.sh/nodepool", "karpenter.kwok.sh/kwoknodeclass"):
+    if obj["key"] in ("karpenter.sh/nodepool", "karpenter.kwok.sh/kwoknodeclass"):
         return True
-    values, listed, operator = own.get(item["key"], set()), item.get("values", []), item["operator"]
+    values, listed, operator = own.get(obj["key"], set()), obj.get("values", []), obj["operator"]
     if operator in ("NotIn", "DoesNotExist"):
         return not values or (operator == "NotIn" and any(value not in listed for value in values))
     if operator == "Exists":

@@ -257,23 +257,23 @@ def _replaced(rng: random.Random, base: Json, bases: Sequence[Json]) -> Write:
 
 def _status(rng: random.Random, base: Json, _bases: Sequence[Json]) -> Write:
     kind = str(base["kind"])
-    known = cast("Mapping[str, Schema]", crds.schema(KINDS[kind].type)["properties"])["status"]
+    schema = cast("Mapping[str, Schema]", crds.schema(KINDS[kind].type)["properties"])["status"]
     status: object = copy.deepcopy(_STATUSES[kind])
     for _ in range(rng.randint(1, 3)):
-        status = _mutated(rng, known, status, "status")
+        status = _mutated(rng, schema, status, "status")
     return Write(kind, {**base, "status": status}, base, is_status=True)
 
 
 def _changed(rng: random.Random, base: Json) -> Json:
     kind = str(base["kind"])
     changed = copy.deepcopy(base)
-    known = cast("Mapping[str, Schema]", crds.schema(KINDS[kind].type)["properties"])["spec"]
+    schema = cast("Mapping[str, Schema]", crds.schema(KINDS[kind].type)["properties"])["spec"]
     for _ in range(rng.choice((1, 1, 2))):
         if kind in _RULED and rng.random() < 0.7:
             path, make = rng.choice(_RULED[kind])
             _put(changed, path.split("."), make(rng))
         else:
-            changed["spec"] = _mutated(rng, known, changed["spec"], "spec")
+            changed["spec"] = _mutated(rng, schema, changed["spec"], "spec")
     return changed
 
 
@@ -438,30 +438,30 @@ _RULED: Mapping[str, Sequence[tuple[str, _Maker]]] = {
 # -- anywhere -----------------------------------------------------------------------------------------------------------------
 
 
-def _mutated(rng: random.Random, known: Schema, value: object, name: str) -> object:
+def _mutated(rng: random.Random, schema: Schema, value: object, name: str) -> object:
     """The value with something changed in it, mostly far inside."""
-    inside = _INSIDE.get(str(known.get("type")))
-    if _is_open(known):
+    inside = _INSIDE.get(str(schema.get("type")))
+    if _is_open(schema):
         return copy.deepcopy(rng.choice(_OPEN))
     if inside is None or rng.random() < 0.08:
-        return _made(rng, known, name)
-    return inside(rng, known, value, name)
+        return _made(rng, schema, name)
+    return inside(rng, schema, value, name)
 
 
-def _is_open(known: Schema) -> bool:
-    return "x-kubernetes-preserve-unknown-fields" in known
+def _is_open(schema: Schema) -> bool:
+    return "x-kubernetes-preserve-unknown-fields" in schema
 
 
-def _mutated_object(rng: random.Random, known: Schema, value: object, name: str) -> object:
+def _mutated_object(rng: random.Random, schema: Schema, value: object, name: str) -> object:
     if not isinstance(value, dict):
-        return _made(rng, known, name)
+        return _made(rng, schema, name)
     result = dict(value)
-    if "additionalProperties" in known:
-        keys = _RESOURCES if "int-or-string" in str(known["additionalProperties"]) else _KEYS
+    if "additionalProperties" in schema:
+        keys = _RESOURCES if "int-or-string" in str(schema["additionalProperties"]) else _KEYS
         key = rng.choice([*keys, *result])
-        result[key] = _made(rng, cast(Schema, known["additionalProperties"]), "a value")
+        result[key] = _made(rng, cast(Schema, schema["additionalProperties"]), "a value")
         return result
-    fields = cast("Mapping[str, Schema]", known.get("properties", {}))
+    fields = cast("Mapping[str, Schema]", schema.get("properties", {}))
     field = rng.choice([*fields, *result, "unknown"])
     if field not in fields:
         result[field] = rng.choice(_JUNK)
@@ -472,66 +472,66 @@ def _mutated_object(rng: random.Random, known: Schema, value: object, name: str)
     return result
 
 
-def _mutated_list(rng: random.Random, known: Schema, value: object, name: str) -> object:
-    items = cast(Schema, known["items"])
+def _mutated_list(rng: random.Random, schema: Schema, value: object, name: str) -> object:
+    element_schema = cast(Schema, schema["items"])
     if not isinstance(value, list) or name in _BY_NAME:
-        return _made(rng, known, name)
+        return _made(rng, schema, name)
     result = list(value)
     choice = rng.random()
     if choice < 0.6 and result:
         place = rng.randrange(len(result))
-        result[place] = _mutated(rng, items, result[place], name)
+        result[place] = _mutated(rng, element_schema, result[place], name)
     elif choice < 0.7 and result:
         result.append(copy.deepcopy(rng.choice(result)))
     elif choice < 0.75:
-        result = [_made(rng, items, name)] * rng.choice([50, 51, 100, 101])
+        result = [_made(rng, element_schema, name)] * rng.choice([50, 51, 100, 101])
     else:
-        result.append(_made(rng, items, name))
+        result.append(_made(rng, element_schema, name))
     return result
 
 
-def _made(rng: random.Random, known: Schema, name: str) -> object:
+def _made(rng: random.Random, schema: Schema, name: str) -> object:
     """A new value for a place: right in form more often than not."""
-    if _is_open(known):
+    if _is_open(schema):
         return copy.deepcopy(rng.choice(_OPEN))
     if rng.random() < 0.15:
         # A real server lets a list pass for a time, which is nothing to imitate: it does not decode.
-        return rng.choice([item for item in _JUNK if not (isinstance(item, list) and "format" in known)])
+        return rng.choice([element for element in _JUNK if not (isinstance(element, list) and "format" in schema)])
     if name in _BY_NAME:
         return copy.deepcopy(rng.choice(_BY_NAME[name]))
-    return _new(rng, known, name)
+    return _new(rng, schema, name)
 
 
-def _new(rng: random.Random, known: Schema, name: str) -> object:
-    if known.get("x-kubernetes-int-or-string"):
+def _new(rng: random.Random, schema: Schema, name: str) -> object:
+    if schema.get("x-kubernetes-int-or-string"):
         return rng.choice(_QUANTITIES)
-    if known.get("type") == "integer":
+    if schema.get("type") == "integer":
         return rng.choice(_COUNTS)
-    if known.get("type") == "array":
-        return [_made(rng, cast(Schema, known["items"]), name) for _ in range(rng.randint(0, 2))]
-    if known.get("type") == "object":
-        return _new_object(rng, known)
-    return _new_text(rng, known, name)
+    if schema.get("type") == "array":
+        return [_made(rng, cast(Schema, schema["items"]), name) for _ in range(rng.randint(0, 2))]
+    if schema.get("type") == "object":
+        return _new_object(rng, schema)
+    return _new_text(rng, schema, name)
 
 
-def _new_object(rng: random.Random, known: Schema) -> Json:
-    if "additionalProperties" in known:
-        items = cast(Schema, known["additionalProperties"])
-        keys = _RESOURCES if "int-or-string" in str(items) else _KEYS
-        return {rng.choice(keys): _made(rng, items, "a value") for _ in range(rng.randint(0, 2))}
-    required = cast("list[str]", known.get("required", []))
-    fields = cast("Mapping[str, Schema]", known.get("properties", {}))
+def _new_object(rng: random.Random, schema: Schema) -> Json:
+    if "additionalProperties" in schema:
+        element_schema = cast(Schema, schema["additionalProperties"])
+        keys = _RESOURCES if "int-or-string" in str(element_schema) else _KEYS
+        return {rng.choice(keys): _made(rng, element_schema, "a value") for _ in range(rng.randint(0, 2))}
+    required = cast("list[str]", schema.get("required", []))
+    fields = cast("Mapping[str, Schema]", schema.get("properties", {}))
     return {
-        field: _made(rng, item, field)
-        for field, item in fields.items()
+        field: _made(rng, field_schema, field)
+        for field, field_schema in fields.items()
         if rng.random() < (0.95 if field in required else 0.4)
     }
 
 
-def _new_text(rng: random.Random, known: Schema, name: str) -> object:
-    if "enum" in known:
-        return rng.choice([*cast("list[str]", known["enum"]), *cast("list[str]", known["enum"]), "", "wrong"])
-    if known.get("format") == "date-time":
+def _new_text(rng: random.Random, schema: Schema, name: str) -> object:
+    if "enum" in schema:
+        return rng.choice([*cast("list[str]", schema["enum"]), *cast("list[str]", schema["enum"]), "", "wrong"])
+    if schema.get("format") == "date-time":
         return rng.choice(_TIMES)
     return rng.choice(_NODES if name == "nodes" else _TEXTS)
 

@@ -41,8 +41,8 @@ def wants(spec: PodSpec) -> list[Want]:
     terms = [(*selector, *expressions(term.match_expressions)) for term in required] or [selector]
     preferred = sorted(affinity.preferred if affinity else (), key=lambda scheduling_term: -scheduling_term.weight)
     levels = [expressions(scheduling_term.preference.match_expressions) for scheduling_term in preferred]
-    found = [Want((*term, *level)) for level in (*levels, ()) for term in terms]
-    return found + [Want(term, soft=True) for term in terms]
+    result = [Want((*term, *level)) for level in (*levels, ()) for term in terms]
+    return result + [Want(term, soft=True) for term in terms]
 
 
 def missed_chances(world: World, plan: Solution) -> list[str]:

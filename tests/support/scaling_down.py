@@ -52,7 +52,7 @@ def scaled_down(seed: int) -> OnEc2:
     apps = [replicas(at, BEFORE, f"{cpu}m", f"{memory}Mi") for at, (cpu, memory) in enumerate(SIZES)]
     cluster.batch(apps)
     draw = random.Random(seed)
-    cluster.delete_pods(item.metadata.uid for app in apps for item in draw.sample(app, BEFORE - AFTER))
+    cluster.delete_pods(listed_pod.metadata.uid for app in apps for listed_pod in draw.sample(app, BEFORE - AFTER))
     return cluster
 
 
@@ -66,7 +66,7 @@ def least_price(buying: NodePool, running: Iterable[Pod]) -> float:
     """USD per hour below which no nodes of the pool hold the pods: CPU against memory in every proportion."""
     (template,), _ = usable_templates((buying,), {buying.metadata.name: INDEX}, (), min_values=True)
     prices = INDEX.prices(template.requirements)
-    need = res.add(*(pods.pod_requests(item) for item in running))
+    need = res.add(*(pods.pod_requests(listed_pod) for listed_pod in running))
     offered = [
         (prices.cheapest_offering[at].price_per_hour, kind.allocatable)
         for at, kind in enumerate(INDEX.types)

@@ -281,7 +281,7 @@ def drawn(name: str, kinds: tuple[str, ...]) -> Scenario:
     pods = tuple(_waiting(draft, kinds))
     running = tuple(_running(draft, nodes))
     if "attach-limits" in kinds:
-        draft.storage += [csi_node(item.metadata.name, ebs=draft.draw.choice([1, 2])) for item in nodes]
+        draft.storage += [csi_node(listed_node.metadata.name, ebs=draft.draw.choice([1, 2])) for listed_node in nodes]
     rack = {RACK: draft.draw.choice(["r1", "r2"])} if draft.draw.random() < 0.5 else {}
     pool = node_pool(draft.name, [wanted(KIND, "Exists")], labels=rack, **draft.pool)
     spaces = ((draft.name, "a"), (draft.other, "b"))

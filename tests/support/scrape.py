@@ -24,9 +24,9 @@ class Scrape:
     @classmethod
     def of(cls, samples: Mapping[tuple[str, frozenset[tuple[str, str]]], float]) -> Scrape:
         """An answer somebody has read already (``Controller.metrics``)."""
-        found = cls(b"")
-        found._take((name, dict(labels), value) for (name, labels), value in samples.items())
-        return found
+        scraped = cls(b"")
+        scraped._take((name, dict(labels), value) for (name, labels), value in samples.items())
+        return scraped
 
     def _take(self, samples: Iterable[Sample]) -> None:
         self._samples: dict[str, list[tuple[Mapping[str, str], float]]] = {}
@@ -45,12 +45,12 @@ class Scrape:
 
     def series(self, name: str, /, **labels: str) -> list[Mapping[str, str]]:
         """The labels of all series of a name that have at least these."""
-        return [found for found, _ in self._matching(name, labels)]
+        return [result for result, _ in self._matching(name, labels)]
 
     def value(self, name: str, /, **labels: str) -> float:
         """The value of the one series with at least these labels."""
         matching = self._matching(name, labels)
-        assert len(matching) == 1, f"{name}{labels}: {[item for item, _ in matching] or 'no series'}"
+        assert len(matching) == 1, f"{name}{labels}: {[series_labels for series_labels, _ in matching] or 'no series'}"
         return matching[0][1]
 
     def total(self, name: str, /, **labels: str) -> float:
@@ -59,12 +59,12 @@ class Scrape:
 
     def values(self, name: str, label: str, /, **labels: str) -> dict[str, float]:
         """Values by one label, of series that have at least the others."""
-        return {found.get(label, ""): value for found, value in self._matching(name, labels)}
+        return {result.get(label, ""): value for result, value in self._matching(name, labels)}
 
     def _matching(self, name: str, labels: Mapping[str, str]) -> list[tuple[Mapping[str, str], float]]:
         """Prometheus takes a label that is missing for an empty one."""
         return [
-            (found, value)
-            for found, value in self._samples.get(name, [])
-            if all(found.get(key, "") == wanted for key, wanted in labels.items())
+            (result, value)
+            for result, value in self._samples.get(name, [])
+            if all(result.get(key, "") == wanted for key, wanted in labels.items())
         ]

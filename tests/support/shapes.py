@@ -37,15 +37,15 @@ def shape(
     """A type by the rules of fixture STD: price from CPU, memory and GPU, sizes as extra labels."""
     amounts = res.parse_resources(capacity)
     cpu, memory = amounts["cpu"] // 1000, amounts["memory"] // 1000
-    price = 0.1 * cpu + 0.1 * memory / 1e9 + (1 if any("gpu" in item for item in capacity) else 0)
+    price = 0.1 * cpu + 0.1 * memory / 1e9 + (1 if any("gpu" in element for element in capacity) else 0)
     sold = tuple(offering(kind, zone, price) for kind, zone in _SOLD) if offerings is None else tuple(offerings)
     large = cpu > 4 and memory > 8 * 2**30
     requirements = {
         labels.INSTANCE_TYPE: label_in(labels.INSTANCE_TYPE, name),
         labels.ARCH: label_in(labels.ARCH, arch),
         labels.OS: label_in(labels.OS, *systems),
-        labels.ZONE: label_in(labels.ZONE, *sorted({item.zone for item in sold})),
-        labels.CAPACITY_TYPE: label_in(labels.CAPACITY_TYPE, *sorted({item.capacity_type for item in sold})),
+        labels.ZONE: label_in(labels.ZONE, *sorted({offer.zone for offer in sold})),
+        labels.CAPACITY_TYPE: label_in(labels.CAPACITY_TYPE, *sorted({offer.capacity_type for offer in sold})),
         SIZE: label_in(SIZE, "large" if large else "small"),
         INTEGER: label_in(INTEGER, str(cpu)),
         **({SPECIAL: label_in(SPECIAL, "optional")} if large else {}),

@@ -97,8 +97,8 @@ def with_budget(pool: NodePool, *budgets: object, **disruption: object) -> NodeP
     return replaced(pool, spec=replaced(pool.spec, disruption=changed))  # type: ignore[return-value]
 
 
-def _is_of(item: Wire, gone: set[str], command: Command) -> bool:
+def _is_of(wire: Wire, gone: set[str], command: Command) -> bool:
     claims = {candidate.key for candidate in command.candidates}
-    return (isinstance(item, Node) and item.metadata.name in gone) or (
-        isinstance(item, NodeClaim) and item.metadata.name in claims
+    return (isinstance(wire, Node) and wire.metadata.name in gone) or (
+        isinstance(wire, NodeClaim) and wire.metadata.name in claims
     )

@@ -122,28 +122,32 @@ class World:
         self.scheduler = KubeScheduler(self.kube, clock)
         self.workloads = WorkloadControllers(self.kube, self.clock)
 
-    async def add_node(self, item: Node) -> None:
+    async def add_node(self, element: Node) -> None:
         """A node that is ready: without the taint every new node gets."""
-        await self.kube.create(kinds.NODE, item)
-        taints = msgspec.to_builtins(item.spec.taints)
-        await self.kube.patch(kinds.NODE, item.metadata.name, {"spec": {"taints": taints}})
+        await self.kube.create(kinds.NODE, element)
+        taints = msgspec.to_builtins(element.spec.taints)
+        await self.kube.patch(kinds.NODE, element.metadata.name, {"spec": {"taints": taints}})
 
     async def pods(self) -> list[Pod]:
         """All pods, by name."""
         listing = await self.kube.list(kinds.POD)
-        return sorted(listing.items, key=lambda item: item.metadata.name)
+        return sorted(listing.items, key=lambda element: element.metadata.name)
 
     async def bound(self) -> dict[str, str]:
         """Node of each pod that has one."""
-        return {item.metadata.name: item.spec.node_name for item in await self.pods() if item.spec.node_name}
+        return {
+            listed_pod.metadata.name: listed_pod.spec.node_name
+            for listed_pod in await self.pods()
+            if listed_pod.spec.node_name
+        }
 
     async def run_pods(self) -> None:
         """Play the kubelet for a moment: every bound pod gets ready, every terminating one ends."""
-        for item in await self.pods():
-            metadata = item.metadata
+        for listed_pod in await self.pods():
+            metadata = listed_pod.metadata
             if metadata.deletion_timestamp is not None:
                 await self.kube.delete(kinds.POD, metadata.name, metadata.namespace, grace_period_seconds=0)
-            elif item.spec.node_name:
+            elif listed_pod.spec.node_name:
                 status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
                 await self.kube.patch(
                     kinds.POD, metadata.name, {"status": status}, metadata.namespace, subresource="status"

@@ -23,13 +23,13 @@ class Soak:
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         """Keep a few cases of every long series."""
         tests: dict[str, list[pytest.Item]] = defaultdict(list)
-        for item in items:
-            if item.get_closest_marker("soak"):
-                tests[item.nodeid.partition("[")[0]].append(item)
+        for obj in items:
+            if obj.get_closest_marker("soak"):
+                tests[obj.nodeid.partition("[")[0]].append(obj)
         skipped = left_out(tests, self.seed)
         if skipped:
             config.hook.pytest_deselected(items=skipped)
-            names = {item.nodeid for item in skipped}
+            names = {element.nodeid for element in skipped}
             items[:] = [item for item in items if item.nodeid not in names]
 
     @pytest.hookimpl(trylast=True)

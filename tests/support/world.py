@@ -356,10 +356,10 @@ class World:
         await self.set_condition(kinds.NODE, name, "Ready", status)
 
     async def set_condition(self, kind: Any, name: str, type_: str, status: str, **more: Any) -> None:
-        item = await self.kube.get(kind, name)
-        kept = [condition for condition in item.status.conditions if condition.type != type_]
-        known: dict[str, Any] = {"reason": type_, "last_transition_time": self.clock.now()}
-        kept.append(Condition(type=type_, status=status, **{**known, **more}))
+        obj = await self.kube.get(kind, name)
+        kept = [condition for condition in obj.status.conditions if condition.type != type_]
+        defaults: dict[str, Any] = {"reason": type_, "last_transition_time": self.clock.now()}
+        kept.append(Condition(type=type_, status=status, **{**defaults, **more}))
         await self.kube.patch(kind, name, {"status": {"conditions": msgspec.to_builtins(kept)}}, subresource="status")
 
     async def running(self, name: str, node: str, **fields: Any) -> Pod:
@@ -375,10 +375,10 @@ class World:
 
     async def waiting(self, *pods: Pod) -> None:
         """Pods the scheduler has looked at and found no place for."""
-        for item in pods:
-            bare = msgspec.structs.replace(item.metadata, uid="", creation_timestamp=None)
-            await self.kube.create(kinds.POD, msgspec.structs.replace(item, metadata=bare))
-            status = {"status": msgspec.to_builtins(item.status)}
+        for listed_pod in pods:
+            bare = msgspec.structs.replace(listed_pod.metadata, uid="", creation_timestamp=None)
+            await self.kube.create(kinds.POD, msgspec.structs.replace(listed_pod, metadata=bare))
+            status = {"status": msgspec.to_builtins(listed_pod.status)}
             await self.kube.patch(kinds.POD, bare.name, status, "default", subresource="status")
 
     async def gone(self, name: str) -> None:
@@ -401,7 +401,7 @@ class World:
         return True
 
     async def all(self, kind: Any) -> list[Any]:
-        return sorted((await self.kube.list(kind)).items, key=lambda item: item.metadata.name)
+        return sorted((await self.kube.list(kind)).items, key=lambda obj: obj.metadata.name)
 
     async def condition(self, name: str, type_: str) -> tuple[str, str, str] | None:
         """Status, reason and message of a claim's condition."""
@@ -433,8 +433,8 @@ class World:
 
     def lines(self, message: str = "") -> list[dict[str, Any]]:
         """The log lines of a message, or all."""
-        found = [json.loads(line) for line in self.log.getvalue().splitlines()]
-        return [line for line in found if message in ("", line["message"])]
+        result = [json.loads(line) for line in self.log.getvalue().splitlines()]
+        return [line for line in result if message in ("", line["message"])]
 
     def writes(self, about: str = "") -> list[str]:
         """What the controller wrote, in short, for one kind or all; events aside."""

@@ -228,7 +228,7 @@ def worlds(draw: st.DrawFn) -> World:
             running.append(draw(_running(number, leaving, daemons)))
     for number in range(draw(st.integers(0, 2))):
         pool = draw(st.sampled_from(nodepools))
-        claims.append(draw(_in_flight(number, pool, [item.name for item in offered])))
+        claims.append(draw(_in_flight(number, pool, [element.name for element in offered])))
     return World(
         pods=(*draw(waiting_pods()), *running),
         pools=tuple(nodepools),

@@ -143,7 +143,7 @@ def _kind(call: Call) -> str:
     template = call.parameters.get("LaunchTemplateName") or ""
     if call.parameters.get("DryRun") or template.startswith("karpenter.k8s.aws/dry-run-"):
         return ""
-    asked = {item.get("Name") for item in call.parameters.get("Filters") or ()}
+    asked = {entry.get("Name") for entry in call.parameters.get("Filters") or ()}
     return LOOK_BACK if f"tag:{aws_labels.LAUNCH_BATCH}" in asked else call.operation
 
 

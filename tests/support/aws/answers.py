@@ -142,9 +142,9 @@ class Region:
     # -- answers that need moto -----------------------------------------------------------------------------------------------
 
     def _subnets(self, parameters: Fields) -> Fields:
-        found = self.moto.ask("ec2", "DescribeSubnets", _unpaged(parameters))["Subnets"]
+        subnets = self.moto.ask("ec2", "DescribeSubnets", _unpaged(parameters))["Subnets"]
         alive = self.instances.alive()
-        counted = [{**entry, "AvailableIpAddressCount": self.network.free_addresses(entry, alive)} for entry in found]
+        counted = [{**entry, "AvailableIpAddressCount": self.network.free_addresses(entry, alive)} for entry in subnets]
         return {"Subnets": counted}
 
     def _security_groups(self, parameters: Fields) -> Fields:
@@ -157,8 +157,8 @@ class Region:
         self.instances.tag([name for name in ids if name.startswith("i-")], tags)
         for name in ids:
             if name in self.holdings.reservations:
-                found = self.holdings.reservations[name]
-                self.holdings.reservations[name] = replace(found, tags={**found.tags, **tags})
+                reservation = self.holdings.reservations[name]
+                self.holdings.reservations[name] = replace(reservation, tags={**reservation.tags, **tags})
             elif (image := self.images.find(name)) is not None:
                 self.images.add(replace(image, tags={**image.tags, **tags}))
         others = [name for name in ids if not name.startswith(("i-", "cr-", "ami-", "lt-", "pg-"))]
@@ -169,8 +169,8 @@ class Region:
 
     def _profiles(self, parameters: Fields) -> Fields:
         prefix = parameters.get("PathPrefix") or "/"
-        found = self.moto.ask("iam", "ListInstanceProfiles")["InstanceProfiles"]
-        below = [entry for entry in found if entry["Path"].startswith(prefix)]
+        instance_profiles = self.moto.ask("iam", "ListInstanceProfiles")["InstanceProfiles"]
+        below = [entry for entry in instance_profiles if entry["Path"].startswith(prefix)]
         start, size = int(parameters.get("Marker") or 0), parameters.get("MaxItems") or _PROFILES_A_PAGE
         more = start + size < len(below)
         rest = {"Marker": str(start + size)} if more else {}
@@ -178,8 +178,14 @@ class Region:
 
     def _parameter(self, parameters: Fields) -> Fields:
         name = parameters["Name"]
-        told = {"Name": name, "Type": "String", "Value": self.images.parameter(name), "Version": 1, "DataType": "text"}
-        return {"Parameter": told}
+        parameter = {
+            "Name": name,
+            "Type": "String",
+            "Value": self.images.parameter(name),
+            "Version": 1,
+            "DataType": "text",
+        }
+        return {"Parameter": parameter}
 
     def _managed_resource(self, parameters: Fields) -> Fields:
         arn = parameters["resourceIdentifier"]

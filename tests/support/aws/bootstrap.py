@@ -189,7 +189,7 @@ def _nodeadm(text: bytes) -> Joining:
         endpoint=cluster["apiServerEndpoint"],
         certificate=cluster["certificateAuthority"],
         labels=_pairs(flags.get("node-labels", "")),
-        taints=tuple(_config_taint(item) for item in config.get("registerWithTaints") or ()),
+        taints=tuple(_config_taint(taint) for taint in config.get("registerWithTaints") or ()),
         max_pods=_number(config.get("maxPods")),
         reserved=config.get("kubeReserved") or {},
     )
@@ -220,8 +220,8 @@ def _merge(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def _config_taint(item: Mapping[str, str]) -> Taint:
-    return _checked(Taint(key=item["key"], value=item.get("value") or "", effect=item["effect"]))
+def _config_taint(taint: Mapping[str, str]) -> Taint:
+    return _checked(Taint(key=taint["key"], value=taint.get("value") or "", effect=taint["effect"]))
 
 
 # -- Amazon Linux 2 -------------------------------------------------------------------------------------------------------
@@ -258,12 +258,12 @@ def _split(text: str, *, comments: bool = False) -> list[str]:
         raise NeverJoins(f"not a command line ({error}): {text}") from None
 
 
-def _arguments(words: Sequence[str], known: frozenset[str], program: str) -> dict[str, str]:
+def _arguments(words: Sequence[str], flags: frozenset[str], program: str) -> dict[str, str]:
     arguments: dict[str, str] = {}
     rest = iter(words)
     for word in rest:
         name, equals, value = word.partition("=")
-        if not name.startswith("--") or name[2:] not in known:
+        if not name.startswith("--") or name[2:] not in flags:
             raise NeverJoins(f"{program}: unknown argument {word}")
         if not equals:
             value = next(rest, "")
@@ -288,7 +288,7 @@ def _of_flags(cluster: str, endpoint: str, certificate: str, flags: Mapping[str,
 
 
 def _pairs(text: str) -> dict[str, str]:
-    pairs = [item.partition("=") for item in text.split(",") if item]
+    pairs = [element.partition("=") for element in text.split(",") if element]
     for key, equals, _ in pairs:
         if not equals:
             raise NeverJoins(f"kubelet: malformed pair, expect string=string: {key}")
@@ -323,26 +323,26 @@ def _bottlerocket(text: bytes) -> Joining:
         settings = tomllib.loads(text.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise NeverJoins(f"early-boot-config: {error}") from None
-    told = settings.get("settings", {}).get("kubernetes", {})
+    kubernetes_settings = settings.get("settings", {}).get("kubernetes", {})
     for name in ("cluster-name", "api-server", "cluster-certificate"):
-        if not isinstance(told.get(name), str) or not told[name]:
+        if not isinstance(kubernetes_settings.get(name), str) or not kubernetes_settings[name]:
             raise NeverJoins(f"settings.kubernetes.{name} is missing")
-    labels = told.get("node-labels", {})
+    labels = kubernetes_settings.get("node-labels", {})
     if not all(isinstance(value, str) for value in labels.values()):
         raise NeverJoins("settings.kubernetes.node-labels: not texts")
     taints = [
         _flag_taint(f"{key}={value}")
-        for key, values in told.get("node-taints", {}).items()
+        for key, values in kubernetes_settings.get("node-taints", {}).items()
         for value in (values if isinstance(values, list) else [values])
     ]
     return Joining(
-        cluster=told["cluster-name"],
-        endpoint=told["api-server"],
-        certificate=told["cluster-certificate"],
+        cluster=kubernetes_settings["cluster-name"],
+        endpoint=kubernetes_settings["api-server"],
+        certificate=kubernetes_settings["cluster-certificate"],
         labels=labels,
         taints=tuple(taints),
-        max_pods=_number(told.get("max-pods")),
-        reserved=told.get("kube-reserved", {}),
+        max_pods=_number(kubernetes_settings.get("max-pods")),
+        reserved=kubernetes_settings.get("kube-reserved", {}),
     )
 
 
@@ -350,10 +350,10 @@ def _bottlerocket(text: bytes) -> Joining:
 
 
 def _powershell(text: bytes) -> Joining:
-    found = re.search(r"<powershell>(.*?)</powershell>", text.decode(), re.DOTALL)
-    if found is None:
+    match = re.search(r"<powershell>(.*?)</powershell>", text.decode(), re.DOTALL)
+    if match is None:
         raise NeverJoins("EC2Launch: no <powershell> in the user data")
-    script = found.group(1).replace("`\r\n", " ").replace("`\n", " ")
+    script = match.group(1).replace("`\r\n", " ").replace("`\n", " ")
     variables = re.findall(r"(\$\w+)\s*=\s*[\"'][^\"'\n]*Start-EKSBootstrap\.ps1[\"']", script)
     for line in script.splitlines():
         words = _WORD.findall(line)

@@ -304,8 +304,8 @@ class Control:
 
     def calls(self, operation: str = "") -> list[dict[str, Any]]:
         """The record of calls, of all operations or of one."""
-        found = self._calls.of(operation) if operation else list(self._calls.all)
-        return [dataclasses.asdict(call) for call in found]
+        result = self._calls.of(operation) if operation else list(self._calls.all)
+        return [dataclasses.asdict(call) for call in result]
 
     def forget_calls(self) -> None:
         """The record begins anew."""

@@ -33,13 +33,13 @@ class Elsewhere:
 
     def machines(self) -> list[dict[str, Any]]:
         """All machines."""
-        found: list[dict[str, Any]] = self.do("machines")
-        return found
+        result: list[dict[str, Any]] = self.do("machines")
+        return result
 
     def calls(self, operation: str = "") -> list[dict[str, Any]]:
         """The record of calls."""
-        found: list[dict[str, Any]] = self.do("calls", operation=operation)
-        return found
+        result: list[dict[str, Any]] = self.do("calls", operation=operation)
+        return result
 
 
 @contextmanager

@@ -20,8 +20,8 @@ class Events:
 
     def put(self, parameters: Fields) -> Fields:
         """PutEvents."""
-        told = [self._publish(entry) for entry in parameters["Entries"]]
-        return {"FailedEntryCount": 0, "Entries": [{"EventId": event_id} for event_id in told]}
+        event_ids = [self._publish(entry) for entry in parameters["Entries"]]
+        return {"FailedEntryCount": 0, "Entries": [{"EventId": event_id} for event_id in event_ids]}
 
     def _publish(self, entry: Fields) -> str:
         event = envelope(

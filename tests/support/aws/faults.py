@@ -105,13 +105,13 @@ class Faults:
             raise Refusal(*_of_service(call.service, "expired"))
         if self._is_throttled(call):
             raise Refusal(*_of_service(call.service, "throttled"))
-        for item in self.failing:
-            if fnmatchcase(call.operation, item.operation) and item.times > 0:
-                if item.skip > 0:
-                    item.skip -= 1
+        for element in self.failing:
+            if fnmatchcase(call.operation, element.operation) and element.times > 0:
+                if element.skip > 0:
+                    element.skip -= 1
                     continue
-                item.times -= 1
-                raise Refusal(item.code, item.message, item.status)
+                element.times -= 1
+                raise Refusal(element.code, element.message, element.status)
         self.check_allowed(call.action)
 
     def check_allowed(self, action: str, resource: str = "*") -> None:

@@ -152,10 +152,14 @@ class Fleets:
         for config in parameters["LaunchTemplateConfigs"]:
             specification = config["LaunchTemplateSpecification"]
             template = self._shelves.templates.find(specification)
-            told = {"LaunchTemplateId": template.template_id, "LaunchTemplateName": template.name, "Version": "1"}
+            template_reference = {
+                "LaunchTemplateId": template.template_id,
+                "LaunchTemplateName": template.name,
+                "Version": "1",
+            }
             for override in config.get("Overrides") or ():
                 data = {**template.data, "ImageId": override.get("ImageId") or template.data.get("ImageId", "")}
-                options.append(_Option(self._way(override, market, len(options)), told, override, data))
+                options.append(_Option(self._way(override, market, len(options)), template_reference, override, data))
         return options
 
     def _way(self, override: Fields, market: str, index: int) -> Way:

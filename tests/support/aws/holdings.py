@@ -151,39 +151,43 @@ class Holdings:
 
 
 def _tags(parameters: Fields) -> dict[str, str]:
-    return {tag["Key"]: tag["Value"] for item in parameters.get("TagSpecifications") or () for tag in item["Tags"]}
-
-
-def _reservation(item: Reservation) -> Fields:
-    entry: Fields = {
-        "CapacityReservationId": item.reservation_id,
-        "OwnerId": item.owner,
-        "InstanceType": item.instance_type,
-        "InstancePlatform": "Linux/UNIX",
-        "AvailabilityZone": item.zone,
-        "Tenancy": "default",
-        "TotalInstanceCount": item.total,
-        "AvailableInstanceCount": item.available,
-        "State": item.state,
-        "InstanceMatchCriteria": item.match,
-        "ReservationType": item.kind,
-        "EndDateType": "limited" if item.end else "unlimited",
-        "Interruptible": item.interruptible,
-        "Tags": [{"Key": key, "Value": value} for key, value in item.tags.items()],
+    return {
+        tag["Key"]: tag["Value"]
+        for tag_specification in parameters.get("TagSpecifications") or ()
+        for tag in tag_specification["Tags"]
     }
-    return {**entry, "EndDate": item.end} if item.end else entry
 
 
-def _group(item: Group) -> Fields:
+def _reservation(reservation: Reservation) -> Fields:
     entry: Fields = {
-        "GroupId": item.group_id,
-        "GroupName": item.name,
-        "Strategy": item.strategy,
-        "State": item.state,
+        "CapacityReservationId": reservation.reservation_id,
+        "OwnerId": reservation.owner,
+        "InstanceType": reservation.instance_type,
+        "InstancePlatform": "Linux/UNIX",
+        "AvailabilityZone": reservation.zone,
+        "Tenancy": "default",
+        "TotalInstanceCount": reservation.total,
+        "AvailableInstanceCount": reservation.available,
+        "State": reservation.state,
+        "InstanceMatchCriteria": reservation.match,
+        "ReservationType": reservation.kind,
+        "EndDateType": "limited" if reservation.end else "unlimited",
+        "Interruptible": reservation.interruptible,
+        "Tags": [{"Key": key, "Value": value} for key, value in reservation.tags.items()],
+    }
+    return {**entry, "EndDate": reservation.end} if reservation.end else entry
+
+
+def _group(group: Group) -> Fields:
+    entry: Fields = {
+        "GroupId": group.group_id,
+        "GroupName": group.name,
+        "Strategy": group.strategy,
+        "State": group.state,
         "Tags": [],
     }
-    if item.partitions:
-        entry["PartitionCount"] = item.partitions
-    if item.spread_level:
-        entry["SpreadLevel"] = item.spread_level
+    if group.partitions:
+        entry["PartitionCount"] = group.partitions
+    if group.spread_level:
+        entry["SpreadLevel"] = group.spread_level
     return entry

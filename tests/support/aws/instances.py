@@ -155,10 +155,10 @@ class Instances:
     def describe(self, parameters: Fields) -> Fields:
         """DescribeInstances. Raises ``Refusal``."""
         wanted = parameters.get("InstanceIds") or ()
-        known = {machine.instance_id: machine for machine in self.machines.values() if self._is_told_of(machine)}
-        _check_ids(wanted, known)
-        found = [known[name] for name in dict.fromkeys(wanted)] if wanted else list(known.values())
-        entries = select(map(self._entry, found), parameters.get("Filters"), _FILTERS)
+        described = {machine.instance_id: machine for machine in self.machines.values() if self._is_told_of(machine)}
+        _check_ids(wanted, described)
+        result = [described[name] for name in dict.fromkeys(wanted)] if wanted else list(described.values())
+        entries = select(map(self._entry, result), parameters.get("Filters"), _FILTERS)
         return {"Reservations": [_purchase(entry) for entry in entries]}
 
     def _is_told_of(self, machine: Machine) -> bool:
@@ -199,10 +199,10 @@ class Instances:
         """DescribeInstanceStatus: of running machines unless ``IncludeAllInstances``. Raises ``Refusal``."""
         wanted = parameters.get("InstanceIds") or ()
         _check_ids(wanted, self.machines)
-        found = [machine for name, machine in self.machines.items() if not wanted or name in wanted]
+        result = [machine for name, machine in self.machines.items() if not wanted or name in wanted]
         if not parameters.get("IncludeAllInstances"):
-            found = [machine for machine in found if self.state(machine) == RUNNING]
-        entries = [self._status(machine) for machine in found]
+            result = [machine for machine in result if self.state(machine) == RUNNING]
+        entries = [self._status(machine) for machine in result]
         return {"InstanceStatuses": select(entries, parameters.get("Filters"), _STATUS_FILTERS)}
 
     def user_data(self, parameters: Fields) -> Fields:
@@ -249,11 +249,11 @@ class Instances:
         return {key: value for key, value in entry.items() if state != TERMINATED or key not in gone}
 
 
-def _check_ids(wanted: Sequence[str], known: dict[str, Machine]) -> None:
+def _check_ids(wanted: Sequence[str], described: dict[str, Machine]) -> None:
     for name in wanted:
         if not re.fullmatch(r"i-[0-9a-f]{8,17}", name):
             raise Refusal("InvalidInstanceID.Malformed", f'Invalid id: "{name}"')
-    missing = [name for name in wanted if name not in known]
+    missing = [name for name in wanted if name not in described]
     if len(missing) == 1:
         raise Refusal("InvalidInstanceID.NotFound", f"The instance ID '{missing[0]}' does not exist")
     if missing:
@@ -292,8 +292,10 @@ def _inherited(machine: Machine) -> Fields:
     groups = [{"GroupId": name} for name in interfaces[0].get("Groups") or ()]
     entry: Fields = {
         "SecurityGroups": groups,
-        "NetworkInterfaces": [_interface(machine, index, item) for index, item in enumerate(interfaces)],
-        "BlockDeviceMappings": [_disk(machine, item) for item in data.get("BlockDeviceMappings") or ()],
+        "NetworkInterfaces": [_interface(machine, index, interface) for index, interface in enumerate(interfaces)],
+        "BlockDeviceMappings": [
+            _disk(machine, block_device_mapping) for block_device_mapping in data.get("BlockDeviceMappings") or ()
+        ],
         "Monitoring": {"State": "enabled" if (data.get("Monitoring") or {}).get("Enabled") else "disabled"},
         "MetadataOptions": {"State": "applied", **(data.get("MetadataOptions") or {})},
     }
@@ -309,10 +311,10 @@ def _inherited(machine: Machine) -> Fields:
     asked = data.get("CapacityReservationSpecification")
     if asked:
         target = (asked.get("CapacityReservationTarget") or {}).get("CapacityReservationId")
-        told: Fields = {"CapacityReservationPreference": asked.get("CapacityReservationPreference") or "open"}
+        reservation: Fields = {"CapacityReservationPreference": asked.get("CapacityReservationPreference") or "open"}
         if target:
-            told["CapacityReservationTarget"] = {"CapacityReservationId": target}
-        entry["CapacityReservationSpecification"] = told
+            reservation["CapacityReservationTarget"] = {"CapacityReservationId": target}
+        entry["CapacityReservationSpecification"] = reservation
     return entry
 
 

@@ -152,8 +152,8 @@ class MachineRoom:
         await self._leases.renew([node for name, node in list(self._view.nodes.items()) if self._runs(name)])
 
     async def _look(self) -> None:
-        told = await asyncio.to_thread(self._source.machines)
-        for machine in msgspec.convert(told, list[Seen]):
+        rows = await asyncio.to_thread(self._source.machines)
+        for machine in msgspec.convert(rows, list[Seen]):
             try:
                 await self._look_at(machine)
             except KubeError as error:
@@ -206,8 +206,8 @@ class MachineRoom:
             await self._kube.create(NODE, node)
         except AlreadyExists:
             # A machine that had this address before is not gone from the cluster yet.
-            found = self._view.nodes.get(node.metadata.name)
-            if found is None or found.spec.provider_id != machine.provider_id:
+            stored_node = self._view.nodes.get(node.metadata.name)
+            if stored_node is None or stored_node.spec.provider_id != machine.provider_id:
                 return
         life.registered_at = asyncio.get_running_loop().time()
         self._view.alive.add(machine.private_dns)

@@ -133,7 +133,7 @@ class Market:
 
     def products(self, parameters: Fields) -> Fields:
         """Pricing's GetProducts: JSON texts, a hundred a page (AWS-360, AWS-361)."""
-        wanted = {item["Field"]: item["Value"] for item in parameters.get("Filters") or ()}
+        wanted = {entry["Field"]: entry["Value"] for entry in parameters.get("Filters") or ()}
         texts = [
             text
             for name in sorted(self.types)
@@ -159,8 +159,8 @@ class Market:
             "marketoption": "OnDemand",
             "servicecode": "AmazonEC2",
         }
-        known = {**attributes, "productFamily": family, "serviceCode": "AmazonEC2"}
-        if any(known.get(key) != value for key, value in wanted.items()):
+        fields = {**attributes, "productFamily": family, "serviceCode": "AmazonEC2"}
+        if any(fields.get(key) != value for key, value in wanted.items()):
             return None
         currency = "CNY" if region.startswith("cn-") else "USD"
         dimension = {"unit": "Hrs", "pricePerUnit": {currency: f"{price:.10f}"}}

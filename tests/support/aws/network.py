@@ -27,7 +27,9 @@ class Network:
 
     def _subnet(self, subnet_id: str) -> Fields | None:
         if not self._subnets:
-            self._subnets = {item["SubnetId"]: item for item in self._moto.ask("ec2", "DescribeSubnets")["Subnets"]}
+            self._subnets = {
+                subnet["SubnetId"]: subnet for subnet in self._moto.ask("ec2", "DescribeSubnets")["Subnets"]
+            }
         return self._subnets.get(subnet_id)
 
     def _vpc_of_group(self, group_id: str) -> str | None:

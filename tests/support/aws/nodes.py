@@ -103,6 +103,6 @@ def readiness_patch(node: Node, status: str, reason: str, now: datetime) -> Json
     condition = states.find_condition(node.status.conditions, _READY)
     if condition is not None and condition.status == status:
         return None
-    kept = [item for item in node.status.conditions if item.type != _READY]
-    conditions = [cast(Json, msgspec.to_builtins(item)) for item in (*kept, _readiness(status, reason, now))]
+    kept = [listed_condition for listed_condition in node.status.conditions if listed_condition.type != _READY]
+    conditions = [cast(Json, msgspec.to_builtins(obj)) for obj in (*kept, _readiness(status, reason, now))]
     return {"status": {"conditions": conditions}}

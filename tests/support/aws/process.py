@@ -52,13 +52,13 @@ _DEADLINE_SECONDS = 20.0
 
 def node_class(**spec: Any) -> EC2NodeClass:
     """A class that finds the double's network."""
-    known: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "subnet_selector_terms": (SubnetSelectorTerm(tags=DISCOVERED),),
         "security_group_selector_terms": (SecurityGroupSelectorTerm(tags=DISCOVERED),),
         "ami_selector_terms": (AMISelectorTerm(alias="al2023@latest"),),
         "role": "node",
     }
-    return EC2NodeClass(metadata=ObjectMeta(name="default"), spec=EC2NodeClassSpec(**{**known, **spec}))
+    return EC2NodeClass(metadata=ObjectMeta(name="default"), spec=EC2NodeClassSpec(**{**defaults, **spec}))
 
 
 def pool() -> NodePool:
@@ -172,7 +172,7 @@ class Process:
         """Wait for something; fail at the deadline."""
         loop = asyncio.get_running_loop()
         end = loop.time() + _DEADLINE_SECONDS
-        while not (await found if isinstance(found := holds(), Awaitable) else found):
+        while not (await result if isinstance(result := holds(), Awaitable) else result):
             assert loop.time() < end, f"{what} does not come true"
             await asyncio.sleep(0.02)
 
@@ -186,8 +186,8 @@ class Process:
         return ready_class
 
     def _is_ready(self) -> bool:
-        found = self.classes.get("default")
-        return found is not None and conditions.is_true(found.status.conditions, "Ready")
+        node_class = self.classes.get("default")
+        return node_class is not None and conditions.is_true(node_class.status.conditions, "Ready")
 
     def carried_out(self, *operations: str) -> int:
         """How often these calls did what they asked for."""

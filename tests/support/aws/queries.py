@@ -84,12 +84,12 @@ def _start(parameters: Fields) -> int:
 
 def select(entries: Iterable[Fields], filters: Sequence[Fields] | None, readers: Mapping[str, Reader]) -> list[Fields]:
     """Entries that pass every filter; within a filter any value will do. Raises ``Refusal`` for an unknown filter."""
-    found = list(entries)
-    for item in filters or ():
-        read = _reader(item["Name"], readers)
-        wanted = [_pattern(value) for value in item.get("Values") or ()]
-        found = [entry for entry in found if _passes(read(entry), wanted)]
-    return found
+    result = list(entries)
+    for entry_filter in filters or ():
+        read = _reader(entry_filter["Name"], readers)
+        wanted = [_pattern(value) for value in entry_filter.get("Values") or ()]
+        result = [entry for entry in result if _passes(read(entry), wanted)]
+    return result
 
 
 def _passes(values: Iterable[str], wanted: Sequence[re.Pattern[str]]) -> bool:
@@ -115,10 +115,10 @@ def at(*path: str) -> Reader:
     """Reads the value at a path of keys; a list on the way is read through."""
 
     def read(entry: Fields) -> list[str]:
-        found: list[object] = [entry]
+        result: list[object] = [entry]
         for key in path:
-            found = [value for item in found if isinstance(item, dict) for value in _several(item.get(key))]
-        return [_text(value) for value in found]
+            result = [value for element in result if isinstance(element, dict) for value in _several(element.get(key))]
+        return [_text(value) for value in result]
 
     return read
 

@@ -119,8 +119,8 @@ class Scene:
 
     def lacking(self, count: int) -> str:
         """What is missing for so many claims that each have a machine, and nothing else."""
-        found = len(self.claims())
-        return self.odd() if found == count else f"{found} of {count} claims; {self.odd()}"
+        result = len(self.claims())
+        return self.odd() if result == count else f"{result} of {count} claims; {self.odd()}"
 
     # -- what is done ---------------------------------------------------------------------------------------------------------
 

@@ -42,8 +42,8 @@ class SmallStage:
         """`karpenter run` on it, to be entered in the main thread. It must end in order, unless it has ended before."""
         path = self.folder / "kubeconfig"
         path.write_text(kubeconfig_for(self.url))
-        told = {**settings(self.url), **credentials(self.cloud), **environment}
-        with controller(str(path), *flags, environment=told) as running:
+        variables = {**settings(self.url), **credentials(self.cloud), **environment}
+        with controller(str(path), *flags, environment=variables) as running:
             yield running
             # Here and not by who started it: the loop has to serve the process until it is gone.
             if running.is_running:

@@ -57,9 +57,9 @@ class Templates:
         self.check(parameters)
         tags = [
             tag
-            for item in parameters.get("TagSpecifications") or ()
-            if item.get("ResourceType") == "launch-template"
-            for tag in item["Tags"]
+            for tag_specification in parameters.get("TagSpecifications") or ()
+            if tag_specification.get("ResourceType") == "launch-template"
+            for tag in tag_specification["Tags"]
         ]
         template = Template(
             template_id=f"lt-{uuid4().hex[:17]}",

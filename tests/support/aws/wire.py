@@ -60,10 +60,10 @@ class Call:
 
 def read(request: Request) -> Call | None:
     """The call a request makes; None for one that no service model knows."""
-    found = _CREDENTIAL.search(request.headers.get("Authorization", ""))
-    if found is None:
+    match = _CREDENTIAL.search(request.headers.get("Authorization", ""))
+    if match is None:
         return None
-    access_key, region, signed = found.groups()
+    access_key, region, signed = match.groups()
     service = _SIGNED_AS.get(signed, signed)
     try:
         operation, path = _operation(service, request)
@@ -157,5 +157,5 @@ def error_code(response: Response) -> str:
     if response.status_code < _FIRST_REFUSAL:
         return ""
     text = response.get_data(as_text=True)
-    found = _CODE.search(text)
-    return found.group(1) or found.group(2) if found else str(response.status_code)
+    match = _CODE.search(text)
+    return match.group(1) or match.group(2) if match else str(response.status_code)

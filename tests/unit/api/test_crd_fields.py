@@ -305,45 +305,49 @@ def version(number: int) -> Schema:
 
 
 def field(number: int, path: str) -> Schema:
-    found: Schema = version(number)["schema"]["openAPIV3Schema"]  # type: ignore[index]
+    open_apiv3_schema: Schema = version(number)["schema"]["openAPIV3Schema"]  # type: ignore[index]
     for part in path.replace("[]", ".[]").replace("{}", ".{}").split(".") if path else ():
-        known = {"[]": found.get("items"), "{}": found.get("additionalProperties")}
-        found = known[part] if part in known else found["properties"][part]  # type: ignore[index]
-    return found
+        children = {"[]": open_apiv3_schema.get("items"), "{}": open_apiv3_schema.get("additionalProperties")}
+        open_apiv3_schema = children[part] if part in children else open_apiv3_schema["properties"][part]  # type: ignore[index]
+    return open_apiv3_schema
 
 
 @pytest.mark.parametrize(("number", "path", "keywords"), TABLE)
 def test_a_field_has_the_keywords_of_the_specification(number: int, path: str, keywords: dict[str, object]) -> None:
     """API-020 to API-031, API-040 to API-068, API-100 to API-115, API-200 to API-262, API-380, API-400, API-607"""
-    found = field(number, path)
+    actual = field(number, path)
     for name, wanted in keywords.items():
-        value = found.get(name, ABSENT)
+        value = actual.get(name, ABSENT)
         assert (set(value) if isinstance(wanted, set) and value != ABSENT else value) == wanted, name  # type: ignore[call-overload]
 
 
 @pytest.mark.parametrize("number", range(len(KINDS)))
 def test_every_field_is_in_the_table(number: int) -> None:
     """A field that is added needs a line above."""
-    known = {path.rstrip("[]{}") for path in KINDS[number][1]}
+    listed_paths = {path.rstrip("[]{}") for path in KINDS[number][1]}
 
     def paths(schema: Schema, path: str) -> set[str]:
-        below = {f"{path}.{name}".strip("."): item for name, item in schema.get("properties", {}).items()}  # type: ignore[attr-defined]
-        found = {path} if not below else set()
+        below = {f"{path}.{name}".strip("."): element for name, element in schema.get("properties", {}).items()}  # type: ignore[attr-defined]
+        result = {path} if not below else set()
         if "items" in schema:
-            found |= paths(schema["items"], f"{path}[]")  # type: ignore[arg-type]
-        return found.union(*(paths(item, name) for name, item in below.items()))
+            result |= paths(schema["items"], f"{path}[]")  # type: ignore[arg-type]
+        return result.union(*(paths(element, name) for name, element in below.items()))
 
     whole: Schema = version(number)["schema"]["openAPIV3Schema"]  # type: ignore[index]
     leaves = {path.rstrip("[]") for path in paths(whole, "")} - {"apiVersion", "kind", "metadata"}
-    assert {path for path in leaves if path not in known and not any(item.startswith(path) for item in known)} == set()
+    assert {
+        path
+        for path in leaves
+        if path not in listed_paths and not any(element.startswith(path) for element in listed_paths)
+    } == set()
 
 
 def test_the_columns_are_printed_in_this_order() -> None:
     """API-008 to API-012"""
 
     def columns(number: int) -> list[tuple[str, str, int]]:
-        found = version(number)["additionalPrinterColumns"]
-        return [(item["name"], item["type"], item.get("priority", 0)) for item in found]  # type: ignore[attr-defined]
+        result = version(number)["additionalPrinterColumns"]
+        return [(element["name"], element["type"], element.get("priority", 0)) for element in result]  # type: ignore[attr-defined]
 
     assert columns(0) == [
         ("NodeClass", "string", 0),

@@ -40,11 +40,11 @@ def test_pools_and_claims_are_cluster_wide_in_one_category() -> None:
 
 def test_buffers_are_served_in_the_version_of_published_manifests_too() -> None:
     """API §6 Beyond: an API server that stored that version once takes no definition without it."""
-    (found,) = (
+    (actual,) = (
         crd["spec"] for crd in crds.custom_resource_definitions() if crd["spec"]["group"] == "autoscaling.x-k8s.io"
     )  # type: ignore[index]
-    stored, older = found["versions"]  # type: ignore[index]
-    assert [(item["name"], item["served"], item["storage"]) for item in (stored, older)] == [
+    stored, older = actual["versions"]  # type: ignore[index]
+    assert [(obj["name"], obj["served"], obj["storage"]) for obj in (stored, older)] == [
         ("v1beta1", True, True),
         ("v1alpha1", True, False),
     ]

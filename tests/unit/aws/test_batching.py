@@ -55,7 +55,7 @@ def test_requests_within_the_idle_time_are_one_call() -> None:
 
     async def scene(desk: Desk) -> None:
         batcher = desk.batcher()
-        assert await asyncio.gather(*(batcher.submit("a", item) for item in range(5))) == [0, 1, 2, 3, 4]
+        assert await asyncio.gather(*(batcher.submit("a", element) for element in range(5))) == [0, 1, 2, 3, 4]
         assert [requests for _, requests, _ in desk.batches] == [(0, 1, 2, 3, 4)]
         assert desk.sizes == [(5, 0.035)]
 
@@ -79,8 +79,8 @@ def test_a_window_that_never_rests_closes_every_second() -> None:
     async def scene(desk: Desk) -> None:
         batcher = desk.batcher()
         asked = []
-        for item in range(100):
-            asked.append(asyncio.ensure_future(batcher.submit("a", item)))
+        for element in range(100):
+            asked.append(asyncio.ensure_future(batcher.submit("a", element)))
             await asyncio.sleep(0.03)
         await asyncio.gather(*asked)
         assert [round(moment, 1) for _, _, moment in desk.batches] == [1.0, 2.0, 3.0]
@@ -93,7 +93,7 @@ def test_a_full_window_closes_at_once() -> None:
 
     async def scene(desk: Desk) -> None:
         batcher = desk.batcher(maximum_requests=2)
-        await asyncio.gather(*(batcher.submit("a", item) for item in range(5)))
+        await asyncio.gather(*(batcher.submit("a", element) for element in range(5)))
         assert [requests for _, requests, _ in desk.batches] == [(0, 1), (2, 3), (4,)]
         assert [moment for _, _, moment in desk.batches[:2]] == [0.0, 0.0]
 
@@ -146,7 +146,7 @@ def test_a_bounded_number_of_windows_is_worked_on_at_once() -> None:
     async def scene(desk: Desk) -> None:
         desk.takes = 1.0
         batcher = desk.batcher(workers=2)
-        await asyncio.gather(*(batcher.submit(str(item), item) for item in range(6)))
+        await asyncio.gather(*(batcher.submit(str(element), element) for element in range(6)))
         assert desk.most == 2
 
     play(scene)

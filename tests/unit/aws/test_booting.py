@@ -30,92 +30,98 @@ CLUSTER = AwsClusterInfo("c", "us-east-1", "https://c.example", "Y2E=", "1.33", 
 class Boots:
     """A ``Booting`` over a small market, and what it told."""
 
-    def __init__(self, found: Fair, **settings: Any) -> None:
-        self.fair = found
+    def __init__(self, fixture: Fair, **settings: Any) -> None:
+        self.fair = fixture
         self.cluster = CLUSTER
         self.weighed: dict[str, int] = {}
         self.pools: list[NodePool] = []
         own = AwsSettings("c", **settings)
         self.booting = BootstrapResolver(
-            found.market, lambda: self.cluster, own, lambda: self.pools, self.weighed.__setitem__
+            fixture.market, lambda: self.cluster, own, lambda: self.pools, self.weighed.__setitem__
         )
 
     def text(self, node_class: EC2NodeClass, **more: Any) -> str:
-        known: dict[str, Any] = {"labels": {"team": "a"}, "taints": (), "max_pods": 29, "kubelet": KubeletSettings()}
-        return self.booting.user_data(UserDataInputs(node_class, **{**known, **more})).decode()
+        defaults: dict[str, Any] = {"labels": {"team": "a"}, "taints": (), "max_pods": 29, "kubelet": KubeletSettings()}
+        return self.booting.user_data(UserDataInputs(node_class, **{**defaults, **more})).decode()
 
 
 async def boots(**settings: Any) -> Boots:
-    found = await fair(Region(names=["m5.large", "p4d.24xlarge", "c5.xlarge"]))
-    return Boots(found, **settings)
+    fixture = await fair(Region(names=["m5.large", "p4d.24xlarge", "c5.xlarge"]))
+    return Boots(fixture, **settings)
 
 
 async def test_interfaces_for_efa_are_ec2s_fact() -> None:
     """AWS-298, AWS-496"""
     booting = (await boots()).booting
-    found = {name: booting.efa_interfaces(name) for name in ("p4d.24xlarge", "m5.large", "never.heard")}
-    assert found == {"p4d.24xlarge": 4, "m5.large": 0, "never.heard": 0}
+    actual = {name: booting.efa_interfaces(name) for name in ("p4d.24xlarge", "m5.large", "never.heard")}
+    assert actual == {"p4d.24xlarge": 4, "m5.large": 0, "never.heard": 0}
 
 
 @pytest.mark.parametrize(("gate", "expected"), [(True, {"cpu": "40m"}), (False, {})])
 async def test_expressions_count_with_their_gate_alone(gate: bool, expected: dict[str, str]) -> None:
     """AWS-T101, AWS-129"""
-    found = await boots(kubelet_expressions=gate)
+    fixture = await boots(kubelet_expressions=gate)
     node_class = of_kubelet(kubeReserved={"cpu": "vcpus * 10"})
-    (instance_type,) = (item for item in found.fair.market.types_for(PLAIN) if item.name == "c5.xlarge")
-    assert dict(found.booting.kubelet(node_class, instance_type).kube_reserved) == expected
+    (instance_type,) = (
+        given_type for given_type in fixture.fair.market.types_for(PLAIN) if given_type.name == "c5.xlarge"
+    )
+    assert dict(fixture.booting.kubelet(node_class, instance_type).kube_reserved) == expected
 
 
 async def test_of_a_type_that_is_not_sold_any_more_nothing_is_resolved() -> None:
-    found = await boots()
-    (instance_type,) = (item for item in found.fair.market.types_for(PLAIN) if item.name == "c5.xlarge")
+    fixture = await boots()
+    (instance_type,) = (
+        given_type for given_type in fixture.fair.market.types_for(PLAIN) if given_type.name == "c5.xlarge"
+    )
     gone = replace(instance_type, name="c1.gone")
-    assert found.booting.kubelet(of_kubelet(kubeReserved={"cpu": "1"}), gone) == KubeletSettings()
+    assert fixture.booting.kubelet(of_kubelet(kubeReserved={"cpu": "1"}), gone) == KubeletSettings()
 
 
 async def test_the_users_servers_win_over_the_clusters() -> None:
     """AWS-222"""
-    found = await boots()
-    assert "10.100.0.10" in found.text(PLAIN)
-    own = found.text(of_kubelet(clusterDNS=["10.0.0.7"]))
+    fixture = await boots()
+    assert "10.100.0.10" in fixture.text(PLAIN)
+    own = fixture.text(of_kubelet(clusterDNS=["10.0.0.7"]))
     assert "10.0.0.7" in own
     assert "10.100.0.10" not in own
 
 
 async def test_the_cluster_counts_as_it_is_now() -> None:
     """AWS-026, AWS-248, AWS-T228: what is not known at the start may be found later."""
-    found = await boots()
-    found.cluster = replace(CLUSTER, service_cidr="")
+    fixture = await boots()
+    fixture.cluster = replace(CLUSTER, service_cidr="")
     with pytest.raises(NodeClassNotReady, match="service CIDR"):
-        found.text(PLAIN)
-    found.cluster = CLUSTER
-    assert "cidr: 10.100.0.0/16" in found.text(PLAIN)
+        fixture.text(PLAIN)
+    fixture.cluster = CLUSTER
+    assert "cidr: 10.100.0.0/16" in fixture.text(PLAIN)
 
 
 async def test_user_data_that_cannot_be_joined_is_told_by_the_class() -> None:
     """AWS-250, AWS-T232"""
-    found = await boots()
+    fixture = await boots()
     with pytest.raises(LaunchFailed, match=r"spec\.userData of EC2NodeClass default: ") as caught:
-        found.text(of_spec(ami_family="Bottlerocket", user_data="not toml {"))
+        fixture.text(of_spec(ami_family="Bottlerocket", user_data="not toml {"))
     assert caught.value.reason == "LaunchFailed"
-    assert found.weighed == {}
+    assert fixture.weighed == {}
 
 
 async def test_the_size_of_user_data_is_told_per_class() -> None:
     """AWS-225"""
-    found = await boots()
-    text = found.text(PLAIN)
-    assert found.weighed == {"default": len(text.encode())}
+    fixture = await boots()
+    text = fixture.text(PLAIN)
+    assert fixture.weighed == {"default": len(text.encode())}
 
 
 async def test_a_trial_boots_with_what_a_launch_would() -> None:
     """AWS-115, AWS-221, AWS-490"""
-    found = await boots()
-    (instance_type,) = (item for item in found.fair.market.types_for(PLAIN) if item.name == "m5.large")
-    data = found.booting.dry_run_template_data(
+    fixture = await boots()
+    (instance_type,) = (
+        given_type for given_type in fixture.fair.market.types_for(PLAIN) if given_type.name == "m5.large"
+    )
+    data = fixture.booting.dry_run_template_data(
         PLAIN, DryRunCandidate(instance_type, PLAIN.status.amis[0], labels.SPOT, "dedicated")
     )
-    launched = found.text(PLAIN, labels={labels.CAPACITY_TYPE: labels.SPOT})
+    launched = fixture.text(PLAIN, labels={labels.CAPACITY_TYPE: labels.SPOT})
     assert b64decode(data.user_data).decode() == launched
     assert data.image_id == "ami-1"
     assert data.placement is not None
@@ -125,12 +131,14 @@ async def test_a_trial_boots_with_what_a_launch_would() -> None:
 
 async def test_a_trial_has_the_labels_and_taints_of_its_pool() -> None:
     """E25: user data of a dry run is as long as that of a launch."""
-    found = await boots()
-    (instance_type,) = (item for item in found.fair.market.types_for(PLAIN) if item.name == "m5.large")
+    fixture = await boots()
+    (instance_type,) = (
+        given_type for given_type in fixture.fair.market.types_for(PLAIN) if given_type.name == "m5.large"
+    )
     own = node_pool(
         "default", (wanted("tier", "In", "gold"),), labels={"team": "a"}, template={"taints": (pool_taint("gpu"),)}
     )
-    data = found.booting.dry_run_template_data(
+    data = fixture.booting.dry_run_template_data(
         PLAIN, DryRunCandidate(instance_type, PLAIN.status.amis[0], labels.SPOT, "default", own)
     )
     text = b64decode(data.user_data).decode()
@@ -141,23 +149,23 @@ async def test_a_trial_has_the_labels_and_taints_of_its_pool() -> None:
 
 async def test_taints_and_pods_are_the_launchs_own() -> None:
     """AWS-221, AWS-223"""
-    found = await boots()
-    tainted = found.text(PLAIN, taints=(Taint(key="gpu", value="yes", effect="NoSchedule"),), max_pods=17)
+    fixture = await boots()
+    tainted = fixture.text(PLAIN, taints=(Taint(key="gpu", value="yes", effect="NoSchedule"),), max_pods=17)
     assert "gpu" in tainted
     assert "maxPods: 17" in tainted
     own = msgspec.structs.replace(PLAIN, spec=msgspec.structs.replace(PLAIN.spec, kubelet={"maxPods": 10}))
-    assert "maxPods: 10" in found.text(own, max_pods=17)
+    assert "maxPods: 10" in fixture.text(own, max_pods=17)
 
 
 async def test_an_instance_boots_with_the_labels_that_all_claims_of_its_pool_share() -> None:
     """AWS-220, AWS-226: a label with a value per claim comes at registration, so it makes no launch template of its own."""
-    found = await boots()
+    fixture = await boots()
     own = {labels.NODE_POOL: "default", "team": "a", "tier": "gold", "tenant": "t17", "drawn": "claim-1"}
     nodeclaim = NodeClaim(
         metadata=ObjectMeta(name="claim-1", labels=own), spec=NodeClaimSpec(node_class_ref=CLASS_REF, requirements=())
     )
-    assert found.booting.boot_labels(nodeclaim) == own
-    found.pools.append(
+    assert fixture.booting.boot_labels(nodeclaim) == own
+    fixture.pools.append(
         node_pool(
             "default",
             labels={"team": "a"},
@@ -168,4 +176,4 @@ async def test_an_instance_boots_with_the_labels_that_all_claims_of_its_pool_sha
             ),
         )
     )
-    assert found.booting.boot_labels(nodeclaim) == {labels.NODE_POOL: "default", "team": "a", "tier": "gold"}
+    assert fixture.booting.boot_labels(nodeclaim) == {labels.NODE_POOL: "default", "team": "a", "tier": "gold"}

@@ -96,7 +96,7 @@ def test_what_is_wrong_is_found_all_at_once(aws: Double, tmp_path: Path) -> None
     assert f"key {key} is Disabled" in findings["volume keys"][0]["text"]
     assert "AWS Health Event" in findings["interruption queue"][0]["text"]
     assert "5 spot vCPUs" in findings["quotas"][0]["text"]
-    assert all(item["fix"] for items in findings.values() for item in items)
+    assert all(obj["fix"] for finding in findings.values() for obj in finding)
 
 
 def test_credentials_that_expired_are_one_finding(aws: Double, tmp_path: Path) -> None:

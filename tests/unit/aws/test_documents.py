@@ -28,16 +28,16 @@ def objects() -> Iterator[Any]:
     """EC2NodeClasses and NodePools of the example and of the guide."""
     blocks = re.findall(r"^```yaml\n(.*?)^```", GUIDE, re.S | re.M)
     for text in (EXAMPLE, *blocks):
-        for item in yaml.safe_load_all(text):
-            if item["kind"] in KINDS:
-                yield pytest.param(item, id=f"{item['kind']}-{item['metadata']['name']}")
+        for element in yaml.safe_load_all(text):
+            if element["kind"] in KINDS:
+                yield pytest.param(element, id=f"{element['kind']}-{element['metadata']['name']}")
 
 
-@pytest.mark.parametrize("item", tuple(objects()))
-def test_manifests_are_admitted_and_need_no_advice(item: Any) -> None:
-    kind = KINDS[item["kind"]]
-    assert crd_admission.admit(kind, item) == ()
-    convert = msgspec.convert(crd_admission.prune_and_default_object(kind, item), kind.type)
+@pytest.mark.parametrize("obj", tuple(objects()))
+def test_manifests_are_admitted_and_need_no_advice(obj: Any) -> None:
+    kind = KINDS[obj["kind"]]
+    assert crd_admission.admit(kind, obj) == ()
+    convert = msgspec.convert(crd_admission.prune_and_default_object(kind, obj), kind.type)
     assert [str(finding) for finding in runtime_validation.advise_object(convert)] == []
 
 

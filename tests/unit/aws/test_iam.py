@@ -136,12 +136,12 @@ _IMPLIED = {"iam:PassRole", "iam:TagInstanceProfile"}
 
 def callable_actions() -> set[str]:
     """Actions of all calls there are in the adapters."""
-    found = (
+    result = (
         var for module in (api_clients, api_clients) for var in vars(module).values() if isinstance(var, ApiOperation)
     )
     return {
         f"{_PREFIXES[api_operation.rate_group]}:{api_operation.name}"
-        for api_operation in found
+        for api_operation in result
         if api_operation.rate_group is not RateLimitGroup.IDENTITY
     }
 

@@ -50,9 +50,9 @@ CLAIM = NodeClaim(
 class School:
     """Processes on one cluster, one after another or beside each other."""
 
-    def __init__(self, found: Fair) -> None:
-        self.fair = found
-        self.kube = MemoryKube(MemoryServer(found.clock))
+    def __init__(self, fixture: Fair) -> None:
+        self.fair = fixture
+        self.kube = MemoryKube(MemoryServer(fixture.clock))
         self.seen = Seen(known_claims=(CLAIM,))
         self.classes: Mapping[str, EC2NodeClass] = {"default": PLAIN}
 

@@ -186,4 +186,4 @@ def _tags(parameters: Any) -> dict[str, str]:
     given = (
         parameter for parameter in parameters["TagSpecifications"] if parameter["ResourceType"] == "launch-template"
     )
-    return {tag["Key"]: tag["Value"] for item in given for tag in item["Tags"]}
+    return {tag["Key"]: tag["Value"] for element in given for tag in element["Tags"]}

@@ -66,11 +66,11 @@ async def test_a_changed_class_is_drift_whatever_ec2_would_say() -> None:
     assert await asked.drift(made()) == InstanceDrift("NodeClassDrift", "EC2NodeClass default was changed")
 
 
-@pytest.mark.parametrize("found", [None, class_named("default", deletion_timestamp=NOW)], ids=["gone", "going"])
-async def test_without_a_class_nothing_drifts_and_the_pool_is_told(found: EC2NodeClass | None) -> None:
+@pytest.mark.parametrize("node_class", [None, class_named("default", deletion_timestamp=NOW)], ids=["gone", "going"])
+async def test_without_a_class_nothing_drifts_and_the_pool_is_told(node_class: EC2NodeClass | None) -> None:
     """AWS-560, AWS-791"""
     told = Told()
-    assert await provider(found, told, node_pool()).drift(made()) is None
+    assert await provider(node_class, told, node_pool()).drift(made()) is None
     assert told.events == [("Warning", "NodePool", "np", "NodeClassNotResolved")]
 
 

@@ -37,11 +37,11 @@ def snapshot(*real: Pod, **virtual: tuple[Pod, ...]) -> ClusterSnapshot:
     state = ClusterState()
     state.set_pool(node_pool())
     state.set_node(node("old", {"cpu": "1", "memory": "4Gi", "pods": 10}))
-    for item in real:
-        state.set_pod(item)
+    for listed_pod in real:
+        state.set_pod(listed_pod)
     pods = VirtualPods()
-    for name, found in virtual.items():
-        pods.set_pods(f"ns/{name}", found)
+    for name, virtual_pods in virtual.items():
+        pods.set_pods(f"ns/{name}", virtual_pods)
     return pods.added_to(state.snapshot())
 
 
@@ -76,8 +76,11 @@ def test_what_is_left_of_a_plan_is_about_real_pods_only() -> None:
     """S-231, SCH §25 Beyond"""
     plan = planned(pod("p", {"cpu": "2"}), a=room("a", 3), b=room("b", 1, cpu="500"))
     real = without_buffer_pods(plan)
-    shown = [*(item for claim in real.new_claims for item in claim.pods), *(u.pod for u in real.unschedulable)]
-    assert [item.metadata.name for item in shown] == ["p"]
+    shown = [
+        *(listed_pod for claim in real.new_claims for listed_pod in claim.pods),
+        *(u.pod for u in real.unschedulable),
+    ]
+    assert [listed_pod.metadata.name for listed_pod in shown] == ["p"]
     assert real.placed_on_existing == ()
     assert [claim.name for claim in real.new_claims] == [claim.name for claim in plan.new_claims]
 
@@ -102,4 +105,4 @@ def test_real_and_virtual_pods_that_are_alike_stay_apart() -> None:
     real = pod("p", {"cpu": "1"})
     alike = msgspec.structs.replace(real, spec=msgspec.structs.replace(virtual[0].spec, priority=0))
     groups = snapshot(alike, a=virtual).pod_groups
-    assert [[is_virtual_pod(item) for item in group.pods] for group in groups] == [[False], [True]]
+    assert [[is_virtual_pod(listed_pod) for listed_pod in group.pods] for group in groups] == [[False], [True]]

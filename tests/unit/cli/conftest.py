@@ -18,8 +18,8 @@ def types(tmp_path: Path) -> Path:
     """An instance-type file with three types."""
     file = tmp_path / "types" / "types.json"
     file.parent.mkdir()
-    found = [type_of("a.small", 2, 4, 0.1), type_of("a.large", 8, 16, 0.35), type_of("b.large", 8, 64, 0.5)]
-    file.write_text(json.dumps(found))
+    result = [type_of("a.small", 2, 4, 0.1), type_of("a.large", 8, 16, 0.35), type_of("b.large", 8, 64, 0.5)]
+    file.write_text(json.dumps(result))
     return file
 
 
@@ -41,8 +41,8 @@ def written(tmp_path: Path) -> Callable[..., Path]:
     def write(name: str, *content: str | Json) -> Path:
         file = tmp_path / name
         file.parent.mkdir(parents=True, exist_ok=True)
-        texts = [item for item in content if isinstance(item, str)]
-        objects = [item for item in content if not isinstance(item, str)]
+        texts = [element for element in content if isinstance(element, str)]
+        objects = [element for element in content if not isinstance(element, str)]
         file.write_text("".join(texts) if texts else json.dumps(listed(*objects)))
         return file
 

@@ -36,8 +36,8 @@ def restricted(*given: Json, **notes: str) -> Json:
     """The pool with these budgets; ``windows``, ``freeze`` and ``until`` are annotations."""
     keys = {"windows": WINDOWS, "freeze": "karpenter.sh/freeze", "until": "karpenter.sh/freeze-until"}
     annotations = {keys[name]: text for name, text in notes.items()}
-    found = pool(disruption={"budgets": list(given)})
-    return {**found, "metadata": {"name": "default", "annotations": annotations}}
+    result = pool(disruption={"budgets": list(given)})
+    return {**result, "metadata": {"name": "default", "annotations": annotations}}
 
 
 def rows(result: Result) -> list[list[str]]:
@@ -132,9 +132,9 @@ def test_budgets_that_cannot_be_read_are_shown_closed_and_named(written: Written
 def test_programs_get_the_same_as_data(written: Written, form: str, read: Callable[[str], Json]) -> None:
     file = written("a.json", restricted(OFFICE, freeze="release", until="2026-12-21T10:00:00Z"))
     result = budgets("default", "-f", file, "--nodes", 40, "--from", "2026-12-21T09:30:00Z", "--days", 1, "-o", form)
-    found = read(result.stdout)
-    assert (found["nodePool"], found["nodes"], found["unavailable"], found["problems"]) == ("default", 40, 0, [])
-    stretches: list[Json] = found["stretches"]  # type: ignore[assignment]
+    actual = read(result.stdout)
+    assert (actual["nodePool"], actual["nodes"], actual["unavailable"], actual["problems"]) == ("default", 40, 0, [])
+    stretches: list[Json] = actual["stretches"]  # type: ignore[assignment]
     frozen, closed, *_ = stretches
     assert frozen["frozen"] == {
         "by": "metadata.annotations[karpenter.sh/freeze]",
@@ -150,10 +150,10 @@ def test_programs_get_the_same_as_data(written: Written, form: str, read: Callab
 def stored(name: str, *, ready: bool = True) -> list[Json]:
     """A machine of the pool, its Node and its NodeClaim as files hold them."""
     node, claim = machine(name, {"cpu": "4"}, pool="default")
-    found: Json = {"apiVersion": "v1", "kind": "Node", **msgspec.to_builtins(node)}
+    result: Json = {"apiVersion": "v1", "kind": "Node", **msgspec.to_builtins(node)}
     if not ready:
-        found["status"] = {}
-    return [found, {"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", **msgspec.to_builtins(claim)}]
+        result["status"] = {}
+    return [result, {"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", **msgspec.to_builtins(claim)}]
 
 
 def test_percentages_are_of_the_nodes_in_the_input(written: Written) -> None:

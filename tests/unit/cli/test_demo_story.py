@@ -23,12 +23,15 @@ _CONTROL = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 
 @pytest.mark.parametrize("pod_count", [1, 7, 150])
 def test_all_pods_belong_either_to_the_day_or_to_the_rush(pod_count: int) -> None:
-    told = build_scenario(pod_count, 3)
+    demo_scenario = build_scenario(pod_count, 3)
     assert (
-        sum(deployment.spec.replicas or 0 for deployment in (*told.base_deployments, *told.peak_deployments))
+        sum(
+            deployment.spec.replicas or 0
+            for deployment in (*demo_scenario.base_deployments, *demo_scenario.peak_deployments)
+        )
         == pod_count
     )
-    assert told.base_deployments
+    assert demo_scenario.base_deployments
 
 
 def test_pods_that_get_no_machine_are_complained_about() -> None:

@@ -32,9 +32,9 @@ def explain(types: Path) -> Explain:
 
 
 def tainted() -> Json:
-    found = pool()
-    found["spec"]["template"]["spec"]["taints"] = [TAINT]  # type: ignore[index]
-    return found
+    result = pool()
+    result["spec"]["template"]["spec"]["taints"] = [TAINT]  # type: ignore[index]
+    return result
 
 
 def existing(name: str = "n", cpu: str = "4") -> Json:
@@ -76,9 +76,9 @@ def test_json_has_the_whole_tree_as_data(explain: Explain, written: Written) -> 
     ]
     (reason,) = loads["reasons"]
     assert reason["types"]["types"] == 3
-    assert [(item["kind"], item["types"], item["typesFilteredAlone"]) for item in reason["types"]["filtered"]] == [
-        ("untolerated-taint", 3, 3)
-    ]
+    assert [
+        (element["kind"], element["types"], element["typesFilteredAlone"]) for element in reason["types"]["filtered"]
+    ] == [("untolerated-taint", 3, 3)]
 
 
 def test_what_is_short_has_its_numbers_as_quantities(explain: Explain, written: Written) -> None:

@@ -73,15 +73,15 @@ def machine(name: str, **annotations: str) -> list[Json]:
 
 
 def running(name: str, node: str, cpu: str, **annotations: str) -> Json:
-    found = pod(name, cpu, nodeName=node)
+    result = pod(name, cpu, nodeName=node)
     reference = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "rs", "uid": "rs", "controller": True}
-    found["metadata"] = {"name": name, "annotations": annotations, "ownerReferences": [reference]}
-    return found | {"status": {"phase": "Running"}}
+    result["metadata"] = {"name": name, "annotations": annotations, "ownerReferences": [reference]}
+    return result | {"status": {"phase": "Running"}}
 
 
 def frozen(reason: str = "release week") -> Json:
-    found: Json = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"reason": reason}}
-    return found | {"metadata": {"name": "karpenter-freeze", "namespace": "kube-system"}}
+    result: Json = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"reason": reason}}
+    return result | {"metadata": {"name": "karpenter-freeze", "namespace": "kube-system"}}
 
 
 def cluster(*further: Json, budgets: tuple[Json, ...] = ()) -> list[Json]:
@@ -116,9 +116,9 @@ def test_json_yaml_and_table_say_the_same(explain: Explain, written: Written) ->
     file = written("a.json", *cluster(budgets=({"nodes": "0"},)))
     loads = json.loads(explain("claim-a", "-f", file, "-o", "json").stdout)
     assert (loads["node"], loads["nodeClaim"], loads["state"]) == ("a", "claim-a", "blocked")
-    assert [(item["cause"], item["until"]) for item in loads["blockers"]] == [("budget", None)]
+    assert [(blocker["cause"], blocker["until"]) for blocker in loads["blockers"]] == [("budget", None)]
     assert loads["withoutBudgets"]["nodes"] == ["a"]
-    assert [item["allowedFrom"] for item in loads["budgetWindows"]] == [None]
+    assert [budget_window["allowedFrom"] for budget_window in loads["budgetWindows"]] == [None]
     assert loads["price"] == 0.35
     assert yaml.safe_load(explain("a", "-f", file, "-o", "yaml").stdout) == loads
     page = explain("a", "-f", file, "-o", "table").stdout
@@ -208,8 +208,8 @@ def test_a_daemon_set_that_does_not_fit_is_told(explain: Explain, written: Writt
     }
     file = written("a.json", of_pool(), *machine("a"), running("full", "a", "7"), agent)
     assert "DaemonSet kube-system/agent does not fit: 0.3 CPU short" in explain("a", "-f", file).stdout
-    (found,) = json.loads(explain("a", "-f", file, "-o", "json").stdout)["daemonSetsThatDoNotFit"]
-    assert found["short"] == {"cpu": "300m"}
+    (actual,) = json.loads(explain("a", "-f", file, "-o", "json").stdout)["daemonSetsThatDoNotFit"]
+    assert actual["short"] == {"cpu": "300m"}
 
 
 # -- plan --consolidate -------------------------------------------------------------------------------------------------------
@@ -239,7 +239,7 @@ def test_json_has_the_moves_beside_the_plan(plan: Plan, written: Written) -> Non
     (move, *_) = disruption["now"]
     assert move["reason"] == "Underutilized"
     assert disruption["savingPerHour"]["now"] > 0
-    assert [item["allowedFrom"] is not None for item in disruption["budgetWindows"]] == [True]
+    assert [budget_window["allowedFrom"] is not None for budget_window in disruption["budgetWindows"]] == [True]
     assert disruption["assumed"]["consolidatable"] == ["claim-a", "claim-b"]
 
 

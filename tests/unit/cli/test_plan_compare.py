@@ -69,10 +69,10 @@ def test_with_nothing_to_buy_both_are_empty(plan: Plan, written: Written) -> Non
 
 
 def test_long_plans_are_cut_on_both_sides(plan: Plan, written: Written) -> None:
-    found: list[Json] = []
+    actual: list[Json] = []
     for number in range(SHOWN_ENTRIES + 2):
-        found += [pool(f"p{number}"), pod(f"w{number}", "7", nodeSelector={"karpenter.sh/nodepool": f"p{number}"})]
-    page = plan("-f", written("a.json", *found), *BOTH).stdout
+        actual += [pool(f"p{number}"), pod(f"w{number}", "7", nodeSelector={"karpenter.sh/nodepool": f"p{number}"})]
+    page = plan("-f", written("a.json", *actual), *BOTH).stdout
     assert page.count("... and 2 more") == 2
 
 

@@ -78,9 +78,7 @@ def test_a_bad_configuration_is_refused(plan: Plan, written: Written) -> None:
 
 async def test_a_cluster_is_asked_for_them_only_where_they_are_needed() -> None:
     server = MemoryServer(SystemClock())
-    named = [
-        {**item, "metadata": {"name": "web", "namespace": "default"}} for item in (SERVICE, workload("ReplicaSet"))
-    ]
+    named = [{**obj, "metadata": {"name": "web", "namespace": "default"}} for obj in (SERVICE, workload("ReplicaSet"))]
     server.load_objects(named)
     kube = MemoryKube(server)
     cluster_objects = await list_plan_objects(kube, WORKLOAD_KINDS)

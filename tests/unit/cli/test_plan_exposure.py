@@ -24,7 +24,7 @@ def replicas(count: int, **annotations: str) -> list[Json]:
 
 def machines(plan: Plan, *arguments: str | Path) -> list[int]:
     loads = json.loads(plan(*arguments, "-o", "json").stdout)
-    return sorted(len(item["pods"]) for item in loads["nodeClaims"])
+    return sorted(len(nodeclaim["pods"]) for nodeclaim in loads["nodeClaims"])
 
 
 def test_a_workload_is_on_two_machines_unless_that_is_off(plan: Plan, written: Written) -> None:
@@ -102,5 +102,8 @@ def test_what_an_interruption_costs_decides_between_machines(tmp_path: Path, wri
             "json",
         ]
         loads = json.loads(CliRunner().invoke(app, arguments, catch_exceptions=False).stdout)
-        bought[cost] = (sorted(item["instanceTypes"][0] for item in loads["nodeClaims"]), loads["cost"]["perHour"])
+        bought[cost] = (
+            sorted(nodeclaim["instanceTypes"][0] for nodeclaim in loads["nodeClaims"]),
+            loads["cost"]["perHour"],
+        )
     assert bought == {"0": (["risky"], 0.35), "1": (["calm", "calm"], 0.36)}

@@ -20,7 +20,7 @@ async def test_what_a_plan_reads_is_listed_as_it_is() -> None:
     cluster_objects = await list_plan_objects(kube(pool(), waiting))
     assert cluster_objects.from_cluster
     assert [nodepool.metadata.name for nodepool in cluster_objects.pools] == ["default"]
-    assert [(item.metadata.name, item.status.conditions) for item in cluster_objects.pods] == [("a", ())]
+    assert [(condition.metadata.name, condition.status.conditions) for condition in cluster_objects.pods] == [("a", ())]
     assert cluster_objects.problems == []
 
 

@@ -43,10 +43,12 @@ def test_json_has_exactly_the_agreed_members(plan: Plan, mixed: Path) -> None:
     }  # fmt: skip
     assert claim["instanceTypes"] == ["a.large", "b.large"]
     assert claim["requests"] == {"cpu": "6", "memory": "512Mi", "pods": "2"}
-    assert {tuple(item) for item in claim["requirements"]} == {("key", "operator", "values")}
+    assert {tuple(requirement) for requirement in claim["requirements"]} == {("key", "operator", "values")}
     (waiting,) = loads["unschedulable"]
     assert list(waiting) == ["pod", "reasons", "sentence", "nearestFit", "nearestExistingNode"]
-    assert {tuple(item) for item in waiting["reasons"]} == {("nodePool", "category", "message", "types", "nearestFit")}
+    assert {tuple(reason) for reason in waiting["reasons"]} == {
+        ("nodePool", "category", "message", "types", "nearestFit")
+    }
     assert 0 < loads["decisionSeconds"] < loads["wallSeconds"]
 
 
@@ -79,11 +81,11 @@ def test_the_page_says_what_is_paid_for_and_requested_by_nobody(plan: Plan, mixe
 
 def many(count: int) -> list[Json]:
     """As many pools as pods, each pod on its own."""
-    found: list[Json] = []
+    result: list[Json] = []
     for number in range(count):
         name = f"a-pool-with-a-rather-long-name-{number:02}"
-        found += [pool(name), pod(f"p{number}", "7", nodeSelector={"karpenter.sh/nodepool": name})]
-    return found
+        result += [pool(name), pod(f"p{number}", "7", nodeSelector={"karpenter.sh/nodepool": name})]
+    return result
 
 
 def test_a_long_plan_is_cut_and_says_how_much_is_left_out(plan: Plan, written: Written) -> None:

@@ -49,10 +49,10 @@ def test_the_lower_bound_is_that_which_others_have_worked_out(name: str, bound: 
     """To the last digit they give: figures from another programme, which shares no code with ours."""
     catalogue = SCENARIOS / ("types-linear-400.json" if name.startswith("diverse") else TYPES.name)
     given = ["plan", "-f", str(SCENARIOS / f"{name}.json"), "--instance-types", str(catalogue), "-o", "json"]
-    found = json.loads(CliRunner().invoke(app, given, catch_exceptions=False).stdout)["cost"]
+    cost = json.loads(CliRunner().invoke(app, given, catch_exceptions=False).stdout)["cost"]
     digits = len(bound.partition(".")[2])
-    assert found["lowerBoundPerHour"] == pytest.approx(float(bound), abs=0.51 * 10**-digits)
-    assert found["lowerBoundPerHour"] <= found["perHour"]
+    assert cost["lowerBoundPerHour"] == pytest.approx(float(bound), abs=0.51 * 10**-digits)
+    assert cost["lowerBoundPerHour"] <= cost["perHour"]
 
 
 def without_seconds(output: str) -> str:

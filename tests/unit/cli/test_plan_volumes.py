@@ -51,9 +51,9 @@ BOUND = (
 DEFAULT = "storageclass.kubernetes.io/is-default-class"
 
 
-def read(folder: Path, *items: Json) -> ClusterObjects:
+def read(folder: Path, *objects: Json) -> ClusterObjects:
     file = folder / "objects.json"
-    file.write_text(json.dumps(listed(*items)))
+    file.write_text(json.dumps(listed(*objects)))
     cluster_objects = manifest_reader.read_manifests([str(file)], frozenset())
     assert (cluster_objects.problems, dict(cluster_objects.skipped)) == ([], {})
     return cluster_objects
@@ -63,8 +63,8 @@ def of_first_pod(objects: ClusterObjects) -> PodVolumes:
     return cluster_state(objects).snapshot().volumes.resolve(objects.pods[0])
 
 
-def zones(found: PodVolumes) -> list[str]:
-    return [value for one in found.node_alternatives for value in one.requirement_for(labels.ZONE).values]
+def zones(pod_volumes: PodVolumes) -> list[str]:
+    return [value for one in pod_volumes.node_alternatives for value in one.requirement_for(labels.ZONE).values]
 
 
 def test_claims_volumes_and_limits_in_files_are_read(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ async def test_a_running_cluster_is_asked_for_the_same() -> None:
         cluster_objects.storage_classes,
         cluster_objects.csi_nodes,
     )
-    assert [item.metadata.name for listed in kinds for item in listed] == ["data", "v", "fast", "n"]
+    assert [element.metadata.name for listed in kinds for element in listed] == ["data", "v", "fast", "n"]
 
 
 async def test_a_cluster_without_storage_kinds_is_planned_for_all_the_same() -> None:

@@ -41,8 +41,8 @@ def named(manifest: Json) -> str:
 
 
 def the(kind: str) -> Json:
-    (found,) = (manifest for manifest in deployed.manifests("controller") if manifest["kind"] == kind)
-    return found
+    (result,) = (manifest for manifest in deployed.manifests("controller") if manifest["kind"] == kind)
+    return result
 
 
 def test_the_kinds_installed_are_those_the_program_knows() -> None:
@@ -55,7 +55,7 @@ def test_the_kinds_installed_are_those_the_program_knows() -> None:
 def test_a_kustomization_names_everything_beside_it_and_nothing_that_is_missing(file: Path) -> None:
     folder = file.parent
     listed = set(yaml.safe_load(file.read_text())["resources"])
-    beside = {found.name for found in folder.glob("*.yaml")} - {"kustomization.yaml"}
+    beside = {glob.name for glob in folder.glob("*.yaml")} - {"kustomization.yaml"}
     assert beside <= listed
     assert [name for name in listed if not (folder / name).exists()] == []
 
@@ -145,7 +145,7 @@ def test_the_image_is_made_with_the_tools_of_this_project() -> None:
 
 
 def _roles() -> list[Json]:
-    return [item for item in (*deployed.rights(), *deployed.rights("aws")) if "rules" in item]
+    return [obj for obj in (*deployed.rights(), *deployed.rights("aws")) if "rules" in obj]
 
 
 def _rules(role: Json) -> list[dict[str, list[str]]]:

@@ -40,9 +40,9 @@ def test_scores_are_those_of_the_table(
     cost: float, disruption: float, saving: float, own: float, expected: float, approved: bool
 ) -> None:
     """DIS-S320 to DIS-S328"""
-    found = move_score(BALANCED, PoolTotals(cost, disruption), saving, own)
-    assert found.score == pytest.approx(expected, abs=0.005)
-    assert found.approved is approved
+    actual = move_score(BALANCED, PoolTotals(cost, disruption), saving, own)
+    assert actual.score == pytest.approx(expected, abs=0.005)
+    assert actual.approved is approved
 
 
 def test_a_pool_that_only_buys_on_demand_is_not_promised_spot_prices() -> None:
@@ -110,6 +110,6 @@ def test_of_several_pools_each_has_to_agree() -> None:
 @pytest.mark.parametrize(("policy", "approved"), [("WhenEmptyOrUnderutilized", True), ("Balanced", False)])
 def test_where_nothing_is_known_of_prices_only_balanced_says_no(policy: str, approved: bool) -> None:
     """DIS-192, DIS-253"""
-    found = move_score(pool(consolidation_policy=policy), PoolTotals(0.0, 10.0), 0.0, 2.0)
-    assert found.score == 0.0
-    assert found.approved is approved
+    actual = move_score(pool(consolidation_policy=policy), PoolTotals(0.0, 10.0), 0.0, 2.0)
+    assert actual.score == 0.0
+    assert actual.approved is approved

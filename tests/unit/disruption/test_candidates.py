@@ -47,8 +47,8 @@ def test_a_nominated_machine_waits_for_its_pods() -> None:
 def test_a_node_may_ask_to_be_left_alone(value: str, blocks: bool) -> None:
     """DIS-S026, API-451: only "true" blocks."""
     host, behind = running("n")
-    found = verdict("n", pool(), with_annotation(host, labels.DO_NOT_DISRUPT, value), behind)
-    assert found == ('Disruption is blocked through the "karpenter.sh/do-not-disrupt" annotation' if blocks else "")
+    actual = verdict("n", pool(), with_annotation(host, labels.DO_NOT_DISRUPT, value), behind)
+    assert actual == ('Disruption is blocked through the "karpenter.sh/do-not-disrupt" annotation' if blocks else "")
 
 
 def test_what_a_claim_says_counts_only_until_its_node_is_registered() -> None:
@@ -117,8 +117,8 @@ def test_pods_that_must_not_be_disrupted_keep_their_node_unless_a_drain_has_an_e
     DIS-S035 to DIS-S038, DIS-014, DIS-015, DIS-551, API-452, API-S226
     """
     cluster = claimed(running("n"), termination_grace_period=grace_period)
-    found = verdict("n", pool(), cluster, on("n", 1, **PROTECTED), reason=reason)
-    assert found == ('Pod has "karpenter.sh/do-not-disrupt" annotation (Pod=default/n-0)' if blocks else "")
+    actual = verdict("n", pool(), cluster, on("n", 1, **PROTECTED), reason=reason)
+    assert actual == ('Pod has "karpenter.sh/do-not-disrupt" annotation (Pod=default/n-0)' if blocks else "")
 
 
 @pytest.mark.parametrize(("kind", "version"), [("DaemonSet", "apps/v1"), ("Node", "v1")])
@@ -143,8 +143,8 @@ def shut(name: str = "b", selector: dict[str, str] | None = None, allowed: int =
 
 def test_a_budget_that_allows_nothing_keeps_the_node() -> None:
     """DIS-S041"""
-    found = verdict("n", pool(), running("n", "m", 1), shut())
-    assert found == "PDB prevents pod evictions (PodDisruptionBudget=[default/b])"
+    actual = verdict("n", pool(), running("n", "m", 1), shut())
+    assert actual == "PDB prevents pod evictions (PodDisruptionBudget=[default/b])"
 
 
 def test_a_budget_over_daemon_pods_keeps_the_node() -> None:
@@ -164,8 +164,8 @@ def test_a_budget_over_pods_that_are_never_evicted_keeps_nobody() -> None:
 
 def test_two_budgets_over_one_pod_keep_the_node_whatever_they_allow() -> None:
     """DIS-S044"""
-    found = verdict("n", pool(), running("n", "m", 1), shut("a", allowed=5), shut("b", allowed=5))
-    assert found == "Eviction does not support multiple PDBs (PodDisruptionBudget(s)=[default/a default/b])"
+    actual = verdict("n", pool(), running("n", "m", 1), shut("a", allowed=5), shut("b", allowed=5))
+    assert actual == "Eviction does not support multiple PDBs (PodDisruptionBudget(s)=[default/a default/b])"
 
 
 def test_two_budgets_over_two_pods_keep_nobody() -> None:

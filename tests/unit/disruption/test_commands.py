@@ -41,7 +41,7 @@ async def is_tainted(world: World, node: str) -> bool:
 
 
 async def leaving(world: World) -> list[str]:
-    return [item.metadata.name for item in await world.all(kinds.NODE_CLAIM) if item.metadata.deletion_timestamp]
+    return [obj.metadata.name for obj in await world.all(kinds.NODE_CLAIM) if obj.metadata.deletion_timestamp]
 
 
 async def is_free(world: World, name: str) -> bool:
@@ -160,7 +160,7 @@ async def test_a_replacement_that_is_lost_ends_the_command_at_once(world: World)
     await carry_out(world, command(world, "n0", bought=("r0",)))
     await asyncio.sleep(5)
     assert await is_free(world, "n0")
-    assert [item.metadata.name for item in await world.all(kinds.NODE_CLAIM)] == ["n0"]
+    assert [obj.metadata.name for obj in await world.all(kinds.NODE_CLAIM)] == ["n0"]
     assert world.lines("failed terminating nodes while executing a disruption command")
 
 
@@ -233,7 +233,7 @@ async def test_a_command_that_cannot_be_begun_leaves_nothing(world: World, shown
     await asyncio.sleep(30)
     assert await is_free(world, "n0")
     assert await is_free(world, "n1")
-    left = {item.metadata.name for item in await world.all(kinds.NODE_CLAIM)} - set(await leaving(world))
+    left = {obj.metadata.name for obj in await world.all(kinds.NODE_CLAIM)} - set(await leaving(world))
     assert left == {"n0", "n1"}
 
 
@@ -331,7 +331,7 @@ async def test_provisioning_buys_nothing_for_pods_that_have_a_replacement(world:
     await machines(world, 3)
     await carry_out(world, command(world, "n0", "n1", "n2", bought=("r0", "r1")))
     await asyncio.sleep(60)
-    names = {item.metadata.name for item in await world.all(kinds.NODE_CLAIM)}
+    names = {obj.metadata.name for obj in await world.all(kinds.NODE_CLAIM)}
     assert names == {"n0", "n1", "n2", "r0", "r1"}
 
 

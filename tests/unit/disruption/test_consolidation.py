@@ -269,7 +269,7 @@ def test_a_replacement_is_cheaper_however_it_is_launched(
     solution = decide(pool(requirements=[requirement]), case["objects"], types=case["types"])  # type: ignore[arg-type]
     assert bool(solution.commands) is replaces
     for command in solution.commands:
-        asked = {item.key: item.values for item in command.replacements[0].claim.spec.requirements}
+        asked = {requirement.key: requirement.values for requirement in command.replacements[0].claim.spec.requirements}
         assert asked[labels.CAPACITY_TYPE] == ("spot",)
 
 
@@ -314,17 +314,17 @@ def spot_case(cheaper: int, *requirements: object, options: DisruptionOptions = 
 
 def test_spot_is_not_replaced_by_spot_unless_that_is_switched_on() -> None:
     """DIS-S138, DIS-180: the feature gate decides."""
-    found = spot_case(30, options=DisruptionOptions())
-    assert gone(found) == []  # type: ignore[arg-type]
-    assert "SpotToSpotConsolidation is disabled" in why(found, "a")  # type: ignore[arg-type]
+    actual = spot_case(30, options=DisruptionOptions())
+    assert gone(actual) == []  # type: ignore[arg-type]
+    assert "SpotToSpotConsolidation is disabled" in why(actual, "a")  # type: ignore[arg-type]
 
 
 def test_one_spot_machine_is_replaced_only_where_many_types_are_cheaper() -> None:
     """DIS-S139, DIS-027, DIS-203: fifteen cheaper types are needed."""
-    found = spot_case(14)
-    assert gone(found) == []  # type: ignore[arg-type]
-    assert "requires 15 cheaper instance type options" in why(found, "a")  # type: ignore[arg-type]
-    assert why(found, "a").endswith("got 14")  # type: ignore[arg-type]
+    actual = spot_case(14)
+    assert gone(actual) == []  # type: ignore[arg-type]
+    assert "requires 15 cheaper instance type options" in why(actual, "a")  # type: ignore[arg-type]
+    assert why(actual, "a").endswith("got 14")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -95,5 +95,5 @@ def test_the_dearest_per_disruption_goes_first() -> None:
     wires = flatten([pool(), machines])
     judge = CandidateChecks(snapshot(wires), indexes(wires, types), DisruptionContext(NOW))
     judged = [judge.candidate_or_blocker(view, DisruptionReason.UNDERUTILIZED) for view in snapshot(wires).nodes]
-    ordered = sorted((item for item in judged if isinstance(item, Candidate)), key=candidate_order)
+    ordered = sorted((element for element in judged if isinstance(element, Candidate)), key=candidate_order)
     assert [candidate.state_node.name for candidate in ordered] == ["b", "a", "c"]

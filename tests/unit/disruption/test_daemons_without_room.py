@@ -48,11 +48,11 @@ POOL = NodePool(
 
 
 def agent() -> DaemonSet:
-    found = daemon_set("agent", {"cpu": "500m"})
+    result = daemon_set("agent", {"cpu": "500m"})
     own = {"app": "agent"}
-    template = msgspec.structs.replace(found.spec.template, metadata=ObjectMeta(labels=own))
-    spec = msgspec.structs.replace(found.spec, selector=LabelSelector(match_labels=own), template=template)
-    return msgspec.structs.replace(found, spec=spec)
+    template = msgspec.structs.replace(result.spec.template, metadata=ObjectMeta(labels=own))
+    spec = msgspec.structs.replace(result.spec, selector=LabelSelector(match_labels=own), template=template)
+    return msgspec.structs.replace(result, spec=spec)
 
 
 def web() -> Iterator[Deployment]:

@@ -22,8 +22,8 @@ INDEX = index_of(KINDS)
 LAUNCHED = (Condition(type="Launched", status="True"),)
 
 
-def held(found: list[Command]) -> list[str]:
-    return [candidate.state_node.name for command in found for candidate in command.candidates]
+def held(commands: list[Command]) -> list[str]:
+    return [candidate.state_node.name for command in commands for candidate in command.candidates]
 
 
 # -- 26.10 replacing what has drifted --------------------------------------------------------------------------------------
@@ -179,8 +179,8 @@ def bought_claim(own: dict[str, str] | None = None, age: timedelta = timedelta(0
     return replaced(made, metadata=replaced(made.metadata, creation_timestamp=NOW - age))  # type: ignore[return-value]
 
 
-def reason(found: NodeClaim, asked: NodePool, of_provider: str = "") -> str:
-    return drift_reason(found, asked, INDEX, NOW, of_provider)
+def reason(nodeclaim: NodeClaim, asked: NodePool, of_provider: str = "") -> str:
+    return drift_reason(nodeclaim, asked, INDEX, NOW, of_provider)
 
 
 def asking(*requirements: NodeSelectorRequirementWithMinValues) -> NodePool:
@@ -211,8 +211,8 @@ def test_a_claim_has_drifted_when_its_labels_break_a_requirement(
     assert reason(bought_claim(own), asking(requirement)) == ("RequirementsDrifted" if has_drifted else "")
 
 
-def stamped(item: object, of: NodePool, version: str = nodepool_hash.NODE_POOL_HASH_VERSION) -> object:
-    wire = with_annotation(item, labels.NODE_POOL_HASH, nodepool_hash.node_pool_hash(of))  # type: ignore[arg-type]
+def stamped(obj: object, of: NodePool, version: str = nodepool_hash.NODE_POOL_HASH_VERSION) -> object:
+    wire = with_annotation(obj, labels.NODE_POOL_HASH, nodepool_hash.node_pool_hash(of))  # type: ignore[arg-type]
     return with_annotation(wire, labels.NODE_POOL_HASH_VERSION, version)
 
 

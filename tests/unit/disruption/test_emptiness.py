@@ -43,11 +43,11 @@ async def machines(world: World, count: int = 1, **pool: Any) -> None:
 
 
 async def nodes(world: World) -> list[str]:
-    return [item.metadata.name for item in await world.all(kinds.NODE)]
+    return [obj.metadata.name for obj in await world.all(kinds.NODE)]
 
 
 async def leaving(world: World) -> list[str]:
-    return [item.metadata.name for item in await world.all(kinds.NODE_CLAIM) if item.metadata.deletion_timestamp]
+    return [obj.metadata.name for obj in await world.all(kinds.NODE_CLAIM) if obj.metadata.deletion_timestamp]
 
 
 @story

@@ -52,9 +52,9 @@ class Scene:
 
     def places(self, *new: Pod) -> list[str]:
         """Where the pods are planned after they appeared; empty where they are not."""
-        for item in new:
-            self.promises.pod_added(item)
-        return [self.state.planned_nodes.get(item.metadata.uid, "") for item in new]
+        for listed_pod in new:
+            self.promises.pod_added(listed_pod)
+        return [self.state.planned_nodes.get(given_pod.metadata.uid, "") for given_pod in new]
 
 
 def named(state: ClusterState) -> None:

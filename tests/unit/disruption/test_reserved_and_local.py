@@ -53,7 +53,7 @@ def test_a_free_reservation_of_its_own_type_takes_a_machine_over() -> None:
     solution = decided([sold("m", 2.0, "r-1")], running("a", "m", 4))
     assert gone(solution) == ["a"]
     (planned,) = solution.commands[0].replacements
-    asked = {item.key: item.values for item in planned.claim.spec.requirements}
+    asked = {requirement.key: requirement.values for requirement in planned.claim.spec.requirements}
     assert asked[labels.CAPACITY_TYPE] == ("reserved",)
     assert asked[labels.RESERVATION_ID] == ("r-1",)
 

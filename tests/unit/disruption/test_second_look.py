@@ -53,9 +53,9 @@ def emptied(seen: ClusterSnapshot, *names: str) -> Command:
 def test_what_is_chosen_again_stands() -> None:
     """DIS-S186: with its machines as they are now."""
     before, now = world(), world()
-    found = validate_command(move(before, "a", "b"), [move(now, "c"), move(now, "b", "a")], ())
-    assert isinstance(found, Command)
-    assert all(any(candidate.state_node is view for view in now.nodes) for candidate in found.candidates)
+    actual = validate_command(move(before, "a", "b"), [move(now, "c"), move(now, "b", "a")], ())
+    assert isinstance(actual, Command)
+    assert all(any(candidate.state_node is view for view in now.nodes) for candidate in actual.candidates)
 
 
 @pytest.mark.parametrize(
@@ -89,17 +89,17 @@ def test_what_was_to_be_bought_must_still_be_what_would_be(
     seen = world()
     chosen = move(seen, "a", to=tuple(bought(f"r{number}", *types) for number, types in enumerate(then)))
     again = move(seen, "a", to=tuple(bought(f"s{number}", *types) for number, types in enumerate(now)))
-    found = validate_command(chosen, [again], ())
-    assert (found is again) is stands
-    assert stands or found is ValidationFailure.SCHEDULING
+    actual = validate_command(chosen, [again], ())
+    assert (actual is again) is stands
+    assert stands or actual is ValidationFailure.SCHEDULING
 
 
 def test_of_empty_machines_those_go_that_are_empty_still() -> None:
     """DIS-275"""
     seen = world()
-    found = validate_command(emptied(seen, "a", "b"), [emptied(seen, "b", "c")], ("claim-a",))
-    assert isinstance(found, Command)
-    assert [candidate.state_node.name for candidate in found.candidates] == ["b"]
+    actual = validate_command(emptied(seen, "a", "b"), [emptied(seen, "b", "c")], ("claim-a",))
+    assert isinstance(actual, Command)
+    assert [candidate.state_node.name for candidate in actual.candidates] == ["b"]
 
 
 @pytest.mark.parametrize(

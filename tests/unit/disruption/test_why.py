@@ -33,12 +33,12 @@ def asked(name: str, *objects: object) -> NodeExplanation:
     return explain_node(view, ahead, indexes(wires, KINDS))
 
 
-def messages(found: NodeExplanation) -> list[str]:
-    return [blocker_message(explained_blocker.blocker) for explained_blocker in found.blockers]
+def messages(node_explanation: NodeExplanation) -> list[str]:
+    return [blocker_message(explained_blocker.blocker) for explained_blocker in node_explanation.blockers]
 
 
-def causes(found: NodeExplanation) -> list[str]:
-    return [explained_blocker.blocker.category.value for explained_blocker in found.blockers]
+def causes(node_explanation: NodeExplanation) -> list[str]:
+    return [explained_blocker.blocker.category.value for explained_blocker in node_explanation.blockers]
 
 
 def initialized(ago: timedelta) -> tuple[Condition, ...]:

@@ -54,7 +54,7 @@ def test_no_two_public_classes_share_a_name() -> None:
         for node in ast.parse(module.read_text()).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places[node.name].append(str(module.relative_to(SOURCE)))
-    assert {name: found for name, found in places.items() if len(found) > 1} == {}
+    assert {name: place for name, place in places.items() if len(place) > 1} == {}
 
 
 def test_no_two_public_modules_share_a_name() -> None:
@@ -62,7 +62,7 @@ def test_no_two_public_modules_share_a_name() -> None:
     for module in MODULES:
         if not module.stem.startswith("_"):
             places[module.stem].append(str(module.relative_to(SOURCE)))
-    assert {name: found for name, found in places.items() if len(found) > 1} == {}
+    assert {name: place for name, place in places.items() if len(place) > 1} == {}
 
 
 def test_no_module_is_longer_than_five_hundred_lines() -> None:
@@ -74,14 +74,14 @@ def test_no_module_is_longer_than_five_hundred_lines() -> None:
 
 
 def test_names_use_the_words_of_the_glossary() -> None:
-    found = [
+    actual = [
         f"{module.relative_to(SOURCE)}: {node.name}"
         for module in MODULES
         for node in _definitions(module)
         if _words(node.name) & REPLACED
     ]
-    found += [str(module.relative_to(SOURCE)) for module in MODULES if _words(module.stem) & REPLACED]
-    assert found == []
+    actual += [str(module.relative_to(SOURCE)) for module in MODULES if _words(module.stem) & REPLACED]
+    assert actual == []
 
 
 def test_every_module_says_what_belongs_in_it() -> None:
@@ -96,8 +96,8 @@ def _docstring(module: Path) -> str | None:
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_files_and_packages_named_in_a_document_exist(document: Path) -> None:
     named = re.findall(r"`([a-z_0-9]+(?:/[a-z_0-9]+)*(?:\.py|/))`", document.read_text())
-    known = {str(path.relative_to(SOURCE)) for path in SOURCE.rglob("*")} | {path.name for path in SOURCE.rglob("*")}
-    missing = [name for name in named if name.rstrip("/") not in known and not _ends_somewhere(name.rstrip("/"))]
+    existing = {str(path.relative_to(SOURCE)) for path in SOURCE.rglob("*")} | {path.name for path in SOURCE.rglob("*")}
+    missing = [name for name in named if name.rstrip("/") not in existing and not _ends_somewhere(name.rstrip("/"))]
     assert missing == []
 
 

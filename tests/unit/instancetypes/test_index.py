@@ -49,9 +49,9 @@ shapes = st.tuples(
     st.fixed_dictionaries({}, optional=forms), amounts, st.dictionaries(st.just("cpu"), st.just(500)), offerings
 )
 type_lists = st.lists(shapes, max_size=6).map(
-    lambda found: [
+    lambda answer: [
         InstanceType(f"t{n}", Requirements(own.values()), capacity, overhead, tuple(sold))
-        for n, (own, capacity, overhead, sold) in enumerate(found)
+        for n, (own, capacity, overhead, sold) in enumerate(answer)
     ]
 )
 asked = st.builds(
@@ -70,8 +70,8 @@ def chosen(index: TypeIndex, keep: Callable[[InstanceType], bool]) -> TypeSet:
     return sum(1 << position for position, instance_type in enumerate(index.types) if keep(instance_type))
 
 
-def offered(item: InstanceType, wanted: Requirements) -> list[Offering]:
-    return [o for o in item.offerings if o.available and compatible(wanted, o.requirements, WELL_KNOWN)]
+def offered(instance_type: InstanceType, wanted: Requirements) -> list[Offering]:
+    return [o for o in instance_type.offerings if o.available and compatible(wanted, o.requirements, WELL_KNOWN)]
 
 
 def rank(offering: Offering) -> tuple[float, str, str]:
@@ -95,7 +95,7 @@ def test_prices_are_of_the_cheapest_accepted_available_offering(
 ) -> None:
     """SCH-331 O, SCH-616"""
     index = TypeIndex(types, WELL_KNOWN)
-    cheapest = {i: min(found, key=rank) for i, t in enumerate(index.types) if (found := offered(t, wanted))}
+    cheapest = {i: min(actual, key=rank) for i, t in enumerate(index.types) if (actual := offered(t, wanted))}
     prices = index.prices(wanted)
     assert {i: rank(o) for i, o in prices.cheapest_offering.items()} == {i: rank(o) for i, o in cheapest.items()}
     assert list(prices.order) == sorted(cheapest, key=lambda i: (cheapest[i].price_per_hour, i))
@@ -132,13 +132,13 @@ def test_types_within_limits_need_no_more_capacity_than_is_left(types: list[Inst
     assert index.within_limits(left) == expected
 
 
-def values_to_be_had(item: InstanceType, key: str, wanted: Requirements) -> set[str]:
+def values_to_be_had(instance_type: InstanceType, key: str, wanted: Requirements) -> set[str]:
     """Values the type may end up with under the requirements."""
-    own = item.requirements.requirement_for(key)
+    own = instance_type.requirements.requirement_for(key)
     possible = {v for v in own.values if wanted[key].allows(v)} if not own.complement else set()
-    if not any(key in o.requirements for t in [item] for o in t.offerings):
+    if not any(key in o.requirements for t in [instance_type] for o in t.offerings):
         return possible
-    return {v for v in possible if any(o.requirements[key].allows(v) for o in offered(item, wanted))}
+    return {v for v in possible if any(o.requirements[key].allows(v) for o in offered(instance_type, wanted))}
 
 
 @_QUICK
@@ -151,16 +151,22 @@ def test_values_count_where_they_can_be_had(
     index = TypeIndex(types, WELL_KNOWN)
     wanted = others.intersect(Requirements((Requirement(key, True, min_values=4),)))
     some &= index.all_types
-    found = {v for at in members(some) for v in values_to_be_had(index.types[at], key, wanted)}
-    assert index.min_values_shortages(wanted, some) == {key: len(found)}
-    assert index.satisfies_min_values(wanted, some) == (len(found) >= 4)
+    actual = {v for at in members(some) for v in values_to_be_had(index.types[at], key, wanted)}
+    assert index.min_values_shortages(wanted, some) == {key: len(actual)}
+    assert index.satisfies_min_values(wanted, some) == (len(actual) >= 4)
 
 
-def with_zones(item: InstanceType) -> InstanceType:
+def with_zones(instance_type: InstanceType) -> InstanceType:
     """The type with a zone label of all its offerings, as real types have it."""
-    zones = sorted({offering.zone for offering in item.offerings})
+    zones = sorted({offering.zone for offering in instance_type.offerings})
     own = (label_in(labels.ZONE, *zones),) if zones else ()
-    return InstanceType(item.name, Requirements((*item.requirements.values(), *own)), item.capacity, {}, item.offerings)
+    return InstanceType(
+        instance_type.name,
+        Requirements((*instance_type.requirements.values(), *own)),
+        instance_type.capacity,
+        {},
+        instance_type.offerings,
+    )
 
 
 @_QUICK

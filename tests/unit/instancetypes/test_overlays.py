@@ -36,19 +36,19 @@ def pool(name: str = "np", **template_labels: str) -> NodePool:
 
 
 def seen(
-    *found: ParsedOverlay, types: tuple[InstanceType, ...] = TYPES, of: NodePool | None = None
+    *parsed_overlays: ParsedOverlay, types: tuple[InstanceType, ...] = TYPES, of: NodePool | None = None
 ) -> dict[str, InstanceType]:
     """The types of a pool once the overlays have been judged and applied."""
     offered = NodePoolInstanceTypes(of or pool(), types)
-    judgement = overlay_application.evaluate_overlays(found, [offered])
+    judgement = overlay_application.evaluate_overlays(parsed_overlays, [offered])
     return {
         instance_type.name: instance_type
         for instance_type in overlay_application.apply_overlays(judgement.accepted, offered)
     }
 
 
-def prices(item: InstanceType) -> list[float]:
-    return [sold.price_per_hour for sold in item.offerings]
+def prices(instance_type: InstanceType) -> list[float]:
+    return [sold.price_per_hour for sold in instance_type.offerings]
 
 
 @pytest.mark.parametrize(

@@ -90,8 +90,8 @@ def ok(body: object) -> httpx2.Response:
     return httpx2.Response(200, json=body)
 
 
-def page(*items: object, version: str = "10", following: str = "") -> httpx2.Response:
-    return ok({"kind": "List", "metadata": {"resourceVersion": version, "continue": following}, "items": list(items)})
+def page(*objects: object, version: str = "10", following: str = "") -> httpx2.Response:
+    return ok({"kind": "List", "metadata": {"resourceVersion": version, "continue": following}, "items": list(objects)})
 
 
 def status(code: int, reason: str, message: str = "said so", **more: object) -> httpx2.Response:
@@ -123,15 +123,15 @@ def watched(server: Server) -> list[WatchEvent[Pod]]:
 
 def test_an_object_is_read_from_its_path() -> None:
     server = answered(ok(pod("a", nodeName="n")))
-    found = server.ask(lambda client: client.get(POD, "a", "ns"))
-    assert found.spec.node_name == "n"
+    stored_pod = server.ask(lambda client: client.get(POD, "a", "ns"))
+    assert stored_pod.spec.node_name == "n"
     assert server.requests[0].url.path == "/api/v1/namespaces/ns/pods/a"
 
 
 def test_a_list_is_read_page_by_page() -> None:
     server = answered(page(pod("a"), version="10", following="token"), page(pod("b"), version="10"))
     listing = server.ask(lambda client: client.list(POD, label_selector="app=web", field_selector="spec.nodeName=n"))
-    assert [item.metadata.name for item in listing.items] == ["a", "b"]
+    assert [listed_pod.metadata.name for listed_pod in listing.items] == ["a", "b"]
     assert listing.resource_version == "10"
     selection = {"labelSelector": "app=web", "fieldSelector": "spec.nodeName=n", "limit": "500"}
     assert server.query(0) == selection
@@ -147,7 +147,7 @@ def test_a_list_without_items_is_empty() -> None:
 def test_pages_that_expire_are_read_anew_and_nothing_comes_twice() -> None:
     server = answered(page(pod("a"), following="old"), status(410, "Expired"), page(pod("a"), pod("b"), version="20"))
     listing = server.ask(lambda client: client.list(POD))
-    assert [item.metadata.name for item in listing.items] == ["a", "b"]
+    assert [listed_pod.metadata.name for listed_pod in listing.items] == ["a", "b"]
     assert listing.resource_version == "20"
 
 
@@ -161,7 +161,7 @@ def test_pages_that_always_expire_are_asked_for_in_one_piece() -> None:
 def test_an_object_that_does_not_decode_costs_only_itself() -> None:
     server = answered(page(pod("a"), pod("bad", nodeName=5), pod("b")))
     listing = server.ask(lambda client: client.list(POD))
-    assert [item.metadata.name for item in listing.items] == ["a", "b"]
+    assert [listed_pod.metadata.name for listed_pod in listing.items] == ["a", "b"]
     (rejected,) = listing.undecodable
     assert (rejected.kind, rejected.namespace, rejected.name) == ("Pod", "ns", "bad")
     assert "$.spec.nodeName" in rejected.error
@@ -625,9 +625,9 @@ def test_the_observer_hears_the_group_each_attempt_and_what_got_no_answer() -> N
 
     server = answered(httpx2.ConnectError("refused"), too_busy(1), slow)
     server.ask(lambda client: client.patch(LEASE, "a", {}, "ns"), observer=notes)
-    told = [(each.group, each.kind, each.code, each.seconds) for each in notes.finished_requests]
+    seen_requests = [(each.group, each.kind, each.code, each.seconds) for each in notes.finished_requests]
     group, kind = "coordination.k8s.io", "leases"
-    assert told == [(group, kind, "<error>", 0), (group, kind, "429", 0), (group, kind, "200", 0.25)]
+    assert seen_requests == [(group, kind, "<error>", 0), (group, kind, "429", 0), (group, kind, "200", 0.25)]
 
 
 def test_an_answer_that_does_not_decode_names_the_object() -> None:

@@ -64,7 +64,7 @@ async def test_a_list_longer_than_a_page_is_complete(control_plane: ControlPlane
         names = [f"number-{number:04}" for number in range(1050)]
         await asyncio.gather(*(client.create(CONFIG_MAP, config_map(name, namespace)) for name in names))
         listing = await client.list(CONFIG_MAP, namespace)
-        assert [item.metadata.name for item in listing.items] == names
+        assert [listed_map.metadata.name for listed_map in listing.items] == names
 
 
 async def test_an_informer_outlives_a_restart_of_the_server_and_learns_what_it_missed(
@@ -74,15 +74,15 @@ async def test_an_informer_outlives_a_restart_of_the_server_and_learns_what_it_m
         namespace = await fresh_namespace(client, "client-restart")
         for name in ("kept", "lost"):
             await client.create(CONFIG_MAP, config_map(name, namespace))
-        told: list[tuple[str | None, str | None]] = []
+        changes: list[tuple[str | None, str | None]] = []
         async with following(client, namespace) as informer:
-            informer.subscribe(lambda old, new: told.append((old and old.metadata.name, new and new.metadata.name)))
+            informer.subscribe(lambda old, new: changes.append((old and old.metadata.name, new and new.metadata.name)))
             # The new server knows no version before its start, so continuing is refused and the gap has to be worked out.
             control_plane.restart_api_server()
             await client.delete(CONFIG_MAP, "lost", namespace)
             await client.create(CONFIG_MAP, config_map("fresh", namespace))
-            await until(informer, lambda: {item.metadata.name for item in informer} == {"kept", "fresh"})
-        assert sorted(told, key=str) == [("lost", None), (None, "fresh"), (None, "kept"), (None, "lost")]
+            await until(informer, lambda: {listed_map.metadata.name for listed_map in informer} == {"kept", "fresh"})
+        assert sorted(changes, key=str) == [("lost", None), (None, "fresh"), (None, "kept"), (None, "lost")]
 
 
 async def test_a_version_before_the_servers_start_is_gone(control_plane: ControlPlane) -> None:

@@ -86,20 +86,20 @@ class Server:
 
     def followed(self, seconds: float) -> Told:
         """What an informer tells in so many virtual seconds."""
-        told = Told()
+        changes = Told()
 
         async def main(_: object) -> Informer[Pod]:
             http = httpx2.AsyncClient(base_url="https://server", transport=httpx2.MockTransport(self))
             async with KubeClient(http) as kube:
                 informer = Informer(kube, POD, jitter=lambda: 0.0)
-                informer.subscribe(told.note)
+                informer.subscribe(changes.note)
                 with suppress(TimeoutError):
                     async with asyncio.timeout(seconds):
                         await informer.run()
                 return informer
 
-        told.informer = virtual.run_virtual(main, datetime(2026, 1, 1, tzinfo=UTC))
-        return told
+        changes.informer = virtual.run_virtual(main, datetime(2026, 1, 1, tzinfo=UTC))
+        return changes
 
 
 @dataclass
@@ -111,9 +111,9 @@ class Told:
 
     def note(self, old: Pod | None, new: Pod | None) -> None:
         sign = "~" if old is not None and new is not None else "-" if new is None else "+"
-        known = new or old
-        assert known is not None
-        self.differences.append(f"{sign}{known.metadata.name}{known.metadata.resource_version}")
+        stored_pod = new or old
+        assert stored_pod is not None
+        self.differences.append(f"{sign}{stored_pod.metadata.name}{stored_pod.metadata.resource_version}")
 
 
 @pytest.fixture(autouse=True)
@@ -127,8 +127,8 @@ def test_a_server_that_falls_silent_is_asked_again_from_the_last_version() -> No
         [[pod("a", 5)]],
         [[event("ADDED", "b", 11), SILENT], [event("MODIFIED", "a", 12), event("DELETED", "b", 13), SILENT]],
     )
-    told = server.followed(100)
-    assert told.differences == ["+a5", "+b11", "~a12", "-b11"]
+    changes = server.followed(100)
+    assert changes.differences == ["+a5", "+b11", "~a12", "-b11"]
     assert server.asked == [("list", 0), ("watch 10", 0), ("watch 11", 90)]
 
 
@@ -183,8 +183,8 @@ def test_a_stream_that_ends_in_whatever_way_is_continued(end: list[Step]) -> Non
 def test_a_version_too_old_is_made_up_for_by_a_list(refusal: list[Step] | httpx2.Response) -> None:
     now = [pod("a", 25), pod("c", 26), pod("d", 27, uid="second")]
     server = Server([[pod("a", 5), pod("b", 6), pod("d", 7, uid="first")], now], [refusal])
-    told = server.followed(60)
-    assert told.differences == ["+a5", "+b6", "+d7", "-b6", "~a25", "+c26", "-d7", "+d27"]
+    changes = server.followed(60)
+    assert changes.differences == ["+a5", "+b6", "+d7", "-b6", "~a25", "+c26", "-d7", "+d27"]
     assert server.asked == [("list", 0), ("watch 10", 0), ("list", 1), ("watch 30", 1)]
 
 

@@ -124,8 +124,8 @@ class PagedReader(ScriptedReader):
         if isinstance(answer, errors.KubeError):
             raise answer
         yield Listing((), answer.resource_version, answer.undecodable)
-        for item in answer.items:
-            yield Listing((item,), answer.resource_version)
+        for listed_pod in answer.items:
+            yield Listing((listed_pod,), answer.resource_version)
             await asyncio.sleep(1)
         if expires:
             raise errors.Gone("the pages are too old")
@@ -155,7 +155,7 @@ def watched(
 def ran(reader: ScriptedReader, seconds: float = 1000, jitter: float = 0.0) -> Watched:
     """Run an informer for some virtual seconds."""
     rejected: list[UndecodableObject] = []
-    told: list[tuple[Pod | None, Pod | None]] = []
+    changes: list[tuple[Pod | None, Pod | None]] = []
 
     async def main(_: object) -> Informer[Pod]:
         informer = Informer(
@@ -165,11 +165,11 @@ def ran(reader: ScriptedReader, seconds: float = 1000, jitter: float = 0.0) -> W
             on_undecodable=rejected.append,
             jitter=lambda: jitter,
         )
-        informer.subscribe(lambda old, new: told.append((old, new)))
+        informer.subscribe(lambda old, new: changes.append((old, new)))
         await cancelled_after(seconds, informer.run)
         return informer
 
-    return Watched(in_virtual_time(main), reader, told, rejected)
+    return Watched(in_virtual_time(main), reader, changes, rejected)
 
 
 def in_virtual_time(main: Callable[[object], Awaitable[Informer[Pod]]]) -> Informer[Pod]:
@@ -199,14 +199,14 @@ def test_it_is_not_synced_before_the_first_list_is_in() -> None:
 
 def test_waiting_for_sync_ends_once_the_handlers_know_the_list() -> None:
     reader = ScriptedReader([listing(pod("a"))])
-    told: list[Pod | None] = []
+    pods: list[Pod | None] = []
 
     async def main(_: object) -> Informer[Pod]:
         informer = Informer(reader, POD)
-        informer.subscribe(lambda old, new: told.append(new))
+        informer.subscribe(lambda old, new: pods.append(new))
         running = asyncio.create_task(informer.run())
         await informer.wait_synced()
-        assert len(told) == 1
+        assert len(pods) == 1
         running.cancel()
         return informer
 
@@ -343,11 +343,11 @@ QUIET = [90.0]
 
 def test_streams_that_stay_silent_are_followed_by_a_list() -> None:
     """OPS-109: a server restored from a back-up is silent until its versions have caught up with ours."""
-    known, missed = pod("a", "8"), pod("b", "4")
-    seen = watched([listing(known), listing(missed, version="5")], QUIET, QUIET, QUIET)
+    stored_pod, missed = pod("a", "8"), pod("b", "4")
+    seen = watched([listing(stored_pod), listing(missed, version="5")], QUIET, QUIET, QUIET)
     assert seen.reader.asked == ["list", "watch 10", "watch 10", "watch 10", "list", "watch 5"]
     assert seen.reader.times == [0, 0, 90, 180, 270, 270]
-    assert seen.told == [(None, known), (known, None), (None, missed)]
+    assert seen.told == [(None, stored_pod), (stored_pod, None), (None, missed)]
 
 
 def test_a_stream_with_as_little_as_a_bookmark_is_not_silent() -> None:
@@ -388,10 +388,10 @@ def test_a_list_in_pages_is_told_as_a_whole() -> None:
 
 def test_listing_again_keeps_the_objects_that_are_known() -> None:
     """Two states of fifty thousand pods at once would not fit."""
-    known = pod("a", "1")
-    seen = ran(PagedReader([listing(known), listing(pod("a", "1"), version="30")], [[errors.Gone("too old")]]))
+    stored_pod = pod("a", "1")
+    seen = ran(PagedReader([listing(stored_pod), listing(pod("a", "1"), version="30")], [[errors.Gone("too old")]]))
     assert seen.reader.asked[-1] == "watch 30"
-    assert seen.informer.get("a", "ns") is known
+    assert seen.informer.get("a", "ns") is stored_pod
 
 
 def test_pages_that_expire_are_told_nothing_of_and_the_list_is_got_otherwise() -> None:
@@ -458,13 +458,13 @@ def test_rejected_objects_are_reported_and_the_others_kept() -> None:
 
 
 def test_an_object_that_becomes_unreadable_keeps_its_last_good_state() -> None:
-    known = pod("a", "1")
+    stored_pod = pod("a", "1")
     seen = watched(
-        [listing(known), listing(version="30", rejected=(unreadable("a"),))],
+        [listing(stored_pod), listing(version="30", rejected=(unreadable("a"),))],
         [WatchEvent(MODIFIED, "11", None, unreadable("a")), errors.Gone("too old")],
     )
-    assert seen.informer.get("a", "ns") is known
-    assert seen.told == [(None, known)]
+    assert seen.informer.get("a", "ns") is stored_pod
+    assert seen.told == [(None, stored_pod)]
 
 
 def test_an_unreadable_state_that_comes_twice_is_reported_once() -> None:
@@ -479,9 +479,9 @@ def test_an_unreadable_object_without_a_version_is_reported() -> None:
 
 
 def test_an_unreadable_object_can_still_be_deleted() -> None:
-    known = pod("a", "1")
-    seen = watched([listing(known)], [WatchEvent(DELETED, "11", None, unreadable("a"))])
-    assert seen.told == [(None, known), (known, None)]
+    stored_pod = pod("a", "1")
+    seen = watched([listing(stored_pod)], [WatchEvent(DELETED, "11", None, unreadable("a"))])
+    assert seen.told == [(None, stored_pod), (stored_pod, None)]
 
 
 def test_indexes_follow_every_change() -> None:
@@ -588,11 +588,11 @@ def test_what_handlers_are_told_always_adds_up_to_the_server_state(steps: list[t
     seen = watched(lists, *watches)
     replayed: dict[str, Pod] = {}
     for old, new in seen.told:
-        known = (old or new).metadata.name  # type: ignore[union-attr]
-        assert replayed.get(known) == old
+        key = (old or new).metadata.name  # type: ignore[union-attr]
+        assert replayed.get(key) == old
         assert old != new
         if new is None:
-            del replayed[known]
+            del replayed[key]
         else:
-            replayed[known] = new
+            replayed[key] = new
     assert replayed == server == {obj.metadata.name: obj for obj in seen.informer}

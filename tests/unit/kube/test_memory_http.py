@@ -143,7 +143,7 @@ async def test_a_collection_can_be_deleted_by_selector(http: httpx2.AsyncClient)
     for name in ("a", "b"):
         await _post(http, _MAPS, {"metadata": {"name": name, "labels": {"name": name}}})
     await http.delete(_MAPS, params={"labelSelector": "name=a"})
-    assert [item["metadata"]["name"] for item in (await http.get(_MAPS)).json()["items"]] == ["b"]
+    assert [obj["metadata"]["name"] for obj in (await http.get(_MAPS)).json()["items"]] == ["b"]
 
 
 async def test_a_watch_can_come_as_tables(http: httpx2.AsyncClient, server: MemoryServer) -> None:

@@ -238,7 +238,7 @@ async def test_events_live_for_an_hour(server: MemoryServer, kube: MemoryKube, c
     await kube.create(EVENT, event("young"))
     clock.time += timedelta(minutes=1)
     await kube.create(EVENT, event("new"))
-    assert [item.metadata.name for item in (await kube.list(EVENT)).items] == ["new", "young"]
+    assert [obj.metadata.name for obj in (await kube.list(EVENT)).items] == ["new", "young"]
 
 
 async def test_a_terminating_namespace_waits_for_its_running_pods(server: MemoryServer, kube: MemoryKube) -> None:

@@ -72,7 +72,7 @@ def test_a_kind_nobody_serves_is_a_kind_without_objects_until_it_comes() -> None
         server.inner = MemoryKube(MemoryServer(clock))
         await server.inner.create(CSI_NODE, csi_node("n", ebs=3))
         await asyncio.sleep(120)
-        assert [item.metadata.name for item in informer] == ["n"]
+        assert [csi_node.metadata.name for csi_node in informer] == ["n"]
         await server.inner.create(CSI_NODE, csi_node("m", ebs=3))
         await asyncio.sleep(1)
         assert len(informer) == 2
@@ -90,7 +90,7 @@ def test_a_kind_that_is_served_is_followed_as_ever() -> None:
         await kube.create(CSI_NODE, csi_node("m"))
         await kube.delete(CSI_NODE, "n")
         await asyncio.sleep(1)
-        assert [item.metadata.name for item in informer] == ["m"]
+        assert [csi_node.metadata.name for csi_node in informer] == ["m"]
         assert (await reader.get(CSI_NODE, "m")).metadata.name == "m"
         assert len((await reader.list(CSI_NODE)).items) == 1
         await ended(task)

@@ -215,11 +215,11 @@ async def test_an_error_nobody_waits_for_any_more_is_no_news(cluster: Cluster) -
     caller.cancel()
     with suppress(asyncio.CancelledError):
         await caller
-    told: list[object] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: told.append(context))
+    reports: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: reports.append(context))
     await fence.drain(30.0)
     await asyncio.sleep(1)
-    assert told == []
+    assert reports == []
 
 
 @story

@@ -222,7 +222,7 @@ def test_a_taken_port_is_said_and_the_rest_goes_on(tmp_path: Path) -> None:
             process.wait_for("the API server cannot be used")
             assert process.end() == 0
             assert len(process.said("health probes cannot be answered")) == 1
-            assert not any("stacktrace" in item for item in process.lines)
+            assert not any("stacktrace" in line for line in process.lines)
 
 
 def test_who_does_not_lead_answers_with_its_figures(tmp_path: Path) -> None:

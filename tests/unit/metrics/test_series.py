@@ -36,10 +36,10 @@ class Ticking:
 
 def test_both_searches_for_consolidation_are_there_before_anything_has_happened() -> None:
     """OPS-M14, OPS-454"""
-    found = scraped(Metrics()).values(
+    actual = scraped(Metrics()).values(
         "karpenter_voluntary_disruption_consolidation_timeouts_total", "consolidation_type"
     )
-    assert found == {"multi": 0, "single": 0}
+    assert actual == {"multi": 0, "single": 0}
 
 
 def test_other_counters_appear_with_their_first_event() -> None:
@@ -105,8 +105,8 @@ def test_an_attribute_is_called_as_its_series() -> None:
 
 
 def quantiles(metrics: Metrics, **labels: str) -> dict[str, float]:
-    found = scraped(metrics).values("karpenter_nodes_termination_duration_seconds", "quantile", **labels)
-    return {key: value for key, value in found.items() if key}
+    result = scraped(metrics).values("karpenter_nodes_termination_duration_seconds", "quantile", **labels)
+    return {key: value for key, value in result.items() if key}
 
 
 def test_a_summary_has_the_quantiles_dashboards_ask_for() -> None:
@@ -114,12 +114,12 @@ def test_a_summary_has_the_quantiles_dashboards_ask_for() -> None:
     metrics = Metrics(now=Ticking())
     for number in range(1, 1001):
         metrics.nodes_termination_duration_seconds.labels(nodepool="np").observe(number / 10)
-    found = quantiles(metrics, nodepool="np")
-    assert list(found) == ["0", "0.5", "0.9", "0.99", "1"]
-    assert (found["0"], found["1"]) == (0.1, 100)
-    assert found["0.5"] == pytest.approx(50, rel=0.01)
-    assert found["0.9"] == pytest.approx(90, rel=0.01)
-    assert found["0.99"] == pytest.approx(99, rel=0.01)
+    actual = quantiles(metrics, nodepool="np")
+    assert list(actual) == ["0", "0.5", "0.9", "0.99", "1"]
+    assert (actual["0"], actual["1"]) == (0.1, 100)
+    assert actual["0.5"] == pytest.approx(50, rel=0.01)
+    assert actual["0.9"] == pytest.approx(90, rel=0.01)
+    assert actual["0.99"] == pytest.approx(99, rel=0.01)
     assert scraped(metrics).value("karpenter_nodes_termination_duration_seconds_count", nodepool="np") == 1000
     assert scraped(metrics).value("karpenter_nodes_termination_duration_seconds_sum", nodepool="np") == 50050
 
@@ -194,14 +194,14 @@ class Worked:
 async def test_pictures_are_taken_on_the_loop_and_written_elsewhere() -> None:
     metrics, worked = Metrics(), Worked()
     metrics.registry.sources.append(worked)
-    found = Scrape(await render(metrics.registry))
+    actual = Scrape(await render(metrics.registry))
     (picture, written) = worked.seen
     assert picture == ("picture", threading.get_ident())
     assert written[0] == "write"
     assert written[1] != threading.get_ident()
-    assert found.value("karpenter_worked", name="") == 1
-    assert found.value("karpenter_worked", name='a"b') == 2.5
-    assert found.value("karpenter_build_info") == 1
+    assert actual.value("karpenter_worked", name="") == 1
+    assert actual.value("karpenter_worked", name='a"b') == 2.5
+    assert actual.value("karpenter_build_info") == 1
 
 
 async def test_one_answer_is_written_at_a_time() -> None:

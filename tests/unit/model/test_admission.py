@@ -106,18 +106,18 @@ def test_an_unknown_field_is_named_with_its_path_and_the_nearest_known_name() ->
             "zzz": 1,
         },
     )
-    found = {finding.path: finding.message for finding in runtime_validation.unknown_fields_of(NODE_POOL, pool)}
-    assert set(found) == {
+    actual = {finding.path: finding.message for finding in runtime_validation.unknown_fields_of(NODE_POOL, pool)}
+    assert set(actual) == {
         "metadata.label",
         "spec.disruption.consolidateafter",
         "spec.template.spec.requirements[0].minvalue",
         "spec.template.metadata.name",
         "zzz",
     }
-    assert "did you mean 'consolidateAfter'" in found["spec.disruption.consolidateafter"]
-    assert "did you mean 'minValues'" in found["spec.template.spec.requirements[0].minvalue"]
-    assert "did you mean 'labels'" in found["metadata.label"]
-    assert "did you mean" not in found["zzz"]
+    assert "did you mean 'consolidateAfter'" in actual["spec.disruption.consolidateafter"]
+    assert "did you mean 'minValues'" in actual["spec.template.spec.requirements[0].minvalue"]
+    assert "did you mean 'labels'" in actual["metadata.label"]
+    assert "did you mean" not in actual["zzz"]
 
 
 def test_known_fields_status_included_are_not_called_unknown() -> None:

@@ -66,9 +66,9 @@ def test_values_none_of_which_exists_are_no_matter_for_advice() -> None:
 
 def test_a_limit_below_zero_is_told() -> None:
     """API-027 (Beyond)"""
-    found = advice({"spec.limits": {"cpu": "-1", "memory": -5, "nodes": 3}})
-    assert set(found) == {"spec.limits.cpu", "spec.limits.memory"}
-    assert "never buys anything" in found["spec.limits.cpu"]
+    actual = advice({"spec.limits": {"cpu": "-1", "memory": -5, "nodes": 3}})
+    assert set(actual) == {"spec.limits.cpu", "spec.limits.memory"}
+    assert "never buys anything" in actual["spec.limits.cpu"]
 
 
 def test_an_empty_list_of_reasons_counts_as_all_and_is_told() -> None:
@@ -87,10 +87,10 @@ def test_an_empty_list_of_reasons_counts_as_all_and_is_told() -> None:
 )
 def test_a_schedule_that_cannot_be_kept_is_told_with_its_consequence(schedule: str, words: str) -> None:
     """API-082a, API-083, API-086, API-088 (Beyond)"""
-    found = on_budgets({"nodes": "10%"}, {"nodes": "0", "schedule": schedule, "duration": "1h"})
-    assert list(found) == [f"{D}.budgets[1].schedule"]
-    assert words in found[f"{D}.budgets[1].schedule"]
-    assert BLOCKED in found[f"{D}.budgets[1].schedule"]
+    actual = on_budgets({"nodes": "10%"}, {"nodes": "0", "schedule": schedule, "duration": "1h"})
+    assert list(actual) == [f"{D}.budgets[1].schedule"]
+    assert words in actual[f"{D}.budgets[1].schedule"]
+    assert BLOCKED in actual[f"{D}.budgets[1].schedule"]
 
 
 def test_a_leap_day_is_a_schedule_like_others() -> None:
@@ -119,10 +119,10 @@ def test_a_scheduled_budget_under_a_stricter_one_is_told_to_have_no_effect(
     always: Mapping[str, object], scheduled: Mapping[str, object]
 ) -> None:
     """API-089 (Beyond)"""
-    found = on_budgets({**scheduled, **WORKDAYS}, always)
-    assert f"{D}.budgets[0]" in found
-    assert f"{D}.budgets[1]" not in found
-    assert f"{D}.budgets[1] always allows as little ({always['nodes']})" in found[f"{D}.budgets[0]"]
+    actual = on_budgets({**scheduled, **WORKDAYS}, always)
+    assert f"{D}.budgets[0]" in actual
+    assert f"{D}.budgets[1]" not in actual
+    assert f"{D}.budgets[1] always allows as little ({always['nodes']})" in actual[f"{D}.budgets[0]"]
 
 
 @pytest.mark.parametrize(
@@ -161,9 +161,9 @@ def test_of_two_budgets_that_are_always_active_the_looser_has_no_effect(
     given: list[Mapping[str, object]], without_effect: list[int]
 ) -> None:
     """API-089, DIS §6 (Beyond)"""
-    found = on_budgets(*given)
-    assert list(found) == [f"{D}.budgets[{index}]" for index in without_effect]
-    assert all("leave one of them out" in text for text in found.values())
+    actual = on_budgets(*given)
+    assert list(actual) == [f"{D}.budgets[{index}]" for index in without_effect]
+    assert all("leave one of them out" in text for text in actual.values())
 
 
 @pytest.mark.parametrize(
@@ -180,9 +180,9 @@ def test_of_two_budgets_that_are_always_active_the_looser_has_no_effect(
 )
 def test_hits_that_come_before_a_window_is_over_are_told(schedule: str, duration: str, words: str) -> None:
     """DIS §6 (Beyond)"""
-    found = on_budgets({"nodes": "10%"}, {"nodes": "0", "schedule": schedule, "duration": duration})
-    assert list(found) == [f"{D}.budgets[1].schedule"]
-    assert words in found[f"{D}.budgets[1].schedule"]
+    actual = on_budgets({"nodes": "10%"}, {"nodes": "0", "schedule": schedule, "duration": duration})
+    assert list(actual) == [f"{D}.budgets[1].schedule"]
+    assert words in actual[f"{D}.budgets[1].schedule"]
 
 
 @pytest.mark.parametrize(
@@ -196,9 +196,9 @@ def test_hits_that_come_before_a_window_is_over_are_told(schedule: str, duration
 )
 def test_times_at_which_nothing_limits_disruption_are_told(given: list[Mapping[str, object]], reasons: str) -> None:
     """DIS §6 (Beyond)"""
-    found = on_budgets(*given)
-    assert list(found) == [f"{D}.budgets"]
-    assert f"nothing limits disruption for {reasons}; add" in found[f"{D}.budgets"]
+    actual = on_budgets(*given)
+    assert list(actual) == [f"{D}.budgets"]
+    assert f"nothing limits disruption for {reasons}; add" in actual[f"{D}.budgets"]
 
 
 def test_windows_that_follow_each_other_leave_no_gap() -> None:
@@ -212,14 +212,14 @@ def dated(windows: str, *given: Mapping[str, object]) -> dict[str, str]:
 
 def test_a_budget_between_dates_does_not_always_allow_as_little() -> None:
     """API-089"""
-    found = dated('[{"until": "2026-01-01T00:00:00Z"}, null]', {"nodes": "0"}, {"nodes": "5", **WORKDAYS})
-    assert list(found) == [f"{D}.budgets"]
+    actual = dated('[{"until": "2026-01-01T00:00:00Z"}, null]', {"nodes": "0"}, {"nodes": "5", **WORKDAYS})
+    assert list(actual) == [f"{D}.budgets"]
 
 
 def test_a_budget_between_dates_under_a_stricter_one_is_told_to_have_no_effect() -> None:
     """API-089 (Beyond)"""
-    found = dated('[null, {"until": "2026-01-01T00:00:00Z"}]', {"nodes": "1"}, {"nodes": "5"})
-    assert list(found) == [f"{D}.budgets[1]"]
+    actual = dated('[null, {"until": "2026-01-01T00:00:00Z"}]', {"nodes": "1"}, {"nodes": "5"})
+    assert list(actual) == [f"{D}.budgets[1]"]
 
 
 @pytest.mark.parametrize(
@@ -232,9 +232,9 @@ def test_a_budget_between_dates_under_a_stricter_one_is_told_to_have_no_effect()
     ],
 )
 def test_an_annotation_about_disruption_that_cannot_be_read_is_told(key: str, text: str, words: str) -> None:
-    found = advice({"metadata.annotations": {key: text}})
-    assert list(found) == [f"metadata.annotations[{key}]"]
-    assert words in found[f"metadata.annotations[{key}]"]
+    actual = advice({"metadata.annotations": {key: text}})
+    assert list(actual) == [f"metadata.annotations[{key}]"]
+    assert words in actual[f"metadata.annotations[{key}]"]
 
 
 @pytest.mark.parametrize(
@@ -248,9 +248,9 @@ def test_an_annotation_about_disruption_that_cannot_be_read_is_told(key: str, te
     ],
 )
 def test_an_annotation_that_is_misspelt_is_told(key: str, meant: str) -> None:
-    found = advice({"metadata.annotations": {key: "x"}})
-    assert list(found) == [f"metadata.annotations[{key}]"]
-    assert f"did you mean {meant!r}?" in found[f"metadata.annotations[{key}]"]
+    actual = advice({"metadata.annotations": {key: "x"}})
+    assert list(actual) == [f"metadata.annotations[{key}]"]
+    assert f"did you mean {meant!r}?" in actual[f"metadata.annotations[{key}]"]
 
 
 @pytest.mark.parametrize(
@@ -276,29 +276,29 @@ def test_a_field_without_effect_names_the_gate_that_is_off() -> None:
 
 
 @pytest.mark.parametrize(
-    "item",
+    "obj",
     [req("In", "reserved", "spot", key=CAPACITY), req("Exists", key=RESERVATION), req("In", "cr-1", key=RESERVATION)],
 )
-def test_reserved_capacity_is_told_to_be_off(item: object) -> None:
+def test_reserved_capacity_is_told_to_be_off(obj: object) -> None:
     """API-032 (Beyond)"""
-    found = advice({REQUIREMENTS: [item]}, NO_GATES)
-    assert "the feature gate ReservedCapacity is off" in found[f"{REQUIREMENTS}[0]"]
-    assert advice({REQUIREMENTS: [item]}) == {}
+    actual = advice({REQUIREMENTS: [obj]}, NO_GATES)
+    assert "the feature gate ReservedCapacity is off" in actual[f"{REQUIREMENTS}[0]"]
+    assert advice({REQUIREMENTS: [obj]}) == {}
 
 
-@pytest.mark.parametrize("item", [req("NotIn", "reserved", key=CAPACITY), req("DoesNotExist", key=RESERVATION)])
-def test_shunning_reserved_capacity_needs_no_gate(item: object) -> None:
-    assert advice({REQUIREMENTS: [item]}, NO_GATES) == {}
+@pytest.mark.parametrize("obj", [req("NotIn", "reserved", key=CAPACITY), req("DoesNotExist", key=RESERVATION)])
+def test_shunning_reserved_capacity_needs_no_gate(obj: object) -> None:
+    assert advice({REQUIREMENTS: [obj]}, NO_GATES) == {}
 
 
 def test_a_claim_by_hand_is_told_of_what_nobody_can_read() -> None:
     """API-028 (Beyond)"""
     change = {"spec.expireAfter": "2562048h", "spec.terminationGracePeriod": "9" * 300 + "s"}
     claim = msgspec.convert(built("NodeClaim", {**change, "spec.resources": {"requests": {"cpu": "1e1.5"}}}), NodeClaim)
-    found = {finding.path: finding.message for finding in runtime_validation.advise_object(claim)}
-    assert set(found) == {"spec.expireAfter", "spec.terminationGracePeriod", "spec.resources.requests.cpu"}
-    assert "292 years" in found["spec.expireAfter"]
-    assert all(len(message) < 500 for message in found.values())
+    actual = {finding.path: finding.message for finding in runtime_validation.advise_object(claim)}
+    assert set(actual) == {"spec.expireAfter", "spec.terminationGracePeriod", "spec.resources.requests.cpu"}
+    assert "292 years" in actual["spec.expireAfter"]
+    assert all(len(message) < 500 for message in actual.values())
 
 
 def test_a_node_class_is_told_of_a_delay_without_end() -> None:

@@ -141,10 +141,10 @@ def test_a_budget_that_cannot_be_read_closes_the_pool_and_names_its_field(broken
 def test_the_budget_that_binds_is_named() -> None:
     """DIS §6 Beyond"""
     given = [Budget(nodes="10%"), Budget(nodes="1", reasons=("Drifted",)), Budget(nodes="10")]
-    known = nodepool_budgets.nodepool_budgets(pool(given))
-    assert known.allowance(100, "Empty", NOW) == DisruptionAllowance(10, "spec.disruption.budgets[0]")
-    assert known.allowance(100, "Drifted", NOW) == DisruptionAllowance(1, "spec.disruption.budgets[1]")
-    assert known.allowance(200, "Empty", NOW) == DisruptionAllowance(10, "spec.disruption.budgets[2]")
+    budgets = nodepool_budgets.nodepool_budgets(pool(given))
+    assert budgets.allowance(100, "Empty", NOW) == DisruptionAllowance(10, "spec.disruption.budgets[0]")
+    assert budgets.allowance(100, "Drifted", NOW) == DisruptionAllowance(1, "spec.disruption.budgets[1]")
+    assert budgets.allowance(200, "Empty", NOW) == DisruptionAllowance(10, "spec.disruption.budgets[2]")
     assert nodepool_budgets.nodepool_budgets(pool([])).allowance(9, "Empty", NOW) == DisruptionAllowance(
         nodepool_budgets.UNLIMITED_DISRUPTIONS
     )
@@ -196,8 +196,8 @@ def test_a_budget_can_hold_between_two_dates(now: str, want: int) -> None:
 def test_dates_bound_the_windows_of_a_schedule() -> None:
     """A window is cut where the dates begin and end."""
     dates = {"from": "2000-06-15T12:00:00Z", "until": "2000-06-16T10:00:00Z"}
-    found = nodepool_budgets.nodepool_budgets(pool([OFFICE], [dates]))
-    edges = found.transitions(TimeSpan(at("2000-06-14T00:00:00+00:00"), at("2000-06-20T00:00:00+00:00")))
+    actual = nodepool_budgets.nodepool_budgets(pool([OFFICE], [dates]))
+    edges = actual.transitions(TimeSpan(at("2000-06-14T00:00:00+00:00"), at("2000-06-20T00:00:00+00:00")))
     assert sorted(edges) == [
         at("2000-06-15T12:00:00+00:00"),
         at("2000-06-15T17:00:00+00:00"),
@@ -208,8 +208,8 @@ def test_dates_bound_the_windows_of_a_schedule() -> None:
 
 def test_a_window_that_is_open_already_changes_only_at_its_end() -> None:
     """Whoever waits for the next change must not find it now."""
-    found = nodepool_budgets.nodepool_budgets(pool([Budget(nodes="5"), OFFICE]))
-    assert found.transitions(TimeSpan(NOW, NOW + timedelta(hours=12))) == {at("2000-06-15T17:00:00+00:00")}
+    actual = nodepool_budgets.nodepool_budgets(pool([Budget(nodes="5"), OFFICE]))
+    assert actual.transitions(TimeSpan(NOW, NOW + timedelta(hours=12))) == {at("2000-06-15T17:00:00+00:00")}
 
 
 def test_one_end_alone_is_enough() -> None:

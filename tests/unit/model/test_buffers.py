@@ -92,21 +92,21 @@ def test_virtual_pods_are_bound_to_no_node_and_no_volume() -> None:
         Volume(name="own", ephemeral=PersistentVolumeSource()),
         Volume(name="scratch"),
     )
-    (found,) = buffer_pods.build_virtual_pods(BUFFER, template(node_name="n", volumes=volumes), 1, NOW)
-    assert found.spec.node_name == ""
-    assert [volume.name for volume in found.spec.volumes] == ["scratch"]
+    (virtual_pod,) = buffer_pods.build_virtual_pods(BUFFER, template(node_name="n", volumes=volumes), 1, NOW)
+    assert virtual_pod.spec.node_name == ""
+    assert [volume.name for volume in virtual_pod.spec.volumes] == ["scratch"]
 
 
 def test_what_a_template_leaves_out_is_filled_in_as_for_real_pods() -> None:
-    (found,) = buffer_pods.build_virtual_pods(BUFFER, template(), 1, NOW)
-    assert pods.pod_requests(found) == pods.template_requests(template().spec)
-    assert pods.pod_requests(found)["memory"] == res.parse_resources({"memory": "1Gi"})["memory"]
+    (virtual_pod,) = buffer_pods.build_virtual_pods(BUFFER, template(), 1, NOW)
+    assert pods.pod_requests(virtual_pod) == pods.template_requests(template().spec)
+    assert pods.pod_requests(virtual_pod)["memory"] == res.parse_resources({"memory": "1Gi"})["memory"]
 
 
 def test_virtual_pods_are_told_from_real_ones_whatever_those_carry() -> None:
     (virtual,) = buffer_pods.build_virtual_pods(BUFFER, template(), 1, NOW)
     real = pod("p", {"cpu": "1"})
     stored = msgspec.structs.replace(virtual, metadata=msgspec.structs.replace(virtual.metadata, resource_version="5"))
-    assert [virtual_pods.is_virtual_pod(item) for item in (virtual, real, stored)] == [True, False, False]
+    assert [virtual_pods.is_virtual_pod(listed_pod) for listed_pod in (virtual, real, stored)] == [True, False, False]
     assert virtual_pods.buffer_key_of(virtual) == "shop/b"
     assert virtual_pods.count_virtual_pods_by_buffer((virtual, real, virtual)) == {"shop/b": 2}

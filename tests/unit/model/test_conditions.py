@@ -34,7 +34,12 @@ def all_true() -> c.Conditions:
 def test_untouched_conditions_await_reconciliation_since_creation() -> None:
     """API-600, OPS-100, API-S080"""
     conditions = c.with_missing_conditions((), OWNER)
-    assert [item.type for item in conditions] == ["Launched", "Registered", "Initialized", "Ready"]
+    assert [listed_condition.type for listed_condition in conditions] == [
+        "Launched",
+        "Registered",
+        "Initialized",
+        "Ready",
+    ]
     for condition in conditions:
         assert (condition.status, condition.reason) == ("Unknown", "AwaitingReconciliation")
         assert condition.message == "object is awaiting reconciliation"

@@ -36,7 +36,7 @@ def test_a_sound_overlay_has_no_findings() -> None:
 )
 def test_requirements_are_judged_like_those_of_pools(requirement: tuple[str, str, tuple[str, ...]], code: str) -> None:
     """SCH-055"""
-    assert [found for _, found in findings(requirement)] == [code]
+    assert [finding for _, finding in findings(requirement)] == [code]
 
 
 @pytest.mark.parametrize("name", ["cpu", "pods", "vpc.amazonaws.com/efa", "aws.amazon.com/neuron", "habana.ai/gaudi"])
@@ -62,4 +62,4 @@ def test_resources_of_graphics_cards_can_be_overlaid() -> None:
     ],
 )
 def test_what_looser_rules_let_in_is_found(spec: dict[str, Any], code: str) -> None:
-    assert [found for _, found in findings(**spec)] == [code]
+    assert [finding for _, finding in findings(**spec)] == [code]

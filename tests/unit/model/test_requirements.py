@@ -21,8 +21,8 @@ def read(text: str, key: str = CUSTOM) -> Requirement:
     return requirement(key, "DoesNotExist" if operator == "DNE" else operator, values)
 
 
-def shape(item: Requirement) -> tuple[bool, frozenset[str], int | None, int | None]:
-    return item.complement, item.values, item.gte, item.lte
+def shape(obj: Requirement) -> tuple[bool, frozenset[str], int | None, int | None]:
+    return obj.complement, obj.values, obj.gte, obj.lte
 
 
 def form(text: str) -> tuple[bool, frozenset[str], int | None, int | None]:

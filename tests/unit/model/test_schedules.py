@@ -16,8 +16,8 @@ NOW = datetime(2000, 6, 15, 12, 30, 30, tzinfo=UTC)
 
 
 def next_hit(text: str, after: datetime = NOW) -> str:
-    found = cron.parse_schedule(text).next_after(after)
-    return "never" if found is None else found.strftime("%a %Y-%m-%d %H:%M:%S")
+    result = cron.parse_schedule(text).next_after(after)
+    return "never" if result is None else result.strftime("%a %Y-%m-%d %H:%M:%S")
 
 
 def is_open(text: str, hours: float, now: datetime = NOW) -> bool:
@@ -154,9 +154,9 @@ def test_each_hit_opens_a_window_that_excludes_its_end(text: str, hours: float, 
 def test_moments_of_any_zone_are_read_and_hits_are_utc() -> None:
     """API-082"""
     seoul = timezone(timedelta(hours=9))
-    found = cron.parse_schedule("0 9 * * *").next_after(datetime(2000, 6, 15, 18, 0, tzinfo=seoul))
-    assert found == datetime(2000, 6, 16, 9, tzinfo=UTC)
-    assert found.tzinfo is UTC
+    actual = cron.parse_schedule("0 9 * * *").next_after(datetime(2000, 6, 15, 18, 0, tzinfo=seoul))
+    assert actual == datetime(2000, 6, 16, 9, tzinfo=UTC)
+    assert actual.tzinfo is UTC
 
 
 _numbers = st.one_of(st.just("*"), st.integers(0, 6).map(str), st.sampled_from(["*/2", "1-4", "2,5", "1/3"]))
@@ -170,18 +170,18 @@ _moments = st.integers(0, 31 * 365 * 86_400 * 1000).map(lambda ms: NOW + timedel
 def test_the_next_hit_matches_and_nothing_before_it_does(text: str, moment: datetime) -> None:
     """API-082: judged minute by minute, for as long as that takes no time."""
     schedule = cron.parse_schedule(text)
-    found = schedule.next_after(moment)
-    assert found is not None
-    assert found > moment
-    assert schedule.next_after(found - timedelta(microseconds=1)) == found
+    actual = schedule.next_after(moment)
+    assert actual is not None
+    assert actual > moment
+    assert schedule.next_after(actual - timedelta(microseconds=1)) == actual
     minutes, hours, days, months, weekdays = text.split()
     earlier = moment.replace(second=0, microsecond=0) + timedelta(minutes=1)
     for _ in range(200):
-        if earlier >= found:
+        if earlier >= actual:
             break
         assert not _matches(earlier, (minutes, hours, days, months, weekdays))
         earlier += timedelta(minutes=1)
-    assert _matches(found, (minutes, hours, days, months, weekdays))
+    assert _matches(actual, (minutes, hours, days, months, weekdays))
 
 
 def _matches(moment: datetime, fields: tuple[str, ...]) -> bool:
@@ -198,7 +198,7 @@ def _matches(moment: datetime, fields: tuple[str, ...]) -> bool:
 
 
 def _holds(field: str, value: int, least: int, most: int) -> bool:
-    known = {
+    values = {
         "*": range(least, most + 1),
         "*/2": range(least, most + 1, 2),
         "*/7": range(least, most + 1, 7),
@@ -208,4 +208,4 @@ def _holds(field: str, value: int, least: int, most: int) -> bool:
         "10-20": range(10, 21),
         "6-8": (6, 7, 8),
     }
-    return value in (known[field] if field in known else (int(field),))
+    return value in (values[field] if field in values else (int(field),))

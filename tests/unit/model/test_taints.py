@@ -57,10 +57,10 @@ def test_numeric_tolerations_compare_decimal_integers(operator: str, bound: str,
 
 def test_every_effect_has_to_be_tolerated() -> None:
     """SCH-400"""
-    found = tuple(Taint(key="a", effect=effect) for effect in ("NoSchedule", "PreferNoSchedule", "NoExecute"))
-    assert taints.untolerated(found, ()) == found
+    actual = tuple(Taint(key="a", effect=effect) for effect in ("NoSchedule", "PreferNoSchedule", "NoExecute"))
+    assert taints.untolerated(actual, ()) == actual
     held = (Toleration(key="a", operator="Exists", effect="NoExecute"),)
-    assert taints.untolerated(found, iter(held)) == found[:2]
+    assert taints.untolerated(actual, iter(held)) == actual[:2]
 
 
 @pytest.mark.parametrize(

@@ -29,10 +29,10 @@ def at(text: str, zone: str = "UTC", fold: int = 0) -> datetime:
     return datetime.fromisoformat(text).replace(tzinfo=cron.find_time_zone(zone), fold=fold)
 
 
-def spans(found: ActiveWindow, begin: str, end: str, zone: str) -> list[tuple[str, str]]:
+def spans(active_window: ActiveWindow, begin: str, end: str, zone: str) -> list[tuple[str, str]]:
     """The windows as clocks of the zone show them, with their distance to UTC."""
     period = TimeSpan(at(begin, zone).astimezone(UTC), at(end, zone).astimezone(UTC))
-    return [(_shown(span.begin, zone), _shown(span.end, zone)) for span in found.spans(period)]
+    return [(_shown(span.begin, zone), _shown(span.end, zone)) for span in active_window.spans(period)]
 
 
 def _shown(moment: datetime, zone: str) -> str:
@@ -86,8 +86,8 @@ def test_changes_of_half_an_hour_are_followed() -> None:
 
 def test_a_day_that_is_left_out_has_no_windows() -> None:
     noon = window("0 12 * * *", 1, APIA)
-    found = spans(noon, "2011-12-29T00:00", "2012-01-01T00:00", APIA)
-    assert [begin[:2] for begin, _ in found] == ["29", "31"]
+    actual = spans(noon, "2011-12-29T00:00", "2012-01-01T00:00", APIA)
+    assert [begin[:2] for begin, _ in actual] == ["29", "31"]
 
 
 def test_windows_that_overlap_or_touch_are_one() -> None:

@@ -31,7 +31,7 @@ async def up(world: World, count: int = 1) -> None:
 
 
 async def left(world: World) -> list[str]:
-    return [item.metadata.name for item in await world.all(kinds.NODE_CLAIM)]
+    return [obj.metadata.name for obj in await world.all(kinds.NODE_CLAIM)]
 
 
 @story
@@ -51,8 +51,8 @@ async def test_a_collected_claim_is_counted_and_said_with_its_node(world: World)
 async def test_a_terminating_instance_is_as_good_as_none(world: World) -> None:
     """OPS-090"""
     await up(world)
-    (known,) = world.cloud.instances
-    world.cloud.instances[known] = replace(world.cloud.instances[known], terminating=True)
+    (instance,) = world.cloud.instances
+    world.cloud.instances[instance] = replace(world.cloud.instances[instance], terminating=True)
     await asyncio.sleep(125)
     assert world.ended_for("garbage_collected") == 1
 

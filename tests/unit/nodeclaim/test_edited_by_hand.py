@@ -57,16 +57,20 @@ def without(*types: str) -> Edit:
 
 
 def set_false(type_: str) -> Edit:
-    def changed(item: Condition) -> Condition:
-        return msgspec.structs.replace(item, status="False", reason="ByHand") if item.type == type_ else item
+    def changed(condition: Condition) -> Condition:
+        return (
+            msgspec.structs.replace(condition, status="False", reason="ByHand")
+            if condition.type == type_
+            else condition
+        )
 
     return _conditions(changed)
 
 
 def _conditions(change: Callable[[Condition], Condition | None]) -> Edit:
     async def edit(world: World) -> None:
-        found = (change(condition) for condition in (await world.get_claim()).status.conditions)
-        kept = [condition for condition in found if condition is not None]
+        result = (change(condition) for condition in (await world.get_claim()).status.conditions)
+        kept = [condition for condition in result if condition is not None]
         await world.edit(kinds.NODE_CLAIM, "c", {"conditions": msgspec.to_builtins(kept)})
 
     return edit
@@ -172,7 +176,7 @@ async def test_what_was_restored_is_said(world: World) -> None:
     await asyncio.sleep(5)
     (line,) = world.lines("restored nodeclaim")
     assert (line["provider-id"], line["changed-to"]) == (provider_id, "nonsense")
-    restored = [name for found in world.lines("hydrated node") for name in found["restored"]]
+    restored = [name for actual in world.lines("hydrated node") for name in actual["restored"]]
     assert sorted(restored) == ["finalizers", labels.REGISTERED]
 
 

@@ -151,7 +151,9 @@ async def test_a_claim_that_cannot_be_bought_goes_without_back_off(
     await launched(world)
     assert not await world.has(kinds.NODE_CLAIM, "c")
     assert world.cloud.bought == []
-    warnings = [found for found in await world.events(about="NodeClaim") if found.type == "Warning"]
+    warnings = [
+        stored_event for stored_event in await world.events(about="NodeClaim") if stored_event.type == "Warning"
+    ]
     assert [(warning.reason, warning.message) for warning in warnings] == [(event, f"NodeClaim c event: {error}")]
     assert world.ended_for(reason) == 1
     assert world.lines("failed launching nodeclaim")[0]["level"] == "ERROR"
@@ -271,8 +273,8 @@ async def test_registration_copies_what_the_claim_says(world: World, value: str,
     node = await world.get_node()
     assert (node.metadata.labels["team"], node.metadata.labels["disk"]) == ("a", "fast")
     assert (node.metadata.annotations["note"], node.metadata.annotations["kubelet"]) == ("claim", "yes")
-    found = [taint.key for taint in node.spec.taints]
-    assert found == (["kept", "own", "starting"] if copied else ["kept"])
+    actual = [taint.key for taint in node.spec.taints]
+    assert actual == (["kept", "own", "starting"] if copied else ["kept"])
     assert kept in node.spec.taints
 
 

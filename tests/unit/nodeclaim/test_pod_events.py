@@ -96,9 +96,9 @@ async def test_an_old_event_gives_way_to_a_new_one(world: World) -> None:
     await world.edit(kinds.NODE_CLAIM, "c", {"lastPodEventTime": rfc3339(old)})
     await world.running("p", "node-c")
     await asyncio.sleep(0.5)
-    found = await last(world)
-    assert found is not None
-    assert (world.clock.now() - found).total_seconds() < 2
+    actual = await last(world)
+    assert actual is not None
+    assert (world.clock.now() - actual).total_seconds() < 2
 
 
 @pytest.mark.parametrize("missing", ["node", "claim"])

@@ -129,7 +129,7 @@ async def test_a_delete_that_hangs_holds_up_its_own_claim_only(world: World) -> 
     for name in ("c", "d"):
         await world.kube.delete(kinds.NODE_CLAIM, name)
     await asyncio.sleep(30)
-    assert [item.metadata.name for item in await world.all(kinds.NODE_CLAIM)] == ["c"]
+    assert [obj.metadata.name for obj in await world.all(kinds.NODE_CLAIM)] == ["c"]
     world.cloud.hangs.clear()
     await asyncio.sleep(130)
     assert await world.all(kinds.NODE_CLAIM) == []

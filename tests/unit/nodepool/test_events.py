@@ -45,7 +45,9 @@ async def test_of_thirty_nominations_at_one_instant_ten_are_published(world: Wor
     """OPS-E5, OPS-502"""
     events = await recorder(world)
     crowd = [pod(f"p{number}") for number in range(30)]
-    nominated = [ObjectEvent(involved_pod(item), NORMAL, "Nominated", "Pod should schedule on: x") for item in crowd]
+    nominated = [
+        ObjectEvent(involved_pod(listed_pod), NORMAL, "Nominated", "Pod should schedule on: x") for listed_pod in crowd
+    ]
     events.publish(*nominated)
     assert len(await world.events()) == 10
     await asyncio.sleep(1)
@@ -182,13 +184,13 @@ async def test_long_messages_are_cut_at_what_the_api_takes(world: World) -> None
 async def test_an_event_looks_as_tools_expect_it(world: World) -> None:
     """OPS-500"""
     events = await recorder(world)
-    item = pod("p", meta={"namespace": "kube-system"})
-    events.publish(ObjectEvent(involved_pod(item), WARNING, "FailedScheduling", "no"))
+    listed_pod = pod("p", meta={"namespace": "kube-system"})
+    events.publish(ObjectEvent(involved_pod(listed_pod), WARNING, "FailedScheduling", "no"))
     (event,) = await world.events()
     assert isinstance(event, Event)
     assert event.metadata.namespace == event.involved_object.namespace == "kube-system"
     assert (event.involved_object.kind, event.involved_object.api_version) == ("Pod", "v1")
-    assert event.involved_object.uid == item.metadata.uid
+    assert event.involved_object.uid == listed_pod.metadata.uid
     assert (event.type, event.reason, event.count) == ("Warning", "FailedScheduling", 1)
 
 

@@ -31,8 +31,8 @@ async def shop(world: World, **fields: Any) -> NodePool:
 
 
 async def stamps(world: World, kind: Any = kinds.NODE_POOL, name: str = "np") -> tuple[str, str]:
-    found = (await world.kube.get(kind, name)).metadata.annotations
-    return found.get(HASH, ""), found.get(VERSION, "")
+    result = (await world.kube.get(kind, name)).metadata.annotations
+    return result.get(HASH, ""), result.get(VERSION, "")
 
 
 async def current(world: World) -> str:
@@ -95,9 +95,9 @@ async def adopted(world: World, *stamped: dict[str, str], drifted: bool = False)
 @story
 async def test_claims_of_another_version_are_taken_over_with_their_pool(world: World) -> None:
     """API-504, API-505, DIS-355, API-S233: nothing drifts because somebody else made it."""
-    found = await adopted(world, {HASH: "123", VERSION: "v3"}, {HASH: "9", VERSION: "v2"}, {HASH: "77"}, {})
+    actual = await adopted(world, {HASH: "123", VERSION: "v3"}, {HASH: "9", VERSION: "v2"}, {HASH: "77"}, {})
     ours = (await current(world), nodepool_hash.NODE_POOL_HASH_VERSION)
-    assert found == [ours] * 4
+    assert actual == [ours] * 4
     assert await stamps(world) == ours
     (line,) = world.lines("took over nodeclaims stamped by another version")
     assert (line["NodePool"], line["nodeclaims"]) == ({"name": "np"}, 4)
@@ -106,15 +106,15 @@ async def test_claims_of_another_version_are_taken_over_with_their_pool(world: W
 @story
 async def test_a_claim_that_had_drifted_keeps_the_hash_it_drifted_by(world: World) -> None:
     """API-504, DIS-355"""
-    (found,) = await adopted(world, {HASH: "9", VERSION: "v3"}, drifted=True)
-    assert found == ("9", nodepool_hash.NODE_POOL_HASH_VERSION)
+    (actual,) = await adopted(world, {HASH: "9", VERSION: "v3"}, drifted=True)
+    assert actual == ("9", nodepool_hash.NODE_POOL_HASH_VERSION)
 
 
 @story
 async def test_a_claim_of_todays_version_is_left_as_it_is(world: World) -> None:
     """API-504: its hash differs, so it has drifted; that must show."""
-    (found,) = await adopted(world, {HASH: "9", VERSION: nodepool_hash.NODE_POOL_HASH_VERSION})
-    assert found == ("9", nodepool_hash.NODE_POOL_HASH_VERSION)
+    (actual,) = await adopted(world, {HASH: "9", VERSION: nodepool_hash.NODE_POOL_HASH_VERSION})
+    assert actual == ("9", nodepool_hash.NODE_POOL_HASH_VERSION)
 
 
 @story
@@ -296,8 +296,8 @@ async def test_what_is_legal_and_not_meant_is_told_once_and_again_after_an_edit(
 
 def views(*objects: object) -> ClusterState:
     state = ClusterState()
-    for item in objects:
-        for part in item if isinstance(item, tuple) else (item,):
+    for entry in objects:
+        for part in entry if isinstance(entry, tuple) else (entry,):
             (state.set_claim if hasattr(part.spec, "node_class_ref") else state.set_node)(part)  # type: ignore[attr-defined]
     return state
 

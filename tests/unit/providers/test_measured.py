@@ -73,8 +73,8 @@ def asked(method: str, answer: object) -> Metrics:
                     await CALLS[method](cloud)
                 assert caught.value is answer
             else:
-                found = await CALLS[method](cloud)
-                assert method == "Delete" or found is answer
+                actual = await CALLS[method](cloud)
+                assert method == "Delete" or actual is answer
 
     run_virtual(lambda clock: story(), datetime(2026, 1, 1, tzinfo=UTC))
     return metrics

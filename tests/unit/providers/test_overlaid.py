@@ -71,9 +71,9 @@ def overlay(**fields: Any) -> ParsedOverlay:
     return ParsedOverlay(**{"name": "o", "requirements": Requirements(), **fields})
 
 
-def values(found: NodeClaim, key: str) -> tuple[str, ...]:
+def values(nodeclaim: NodeClaim, key: str) -> tuple[str, ...]:
     """The values a claim accepts of a label; none where it accepts all."""
-    return next((item.values for item in found.spec.requirements if item.key == key), ())
+    return next((requirement.values for requirement in nodeclaim.spec.requirements if requirement.key == key), ())
 
 
 DEVICES = overlay(capacity=res.parse_resources({"x/dev": "2"}))

@@ -62,8 +62,8 @@ async def pod(world: World, name: str) -> Pod | None:
 
 def phase_is(world: World, name: str, phase: str) -> Callable[[], Awaitable[bool]]:
     async def holds() -> bool:
-        found = await pod(world, name)
-        return found is not None and found.status.phase == phase
+        stored_pod = await pod(world, name)
+        return stored_pod is not None and stored_pod.status.phase == phase
 
     return holds
 
@@ -96,11 +96,11 @@ def test_bound_pods_run_and_are_ready() -> None:
         _, node = await launched(world)
         await world.pod("web", node)
         await until(phase_is(world, "web", "Running"))
-        found = await pod(world, "web")
-        assert found is not None
-        assert found.status.start_time is not None
-        assert found.status.start_time.astimezone(UTC) > START
-        holds = {condition.type for condition in found.status.conditions if condition.status == "True"}
+        stored_pod = await pod(world, "web")
+        assert stored_pod is not None
+        assert stored_pod.status.start_time is not None
+        assert stored_pod.status.start_time.astimezone(UTC) > START
+        holds = {condition.type for condition in stored_pod.status.conditions if condition.status == "True"}
         assert holds == {"PodScheduled", "Initialized", "Ready", "ContainersReady"}
 
     play(scene)
@@ -111,9 +111,9 @@ def test_pods_of_other_nodes_are_left_alone() -> None:
         await launched(world)
         await world.pod("web", "kwok-somebody-elses")
         await asyncio.sleep(60)
-        found = await pod(world, "web")
-        assert found is not None
-        assert found.status.phase == "Pending"
+        stored_pod = await pod(world, "web")
+        assert stored_pod is not None
+        assert stored_pod.status.phase == "Pending"
 
     play(scene)
 
@@ -285,8 +285,8 @@ def test_conditions_of_others_survive() -> None:
         other = {"type": "NetworkingReady", "status": "True"}
         await world.kube.patch(NODE, node, {"status": {"conditions": [other]}}, subresource="status")
         await asyncio.sleep(1)
-        found = (await world.node()).status.conditions
-        assert [(condition.type, condition.status) for condition in found] == [
+        actual = (await world.node()).status.conditions
+        assert [(condition.type, condition.status) for condition in actual] == [
             ("NetworkingReady", "True"),
             ("Ready", "True"),
         ]

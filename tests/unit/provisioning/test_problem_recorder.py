@@ -16,8 +16,8 @@ from support.shapes import STD
 
 def problem(*objects: object) -> tuple[Problem, Solution]:
     prepared = indexes([node_pool()], STD)
-    found = build_problem(snapshot(node_pool(), *objects), prepared, NOW)
-    return found, solve(found, prepared)
+    result = build_problem(snapshot(node_pool(), *objects), prepared, NOW)
+    return result, solve(result, prepared)
 
 
 async def record(recorder: ProblemRecorder, number: int) -> None:

@@ -45,11 +45,11 @@ async def something_happens(world: World, numbers: random.Random) -> None:
             change = {"metadata": {"labels": {"edition": str(numbers.randint(0, 10**6))}}}
             await world.kube.patch(kinds.NODE_POOL, "np", {"spec": {"template": change}})
         case "protect":
-            found = await world.all(kinds.POD)
-            if found:
+            result = await world.all(kinds.POD)
+            if result:
                 value = numbers.choice(("true", "90s", "false"))
                 note = {"metadata": {"annotations": {labels.DO_NOT_DISRUPT: value}}}
-                await world.kube.patch(kinds.POD, numbers.choice(found).metadata.name, note, "default")
+                await world.kube.patch(kinds.POD, numbers.choice(result).metadata.name, note, "default")
 
 
 async def a_day(world: World, seed: int, faults: float, happenings: int = 60) -> None:
@@ -69,8 +69,8 @@ async def a_day(world: World, seed: int, faults: float, happenings: int = 60) ->
     for _ in range(happenings):
         await something_happens(world, numbers)
         for _ in range(numbers.randint(30, 120)):
-            found = await away(world)
-            assert len(found) <= MOST, found
+            result = await away(world)
+            assert len(result) <= MOST, result
             await asyncio.sleep(1)
         begun = len(world.lines("disrupting node(s)"))
     assert begun > happenings // 12

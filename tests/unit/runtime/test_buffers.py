@@ -73,8 +73,8 @@ async def joined(world: World) -> list[str]:
 
 
 async def _bought(world: World) -> bool:
-    found = await world.all(kinds.NODE_CLAIM)
-    return bool(found) and all(claim.status.provider_id for claim in found)
+    result = await world.all(kinds.NODE_CLAIM)
+    return bool(result) and all(claim.status.provider_id for claim in result)
 
 
 async def _fits(world: World) -> bool:
@@ -90,9 +90,9 @@ async def test_room_is_bought_and_then_said_to_be_there(world: World) -> None:
     await until(lambda: _bought(world))
     await asyncio.sleep(1)
     assert await condition(world, "ReadyForProvisioning") == ("True", "Resolved", "")
-    found = await status(world)
-    assert (found.replicas, found.pod_template_ref.name, found.pod_template_generation) == (2, "t", 1)
-    assert found.provisioning_strategy == "buffer.x-k8s.io/active-capacity"
+    actual = await status(world)
+    assert (actual.replicas, actual.pod_template_ref.name, actual.pod_template_generation) == (2, "t", 1)
+    assert actual.provisioning_strategy == "buffer.x-k8s.io/active-capacity"
     expected = ("False", "RequiresNewCapacity", "2/2 virtual pods required new capacity, 0 failed")
     assert await condition(world, "Provisioning") == expected
     await joined(world)
@@ -204,8 +204,8 @@ async def test_a_template_that_comes_later_or_changes_is_followed_at_once(world:
     patch = {"template": {"spec": {"containers": [{"name": "a", "resources": {"requests": {"cpu": "2"}}}]}}}
     await world.kube.patch(kinds.POD_TEMPLATE, "t", patch, "default")
     await asyncio.sleep(1)
-    found = await status(world)
-    assert (found.replicas, found.pod_template_generation) == (3, 2)
+    actual = await status(world)
+    assert (actual.replicas, actual.pod_template_generation) == (3, 2)
     await world.kube.delete(kinds.POD_TEMPLATE, "t", "default")
     await asyncio.sleep(1)
     assert (await condition(world, "ReadyForProvisioning"))[:2] == ("False", "PodTemplateNotFound")

@@ -28,12 +28,12 @@ async def least_running(world: World, seconds: int) -> int:
     """The fewest pods that were ready at any second."""
     fewest = 10**6
     for _ in range(seconds):
-        found = [
-            item
-            for item in await world.all(kinds.POD)
-            if item.status.phase == "Running" and item.metadata.deletion_timestamp is None
+        result = [
+            obj
+            for obj in await world.all(kinds.POD)
+            if obj.status.phase == "Running" and obj.metadata.deletion_timestamp is None
         ]
-        fewest = min(fewest, len(found))
+        fewest = min(fewest, len(result))
         await asyncio.sleep(1)
     return fewest
 
@@ -76,10 +76,10 @@ async def test_a_budget_over_pods_holds_while_they_move(world: World) -> None:
 async def test_a_protected_pod_is_not_moved(world: World) -> None:
     """DIS-079"""
     await begin(world, deployment("web", 12), protected("kept", 3))
-    before = {item.metadata.uid for item in await world.all(kinds.POD) if item.metadata.labels["app"] == "kept"}
+    before = {obj.metadata.uid for obj in await world.all(kinds.POD) if obj.metadata.labels["app"] == "kept"}
     await scale(world, "web", 3)
     await asyncio.sleep(1200)
-    assert {item.metadata.uid for item in await world.all(kinds.POD) if item.metadata.labels["app"] == "kept"} == before
+    assert {obj.metadata.uid for obj in await world.all(kinds.POD) if obj.metadata.labels["app"] == "kept"} == before
     assert await runs(world, 6)
 
 
@@ -104,14 +104,14 @@ async def half_empty(world: World) -> None:
 async def test_the_controller_does_not_move_itself_for_money(world: World) -> None:
     """DIS-469: whichever pod it is, that one stays where it is while others move."""
     await half_empty(world)
-    before = {item.metadata.uid for item in await world.all(kinds.POD)}
+    before = {obj.metadata.uid for obj in await world.all(kinds.POD)}
     for own in await world.all(kinds.POD):
         await world.stop()
         world.own_pod = (own.metadata.namespace, own.metadata.name)
         await world.start()
         await open_budgets(world)
         await asyncio.sleep(600)
-        left = {item.metadata.uid for item in await world.all(kinds.POD)}
+        left = {obj.metadata.uid for obj in await world.all(kinds.POD)}
         assert own.metadata.uid in left
         if left != before:
             return
@@ -284,7 +284,7 @@ async def test_a_replacement_is_not_taken_for_empty_while_its_pods_are_on_their_
     await asyncio.sleep(120)
     assert len(world.lines("disrupting node(s)")) == 1
     assert await runs(world, 1)
-    assert len([item for item in await world.all(kinds.POD) if pods.is_reschedulable(item)]) == 1
+    assert len([obj for obj in await world.all(kinds.POD) if pods.is_reschedulable(obj)]) == 1
 
 
 @story

@@ -58,7 +58,9 @@ def ends(world: World) -> int:
 def reported(world: World, kind: str) -> list[Event]:
     """Every report about an object of this kind, also those the server has forgotten."""
     written = [write.body for write in world.wire.writes if str(write) == "create Event"]
-    return [item for item in written if item.reason == "FailedTermination" and item.involved_object.kind == kind]
+    return [
+        element for element in written if element.reason == "FailedTermination" and element.involved_object.kind == kind
+    ]
 
 
 # -- Nodes that went another way -------------------------------------------------------------------------------------
@@ -438,10 +440,10 @@ async def test_a_request_the_server_writes_its_own_way_ends_like_any_other(world
 
 
 def test_reports_come_after_pauses_that_double_up_to_an_hour() -> None:
-    told, moments = ReportSchedule.first(START), []
+    report_schedule, moments = ReportSchedule.first(START), []
     for _ in range(7):
-        moments.append((told.next_report_at - START).total_seconds() / 60)
-        told = told.after_report(told.next_report_at)
+        moments.append((report_schedule.next_report_at - START).total_seconds() / 60)
+        report_schedule = report_schedule.after_report(report_schedule.next_report_at)
     assert moments == [5, 10, 20, 40, 80, 140, 200]
 
 

@@ -38,7 +38,7 @@ def figure(world: World, name: str) -> float:
 
 
 async def names(world: World) -> list[str]:
-    return [item.metadata.name for item in await world.all(kinds.NODE_CLAIM)]
+    return [obj.metadata.name for obj in await world.all(kinds.NODE_CLAIM)]
 
 
 @story
@@ -60,8 +60,8 @@ async def test_when_the_claim_goes_its_pod_is_planned_anew(world: World) -> None
     first = await stuck(world)
     await world.kube.delete(kinds.NODE_CLAIM, first)
     await asyncio.sleep(5)
-    found = await names(world)
-    assert len(found) == 1
+    actual = await names(world)
+    assert len(actual) == 1
 
 
 def test_a_claim_known_only_from_its_creation_counts_at_once() -> None:

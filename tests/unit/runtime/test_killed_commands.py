@@ -46,21 +46,21 @@ async def begin(world: World) -> None:
 
 
 async def all_running(world: World, count: int = REPLICAS) -> bool:
-    found = [item for item in await world.all(kinds.POD) if item.metadata.deletion_timestamp is None]
-    return len(found) == count and all(item.status.phase == "Running" for item in found)
+    result = [obj for obj in await world.all(kinds.POD) if obj.metadata.deletion_timestamp is None]
+    return len(result) == count and all(element.status.phase == "Running" for element in result)
 
 
 async def is_at_rest(world: World, count: int = REPLICAS) -> bool:
     """Everything runs; claims, Nodes and machines are one to one, each with pods, and none is marked or leaving."""
     claims, nodes = await world.all(kinds.NODE_CLAIM), await world.all(kinds.NODE)
-    used = {item.spec.node_name for item in await world.all(kinds.POD) if pods.is_reschedulable(item)}
+    used = {obj.spec.node_name for obj in await world.all(kinds.POD) if pods.is_reschedulable(obj)}
     return (
         await all_running(world, count)
         and len(claims) == len(nodes) == len(await world.all(kinds.CONFIG_MAP))
         and {node.metadata.name for node in nodes} == used
         and not any(labels.DISRUPTED_TAINT in node.spec.taints for node in nodes)
         and not any(conditions.find_condition(claim.status.conditions, "DisruptionReason") for claim in claims)
-        and not any(item.metadata.deletion_timestamp for item in (*claims, *nodes))
+        and not any(obj.metadata.deletion_timestamp for obj in (*claims, *nodes))
     )
 
 
@@ -76,7 +76,7 @@ async def crash(world: World, count: int) -> None:
 async def replace_and_crash(world: World, count: int, *more: int) -> None:
     """Half of the machines are to be replaced by two, and the process goes after so many writes."""
     await begin(world)
-    before = [item.metadata.name for item in await world.all(kinds.NODE_CLAIM)]
+    before = [obj.metadata.name for obj in await world.all(kinds.NODE_CLAIM)]
     going = before[: max(1, len(before) // 2)]
     wish = command(world, *going, bought=("r0", "r1"))
     beginning = asyncio.create_task(carry_out(world, wish))
@@ -116,8 +116,8 @@ async def consolidate_and_crash(world: World, *counts: int) -> None:
     await begin(world)
     await asyncio.sleep(300)
     for number in range(4):
-        item = (await world.all(kinds.POD))[number]
-        await world.kube.delete(kinds.POD, item.metadata.name, "default", grace_period_seconds=0)
+        obj = (await world.all(kinds.POD))[number]
+        await world.kube.delete(kinds.POD, obj.metadata.name, "default", grace_period_seconds=0)
     await world.kube.patch(kinds.DEPLOYMENT, "web", {"spec": {"replicas": 4}}, "default")
     await until(lambda: all_running(world, 4), 60)
     for count in counts:

@@ -33,8 +33,11 @@ def a_claim(*conditions: Condition, **meta: object) -> NodeClaim:
     return replaced(nodeclaim, metadata=replaced(nodeclaim.metadata, **meta))  # type: ignore[return-value]
 
 
-def shown(found: Scrape, name: str, **own: str) -> list[tuple[str, str, str]]:
-    return [(item["type"], item["status"], item["reason"]) for item in found.series(name, **own)]
+def shown(scraped: Scrape, name: str, **own: str) -> list[tuple[str, str, str]]:
+    return [
+        (series_labels["type"], series_labels["status"], series_labels["reason"])
+        for series_labels in scraped.series(name, **own)
+    ]
 
 
 def told(seen: Observed) -> list[tuple[str, str, str]]:
@@ -64,8 +67,8 @@ def test_the_documented_alert_finds_its_series() -> None:
     seen = Observed()
     seen.put(a_claim(is_now("ConsistentStateFound", "False")))
     wanted = {"type": "ConsistentStateFound", "kind": "NodeClaim", "status": "False", "group": "karpenter.sh"}
-    (found,) = seen.scrape().series(TWIN_COUNT, **wanted)
-    assert set(found) == {"group", "kind", "namespace", "name", "type", "status", "reason"}
+    (series_labels,) = seen.scrape().series(TWIN_COUNT, **wanted)
+    assert set(series_labels) == {"group", "kind", "namespace", "name", "type", "status", "reason"}
 
 
 def test_a_condition_that_turns_leaves_no_series_behind_and_is_counted_timed_and_told() -> None:
@@ -112,7 +115,7 @@ def test_what_is_seen_for_the_first_time_counts_unless_unknown_and_is_not_told(e
         seen.put(earlier)
     seen.put(a_claim(is_now("Consolidatable", "True", 3), is_now("Drained", "Unknown"), is_now("Drifted", "False")))
     scrape = seen.scrape()
-    assert {item["type"] for item in scrape.series(TURNS)} == {"Consolidatable", "Drifted"}
+    assert {series_labels["type"] for series_labels in scrape.series(TURNS)} == {"Consolidatable", "Drifted"}
     assert scrape.total(TURNS) == scrape.total(TWIN_TURNS) == 2
     assert scrape.series(f"{TURNING}_count") == []
     assert told(seen) == []
@@ -170,8 +173,8 @@ def test_finalizers_that_go_are_told() -> None:
 
 def _node(status: str, **more: str) -> Wire:
     own = {labels.NODE_POOL: "np", CLASS: "default", labels.INITIALIZED: "true", **more}
-    item = node("n", {}, labels=own)
-    return replaced(item, status=replaced(item.status, conditions=(is_now("Ready", status),)))
+    condition = node("n", {}, labels=own)
+    return replaced(condition, status=replaced(condition.status, conditions=(is_now("Ready", status),)))
 
 
 def _pool(status: str) -> Wire:
@@ -215,7 +218,7 @@ def test_kinds_have_series_of_their_own(before: Wire, after: Wire, kind: str, ow
     assert scrape.series(f"{prefix}_transitions_total", status="True") == [{**own, **turned}]
     assert len(scrape.series(TWIN_COUNT, kind=kind)) == (kind != "Node")
     assert len(scrape.series(TWIN_TURNS, kind=kind, status="True")) == (kind != "Node")
-    assert [(item[0], item[1]) for item in told(seen)] == [(kind, "Ready")]
+    assert [(element[0], element[1]) for element in told(seen)] == [(kind, "Ready")]
 
 
 def test_reasons_with_odd_text_stay_readable() -> None:

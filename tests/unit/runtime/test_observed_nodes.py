@@ -71,8 +71,8 @@ def test_a_nodes_series_carry_its_well_known_labels() -> None:
     seen = Observed()
     declared = {"karpenter.kwok.sh/instance-size": "4xlarge", "karpenter.k8s.aws/instance-gpu-name": "t4"}
     seen.put(*machine("n", {"cpu": "4"}, labels={**ZONED, **declared, "team": "a", "example.com/zone": "no"}))
-    (found,) = seen.scrape().series("karpenter_nodes_allocatable", resource_type="cpu")
-    assert found == {
+    (series_labels,) = seen.scrape().series("karpenter_nodes_allocatable", resource_type="cpu")
+    assert series_labels == {
         "node_name": "n",
         "nodepool": "np",
         "phase": "",
@@ -95,7 +95,7 @@ def test_of_two_labels_of_one_name_always_the_same_counts() -> None:
     both = {"karpenter.kwok.sh/instance-memory": "16Gi", "karpenter.k8s.aws/instance-memory": "16384"}
     seen.put(node("n", {"cpu": "1"}, labels=both), node("m", {"cpu": "1"}, labels=dict(reversed(both.items()))))
     series = seen.scrape().series("karpenter_nodes_allocatable", resource_type="cpu")
-    assert {item["instance_memory"] for item in series} == {"16384"}
+    assert {series_labels["instance_memory"] for series_labels in series} == {"16384"}
 
 
 def test_series_of_an_earlier_label_value_are_gone() -> None:
@@ -106,7 +106,7 @@ def test_series_of_an_earlier_label_value_are_gone() -> None:
     moved = replaced(one, metadata=replaced(one.metadata, labels={**one.metadata.labels, labels.ZONE: "z2"}))
     seen.put(moved)
     scrape = seen.scrape()
-    assert {item["zone"] for item in scrape.series("karpenter_nodes_allocatable")} == {"z2"}
+    assert {series_labels["zone"] for series_labels in scrape.series("karpenter_nodes_allocatable")} == {"z2"}
     assert 'zone="z1"' not in scrape.text
 
 
@@ -114,8 +114,8 @@ def test_an_unmanaged_node_is_shown_as_such() -> None:
     """OPS-M4"""
     seen = Observed()
     seen.put(node("n", {"cpu": "4"}))
-    (found,) = seen.scrape().series("karpenter_nodes_allocatable", resource_type="cpu")
-    assert (found["managed"], found["nodepool"]) == ("false", "")
+    (series_labels,) = seen.scrape().series("karpenter_nodes_allocatable", resource_type="cpu")
+    assert (series_labels["managed"], series_labels["nodepool"]) == ("false", "")
 
 
 def test_nothing_is_left_of_a_node_that_is_gone() -> None:

@@ -29,8 +29,8 @@ async def shop(world: World, settings: Settings | None = None) -> None:
 async def settled(world: World, count: int) -> None:
     """Wait until so many pods run."""
     for _ in range(300):
-        found = [item for item in await world.all(kinds.POD) if item.status.phase == "Running"]
-        if len(found) == count:
+        result = [obj for obj in await world.all(kinds.POD) if obj.status.phase == "Running"]
+        if len(result) == count:
             return
         await asyncio.sleep(1)
     raise AssertionError("pods do not run")
@@ -44,47 +44,47 @@ async def test_a_machine_is_counted_from_the_plan_to_its_end(world: World) -> No
     await world.waiting(*waiting)
     await settled(world, 5)
     await asyncio.sleep(15)
-    found = scrape(world)
+    scraped = scrape(world)
     nodes = len(await world.all(kinds.NODE))
     assert nodes
     own = {"nodepool": "np"}
-    assert found.total("karpenter_nodeclaims_created_total", reason="provisioned", **own) == nodes
-    assert found.total("karpenter_nodes_created_total", **own) == nodes
-    assert found.value("karpenter_cluster_state_node_count") == nodes
-    assert found.value("karpenter_cluster_state_synced") == 1
-    assert found.value("karpenter_scheduler_scheduling_duration_seconds_count", controller="provisioner") >= 1
-    assert found.value("karpenter_scheduler_unschedulable_pods_count", controller="provisioner") == 0
-    assert len(found.series("karpenter_pods_state", phase="Running", managed="true", ready="true", **own)) == 5
-    assert found.value("karpenter_pods_startup_duration_seconds_count") == 5
-    assert found.value("karpenter_pods_bound_duration_seconds_count") == 5
-    assert found.value("karpenter_pods_scheduling_decision_duration_seconds_count") == 5
-    assert len(found.series("karpenter_nodes_current_lifetime_seconds", managed="true")) == nodes
-    assert found.total("karpenter_nodes_total_pod_requests", resource_type="cpu") == 2.5
-    assert found.value("karpenter_nodepools_limit", resource_type="cpu", **own) == 100
-    assert found.value("karpenter_nodepools_usage", resource_type="nodes", **own) == nodes
-    assert found.value("karpenter_nodepools_cost_total", **own) > 0
-    assert found.total("controller_runtime_reconcile_total", controller="nodeclaim.lifecycle") >= nodes
-    assert found.value("controller_runtime_reconcile_total", controller="provisioner", result="success") > 0
-    assert found.total("controller_runtime_reconcile_panics_total") == 0
+    assert scraped.total("karpenter_nodeclaims_created_total", reason="provisioned", **own) == nodes
+    assert scraped.total("karpenter_nodes_created_total", **own) == nodes
+    assert scraped.value("karpenter_cluster_state_node_count") == nodes
+    assert scraped.value("karpenter_cluster_state_synced") == 1
+    assert scraped.value("karpenter_scheduler_scheduling_duration_seconds_count", controller="provisioner") >= 1
+    assert scraped.value("karpenter_scheduler_unschedulable_pods_count", controller="provisioner") == 0
+    assert len(scraped.series("karpenter_pods_state", phase="Running", managed="true", ready="true", **own)) == 5
+    assert scraped.value("karpenter_pods_startup_duration_seconds_count") == 5
+    assert scraped.value("karpenter_pods_bound_duration_seconds_count") == 5
+    assert scraped.value("karpenter_pods_scheduling_decision_duration_seconds_count") == 5
+    assert len(scraped.series("karpenter_nodes_current_lifetime_seconds", managed="true")) == nodes
+    assert scraped.total("karpenter_nodes_total_pod_requests", resource_type="cpu") == 2.5
+    assert scraped.value("karpenter_nodepools_limit", resource_type="cpu", **own) == 100
+    assert scraped.value("karpenter_nodepools_usage", resource_type="nodes", **own) == nodes
+    assert scraped.value("karpenter_nodepools_cost_total", **own) > 0
+    assert scraped.total("controller_runtime_reconcile_total", controller="nodeclaim.lifecycle") >= nodes
+    assert scraped.value("controller_runtime_reconcile_total", controller="provisioner", result="success") > 0
+    assert scraped.total("controller_runtime_reconcile_panics_total") == 0
     ready = {"type": "Ready", "status": "True", "karpenter_sh_nodepool": "np"}
-    assert len(found.series("operator_nodeclaim_status_condition_count", **ready)) == nodes
-    assert found.total("operator_nodeclaim_status_condition_transitions_total", **ready) == nodes
+    assert len(scraped.series("operator_nodeclaim_status_condition_count", **ready)) == nodes
+    assert scraped.total("operator_nodeclaim_status_condition_transitions_total", **ready) == nodes
 
-    for item in waiting:
-        await world.kube.delete(kinds.POD, item.metadata.name, "default")
+    for listed_pod in waiting:
+        await world.kube.delete(kinds.POD, listed_pod.metadata.name, "default")
     await asyncio.sleep(180)
     assert not await world.all(kinds.NODE)
-    found = scrape(world)
+    scraped = scrape(world)
     for name in (
         "karpenter_nodes_current_lifetime_seconds",
         "operator_node_status_condition_count",
         "karpenter_pods_state",
     ):
-        assert found.series(name) == [], name
-    assert found.value("karpenter_cluster_state_node_count") == 0
-    assert found.value("karpenter_nodepools_cost_total", **own) == 0
-    assert found.total("karpenter_nodes_lifetime_duration_seconds_count", **own) == nodes
-    assert found.total("operator_nodeclaim_termination_duration_seconds_count", karpenter_sh_nodepool="np") == nodes
+        assert scraped.series(name) == [], name
+    assert scraped.value("karpenter_cluster_state_node_count") == 0
+    assert scraped.value("karpenter_nodepools_cost_total", **own) == 0
+    assert scraped.total("karpenter_nodes_lifetime_duration_seconds_count", **own) == nodes
+    assert scraped.total("operator_nodeclaim_termination_duration_seconds_count", karpenter_sh_nodepool="np") == nodes
 
 
 @story
@@ -94,10 +94,10 @@ async def test_a_claims_conditions_are_told_as_they_turn(world: World) -> None:
     await world.waiting(pod("p", {"cpu": "500m"}))
     await settled(world, 1)
     (claim,) = await world.all(kinds.NODE_CLAIM)
-    told = {event.reason: event for event in await world.events(about=claim.metadata.name)}
-    assert {"Launched", "Registered", "Initialized", "Ready"} <= told.keys()
-    assert told["Launched"].type == "Normal"
-    assert "Status: Unknown -> True" in told["Launched"].message
+    events = {event.reason: event for event in await world.events(about=claim.metadata.name)}
+    assert {"Launched", "Registered", "Initialized", "Ready"} <= events.keys()
+    assert events["Launched"].type == "Normal"
+    assert "Status: Unknown -> True" in events["Launched"].message
     await world.kube.delete(kinds.POD, "p", "default")
     await asyncio.sleep(180)
     ended = await world.events("Finalized", claim.metadata.name)
@@ -116,11 +116,11 @@ async def test_a_restart_invents_no_samples_and_tells_nothing_again(world: World
     before = {event.metadata.name for event in await world.events()}
     await world.start()
     await asyncio.sleep(30)
-    found = scrape(world)
-    assert found.value("karpenter_pods_startup_duration_seconds_count") == 0
-    assert found.value("karpenter_pods_bound_duration_seconds_count") == 0
-    assert len(found.series("karpenter_pods_state")) == 1
-    assert found.series("operator_nodeclaim_status_condition_transition_seconds_count") == []
+    scraped = scrape(world)
+    assert scraped.value("karpenter_pods_startup_duration_seconds_count") == 0
+    assert scraped.value("karpenter_pods_bound_duration_seconds_count") == 0
+    assert len(scraped.series("karpenter_pods_state")) == 1
+    assert scraped.series("operator_nodeclaim_status_condition_transition_seconds_count") == []
     new = [event for event in await world.events() if event.metadata.name not in before]
     # Why a machine stays is said every quarter of an hour anyway.
     assert {event.reason for event in new} <= {"Unconsolidatable"}
@@ -132,14 +132,14 @@ async def test_pods_that_fit_nowhere_are_counted_and_those_that_wait_have_waited
     await shop(world)
     await world.waiting(pod("big", {"cpu": "500"}))
     await asyncio.sleep(20)
-    found = scrape(world)
-    assert found.value("karpenter_scheduler_unschedulable_pods_count", controller="provisioner") == 1
-    assert found.value("karpenter_pods_unbound_time_seconds", name="big", namespace="default") >= 20
+    scraped = scrape(world)
+    assert scraped.value("karpenter_scheduler_unschedulable_pods_count", controller="provisioner") == 1
+    assert scraped.value("karpenter_pods_unbound_time_seconds", name="big", namespace="default") >= 20
     await world.kube.delete(kinds.POD, "big", "default")
     await asyncio.sleep(1)
-    found = scrape(world)
-    assert found.value("karpenter_scheduler_unschedulable_pods_count", controller="provisioner") == 0
-    assert found.series("karpenter_pods_unbound_time_seconds") == []
+    scraped = scrape(world)
+    assert scraped.value("karpenter_scheduler_unschedulable_pods_count", controller="provisioner") == 0
+    assert scraped.series("karpenter_pods_unbound_time_seconds") == []
 
 
 @story
@@ -148,11 +148,11 @@ async def test_without_details_provisioning_works_and_single_objects_are_not_sho
     await shop(world, Settings(disable_cluster_state_observability=True))
     await world.waiting(pod("p", {"cpu": "500m"}))
     await settled(world, 1)
-    found = scrape(world)
+    scraped = scrape(world)
     for name in ("karpenter_nodes_allocatable", "karpenter_pods_state", "karpenter_nodepools_limit"):
-        assert name not in found.types()
-    assert not [name for name in found.types() if name.startswith("operator_")]
-    assert found.value("karpenter_cluster_state_node_count") == 1
+        assert name not in scraped.types()
+    assert not [name for name in scraped.types() if name.startswith("operator_")]
+    assert scraped.value("karpenter_cluster_state_node_count") == 1
     assert not await world.events("Launched")
 
 

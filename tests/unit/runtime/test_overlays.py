@@ -74,8 +74,8 @@ async def test_the_cloud_is_asked_for_what_is_cheapest_by_overlays(world: World)
     await world.waiting(pod("p", {"cpu": "100m"}))
     await until(lambda: _are_launched(world))
     (claim,) = await claims(world)
-    found = claim.metadata.labels
-    assert (found[labels.INSTANCE_TYPE], found[labels.ZONE]) == ("t7", "z2")
+    actual = claim.metadata.labels
+    assert (actual[labels.INSTANCE_TYPE], actual[labels.ZONE]) == ("t7", "z2")
     assert "t0" in next(r.values for r in claim.spec.requirements if r.key == labels.INSTANCE_TYPE)
 
 
@@ -158,10 +158,10 @@ async def test_nothing_is_bought_before_overlays_were_judged(world: World) -> No
     plain = world.cloud.instance_types
     broken = [True]
 
-    async def types(found: NodePool) -> Any:
-        if found.metadata.name == "odd" and broken[0]:
+    async def types(nodepool: NodePool) -> Any:
+        if nodepool.metadata.name == "odd" and broken[0]:
             raise ProviderError("no answer")
-        return await plain(found)
+        return await plain(nodepool)
 
     world.cloud.instance_types = types  # type: ignore[method-assign]
     await world.start(ON)

@@ -35,8 +35,8 @@ async def claims(world: World) -> list[Any]:
 
 
 async def running(world: World) -> bool:
-    found = await world.all(kinds.POD)
-    return bool(found) and all(item.status.phase == "Running" for item in found)
+    result = await world.all(kinds.POD)
+    return bool(result) and all(element.status.phase == "Running" for element in result)
 
 
 @story
@@ -49,13 +49,13 @@ async def test_waiting_pods_become_claims_after_a_quiet_second(world: World) -> 
     await asyncio.sleep(0.3)
     bought = await claims(world)
     assert bought
-    found = world.lines("found provisionable pod(s)")[0]
-    assert sorted(found["Pods"].split(", ")) == ["default/pod-000", "default/pod-001", "default/pod-002"]
-    assert found["duration"].endswith("ms")
+    actual = world.lines("found provisionable pod(s)")[0]
+    assert sorted(actual["Pods"].split(", ")) == ["default/pod-000", "default/pod-001", "default/pod-002"]
+    assert actual["duration"].endswith("ms")
     computed = world.lines("computed new nodeclaim(s) to fit pod(s)")[0]
     assert (computed["nodeclaims"], computed["pods"]) == (len(bought), 3)
     created = world.lines("created nodeclaim")
-    assert {line["NodeClaim"]["name"] for line in created} == {item.metadata.name for item in bought}
+    assert {line["NodeClaim"]["name"] for line in created} == {element.metadata.name for element in bought}
     assert created[0]["NodePool"] == {"name": "np"}
     assert created[0]["requests"]["cpu"]
     assert created[0]["instance-types"].count(",") <= 4
@@ -301,7 +301,7 @@ async def test_a_pool_that_contradicts_itself_does_not_stop_the_others(world: Wo
     await world.start()
     await world.waiting(pod("p", {"cpu": "1"}))
     await asyncio.sleep(2)
-    assert [item.metadata.labels[labels.NODE_POOL] for item in await claims(world)] == ["good"]
+    assert [obj.metadata.labels[labels.NODE_POOL] for obj in await claims(world)] == ["good"]
 
 
 @story
@@ -314,7 +314,7 @@ async def test_a_pool_whose_types_cannot_be_had_is_skipped_and_said(world: World
     await world.start()
     await world.waiting(pod("p", {"cpu": "1"}))
     await asyncio.sleep(2)
-    assert [item.metadata.labels[labels.NODE_POOL] for item in await claims(world)] == ["b"]
+    assert [obj.metadata.labels[labels.NODE_POOL] for obj in await claims(world)] == ["b"]
     assert world.lines("skipping, unable to resolve instance types")[0]["NodePool"] == {"name": "a"}
 
 
@@ -328,7 +328,7 @@ async def test_a_pool_whose_class_is_not_ready_is_nobodys_error(world: World) ->
     await world.start()
     await world.waiting(pod("p", {"cpu": "1"}))
     await asyncio.sleep(2)
-    assert [item.metadata.labels[labels.NODE_POOL] for item in await claims(world)] == ["b"]
+    assert [obj.metadata.labels[labels.NODE_POOL] for obj in await claims(world)] == ["b"]
     assert world.lines("skipping, unable to resolve instance types") == []
 
 
@@ -336,7 +336,7 @@ async def test_a_pool_whose_class_is_not_ready_is_nobodys_error(world: World) ->
 
 
 async def nominated(world: World) -> dict[str, str]:
-    return {item.metadata.name: item.status.nominated_node_name for item in await world.all(kinds.POD)}
+    return {obj.metadata.name: obj.status.nominated_node_name for obj in await world.all(kinds.POD)}
 
 
 async def planned(world: World, count: int = 2, settings: Settings | None = None) -> str:
@@ -344,9 +344,9 @@ async def planned(world: World, count: int = 2, settings: Settings | None = None
     await shop(world, settings)
     await world.waiting(*pods(count, {"cpu": "100m"}))
     await asyncio.sleep(1.5)
-    found = await claims(world)
-    assert len(found) == 1
-    return str(found[0].metadata.name)
+    result = await claims(world)
+    assert len(result) == 1
+    return str(result[0].metadata.name)
 
 
 @story

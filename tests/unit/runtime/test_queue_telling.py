@@ -76,7 +76,7 @@ def test_a_key_with_a_namespace_is_told_in_its_parts() -> None:
     async def look(name: str) -> None:
         _log.info("looking")
 
-    (line,) = [found for found in play(lambda: looked(look, "web/p-1", kind=POD)) if found["event"] == "looking"]
+    (line,) = [actual for actual in play(lambda: looked(look, "web/p-1", kind=POD)) if actual["event"] == "looking"]
     assert line["Pod"] == {"name": "p-1", "namespace": "web"}
     assert (line["namespace"], line["name"]) == ("web", "p-1")
     assert line["controllerGroup"] == ""
@@ -187,8 +187,8 @@ def test_a_bug_in_a_look_counts_as_a_panic_and_is_told_with_its_trace() -> None:
     async def story() -> None:
         metricses.append(await looked(look, "a"))
 
-    told = [line for line in play(story) if line["event"] == "Reconciler error"]
-    assert "ZeroDivisionError" in told[0]["stacktrace"]
+    errors = [line for line in play(story) if line["event"] == "Reconciler error"]
+    assert "ZeroDivisionError" in errors[0]["stacktrace"]
     assert value(metricses[0], "controller_runtime_reconcile_panics_total") == 1
     assert value(metricses[0], "controller_runtime_reconcile_errors_total") == 1
 
@@ -282,8 +282,8 @@ def test_a_failed_pass_of_a_singleton_is_told_with_its_identity_and_counted(erro
         await asyncio.sleep(5)
         task.cancel()
 
-    told = play(story)
-    passing, failed, again = (line for line in told if not line["event"].startswith("Starting"))
+    lines = play(story)
+    passing, failed, again = (line for line in lines if not line["event"].startswith("Starting"))
     assert failed["event"] == "Reconciler error"
     assert failed["reconcileID"] == passing["reconcileID"] != again["reconcileID"]
     own = {"controller": "disruption"}

@@ -41,7 +41,7 @@ async def machines(world: World, count: int = 1, settings: Settings = ON, **spec
 
 
 async def leaving(world: World) -> list[str]:
-    return [item.metadata.name for item in await world.all(kinds.NODE_CLAIM) if item.metadata.deletion_timestamp]
+    return [obj.metadata.name for obj in await world.all(kinds.NODE_CLAIM) if obj.metadata.deletion_timestamp]
 
 
 @story

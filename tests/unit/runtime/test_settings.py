@@ -65,7 +65,7 @@ def test_without_anything_every_setting_has_its_default() -> None:
 @pytest.mark.parametrize(("variable", "flag", "default"), REFERENCE, ids=[row[0] for row in REFERENCE])
 def test_the_settings_of_the_reference_are_all_there(variable: str, flag: str, default: str) -> None:
     """OPS-310 to OPS-332, AWS-001 to AWS-013, OPS-340 to OPS-351: names and defaults are Karpenter's."""
-    (setting,) = [item for item in SETTINGS.values() if item.spelling.variable == variable]
+    (setting,) = [declared for declared in SETTINGS.values() if declared.spelling.variable == variable]
     assert (setting.spelling.flag, setting.default) == (flag, default)
 
 

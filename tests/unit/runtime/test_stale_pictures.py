@@ -141,15 +141,15 @@ async def test_a_node_that_opened_is_drained_although_its_claim_never_said_regis
 
 
 def test_a_bound_pod_whose_requests_cannot_be_read_still_keeps_its_node_from_being_empty() -> None:
-    told: list[str] = []
-    state = ClusterState(lambda _kind, name, _why: told.append(name))
+    rejected: list[str] = []
+    state = ClusterState(lambda _kind, name, _why: rejected.append(name))
     state.set_node(node("n", {"cpu": "4"}))
     broken = pod("broken", {"cpu": "a lot"})
     state.set_pod(msgspec.structs.replace(broken, spec=msgspec.structs.replace(broken.spec, node_name="n")))
     state.set_pod(pod("waiting", {"cpu": "a lot"}))
     assert [bound.metadata.name for bound in state.pods_on("n")] == ["broken"]
     assert list(state.pending_pods()) == []
-    assert told == ["default/broken", "default/waiting"]
+    assert rejected == ["default/broken", "default/waiting"]
 
 
 def test_many_events_are_forgotten_now_and_then_and_not_at_each() -> None:

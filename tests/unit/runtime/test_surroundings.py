@@ -160,8 +160,8 @@ async def test_a_class_on_its_way_out_makes_its_pools_unready(world: World) -> N
     await world.start()
     await world.kube.delete(kinds.KWOK_NODE_CLASS, "default")
     await asyncio.sleep(0.1)
-    found = await condition(world, "NodeClassReady")
-    assert found == ("False", "NodeClassTerminating", "NodeClass is Terminating")
+    actual = await condition(world, "NodeClassReady")
+    assert actual == ("False", "NodeClassTerminating", "NodeClass is Terminating")
 
 
 @story

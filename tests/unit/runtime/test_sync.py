@@ -48,9 +48,9 @@ def told(lacking: dict[float, str], seconds: float) -> list[tuple[float, str, st
 
 
 def test_a_picture_that_stays_incomplete_is_an_error_every_ten_seconds_after_half_a_minute() -> None:
-    found = told({0: "waiting for nodes"}, 65)
-    assert [duration for _, duration, _ in found] == ["40s", "50s", "1m0s"]
-    assert {lacking for _, _, lacking in found} == {"waiting for nodes"}
+    actual = told({0: "waiting for nodes"}, 65)
+    assert [duration for _, duration, _ in actual] == ["40s", "50s", "1m0s"]
+    assert {lacking for _, _, lacking in actual} == {"waiting for nodes"}
 
 
 def test_what_comes_back_in_time_is_not_talked_about_and_begins_anew() -> None:

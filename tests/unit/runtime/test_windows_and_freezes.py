@@ -105,10 +105,10 @@ async def test_settings_that_cannot_be_read_close_the_pool_and_are_said(world: W
     await asyncio.sleep(1800)
     assert await is_there(world)
     path = f"metadata.annotations[{labels.BUDGET_WINDOWS}][1].timeZone"
-    found = await said(world, INVALID)
-    assert found is not None
-    assert found[:2] == ("False", "DisruptionSettingsInvalid")
-    assert found[2].startswith(path)
+    actual = await said(world, INVALID)
+    assert actual is not None
+    assert actual[:2] == ("False", "DisruptionSettingsInvalid")
+    assert actual[2].startswith(path)
     assert any(path in event.message for event in await world.events("NodePoolAdvice"))
     (line,) = world.lines("detected disruption budget errors")
     assert line["level"] == "ERROR"
@@ -185,10 +185,10 @@ async def test_a_freeze_that_cannot_be_read_freezes_and_says_so(world: World, da
     await machine(world, OPEN)
     await asyncio.sleep(1800)
     assert await is_there(world)
-    found = await said(world, FROZEN)
-    assert found is not None
-    assert found[:2] == ("True", "FreezeUnreadable")
-    assert f"data.{next(iter(data))}" in found[2]
+    actual = await said(world, FROZEN)
+    assert actual is not None
+    assert actual[:2] == ("True", "FreezeUnreadable")
+    assert f"data.{next(iter(data))}" in actual[2]
     (event,) = await world.events(FROZEN)
     assert event.type == "Warning"
     assert len(world.lines("freeze of the cluster cannot be read in full")) == 1

@@ -29,8 +29,10 @@ def come(number: int, ago: timedelta) -> list[Node | Pod]:
     return [
         there,
         *(
-            msgspec.structs.replace(item, metadata=msgspec.structs.replace(item.metadata, creation_timestamp=NOW - ago))
-            for item in came
+            msgspec.structs.replace(
+                listed_pod, metadata=msgspec.structs.replace(listed_pod.metadata, creation_timestamp=NOW - ago)
+            )
+            for listed_pod in came
         ),
     ]
 

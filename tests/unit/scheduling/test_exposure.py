@@ -98,7 +98,8 @@ def test_pods_of_one_workload_count_together_whatever_their_size() -> None:
     """A rollout that changes requests is still one workload where its owner is one."""
     small, large = replicas(4), replicas(4, requests={"cpu": "200m"})
     renamed = [
-        replaced(item, metadata=replaced(item.metadata, name=f"web-l{n}", uid=f"l{n}")) for n, item in enumerate(large)
+        replaced(listed_pod, metadata=replaced(listed_pod.metadata, name=f"web-l{n}", uid=f"l{n}"))
+        for n, listed_pod in enumerate(large)
     ]
     assert most_together(plan(node_pool(), small, renamed, types=inc(8))) == 4
 
@@ -107,8 +108,8 @@ def test_bound_replicas_count_for_the_size_of_the_workload() -> None:
     """Four of twelve wait: all of them on one machine are no more than half."""
     there = machine("n1", {"cpu": "1"})
     bound = [
-        replaced(item, metadata=replaced(item.metadata, name=f"old-{n}", uid=f"old-{n}"))
-        for n, item in enumerate(replicas(8, node_name="n1", requests={"cpu": "120m"}))
+        replaced(replica, metadata=replaced(replica.metadata, name=f"old-{n}", uid=f"old-{n}"))
+        for n, replica in enumerate(replicas(8, node_name="n1", requests={"cpu": "120m"}))
     ]
     assert sizes(plan(node_pool(), there, bound, replicas(4), types=inc(8))) == [4]
     assert sizes(plan(node_pool(), there, replicas(4), types=inc(8), options=OFF)) == []
@@ -204,9 +205,9 @@ def test_many_workloads_are_all_apart() -> None:
     waiting = [replicas(4 + number % 5, f"w{number:02}x") for number in range(40)]
     solution = plan(node_pool(), waiting, types=inc(30))
     assert left(solution) == []
-    by_owner = Counter(item.metadata.name.partition("x")[0] for group in waiting for item in group)
+    by_owner = Counter(listed_pod.metadata.name.partition("x")[0] for group in waiting for listed_pod in group)
     for claim in solution.new_claims:
-        here = Counter(item.metadata.name.partition("x")[0] for item in claim.pods)
+        here = Counter(listed_pod.metadata.name.partition("x")[0] for listed_pod in claim.pods)
         assert all(count <= -(-by_owner[name] // 2) for name, count in here.items())
     assert solution.exposure_violations == ()
     without = plan(node_pool(), waiting, types=inc(30), options=OFF)
@@ -237,8 +238,8 @@ def test_pods_that_are_moved_are_no_more_exposed_than_those_that_come() -> None:
     """Two machines with half of a workload each are not given up for one with all of it."""
     there = [machine(name, {"cpu": "1"}) for name in ("n1", "n2")]
     bound = [
-        replaced(item, spec=replaced(item.spec, node_name=f"n{1 + number % 2}"))
-        for number, item in enumerate(replicas(8, node_name="n1"))
+        replaced(replica, spec=replaced(replica.spec, node_name=f"n{1 + number % 2}"))
+        for number, replica in enumerate(replicas(8, node_name="n1"))
     ]
     moving = [wire for wire in bound if isinstance(wire, Pod)]
     picture = snapshot(node_pool(), there, moving)

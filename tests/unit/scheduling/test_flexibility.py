@@ -69,22 +69,22 @@ def _sold(asked: Requirements) -> dict[str, float]:
     }
 
 
-def _shared(asked: Requirements, item: InstanceType) -> Requirements:
-    return Requirements(one for key, one in asked.items() if key in item.requirements)
+def _shared(asked: Requirements, instance_type: InstanceType) -> Requirements:
+    return Requirements(one for key, one in asked.items() if key in instance_type.requirements)
 
 
-def _price(item: InstanceType, asked: Requirements) -> float | None:
+def _price(instance_type: InstanceType, asked: Requirements) -> float | None:
     """The cheapest offering to be had that the requirements accept."""
     accepted = (
         offer.price_per_hour
-        for offer in item.offerings
-        if offer.available and compatible(offer.requirements, _of_offer(asked, item), labels.WELL_KNOWN)
+        for offer in instance_type.offerings
+        if offer.available and compatible(offer.requirements, _of_offer(asked, instance_type), labels.WELL_KNOWN)
     )
     return min(accepted, default=None)
 
 
-def _of_offer(asked: Requirements, item: InstanceType) -> Requirements:
-    keys = item.offerings[0].requirements.keys() if item.offerings else ()
+def _of_offer(asked: Requirements, instance_type: InstanceType) -> Requirements:
+    keys = instance_type.offerings[0].requirements.keys() if instance_type.offerings else ()
     return Requirements(one for key, one in asked.items() if key in keys)
 
 

@@ -104,13 +104,13 @@ def test_the_page_gives_the_labels_of_counted_series(name: str) -> None:
     assert frozenset(declared) == ROWS[name].labels
 
 
-def _turned(item: Wire, status: str) -> Wire:
+def _turned(wire: Wire, status: str) -> Wire:
     """The object with a condition, on its way out."""
     ready = Condition(type="Ready", status=status, reason="Why", last_transition_time=NOW)
     return replaced(
-        item,
-        status=replaced(item.status, conditions=(ready,)),  # type: ignore[attr-defined]
-        metadata=replaced(item.metadata, deletion_timestamp=NOW, creation_timestamp=NOW),  # type: ignore[attr-defined]
+        wire,
+        status=replaced(wire.status, conditions=(ready,)),  # type: ignore[attr-defined]
+        metadata=replaced(wire.metadata, deletion_timestamp=NOW, creation_timestamp=NOW),  # type: ignore[attr-defined]
     )
 
 
@@ -120,15 +120,15 @@ async def _everything() -> Scrape:
     pool = _healthy(node_pool(limits={"cpu": 9}))
     objects = (*machine("n", {"cpu": "4"}), pool, KWOKNodeClass(metadata=ObjectMeta(name="kc")))
     for status in ("False", "True"):
-        seen.put(*(_turned(item, status) for item in objects))
+        seen.put(*(_turned(wire, status) for wire in objects))
     limited = (container({"cpu": "1"}, limits={"cpu": "1"}),)
     daemon = {"owner_references": (owner("DaemonSet", "logs"),)}
     seen.put(pool, *machine("m", {"cpu": "4"}), pod("d", meta=daemon, node_name="m", containers=limited))
     seen.put(pod("p", {"cpu": "1"}), pod("undecided", {"cpu": "1"}), pod("planned", {"cpu": "1"}))
     seen.decided(Solution(placed_on_existing=(PlacedPods("claim-m", "m", (pod("planned"),)),)))
     await seen.refresh()
-    seen.gone(*(_turned(item, "True") for item in objects if not isinstance(item, NodePool)))
-    seen.put(*(_turned(item, "True") for item in (*machine("o", {"cpu": "4"}), pool, objects[3])))
+    seen.gone(*(_turned(wire, "True") for wire in objects if not isinstance(wire, NodePool)))
+    seen.put(*(_turned(obj, "True") for obj in (*machine("o", {"cpu": "4"}), pool, objects[3])))
     seen.put(pod("undecided-still", {"cpu": "1"}))
     return seen.scrape()
 

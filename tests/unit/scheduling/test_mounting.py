@@ -111,18 +111,18 @@ def test_new_machines_allow_what_those_of_their_type_do() -> None:
 
 def test_a_type_may_tell_itself_what_it_allows() -> None:
     """As an instance-type file or a NodeOverlay may have it; of several who tell, the least counts."""
-    told: dict[str, str | int] = {ATTACHMENT_RESOURCE_PREFIX + DRIVER: 9, **ROOM}
-    index = index_of([shape("a", told), shape("b", told), shape("c", ROOM)])
+    capacity: dict[str, str | int] = {ATTACHMENT_RESOURCE_PREFIX + DRIVER: 9, **ROOM}
+    index = index_of([shape("a", capacity), shape("b", capacity), shape("c", ROOM)])
     state = snapshot(flatten(machine("n", {"cpu": 4}, labels={labels.INSTANCE_TYPE: "a"})), csi_node("n", ebs=5))
     volume_limits = volume_limits_of_types(state.volumes, state.nodes, [index, index])
     assert volume_limits == {"a": {DRIVER: 5}, "b": {DRIVER: 9}}
 
 
 def test_a_node_that_has_not_told_yet_allows_what_others_of_its_type_do() -> None:
-    known = machine("a", {"cpu": 4}, labels={labels.INSTANCE_TYPE: "large"})
+    other_node = machine("a", {"cpu": 4}, labels={labels.INSTANCE_TYPE: "large"})
     starting = machine("b", {"cpu": 4}, labels={labels.INSTANCE_TYPE: "large"}, initialized=False)
     ready = machine("c", {"cpu": 4}, labels={labels.INSTANCE_TYPE: "large"})
-    state = snapshot(flatten([known, starting, ready]), csi_node("a", ebs=2))
+    state = snapshot(flatten([other_node, starting, ready]), csi_node("a", ebs=2))
     three = [mounts(name) for name in "xyz"]
     assert (held_by(state, "b").count_fitting(three), held_by(state, "c").count_fitting(three)) == (2, 3)
 

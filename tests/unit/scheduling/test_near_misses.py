@@ -77,7 +77,9 @@ def breakdown(result: Solution, pool: str = "np") -> FilterBreakdown:
 
 
 def fallen(result: Solution, kind: type[object]) -> FilteredTypes:
-    (filtered_types,) = [item for item in breakdown(result).filtered if isinstance(item.failed_filter, kind)]
+    (filtered_types,) = [
+        filtered_type for filtered_type in breakdown(result).filtered if isinstance(filtered_type.failed_filter, kind)
+    ]
     return filtered_types
 
 

@@ -85,7 +85,9 @@ def bought(*pods: Pod, pool: str = "np") -> Solution:
 
 def left(*pods: Pod, cause: UnschedulableCause | None = None) -> Solution:
     return Solution(
-        unschedulable=tuple(UnschedulablePod(item, (UnschedulableReason(cause or NoNodePool()),)) for item in pods)
+        unschedulable=tuple(
+            UnschedulablePod(listed_pod, (UnschedulableReason(cause or NoNodePool()),)) for listed_pod in pods
+        )
     )
 
 
@@ -112,9 +114,9 @@ def test_a_pod_shows_where_it_is_and_how_it_is() -> None:
     own = {labels.ZONE: "z1", labels.ARCH: "arm64", labels.CAPACITY_TYPE: "spot"}
     boss = OwnerReference(api_version="apps/v1", kind="ReplicaSet", name="web-1", uid="u")
     other = OwnerReference(api_version="v1", kind="Node", name="x", uid="v")
-    item = ready()
+    listed_pod = ready()
     seen.put(*machine("n", {"cpu": "4"}, labels=own))
-    seen.put(replaced(item, metadata=replaced(item.metadata, owner_references=(boss, other))))
+    seen.put(replaced(listed_pod, metadata=replaced(listed_pod.metadata, owner_references=(boss, other))))
     assert seen.scrape().series("karpenter_pods_state") == [
         {
             "name": "p",
@@ -150,8 +152,8 @@ def test_a_pod_has_one_series_at_any_time(item: Pod, shown: dict[str, str]) -> N
     seen.put(node("n", {"cpu": "4"}, labels={labels.ZONE: "z9"}))
     for earlier in (waiting(), bound(), item):
         seen.put(earlier)
-    (found,) = seen.scrape().series("karpenter_pods_state")
-    assert {key: found[key] for key in shown} == shown
+    (series_labels,) = seen.scrape().series("karpenter_pods_state")
+    assert {key: series_labels[key] for key in shown} == shown
 
 
 def test_a_pod_follows_the_labels_of_its_node() -> None:
@@ -159,10 +161,10 @@ def test_a_pod_follows_the_labels_of_its_node() -> None:
     seen = Observed()
     seen.put(ready(), node("n", {"cpu": "4"}, labels={labels.ZONE: "z1"}))
     seen.put(node("n", {"cpu": "4"}, labels={labels.ZONE: "z2"}))
-    assert [found["zone"] for found in seen.scrape().series("karpenter_pods_state")] == ["z2"]
+    assert [series_labels["zone"] for series_labels in seen.scrape().series("karpenter_pods_state")] == ["z2"]
     seen.gone(node("n", {"cpu": "4"}))
-    (found,) = seen.scrape().series("karpenter_pods_state")
-    assert (found["node"], found["zone"]) == ("n", "")
+    (series_labels,) = seen.scrape().series("karpenter_pods_state")
+    assert (series_labels["node"], series_labels["zone"]) == ("n", "")
 
 
 def test_nothing_is_left_of_a_pod_that_is_gone() -> None:
@@ -177,8 +179,8 @@ def test_nothing_is_left_of_a_pod_that_is_gone() -> None:
 def test_text_of_others_cannot_break_a_line() -> None:
     seen = Observed()
     seen.put(stage("p", 'odd "phase"\n\\'))
-    (found,) = seen.scrape().series("karpenter_pods_state")
-    assert found["phase"] == 'odd "phase"\n\\'
+    (series_labels,) = seen.scrape().series("karpenter_pods_state")
+    assert series_labels["phase"] == 'odd "phase"\n\\'
 
 
 # -- durations ------------------------------------------------------------------------------------------------------------
@@ -187,8 +189,8 @@ def test_text_of_others_cannot_break_a_line() -> None:
 def test_a_pod_is_timed_from_creation_to_node_to_readiness() -> None:
     """OPS-M5, OPS-441, OPS-447"""
     seen = Observed()
-    for item in (waiting(), bound(), running()):
-        seen.put(item)
+    for listed_pod in (waiting(), bound(), running()):
+        seen.put(listed_pod)
     assert samples(seen) == {"bound_duration_seconds": (1, 10)}
     seen.put(ready())
     seen.put(ready())
@@ -207,8 +209,8 @@ def test_a_pod_that_is_ready_at_once_is_timed_all_the_same() -> None:
 def test_a_pod_that_never_was_ready_gives_no_sample_of_a_start() -> None:
     """OPS-M6, OPS-448"""
     seen = Observed()
-    for item in (waiting(), bound(), running(), stage("p", "Succeeded", "n")):
-        seen.put(item)
+    for listed_pod in (waiting(), bound(), running(), stage("p", "Succeeded", "n")):
+        seen.put(listed_pod)
     assert samples(seen) == {"bound_duration_seconds": (1, 10)}
     assert waits(seen) == {}
 
@@ -216,8 +218,8 @@ def test_a_pod_that_never_was_ready_gives_no_sample_of_a_start() -> None:
 def test_a_pod_that_ran_when_the_process_started_gives_no_sample() -> None:
     """OPS-M7, OPS-447"""
     seen = Observed()
-    for item in (running(), ready(), ready(at=40)):
-        seen.put(item)
+    for listed_pod in (running(), ready(), ready(at=40)):
+        seen.put(listed_pod)
     assert samples(seen) == {}
     assert waits(seen) == {}
 
@@ -275,8 +277,8 @@ def test_a_planned_pod_is_timed_from_the_first_plan() -> None:
     seen.passes(1)
     seen.decided(bought(waiting()))
     assert waits(seen) == {"unstarted": 5, "unbound": 5, "provisioning_unstarted": 1, "provisioning_unbound": 1}
-    for item in (bound(), running(), ready()):
-        seen.put(item)
+    for listed_pod in (bound(), running(), ready()):
+        seen.put(listed_pod)
     assert samples(seen) == {
         "bound_duration_seconds": (1, 10),
         "startup_duration_seconds": (1, 30),
@@ -397,10 +399,10 @@ def test_a_part_that_breaks_costs_its_own_figures_only() -> None:
 
     seen.observatory = ClusterMetrics(seen.world, seen, [Broken(), *seen.parts])
     seen.metrics.registry.sources[:] = [seen.observatory]
-    with structlog.testing.capture_logs() as told:
+    with structlog.testing.capture_logs() as logs:
         seen.put(waiting())
         assert waits(seen) != {}
-    assert [(line["event"], line["part"]) for line in told] == [("observing failed", "Broken")] * 2
+    assert [(line["event"], line["part"]) for line in logs] == [("observing failed", "Broken")] * 2
 
 
 def test_pods_refused_for_their_own_sake_are_counted_apart() -> None:

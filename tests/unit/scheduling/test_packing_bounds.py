@@ -116,8 +116,8 @@ def test_a_rare_resource_has_its_price_in_the_comparison() -> None:
     seen: list[float] = []
     original = packer.Packer._pod_value
 
-    def spy(self: packer.Packer, item: Demand) -> float:
-        seen.append(original(self, item))
+    def spy(self: packer.Packer, obj: Demand) -> float:
+        seen.append(original(self, obj))
         return seen[-1]
 
     with pytest.MonkeyPatch.context() as patch:

@@ -218,19 +218,19 @@ PASSING = [
 ]
 
 
-def tainted(item: object, *, initialized: bool) -> tuple[Node, NodeClaim]:
+def tainted(obj: object, *, initialized: bool) -> tuple[Node, NodeClaim]:
     startup = {"startup_taints": (pool_taint("starting"),)}
-    return machine("n", {"cpu": "4"}, taints=[item], initialized=initialized, **startup)  # type: ignore[list-item]
+    return machine("n", {"cpu": "4"}, taints=[obj], initialized=initialized, **startup)  # type: ignore[list-item]
 
 
-@pytest.mark.parametrize("item", PASSING, ids=lambda item: f"{item.key}:{item.effect}")
-def test_taints_of_starting_up_do_not_keep_pods_off_a_starting_node(item: object) -> None:
+@pytest.mark.parametrize("obj", PASSING, ids=lambda obj: f"{obj.key}:{obj.effect}")
+def test_taints_of_starting_up_do_not_keep_pods_off_a_starting_node(obj: object) -> None:
     """S-065, S-066"""
     waiting = pod("p", {"cpu": "1"})
-    assert existing(plan(node_pool(), tainted(item, initialized=False), waiting)) == {"n": 1}
-    initialized = plan(node_pool(), tainted(item, initialized=True), waiting)
-    unmanaged = plan(node_pool(), node("n", {"cpu": "4"}, taints=[item]), waiting)  # type: ignore[list-item]
-    if getattr(item, "effect", "") != "PreferNoSchedule":
+    assert existing(plan(node_pool(), tainted(obj, initialized=False), waiting)) == {"n": 1}
+    initialized = plan(node_pool(), tainted(obj, initialized=True), waiting)
+    unmanaged = plan(node_pool(), node("n", {"cpu": "4"}, taints=[obj]), waiting)  # type: ignore[list-item]
+    if getattr(obj, "effect", "") != "PreferNoSchedule":
         assert (existing(initialized), existing(unmanaged)) == ({}, {})
 
 
@@ -404,8 +404,8 @@ def test_a_claim_in_flight_keeps_room_for_the_daemons_of_each_of_its_types() -> 
 
 def test_a_daemon_set_with_device_claims_is_no_overhead() -> None:
     """SCH-212"""
-    item = daemon_set("d", DAEMON, resource_claims=(PodResourceClaim(name="gpu"),))
-    assert bought(plan(node_pool(), item, pod("p", LITTLE, node_selector=AMD))) == ["small"]
+    daemons = daemon_set("d", DAEMON, resource_claims=(PodResourceClaim(name="gpu"),))
+    assert bought(plan(node_pool(), daemons, pod("p", LITTLE, node_selector=AMD))) == ["small"]
 
 
 def test_a_pod_spec_without_containers_needs_a_slot_only() -> None:

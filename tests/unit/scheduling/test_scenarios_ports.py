@@ -41,12 +41,12 @@ def on_port(name: str, *ports: Port, **spec: object) -> Pod:
 
 
 def daemon_on_port(*ports: Port, **spec: object) -> object:
-    found = daemon_set("d", **spec)  # type: ignore[arg-type]
+    result = daemon_set("d", **spec)  # type: ignore[arg-type]
     template = replaced(
-        found.spec.template,
-        spec=replaced(found.spec.template.spec, containers=(listening(*(ports or (WEB,))),)),
+        result.spec.template,
+        spec=replaced(result.spec.template.spec, containers=(listening(*(ports or (WEB,))),)),
     )
-    return replaced(found, spec=replaced(found.spec, template=template))
+    return replaced(result, spec=replaced(result.spec, template=template))
 
 
 def test_two_pods_on_one_port_need_two_machines() -> None:

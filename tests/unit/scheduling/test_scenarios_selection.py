@@ -396,7 +396,7 @@ def incompatible_keys(result: Solution) -> list[str]:
     breakdown = result.unschedulable[0].reasons[0].filter_breakdown
     assert breakdown is not None
     incompatible = (f for f in breakdown.failed_filters if isinstance(f, ConflictingRequirement | UndefinedLabel))
-    return [item.asked.key for item in incompatible]
+    return [element.asked.key for element in incompatible]
 
 
 @pytest.mark.parametrize("operator", ["In", "Exists", "Gt"])

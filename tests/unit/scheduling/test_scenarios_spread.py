@@ -193,13 +193,13 @@ def test_apps_spread_over_hosts_for_themselves(arches: tuple[dict[str, str], ...
 def test_zones_and_hosts_are_kept_even_together_batch_after_batch() -> None:
     """S-163"""
     cluster = Growing(node_pool())
-    found = []
+    actual = []
     for number, count in enumerate((2, 3, 5, 11)):
         result = cluster.batch(app_pods(count, prefix=f"batch{number}", spread=[even(), even(HOST, 3)]))
         assert left(result) == []
-        found.append(sorted(cluster.counts().values(), reverse=True))
+        actual.append(sorted(cluster.counts().values(), reverse=True))
         assert cluster.per_node()[-1] <= 3
-    assert found == [[1, 1], [2, 2, 1], [4, 3, 3], [7, 7, 7]]
+    assert actual == [[1, 1], [2, 2, 1], [4, 3, 3], [7, 7, 7]]
 
 
 def test_a_custom_key_shares_pods_among_kinds_of_capacity() -> None:

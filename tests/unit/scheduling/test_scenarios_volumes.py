@@ -53,9 +53,9 @@ def test_a_pod_whose_volume_cannot_be_had_waits_and_others_are_served(objects: t
 
 def test_a_class_and_a_selector_that_share_no_zone_leave_no_place() -> None:
     """S-132"""
-    found = storage_class("standard", {labels.ZONE: ("z1", "z3")})
+    actual = storage_class("standard", {labels.ZONE: ("z1", "z3")})
     waiting = user("p", "disk", node_selector={labels.ZONE: "z2"})
-    assert left(plan(POOL, found, pvc("disk", storage_class="standard"), waiting)) == ["p"]
+    assert left(plan(POOL, actual, pvc("disk", storage_class="standard"), waiting)) == ["p"]
 
 
 def test_a_volume_elsewhere_than_the_selector_leaves_no_place() -> None:
@@ -94,7 +94,7 @@ def test_volumes_in_one_of_two_zones_leave_room_for_anti_affinity() -> None:
         )
     )
     pods = [user(name, f"disk-{name}", affinity=apart, meta={"labels": {"app": "db"}}) for name in ("a", "b")]
-    disks = [item for name in ("a", "b") for item in (zonal(f"v-{name}", "z1", "z2"), pvc(f"disk-{name}", f"v-{name}"))]
+    disks = [obj for name in ("a", "b") for obj in (zonal(f"v-{name}", "z1", "z2"), pvc(f"disk-{name}", f"v-{name}"))]
     result = plan(POOL, disks, pods)
     assert sorted(asked(result, labels.ZONE)) == [("In", ("z1",)), ("In", ("z2",))]
 
@@ -110,7 +110,7 @@ def test_a_claim_shared_by_many_is_attached_once() -> None:
 def test_a_machine_takes_as_many_volumes_as_its_driver_attaches() -> None:
     """SCH-470"""
     there = machine("n", {"cpu": "100", "pods": "200"}, labels={labels.ZONE: "z1"})
-    disks = [item for n in range(5) for item in (zonal(f"v{n}", "z1"), pvc(f"disk{n}", f"v{n}"))]
+    disks = [obj for n in range(5) for obj in (zonal(f"v{n}", "z1"), pvc(f"disk{n}", f"v{n}"))]
     many = [user(f"p{n}", f"disk{n}", requests={"cpu": "10m"}) for n in range(5)]
     result = plan(POOL, there, csi_node("n", **{DRIVER: 3}), disks, many)
     assert (existing(result), sum(sizes(result))) == ({"n": 3}, 2)
@@ -118,7 +118,7 @@ def test_a_machine_takes_as_many_volumes_as_its_driver_attaches() -> None:
 
 def test_replicas_with_disks_of_their_own_share_a_machine() -> None:
     """SCH-900.1: the claims of a StatefulSet have different names and mean the same."""
-    disks = [item for n in range(4) for item in (zonal(f"v{n}", "z1"), pvc(f"disk{n}", f"v{n}"))]
+    disks = [obj for n in range(4) for obj in (zonal(f"v{n}", "z1"), pvc(f"disk{n}", f"v{n}"))]
     result = plan(POOL, disks, [user(f"p{n}", f"disk{n}", requests={"cpu": "200m"}) for n in range(4)])
     assert sizes(result) == [4]
 

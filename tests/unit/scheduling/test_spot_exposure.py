@@ -173,6 +173,6 @@ def test_real_spot_machines_keep_many_types() -> None:
     assert solution.price_per_hour <= 1.05 * without.price_per_hour
 
 
-def _with_spot(item: InstanceType) -> list[Offering]:
-    own = [offer for offer in item.offerings if offer.capacity_type == "spot"]
-    return own or list(item.offerings)
+def _with_spot(instance_type: InstanceType) -> list[Offering]:
+    own = [offer for offer in instance_type.offerings if offer.capacity_type == "spot"]
+    return own or list(instance_type.offerings)

@@ -48,8 +48,8 @@ def test_what_daemon_sets_request_is_used() -> None:
 def test_accelerators_get_what_the_machine_costs_beyond_cpu_and_memory_at_the_going_rate() -> None:
     """At 0.1 USD for a core the same amounts cost 1 USD, so two GPUs cost 3, one of which is idle."""
     with_gpus = sold("gpus", 4.0, cpu=8, memory="16Gi", gpu=2)
-    found = bought(PLAIN, with_gpus, cpu=8, memory="16Gi", gpu=1)
-    assert found == pytest.approx({"cpu": 0.0, "memory": 0.0, "nvidia.com/gpu": 1.5})
+    actual = bought(PLAIN, with_gpus, cpu=8, memory="16Gi", gpu=1)
+    assert actual == pytest.approx({"cpu": 0.0, "memory": 0.0, "nvidia.com/gpu": 1.5})
 
 
 def test_the_going_rate_is_that_of_the_same_capacity_type() -> None:

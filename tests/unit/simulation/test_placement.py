@@ -40,15 +40,15 @@ def board(*nodes: Node, **placed: Pod) -> SchedulerCache:
     return made
 
 
-def where(on: SchedulerCache, item: Pod) -> str | FilterReason:
+def where(on: SchedulerCache, element: Pod) -> str | FilterReason:
     """The node of the pod, or the first reason there is none."""
-    decision = on.schedule(to_pod_info(item))
+    decision = on.schedule(to_pod_info(element))
     return decision.node if isinstance(decision, PodPlaced) else decision.reason_counts[0][0]
 
 
-def reasons(on: SchedulerCache, item: Pod) -> set[FilterReason]:
+def reasons(on: SchedulerCache, element: Pod) -> set[FilterReason]:
     """All reasons why no node takes the pod."""
-    decision = on.schedule(to_pod_info(item))
+    decision = on.schedule(to_pod_info(element))
     return set() if isinstance(decision, PodPlaced) else {reason for reason, _ in decision.reason_counts}
 
 

@@ -93,10 +93,10 @@ def test_time_does_not_go_backwards() -> None:
 
 
 def test_percentiles_are_waits_that_occurred() -> None:
-    found = wait_statistics(range(1, 101))
-    assert (found.count, found.mean_seconds) == (100, 50.5)
-    assert (found.p50_seconds, found.p90_seconds, found.p95_seconds, found.p99_seconds) == (50, 90, 95, 99)
-    assert found.max_seconds == 100
+    actual = wait_statistics(range(1, 101))
+    assert (actual.count, actual.mean_seconds) == (100, 50.5)
+    assert (actual.p50_seconds, actual.p90_seconds, actual.p95_seconds, actual.p99_seconds) == (50, 90, 95, 99)
+    assert actual.max_seconds == 100
     assert wait_statistics([]).count == 0
 
 

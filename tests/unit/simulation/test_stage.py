@@ -71,11 +71,11 @@ def services(pod_count: int, seed: int = 1) -> tuple[Deployment, ...]:
     return tuple(_anywhere(deployment) for deployment in workload_traces.microservices(seed, pod_count))
 
 
-def _anywhere(item: Deployment) -> Deployment:
-    template = item.spec.template
+def _anywhere(deployment: Deployment) -> Deployment:
+    template = deployment.spec.template
     spec = msgspec.structs.replace(template.spec, topology_spread_constraints=())
     template = msgspec.structs.replace(template, spec=spec)
-    return msgspec.structs.replace(item, spec=msgspec.structs.replace(item.spec, template=template))
+    return msgspec.structs.replace(deployment, spec=msgspec.structs.replace(deployment.spec, template=template))
 
 
 async def rise(stage: SimulatedCluster, pod_count: int) -> tuple[Deployment, ...]:

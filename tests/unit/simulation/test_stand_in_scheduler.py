@@ -19,8 +19,8 @@ from support.sim_world import World, deployment, node, play, pod
 
 
 async def _scheduled_condition(world: World, name: str) -> Condition | None:
-    found = await world.kube.get(kinds.POD, name, "default")
-    return next((each for each in found.status.conditions if each.type == "PodScheduled"), None)
+    stored_pod = await world.kube.get(kinds.POD, name, "default")
+    return next((each for each in stored_pod.status.conditions if each.type == "PodScheduled"), None)
 
 
 def test_a_pod_that_fits_is_bound() -> None:
@@ -38,19 +38,19 @@ def test_a_pod_that_fits_nowhere_is_told_so_once_and_bound_when_a_node_comes() -
         await world.add_node(node("small", "500m"))
         await world.kube.create(kinds.POD, pod("web"))
         await asyncio.sleep(5)
-        told = await _scheduled_condition(world, "web")
+        scheduled_condition = await _scheduled_condition(world, "web")
         version = (await world.kube.get(kinds.POD, "web", "default")).metadata.resource_version
         await world.add_node(node("small-too", "500m"))
         await asyncio.sleep(60)
         later = (await world.kube.get(kinds.POD, "web", "default")).metadata.resource_version
         await world.add_node(node("large"))
         await asyncio.sleep(11)
-        return told, version, later, await world.bound()
+        return scheduled_condition, version, later, await world.bound()
 
-    told, version, later, bound = play(story)
-    assert told is not None
-    assert (told.status, told.reason) == ("False", "Unschedulable")
-    assert told.message == "0/1 nodes are available: 1 had too few free resources."
+    condition, version, later, bound = play(story)
+    assert condition is not None
+    assert (condition.status, condition.reason) == ("False", "Unschedulable")
+    assert condition.message == "0/1 nodes are available: 1 had too few free resources."
     assert version == later
     assert bound == {"web": "large"}
 
@@ -61,14 +61,14 @@ def test_a_pod_with_gates_waits_until_they_are_gone() -> None:
         gated = pod("web", spec=PodSpec(scheduling_gates=(PodSchedulingGate(name="hold"),)))
         await world.kube.create(kinds.POD, gated)
         await asyncio.sleep(5)
-        told, before = await _scheduled_condition(world, "web"), await world.bound()
+        stored_condition, before = await _scheduled_condition(world, "web"), await world.bound()
         await world.kube.patch(kinds.POD, "web", {"spec": {"schedulingGates": None}}, "default")
         await asyncio.sleep(1)
-        return told, before, await world.bound()
+        return stored_condition, before, await world.bound()
 
-    told, before, after = play(story)
-    assert told is not None
-    assert told.reason == "SchedulingGated"
+    condition, before, after = play(story)
+    assert condition is not None
+    assert condition.reason == "SchedulingGated"
     assert before == {}
     assert after == {"web": "n1"}
 
@@ -147,8 +147,10 @@ def test_two_runs_of_the_same_story_leave_the_same_log() -> None:
         async def watch() -> None:
             async for event in world.kube.watch(kinds.POD, "0"):
                 if event.object is not None:
-                    item = event.object
-                    log.append((world.clock.now().isoformat(), event.type, item.metadata.name, item.spec.node_name))
+                    listed_pod = event.object
+                    log.append(
+                        (world.clock.now().isoformat(), event.type, listed_pod.metadata.name, listed_pod.spec.node_name)
+                    )
 
         watcher = asyncio.create_task(watch())
         for daemon_set in workload_traces.daemon_sets():

@@ -60,8 +60,8 @@ def _story(seed: int) -> list[tuple[datetime, str]]:
 
         async def consumer(name: str) -> None:
             while True:
-                item = await queue.get()
-                log.append((clock.now(), f"{name} took {item}"))
+                obj = await queue.get()
+                log.append((clock.now(), f"{name} took {obj}"))
                 await asyncio.sleep(dice.random())
 
         consumers = [asyncio.create_task(consumer(f"consumer-{n}")) for n in range(3)]

@@ -118,18 +118,18 @@ def test_requests_cover_every_moment_of_the_pods_life(
     """SCH-195: the most of what runs together at any moment, told by playing the pod's start step by step."""
     subject = pod(
         "p",
-        containers=tuple(container(item) for item in regular),
-        init_containers=tuple(sidecar(item) if stays else container(item) for item, stays in inits),
+        containers=tuple(container(element) for element in regular),
+        init_containers=tuple(sidecar(requests) if stays else container(requests) for requests, stays in inits),
         overhead=overhead,
     )
     running: list[dict[str, int]] = []
     moments: list[list[dict[str, int]]] = []
-    for item, stays in inits:
-        moments.append([*running, item])
-        running += [item] if stays else []
+    for requests, stays in inits:
+        moments.append([*running, requests])
+        running += [requests] if stays else []
     moments.append([*running, *regular])
     for name in ("cpu", "memory", "a/gpu"):
-        most = max(sum(item.get(name, 0) for item in moment) for moment in moments)
+        most = max(sum(element.get(name, 0) for element in moment) for moment in moments)
         assert pods.pod_requests(subject).get(name, 0) == 1000 * (most + overhead.get(name, 0))
 
 

@@ -43,15 +43,15 @@ def data(*objects: Wire) -> PodVolumes:
     return seen(user("p", "data"), *objects)
 
 
-def zones(found: PodVolumes) -> list[list[str]]:
+def zones(pod_volumes: PodVolumes) -> list[list[str]]:
     """The zones of each alternative; none where it does not care."""
-    return [sorted(one.requirement_for(labels.ZONE).values) for one in found.node_alternatives]
+    return [sorted(one.requirement_for(labels.ZONE).values) for one in pod_volumes.node_alternatives]
 
 
-def will_do(found: PodVolumes, **offered: str) -> bool:
+def will_do(pod_volumes: PodVolumes, **offered: str) -> bool:
     """Whether a node that offers these labels satisfies an alternative."""
     node = requirements_from_labels({labels.ZONE: offered.pop("zone", "z1"), **offered})
-    return any(compatible(node, one, frozenset()) for one in found.node_alternatives or (Requirements(),))
+    return any(compatible(node, one, frozenset()) for one in pod_volumes.node_alternatives or (Requirements(),))
 
 
 # -- faults ---------------------------------------------------------------------------------------------------------------
@@ -493,7 +493,7 @@ def test_a_picture_does_not_change_and_is_the_same_while_nothing_does() -> None:
 
 def test_pods_alike_but_for_whose_volumes_they_have_are_one_profile() -> None:
     objects = [
-        item for name in "abc" for item in (pvc(name, f"v{name}"), zonal(f"v{name}", "z2" if name == "c" else "z1"))
+        obj for name in "abc" for obj in (pvc(name, f"v{name}"), zonal(f"v{name}", "z2" if name == "c" else "z1"))
     ]
     volumes = snapshot(objects).volumes
     a, b, c = (volumes.resolve(user(name, name)) for name in "abc")

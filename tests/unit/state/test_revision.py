@@ -23,10 +23,10 @@ def filled() -> ClusterState:
     return state
 
 
-def later(item: msgspec.Struct, **fields: object) -> msgspec.Struct:
+def later(obj: msgspec.Struct, **fields: object) -> msgspec.Struct:
     """The object as another write left it; without fields nothing but its version has changed."""
-    meta = msgspec.structs.replace(item.metadata, resource_version="later")  # type: ignore[attr-defined]
-    return msgspec.structs.replace(item, metadata=meta, **fields)
+    meta = msgspec.structs.replace(obj.metadata, resource_version="later")  # type: ignore[attr-defined]
+    return msgspec.structs.replace(obj, metadata=meta, **fields)
 
 
 def test_versions_alone_are_no_news() -> None:

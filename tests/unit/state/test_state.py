@@ -149,10 +149,10 @@ def test_of_two_nodes_with_one_provider_id_the_survivor_is_known() -> None:
     first, behind = machine("a", {"cpu": "4"})
     second = node("b", {"cpu": "4"}, labels=first.metadata.labels, provider_id="p://a")
     cluster_state = state(behind, first, second)
-    assert [item.metadata.name for item in cluster_state.nodes_by_provider_id("p://a")] == ["a", "b"]
+    assert [listed_node.metadata.name for listed_node in cluster_state.nodes_by_provider_id("p://a")] == ["a", "b"]
     cluster_state.remove_node("a")
     assert names(cluster_state) == ["b"]
-    assert [item.metadata.name for item in cluster_state.nodes_by_provider_id("p://a")] == ["b"]
+    assert [listed_node.metadata.name for listed_node in cluster_state.nodes_by_provider_id("p://a")] == ["b"]
     assert cluster_state.nodes_by_provider_id("") == cluster_state.nodes_by_provider_id("p://other") == ()
 
 
@@ -182,9 +182,9 @@ PREFERRED = Affinity(
 )
 
 
-def repelled_from(found: ClusterState) -> list[dict[str, int]]:
+def repelled_from(cluster_state: ClusterState) -> list[dict[str, int]]:
     """The nodes pods with required anti-affinity are on, per set of terms."""
-    return [dict(counts) for counts in found.snapshot().anti_affinity_counts.values()]
+    return [dict(counts) for counts in cluster_state.snapshot().anti_affinity_counts.values()]
 
 
 def test_pods_that_must_keep_others_away_are_counted_by_node() -> None:
@@ -327,7 +327,7 @@ def test_taints_that_will_go_are_hidden_while_a_node_starts(initialized: bool, k
     taints = [taint("node.kubernetes.io/not-ready"), taint("starting"), taint("mine")]
     startup = {"startup_taints": (pool_taint("starting"),)}
     there = machine("n", {"cpu": "4"}, taints=taints, initialized=initialized, **startup)  # type: ignore[arg-type]
-    assert [item.key for item in view(state(there)).taints] == kept
+    assert [taint.key for taint in view(state(there)).taints] == kept
 
 
 def test_identity_is_the_claims_until_the_node_has_registered() -> None:
@@ -381,7 +381,9 @@ def test_a_daemon_set_that_breaks_is_forgotten_until_it_is_mended() -> None:
 def test_waiting_pods_of_one_class_are_one_group_oldest_first() -> None:
     late = pod("a", CPU, meta={"creation_timestamp": seconds(5)})
     groups = state(late, pods(2, CPU)).snapshot().pod_groups
-    assert [[item.metadata.name for item in group.pods] for group in groups] == [["pod-000", "pod-001", "a"]]
+    assert [[listed_pod.metadata.name for listed_pod in group.pods] for group in groups] == [
+        ["pod-000", "pod-001", "a"]
+    ]
 
 
 def test_a_snapshot_does_not_change_with_later_events() -> None:

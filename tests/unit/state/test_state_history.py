@@ -84,13 +84,13 @@ objects = st.one_of(
 histories = st.lists(st.tuples(st.sampled_from(["set", "set", "set", "remove", "look"]), objects), max_size=25)
 
 
-def key(item: Wire) -> tuple[str, str]:
-    meta = item.metadata  # type: ignore[attr-defined]
+def key(wire: Wire) -> tuple[str, str]:
+    meta = wire.metadata  # type: ignore[attr-defined]
     return (meta.namespace, meta.name)
 
 
-def remove(state: ClusterState, item: Wire) -> None:
-    namespace, name = key(item)
+def remove(state: ClusterState, wire: Wire) -> None:
+    namespace, name = key(wire)
     removers: dict[type, Callable[[], None]] = {
         Pod: lambda: state.remove_pod((namespace, name)),
         Node: lambda: state.remove_node(name),
@@ -103,7 +103,7 @@ def remove(state: ClusterState, item: Wire) -> None:
         StorageClass: lambda: state.remove_storage_class(name),
         CSINode: lambda: state.remove_csi_node(name),
     }
-    removers[type(item)]()
+    removers[type(wire)]()
 
 
 def picture(taken: ClusterSnapshot) -> object:

@@ -15,21 +15,21 @@ from support.owning import asking, equal, owned_by, owning, replication_controll
 WEB = LabelSelector(match_labels={"app": "web"}, match_expressions=(asking("tier", "NotIn", "back"),))
 
 
-def index(*items: Service | SelectorWorkload | ReplicationController) -> WorkloadSelectorIndex:
+def index(*workloads: Service | SelectorWorkload | ReplicationController) -> WorkloadSelectorIndex:
     selector_index = WorkloadSelectorIndex()
-    for item in items:
-        if isinstance(item, Service):
-            selector_index.set_service(item)
+    for obj in workloads:
+        if isinstance(obj, Service):
+            selector_index.set_service(obj)
         else:
-            selector_index.set_owner(item)
+            selector_index.set_owner(obj)
     return selector_index
 
 
-def fellows(known: WorkloadSelectorIndex, **meta: object) -> SelectorExpressions:
+def fellows(selector_index: WorkloadSelectorIndex, **meta: object) -> SelectorExpressions:
     """The selector of a pod with the labels app=web and rev=1."""
     own = {"labels": {"app": "web", "rev": "1"}, **meta}
-    found = pod("p", meta=own)
-    return DefaultSelectors(known.snapshot()).default_selector(namespaced_labels(found), found)
+    stored_pod = pod("p", meta=own)
+    return DefaultSelectors(selector_index.snapshot()).default_selector(namespaced_labels(stored_pod), stored_pod)
 
 
 @pytest.mark.parametrize(

@@ -76,8 +76,8 @@ def test_claims_are_counted_by_where_they_stand() -> None:
     assert static.count_replicas([stays, starts, chosen, deleting, terminating]) == ReplicaCounts(2, 1, 2)
 
 
-def chosen_one(item: StaticClaim) -> StaticClaim:
-    return StaticClaim(item.claim, item.pods, is_disrupting=True)
+def chosen_one(obj: StaticClaim) -> StaticClaim:
+    return StaticClaim(obj.claim, obj.pods, is_disrupting=True)
 
 
 def with_deletion(claim: NodeClaim) -> NodeClaim:

@@ -38,7 +38,7 @@ def ending(*, grace: int, since: float, finalizers: tuple[str, ...] = ()) -> Pod
 
 
 def told(*waiting: Pod, budgets: tuple[PodDisruptionBudget, ...] = (), refusal: KubeError | None = None) -> list[str]:
-    refusals = {} if refusal is None else {item.metadata.uid: refusal for item in waiting}
+    refusals = {} if refusal is None else {listed_pod.metadata.uid: refusal for listed_pod in waiting}
     return list(blockers.pod_blockers(DrainState(waiting, budgets, refusals, NOW)))
 
 

@@ -306,8 +306,8 @@ async def test_a_protected_pod_is_deleted_when_the_nodes_time_is_short(
     await world.running("protected", "node-c", meta={"annotations": PROTECTED}, termination_grace_period_seconds=own)
     await world.kube.delete(kinds.NODE_CLAIM, "c")
     await asyncio.sleep(at)
-    found = await world.kube.get(kinds.POD, "protected", "default")
-    assert (found.metadata.deletion_timestamp is not None) is forced
+    stored_pod = await world.kube.get(kinds.POD, "protected", "default")
+    assert (stored_pod.metadata.deletion_timestamp is not None) is forced
     assert evicted(world) == []
     assert bool(await world.events("Disrupted")) is forced
 

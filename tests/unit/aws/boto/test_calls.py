@@ -193,7 +193,7 @@ async def test_an_answer_that_is_lost_is_told_as_such(library: Library) -> None:
         assert not (await fault(library.ec2.create_fleet(FLEET_WITH_TOKEN))).has_no_answer
 
 
-@pytest.mark.parametrize("answer", [THROTTLED, BROKEN, LATE, UNREACHED], ids=lambda item: type(item).__name__)
+@pytest.mark.parametrize("answer", [THROTTLED, BROKEN, LATE, UNREACHED], ids=lambda obj: type(obj).__name__)
 def test_a_dry_run_is_tried_once(answer: Exception) -> None:
     """AWS-116."""
 

@@ -218,9 +218,9 @@ async def test_the_version_of_a_managed_control_plane_comes_from_eks() -> None:
 async def test_what_stands_in_the_way_is_told_in_one_line(
     stage: Stage, settings: AwsSettings, parts: tuple[str, ...]
 ) -> None:
-    told = await refusal(stage.start(settings))
+    message = await refusal(stage.start(settings))
     for part in parts:
-        assert part in told
+        assert part in message
 
 
 async def test_shifted_zones_are_known_by_the_clusters_arn() -> None:
@@ -240,8 +240,8 @@ async def test_an_upgrade_is_noticed_and_an_unsupported_version_told_once() -> N
         await facts.reconcile()
         await facts.reconcile()
     assert facts.cluster.version == "1.37"
-    told = [line for line in lines if line["event"] == "kubernetes version is not supported"]
-    assert [line["version"] for line in told] == ["1.37"]
+    warnings = [line for line in lines if line["event"] == "kubernetes version is not supported"]
+    assert [line["version"] for line in warnings] == ["1.37"]
 
 
 async def test_a_service_cidr_that_could_not_be_had_is_asked_for_again() -> None:

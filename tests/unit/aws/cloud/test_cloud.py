@@ -117,8 +117,8 @@ async def test_without_prices_it_begins_with_the_packaged_ones_and_asks_again(
     world.market.failing["products"] = REFUSED
     with capture_logs() as logs:
         await world.cloud.hydrate()
-    told = [log["event"] for log in logs if log["log_level"] == "error"]
-    assert told == ["prices are the packaged ones for now"]
+    errors = [log["event"] for log in logs if log["log_level"] == "error"]
+    assert errors == ["prices are the packaged ones for now"]
     world.market.failing.clear()
     before = len(world.market.asked)
     rounds = asyncio.ensure_future(world.controllers["providers.pricing"].run())
@@ -146,8 +146,8 @@ async def test_a_pool_whose_class_is_not_ready_has_no_types_yet(aws: Double, acc
 
 
 def _is_true(world: Process, type_: str) -> bool:
-    found = world.classes.get("default")
-    return found is not None and conditions.is_true(found.status.conditions, type_)
+    default = world.classes.get("default")
+    return default is not None and conditions.is_true(default.status.conditions, type_)
 
 
 async def test_a_size_that_is_none_is_told_and_nothing_is_bought(
@@ -165,8 +165,10 @@ async def test_a_size_that_is_none_is_told_and_nothing_is_bought(
 
 
 def _reason(world: Process) -> str:
-    found = world.classes.get("default")
-    condition = conditions.find_condition(found.status.conditions, "ValidationSucceeded") if found is not None else None
+    default = world.classes.get("default")
+    condition = (
+        conditions.find_condition(default.status.conditions, "ValidationSucceeded") if default is not None else None
+    )
     return condition.reason if condition is not None else ""
 
 
@@ -178,8 +180,8 @@ async def test_a_class_that_goes_leaves_nothing(aws: Double, account: AwsSession
         size = "karpenter_ec2nodeclasses_userdata_bytes"
         assert (world.metrics.registry.get_sample_value(size, {"nodeclass": "default"}) or 0) > 500
         await world.kube.delete(EC2_NODE_CLASS, "default")
-        told = ("Normal", "default", "WaitingOnNodeClaimTermination")
-        await world.until(lambda: told in world.told.events, "the class waiting for its machines")
+        expected_event = ("Normal", "default", "WaitingOnNodeClaimTermination")
+        await world.until(lambda: expected_event in world.told.events, "the class waiting for its machines")
         await world.cloud.provider.delete(machine.provider_id)
         await world.kube.delete(NODE_CLAIM, "one")
         await world.until(lambda: world.classes.get("default") is None, "the class being gone")
@@ -203,12 +205,12 @@ async def test_profiles_nobody_uses_go_and_those_of_machines_stay(
 
 
 def _profiles(aws: Double) -> set[str]:
-    found = client(aws, "iam").list_instance_profiles(PathPrefix="/karpenter/")["InstanceProfiles"]
-    return {item["InstanceProfileName"] for item in found}
+    instance_profiles = client(aws, "iam").list_instance_profiles(PathPrefix="/karpenter/")["InstanceProfiles"]
+    return {element["InstanceProfileName"] for element in instance_profiles}
 
 
 def _of_status(world: Process) -> set[str]:
-    return {item.status.instance_profile for item in world.classes}
+    return {listed_class.status.instance_profile for listed_class in world.classes}
 
 
 # -- machines --------------------------------------------------------------------------------------------------------------
@@ -351,7 +353,7 @@ async def test_a_purchase_goes_on_when_the_caller_has_no_more_time(
         with pytest.raises(ProviderError, match="launching an instance took longer"):
             await impatient.create(asked)
         machine = await TimeoutProvider(world.cloud.provider).create(asked)
-        assert [item["instance_id"] for item in aws.control.machines()] == [instance_id(machine)]
+        assert [instance["instance_id"] for instance in aws.control.machines()] == [instance_id(machine)]
     assert world.carried_out("CreateFleet") == 1
 
 
@@ -442,8 +444,8 @@ async def test_a_machine_is_what_its_class_says_until_the_class_changes(
 
 
 def _class_hash(world: Process) -> str:
-    found = world.classes.get("default")
-    return found.metadata.annotations.get(aws_labels.NODE_CLASS_HASH, "") if found is not None else ""
+    default = world.classes.get("default")
+    return default.metadata.annotations.get(aws_labels.NODE_CLASS_HASH, "") if default is not None else ""
 
 
 # -- prices ----------------------------------------------------------------------------------------------------------------
@@ -470,7 +472,7 @@ async def test_an_overlay_prices_what_ec2_has_no_price_of(aws: Double, account: 
 
 async def _is_priced(world: Process, name: str, price: float) -> bool:
     types = await world.cloud.provider.instance_types(pool())
-    (instance_type,) = (item for item in types if item.name == name)
+    (instance_type,) = (given_type for given_type in types if given_type.name == name)
     return any(offering.price_per_hour == price and offering.available for offering in instance_type.offerings)
 
 
@@ -480,7 +482,7 @@ async def test_the_names_of_the_cluster_reach_the_machines(aws: Double, account:
         await world.ready_class()
         await bought(world)
         (machine,) = client(aws, "ec2").describe_instances()["Reservations"][0]["Instances"]
-    tags = {item["Key"]: item["Value"] for item in machine["Tags"]}
+    tags = {tag["Key"]: tag["Value"] for tag in machine["Tags"]}
     ours = {
         f"kubernetes.io/cluster/{NAME}": "owned",
         aws_labels.CLUSTER_TAG: NAME,

@@ -49,9 +49,9 @@ def test_a_template_is_found_by_name_id_and_tag(ec2: Any, seeds: Seeds) -> None:
         {"LaunchTemplateIds": [made["LaunchTemplateId"]]},
         {"Filters": [{"Name": "tag:eks:eks-cluster-name", "Values": ["test"]}]},
     ):
-        (found,) = ec2.describe_launch_templates(**wanted)["LaunchTemplates"]
-        assert found["LaunchTemplateId"] == made["LaunchTemplateId"]
-        assert found["Tags"] == tags
+        (launch_template,) = ec2.describe_launch_templates(**wanted)["LaunchTemplates"]
+        assert launch_template["LaunchTemplateId"] == made["LaunchTemplateId"]
+        assert launch_template["Tags"] == tags
 
 
 def test_a_templates_data_comes_back_as_it_was_given(ec2: Any, seeds: Seeds) -> None:
@@ -247,10 +247,10 @@ def test_reservations_are_found_by_filters(aws: Double, ec2: Any) -> None:
     made = aws.control.reserve("m5.large", A, 5, tags={"x": "y"}, end="2027-01-01T00:00:00Z")
     other = aws.control.reserve("p5.48xlarge", B, 1, kind="capacity-block")
     wanted = [{"Name": "state", "Values": ["active"]}, {"Name": "tag:x", "Values": ["y"]}]
-    (found,) = ec2.describe_capacity_reservations(Filters=wanted)["CapacityReservations"]
-    assert found["CapacityReservationId"] == made
-    assert found["InstanceMatchCriteria"] == "targeted"
-    assert found["EndDate"].year == 2027
+    (capacity_reservation,) = ec2.describe_capacity_reservations(Filters=wanted)["CapacityReservations"]
+    assert capacity_reservation["CapacityReservationId"] == made
+    assert capacity_reservation["InstanceMatchCriteria"] == "targeted"
+    assert capacity_reservation["EndDate"].year == 2027
     (block,) = ec2.describe_capacity_reservations(CapacityReservationIds=[other])["CapacityReservations"]
     assert block["ReservationType"] == "capacity-block"
     with refused("InvalidCapacityReservationId.NotFound"):
@@ -260,8 +260,12 @@ def test_reservations_are_found_by_filters(aws: Double, ec2: Any) -> None:
 def test_a_spread_group_holds_seven_machines_a_zone(aws: Double, ec2: Any, seeds: Seeds) -> None:
     """AWS-977, AWS-454."""
     group = aws.control.add_group("apart", "spread", spread_level="rack")
-    (found,) = ec2.describe_placement_groups(GroupNames=["apart"])["PlacementGroups"]
-    assert (found["GroupId"], found["State"], found["SpreadLevel"]) == (group, "available", "rack")
+    (placement_group,) = ec2.describe_placement_groups(GroupNames=["apart"])["PlacementGroups"]
+    assert (placement_group["GroupId"], placement_group["State"], placement_group["SpreadLevel"]) == (
+        group,
+        "available",
+        "rack",
+    )
     data = template(seeds, Placement={"GroupId": group})
     ec2.create_launch_template(LaunchTemplateName="apart", LaunchTemplateData=data)
     request = fleet(seeds, ["m5.large"], units=8)

@@ -28,8 +28,8 @@ def _buy(ec2: Any, seeds: Seeds, market: str = "on-demand", units: int = 1) -> l
 
 
 def _look(ec2: Any, name: str) -> dict[str, Any]:
-    (found,) = ec2.describe_instances(InstanceIds=[name])["Reservations"][0]["Instances"]
-    return dict(found)
+    (instance,) = ec2.describe_instances(InstanceIds=[name])["Reservations"][0]["Instances"]
+    return dict(instance)
 
 
 def test_a_machine_inherits_its_template_and_the_fleets_tags(ec2: Any, seeds: Seeds) -> None:
@@ -74,8 +74,10 @@ def test_interfaces_and_tenancy_are_the_templates(ec2: Any, seeds: Seeds) -> Non
         LaunchTemplate={"LaunchTemplateName": "cards"},
         NetworkInterfaces=placed,
     )["Instances"]
-    assert [item["InterfaceType"] for item in machine["NetworkInterfaces"]] == ["efa"] * 4
-    assert [item["Attachment"]["NetworkCardIndex"] for item in machine["NetworkInterfaces"]] == [0, 1, 2, 3]
+    assert [network_interface["InterfaceType"] for network_interface in machine["NetworkInterfaces"]] == ["efa"] * 4
+    assert [
+        network_interface["Attachment"]["NetworkCardIndex"] for network_interface in machine["NetworkInterfaces"]
+    ] == [0, 1, 2, 3]
     assert machine["Placement"]["Tenancy"] == "dedicated"
 
 
@@ -139,9 +141,11 @@ def test_machines_are_found_by_tag_and_state_in_pages(ec2: Any, seeds: Seeds) ->
         {"Name": "instance-state-name", "Values": ["pending", "running"]},
     ]
     pages = list(ec2.get_paginator("describe_instances").paginate(Filters=wanted, PaginationConfig={"PageSize": 5}))
-    found = [item["InstanceId"] for page in pages for entry in page["Reservations"] for item in entry["Instances"]]
+    actual = [
+        instance["InstanceId"] for page in pages for entry in page["Reservations"] for instance in entry["Instances"]
+    ]
     assert len(pages) == 2
-    assert sorted(found) == sorted(names[2:])
+    assert sorted(actual) == sorted(names[2:])
 
 
 def test_one_unknown_id_fails_the_whole_call(ec2: Any, seeds: Seeds) -> None:

@@ -54,9 +54,9 @@ def kube() -> MemoryKube:
 
 @pytest.fixture
 async def room(aws: Double, kube: MemoryKube) -> AsyncIterator[MachineRoom]:
-    found = MachineRoom(kube, aws.control, HOME, Pace(look=0.02))
-    task = asyncio.create_task(found.run())
-    yield found
+    room = MachineRoom(kube, aws.control, HOME, Pace(look=0.02))
+    task = asyncio.create_task(room.run())
+    yield room
     task.cancel()
     with suppress(asyncio.CancelledError):
         await task
@@ -205,8 +205,8 @@ async def test_a_silent_kubelet_leaves_its_node_unknown(
 
 async def test_the_double_may_be_in_another_process(aws: Double, ec2: Any, seeds: Seeds, kube: MemoryKube) -> None:
     source: Source = Remote(aws.url)
-    found = MachineRoom(kube, source, HOME, Pace(look=0.02))
-    task = asyncio.create_task(found.run())
+    actual = MachineRoom(kube, source, HOME, Pace(look=0.02))
+    task = asyncio.create_task(actual.run())
     try:
         await asyncio.to_thread(_buy, ec2, seeds, user_data())
         assert await _until(lambda: _ready_node(kube))

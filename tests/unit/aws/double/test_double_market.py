@@ -31,11 +31,11 @@ def test_types_come_in_pages_of_at_most_a_hundred(aws: Double, ec2: Any) -> None
 
 def test_a_type_has_the_facts_the_provider_reads(ec2: Any) -> None:
     """AWS-960."""
-    (found,) = ec2.describe_instance_types(InstanceTypes=["p4d.24xlarge"])["InstanceTypes"]
-    assert found["VCpuInfo"]["DefaultVCpus"] == 96
-    assert found["NetworkInfo"]["EfaInfo"]["MaximumEfaInterfaces"] == 4
-    assert [card["NetworkCardIndex"] for card in found["NetworkInfo"]["NetworkCards"]] == [0, 1, 2, 3]
-    assert found["GpuInfo"]["Gpus"][0]["Manufacturer"] == "NVIDIA"
+    (instance_type,) = ec2.describe_instance_types(InstanceTypes=["p4d.24xlarge"])["InstanceTypes"]
+    assert instance_type["VCpuInfo"]["DefaultVCpus"] == 96
+    assert instance_type["NetworkInfo"]["EfaInfo"]["MaximumEfaInterfaces"] == 4
+    assert [card["NetworkCardIndex"] for card in instance_type["NetworkInfo"]["NetworkCards"]] == [0, 1, 2, 3]
+    assert instance_type["GpuInfo"]["Gpus"][0]["Manufacturer"] == "NVIDIA"
 
 
 def test_a_page_of_types_larger_than_a_hundred_is_refused(ec2: Any) -> None:
@@ -178,11 +178,11 @@ def test_a_new_release_moves_the_moving_parameters(aws: Double) -> None:
 def test_images_of_the_account_have_architecture_tags_and_dates(aws: Double, ec2: Any) -> None:
     """AWS-966."""
     aws.control.add_image("ami-0123456789abcdef0", "mine", "arm64", "2026-02-03T04:05:06Z", {"team": "a"})
-    (found,) = ec2.describe_images(Owners=["self"], Filters=[{"Name": "tag:team", "Values": ["?"]}])["Images"]
-    assert found["ImageId"] == "ami-0123456789abcdef0"
-    assert found["Architecture"] == "arm64"
-    assert found["CreationDate"] == "2026-02-03T04:05:06.000Z"
-    assert found["State"] == "available"
+    (image,) = ec2.describe_images(Owners=["self"], Filters=[{"Name": "tag:team", "Values": ["?"]}])["Images"]
+    assert image["ImageId"] == "ami-0123456789abcdef0"
+    assert image["Architecture"] == "arm64"
+    assert image["CreationDate"] == "2026-02-03T04:05:06.000Z"
+    assert image["State"] == "available"
 
 
 def test_deprecated_images_of_others_are_told_of_only_when_asked(aws: Double, ec2: Any) -> None:
@@ -191,8 +191,8 @@ def test_deprecated_images_of_others_are_told_of_only_when_asked(aws: Double, ec
     aws.control.deprecate_image(aws.control.image_named(name), "2026-04-01T00:00:00Z")
     wanted = [{"Name": "name", "Values": [name]}]
     assert ec2.describe_images(Filters=wanted)["Images"] == []
-    (found,) = ec2.describe_images(Filters=wanted, IncludeDeprecated=True)["Images"]
-    assert found["DeprecationTime"] == "2026-04-01T00:00:00.000Z"
+    (image,) = ec2.describe_images(Filters=wanted, IncludeDeprecated=True)["Images"]
+    assert image["DeprecationTime"] == "2026-04-01T00:00:00.000Z"
 
 
 def test_an_unknown_image_id_fails_the_call(ec2: Any) -> None:
@@ -205,9 +205,9 @@ def test_subnets_are_found_by_tag_in_pages_and_lose_addresses(aws: Double, ec2: 
     """AWS-964."""
     wanted = [{"Name": "tag:karpenter.sh/discovery", "Values": ["te*"]}]
     pages = list(ec2.get_paginator("describe_subnets").paginate(Filters=wanted, PaginationConfig={"PageSize": 5}))
-    found = {entry["SubnetId"]: entry for page in pages for entry in page["Subnets"]}
-    assert set(found) == set(seeds.subnets.values())
-    assert {entry["AvailableIpAddressCount"] for entry in found.values()} == {251}
+    actual = {entry["SubnetId"]: entry for page in pages for entry in page["Subnets"]}
+    assert set(actual) == set(seeds.subnets.values())
+    assert {entry["AvailableIpAddressCount"] for entry in actual.values()} == {251}
     subnet = seeds.subnets["us-west-2a"]
     ec2.run_instances(
         MinCount=2,
@@ -226,5 +226,5 @@ def test_security_groups_are_found_by_name_and_tag(ec2: Any, seeds: Seeds) -> No
         {"Name": "group-name", "Values": ["no*"]},
         {"Name": "tag-key", "Values": ["karpenter.sh/discovery"]},
     ):
-        found = ec2.describe_security_groups(Filters=[wanted])["SecurityGroups"]
-        assert [entry["GroupId"] for entry in found] == [seeds.group]
+        security_groups = ec2.describe_security_groups(Filters=[wanted])["SecurityGroups"]
+        assert [entry["GroupId"] for entry in security_groups] == [seeds.group]

@@ -17,10 +17,10 @@ from support.aws.refused import refused
 
 def _receive(aws: Double, box: Mailbox) -> dict[str, Any]:
     sqs = client(aws, "sqs")
-    (found,) = sqs.receive_message(QueueUrl=box.url, WaitTimeSeconds=5, AttributeNames=["SentTimestamp"])["Messages"]
-    assert int(found["Attributes"]["SentTimestamp"]) > 0
-    sqs.delete_message(QueueUrl=box.url, ReceiptHandle=found["ReceiptHandle"])
-    return dict(json.loads(found["Body"]))
+    (message,) = sqs.receive_message(QueueUrl=box.url, WaitTimeSeconds=5, AttributeNames=["SentTimestamp"])["Messages"]
+    assert int(message["Attributes"]["SentTimestamp"]) > 0
+    sqs.delete_message(QueueUrl=box.url, ReceiptHandle=message["ReceiptHandle"])
+    return dict(json.loads(message["Body"]))
 
 
 @pytest.mark.parametrize(
@@ -95,10 +95,10 @@ def test_a_role_nobody_knows_and_a_second_role_are_refused(aws: Double) -> None:
 def test_a_cluster_is_described(aws: Double, cidr: str, field: str) -> None:
     """AWS-982."""
     aws.control.add_cluster("test", "https://api.example", "Y2E=", "1.35", cidr)
-    found = client(aws, "eks").describe_cluster(name="test")["cluster"]
-    assert (found["endpoint"], found["version"]) == ("https://api.example", "1.35")
-    assert found["certificateAuthority"]["data"] == "Y2E="
-    assert found["kubernetesNetworkConfig"][field] == cidr
+    cluster = client(aws, "eks").describe_cluster(name="test")["cluster"]
+    assert (cluster["endpoint"], cluster["version"]) == ("https://api.example", "1.35")
+    assert cluster["certificateAuthority"]["data"] == "Y2E="
+    assert cluster["kubernetesNetworkConfig"][field] == cidr
 
 
 def test_a_cluster_nobody_knows_is_not_found(aws: Double) -> None:

@@ -273,12 +273,12 @@ async def test_the_same_warning_twice_does_nothing_twice(stage: Stage) -> None:
     stage.say(SPOT_WARNING, "i-1")
     await stage.round()
     before = await stage.claim("a")
-    told = list(stage.herald.events)
+    events = list(stage.herald.events)
     stage.clock.forward(seconds=20)
     stage.say(SPOT_WARNING, "i-1")
     await stage.round()
     assert (await stage.claim("a")).metadata.resource_version == before.metadata.resource_version
-    assert stage.herald.events == told
+    assert stage.herald.events == events
     assert stage.disrupted == [("a", "spot_interrupted")]
     assert stage.sqs.deleted == ["handle-0", "handle-1"]
 

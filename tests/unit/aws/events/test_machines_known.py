@@ -110,7 +110,7 @@ async def _joined(world: World) -> None:
 
 
 async def _stays(world: World) -> bool:
-    return any(item.metadata.deletion_timestamp is None for item in await world.all(kinds.NODE_CLAIM))
+    return any(obj.metadata.deletion_timestamp is None for obj in await world.all(kinds.NODE_CLAIM))
 
 
 @story

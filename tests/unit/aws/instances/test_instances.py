@@ -43,18 +43,18 @@ POOL_ONLY = {labels.NODE_POOL: "default", aws_labels.CLUSTER_TAG: "c"}
 
 
 def info(name: str = "i-1", age: float = 0.0, own: dict[str, str] = OURS, **more: Any) -> InstanceInfo:
-    known: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "state": InstanceState(name="running"),
         "placement": InstancePlacement(availability_zone="a"),
         "launch_time": START - timedelta(seconds=age),
         "tags": tag_list(own),
     }
-    return InstanceInfo(instance_id=name, **{**known, **more})
+    return InstanceInfo(instance_id=name, **{**defaults, **more})
 
 
 def put(world: World, *machines: InstanceInfo) -> None:
-    for item in machines:
-        world.ec2.put(item)
+    for info_ in machines:
+        world.ec2.put(info_)
 
 
 # -- facts -----------------------------------------------------------------------------------------------------------------
@@ -185,7 +185,7 @@ def test_one_unknown_id_does_not_spoil_the_others() -> None:
         put(world, *(info(f"i-{n}") for n in range(4)))
         asked = (world.instances.describe(f"i-{n}") for n in range(5))
         gather = await asyncio.gather(*asked, return_exceptions=True)
-        assert [getattr(item, "instance_id", "") for item in gather[:4]] == ["i-0", "i-1", "i-2", "i-3"]
+        assert [getattr(element, "instance_id", "") for element in gather[:4]] == ["i-0", "i-1", "i-2", "i-3"]
         assert isinstance(gather[4], InstanceNotFound)
         assert [len(ids) for ids in world.ec2.asked_ids] == [5, 1, 1, 1, 1, 1]
 
@@ -240,7 +240,7 @@ def test_an_ec2_that_cannot_answer_says_nothing_about_a_machine() -> None:
 def test_only_our_own_machines_are_listed(machine_: InstanceInfo, is_listed: bool) -> None:
     async def scene(world: World) -> None:
         put(world, machine_)
-        assert [item.instance_id for item in await world.instances.list()] == ["i-1"] * is_listed
+        assert [obj.instance_id for obj in await world.instances.list()] == ["i-1"] * is_listed
 
     play(scene)
 
@@ -390,8 +390,8 @@ def test_a_joined_machine_gets_the_tags_it_lacks(own: dict[str, str], expected: 
     async def scene(world: World) -> None:
         put(world, info(own=own))
         await tagger(world).reconcile(await joined(world))
-        found = tag_map(world.ec2.machines["i-1"].info.tags)
-        assert {key: found[key] for key in expected} == expected
+        actual = tag_map(world.ec2.machines["i-1"].info.tags)
+        assert {key: actual[key] for key in expected} == expected
         assert world.ec2.calls["CreateTags"] == 1
         stored = await world.kube.get(NODE_CLAIM, "one")
         assert not needs_tags(stored)

@@ -85,8 +85,8 @@ def test_a_violation_is_told_with_its_field(kubelet: dict[str, object], words: l
 
     API-351, API-352, API-353, API-354, API-356, API-359, API-S168, API-S169, API-S170
     """
-    (found,) = kubelet_violations(kubelet)
-    assert all(word in found for word in words), found
+    (kubelet_violation,) = kubelet_violations(kubelet)
+    assert all(word in kubelet_violation for word in words), kubelet_violation
 
 
 def test_all_violations_are_told_together_but_a_wrong_type_alone() -> None:
@@ -134,8 +134,8 @@ def test_every_text_of_max_pods_is_an_expression_and_of_the_reserved_maps_what_i
 def test_expressions_that_can_never_be_computed_are_told_with_their_path() -> None:
     """AWS-T102, AWS-103."""
     kubelet = {"maxPods": "vcpus *", "kubeReserved": {"memory": "memory_mib * 0.05", "cpu": "vcpus"}}
-    found = expression_faults(kubelet)
-    assert [text.partition(":")[0] for text in found] == ["maxPods", "kubeReserved.memory"]
+    actual = expression_faults(kubelet)
+    assert [text.partition(":")[0] for text in actual] == ["maxPods", "kubeReserved.memory"]
 
 
 def test_an_expression_is_judged_on_every_type() -> None:

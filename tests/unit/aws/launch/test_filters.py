@@ -26,8 +26,8 @@ def kept(asked: NodeClaim, types: Iterable[InstanceType], *, varied: bool = True
     return filter_instance_types(launch_requirements(asked), tuple(types), strict_min_values=varied)
 
 
-def names_of(found: LaunchableTypes) -> list[str]:
-    return [instance_type.name for instance_type in found.types]
+def names_of(launchable_types: LaunchableTypes) -> list[str]:
+    return [instance_type.name for instance_type in launchable_types.types]
 
 
 def with_min_values(asked: NodeClaim, least: int) -> NodeClaim:

@@ -112,7 +112,7 @@ def test_a_spot_request_in_awss_words() -> None:
 def test_the_tags_of_a_launch() -> None:
     """AWS-T432, AWS-446: the user's, ours above them, and the purchase on the instances."""
     spec = {"tags": {"team": "x", "Name": "y", labels.NODE_POOL: "mine"}}
-    found = told_tags(requested(planned(claim(), (LARGE,), node_class(spec))))
+    actual = told_tags(requested(planned(claim(), (LARGE,), node_class(spec))))
     everywhere = {
         "team": "x",
         "Name": "y",
@@ -121,7 +121,7 @@ def test_the_tags_of_a_launch() -> None:
         "eks:eks-cluster-name": "c",
         "karpenter.k8s.aws/ec2nodeclass": "default",
     }
-    assert found == {
+    assert actual == {
         "instance": {**everywhere, "karpenter.k8s.aws/launch-batch": "b-1"},
         "volume": everywhere,
         "fleet": everywhere,
@@ -189,11 +189,11 @@ def test_how_each_capacity_type_is_bought(
     kinds: tuple[str, ...] | None,
 ) -> None:
     """AWS-441 to AWS-444."""
-    found = requested(planned(asked, sold))
-    assert found.target_capacity_specification.default_target_capacity_type == target
-    assert (found.spot_options.allocation_strategy if found.spot_options else None) == spot
-    assert (found.on_demand_options.allocation_strategy if found.on_demand_options else None) == on_demand
-    assert (found.reserved_capacity_options.reservation_types if found.reserved_capacity_options else None) == kinds
+    actual = requested(planned(asked, sold))
+    assert actual.target_capacity_specification.default_target_capacity_type == target
+    assert (actual.spot_options.allocation_strategy if actual.spot_options else None) == spot
+    assert (actual.on_demand_options.allocation_strategy if actual.on_demand_options else None) == on_demand
+    assert (actual.reserved_capacity_options.reservation_types if actual.reserved_capacity_options else None) == kinds
 
 
 @pytest.mark.parametrize(("relaxed", "context"), [("true", None), ("false", "ctx"), ("", "ctx")])
@@ -387,7 +387,7 @@ def test_a_partial_fleet_serves_as_many_as_it_can() -> None:
         world.ec2.free = {("m5.large", "a", "spot"): 2, ("m5.large", "b", "spot"): 0}
         asked = (launch(world, LARGE, name=f"c{n}") for n in range(3))
         gather = await asyncio.gather(*asked, return_exceptions=True)
-        assert [isinstance(item, Instance) for item in gather] == [True, True, False]
+        assert [isinstance(element, Instance) for element in gather] == [True, True, False]
         assert isinstance(gather[2], InsufficientCapacity)
         assert world.told.lacking == [OfferingKey("spot", "m5.large", "a"), OfferingKey("spot", "m5.large", "b")]
 

@@ -100,11 +100,11 @@ class GatedKube(MemoryKube):
         resource_version: str = "",
     ) -> T:
         await self.gate("patch", "before")
-        found = await super().patch(
+        result = await super().patch(
             kind, name, patch, namespace, subresource=subresource, resource_version=resource_version
         )
         await self.gate("patch", "after")
-        return found
+        return result
 
 
 class Controllers:

@@ -155,8 +155,11 @@ def test_an_ipv6_cluster_gets_ipv6_interfaces() -> None:
 
 def test_efa_interfaces_spread_over_the_cards() -> None:
     """AWS-T486, AWS-496."""
-    found = wire(data_of(efa_count=4))["NetworkInterfaces"]
-    assert [(item["InterfaceType"], item["NetworkCardIndex"], item["DeviceIndex"]) for item in found] == [
+    network_interfaces = wire(data_of(efa_count=4))["NetworkInterfaces"]
+    assert [
+        (element["InterfaceType"], element["NetworkCardIndex"], element["DeviceIndex"])
+        for element in network_interfaces
+    ] == [
         ("efa", 0, 0),
         ("efa", 1, 1),
         ("efa", 2, 1),
@@ -195,7 +198,7 @@ def test_configured_interfaces_are_taken_as_they_are() -> None:
 
 def test_special_machines() -> None:
     """AWS-500 to AWS-502."""
-    found = wire(
+    actual = wire(
         data_of(
             {"cpu_options": CpuOptions(nested_virtualization="enabled")},
             is_sandbox=True,
@@ -204,9 +207,9 @@ def test_special_machines() -> None:
             partition=3,
         )
     )
-    assert found["Placement"] == {"Tenancy": "dedicated", "GroupId": "pg-1", "PartitionNumber": 3}
-    assert found["EnclaveOptions"] == {"Enabled": True}
-    assert found["CpuOptions"] == {"NestedVirtualization": "enabled"}
+    assert actual["Placement"] == {"Tenancy": "dedicated", "GroupId": "pg-1", "PartitionNumber": 3}
+    assert actual["EnclaveOptions"] == {"Enabled": True}
+    assert actual["CpuOptions"] == {"NestedVirtualization": "enabled"}
 
 
 @pytest.mark.parametrize(
@@ -215,19 +218,19 @@ def test_special_machines() -> None:
 )
 def test_reserved_machines_name_their_reservation(kind: str, market: str | None) -> None:
     """AWS-503, AWS-504."""
-    found = wire(data_of(capacity_type=labels.RESERVED, reservation="cr-1", reservation_kind=kind))
-    assert found["CapacityReservationSpecification"] == {
+    actual = wire(data_of(capacity_type=labels.RESERVED, reservation="cr-1", reservation_kind=kind))
+    assert actual["CapacityReservationSpecification"] == {
         "CapacityReservationPreference": "capacity-reservations-only",
         "CapacityReservationTarget": {"CapacityReservationId": "cr-1"},
     }
-    assert found.get("InstanceMarketOptions") == ({"MarketType": market} if market else None)
+    assert actual.get("InstanceMarketOptions") == ({"MarketType": market} if market else None)
 
 
 def test_spot_machines_never_fall_into_open_reservations() -> None:
     """AWS-T490; AWS-505: their requests are tagged, too."""
-    found = wire(data_of(capacity_type=labels.SPOT))
-    assert found["CapacityReservationSpecification"] == {"CapacityReservationPreference": "none"}
-    assert [item["ResourceType"] for item in found["TagSpecifications"]] == [
+    actual = wire(data_of(capacity_type=labels.SPOT))
+    assert actual["CapacityReservationSpecification"] == {"CapacityReservationPreference": "none"}
+    assert [tag_specification["ResourceType"] for tag_specification in actual["TagSpecifications"]] == [
         "network-interface",
         "spot-instances-request",
     ]

@@ -42,12 +42,12 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 BY_NAME = {instance_type.name: instance_type for instance_type in TYPES}
 
 
-def images(*found: tuple[str, str, str]) -> tuple[AMI, ...]:
+def images(*rows: tuple[str, str, str]) -> tuple[AMI, ...]:
     """Id, architecture, date."""
     return select_amis(
         [
             AmiCandidate(ImageInfo(image_id=name, architecture=arch, creation_date=date), STANDARD_REQUIREMENTS)
-            for name, arch, date in found
+            for name, arch, date in rows
         ],
         NOW,
     )
@@ -164,7 +164,7 @@ def test_the_first_difference_is_the_reason(found: DriftComparison, reason: str)
 
 
 @pytest.mark.parametrize(
-    "found",
+    "drift_comparison",
     [
         pytest.param(machine(claim=claimed(image="")), id="AWS-T572"),
         pytest.param(machine(node_class=classed(amis=())), id="no-images"),
@@ -174,10 +174,10 @@ def test_the_first_difference_is_the_reason(found: DriftComparison, reason: str)
         pytest.param(machine(group_id=None), id="group-not-resolved"),
     ],
 )
-def test_there_is_no_verdict_where_nothing_is_known_to_compare_with(found: DriftComparison) -> None:
+def test_there_is_no_verdict_where_nothing_is_known_to_compare_with(drift_comparison: DriftComparison) -> None:
     """AWS-567"""
     with pytest.raises(DriftNotDeterminable):
-        instance_drift(found)
+        instance_drift(drift_comparison)
 
 
 @pytest.mark.parametrize(

@@ -35,8 +35,8 @@ def image(
     )
 
 
-def chosen(*found: ImageInfo) -> list[str]:
-    return [ami.id for ami in select_amis(map(AmiCandidate, found), NOW)]
+def chosen(*image_infos: ImageInfo) -> list[str]:
+    return [ami.id for ami in select_amis(map(AmiCandidate, image_infos), NOW)]
 
 
 def test_a_newer_image_that_is_deprecated_loses_to_an_older_one_that_is_not() -> None:
@@ -144,14 +144,16 @@ def test_the_first_image_that_fits_is_taken_and_none_where_none_does() -> None:
 def test_an_image_of_windows_is_for_machines_that_run_its_build() -> None:
     """AWS-189"""
     (ami,) = select_amis([AmiCandidate(image("ami-w"), ami_selection.windows_requirements("10.0.20348"))], NOW)
-    told = {
+    requirements = {
         labels.ARCH: label_in(labels.ARCH, "amd64"),
         labels.OS: label_in(labels.OS, "windows"),
         labels.WINDOWS_BUILD: label_in(labels.WINDOWS_BUILD, "10.0.20348"),
     }
-    fits = InstanceType("w", complete_requirements(told), {})
+    fits = InstanceType("w", complete_requirements(requirements), {})
     other = InstanceType(
-        "w", complete_requirements({**told, labels.WINDOWS_BUILD: label_in(labels.WINDOWS_BUILD, "10.0.17763")}), {}
+        "w",
+        complete_requirements({**requirements, labels.WINDOWS_BUILD: label_in(labels.WINDOWS_BUILD, "10.0.17763")}),
+        {},
     )
     assert ami_for(fits, (ami,)) == ami
     assert ami_for(other, (ami,)) is None

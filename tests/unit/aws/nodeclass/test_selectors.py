@@ -161,7 +161,7 @@ async def test_subnets_with_the_most_free_addresses_come_first() -> None:
     world.ec2.subnets = [subnet("subnet-a", 50), subnet("subnet-c", 100), subnet("subnet-b", 100)]
     await world.create()
     await world.look()
-    assert [item.id for item in (await world.get()).status.subnets] == ["subnet-b", "subnet-c", "subnet-a"]
+    assert [subnet.id for subnet in (await world.get()).status.subnets] == ["subnet-b", "subnet-c", "subnet-a"]
     assert world.addresses == {"subnet-a": 50, "subnet-b": 100, "subnet-c": 100}
 
 
@@ -183,7 +183,7 @@ async def test_a_subnet_found_by_two_terms_stands_once() -> None:
     terms = (SubnetSelectorTerm(id="subnet-a"), SubnetSelectorTerm(tags={"team": "a"}))
     await world.create(subnet_selector_terms=terms)
     await world.look()
-    assert [item.id for item in (await world.get()).status.subnets] == ["subnet-b", "subnet-a"]
+    assert [subnet.id for subnet in (await world.get()).status.subnets] == ["subnet-b", "subnet-a"]
     assert len(world.ec2.asked("DescribeSubnets")) == 2
 
 
@@ -214,9 +214,9 @@ async def test_a_group_of_another_vpc_than_the_subnets_is_warned_of() -> None:
     world.ec2.groups.append(SecurityGroupInfo(group_id="sg-9", vpc_id="vpc-9", tags=tag_list({"team": "a"})))
     await world.create()
     await world.look()
-    (told,) = world.herald.of("SecurityGroupSubnetVPCMismatch")
-    assert "sg-9 (vpc-9)" in told
-    assert "sg-1" not in told
+    (message,) = world.herald.of("SecurityGroupSubnetVPCMismatch")
+    assert "sg-9 (vpc-9)" in message
+    assert "sg-1" not in message
 
 
 # -- capacity reservations ---------------------------------------------------------------------------------------------------

@@ -454,10 +454,10 @@ def pool(*requirements: Any) -> Any:
 async def chosen(pools: list[Any], world: Classes, fits: Any = lambda *_: True) -> list[tuple[str, str, str]]:
     """Types, ways to buy them and tenancies that are tried for the class as it was found."""
     await world.look()
-    found = dry_run_candidates(await world.get(), pools, world.types, fits)
+    result = dry_run_candidates(await world.get(), pools, world.types, fits)
     return [
         (dry_run_candidate.instance_type.name, dry_run_candidate.capacity_type, dry_run_candidate.tenancy)
-        for dry_run_candidate in found
+        for dry_run_candidate in result
     ]
 
 
@@ -512,8 +512,8 @@ async def test_types_the_class_cannot_be_made_of_are_not_tried() -> None:
     world = Classes().stocked()
     await world.create()
 
-    def fits(_: Any, item: Any) -> bool:
-        return bool(item.name != "m5.large")
+    def fits(_: Any, obj: Any) -> bool:
+        return bool(obj.name != "m5.large")
 
     assert [name for name, _, _ in await chosen([on_demand(of_type("m5.large", "c5.xlarge"))], world, fits)] == [
         "c5.xlarge"
@@ -543,5 +543,5 @@ async def test_windows_is_tried_on_the_usual_types() -> None:
     world = Classes().stocked()
     world.types = catalogue.packaged_instance_types()
     await world.create(ami_family="Windows2022")
-    found = await chosen([on_demand(of_type("c5.xlarge"))], world)
-    assert [name for name, _, _ in found] == ["m5.large"]
+    actual = await chosen([on_demand(of_type("c5.xlarge"))], world)
+    assert [name for name, _, _ in actual] == ["m5.large"]

@@ -23,17 +23,17 @@ async def made(name: str, node_class: EC2NodeClass = PLAIN, **settings: object) 
     return (await fair(Region(names=[name]), **settings)).types(node_class)[name]
 
 
-def units(item: InstanceType, name: str) -> int:
-    return item.capacity.get(name, 0) // quantity.MILLI
+def units(instance_type: InstanceType, name: str) -> int:
+    return instance_type.capacity.get(name, 0) // quantity.MILLI
 
 
-def mib(item: InstanceType, name: str = res.MEMORY) -> int:
-    return units(item, name) // MIB
+def mib(instance_type: InstanceType, name: str = res.MEMORY) -> int:
+    return units(instance_type, name) // MIB
 
 
-def reserved_mib(item: InstanceType) -> int:
+def reserved_mib(instance_type: InstanceType) -> int:
     """Memory the kubelet keeps, with the usual 100 MiB for eviction taken off."""
-    return item.overhead[res.MEMORY] // quantity.MILLI // MIB - 100
+    return instance_type.overhead[res.MEMORY] // quantity.MILLI // MIB - 100
 
 
 def volume(device: str, size: str | None, *, root: bool = False) -> BlockDeviceMapping:

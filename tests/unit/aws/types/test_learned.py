@@ -35,69 +35,69 @@ def claim(image: str) -> NodeClaim:
 
 
 async def school() -> tuple[Fair, CapacityLearner]:
-    found = await fair(Region(names=["t3.medium", "m5.large"]))
-    return found, CapacityLearner(found.memories.discovered_capacity, ami_for)
+    fixture = await fair(Region(names=["t3.medium", "m5.large"]))
+    return fixture, CapacityLearner(fixture.memories.discovered_capacity, ami_for)
 
 
-def attend(found: Fair, lessons: CapacityLearner, memory: str, image: str = "ami-1") -> bool:
-    return lessons.learn(node(memory), claim(image), found.types()["t3.medium"], PLAIN.status.amis)
+def attend(fixture: Fair, lessons: CapacityLearner, memory: str, image: str = "ami-1") -> bool:
+    return lessons.learn(node(memory), claim(image), fixture.types()["t3.medium"], PLAIN.status.amis)
 
 
-def memory_mib(found: Fair) -> int:
-    return found.types()["t3.medium"].capacity[res.MEMORY] // quantity.MILLI // MIB
+def memory_mib(fixture: Fair) -> int:
+    return fixture.types()["t3.medium"].capacity[res.MEMORY] // quantity.MILLI // MIB
 
 
 async def test_a_node_that_joined_says_how_much_memory_its_like_have() -> None:
     """AWS-T302."""
-    found, lessons = await school()
-    assert memory_mib(found) == 3788
-    assert attend(found, lessons, "3840Mi")
-    assert memory_mib(found) == 3840
-    assert attend(found, lessons, "3839Mi")
-    assert memory_mib(found) == 3839
-    assert not attend(found, lessons, "3900Mi")
-    assert memory_mib(found) == 3839
+    fixture, lessons = await school()
+    assert memory_mib(fixture) == 3788
+    assert attend(fixture, lessons, "3840Mi")
+    assert memory_mib(fixture) == 3840
+    assert attend(fixture, lessons, "3839Mi")
+    assert memory_mib(fixture) == 3839
+    assert not attend(fixture, lessons, "3900Mi")
+    assert memory_mib(fixture) == 3839
 
 
 async def test_only_the_type_that_was_learned_about_is_made_anew() -> None:
     """AWS-318: the lesson counts at once, and costs one type."""
-    found, lessons = await school()
-    before = found.types()
-    attend(found, lessons, "3840Mi")
-    after = found.types()
+    fixture, lessons = await school()
+    before = fixture.types()
+    attend(fixture, lessons, "3840Mi")
+    after = fixture.types()
     assert after["m5.large"] is before["m5.large"]
     assert after["t3.medium"] is not before["t3.medium"]
 
 
 async def test_a_machine_with_an_outdated_image_teaches_nothing() -> None:
     """AWS-T303."""
-    found, lessons = await school()
-    assert not attend(found, lessons, "3840Mi", image="ami-0")
-    assert memory_mib(found) == 3788
+    fixture, lessons = await school()
+    assert not attend(fixture, lessons, "3840Mi", image="ami-0")
+    assert memory_mib(fixture) == 3788
 
 
 async def test_other_images_may_leave_other_memory() -> None:
     """AWS-T304."""
-    found, lessons = await school()
-    attend(found, lessons, "3840Mi")
-    other = found.types(of_status(amis=(ami("ami-2"),)))
+    fixture, lessons = await school()
+    attend(fixture, lessons, "3840Mi")
+    other = fixture.types(of_status(amis=(ami("ami-2"),)))
     assert other["t3.medium"].capacity[res.MEMORY] == 3788 * MIB * quantity.MILLI
 
 
 async def test_a_percentage_for_eviction_is_of_the_reckoned_memory() -> None:
     """AWS-314."""
-    found, lessons = await school()
+    fixture, lessons = await school()
     node_class = of_kubelet(evictionHard={"memory.available": "10%"})
-    before = found.types(node_class)["t3.medium"].overhead
-    attend(found, lessons, "3840Mi")
-    assert found.types(node_class)["t3.medium"].overhead == before
+    before = fixture.types(node_class)["t3.medium"].overhead
+    attend(fixture, lessons, "3840Mi")
+    assert fixture.types(node_class)["t3.medium"].overhead == before
 
 
 @pytest.mark.parametrize("memory", ["broken", "0"])
 async def test_a_node_that_makes_no_sense_teaches_nothing(memory: str) -> None:
-    found, lessons = await school()
-    assert not attend(found, lessons, memory)
-    assert memory_mib(found) == 3788
+    fixture, lessons = await school()
+    assert not attend(fixture, lessons, memory)
+    assert memory_mib(fixture) == 3788
 
 
 def test_what_nobody_confirms_is_forgotten() -> None:

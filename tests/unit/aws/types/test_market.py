@@ -69,8 +69,8 @@ def overlay(
 
 async def test_zones_are_those_where_the_type_is_sold_and_the_class_has_a_subnet() -> None:
     """AWS-T300."""
-    found = await fair(Region(sold_in={"m5.large": (B, C)}))
-    instance_type = found.types()["m5.large"]
+    fixture = await fair(Region(sold_in={"m5.large": (B, C)}))
+    instance_type = fixture.types()["m5.large"]
     assert values(instance_type, labels.ZONE) == {B}
     assert values(instance_type, ZONE_ID) == {IDS[B]}
 
@@ -84,16 +84,16 @@ async def test_a_type_sold_nowhere_near_leaves_zone_ids_open() -> None:
 
 async def test_arm_machines_never_run_windows() -> None:
     """AWS-T301."""
-    found = await fair(Region(names=["m6g.large", "m5.large"]))
-    types = found.types(of_spec(ami_family="Windows2022"))
+    fixture = await fair(Region(names=["m6g.large", "m5.large"]))
+    types = fixture.types(of_spec(ami_family="Windows2022"))
     assert values(types["m6g.large"], labels.OS) == frozenset()
     assert values(types["m5.large"], labels.OS) == {"windows"}
 
 
 async def test_every_type_says_something_about_every_well_known_label() -> None:
     """SCH-116, AWS-320."""
-    found = await fair(Region(names=list(raw())))
-    assert all(instance_type.requirements.keys() >= INSTANCE_LABELS for instance_type in found.types().values())
+    fixture = await fair(Region(names=list(raw())))
+    assert all(instance_type.requirements.keys() >= INSTANCE_LABELS for instance_type in fixture.types().values())
 
 
 AWS = "karpenter.k8s.aws/"
@@ -160,14 +160,14 @@ async def test_a_type_that_does_not_fit_the_placement_group_is_not_available() -
     """AWS-344."""
     own = raw()["m5.large"]
     alone = msgspec.structs.replace(own, placement_group_info=None)
-    found = await fair(
+    fixture = await fair(
         Region(
             names=["m5.large", "c5.large"], infos={"c5.large": msgspec.structs.replace(alone, instance_type="c5.large")}
         )
     )
-    found.group = GROUP
-    assert available(found.types()["m5.large"])
-    assert not available(found.types()["c5.large"])
+    fixture.group = GROUP
+    assert available(fixture.types()["m5.large"])
+    assert not available(fixture.types()["c5.large"])
 
 
 # -- offerings ----------------------------------------------------------------------------------------------------------------
@@ -184,29 +184,29 @@ async def test_zones_without_a_subnet_are_listed_and_not_available() -> None:
 
 async def test_a_zone_without_a_spot_price_has_no_spot() -> None:
     """AWS-T351, AWS-352: an unknown price makes an offering unavailable."""
-    found = await fair(Region(spot=[spot("m5.large", A, 0.03)]))
-    await found.market.refresh_spot()
-    assert found.offering("m5.large", "spot", A).price_per_hour == 0.03
-    assert not found.offering("m5.large", "spot", B).available
-    assert found.offering("m5.large", "on-demand", B).available
+    fixture = await fair(Region(spot=[spot("m5.large", A, 0.03)]))
+    await fixture.market.refresh_spot()
+    assert fixture.offering("m5.large", "spot", A).price_per_hour == 0.03
+    assert not fixture.offering("m5.large", "spot", B).available
+    assert fixture.offering("m5.large", "on-demand", B).available
 
 
 async def test_before_the_first_update_spot_costs_as_much_as_on_demand() -> None:
     """AWS-T352, AWS-367: prices are the packaged ones of the region."""
-    found = await fair(name="eu-west-1")
-    assert {offer.price_per_hour for offer in found.types()["m5.large"].offerings} == {0.107}
-    assert available(found.types()["m5.large"]) == {(kind, zone) for kind in ("on-demand", "spot") for zone in (A, B)}
+    fixture = await fair(name="eu-west-1")
+    assert {offer.price_per_hour for offer in fixture.types()["m5.large"].offerings} == {0.107}
+    assert available(fixture.types()["m5.large"]) == {(kind, zone) for kind in ("on-demand", "spot") for zone in (A, B)}
 
 
 async def test_a_stock_out_is_about_one_offering_and_ends() -> None:
     """AWS-T357."""
-    found = await fair(Region(names=["m5.large", "c5.large"]))
-    before = found.types()
-    found.memories.unavailable.mark_unavailable(OfferingKey("spot", "m5.large", A), "InsufficientInstanceCapacity")
-    assert available(before["m5.large"]) - available(found.types()["m5.large"]) == {("spot", A)}
-    assert found.types()["c5.large"] is before["c5.large"]
-    found.clock.go_on(minutes=3)
-    assert found.types()["m5.large"].offerings == before["m5.large"].offerings
+    fixture = await fair(Region(names=["m5.large", "c5.large"]))
+    before = fixture.types()
+    fixture.memories.unavailable.mark_unavailable(OfferingKey("spot", "m5.large", A), "InsufficientInstanceCapacity")
+    assert available(before["m5.large"]) - available(fixture.types()["m5.large"]) == {("spot", A)}
+    assert fixture.types()["c5.large"] is before["c5.large"]
+    fixture.clock.go_on(minutes=3)
+    assert fixture.types()["m5.large"].offerings == before["m5.large"].offerings
 
 
 async def test_a_zone_is_gone_when_none_of_its_subnets_has_addresses() -> None:
@@ -214,30 +214,30 @@ async def test_a_zone_is_gone_when_none_of_its_subnets_has_addresses() -> None:
     node_class = of_status(
         subnets=(Subnet(id="subnet-1", zone=A), Subnet(id="subnet-2", zone=A), Subnet(id="subnet-3", zone=B))
     )
-    found = await fair(Region(names=["m5.large", "c5.large"]))
-    found.memories.unavailable.mark_subnet_unavailable("subnet-1")
-    assert found.offering("m5.large", "spot", A, node_class).available
-    found.memories.unavailable.mark_subnet_unavailable("subnet-2")
-    types = found.types(node_class)
+    fixture = await fair(Region(names=["m5.large", "c5.large"]))
+    fixture.memories.unavailable.mark_subnet_unavailable("subnet-1")
+    assert fixture.offering("m5.large", "spot", A, node_class).available
+    fixture.memories.unavailable.mark_subnet_unavailable("subnet-2")
+    types = fixture.types(node_class)
     assert {zone for instance_type in types.values() for _, zone in available(instance_type)} == {B}
 
 
 async def test_spot_as_a_whole_may_be_gone() -> None:
     """AWS-377."""
-    found = await fair()
-    found.memories.unavailable.mark_capacity_type_unavailable("spot")
-    assert {kind for kind, _ in available(found.types()["m5.large"])} == {"on-demand"}
+    fixture = await fair()
+    fixture.memories.unavailable.mark_capacity_type_unavailable("spot")
+    assert {kind for kind, _ in available(fixture.types()["m5.large"])} == {"on-demand"}
 
 
 @pytest.mark.parametrize(("free", "now"), [pytest.param(3, True, id="AWS-T359"), pytest.param(0, False, id="AWS-T360")])
 async def test_a_reservation_is_an_offering_of_its_own(free: int, now: bool) -> None:
-    found = await fair()
-    found.memories.reservations.set_available_count("cr-1", free)
+    fixture = await fair()
+    fixture.memories.reservations.set_available_count("cr-1", free)
     node_class = of_status(capacity_reservations=(reservation(),))
-    offer = found.offering("m5.large", "reserved", A, node_class)
+    offer = fixture.offering("m5.large", "reserved", A, node_class)
     assert (offer.available, offer.reservation_capacity, offer.reservation_id) == (now, free, "cr-1")
     assert offer.price_per_hour == pytest.approx(0.096 / 10**7)
-    instance_type = found.types(node_class)["m5.large"]
+    instance_type = fixture.types(node_class)["m5.large"]
     assert values(instance_type, labels.CAPACITY_TYPE) == {"spot", "on-demand", "reserved"}
     assert values(instance_type, f"{AWS}capacity-reservation-type") == {"default"}
     assert values(instance_type, f"{AWS}capacity-reservation-interruptible") == {"false"}
@@ -245,29 +245,29 @@ async def test_a_reservation_is_an_offering_of_its_own(free: int, now: bool) -> 
 
 async def test_taking_the_last_unit_closes_the_reservation() -> None:
     """AWS-600: the list follows the count at once."""
-    found = await fair()
+    fixture = await fair()
     node_class = of_status(capacity_reservations=(reservation(),))
-    found.memories.reservations.set_available_count("cr-1", 1)
-    assert found.offering("m5.large", "reserved", A, node_class).available
-    found.memories.reservations.mark_launched("cr-1")
-    assert not found.offering("m5.large", "reserved", A, node_class).available
+    fixture.memories.reservations.set_available_count("cr-1", 1)
+    assert fixture.offering("m5.large", "reserved", A, node_class).available
+    fixture.memories.reservations.mark_launched("cr-1")
+    assert not fixture.offering("m5.large", "reserved", A, node_class).available
 
 
 @pytest.mark.parametrize(
     "changes", [{"state": "expiring"}, {"availability_zone": C}], ids=["AWS-354-expiring", "AWS-354-other-zone"]
 )
 async def test_a_reservation_that_ends_or_is_elsewhere_is_not_available(changes: dict[str, object]) -> None:
-    found = await fair()
-    found.memories.reservations.set_available_count("cr-1", 3)
-    instance_type = found.types(of_status(capacity_reservations=(reservation(**changes),)))["m5.large"]
+    fixture = await fair()
+    fixture.memories.reservations.set_available_count("cr-1", 3)
+    instance_type = fixture.types(of_status(capacity_reservations=(reservation(**changes),)))["m5.large"]
     assert "reserved" not in {kind for kind, _ in available(instance_type)}
 
 
 async def test_without_the_gate_there_is_nothing_reserved() -> None:
     """AWS-T361."""
-    found = await fair(reserved_capacity=False)
-    found.memories.reservations.set_available_count("cr-1", 3)
-    instance_type = found.types(of_status(capacity_reservations=(reservation(),)))["m5.large"]
+    fixture = await fair(reserved_capacity=False)
+    fixture.memories.reservations.set_available_count("cr-1", 3)
+    instance_type = fixture.types(of_status(capacity_reservations=(reservation(),)))["m5.large"]
     assert {offer.capacity_type for offer in instance_type.offerings} == {"spot", "on-demand"}
     assert values(instance_type, labels.CAPACITY_TYPE) == {"spot", "on-demand"}
     assert values(instance_type, labels.RESERVATION_ID) == frozenset()
@@ -275,9 +275,9 @@ async def test_without_the_gate_there_is_nothing_reserved() -> None:
 
 async def test_each_partition_has_offerings_of_its_own() -> None:
     """AWS-T362, AWS-355: one copy for each partition."""
-    found = await fair()
-    found.group = GROUP
-    instance_type = found.types()["m5.large"]
+    fixture = await fair()
+    fixture.group = GROUP
+    instance_type = fixture.types()["m5.large"]
     assert sum(offer.available for offer in instance_type.offerings) == 12
     assert len(instance_type.offerings) == 18
     assert values(instance_type, PARTITION) == {"1", "2", "3"}
@@ -296,12 +296,12 @@ async def test_each_partition_has_offerings_of_its_own() -> None:
 )
 async def test_a_stock_out_is_as_wide_as_it_was_found(marked: OfferingKey, gone: set[str]) -> None:
     """AWS-376 and the Beyond of 8.3: partitions are looked up, too."""
-    found = await fair()
-    found.group = GROUP
-    found.memories.unavailable.mark_unavailable(marked, "InsufficientInstanceCapacity")
+    fixture = await fair()
+    fixture.group = GROUP
+    fixture.memories.unavailable.mark_unavailable(marked, "InsufficientInstanceCapacity")
     missing = {
         next(iter(offer.requirements[PARTITION].values))
-        for offer in found.types()["m5.large"].offerings
+        for offer in fixture.types()["m5.large"].offerings
         if (offer.capacity_type, offer.zone) == ("spot", A) and not offer.available
     }
     assert missing == gone
@@ -309,11 +309,11 @@ async def test_a_stock_out_is_as_wide_as_it_was_found(marked: OfferingKey, gone:
 
 async def test_a_stock_out_in_a_group_leaves_others_alone() -> None:
     """AWS-376."""
-    found = await fair()
-    found.memories.unavailable.mark_unavailable(
+    fixture = await fair()
+    fixture.memories.unavailable.mark_unavailable(
         OfferingKey("spot", "m5.large", A, "pg-1", "2"), "InsufficientInstanceCapacity"
     )
-    assert found.offering("m5.large", "spot", A).available
+    assert fixture.offering("m5.large", "spot", A).available
 
 
 UNPRICED = "hpc7a.12xlarge"
@@ -321,15 +321,15 @@ UNPRICED = "hpc7a.12xlarge"
 
 async def test_an_overlay_prices_what_has_no_price() -> None:
     """AWS-T363."""
-    found = await fair(Region(names=[UNPRICED, "m5.large"]), node_overlay=True)
-    assert not available(found.types()[UNPRICED])
+    fixture = await fair(Region(names=[UNPRICED, "m5.large"]), node_overlay=True)
+    assert not available(fixture.types()[UNPRICED])
     names = (UNPRICED, "m5.large")
-    found.market.set_overlay_prices([overlay((labels.INSTANCE_TYPE, name)) for name in names])
-    offer = found.offering(UNPRICED, "on-demand")
+    fixture.market.set_overlay_prices([overlay((labels.INSTANCE_TYPE, name)) for name in names])
+    offer = fixture.offering(UNPRICED, "on-demand")
     assert (offer.available, offer.price_per_hour) == (True, 2.5)
-    assert found.offering("m5.large", "on-demand").price_per_hour == 0.096
-    found.market.set_overlay_prices([])
-    assert not available(found.types()[UNPRICED])
+    assert fixture.offering("m5.large", "on-demand").price_per_hour == 0.096
+    fixture.market.set_overlay_prices([])
+    assert not available(fixture.types()[UNPRICED])
 
 
 @pytest.mark.parametrize(
@@ -342,34 +342,34 @@ async def test_an_overlay_prices_what_has_no_price() -> None:
     ],
 )
 async def test_other_overlays_price_nothing_here(given: NodeOverlay) -> None:
-    found = await fair(Region(names=[UNPRICED]), node_overlay=True)
-    found.market.set_overlay_prices([given])
-    assert not available(found.types()[UNPRICED])
+    fixture = await fair(Region(names=[UNPRICED]), node_overlay=True)
+    fixture.market.set_overlay_prices([given])
+    assert not available(fixture.types()[UNPRICED])
 
 
 async def test_without_the_gate_overlays_price_nothing() -> None:
     """AWS-356."""
-    found = await fair(Region(names=[UNPRICED]))
-    found.market.set_overlay_prices([overlay((labels.INSTANCE_TYPE, UNPRICED))])
-    assert not available(found.types()[UNPRICED])
+    fixture = await fair(Region(names=[UNPRICED]))
+    fixture.market.set_overlay_prices([overlay((labels.INSTANCE_TYPE, UNPRICED))])
+    assert not available(fixture.types()[UNPRICED])
 
 
 async def test_the_heaviest_overlay_says_the_price() -> None:
     """AWS-356."""
-    found = await fair(Region(names=[UNPRICED]), node_overlay=True)
+    fixture = await fair(Region(names=[UNPRICED]), node_overlay=True)
     asked = (labels.INSTANCE_TYPE, UNPRICED)
-    found.market.set_overlay_prices([overlay(asked, price="3", weight=9), overlay(asked, price="2", weight=1)])
-    assert found.offering(UNPRICED, "on-demand").price_per_hour == 3.0
+    fixture.market.set_overlay_prices([overlay(asked, price="3", weight=9), overlay(asked, price="2", weight=1)])
+    assert fixture.offering(UNPRICED, "on-demand").price_per_hour == 3.0
 
 
 async def test_a_zone_traffic_is_shifted_away_from_sells_nothing() -> None:
     """AWS-616, AWS-T607."""
-    found = await fair()
-    before = found.types()
-    found.shifted = frozenset({IDS[A]})
-    assert {zone for _, zone in available(found.types()["m5.large"])} == {B}
-    found.shifted = frozenset()
-    assert found.types()["m5.large"].offerings == before["m5.large"].offerings
+    fixture = await fair()
+    before = fixture.types()
+    fixture.shifted = frozenset({IDS[A]})
+    assert {zone for _, zone in available(fixture.types()["m5.large"])} == {B}
+    fixture.shifted = frozenset()
+    assert fixture.types()["m5.large"].offerings == before["m5.large"].offerings
 
 
 # -- what stays the same ------------------------------------------------------------------------------------------------------
@@ -377,13 +377,13 @@ async def test_a_zone_traffic_is_shifted_away_from_sells_nothing() -> None:
 
 async def test_nothing_new_means_the_identical_list() -> None:
     """AWS-284, AWS-353: whatever is asked and whoever asks for it."""
-    found = await fair(Region(names=["m5.large", "c5.large"], spot=[spot("m5.large", A, 0.03)]))
-    await found.market.refresh_spot()
-    before = found.market.types_for(PLAIN)
-    await found.market.refresh_types()
-    await found.market.refresh_spot()
-    assert found.market.types_for(PLAIN) is before
-    assert found.market.types_for(of_spec(tags={"team": "a"}, user_data="#!/bin/sh")) is before
+    fixture = await fair(Region(names=["m5.large", "c5.large"], spot=[spot("m5.large", A, 0.03)]))
+    await fixture.market.refresh_spot()
+    before = fixture.market.types_for(PLAIN)
+    await fixture.market.refresh_types()
+    await fixture.market.refresh_spot()
+    assert fixture.market.types_for(PLAIN) is before
+    assert fixture.market.types_for(of_spec(tags={"team": "a"}, user_data="#!/bin/sh")) is before
 
 
 @pytest.mark.parametrize(
@@ -401,35 +401,35 @@ async def test_nothing_new_means_the_identical_list() -> None:
 )
 async def test_classes_that_differ_do_not_share_a_list(node_class: EC2NodeClass) -> None:
     """AWS-353 Beyond: the reference confuses some of them."""
-    found = await fair(Region(names=["m5.large", "a1.large"]))
-    plain = found.market.types_for(PLAIN)
-    other = found.market.types_for(node_class)
+    fixture = await fair(Region(names=["m5.large", "a1.large"]))
+    plain = fixture.market.types_for(PLAIN)
+    other = fixture.market.types_for(node_class)
     assert other is not plain
-    assert found.market.types_for(PLAIN) is plain
-    assert found.market.types_for(node_class) is other
+    assert fixture.market.types_for(PLAIN) is plain
+    assert fixture.market.types_for(node_class) is other
 
 
 async def test_a_price_that_moves_changes_one_type() -> None:
     """AWS-353 Beyond: at once."""
     region = Region(names=["m5.large", "c5.large"], spot=[spot("m5.large", A, 0.03), spot("c5.large", A, 0.02)])
-    found = await fair(region)
-    await found.market.refresh_spot()
-    before = found.types()
+    fixture = await fair(region)
+    await fixture.market.refresh_spot()
+    before = fixture.types()
     region.spot[0] = spot("m5.large", A, 0.04)
-    await found.market.refresh_spot()
-    assert found.offering("m5.large", "spot").price_per_hour == 0.04
-    assert found.types()["c5.large"] is before["c5.large"]
+    await fixture.market.refresh_spot()
+    assert fixture.offering("m5.large", "spot").price_per_hour == 0.04
+    assert fixture.types()["c5.large"] is before["c5.large"]
 
 
 async def test_a_type_that_is_sold_elsewhere_now_is_made_anew() -> None:
     """AWS-281."""
     region = Region(names=["m5.large", "c5.large"])
-    found = await fair(region)
-    before = found.types()
+    fixture = await fair(region)
+    before = fixture.types()
     region.sold_in = {"m5.large": (B,)}
-    await found.market.refresh_types()
-    assert values(found.types()["m5.large"], labels.ZONE) == {B}
-    assert found.types()["c5.large"] is before["c5.large"]
+    await fixture.market.refresh_types()
+    assert values(fixture.types()["m5.large"], labels.ZONE) == {B}
+    assert fixture.types()["c5.large"] is before["c5.large"]
 
 
 async def test_the_log_tells_what_is_sold_when_that_changes() -> None:
@@ -452,12 +452,12 @@ async def test_the_log_tells_what_is_sold_when_that_changes() -> None:
 
 async def test_a_type_that_is_no_longer_there_leaves_the_list() -> None:
     region = Region(names=["m5.large", "c5.large"])
-    found = await fair(region)
-    found.types()
+    fixture = await fair(region)
+    fixture.types()
     region.names = ["c5.large"]
-    await found.market.refresh_types()
-    assert found.types().keys() == {"c5.large"}
-    assert found.market.type_info("m5.large") is None
+    await fixture.market.refresh_types()
+    assert fixture.types().keys() == {"c5.large"}
+    assert fixture.market.type_info("m5.large") is None
 
 
 # -- what goes wrong ----------------------------------------------------------------------------------------------------------
@@ -471,9 +471,9 @@ async def test_before_anything_is_known_there_is_nothing_to_list() -> None:
 
 async def test_a_class_without_subnets_has_no_types() -> None:
     """AWS-283."""
-    found = await fair()
+    fixture = await fair()
     with pytest.raises(ProviderError, match="no subnets found"):
-        found.market.types_for(of_status(subnets=()))
+        fixture.market.types_for(of_status(subnets=()))
 
 
 @pytest.mark.parametrize(
@@ -488,22 +488,22 @@ async def test_a_class_without_subnets_has_no_types() -> None:
 )
 async def test_a_failed_refresh_changes_nothing(changes: dict[str, object], said: str) -> None:
     """AWS-283."""
-    found = await fair()
-    before = found.market.types_for(PLAIN)
+    fixture = await fair()
+    before = fixture.market.types_for(PLAIN)
     for name, value in changes.items():
-        setattr(found.region, name, value)
+        setattr(fixture.region, name, value)
     with pytest.raises(ProviderError, match=said):
-        await found.market.refresh_types()
-    assert found.market.types_for(PLAIN) is before
+        await fixture.market.refresh_types()
+    assert fixture.market.types_for(PLAIN) is before
 
 
 async def test_one_bad_type_is_left_out_and_told() -> None:
     """AWS-283 Beyond."""
     broken = InstanceTypeInfo(instance_type="x9.large")
     with capture_logs() as logs:
-        found = await fair(Region(names=["m5.large", "x9.large"], infos={"x9.large": broken}))
-    assert found.types().keys() == {"m5.large"}
-    assert found.skipped == [1]
+        fixture = await fair(Region(names=["m5.large", "x9.large"], infos={"x9.large": broken}))
+    assert fixture.types().keys() == {"m5.large"}
+    assert fixture.skipped == [1]
     assert [(entry["instance-type"], entry["log_level"]) for entry in logs if "error" in entry] == [
         ("x9.large", "warning")
     ]
@@ -525,30 +525,30 @@ async def test_one_bad_type_is_left_out_and_told() -> None:
 )
 async def test_a_description_that_is_not_enough_is_not_guessed_at(changes: dict[str, object]) -> None:
     own = msgspec.structs.replace(raw()["m5.large"], **changes)
-    found = await fair(Region(names=["m5.large", "c5.large"], infos={"m5.large": own}))
-    assert found.types().keys() == {"c5.large"}
+    fixture = await fair(Region(names=["m5.large", "c5.large"], infos={"m5.large": own}))
+    assert fixture.types().keys() == {"c5.large"}
 
 
 async def test_a_type_without_cards_has_the_interfaces_it_says() -> None:
     network = msgspec.structs.replace(raw()["m5.large"].network_info, network_cards=())
     own = msgspec.structs.replace(raw()["m5.large"], network_info=network)
-    found = await fair(Region(infos={"m5.large": own}))
-    assert found.types()["m5.large"].capacity["pods"] == 29_000
+    fixture = await fair(Region(infos={"m5.large": own}))
+    assert fixture.types()["m5.large"].capacity["pods"] == 29_000
 
 
 async def test_a_class_that_changes_is_read_anew() -> None:
     """The same name is not the same class."""
-    found = await fair()
-    assert values(found.types()["m5.large"], labels.ZONE) == {A, B}
-    assert values(found.types(of_status(subnets=subnets(B)))["m5.large"], labels.ZONE) == {B}
-    found.group = GROUP
-    assert values(found.types()["m5.large"], PARTITION) == {"1", "2", "3"}
+    fixture = await fair()
+    assert values(fixture.types()["m5.large"], labels.ZONE) == {A, B}
+    assert values(fixture.types(of_status(subnets=subnets(B)))["m5.large"], labels.ZONE) == {B}
+    fixture.group = GROUP
+    assert values(fixture.types()["m5.large"], PARTITION) == {"1", "2", "3"}
 
 
 async def test_what_kubelet_expressions_may_ask_is_told_per_type() -> None:
     """AWS-111: the pods of a type are those it runs by default."""
-    found = await fair(Region(names=["m5.large", "m5.xlarge"]), reserved_enis=1)
-    facts = found.market.kubelet_facts(PLAIN)["m5.large"]
+    fixture = await fair(Region(names=["m5.large", "m5.xlarge"]), reserved_enis=1)
+    facts = fixture.market.kubelet_facts(PLAIN)["m5.large"]
     assert facts == KubeletTypeFacts(
         "m5.large", vcpus=2, memory_mib=8192, default_enis=3, ips_per_eni=10, default_pods=20
     )
@@ -556,23 +556,23 @@ async def test_what_kubelet_expressions_may_ask_is_told_per_type() -> None:
 
 async def test_a_type_fits_a_class_that_can_use_it() -> None:
     """AWS-340."""
-    found = await fair(Region(names=["m5.large", "a1.large"]))
-    types = found.types()
-    assert [name for name, instance_type in types.items() if found.market.is_compatible(PLAIN, instance_type)] == [
+    fixture = await fair(Region(names=["m5.large", "a1.large"]))
+    types = fixture.types()
+    assert [name for name, instance_type in types.items() if fixture.market.is_compatible(PLAIN, instance_type)] == [
         "m5.large"
     ]
 
 
 async def test_facts_and_zone_ids_can_be_asked_for() -> None:
-    found = await fair()
-    assert found.market.type_info("m5.large") == raw()["m5.large"]
-    found.types()
-    assert [found.market.zone_id(zone) for zone in ZONES] == [IDS[A], IDS[B], ""]
+    fixture = await fair()
+    assert fixture.market.type_info("m5.large") == raw()["m5.large"]
+    fixture.types()
+    assert [fixture.market.zone_id(zone) for zone in ZONES] == [IDS[A], IDS[B], ""]
 
 
 async def test_a_class_whose_subnets_only_changed_places_keeps_its_list() -> None:
     """AWS-089, AWS-284: they are sorted by free addresses, which change by the minute."""
-    found = await fair(Region(names=["m5.large"]))
-    there = found.market.types_for(of_status(subnets=subnets(A, B)))
-    assert found.market.types_for(of_status(subnets=subnets(B, A))) is there
-    assert found.market.types_for(of_status(subnets=subnets(B))) is not there
+    fixture = await fair(Region(names=["m5.large"]))
+    there = fixture.market.types_for(of_status(subnets=subnets(A, B)))
+    assert fixture.market.types_for(of_status(subnets=subnets(B, A))) is there
+    assert fixture.market.types_for(of_status(subnets=subnets(B))) is not there

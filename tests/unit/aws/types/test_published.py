@@ -97,8 +97,8 @@ def _count(text: str) -> int:
     return int(text or 0)
 
 
-def _allocatable(item: InstanceType) -> tuple[int, ...]:
-    left = item.allocatable
+def _allocatable(instance_type: InstanceType) -> tuple[int, ...]:
+    left = instance_type.allocatable
     gpus = sum(left.get(name, 0) for name in ec2_capacity.GPU_RESOURCES.values())
     return (
         left[res.CPU],

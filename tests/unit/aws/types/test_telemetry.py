@@ -20,10 +20,10 @@ def row(kind: str, zone: str) -> str:
 
 async def test_an_offering_counts_as_available_when_any_pool_has_it() -> None:
     """AWS-790."""
-    found = await fair()
+    fixture = await fair()
     registry = MetricsRegistry()
-    shown = OfferingMetrics(registry, found.memories.unavailable.unavailable_offerings)
-    in_a, in_b = (found.market.types_for(of_status(subnets=subnets(zone))) for zone in (A, B))
+    shown = OfferingMetrics(registry, fixture.memories.unavailable.unavailable_offerings)
+    in_a, in_b = (fixture.market.types_for(of_status(subnets=subnets(zone))) for zone in (A, B))
     shown.publish(offering_samples([in_a], reserved=False))
     assert f"{OFFERING}available{{{row('spot', A)}}} 1" in lines(registry, OFFERING)
     assert f"{OFFERING}available{{{row('spot', B)}}} 0" in lines(registry, OFFERING)

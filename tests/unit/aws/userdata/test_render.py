@@ -114,9 +114,9 @@ def labels_of(bootstrap: BootstrapOptions) -> str:
             assert isinstance(flags, list)
             return str(flags[0])
         case "Bottlerocket":
-            found = kubernetes(bootstrap)["node-labels"]
-            assert isinstance(found, dict)
-            return '--node-labels="' + ",".join(f"{key}={value}" for key, value in found.items()) + '"'
+            result = kubernetes(bootstrap)["node-labels"]
+            assert isinstance(result, dict)
+            return '--node-labels="' + ",".join(f"{key}={value}" for key, value in result.items()) + '"'
         case _:
             text = rendered(bootstrap)
             return text[text.index("--node-labels") : text.index(" --register-with-taints")]
@@ -127,8 +127,8 @@ def test_the_kubelet_gets_no_labels_of_protected_domains(family: str) -> None:
     """AWS-T225, AWS-220."""
     labels = {"team": "a", "kubernetes.io/x": "y", "node-restriction.kubernetes.io/z": "q", "foo.k8s.io/b": "c"}
     labels |= {"notkubernetes.io/k": "v", "kubernetes.io": "bare"}
-    found = labels_of(dataclasses.replace(given(family), labels=labels))
-    assert found == f'--node-labels="{SYSTEM_LABEL}=true,kubernetes.io=bare,notkubernetes.io/k=v,team=a"'
+    actual = labels_of(dataclasses.replace(given(family), labels=labels))
+    assert actual == f'--node-labels="{SYSTEM_LABEL}=true,kubernetes.io=bare,notkubernetes.io/k=v,team=a"'
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -198,10 +198,10 @@ def test_custom_mime_parts_come_first_with_their_headers(family: str) -> None:
     """AWS-T222, AWS-245."""
     text = rendered(given(family, "\n" + MIME.replace("\n", "\r\n")))
     assert "\r" not in text
-    found = parts(text)
-    assert len(found) == 3
-    assert found[0] == ('text/cloud-config; charset="us-ascii"', "packages: [htop]\n")
-    assert found[1] == ('text/x-shellscript; charset="us-ascii"', "#!/bin/sh\necho one")
+    actual = parts(text)
+    assert len(actual) == 3
+    assert actual[0] == ('text/cloud-config; charset="us-ascii"', "packages: [htop]\n")
+    assert actual[1] == ('text/x-shellscript; charset="us-ascii"', "#!/bin/sh\necho one")
     assert "X-Own: kept" in text
 
 
@@ -303,9 +303,9 @@ def test_the_owners_dns_server_wins_over_the_clusters() -> None:
 
 def test_al2023_tells_the_cluster_and_the_kubelet_in_a_node_config() -> None:
     """AWS-247."""
-    found = node_config(dataclasses.replace(given("AL2023"), raid0=True))
-    assert (found["apiVersion"], found["kind"]) == ("node.eks.aws/v1alpha1", "NodeConfig")
-    assert found["spec"] == {
+    actual = node_config(dataclasses.replace(given("AL2023"), raid0=True))
+    assert (actual["apiVersion"], actual["kind"]) == ("node.eks.aws/v1alpha1", "NodeConfig")
+    assert actual["spec"] == {
         "cluster": {
             "name": "prod",
             "apiServerEndpoint": "https://api.example.com",
@@ -420,15 +420,15 @@ def test_bottlerocket_replaces_the_owners_taints_and_merges_his_labels() -> None
         mine = "x"
         team = "b"
     """
-    found = kubernetes(given("Bottlerocket", custom))
-    assert found["node-taints"] == {"dedicated": ["gpu:NoSchedule"], "karpenter.sh/unregistered": [":NoExecute"]}
-    assert found["node-labels"] == {
+    actual = kubernetes(given("Bottlerocket", custom))
+    assert actual["node-taints"] == {"dedicated": ["gpu:NoSchedule"], "karpenter.sh/unregistered": [":NoExecute"]}
+    assert actual["node-labels"] == {
         "karpenter.sh/capacity-type": "spot",
         SYSTEM_LABEL: "true",
         "mine": "x",
         "team": "a",
     }
-    assert (found["cluster-name"], found["max-pods"]) == ("prod", 58)
+    assert (actual["cluster-name"], actual["max-pods"]) == ("prod", 58)
 
 
 def test_bottlerocket_keeps_what_the_owner_set_and_the_class_did_not() -> None:

@@ -377,7 +377,7 @@ class Manager:
     async def _forget_if_gone(self, claim: NodeClaim) -> None:
         """Forget a NodeClaim that was deleted before the response to its creation arrived (OPS-094).
 
-        The watch delivers no further event for it, and pods would wait for an instance that nobody launches.
+        The watch delivers no further event for it, and its pods would wait for an instance that is never launched.
         """
         try:
             await self.context.kube.get(NODE_CLAIM, claim.metadata.name)

@@ -47,7 +47,7 @@ from karpenter.state.snapshot import PodKey
 _FAULT_POLL_SECONDS = 1.0
 #: Requests per second of the simulated nodes, which would have a client each.
 _SIMULATED_NODES_QPS = 2000
-#: More than an election ever asks for: a renewal must not wait (OPS-361).
+#: More than an election ever uses: a renewal must not wait (OPS-361).
 _UNLIMITED_QPS = 1_000_000
 #: How long workers and writes under way are waited for: at an orderly end (OPS-363), and when the lease is lost.
 _SHUTDOWN_SECONDS = 30.0
@@ -323,7 +323,7 @@ async def _shut_down(work: asyncio.Task[None], election: _LeaderElection) -> Non
 
 
 async def _abort(work: asyncio.Task[None], fence: Fence) -> None:
-    """Stop working at once: somebody else leads, or soon will."""
+    """Stop at once: another process leads, or soon will."""
     fence.close()
     await fence.drain(0.0)
     work.cancel()

@@ -18,7 +18,7 @@ class ResourceAttributes(Wire, frozen=True, kw_only=True):
 
 
 class SubjectAccessReviewSpec(Wire, frozen=True, kw_only=True):
-    """Who wants to do what."""
+    """The user and the action of an access review."""
 
     user: str
     resource_attributes: ResourceAttributes
@@ -39,7 +39,7 @@ class SubjectAccessReview(Wire, frozen=True, kw_only=True):
 
 
 class LeaseSpec(Wire, frozen=True, kw_only=True):
-    """Who holds a lease and until when. Times are RFC 3339 text with microseconds, as the API wants them."""
+    """The holder of a lease and its expiry. Times are RFC 3339 text with microseconds, as the API requires."""
 
     holder_identity: str = ""
     lease_duration_seconds: int | None = None

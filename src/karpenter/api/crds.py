@@ -25,7 +25,7 @@ from karpenter.api.meta import Condition, ObjectMeta, Wire
 Json = dict[str, object]
 T = TypeVar("T", bound=Wire)
 
-#: API-027. The API server searches, so the pattern is anchored; what passes and is no quantity is found at runtime.
+#: API-027. The API server searches, so the pattern is anchored; what passes and is no quantity is rejected at runtime.
 QUANTITY = (
     r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))"
     r"(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$"

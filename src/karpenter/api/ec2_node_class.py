@@ -199,7 +199,7 @@ class CapacityReservation(Wire, frozen=True, kw_only=True):
 
 
 class EC2NodeClassStatus(Wire, frozen=True, kw_only=True):
-    """What the class's selectors found. Launches, drift and validation go by this, not by a look of their own (AWS-147)."""
+    """What the class's selectors match. Launches, drift and validation read this and do not resolve again (AWS-147)."""
 
     subnets: tuple[Subnet, ...] = ()
     security_groups: tuple[SecurityGroup, ...] = ()

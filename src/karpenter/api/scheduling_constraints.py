@@ -66,7 +66,7 @@ class NodeAffinity(Wire, frozen=True, kw_only=True):
 
 
 class PodAffinityTerm(Wire, frozen=True, kw_only=True):
-    """Pods this pod wants near (or, in anti-affinity, far) within one topology domain."""
+    """Pods that must share (or, in anti-affinity, must not share) a topology domain with this pod."""
 
     topology_key: str
     label_selector: LabelSelector | None = None

@@ -15,9 +15,9 @@ class PersistentVolumeClaimSource(Wire, frozen=True, kw_only=True):
 
 
 class PersistentVolumeClaimSpec(Wire, frozen=True, kw_only=True):
-    """What a claim asks for, and the volume it has: none until one is bound to it.
+    """The requested volume, and the bound one: empty until then.
 
-    An absent class is the cluster's default one, filled in when the claim is made; an empty class asks for no class at all.
+    An absent class is the cluster's default one, filled in when the claim is made; an empty class means no class at all.
     """
 
     storage_class_name: str | None = None

@@ -181,7 +181,7 @@ class StatusConditionMetrics(ClusterCollector):
             self._publish_finalized(kind, old, new)
 
     def _observe_transitions(self, kind: _KindConditions, old: StatusObject | None, new: StatusObject) -> None:
-        """Count and tell what turned. What is seen for the first time is counted unless Unknown, and not told (OPS-487)."""
+        """Count and report transitions. A first observation is counted unless Unknown, and not reported (OPS-487)."""
         before = kind.conditions_by_type(old) if old is not None else {}
         for condition in new.status.conditions:
             last = before.get(condition.type)

@@ -129,7 +129,7 @@ class NodePoolCostMetrics(ClusterCollector):
             self._unpriced.discard(old.metadata.name)
 
     async def refresh(self) -> None:
-        """Ask what is sold to each pool, which providers keep at hand, and say of which claim no price is known."""
+        """Read the instance types of each pool, which providers cache, and log NodeClaims without a price."""
         prices: dict[str, _PoolPrices] = {}
         for pool in self._context.state.pools():
             pool_prices = await self._pool_prices(pool) if self._context.is_managed(pool) else None

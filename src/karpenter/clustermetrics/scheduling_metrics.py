@@ -169,7 +169,7 @@ class ClusterSyncMetrics(ClusterCollector):
     def __init__(self, context: ControllerContext, unready: Callable[[], str]) -> None:
         self._unready = unready
         self._clock = context.clock
-        #: Since when it is known to lack something; that is noticed when somebody asks, and every ten seconds.
+        #: Since when the state is known to be incomplete; checked on every use, and every ten seconds.
         self._unsynced_since: datetime | None = context.clock.now()
 
     async def refresh(self) -> None:

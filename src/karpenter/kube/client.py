@@ -55,7 +55,7 @@ _MAX_LIST_RESTARTS = 3
 _REQUEST_TIMEOUT_SECONDS = 65.0
 #: A server that is well accepts a watch at once; one that is still filling its memory may take a while.
 _WATCH_OPEN_TIMEOUT_SECONDS = 30.0
-#: How long a watch is asked for; the server ends it then.
+#: Requested length of a watch; the server ends it then.
 _WATCH_TIMEOUT_SECONDS = (300, 600)
 #: kube-apiserver sends a bookmark a minute where anything moved. Longer silence means that the kind rests, which costs one
 #: request to find out, or that the stream is dead. Drawn at random: watches opened together need not be opened anew together.

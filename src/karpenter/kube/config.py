@@ -223,7 +223,7 @@ def _trust(cluster: KubeconfigCluster) -> ServerTrust:
 
 
 def _identity(selected: SelectedContext, trust: ServerTrust) -> Identity:
-    """A program is asked only where the kubeconfig has nothing else to show, as with kubectl."""
+    """A credential program runs only where the kubeconfig has no other credentials, as with kubectl."""
     from karpenter.kube.credentials import FileIdentity, basic_header
     from karpenter.kube.exec_credentials import ExecIdentity
 

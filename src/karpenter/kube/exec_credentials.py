@@ -45,7 +45,7 @@ class InteractiveMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ExecPlugin:
-    """A helper program as the kubeconfig names it; ``cluster`` describes the cluster to it where it wants to know."""
+    """A helper program as the kubeconfig names it; ``cluster`` describes the cluster where ``provideClusterInfo`` is set."""
 
     api_version: str
     command: str
@@ -185,9 +185,7 @@ async def _plugin_output(plugin: ExecPlugin) -> bytes:
 def _is_interactive(plugin: ExecPlugin) -> bool:
     is_terminal = sys.stdin is not None and sys.stdin.isatty()
     if plugin.interactive_mode is InteractiveMode.ALWAYS and not is_terminal:
-        raise CredentialsRefused(
-            f"{plugin.command} wants to talk to a person (interactiveMode: Always), and there is no terminal here"
-        )
+        raise CredentialsRefused(f"{plugin.command} needs a terminal (interactiveMode: Always), and there is none here")
     return is_terminal and plugin.interactive_mode is not InteractiveMode.NEVER
 
 

@@ -10,7 +10,7 @@ What can go wrong on the way and what it costs:
 
 * The stream ends or breaks: it is continued from the last version seen. Nothing is missed, nothing comes twice.
 * Something comes twice or late all the same: versions of an object are numbers that grow (the API promises so since 1.35), and
-  what is not newer than what is known, or than a deletion that was told, is no news. Where versions are not numbers, only
+  an event that is not newer than the stored object or its reported deletion is dropped. Where versions are not numbers, only
   the same one is recognised.
 * The version is too old by then (``Gone``), or anything else is refused: list again, after a pause drawn at random so that
   kinds which lost their streams together do not list together. What changed in the gap, deletions included, is worked
@@ -103,7 +103,7 @@ class Informer(Generic[T]):
         self._version = ""
         #: Up to this version handlers have received everything: that of the last list or bookmark.
         self._delivered_version = ""
-        #: The versions of what was told since but is not kept, such as deletions: what comes late must not come back to life.
+        #: Versions of reported deletions: a late event must not restore a deleted object.
         self._dropped_versions: dict[ObjectKey, str] = {}
         self._on_undecodable = on_undecodable
         self._synced = asyncio.Event()
@@ -127,7 +127,7 @@ class Informer(Generic[T]):
         await self._synced.wait()
 
     def get(self, name: str, namespace: str = "") -> T | None:
-        """The object of that name, if it is known."""
+        """The stored object of that name, or None."""
         return self._objects.get(ObjectKey(namespace, name))
 
     def __iter__(self) -> Iterator[T]:
@@ -172,7 +172,7 @@ class Informer(Generic[T]):
         return await self._reader.list(self.kind, namespace, label_selector=labels, field_selector=fields)
 
     def _reuse_known_objects(self, page: Listing[T]) -> Listing[T]:
-        """The page with what is known already in place of its equals, which are not needed any longer."""
+        """The page with stored objects in place of equal new ones, so that the copies can be freed."""
         return Listing(tuple(map(self._known_if_equal, page.items)), page.resource_version, page.undecodable)
 
     def _known_if_equal(self, obj: T) -> T:

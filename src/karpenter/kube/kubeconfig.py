@@ -1,7 +1,7 @@
 """Kubeconfig files: read, merged and chosen from as kubectl does.
 
 The rules are kubectl's: of several files the first to define a name wins with everything it says about it, a missing file of a
-list is passed over, paths are relative to the file that names them. Where kubectl asks the person or passes over something
+list is passed over, paths are relative to the file that names them. Where kubectl prompts or passes over something
 that cannot work, a message says so.
 """
 

@@ -16,7 +16,7 @@ from karpenter.kube.protocol import Listing, PagedReader, Reader, WatchEvent
 
 T = TypeVar("T", bound=Wire)
 
-#: Until the server is asked again whether it serves a kind.
+#: Pause between two checks of whether the server serves a kind.
 _RECHECK_SECONDS = 60.0
 
 

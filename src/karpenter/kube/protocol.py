@@ -1,4 +1,4 @@
-"""What the rest of the house may ask of an API server, in three parts so that a function asks only for what it uses."""
+"""The API server as the other packages use it, in three protocols, so that a function depends only on what it uses."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ class ServerTrust:
     """Which servers are believed.
 
     ``authorities`` hold one text of PEM certificates, None for those of the system. ``server_name`` is the name the server's
-    certificate has to be for, empty for the one in the URL. ``is_blind`` believes anybody.
+    certificate has to be for, empty for the one in the URL. ``is_blind`` accepts every certificate.
     """
 
     authorities: ReloadedTexts | None = None

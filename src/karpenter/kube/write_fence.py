@@ -84,7 +84,7 @@ class Fence:
             try:
                 return await write()
             except asyncio.CancelledError:
-                # Nobody but the fence knows this task, so nobody else cancels it.
+                # Only the fence holds this task, so no other code cancels it.
                 raise WriteFenced from None
 
     def check_permitted(self) -> None:
@@ -95,7 +95,7 @@ class Fence:
     def _on_write_done(self, task: asyncio.Task[R]) -> None:
         self._writes_in_flight.discard(task)
         if not task.cancelled():
-            # Whoever asked may have been cancelled: nobody else would ever look at the error.
+            # The caller may have been cancelled; without this the error would be lost.
             task.exception()
 
 

@@ -163,7 +163,7 @@ def _replace_for_daemon_sets_annotation(pool: NodePool) -> Iterator[Finding]:
 
 
 def _misspelt_annotations(pool: NodePool) -> Iterator[Finding]:
-    """Annotations that nobody reads and that look much like one of ours: a freeze that is none would be a bad surprise."""
+    """Unknown annotations that resemble one of ours: a misspelt freeze would have no effect."""
     for key in pool.metadata.annotations:
         if key.startswith(f"{labels.GROUP}/") and key not in _KNOWN_ANNOTATIONS:
             near = difflib.get_close_matches(key, labels.POOL_SETTINGS, n=1, cutoff=_MIN_SIMILARITY)

@@ -1,7 +1,7 @@
 """Exponential backoff: one schedule as a value, and a bounded table of when each key may be tried again.
 
 All callers share the schedule and differ in its numbers only. A delay is a pure function of the number of failures in a row, so
-a caller keeps a counter (or a ``BackoffTable``) and nothing else. Who wants jitter multiplies the delay.
+a caller keeps a counter (or a ``BackoffTable``) and nothing else. For jitter, multiply the delay.
 """
 
 from __future__ import annotations

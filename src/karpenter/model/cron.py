@@ -198,7 +198,7 @@ def _step(field: _CronField, word: str, text: str) -> int:
 
 
 def _is_unrestricted(part: str) -> bool:
-    """Whether a day field says nothing: a star does, a star that takes steps does not (API-082)."""
+    """Whether a day field is unrestricted: a star is, a star with steps is not (API-082)."""
     return any(entry in ("*", "?", "*/1", "?/1") for entry in part.split(","))
 
 

@@ -16,7 +16,7 @@ from karpenter.model.structural_schema import Finding
 
 
 class _SelectorTermWithId(Protocol):
-    """A term that may name what it wants by id."""
+    """A selector term that may have an id."""
 
     @property
     def id(self) -> str | None:

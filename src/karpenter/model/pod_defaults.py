@@ -1,6 +1,6 @@
 """What an API server fills into a pod that is created: requests from limits, tolerations, names, and the priority of its class.
 
-Functions of decoded JSON, so that a server keeps fields it does not know. Only the defaults somebody here reads are filled in.
+Functions of decoded JSON, so that a server keeps fields it does not know. Only defaults that this project reads are filled in.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What makes a pod's own node requirement unusable (SCH-055).
 
-Pods are written by anybody, so nothing here raises: every complaint is a sentence, and a pod with one is left waiting.
+Pods are untrusted input, so nothing here raises: each violation is a sentence, and a pod with one stays pending.
 """
 
 from __future__ import annotations

@@ -120,7 +120,7 @@ def is_provisionable(pod: Pod) -> bool:
 
 
 def is_unschedulable(pod: Pod) -> bool:
-    """Whether the scheduler has looked at the pod and found no node (SCH-040a)."""
+    """Whether kube-scheduler has marked the pod unschedulable (SCH-040a)."""
     return any(c.type == "PodScheduled" and c.reason == "Unschedulable" for c in pod.status.conditions)
 
 

@@ -1,6 +1,6 @@
 """Where objects carry quantities, and which of those are none.
 
-Wire quantities stay as they came until they are computed with; an object with a broken one is found here, at the edge, so
+Wire quantities stay text until they are computed with; an object with an invalid one is rejected here, at the edge, so
 that arithmetic further in never meets it and one bad object never stops the others.
 """
 

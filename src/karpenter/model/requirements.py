@@ -323,7 +323,7 @@ def _wire(stated: Requirement, operator: Op, values: tuple[str, ...]) -> NodeSel
 
 @dataclass(frozen=True, slots=True)
 class UndefinedKey:
-    """The asking side wants a label the offering side does not define. ``meant`` is a label it may be a slip of, if any."""
+    """The left side requires a label that the right side does not define. ``meant`` is a similar known label, if any."""
 
     required: Requirement
     suggested_key: str = ""

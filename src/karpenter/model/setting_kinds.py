@@ -169,7 +169,7 @@ def _setting_of(name: str, declaration: Declaration[object]) -> Setting:
 
 
 def is_placeholder(text: str) -> bool:
-    """Whether a text stands for a value that somebody forgot to write, such as ``NAME``, ``<cluster>`` or ``${CLUSTER_NAME}``."""
+    """Whether a text is a placeholder that was never replaced, such as ``NAME``, ``<cluster>`` or ``${CLUSTER_NAME}``."""
     return _PLACEHOLDER.fullmatch(text) is not None
 
 

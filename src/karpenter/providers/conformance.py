@@ -62,7 +62,7 @@ class ConformanceEnvironment(Protocol):
         """Delete the pool's class."""
 
     async def finish_pending_work(self) -> None:
-        """Let pass whatever time the cloud needs to finish what it was told."""
+        """Let the time pass that the cloud needs to finish its requests."""
 
 
 ConformanceCheck = Callable[[ConformanceEnvironment], Awaitable[None]]
@@ -114,7 +114,7 @@ async def create_is_idempotent(stage: ConformanceEnvironment) -> None:
 
 
 async def create_is_idempotent_when_nothing_is_left(stage: ConformanceEnvironment) -> None:
-    """OPS-211: an instance that was bought is found again although the cloud has no more of its kind."""
+    """OPS-211: a launched instance is found again although its offering has sold out."""
     claim = await stage.claim("one", {}, _SMALL_REQUESTS)
     first = await (await stage.provider()).create(claim)
     await stage.exhaust_capacity({})

@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Protocol
 
-#: Stands in an election until told to leave: is handed whom to tell that it has won, and what is set when it should leave.
+#: Runs an election until the stop event is set; takes the callback for a won election and that event.
 ElectionRun = Callable[[Callable[[], None], asyncio.Event], Coroutine[Any, Any, None]]
 
 
@@ -27,11 +27,11 @@ class Leadership(Protocol):
         """Return, or raise what was the matter, when it does not lead any more and never will."""
 
     async def release(self) -> None:
-        """Let another process lead. Whoever asks has seen to it that nothing is written any more."""
+        """Let another process lead. The caller has stopped all writes."""
 
 
 class NoElection:
-    """Where nobody else stands: this process leads (OPS-317)."""
+    """Without leader election: this process leads (OPS-317)."""
 
     async def elected(self) -> None:
         """At once."""
@@ -41,11 +41,11 @@ class NoElection:
         await asyncio.Event().wait()
 
     async def release(self) -> None:
-        """Nobody waits for it."""
+        """No other process waits for the lease."""
 
 
 class ElectionThread:
-    """A campaign on a thread of its own. Create it on the event loop that wants to know how it goes."""
+    """An election on its own thread. Create it on the event loop that receives the outcome."""
 
     def __init__(self, election_run: ElectionRun) -> None:
         self._election_run = election_run

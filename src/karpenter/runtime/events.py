@@ -33,7 +33,7 @@ WARNING = "Warning"
 _DEFAULT_DEDUPE_TIMEOUT = timedelta(minutes=2)
 _PRUNE_INTERVAL = timedelta(minutes=1)
 _MAX_QUEUED = 1000
-#: Events nobody waits for are dropped while so many others wait.
+#: Asynchronous events are dropped while so many others wait.
 _OPTIONAL_MAX_QUEUED = 500
 _MAX_MESSAGE_LENGTH = 1024
 _log = structlog.get_logger()
@@ -135,7 +135,7 @@ class EventRecorder:
         self._prune(now)
 
     def publish_optional(self, *events: ObjectEvent) -> None:
-        """Publish what nobody waits for: not while many events wait, nor by a process that does not lead yet."""
+        """Publish asynchronously; drop the event while many wait, or while this process does not lead."""
         if self._is_running and self._queue.qsize() < _OPTIONAL_MAX_QUEUED:
             self.publish(*events)
 

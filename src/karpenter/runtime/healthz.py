@@ -17,7 +17,7 @@ T = TypeVar("T", bound=Wire)
 #: A check by name: empty text when all is well, else what is wrong.
 ReadinessChecks = Mapping[str, Callable[[], str]]
 
-#: How often the API server is asked whether it knows our kinds: until it does, and from then on.
+#: Pauses between checks of whether the API server serves our kinds: before it does, and after.
 _UNSERVED_CHECK_SECONDS = 2.0
 _SERVED_CHECK_SECONDS = 60.0
 #: No object is called so: asking for it tells whether its kind is served.

@@ -17,7 +17,7 @@ import structlog
 
 #: How often a port that cannot be had is tried again.
 _RETRY_SECONDS = 5.0
-#: How long somebody may take to say what they want.
+#: Time limit for reading a request.
 _REQUEST_SECONDS = 5.0
 _METHODS = ("GET", "HEAD")
 _log = structlog.get_logger()
@@ -39,7 +39,7 @@ def text_response(body: str, status: HTTPStatus = HTTPStatus.OK) -> HttpResponse
 
 @dataclass(frozen=True)
 class HttpRequest:
-    """What is asked for: the path, and the query's names with their (last) values."""
+    """A request: its path, and the query's names with their last values."""
 
     path: str
     query: Mapping[str, str] = field(default_factory=dict)
@@ -96,7 +96,7 @@ class HttpServer:
         except OSError as error:
             if error.errno != errno.EADDRNOTAVAIL:
                 raise
-            # A kernel that knows IPv6 but was told to have none.
+            # A kernel with IPv6 support that is switched off.
             return await asyncio.start_server(self._serve, "0.0.0.0", self._address.port)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

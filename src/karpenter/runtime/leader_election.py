@@ -14,7 +14,7 @@ candidate waits from there on, also when the holder was cleared or the Lease del
 did not take. A leader whose record was cleared or deleted writes it anew; one who finds another holder stops. Only an orderly
 release (no holder, duration of one second) passes the lease on at once. Whoever writes a Lease again that was deleted cannot know
 who held it last, and acts only after holding it for as long as another one might still count on it. One gap is left: a process
-that starts after somebody deleted the Lease, and before the leader wrote it again, has not seen that there was one.
+that starts after the Lease was deleted, and before the leader wrote it again, has not seen that there was one.
 
 A leader that cannot renew ends its process. It does not stand again: whatever it had begun is best forgotten.
 """
@@ -106,7 +106,7 @@ class LeaderElection:
         self._master_status.set(0)
         self._observed_record: LeaseSpec | None = None
         self._has_observed_lease = False
-        #: From when on nobody else can be counting on the lease, as far as was seen.
+        #: From when on no other process can hold the lease, by what this process has observed.
         self._acquirable_at = -math.inf
         self._own_record = LeaseSpec()
         self._resource_version = ""
@@ -188,7 +188,7 @@ class LeaderElection:
         return await self._try_write_record(lease, LeaseSpec(acquire_time=stamp, lease_transitions=before + 1))
 
     def _observe(self, lease: Lease | None, now: float) -> None:
-        """Judge by what changed when nobody else can be counting on the lease any more."""
+        """Compute from observed changes when no other process can hold the lease any more."""
         spec = lease.spec if lease is not None else None
         if spec == self._observed_record:
             return
@@ -204,12 +204,12 @@ class LeaderElection:
         self._has_observed_lease = True
 
     def _is_own_record(self, spec: LeaseSpec) -> bool:
-        """Whether we took it: that somebody wrote our name there is not enough."""
+        """Whether this process took the lease; our name in the record alone is not enough."""
         taken = self._own_record.acquire_time
         return spec.holder_identity == self._candidate.identity and taken is not None and spec.acquire_time == taken
 
     async def _try_write_record(self, lease: Lease | None, record: LeaseSpec) -> bool:
-        """Write ourselves into the lease as it was read. No where somebody else was faster."""
+        """Write our identity into the lease as it was read. False where another process was faster."""
         began = asyncio.get_running_loop().time()
         self._own_record = record
         is_again = lease is None and self._has_observed_lease

@@ -50,7 +50,7 @@ class LogStream(Protocol):
 def configure(level: str, stream: LogStream | None = None, commit: str = "") -> None:
     """Send all log lines to ``stream`` (standard output by default), from ``level`` (debug, info, error) on.
 
-    ``commit`` is the build's, empty where it is not known. Where each line was logged is said from level debug on only.
+    ``commit`` is the build's, empty if unknown. Only level debug and below show the place of the call.
     """
     where: list[Processor] = []
     if level == "debug":
@@ -204,7 +204,7 @@ def open_log_stream(path: str) -> LogStream:
 
 
 class LogOutput:
-    """Writes to several streams. That one failed is told to ``errors``, once until it works again."""
+    """Writes to several streams. A failure is reported to ``errors`` once, until the stream works again."""
 
     def __init__(self, streams: Sequence[LogStream], errors: Sequence[LogStream]) -> None:
         self._streams = streams

@@ -22,7 +22,7 @@ _MIN_REQUEUE_SECONDS = 0.001
 
 
 class NodeClaimDraft:
-    """The claim as stored and as it should be. ``look_again_seconds`` is the soonest anybody asked for."""
+    """The claim as stored and as it should be. ``look_again_seconds`` is the shortest requested requeue."""
 
     def __init__(self, claim: NodeClaim, now: datetime) -> None:
         self._stored = claim
@@ -33,7 +33,7 @@ class NodeClaimDraft:
         #: Its end was wished, and achieved: nothing else of it is written.
         self.is_deleted = False
         self.was_deleted_here = False
-        #: Name of the Node the new instance registers, where the cloud told it.
+        #: Name of the Node that the new instance registers, where the cloud provides it.
         self.expected_node_name = ""
         self._after_write: list[Callable[[], None]] = []
         if claim.status.conditions or claim.metadata.uid:

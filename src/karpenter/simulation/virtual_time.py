@@ -134,7 +134,7 @@ def _task_position(task: asyncio.Task[object]) -> str:
 
 
 class _PacedSelector(selectors.DefaultSelector):
-    """A real selector that waits ``1 / speed`` of what it is asked to and keeps the virtual clock."""
+    """A real selector that waits ``1 / speed`` of the requested time and keeps the virtual clock."""
 
     def __init__(self, speed: float) -> None:
         super().__init__()

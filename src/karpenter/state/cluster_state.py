@@ -405,7 +405,7 @@ class ClusterState:
 
     @staticmethod
     def _awaits_node_claim(node: Node) -> bool:
-        """Whether a managed Node without claim is still incomplete; it is left out until its claim is known (SCH-072).
+        """Whether a managed Node without claim is still incomplete; it is left out until its claim is observed (SCH-072).
 
         A Node with the unregistered taint belongs to a claim, also while the watch has not yet delivered the claim's provider ID.
         """

@@ -21,7 +21,7 @@ _DURATION_SECONDS = 40
 class NodeLeases:
     """Renews the leases of nodes. A cluster without the namespace has no use for them; a fault is waited out.
 
-    ``complain`` is told the node and the fault.
+    ``complain`` gets the node and the fault.
     """
 
     def __init__(self, kube: Kube, clock: Clock, report_failure: Callable[[str, KubeError], None]) -> None:

@@ -67,7 +67,7 @@ class _ObjectKey(NamedTuple):
 
 @dataclass
 class _WatchedObjects:
-    """What is known of the world; fed by watches."""
+    """The observed cluster, fed by watches."""
 
     instances: dict[str, SimulatedInstance] = field(default_factory=dict)
     nodes: dict[str, Node] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What simulated instances could not write, told to people: in full where only they can mend it, and then once.
+"""Reports of failed writes of simulated instances: in full, and once, where only the operator can mend the cause.
 
 A write that fails is tried again for ever, so most failures deserve no attention. A missing permission, refused credentials
 and a kind the server does not have do: each is one line when it first happens, however many instances meet it and however

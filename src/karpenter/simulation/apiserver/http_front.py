@@ -160,7 +160,7 @@ class _RequestHandler:
         except KubeError as error:
             return _error_response(error)
         except ClientDisconnect:
-            # Nobody hears it; what was sent in part changes nothing.
+            # The client is gone; a partial request changes nothing.
             return Response(status_code=400)
 
     def _dispatch(self, method: str, call: ApiRequest) -> Response:

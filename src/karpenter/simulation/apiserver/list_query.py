@@ -53,7 +53,7 @@ _INDEXED_FIELDS: dict[str, Callable[[StoredEntry], str]] = {
     "spec.nodeName": lambda entry: entry.node_name,
     "status.phase": lambda entry: entry.phase,
 }
-#: What a field reads as while nobody has set it, where that is not the empty text.
+#: Values of unset fields, where they differ from the empty text.
 _DEFAULT_FIELD_VALUES = {"spec.hostNetwork": "false", "spec.unschedulable": "false"}
 
 

@@ -77,7 +77,7 @@ _SERVER_SET_METADATA = (
 _DROPPED_METADATA = ("managedFields", "selfLink")
 _METADATA_DROPPED_WHEN_EMPTY = ("labels", "annotations", "finalizers", "ownerReferences")
 _DATA_FIELDS = ("data", "binaryData")
-#: A watcher that was told nothing for this many versions gets a bookmark.
+#: A watcher without an event for this many versions gets a bookmark.
 BOOKMARK_EVERY = 500
 
 
@@ -180,7 +180,7 @@ class MemoryServer:
         return ListPage(page, version, token.rstrip(b"=").decode(), len(entries) - end)
 
     def _cache_list(self, key: tuple[str, ObjectQuery, int], entries: Sequence[StoredEntry]) -> None:
-        """Keep a list until its last page was asked for; who wants it again has it worked out from the log."""
+        """Keep a list until its last page is read; later requests rebuild it from the log."""
         self._cached_lists[key] = entries
         self._cached_lists.move_to_end(key)
         while len(self._cached_lists) > _MAX_CACHED_LISTS:
@@ -429,7 +429,7 @@ class MemoryServer:
         return new
 
     def _remove(self, entry: StoredEntry, body: JsonDict) -> StoredEntry:
-        """Remove an object; the caller is answered ``body``, while watchers are told the state that was stored last."""
+        """Remove an object. The caller gets ``body``, watchers get the state that was stored last."""
         last = self._next_entry(entry.resource, body)
         self._table(entry.resource).remove(entry)
         self._log_change(WatchEventType.DELETED, entry.with_version(last.version), entry)

@@ -2,7 +2,7 @@
 
 Functions of decoded JSON: they get a body they may change and return what is to be stored, or raise ``Invalid``. Our own kinds
 are treated as by a real server that has their CRDs: ``model.crd_admission`` completes and judges them. Of core kinds only the
-defaults somebody here reads are filled in (scheduling defaults of pods, the taint of new nodes), and only metadata is judged.
+defaults that this project reads are filled in (scheduling defaults of pods, the taint of new nodes), and only metadata is judged.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _admit(resource: ServedResource, body: JsonDict, old: JsonDict | None) -> Js
     meta = body["metadata"] = _typed_metadata(resource, body["metadata"])
     causes = [*_metadata_errors(meta)]
     if resource.is_custom:
-        # Callers in this process may use tuples, which are lists by the time anybody reads the object.
+        # Callers in this process may use tuples, which are lists by the time the object is read.
         body = crd_admission.prune_and_default_object(resource.kind, msgspec.json.decode(msgspec.json.encode(body)))
         before = None if old is None else crd_admission.prune_and_default_object(resource.kind, old)
         causes += map(str, crd_admission.validate_object(resource.kind, body, before))

@@ -68,7 +68,7 @@ class StoredEntry:
         self.blocking_owner_uids: tuple[str, ...] = tuple(
             owner["uid"] for owner in owners if owner.get("blockOwnerDeletion")
         )
-        #: None while nobody has asked the object to go, then the finalizers that hold it.
+        #: None until the object is deleted, then the finalizers that hold it.
         self.pending_finalizers: tuple[str, ...] | None = None
         if meta.get("deletionTimestamp"):
             self.pending_finalizers = tuple(meta.get("finalizers") or ())

@@ -12,7 +12,7 @@ from karpenter.simulation.apiserver.object_store import ChangeLog, StoredChange,
 
 @dataclass(frozen=True, slots=True)
 class WatchNotification:
-    """What a watcher is told. A bookmark has no entry."""
+    """One event of a watch. A bookmark has no entry."""
 
     type: WatchEventType
     version: int
@@ -25,9 +25,9 @@ class OpenWatch:
     def __init__(
         self, log: ChangeLog, query: ObjectQuery, version: int, bookmark_due: Callable[[int], int | None]
     ) -> None:
-        """Start after ``version``, which may lie in the future: then what comes before it is not told. Raises ``Gone``.
+        """Start after ``version``, which may lie in the future: earlier events are left out. Raises ``Gone``.
 
-        ``bookmark_due`` answers a version worth a bookmark, given the last one told.
+        ``bookmark_due`` returns the version of a due bookmark, given the last version sent.
         """
         self._log = log
         self._query = query
@@ -50,7 +50,7 @@ class OpenWatch:
         return None
 
     def pending(self) -> Iterator[WatchNotification]:
-        """What can be told without waiting, a bookmark at the end when one is due. Raises ``Gone`` as ``next`` does."""
+        """Events that are ready now, and a bookmark at the end when one is due. Raises ``Gone`` as ``next`` does."""
         while self._is_open and self._position < self._log.end_position:
             change = self._log.change_at(self._position)
             self._position += 1

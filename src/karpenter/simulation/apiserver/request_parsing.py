@@ -75,7 +75,7 @@ class ApiRequest:
 
 
 async def parse_request(server: MemoryServer, path_parts: list[str], request: Request) -> ApiRequest:
-    """What a request is about. Raises ``NotFound`` for a path that is not served and ``Invalid`` for a body nobody can read."""
+    """The object or list of a request. Raises ``NotFound`` for a path that is not served, ``Invalid`` for an unreadable body."""
     group, version, rest = (
         ("", path_parts[1], path_parts[2:])
         if path_parts[0] == "api"

@@ -134,12 +134,12 @@ def namespace_terminating(resource: ServedResource, name: str, namespace: str) -
 
 
 def resource_expired(message: str) -> Gone:
-    """The point in time asked for is no longer known."""
+    """The requested resource version is too old."""
     return Gone(message, status=410, reason="Expired")
 
 
 def server_error(message: str, reason: str = "") -> ServerUnavailable:
-    """What a real server answers where nobody thought of a better status."""
+    """Status 500, as a real server answers an error without a status of its own."""
     return ServerUnavailable(message, status=500, reason=reason)
 
 
@@ -198,7 +198,7 @@ def status_of(error: KubeError) -> dict[str, object]:
 
 
 def retry_after_seconds(error: KubeError) -> int:
-    """When the server suggests to come back, 0 where it says nothing."""
+    """Seconds of ``Retry-After``; 0 without one."""
     if error.details != StatusDetails():
         return round(error.details.retry_after_seconds or 0)
     seconds = error.retry_after_seconds if isinstance(error, TooManyRequests | ServerUnavailable) else 0.0

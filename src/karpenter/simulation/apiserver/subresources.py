@@ -50,7 +50,7 @@ def evict_pod(server: MemoryServer, namespace: str, name: str, options: DeleteOp
 
 
 def _needs_no_budget(pod: JsonDict) -> bool:
-    """Whether the pod serves nobody: finished, not started, or leaving already."""
+    """Whether the pod does not serve: finished, not started, or terminating."""
     return (pod.get("status") or {}).get("phase") in _PHASES_WITHOUT_BUDGET or "deletionTimestamp" in pod["metadata"]
 
 

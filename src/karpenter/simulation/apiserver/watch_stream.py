@@ -18,7 +18,7 @@ from karpenter.simulation.apiserver.request_parsing import ApiRequest
 #: How long a watch lasts whose client does not say.
 DEFAULT_WATCH_SECONDS = 1800.0
 
-#: After so much silence a client is told how far the server has got, if it has.
+#: Seconds without an event after which the client gets a bookmark, if the version has advanced.
 BOOKMARK_SECONDS = 60.0
 
 _CHUNK_BYTES = 64 * 1024

@@ -38,7 +38,7 @@ _CONTROLLERS = (
     "replicationcontroller-controller",
     "cronjob-controller",
 )
-#: What the chart of Karpenter's simulated provider is installed with for the suites (target `apply` of its Makefile), and overlays.
+#: Feature gates that Karpenter's suites install with (target `apply` of its Makefile), and overlays.
 _FEATURE_GATES = (
     "StaticCapacity=true,CapacityBuffer=true,NodeOverlay=true,NodeRepair=true,SpotToSpotConsolidation=false"
 )

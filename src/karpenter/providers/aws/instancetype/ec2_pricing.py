@@ -7,6 +7,7 @@ its prices changes, so that whoever keeps something made of prices knows what to
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 
@@ -15,8 +16,10 @@ import msgspec
 from karpenter.api.node_overlay import NodeOverlay
 from karpenter.instancetypes import ec2_catalog
 from karpenter.model import conditions, labels
-from karpenter.providers.aws.aws_partitions import partition_of
+from karpenter.providers.aws.aws_apis import PricingApi
+from karpenter.providers.aws.aws_partitions import partition_of, pricing_region
 from karpenter.providers.aws.ec2_descriptions import SpotPrice
+from karpenter.providers.contract import ProviderError
 
 #: How often prices are asked for (AWS-366; spot is Beyond, it moves).
 ON_DEMAND_REFRESH_PERIOD = timedelta(hours=12)
@@ -50,6 +53,20 @@ def price_list_filters(region: str) -> tuple[Mapping[str, str], Mapping[str, str
         {**common, "tenancy": "Shared", "productFamily": "Compute Instance"},
         {**common, "tenancy": "Dedicated", "productFamily": "Compute Instance (bare metal)"},
     )
+
+
+async def read_price_list(pricing: PricingApi, region: str) -> dict[str, float]:
+    """On-demand prices per hour by type; empty where no price list can be reached (AWS-360 to AWS-364). Raises ``AwsError``.
+
+    Raises ``ProviderError`` where one of the answers has no price.
+    """
+    if not pricing_region(region):
+        return {}
+    answers = await asyncio.gather(*(pricing.get_products(filters) for filters in price_list_filters(region)))
+    price_lists = [parse_price_list(products, partition_of(region).currency) for products in answers]
+    if not all(price_lists):
+        raise ProviderError("retrieving on-demand pricing data, no prices found")
+    return price_lists[0] | price_lists[1]
 
 
 class _Attributes(msgspec.Struct, frozen=True, rename="camel"):

@@ -253,15 +253,11 @@ class InstanceTypeProvider:
         if self._settings.isolated_vpc or not pricing_region(self._region):
             self._log_no_list()
             return
-        questions = ec2_pricing.price_list_filters(self._region)
         try:
-            answers = await asyncio.gather(*(self._pricing.get_products(question) for question in questions))
+            prices = await ec2_pricing.read_price_list(self._pricing, self._region)
         except AwsError as error:
             raise ProviderError(f"retrieving on-demand pricing data, {error}") from error
-        price_lists = [ec2_pricing.parse_price_list(answer, self._currency) for answer in answers]
-        if not all(price_lists):
-            raise ProviderError("retrieving on-demand pricing data, no prices found")
-        if self._prices.set_on_demand(price_lists[0] | price_lists[1]):
+        if self._prices.set_on_demand(prices):
             _log.debug("updated on-demand pricing", **{"instance-type-count": self._prices.on_demand_count})
 
     def log_price_fallback(self, error: str) -> None:

@@ -13,25 +13,31 @@ from typing import Protocol
 import msgspec
 import structlog
 
-from karpenter.api.apps import Deployment, ReplicaSet, StatefulSet
 from karpenter.api.capacity_buffer import (
     ACTIVE_CAPACITY,
     CapacityBuffer,
     CapacityBufferStatus,
     PodTemplateReference,
-    ScalableReference,
 )
 from karpenter.api.core import Pod, PodTemplate, PodTemplateSpec
 from karpenter.api.karpenter import NodePool
-from karpenter.api.kinds import CAPACITY_BUFFER, DEPLOYMENT, POD_TEMPLATE, REPLICA_SET, STATEFUL_SET
+from karpenter.api.kinds import CAPACITY_BUFFER
 from karpenter.api.meta import Condition
 from karpenter.capacitybuffer import buffer_placements
 from karpenter.capacitybuffer import buffer_pods as model
 from karpenter.capacitybuffer.buffer_placements import BufferPlacement
+from karpenter.capacitybuffer.buffer_resolution import (
+    BufferTemplateOwner,
+    BufferUnresolved,
+    ResolvedTemplate,
+    buffer_reference,
+    buffer_target,
+    is_handled,
+    resolved_template,
+)
 from karpenter.kube.errors import Conflict, NotFound
 from karpenter.kube.informer import Informer
-from karpenter.model import conditions, pods
-from karpenter.model.quantity import QuantityError
+from karpenter.model import conditions
 from karpenter.runtime.controller_context import ControllerContext
 from karpenter.runtime.patching import merge_patch
 from karpenter.runtime.reconciler import Reconciler
@@ -46,23 +52,6 @@ _CONFLICT_REQUEUE_SECONDS = 1.0
 _APPS = ("", "apps")
 _WORKERS = 10
 _log = structlog.get_logger()
-
-
-class BufferUnresolved(Exception):
-    """The target of a buffer cannot be computed; ``reason`` is the reason of its condition (API-191)."""
-
-    def __init__(self, reason: str, message: str) -> None:
-        super().__init__(message)
-        self.reason = reason
-
-
-@dataclass(frozen=True)
-class _ResolvedTemplate:
-    """The pod template of a buffer, and the replicas of its workload (None for a PodTemplate)."""
-
-    spec: PodTemplateSpec
-    replicas: int | None = None
-    generation: int | None = None
 
 
 @dataclass(frozen=True)
@@ -109,13 +98,13 @@ class CapacityBufferReconciler:
         """
         namespace, _, name = key.rpartition("/")
         buffer = self._find_buffer(name, namespace)
-        if buffer is None or buffer.metadata.deletion_timestamp is not None or not _is_ours(buffer):
+        if buffer is None or buffer.metadata.deletion_timestamp is not None or not is_handled(buffer):
             self._remove_pods(key)
             self._note_resolved(key, namespace)
             return None
         try:
             template = await self._template(buffer)
-            count = self._target(buffer, template)
+            count = buffer_target(buffer, template)
         except BufferUnresolved as error:
             self._remove_pods(key)
             status = _unresolved_status(buffer.status, error)
@@ -148,51 +137,13 @@ class CapacityBufferReconciler:
 
     # -- template and target --------------------------------------------------------------------------------------------
 
-    async def _template(self, buffer: CapacityBuffer) -> _ResolvedTemplate:
-        spec, namespace = buffer.spec, buffer.metadata.namespace
-        if spec.pod_template_ref is not None:
-            return await self._pod_template(spec.pod_template_ref.name, namespace)
-        if spec.scalable_ref is not None:
-            return await self._scalable(spec.scalable_ref, namespace)
-        raise BufferUnresolved("ResolutionFailed", "neither podTemplateRef nor scalableRef is set")
-
-    async def _pod_template(self, name: str, namespace: str) -> _ResolvedTemplate:
+    async def _template(self, buffer: CapacityBuffer) -> ResolvedTemplate:
+        reference, namespace = buffer_reference(buffer), buffer.metadata.namespace
         try:
-            template: PodTemplate = await self._context.kube.get(POD_TEMPLATE, name, namespace)
+            owner: BufferTemplateOwner = await self._context.kube.get(reference.kind, reference.name, namespace)
         except NotFound:
-            raise BufferUnresolved("PodTemplateNotFound", f"PodTemplate {namespace}/{name} does not exist") from None
-        return _ResolvedTemplate(template.template, generation=template.metadata.generation)
-
-    async def _scalable(self, reference: ScalableReference, namespace: str) -> _ResolvedTemplate:
-        try:
-            workload = await self._workload(reference, namespace)
-        except NotFound:
-            described = f"{reference.kind} {namespace}/{reference.name}"
-            raise BufferUnresolved("ScalableRefNotFound", f"{described} does not exist") from None
-        replicas = 1 if workload.spec.replicas is None else workload.spec.replicas
-        return _ResolvedTemplate(workload.spec.template, replicas)
-
-    async def _workload(self, reference: ScalableReference, namespace: str) -> Deployment | StatefulSet | ReplicaSet:
-        kube, name = self._context.kube, reference.name
-        if reference.api_group in _APPS:
-            match reference.kind:
-                case "Deployment":
-                    return await kube.get(DEPLOYMENT, name, namespace)
-                case "StatefulSet":
-                    return await kube.get(STATEFUL_SET, name, namespace)
-                case "ReplicaSet":
-                    return await kube.get(REPLICA_SET, name, namespace)
-        kind = f"{reference.api_group}/{reference.kind}".lstrip("/")
-        raise BufferUnresolved(
-            "ResolutionFailed", f"scalableRef names a {kind}; use a Deployment, StatefulSet or ReplicaSet"
-        )
-
-    @staticmethod
-    def _target(buffer: CapacityBuffer, template: _ResolvedTemplate) -> int:
-        try:
-            return model.target_replicas(buffer.spec, template.replicas, pods.template_requests(template.spec.spec))
-        except QuantityError as error:
-            raise BufferUnresolved("ResolutionFailed", str(error)) from None
+            raise reference.not_found(namespace) from None
+        return resolved_template(owner)
 
     # -- virtual pods ---------------------------------------------------------------------------------------------------
 
@@ -270,12 +221,7 @@ def _is_ready(node: StateNode) -> bool:
     return node.claim is None or conditions.is_true(node.claim.status.conditions, "Initialized")
 
 
-def _is_ours(buffer: CapacityBuffer) -> bool:
-    """Whether the buffer has the supported provisioning strategy; others belong to other controllers (API-180 Beyond)."""
-    return buffer.spec.provisioning_strategy in ("", ACTIVE_CAPACITY)
-
-
-def _resolved_status(buffer: CapacityBuffer, template: _ResolvedTemplate, count: int) -> CapacityBufferStatus:
+def _resolved_status(buffer: CapacityBuffer, template: ResolvedTemplate, count: int) -> CapacityBufferStatus:
     reference = buffer.spec.pod_template_ref
     return CapacityBufferStatus(
         pod_template_ref=PodTemplateReference(name=reference.name) if reference is not None else None,

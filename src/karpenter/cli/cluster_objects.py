@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from karpenter.api import kinds
@@ -26,6 +27,7 @@ from karpenter.api.meta import Wire
 from karpenter.api.node_overlay import NodeOverlay
 from karpenter.api.priority_class import PriorityClass
 from karpenter.api.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
+from karpenter.model.feature_gates import FeatureGate, FeatureGates
 from karpenter.model.pod_templates import Workload
 
 _StorageObject = PersistentVolumeClaim | PersistentVolume | StorageClass | CSINode
@@ -48,6 +50,15 @@ EXPANDED_KINDS: tuple[Kind[Wire], ...] = (
     kinds.STATEFUL_SET,
     kinds.HORIZONTAL_POD_AUTOSCALER,
     kinds.PRIORITY_CLASS,
+)
+_OVERLAY_KINDS: tuple[Kind[Wire], ...] = (kinds.NODE_OVERLAY,)  # type: ignore[assignment]
+#: Capacity buffers, and what they may name.
+_BUFFER_KINDS: tuple[Kind[Wire], ...] = (
+    kinds.CAPACITY_BUFFER,  # type: ignore[assignment]
+    kinds.DEPLOYMENT,
+    kinds.REPLICA_SET,
+    kinds.STATEFUL_SET,
+    kinds.POD_TEMPLATE,
 )
 #: What says that the whole cluster is frozen: read where it is asked what may go.
 FREEZE_KINDS: tuple[Kind[Wire], ...] = (kinds.CONFIG_MAP,)  # type: ignore[assignment]
@@ -157,3 +168,21 @@ class ClusterObjects:
                 self.storage_classes.append(obj)
             case CSINode():
                 self.csi_nodes.append(obj)
+
+
+def gated_kinds(gates: FeatureGates) -> tuple[Kind[Wire], ...]:
+    """What to read of a cluster for the features that are on."""
+    return (
+        *(_OVERLAY_KINDS if FeatureGate.NODE_OVERLAY in gates else ()),
+        *(_BUFFER_KINDS if FeatureGate.CAPACITY_BUFFER in gates else ()),
+    )
+
+
+def objects_behind_gates(objects: ClusterObjects, gates: FeatureGates) -> Iterator[str]:
+    """A line for each feature that is off and has objects in files: they count, and the controller ignores them."""
+    for gate, kind, count in (
+        (FeatureGate.NODE_OVERLAY, kinds.NODE_OVERLAY.name, len(objects.overlays)),
+        (FeatureGate.CAPACITY_BUFFER, kinds.CAPACITY_BUFFER.name, len(objects.buffers)),
+    ):
+        if count and gate not in gates:
+            yield f"{kind}s count in this plan; the controller ignores them without --feature-gates {gate}=true"

@@ -61,9 +61,10 @@ async def _query(connection: config.Connection, query: Callable[[Kube], Awaitabl
 async def list_plan_objects(reader: Reader, extra_kinds: Iterable[Kind[Wire]] = ()) -> ClusterObjects:
     """All objects a plan reads, and those of ``extra_kinds``; of ConfigMaps only the freeze. Raises ``errors.KubeError``."""
     objects = ClusterObjects(from_cluster=True)
+    optional = OptionalKindsReader(reader)
     extra_lists = [
-        _list_freeze(reader, objects) if kind.name == kinds.CONFIG_MAP.name else _list_kind(reader, kind, objects)
-        for kind in extra_kinds
+        _list_freeze(reader, objects) if kind.name == kinds.CONFIG_MAP.name else _list_kind(optional, kind, objects)
+        for kind in {(kind.api_version, kind.name, kind.type): kind for kind in extra_kinds}.values()
     ]
     await asyncio.gather(
         _list_nodes_and_pods(reader, objects),

@@ -61,6 +61,7 @@ _PLAN_KINDS = (
     kinds.KWOK_NODE_CLASS,
     kinds.EC2_NODE_CLASS,
     kinds.NODE_OVERLAY,
+    kinds.CAPACITY_BUFFER,
 )
 _KARPENTER_KINDS = frozenset(
     kind.name
@@ -70,6 +71,7 @@ _KARPENTER_KINDS = frozenset(
         kinds.KWOK_NODE_CLASS,
         kinds.EC2_NODE_CLASS,
         kinds.NODE_OVERLAY,
+        kinds.CAPACITY_BUFFER,
     )
 )
 

@@ -29,16 +29,19 @@ if TYPE_CHECKING:
     from karpenter.scheduling.solution import Solution
     from karpenter.settings import Settings
     from karpenter.state import ClusterState
+    from karpenter.state.snapshot import ClusterSnapshot
+    from karpenter.state.virtual_pods import VirtualPods
 
 W = TypeVar("W")
 
 
 @dataclass(frozen=True, slots=True)
 class PlanInput:
-    """What a decision is made on."""
+    """What a decision is made on. ``virtual_pods``: those of capacity buffers."""
 
     catalogs: PlanCatalogs
     objects: ClusterObjects
+    virtual_pods: VirtualPods
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +76,7 @@ def load_objects(
         extra_kinds += cluster_objects.WORKLOAD_KINDS  # only default constraints need these
     if options.filename:
         return manifest_reader.read_manifests(options.filename, well_known, extra_kinds, options.replicas)
+    extra_kinds += cluster_objects.gated_kinds(settings.gates)
     if options.replicas == "current":
         return cluster_reader.read_cluster(settings, extra_kinds)
     objects = cluster_reader.read_cluster(settings, extra_kinds + cluster_objects.EXPANDED_KINDS)
@@ -83,12 +87,18 @@ def load_objects(
 
 def load_plan_input(options: InputOptions, settings: Settings, extra_kinds: tuple[Kind[Wire], ...] = ()) -> PlanInput:
     """The input of a decision, from files or the cluster. Reports what is wrong with it; may end the command."""
+    from datetime import UTC, datetime
+
+    from karpenter.cli.capacity_buffer_pods import virtual_pods_of
     from karpenter.cli.plan_catalogs import TypeSource
 
     source = TypeSource(settings)
     objects = load_objects(options, source.well_known_labels, settings, extra_kinds)
     report_input_problems(objects, skip_invalid=options.skip_invalid)
-    return PlanInput(_load_catalogs(objects, source, options), objects)
+    for line in cluster_objects.objects_behind_gates(objects, settings.gates):
+        print_error(line)
+    virtual_pods = virtual_pods_of(objects, datetime.now(UTC))
+    return PlanInput(_load_catalogs(objects, source, options), objects, virtual_pods)
 
 
 def _load_catalogs(objects: ClusterObjects, source: TypeSource, options: InputOptions) -> PlanCatalogs:
@@ -136,9 +146,8 @@ def compute_plan(plan_input: PlanInput, options: SchedulingOptions) -> ComputedP
 
     load_solver()
     begun = time.perf_counter()
-    state = cluster_state(plan_input.objects)
     indexes = plan_input.catalogs.indexes
-    problem = build_problem(state.snapshot(), indexes, datetime.now(UTC), options)
+    problem = build_problem(_plan_snapshot(plan_input), indexes, datetime.now(UTC), options)
     solution = solve(problem, indexes)
     return ComputedPlan(problem, solution, time.perf_counter() - begun)
 
@@ -151,8 +160,11 @@ def compute_disruption_preview(plan_input: PlanInput, options: DisruptionOptions
     from karpenter.scheduling.search.linear_program import load_solver
 
     load_solver()
-    snapshot = cluster_state(plan_input.objects).snapshot()
-    return preview_disruption(snapshot, plan_input.catalogs.indexes, datetime.now(UTC), options)
+    return preview_disruption(_plan_snapshot(plan_input), plan_input.catalogs.indexes, datetime.now(UTC), options)
+
+
+def _plan_snapshot(plan_input: PlanInput) -> ClusterSnapshot:
+    return plan_input.virtual_pods.added_to(cluster_state(plan_input.objects).snapshot())
 
 
 def cluster_state(objects: ClusterObjects) -> ClusterState:

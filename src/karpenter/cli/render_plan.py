@@ -30,7 +30,7 @@ from karpenter.cli.render_common import (
     short_resource_name,
     truncate,
 )
-from karpenter.cli.render_plan_data import PlanComparison, PlanReport
+from karpenter.cli.render_plan_data import PlanComparison, PlanReport, planned_buffers
 from karpenter.cli.render_prices import price_lines
 from karpenter.model import resources as res
 from karpenter.scheduling.explain.nearest_fit_messages import nearest_fit_sentence
@@ -261,6 +261,11 @@ def _summary(report: PlanReport) -> Text:
         text.append(f"\n{_lower_bound_text(plan)}")
         if plan.node_share_cost_per_hour:
             text.append(f"\n{_node_share_text(plan)}")
+    for name, room in planned_buffers(plan).items():
+        text.append(
+            f"\nCapacityBuffer {name}: room for {count_text(room.on_ready_nodes, 'pod')} on existing nodes,"
+            f" {room.on_new_nodes} on new nodes; {room.unschedulable} unschedulable"
+        )
     for line in price_lines(report.prices, plan) if report.prices is not None else ():
         text.append(f"\n{line}", style="dim")
     text.append(

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from karpenter.api.core import Pod
+from karpenter.capacitybuffer.buffer_placements import BufferPlacement, buffer_placements
 from karpenter.cli.plan_catalogs import PriceSource
 from karpenter.cli.render_common import Json, pod_name
 from karpenter.cli.render_prices import price_data
@@ -103,10 +104,25 @@ def document(report: PlanReport) -> Json:
         "unschedulable": _unschedulable_pods(plan.unschedulable),
         "exposure": _exposure_data(plan),
         "cost": _cost_data(plan),
+        "capacityBuffers": [_buffer_data(name, room) for name, room in planned_buffers(plan).items()],
         "prices": price_data(report.prices, plan) if report.prices is not None else None,
         "decisionSeconds": round(timing.decision_seconds, _SECONDS_DIGITS),
         "catalogueSeconds": round(timing.catalog_seconds, _SECONDS_DIGITS),
         "wallSeconds": round(timing.wall_seconds, _SECONDS_DIGITS),
+    }
+
+
+def planned_buffers(plan: Solution) -> Mapping[str, BufferPlacement]:
+    """Where the virtual pods of each capacity buffer are; every existing node counts as ready."""
+    return buffer_placements(plan, {placed.node_key for placed in plan.placed_on_existing})
+
+
+def _buffer_data(name: str, placement: BufferPlacement) -> Json:
+    return {
+        "name": name,
+        "existingNodes": placement.on_ready_nodes,
+        "newNodes": placement.on_new_nodes,
+        "unschedulable": placement.unschedulable,
     }
 
 

@@ -28,6 +28,7 @@ from karpenter.api.core import Pod, PodTemplate, PodTemplateSpec
 from karpenter.api.meta import LabelSelector, ObjectMeta, OwnerReference
 from karpenter.api.storage import PersistentVolumeClaim, PersistentVolumeClaimSource, Volume
 from karpenter.cli.assumed_status import UNSCHEDULED_POD_STATUS, assumed_uid
+from karpenter.cli.capacity_buffer_pods import buffer_template_references
 from karpenter.cli.cluster_objects import ClusterObjects
 from karpenter.cli.planning_options import ReplicaChoice
 from karpenter.model import pods, selectors
@@ -72,6 +73,10 @@ class _WorkloadExpansion:
         self._pod_names = {(pod.metadata.namespace, pod.metadata.name) for pod in objects.pods}
         self._claim_names = {(claim.metadata.namespace, claim.metadata.name) for claim in objects.volume_claims}
         self._autoscalers = {_target_of(autoscaler): autoscaler for autoscaler in objects.autoscalers}
+        self._buffer_templates = {
+            (namespace, reference.kind.name, reference.name)
+            for namespace, reference in buffer_template_references(objects)
+        }
         self._workload_keys = {_key(workload) for workload in objects.workloads}
 
     def expand(self, workload: Workload) -> None:
@@ -87,7 +92,7 @@ class _WorkloadExpansion:
                 self._expand_job(workload)
             case CronJob():
                 self._expand_cron_job(workload)
-            case PodTemplate():
+            case PodTemplate() if _key(workload) not in self._buffer_templates and not self._objects.from_cluster:
                 self._add_pods(workload.template, workload.metadata, None, 1)
 
     def note_autoscalers_without_target(self) -> None:

@@ -32,7 +32,7 @@ def mixed(written: Written) -> Path:
 def test_json_has_exactly_the_agreed_members(plan: Plan, mixed: Path) -> None:
     loads = json.loads(plan("-f", mixed, "-o", "json").stdout)
     assert list(loads) == [
-        "nodeClaims", "existingNodes", "unschedulable", "exposure", "cost", "prices",
+        "nodeClaims", "existingNodes", "unschedulable", "exposure", "cost", "capacityBuffers", "prices",
         "decisionSeconds", "catalogueSeconds", "wallSeconds",
     ]  # fmt: skip
     assert list(loads["cost"]) == ["perHour", "lowerBoundPerHour", "gap", "optimal", "nodeShareCostPerHour"]

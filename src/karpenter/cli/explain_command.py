@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -61,10 +62,15 @@ def _explain_pod(
     plan_input: planning.PlanInput, namespace: str, name: str, options: SchedulingOptions, output: TextOutput
 ) -> None:
     from karpenter.cli import render_pod, render_prices
+    from karpenter.scheduling.explain.heavier_pools import passed_node_pools
 
     pod = _find_pod(plan_input.objects, namespace, name)
-    plan = planning.compute_plan(plan_input, options).solution
+    computed = planning.compute_plan(plan_input, options)
+    plan = computed.solution
     explanation = render_pod.explain_pod(pod, plan)
+    if explanation.claim is not None:
+        passed = passed_node_pools(explanation.claim, pod, computed.problem, plan, plan_input.catalogs.indexes)
+        explanation = replace(explanation, passed_pools=passed)
     source = plan_input.catalogs.source
     render_common.write_output(
         output,

@@ -14,6 +14,7 @@ from karpenter.api.core import Pod
 from karpenter.cli import render_plan_data
 from karpenter.cli.render_common import SEARCHABLE_WIDTH, Json, console_for, count_text, names_text, pod_name
 from karpenter.model import pods
+from karpenter.scheduling.explain.heavier_pools import PassedNodePool
 from karpenter.scheduling.explain.nearest_fit_messages import filter_noun, nearest_fit_sentence, nearest_node_clause
 from karpenter.scheduling.explain.reason_messages import reason_message
 from karpenter.scheduling.failed_filters import FilteredTypes
@@ -35,12 +36,16 @@ class PodOutcome(StrEnum):
 
 @dataclass(frozen=True)
 class PodExplanation:
-    """The pod and the part of the plan that is about it; at most one of the last three is given."""
+    """The pod and the part of the plan that is about it; at most one of ``unplaced``, ``claim`` and ``placed`` is given.
+
+    ``passed_pools``: with a claim, the heavier NodePools that have no node for the pod.
+    """
 
     pod: Pod
     unplaced: UnschedulablePod | None = None
     claim: NewNodeClaim | None = None
     placed: PlacedPods | None = None
+    passed_pools: tuple[PassedNodePool, ...] = ()
 
     @property
     def outcome(self) -> PodOutcome:
@@ -139,6 +144,21 @@ def _placement_lines(explanation: PodExplanation) -> Iterator[str]:
         yield "no existing node fits"
         yield f"cheapest of {count_text(len(types), 'type')} that fit: {names_text(types, _SHOWN_TYPES)}"
         yield _other_pods_text(explanation.claim.pods)
+        yield from map(_passed_pool_text, explanation.passed_pools)
+
+
+def _passed_pool_text(passed: PassedNodePool) -> str:
+    return f"heavier NodePool {passed.node_pool} (weight {passed.weight}) is passed over: {_refusal_text(passed)}"
+
+
+def _refusal_text(passed: PassedNodePool) -> str:
+    refusal = passed.refusal
+    if passed.unavailable_offerings:
+        return f"none of its {count_text(passed.unavailable_offerings, 'offering')} is available now"
+    if refusal is None:
+        return "other pods of this plan come first"
+    reasons = "; ".join(reason_message(reason) for reason in refusal.reasons)
+    return nearest_fit_sentence(refusal.nearest_fit, None) or reasons
 
 
 def _other_pods_text(pods_together: Sequence[Pod]) -> str:
@@ -175,6 +195,13 @@ def document(explanation: PodExplanation) -> Json:
     if explanation.unplaced is not None:
         return data | render_plan_data.unplaced_data(explanation.unplaced)
     if explanation.claim is not None:
-        return data | {"nodeClaim": render_plan_data.node_claim_data(explanation.claim)}
+        passed_pools = [
+            {"nodePool": passed.node_pool, "weight": passed.weight, "text": _refusal_text(passed)}
+            for passed in explanation.passed_pools
+        ]
+        return data | {
+            "nodeClaim": render_plan_data.node_claim_data(explanation.claim),
+            "passedNodePools": passed_pools,
+        }
     node = explanation.placed.node_name if explanation.placed is not None else explanation.pod.spec.node_name
     return data | ({"node": node} if node else {})

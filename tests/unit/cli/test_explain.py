@@ -171,3 +171,56 @@ def test_a_cluster_that_does_not_answer_is_one_line(explain: Explain, monkeypatc
     monkeypatch.setattr(cluster_reader, "read_cluster", refused)
     result = explain("web")
     assert (result.exit_code, result.stdout, result.stderr) == (1, "", "the API server does not answer\n")
+
+
+def weighted(name: str, weight: int, capacity_type: str = "", **spec: object) -> Json:
+    """A NodePool with a weight, of one capacity type if that is given."""
+    body = pool(name, weight=weight, **spec)
+    if capacity_type:
+        requirement = {"key": "karpenter.sh/capacity-type", "operator": "In", "values": [capacity_type]}
+        body["spec"]["template"]["spec"]["requirements"] = [requirement]  # type: ignore[index]
+    return body
+
+
+def sold_out_spot(types: Path) -> None:
+    """Every type of the file is offered as spot, too, and there is none left."""
+    loaded = json.loads(types.read_text())
+    for entry in loaded:
+        on_demand = entry["offerings"][0]
+        zone, _ = on_demand["requirements"]
+        spot = {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["spot"]}
+        entry["offerings"].append({"price": 0.01, "available": False, "requirements": [zone, spot]})
+    types.write_text(json.dumps(loaded))
+
+
+def test_a_heavier_pool_without_spot_is_named_with_its_reason(explain: Explain, written: Written, types: Path) -> None:
+    sold_out_spot(types)
+    file = written("a.json", weighted("spot", 50, "spot"), weighted("fallback", 1, "on-demand"), pod("a", "3"))
+    page = explain("a", "-f", file).stdout
+    assert "of NodePool fallback in zone-a" in page.splitlines()[0]
+    assert "heavier NodePool spot (weight 50) is passed over: none of its 3 offerings is available now\n" in page
+    (passed,) = json.loads(explain("a", "-f", file, "-o", "json").stdout)["passedNodePools"]
+    assert (passed["nodePool"], passed["weight"]) == ("spot", 50)
+
+
+def test_a_heavier_pool_whose_limits_the_plan_uses_up_is_named_with_its_reason(
+    explain: Explain, written: Written
+) -> None:
+    """Eight CPU are one node of type a.large: the second pod of seven CPU goes to the lighter pool."""
+    pools = (weighted("first", 50, limits={"cpu": "8"}), weighted("second", 1))
+    file = written("a.json", *pools, pod("a", "7"), pod("b", "7"))
+    pages = {name: explain(name, "-f", file).stdout for name in ("a", "b")}
+    (lighter,) = [page for page in pages.values() if "of NodePool second" in page]
+    (heavier,) = [page for page in pages.values() if "of NodePool first" in page]
+    (line,) = [line for line in lighter.splitlines() if "heavier NodePool first (weight 50) is passed over: " in line]
+    assert line.endswith("cpu were 8 CPU higher: a node needs 8 CPU, the limit leaves 0 CPU")
+    assert "passed over" not in heavier
+
+
+def test_a_heavier_pool_with_a_taint_is_named_and_a_lighter_one_is_not(explain: Explain, written: Written) -> None:
+    gpu = weighted("gpu", 90)
+    gpu["spec"]["template"]["spec"]["taints"] = [{"key": "gpu", "effect": "NoSchedule"}]  # type: ignore[index]
+    page = explain("a", "-f", written("a.json", gpu, weighted("main", 10), weighted("rest", 1), pod("a"))).stdout
+    (line,) = [line for line in page.splitlines() if "passed over" in line]
+    assert "heavier NodePool gpu (weight 90)" in line
+    assert "taint" in line

@@ -105,7 +105,7 @@ def test_prices_are_of_the_cheapest_accepted_available_offering(
 @_QUICK
 @given(type_lists, st.integers(0, 63))
 def test_members_come_in_price_order(types: list[InstanceType], some: int) -> None:
-    """SCH-616"""
+    """SCH-616, OPS-239, OPS-P4: types are ordered by their cheapest available offering."""
     index = TypeIndex(types, WELL_KNOWN)
     prices, some = index.prices(Requirements()), some & index.all_types
     inside = [position for position in prices.order if position in set(members(some))]

@@ -67,7 +67,7 @@ def prices(instance_type: InstanceType) -> list[float]:
 def test_prices_are_replaced_or_changed_and_never_fall_below_nothing(
     change: Mapping[str, str], expected: float
 ) -> None:
-    """API-S111, API-164, SCH-759, OPS-242: the sign decides."""
+    """API-S111, API-151, 152, 164, SCH-759, OPS-242, OPS-P3: the sign decides, and no price is below zero."""
     instance_types = seen(
         overlay("o", **change), types=(shape("t", {"cpu": 1, "memory": "1Gi"}, [offering("spot", "z1", 1.0)]),)
     )
@@ -105,7 +105,7 @@ def test_added_capacity_makes_a_type_fit_and_leaves_the_overhead_alone() -> None
 
 
 def test_of_overlays_that_set_the_same_the_heavier_counts() -> None:
-    """API-S108, API-S109, SCH-758, API-161: the heaviest that matches wins."""
+    """API-S108, API-S109, API-154, SCH-753, 758, API-161: overlays apply by weight, and the heaviest that matches wins."""
     heavy = overlay("heavy", price="1.0", capacity={"a": 1, "b": 1}, weight=10)
     light = overlay("light", price="0.5", capacity={"b": 2, "c": 3}, weight=5)
     instance_types = seen(light, heavy)

@@ -262,3 +262,22 @@ def test_values_of_exists_are_ignored() -> None:
     """API-S045"""
     entry = NodeSelectorRequirementWithMinValues(key="k", operator="Exists", values=("a",))
     assert r.requirements_from_wire([entry])["k"].allows("b")
+
+
+@pytest.mark.parametrize(
+    ("requirement", "operator", "allowed", "excluded"),
+    [
+        (Requirement("k", False, frozenset("a")), "In", ["a"], ["b", ""]),
+        (Requirement("k", False), "DoesNotExist", [], ["a"]),
+        (Requirement("k", True, frozenset("a")), "NotIn", ["b"], ["a"]),
+        (Requirement("k", True), "Exists", ["a", ""], []),
+        (Requirement("k", True, gte=2, lte=4), "Exists", ["2", "4"], ["1", "5", "x"]),
+    ],
+)
+def test_a_form_has_an_operator_and_decides_values(
+    requirement: Requirement, operator: str, allowed: list[str], excluded: list[str]
+) -> None:
+    """SCH-141: the operator of each form. SCH-142: with a bound, a value that is no integer is outside."""
+    assert requirement.operator == operator
+    assert all(map(requirement.allows, allowed))
+    assert not any(map(requirement.allows, excluded))

@@ -41,6 +41,13 @@ class DisruptionSettings:
         "Do not consolidate nodes with pods of a workload that is being rolled out.",
         karpenter_default="false",
     )
+    settling_period: timedelta = setting(
+        kinds.DURATION,
+        "15s",
+        "How long a node that may be consolidated waits at most for other nodes whose consolidateAfter ends within that time, so "
+        "that they are decided together; 0s: nodes do not wait.",
+        karpenter_default="0s",
+    )
 
     empty_drifted_nodes_at_limits: bool = setting(
         kinds.SWITCH,
@@ -66,6 +73,8 @@ class DisruptionSettings:
         return DisruptionOptions(
             scheduling_options,
             FeatureGate.SPOT_TO_SPOT_CONSOLIDATION in gates,
-            ConsolidationDefaults(self.minimum_saving_ratio, self.minimum_node_age, self.wait_for_rollouts),
+            ConsolidationDefaults(
+                self.minimum_saving_ratio, self.minimum_node_age, self.wait_for_rollouts, self.settling_period
+            ),
             self.empty_drifted_nodes_at_limits,
         )

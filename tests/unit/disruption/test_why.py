@@ -128,6 +128,15 @@ def test_quiet_times_that_are_not_over_are_told_with_their_ends() -> None:
     assert gone(ahead.without_budgets) == ["b"]
 
 
+def test_a_node_that_waits_for_others_to_settle_says_so_and_until_when() -> None:
+    """DIS-487: an end in time, and a sentence."""
+    settled = running("a", "m", 1, conditions=(*initialized(timedelta(seconds=31)), CONSOLIDATABLE))
+    settling = running("b", "m", 1, conditions=initialized(timedelta(seconds=29)))
+    node_explanation = asked("a", pool(consolidate_after="30s"), settled, settling)
+    assert messages(node_explanation) == ["Node waits up to 15s for other nodes whose consolidateAfter ends as well"]
+    assert node_explanation.blockers[0].blocker.until == NOW + timedelta(seconds=14)
+
+
 def test_where_consolidation_is_off_nothing_is_assumed() -> None:
     """DIS-105"""
     node_explanation = asked(

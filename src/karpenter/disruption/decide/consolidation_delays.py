@@ -1,6 +1,7 @@
-"""What delays consolidation although it would save money: young nodes, and workloads in a roll-out (``workload_rollouts``).
+"""What delays consolidation although it would save money: young nodes, workloads in a roll-out (``workload_rollouts``), and
+other nodes that become consolidatable soon (``settling_nodes``).
 
-Both apply to nodes with pods only. An empty node has ``consolidateAfter``, and deleting it interrupts nothing.
+All apply to nodes with pods only. An empty node has ``consolidateAfter``, and deleting it interrupts nothing.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from datetime import datetime, timedelta
 from karpenter.api.karpenter import NodePool
 from karpenter.disruption.decide.command import Candidate
 from karpenter.disruption.decide.disruption_blockers import NodeTooYoung
+from karpenter.disruption.decide.settling_nodes import SettlingNodes
 from karpenter.disruption.decide.workload_rollouts import WorkloadRollouts
 from karpenter.model import consolidation_thresholds, labels, pod_disruption
 from karpenter.model import resources as res
@@ -58,12 +60,13 @@ def time_driven_changes(
     within_seconds: float,
     defaults: ConsolidationDefaults = LEAN_CONSOLIDATION,
 ) -> Iterator[datetime]:
-    """Moments after ``now`` at which budgets open or close, freezes end, nodes come of age, roll-outs stop delaying or
-    protections run out.
-    """
+    """Moments after ``now`` at which budgets open or close, freezes end, nodes come of age, delays end or protections run out."""
     end = now + timedelta(seconds=within_seconds)
     if defaults.wait_for_rollouts:
         yield from (moment for moment in WorkloadRollouts(snapshot, now).ends if moment <= end)
+    settling = SettlingNodes(snapshot, now, defaults.settling_period)
+    waits = (settling.wait_end(node) for node in snapshot.nodes if defaults.settling_period)
+    yield from (moment for moment in waits if moment is not None and now < moment <= end)
     youth: dict[str, timedelta] = {}
     for pool in snapshot.pools:
         yield from (

@@ -259,6 +259,17 @@ class ConsolidateAfterNotOver(Blocker):
 
 
 @dataclass(frozen=True)
+class OtherNodesSettling(Blocker):
+    """``consolidateAfter`` of other nodes ends soon; the node waits for them, but no longer than ``settling_period``."""
+
+    kind = "other-nodes-settling"
+    category = BlockerCategory.CONSOLIDATE_AFTER
+    concerns_consolidation_only = True
+
+    settling_period: timedelta
+
+
+@dataclass(frozen=True)
 class NodeTooYoung(Blocker):
     """The node is younger than the minimum age for consolidation."""
 
@@ -487,7 +498,7 @@ ConsolidationBlocker = (
     | NodeLabelMissing
     | HostsController
 )
-DelayBlocker = ConsolidateAfterNotOver | NodeTooYoung | RolloutInProgress
+DelayBlocker = ConsolidateAfterNotOver | OtherNodesSettling | NodeTooYoung | RolloutInProgress
 SpotBlocker = SpotMinValuesUnmet | SpotToSpotDisabled | TooFewSpotTypes
 ReplacementBlocker = NotCheaper | PriceUnknown | SameTypeAgain | MinValuesUnmet | SpotBlocker | MoveFailedRecently
 MoveBlocker = SavingTooSmall | ReplacementBlocker | PodsUnschedulable | NeedsUninitializedNode

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import zlib
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ import structlog
 
 from karpenter.api.core import Pod
 from karpenter.disruption.decide.command import Command, DisruptionReason
-from karpenter.disruption.decide.failed_moves import FailedMoves, moves_of
+from karpenter.disruption.decide.failed_moves import FailedMoves, moves_by_node
 from karpenter.model.backoff import Backoff
 from karpenter.scheduling.solution import Solution
 from karpenter.state.state_node import StateNode
@@ -35,7 +35,7 @@ _MAX_BACKOFF_ENTRIES = 10_000
 
 
 class NodeMove(NamedTuple):
-    """A move of a node (by key): see ``failed_moves.moves_of``."""
+    """A move of a node (by key): see ``failed_moves.moves_by_node``."""
 
     node: str
     move: str
@@ -74,10 +74,18 @@ class CommandBackoff:
         while len(self._entries) > self._max_entries:
             self._entries.popitem(last=False)
 
-    def record_failed_command(self, command: Command, cause: str, *, has_deleted_nodes: bool) -> None:
-        """The command failed: its move is in backoff for each of its nodes."""
-        moves = sorted(moves_of(command))
-        keys = [NodeMove(candidate.key, move) for candidate in command.candidates for move in moves]
+    def record_failed_command(
+        self, command: Command, cause: str, failed_replacements: Collection[str] = (), *, has_deleted_nodes: bool
+    ) -> None:
+        """The command failed: each of its nodes is in backoff for the moves that failed.
+
+        Those are its moves by the failed replacements (by name), or all its moves where it failed for another reason.
+        """
+        keys = [
+            NodeMove(key, move)
+            for key, moves in moves_by_node(command, failed_replacements).items()
+            for move in sorted(moves)
+        ]
         self.record_failure(command.reason, keys, cause, _BACKOFF if has_deleted_nodes else _HARMLESS_BACKOFF)
 
     def reset(self, reason: str, keys: Iterable[BackoffKey]) -> None:
@@ -98,15 +106,18 @@ class CommandBackoff:
 
     def failed_moves(self, now: float) -> FailedMoves:
         """The moves that failed, as a decision at a time sees them."""
-        barred: defaultdict[DisruptionReason, defaultdict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+        in_backoff: defaultdict[DisruptionReason, defaultdict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
         failures: defaultdict[DisruptionReason, defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
         for (reason, key), entry in self._entries.items():
             if isinstance(key, NodeMove) and now - entry.failed_at < _RESET_AFTER_SECONDS:
                 failures[DisruptionReason(reason)][key.node] += entry.failures
                 if entry.until > now:
-                    barred[DisruptionReason(reason)][key.node].add(key.move)
+                    in_backoff[DisruptionReason(reason)][key.node].add(key.move)
         return FailedMoves(
-            {reason: {node: frozenset(moves) for node, moves in by_node.items()} for reason, by_node in barred.items()},
+            {
+                reason: {node: frozenset(moves) for node, moves in by_node.items()}
+                for reason, by_node in in_backoff.items()
+            },
             {reason: dict(by_node) for reason, by_node in failures.items()},
         )
 

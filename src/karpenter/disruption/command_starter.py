@@ -18,7 +18,7 @@ from karpenter.api.core import Pod
 from karpenter.disruption import node_marking
 from karpenter.disruption.decide.command import Candidate, Command
 from karpenter.disruption.decide.command_validation import has_new_pods
-from karpenter.disruption.disruption_queue import DisruptionQueue
+from karpenter.disruption.disruption_queue import DisruptionQueue, replacement_gone_message
 from karpenter.disruption.node_marking import DisruptionMark
 from karpenter.disruption.queued_command import QueuedCommand
 from karpenter.kube.errors import KubeError
@@ -79,8 +79,8 @@ class CommandStarter:
         await self._taint_candidates(queued)
         if queued.command.replacements:
             await self._create_replacements(queued)
-            if queued.lost_replacement:
-                raise _CommandRefused(f"replacement nodeclaim {queued.lost_replacement} is gone")
+            if queued.lost_replacements:
+                raise _CommandRefused(replacement_gone_message(queued.lost_replacements))
             self._queue.mark_for_deletion(queued)
         self._nominate_targets(queued)
 

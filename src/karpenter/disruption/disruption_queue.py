@@ -114,7 +114,7 @@ class DisruptionQueue:
         staying = self._staying(queued) if queued is not None else []
         if queued is None or not staying:
             return ""
-        queued.lost_replacement = name
+        queued.lost_replacements.add(name)
         for candidate in staying:
             self._context.state.unmark_for_deletion(candidate.key)
         return queued.command_id
@@ -192,7 +192,8 @@ class DisruptionQueue:
         for name in queued.replacements:
             claim = self._context.state.claim(name) or await self._get_claim(name)
             if claim is None or claim.metadata.deletion_timestamp is not None:
-                return f"replacement nodeclaim {name} is gone"
+                queued.lost_replacements.add(name)
+                return replacement_gone_message((name,))
             if name in queued.ready_replacements:
                 continue
             reason = queued.command.reason.value
@@ -310,7 +311,9 @@ class DisruptionQueue:
         self._context.metrics.voluntary_disruption_queue_failures_total.labels(**queued.metric_labels).inc(failed)
         _log.error(_COMMAND_FAILED_MESSAGE, error=cause, **queued.log_fields())
         has_deleted_nodes = any(self._is_deleting(candidate.key) for candidate in command.candidates)
-        self._backoff.record_failed_command(command, cause, has_deleted_nodes=has_deleted_nodes)
+        self._backoff.record_failed_command(
+            command, cause, queued.failed_replacements, has_deleted_nodes=has_deleted_nodes
+        )
         await self._roll_back(queued, cause)
 
     async def _roll_back(self, queued: QueuedCommand, cause: str) -> None:
@@ -373,6 +376,11 @@ class DisruptionQueue:
         staying = (candidate for candidate in queued.command.candidates if not self._is_deleting(candidate.key))
         own = {pod.metadata.uid for candidate in staying for pod in candidate.reschedulable_pods}
         return any(key == claim.metadata.name and uid not in own for uid, key in state.planned_nodes.items())
+
+
+def replacement_gone_message(names: Iterable[str]) -> str:
+    """Why a command fails whose replacements are going or gone."""
+    return f"replacement nodeclaim {', '.join(sorted(names))} is gone"
 
 
 def _elapsed_seconds(queued: QueuedCommand) -> float:

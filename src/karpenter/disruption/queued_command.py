@@ -34,8 +34,8 @@ class QueuedCommand:
     started_at: float
     remaining_candidates: dict[str, Candidate] = field(init=False)
     ready_replacements: set[str] = field(default_factory=set)
-    #: A replacement that went while candidates stay: the command fails with its next reconcile.
-    lost_replacement: str = ""
+    #: Replacements that went while candidates stay: the command fails with its next reconcile.
+    lost_replacements: set[str] = field(default_factory=set)
     late_replacements: set[str] = field(default_factory=set)
     replacement_timeout_seconds: float | None = None
     #: Whether the successors of its pods have their nominations.
@@ -48,6 +48,11 @@ class QueuedCommand:
     def replacements(self) -> tuple[str, ...]:
         """Names of the claims that take the candidates' place."""
         return tuple(planned.name for planned in self.command.replacements)
+
+    @property
+    def failed_replacements(self) -> frozenset[str]:
+        """The replacements because of which the command fails; empty if it fails for another reason."""
+        return frozenset(self.lost_replacements | self.late_replacements)
 
     def pending_replacements(self) -> Iterator[str]:
         """Replacements that were not seen initialized yet."""

@@ -217,11 +217,11 @@ def test_a_pod_without_owner_needs_another_place() -> None:
 
 
 def test_what_failed_before_is_not_chosen_again_yet() -> None:
-    """The regret memory of issue 7: whoever carries commands out says what is barred."""
+    """The regret memory of issue 7: whoever carries commands out says what is in backoff."""
     cluster = [pool(), running("n")]
     assert gone(decide(cluster)) == ["n"]
-    barred = DisruptionContext(NOW, excluded_by_backoff={EMPTY: frozenset({"claim-n"})})
-    assert gone(decide(cluster, circumstances=barred)) == []
+    in_backoff = DisruptionContext(NOW, excluded_by_backoff={EMPTY: frozenset({"claim-n"})})
+    assert gone(decide(cluster, circumstances=in_backoff)) == []
 
 
 def test_static_pools_are_not_consolidated() -> None:

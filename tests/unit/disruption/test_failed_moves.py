@@ -1,4 +1,4 @@
-"""Bars belong to a node, the kind of its move and the offering: nothing else waits for what failed."""
+"""Backoff is kept for a node and a move, deletion or replacement by an offering: nothing else waits for what failed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from karpenter.disruption.command_backoff import CommandBackoff
 from karpenter.disruption.decide.candidates import DisruptionContext
 from karpenter.disruption.decide.command import Command, DisruptionReason
 from karpenter.disruption.decide.disruption_problem import DisruptionSolution
-from karpenter.disruption.decide.failed_moves import DELETION, moves_of
+from karpenter.disruption.decide.failed_moves import DELETION, moves_by_node
 from support.disrupting import KINDS, decide, drifted, gone, pool, running, why
 from support.shrinking import QUIET
 
@@ -53,11 +53,29 @@ def test_the_node_itself_may_be_deleted_or_replaced_by_another_offering_meanwhil
     assert gone(decide(pool(), _drifting("a"), types=without, circumstances=context)) == ["a"]
 
 
-def test_a_deletion_that_failed_bars_the_deletion_only() -> None:
+def test_after_a_deletion_that_failed_only_the_deletion_is_in_backoff() -> None:
     cluster = [pool(), running("a", "m", 1), running("b", "m", 3)]
     first = decide(cluster).commands[0]
-    assert (gone([first]), moves_of(first)) == (["a"], {DELETION})
+    assert (gone([first]), moves_by_node(first)) == (["a"], {"claim-a": {DELETION}})
     assert gone(decide(cluster, circumstances=_after(_failed(first)))) == ["b"]
+
+
+def test_only_the_offerings_that_failed_are_in_backoff_and_only_for_nodes_with_pods_there() -> None:
+    """A command launches two offerings, and one of them is sold out."""
+    cluster = [pool(), running("a", "m", 4, conditions=drifted()), running("b", "s", 2, conditions=drifted())]
+    sold_out, other = decide(cluster).commands
+    assert moves_by_node(sold_out)["claim-a"] != moves_by_node(other)["claim-b"]
+    both = replace(
+        sold_out,
+        candidates=sold_out.candidates + other.candidates,
+        replacements=sold_out.replacements + other.replacements,
+    )
+    backoff = CommandBackoff(_at_zero)
+    names = [replacement.name for replacement in sold_out.replacements]
+    backoff.record_failed_command(both, "sold out", names, has_deleted_nodes=False)
+    failed = backoff.failed_moves(1.0)
+    assert [failed.has_in_backoff(command) for command in (both, sold_out, other)] == [True, True, False]
+    assert gone(decide(cluster, circumstances=_after(backoff))) == ["b"]
 
 
 def test_a_consolidation_that_cannot_be_launched_says_so() -> None:
@@ -70,22 +88,22 @@ def test_a_consolidation_that_cannot_be_launched_says_so() -> None:
 
 
 @pytest.mark.parametrize(("has_deleted_nodes", "longest"), [(False, 600.0), (True, 3600.0)])
-def test_where_nothing_was_deleted_a_bar_lasts_ten_minutes_at_most(has_deleted_nodes: bool, longest: float) -> None:
-    """Bars grow by up to a fifth, so that what failed together is not tried again together."""
+def test_where_nothing_was_deleted_backoff_lasts_ten_minutes_at_most(has_deleted_nodes: bool, longest: float) -> None:
+    """Pauses are longer by up to a fifth, so that what failed together is not tried again together."""
     now = 0.0
     backoff = CommandBackoff(lambda: now)
     command = decide(pool(), _drifting("a")).commands[0]
     for _ in range(12):
         backoff.record_failed_command(command, "no capacity", has_deleted_nodes=has_deleted_nodes)
-    assert backoff.failed_moves(now + longest - 1).bar(command)
-    assert not backoff.failed_moves(now + 1.2 * longest).bar(command)
+    assert backoff.failed_moves(now + longest - 1).has_in_backoff(command)
+    assert not backoff.failed_moves(now + 1.2 * longest).has_in_backoff(command)
 
 
 def test_a_success_forgets_all_failures_of_the_node() -> None:
     command = decide(pool(), _drifting("a")).commands[0]
     backoff = _failed(command)
     backoff.reset_nodes(DisruptionReason.DRIFTED, ["claim-b"])
-    assert backoff.failed_moves(1.0).bar(command)
+    assert backoff.failed_moves(1.0).has_in_backoff(command)
     backoff.reset_nodes(DisruptionReason.DRIFTED, ["claim-a"])
     assert not backoff.failed_moves(1.0).failures
 

@@ -1,4 +1,4 @@
-"""What failed is barred, longer each time, and not for ever."""
+"""What failed is in backoff, longer each time, and not for ever."""
 
 from __future__ import annotations
 

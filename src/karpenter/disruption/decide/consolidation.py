@@ -153,7 +153,7 @@ class Consolidation:
         removed = {node.key for node in self._prepared.snapshot.nodes} - {node.key for node in end.nodes}
         if composed is None or not removed <= may_go or not self._is_within_budgets(composed):
             return None
-        if any(map(self._prepared.context.failed_moves.bar, composed)):
+        if any(map(self._prepared.context.failed_moves.has_in_backoff, composed)):
             return None
         acceptable = all(scoring.are_acceptable(command.scores, command.saving_per_hour) for command in composed)
         return composed if acceptable else None

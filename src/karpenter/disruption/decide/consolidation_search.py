@@ -113,7 +113,7 @@ class ConsolidationSearch:
 
     def _may_join_a_set(self, candidate: Candidate) -> bool:
         """A node whose replacement failed lately would make the whole set fail."""
-        if not candidate.price_per_hour or self._failed_moves.bar_a_replacement(_REASON, candidate.key):
+        if not candidate.price_per_hour or self._failed_moves.is_a_replacement_in_backoff(_REASON, candidate.key):
             return False
         return self._evaluator.scoring.could_be_approved(candidate)
 

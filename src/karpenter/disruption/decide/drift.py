@@ -88,7 +88,7 @@ def replace_drifted(
             continue
         move = _replace_drifted_node(candidate, simulation, limits)
         if isinstance(move, _DriftMove):
-            if failed_moves.bar(move.executed):
+            if failed_moves.has_in_backoff(move.executed):
                 continue
             commands.append(move.executed)
             simulation = simulation.after(move.command)
@@ -209,7 +209,7 @@ def replace_drifted_static(
         for candidate, slot in zip(own, slots, strict=False):
             planned = _static_replacement(pool, index, slot)
             command = Command(DisruptionReason.DRIFTED, (candidate,), () if planned is None else (planned,))
-            if planned is not None and not failed_moves.bar(command):
+            if planned is not None and not failed_moves.has_in_backoff(command):
                 commands.append(command)
                 budgets.consume(candidate.node_pool)
     return commands

@@ -27,15 +27,15 @@ def empty_candidates(prepared: PreparedDisruption) -> tuple[list[Candidate], lis
         blocker = checks.emptiness_blocker(candidate)
         if blocker is not None:
             blocked.append(BlockedNode(view, blocker))
-        elif is_consolidatable(view) and not _is_barred(context, view.key):
+        elif is_consolidatable(view) and not _is_in_backoff(context, view.key):
             candidates.append(candidate)
     failures = context.failed_moves.count
     return sorted(candidates, key=lambda c: (failures(DisruptionReason.EMPTY, c.key), candidate_order(c))), blocked
 
 
-def _is_barred(context: DisruptionContext, key: str) -> bool:
+def _is_in_backoff(context: DisruptionContext, key: str) -> bool:
     reason = DisruptionReason.EMPTY
-    return context.is_in_backoff(reason, key) or context.failed_moves.bar_deletion(reason, key)
+    return context.is_in_backoff(reason, key) or context.failed_moves.is_deletion_in_backoff(reason, key)
 
 
 def take_within_budgets(

@@ -1,12 +1,13 @@
 """Moves that failed lately, as a decision sees them: which of them it may not try again yet, and which nodes it tries last.
 
-A bar belongs to a node, a reason and a move: deletion without replacement, or replacement by an offering. So an offering that is
-sold out bars neither other nodes of the NodePool, nor a deletion, nor the replacement by another offering.
+Backoff is kept for a node, a reason and a move: deletion without replacement, or replacement by an offering. So an offering that
+is sold out delays neither other nodes of the NodePool, nor a deletion, nor the replacement by another offering.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from karpenter.disruption.decide.command import Command, DisruptionReason
@@ -19,24 +20,25 @@ DELETION = "delete"
 
 @dataclass(frozen=True)
 class FailedMoves:
-    """By reason and node (by key): the moves that are in backoff (``barred``), and how often in a row moves failed."""
+    """By reason and node (by key): the moves that are in backoff, and how often in a row moves failed."""
 
-    barred: Mapping[DisruptionReason, Mapping[str, frozenset[str]]] = field(default_factory=dict)
+    in_backoff: Mapping[DisruptionReason, Mapping[str, frozenset[str]]] = field(default_factory=dict)
     failures: Mapping[DisruptionReason, Mapping[str, int]] = field(default_factory=dict)
 
-    def bar(self, command: Command) -> bool:
-        """Whether the command is a move that is in backoff for one of its nodes."""
-        barred = self.barred.get(command.reason, {})
-        moves = moves_of(command) if barred else frozenset[str]()
-        return any(not moves.isdisjoint(barred.get(candidate.key, ())) for candidate in command.candidates)
+    def has_in_backoff(self, command: Command) -> bool:
+        """Whether a move of the command is in backoff for its node."""
+        by_node = self.in_backoff.get(command.reason)
+        if not by_node:
+            return False
+        return any(not moves.isdisjoint(by_node.get(key, ())) for key, moves in moves_by_node(command).items())
 
-    def bar_deletion(self, reason: DisruptionReason, key: str) -> bool:
+    def is_deletion_in_backoff(self, reason: DisruptionReason, key: str) -> bool:
         """Whether a node may not be deleted without replacement yet."""
-        return DELETION in self.barred.get(reason, {}).get(key, ())
+        return DELETION in self.in_backoff.get(reason, {}).get(key, ())
 
-    def bar_a_replacement(self, reason: DisruptionReason, key: str) -> bool:
+    def is_a_replacement_in_backoff(self, reason: DisruptionReason, key: str) -> bool:
         """Whether some replacement of a node is in backoff."""
-        return bool(self.barred.get(reason, {}).get(key, frozenset()) - {DELETION})
+        return bool(self.in_backoff.get(reason, {}).get(key, frozenset()) - {DELETION})
 
     def count(self, reason: DisruptionReason, key: str) -> int:
         """How often in a row moves of a node failed. Candidates are tried in this order first, so they rotate."""
@@ -46,9 +48,25 @@ class FailedMoves:
 NO_FAILED_MOVES = FailedMoves()
 
 
-def moves_of(command: Command) -> frozenset[str]:
-    """What a command does with each of its nodes: the offerings it launches, or deletion."""
-    return frozenset(map(_offering_name, command.replacements)) or frozenset((DELETION,))
+def moves_by_node(command: Command, replacements: Collection[str] = ()) -> Mapping[str, frozenset[str]]:
+    """What a command does with each of its nodes (by key): the offerings launched for pods of the node, or deletion.
+
+    ``replacements``: the moves by these new nodes (by name) only. A new node for none of the pods is for all nodes.
+    """
+    key_by_uid = {
+        pod.metadata.uid: candidate.key for candidate in command.candidates for pod in candidate.reschedulable_pods
+    }
+    keys = [candidate.key for candidate in command.candidates]
+    moves: defaultdict[str, set[str]] = defaultdict(set)
+    for replacement in command.replacements:
+        if replacements and replacement.name not in replacements:
+            continue
+        own = {key_by_uid[pod.metadata.uid] for pod in replacement.pods if pod.metadata.uid in key_by_uid}
+        for key in own or keys:
+            moves[key].add(_offering_name(replacement))
+    if not command.replacements:
+        return dict.fromkeys(keys, frozenset((DELETION,)))
+    return {key: frozenset(offerings) for key, offerings in moves.items()}
 
 
 def _offering_name(replacement: NewNodeClaim) -> str:

@@ -68,7 +68,7 @@ class MoveEvaluator:
         """Delete the node and move its pods to existing nodes; None if they do not fit or the move is not worth it."""
         if not self.scoring.are_acceptable(self.scoring.scores((candidate,), 0.0), candidate.price_per_hour):
             return None
-        if self.settings.failed_moves.bar_deletion(DisruptionReason.UNDERUTILIZED, candidate.key):
+        if self.settings.failed_moves.is_deletion_in_backoff(DisruptionReason.UNDERUTILIZED, candidate.key):
             return None
         place = self.simulation.place_on_existing((candidate,))
         return None if place is None else self._command((candidate,), place, None)
@@ -148,7 +148,7 @@ class MoveEvaluator:
     ) -> Command | MoveRejection:
         """The move, if it is worth it. ``replacement_price``: USD per hour that the new nodes count as, by default the least."""
         command = self._command(candidates, reschedule, cheaper, replacement_price)
-        if self.settings.failed_moves.bar(command):
+        if self.settings.failed_moves.has_in_backoff(command):
             return MoveRejection(MoveFailedRecently())
         return command if self.scoring.are_approved(command.scores) else MoveRejection(SavingTooSmall())
 

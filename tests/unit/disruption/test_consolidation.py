@@ -19,6 +19,7 @@ from karpenter.api.scheduling_constraints import (
     WeightedPodAffinityTerm,
 )
 from karpenter.capacitybuffer.buffer_pods import build_virtual_pods
+from karpenter.disruption.decide.blocker_messages import blocker_message
 from karpenter.disruption.decide.candidates import DisruptionContext
 from karpenter.disruption.decide.command import Command, ConsolidationType, Decision, DisruptionReason, pending_command
 from karpenter.disruption.decide.consolidation_delays import time_driven_changes
@@ -30,7 +31,21 @@ from karpenter.scheduling.scheduling_options import PreferencePolicy, Scheduling
 from karpenter.settings import resolve_settings
 from karpenter.state.virtual_pods import VirtualPods
 from support.builders import NOW, budget, container, flatten, indexes, node, owner, pod, replaced, snapshot, wanted
-from support.disrupting import ANY, KINDS, bought, decide, gone, kind, on, pool, running, sold, why, with_annotation
+from support.disrupting import (
+    ANY,
+    KINDS,
+    bought,
+    decide,
+    drifted,
+    gone,
+    kind,
+    on,
+    pool,
+    running,
+    sold,
+    why,
+    with_annotation,
+)
 from support.shapes import offering
 from support.shrinking import QUIET
 
@@ -458,7 +473,9 @@ def test_pods_are_not_moved_for_pennies() -> None:
     types = (kind("m", 4, sold(1.0)), kind("x", 4, sold(0.95)))
     solution = decide(pool(), running("a", "m", 3), types=types)
     assert gone(solution) == []
-    assert why(solution, "a") == "Consolidation would save too little for what it disrupts"
+    assert why(solution, "a") == (
+        "Consolidation would save too little for what it disrupts: at most $0.0500/h, $0.1000/h are required"
+    )
     eager = with_annotation(pool(), labels.MINIMUM_SAVING_RATIO, "0")
     assert gone(decide(eager, running("a", "m", 3), types=types)) == ["a"]
 
@@ -467,7 +484,25 @@ def test_a_node_without_a_cheaper_type_is_not_said_to_save_too_little() -> None:
     """DIS-487: no node for the pods costs less than this one, whatever saving is asked for."""
     solution = decide(pool(), running("a", "m", 3), types=(kind("m", 4, sold(1.0)), kind("x", 4, sold(1.2))))
     assert gone(solution) == []
-    assert why(solution, "a") == "Can't replace with a cheaper node"
+    assert why(solution, "a") == (
+        "Can't replace with a cheaper node, other nodes have no room for all of its pods and new nodes for the rest cost at "
+        "least $1.0000/h, this one costs $1.0000/h"
+    )
+
+
+def test_a_node_whose_pods_fit_where_consolidate_after_is_not_over_says_where_and_until_when() -> None:
+    """DIS-241: the saving is not what is in the way. A node that drifts takes no pods later either."""
+    initialized = Condition(type="Initialized", status="True", last_transition_time=NOW - timedelta(seconds=30))
+    restless = running("b", "m", 3, conditions=(initialized,))
+    cluster = (pool(consolidate_after="1m"), running("a", "s", 1))
+    solution = decide(cluster, restless)
+    [blocked] = [node for node in solution.blocked_nodes if node.state_node.name == "a"]
+    assert blocked.blocker.until == NOW + timedelta(seconds=30)
+    assert blocker_message(blocked.blocker) == "Pods fit on other nodes only once consolidateAfter of these is over: b"
+    full = running("b", "m", 3.5, conditions=(initialized,))
+    leaving = running("b", "m", 3, conditions=(initialized, *drifted()))
+    for other in (full, leaving):
+        assert "Can't replace with a cheaper node" in why(decide(cluster, other), "a")
 
 
 @pytest.mark.parametrize(("minutes", "goes"), [(4, []), (5, ["a"])])

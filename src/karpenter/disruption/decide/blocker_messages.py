@@ -151,12 +151,17 @@ def _consolidation_message(blocker: ConsolidationBlocker) -> str:
 
 _SAVING_TOO_SMALL = "Consolidation would save too little for what it disrupts"
 _NOT_CHEAPER = "Can't replace with a cheaper node"
+_SHOWN_NODES = 5
 
 
 def _move_message(blocker: MoveBlocker) -> str:
     match blocker:
-        case disruption_blockers.SavingTooSmall():
-            return _SAVING_TOO_SMALL
+        case disruption_blockers.SavingTooSmall(saving, minimum):
+            return f"{_SAVING_TOO_SMALL}: at most {_price(saving)}, {_price(minimum)} are required"
+        case disruption_blockers.RoomWithinConsolidateAfter(nodes):
+            more = len(nodes) - _SHOWN_NODES
+            names = ", ".join(nodes[:_SHOWN_NODES]) + (f" and {more} other(s)" if more > 0 else "")
+            return f"Pods fit on other nodes only once consolidateAfter of these is over: {names}"
         case disruption_blockers.PodsUnschedulable(pods, others):
             return "; ".join(map(_stranded_pod_text, pods)) + (f" and {others} other(s)" if others else "")
         case disruption_blockers.NeedsUninitializedNode(pod, node_claim):
@@ -175,8 +180,11 @@ def _limits_message(blocker: disruption_blockers.ReplacementExceedsLimits) -> st
 
 def _replacement_message(blocker: ReplacementBlocker) -> str:
     match blocker:
-        case disruption_blockers.NotCheaper():
-            return _NOT_CHEAPER
+        case disruption_blockers.NotCheaper(price, replacement_price):
+            return (
+                f"{_NOT_CHEAPER}, other nodes have no room for all of its pods and new nodes for the rest cost at least "
+                f"{_price(replacement_price)}, this one costs {_price(price)}"
+            )
         case disruption_blockers.MoveFailedRecently():
             return "The same move failed a short while ago, it is tried again later"
         case disruption_blockers.PriceUnknown():
@@ -196,6 +204,10 @@ def _replacement_message(blocker: ReplacementBlocker) -> str:
             )
         case _:
             assert_never(blocker)
+
+
+def _price(usd_per_hour: float) -> str:
+    return f"${usd_per_hour:.4f}/h"
 
 
 def _stranded_pod_text(stranded: StrandedPod) -> str:

@@ -224,14 +224,11 @@ def is_drifted(state_node: StateNode) -> bool:
     return state_node.claim is not None and is_true(state_node.claim.status.conditions, "Drifted")
 
 
-def consolidate_after_elapsed(state_node: StateNode, pool: NodePool | None, now: datetime) -> bool:
-    """Whether a node may be given pods of others that go: outside its own consolidateAfter period (DIS-166, DIS-241)."""
-    until = consolidate_after_end(state_node, pool)
-    return until is None or now >= until
-
-
 def consolidate_after_end(state_node: StateNode, pool: NodePool | None) -> datetime | None:
-    """The end of a node's own consolidateAfter period, past or to come (DIS-241); None if it has none or it is unknown."""
+    """The end of a node's own consolidateAfter period, past or to come; None if it has none or it is unknown.
+
+    Until then no pods of nodes that are consolidated are placed on it (DIS-166, DIS-241).
+    """
     if pool is None or state_node.claim is None:
         return None
     period = _consolidate_after(pool)

@@ -176,7 +176,8 @@ class ConsolidationSearch:
                 continue
             replace = self._evaluator.replace((candidate,))
             if isinstance(replace, MoveRejection):
-                self._rejections[candidate.key] = replace.blocker
+                waiting = self._evaluator.room_within_consolidate_after(candidate)
+                self._rejections[candidate.key] = waiting or replace.blocker
             else:
                 self._apply(replace)
 

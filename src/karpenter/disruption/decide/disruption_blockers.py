@@ -310,20 +310,40 @@ class SavingBelowThreshold(Blocker):
 
 @dataclass(frozen=True)
 class SavingTooSmall(Blocker):
-    """The best move found saves too little for what it disrupts."""
+    """A move saves at most ``saving_per_hour``, less than the NodePools require for what it disrupts; both in USD."""
 
     kind = "saving-too-small"
     category = BlockerCategory.MOVE
     concerns_consolidation_only = True
 
+    saving_per_hour: float
+    minimum_per_hour: float
+
 
 @dataclass(frozen=True)
 class NotCheaper(Blocker):
-    """Replacements for the pods would not be cheaper."""
+    """Other nodes have no room for all pods, and new nodes for the rest are not cheaper.
+
+    They cost at least ``replacement_price_per_hour``, the node ``price_per_hour``, both in USD.
+    """
 
     kind = "not-cheaper"
     category = BlockerCategory.MOVE
     concerns_consolidation_only = True
+
+    price_per_hour: float
+    replacement_price_per_hour: float
+
+
+@dataclass(frozen=True)
+class RoomWithinConsolidateAfter(Blocker):
+    """The pods fit on other nodes (by name), but these take no pods while their own ``consolidateAfter`` is not over."""
+
+    kind = "room-within-consolidate-after"
+    category = BlockerCategory.MOVE
+    concerns_consolidation_only = True
+
+    nodes: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -501,7 +521,9 @@ ConsolidationBlocker = (
 DelayBlocker = ConsolidateAfterNotOver | OtherNodesSettling | NodeTooYoung | RolloutInProgress
 SpotBlocker = SpotMinValuesUnmet | SpotToSpotDisabled | TooFewSpotTypes
 ReplacementBlocker = NotCheaper | PriceUnknown | SameTypeAgain | MinValuesUnmet | SpotBlocker | MoveFailedRecently
-MoveBlocker = SavingTooSmall | ReplacementBlocker | PodsUnschedulable | NeedsUninitializedNode
+MoveBlocker = (
+    SavingTooSmall | RoomWithinConsolidateAfter | ReplacementBlocker | PodsUnschedulable | NeedsUninitializedNode
+)
 DriftBlocker = DriftedPodsUnplaceable | ReplacementExceedsLimits
 PoolBlocker = BudgetExhausted | NodePoolFrozen
 DisruptionBlocker = (

@@ -18,6 +18,7 @@ from karpenter.disruption.decide.disruption_blockers import (
     MoveFailedRecently,
     NotCheaper,
     PriceUnknown,
+    RoomWithinConsolidateAfter,
     SameTypeAgain,
     SavingTooSmall,
 )
@@ -73,6 +74,13 @@ class MoveEvaluator:
         place = self.simulation.place_on_existing((candidate,))
         return None if place is None else self._command((candidate,), place, None)
 
+    def room_within_consolidate_after(self, candidate: Candidate) -> RoomWithinConsolidateAfter | None:
+        """That the node's pods fit on other nodes once those may take pods of others; None if they do not."""
+        hosts = self.simulation.place_within_consolidate_after(candidate)
+        if not hosts:
+            return None
+        return RoomWithinConsolidateAfter(tuple(sorted(hosts)), until=max(hosts.values()))
+
     def revalidate(self, pending: PendingCommand, candidates: Sequence[Candidate]) -> Command | None:
         """A move that was chosen before, with its nodes as they are now; None where it is not right any more (DIS-272).
 
@@ -110,7 +118,11 @@ class MoveEvaluator:
         needed = self.scoring.minimum_saving(candidates)
         reschedule = self.simulation.reschedule(candidates, price - needed)
         if isinstance(reschedule, TooExpensive):
-            return MoveRejection(SavingTooSmall() if reschedule.minimum_price < price else NotCheaper())
+            return MoveRejection(
+                SavingTooSmall(price - reschedule.minimum_price, needed)
+                if reschedule.minimum_price < price
+                else NotCheaper(price, reschedule.minimum_price)
+            )
         if isinstance(reschedule, UnreschedulablePods):
             return MoveRejection(reschedule.blocker)
         return self._rescheduled(candidates, reschedule)
@@ -150,7 +162,9 @@ class MoveEvaluator:
         command = self._command(candidates, reschedule, cheaper, replacement_price)
         if self.settings.failed_moves.has_in_backoff(command):
             return MoveRejection(MoveFailedRecently())
-        return command if self.scoring.are_approved(command.scores) else MoveRejection(SavingTooSmall())
+        if self.scoring.are_approved(command.scores):
+            return command
+        return MoveRejection(SavingTooSmall(command.saving_per_hour or 0.0, self.scoring.minimum_saving(candidates)))
 
     def _command(
         self,

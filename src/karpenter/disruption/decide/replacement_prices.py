@@ -102,7 +102,7 @@ def _cheaper_at_worst(claims: Sequence[SchedulingNodeClaim], price: float) -> Ch
     worst = [_worst_launch_prices(claim) for claim in claims]
     least = [min(prices.values(), default=float("inf")) for prices in worst]
     if not sum(least) < price - _TINY:
-        return MoveRejection(NotCheaper())
+        return MoveRejection(NotCheaper(price, sum(least)))
     spare = price - sum(least)
     kept: list[SchedulingNodeClaim] = []
     total = 0.0

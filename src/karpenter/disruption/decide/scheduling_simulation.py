@@ -15,7 +15,7 @@ from functools import partial
 from math import inf
 
 from karpenter.api.core import Pod
-from karpenter.disruption.decide.candidates import CandidateChecks, DisruptionContext, consolidate_after_elapsed
+from karpenter.disruption.decide.candidates import CandidateChecks, DisruptionContext, consolidate_after_end
 from karpenter.disruption.decide.command import Candidate, Command, PendingCommand
 from karpenter.disruption.decide.costs import disruption_cost
 from karpenter.disruption.decide.disruption_blockers import NeedsUninitializedNode, PodsUnschedulable, StrandedPod
@@ -54,7 +54,7 @@ class SchedulingSimulation:
     """A snapshot, ready for questions about its nodes, with what has been decided about it so far (``prepare_simulation``).
 
     ``nominated``: keys of the nodes that pending pods are going to need. ``_buffer_pods``: the virtual pods of capacity buffers
-    by node.
+    by node. ``_consolidate_after_ends``: when nodes (by key) may take pods again that are closed within ``consolidateAfter``.
     """
 
     _base: ReschedulingBase
@@ -63,6 +63,7 @@ class SchedulingSimulation:
     _now: datetime
     nominated: frozenset[str] = frozenset()
     _buffer_pods: Mapping[str, tuple[Pod, ...]] = field(default_factory=dict)
+    _consolidate_after_ends: Mapping[str, datetime] = field(default_factory=dict)
 
     # -- other simulations ------------------------------------------------------------------------------------------------
 
@@ -73,11 +74,14 @@ class SchedulingSimulation:
     def closed_within_consolidate_after(self) -> SchedulingSimulation:
         """The simulation for consolidation: nodes in their own consolidateAfter period take no pods. Drift has no such rule."""
         pools = {pool.metadata.name: pool for pool in self._snapshot.pools}
-        return self.with_closed_nodes(
-            node.key
+        ends = {
+            node.key: end
             for node in self._snapshot.nodes
-            if not consolidate_after_elapsed(node, pools.get(node.pool), self._now)
-        )
+            if (end := consolidate_after_end(node, pools.get(node.pool))) is not None
+            and end > self._now
+            and self._base.is_open(node.key)
+        }
+        return replace(self.with_closed_nodes(ends), _consolidate_after_ends=ends)
 
     def after(self, command: Command) -> SchedulingSimulation:
         """The simulation in which the command's nodes are gone, and their pods where it says."""
@@ -116,6 +120,18 @@ class SchedulingSimulation:
         """Placements of their pods on existing nodes; None if they do not all fit there."""
         place = self._base.place_on_existing(self._without(candidates))
         return None if place is None or place.uninitialized_nodes else place
+
+    def place_within_consolidate_after(self, candidate: Candidate) -> Mapping[str, datetime]:
+        """The nodes (by name) within ``consolidateAfter`` that would give the pods a place, and when that is over.
+
+        Empty if the pods fit on no existing node even then.
+        """
+        ends = self._consolidate_after_ends
+        question = replace(self._without((candidate,)), reopened=frozenset(ends) - {candidate.key})
+        place = self._base.place_on_existing(question) if question.reopened else None
+        if place is None or place.uninitialized_nodes:
+            return {}
+        return {placed.node_name: ends[placed.node_key] for placed in place.placements if placed.node_key in ends}
 
     def place_as_planned(self, candidates: Sequence[Candidate], pending: PendingCommand) -> ReschedulingResult | None:
         """Placements of their pods on existing nodes and on the planned replacements, as the pending command has them."""

@@ -307,6 +307,11 @@ class ReschedulingBase:
         """The base in which these nodes take no more pods, but keep those they have (DIS-166)."""
         return replace(self, _closed=self._closed | self._nodes.position_set(keys))
 
+    def is_open(self, key: str) -> bool:
+        """Whether a node takes pods."""
+        position = self._nodes.position_set((key,))
+        return bool(position) and not position & self._closed
+
     def with_limits_used(self, new_claims: Sequence[NewNodeClaim]) -> ReschedulingBase:
         """The base in which these claims, which are planned for other pods, count against limits."""
         return replace(self, _limits=self._limits_after((), new_claims))

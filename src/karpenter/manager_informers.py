@@ -18,7 +18,7 @@ from typing import Protocol, TypeVar
 
 import structlog
 
-from karpenter.api.apps import SelectorWorkload
+from karpenter.api.apps import RolloutWorkload, SelectorWorkload
 from karpenter.api.core import ConfigMap, ReplicationController
 from karpenter.api.karpenter import NodeClaim
 from karpenter.api.kinds import (
@@ -37,8 +37,9 @@ from karpenter.api.kinds import (
     POD_DISRUPTION_BUDGET,
     POD_TEMPLATE,
     REPLICATION_CONTROLLER,
+    ROLLOUT_DEPLOYMENT,
+    ROLLOUT_STATEFUL_SET,
     SELECTOR_REPLICA_SET,
-    SELECTOR_STATEFUL_SET,
     SERVICE,
     STORAGE_CLASS,
     VOLUME_ATTACHMENT,
@@ -88,6 +89,8 @@ class WatchedKinds:
     capacity_buffers: bool = False
     #: Owners of pods, whose selectors default spread constraints take.
     workload_selectors: bool = False
+    #: Deployments and StatefulSets, whose roll-outs delay consolidation.
+    rollouts: bool = False
 
     @staticmethod
     def of(settings: Settings, node_classes: Sequence[Kind[Wire]]) -> WatchedKinds:
@@ -97,6 +100,7 @@ class WatchedKinds:
             FeatureGate.NODE_OVERLAY in settings.gates,
             FeatureGate.CAPACITY_BUFFER in settings.gates,
             bool(settings.scheduler_config.default_constraints),
+            settings.wait_for_rollouts,
         )
 
 
@@ -132,8 +136,12 @@ class ClusterInformers:
         self.pod_templates = self._add(POD_TEMPLATE) if kinds.capacity_buffers else None
         self.state = ClusterState(log_unusable_object)
         self._keep_state()
-        if kinds.workload_selectors:
-            self._keep_workload_selectors()
+        if kinds.workload_selectors or kinds.rollouts:
+            stateful_sets = self._add(ROLLOUT_STATEFUL_SET)
+            if kinds.workload_selectors:
+                self._keep_workload_selectors(stateful_sets)
+            if kinds.rollouts:
+                self._keep_rollouts(stateful_sets)
 
     def _add(self, kind: Kind[T], reader: Reader | None = None) -> Informer[T]:
         informer = Informer(reader or self._kube, kind, on_undecodable=log_rejected_object)
@@ -200,14 +208,23 @@ class ClusterInformers:
         )
         self._by_plural[CONFIG_MAP.plural] = watch_cluster_freeze(self._kube, state)
 
-    def _keep_workload_selectors(self) -> None:
+    def _keep_workload_selectors(self, stateful_sets: Informer[RolloutWorkload]) -> None:
         """Nothing is triggered by these kinds: pods that wait are in a pass every few seconds anyway."""
         index = self.state.workload_selectors
         self.subscribe(self._add(SERVICE), _stored(index.set_service, lambda obj: index.remove_service(_key(obj))))
         on_owner = partial(_on_owner, index)
         self.subscribe(self._add(REPLICATION_CONTROLLER), on_owner)
         self.subscribe(self._add(SELECTOR_REPLICA_SET), on_owner)
-        self.subscribe(self._add(SELECTOR_STATEFUL_SET), on_owner)
+        self.subscribe(stateful_sets, on_owner)
+
+    def _keep_rollouts(self, stateful_sets: Informer[RolloutWorkload]) -> None:
+        for informer in (self._add(ROLLOUT_DEPLOYMENT), stateful_sets):
+            self.subscribe(informer, partial(self._on_rollout, informer.kind.name))
+
+    def _on_rollout(self, kind: str, old: RolloutWorkload | None, new: RolloutWorkload | None) -> None:
+        workload = new if new is not None else old
+        assert workload is not None
+        self.state.set_rollout((workload.metadata.namespace, kind, workload.metadata.name), new)
 
     # -- running ------------------------------------------------------------------------------------------------------
 
@@ -254,7 +271,7 @@ def _stored(store: Callable[[T], None], remove: Callable[[T], None]) -> ChangeHa
     return handle
 
 
-_SelectingOwner = SelectorWorkload | ReplicationController
+_SelectingOwner = SelectorWorkload | RolloutWorkload | ReplicationController
 
 
 def _on_owner(index: WorkloadSelectorIndex, old: _SelectingOwner | None, new: _SelectingOwner | None) -> None:

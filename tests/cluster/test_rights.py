@@ -48,13 +48,12 @@ _JUSTIFIED: Mapping[Right, str] = {
             "capacitybuffers.autoscaling.x-k8s.io": ("get", "list", "watch"),
             "capacitybuffers/status.autoscaling.x-k8s.io": ("patch",),
             "podtemplates": ("get", "list", "watch"),
-            "deployments.apps": ("get",),
         }.items()
         for verb in verbs
     },
     **{
         Right(verb, resource): "no default spread constraints are configured"
-        for resource in ("statefulsets.apps", "replicasets.apps", "services", "replicationcontrollers")
+        for resource in ("replicasets.apps", "services", "replicationcontrollers")
         for verb in ("get", "list", "watch")
     },
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from karpenter.api.core import PodTemplateSpec
-from karpenter.api.meta import LabelSelector, ObjectMeta, Wire
+from karpenter.api.meta import Condition, LabelSelector, ObjectMeta, Wire
 from karpenter.api.storage import PersistentVolumeClaim
 
 
@@ -73,6 +73,44 @@ class StatefulSet(Wire, frozen=True, kw_only=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: StatefulSetSpec = StatefulSetSpec()
     status: ReplicatedStatus = ReplicatedStatus()
+
+
+class RollingUpdate(Wire, frozen=True, kw_only=True):
+    """How a StatefulSet replaces its pods; those with an ordinal below ``partition`` stay as they are."""
+
+    partition: int | None = None
+
+
+class UpdateStrategy(Wire, frozen=True, kw_only=True):
+    """When a StatefulSet replaces its pods: ``RollingUpdate`` or ``OnDelete``."""
+
+    type: str = ""
+    rolling_update: RollingUpdate | None = None
+
+
+class RolloutSpec(Wire, frozen=True, kw_only=True):
+    """Of a Deployment or StatefulSet only which pods are its own, and what controls its roll-outs."""
+
+    selector: LabelSelector | None = None
+    replicas: int | None = None
+    paused: bool = False
+    progress_deadline_seconds: int | None = None
+    update_strategy: UpdateStrategy = UpdateStrategy()
+
+
+class RolloutStatus(Wire, frozen=True, kw_only=True):
+    """What a Deployment or StatefulSet reports of its roll-out."""
+
+    updated_replicas: int = 0
+    conditions: tuple[Condition, ...] = ()
+
+
+class RolloutWorkload(Wire, frozen=True, kw_only=True):
+    """A Deployment or StatefulSet for whoever watches all of them and needs but this of them."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: RolloutSpec = RolloutSpec()
+    status: RolloutStatus = RolloutStatus()
 
 
 class SelectorSpec(Wire, frozen=True, kw_only=True):

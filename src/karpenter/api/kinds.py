@@ -101,6 +101,9 @@ STATEFUL_SET = Kind("apps", "v1", "statefulsets", "StatefulSet", True, apps.Stat
 #: The same two, of which only the selectors are read: for watching all of them. Not among ``KINDS``.
 SELECTOR_REPLICA_SET = Kind("apps", "v1", "replicasets", "ReplicaSet", True, apps.SelectorWorkload)
 SELECTOR_STATEFUL_SET = Kind("apps", "v1", "statefulsets", "StatefulSet", True, apps.SelectorWorkload)
+#: Workloads of which only selectors and the state of roll-outs are read: for watching all of them. Not among ``KINDS``.
+ROLLOUT_DEPLOYMENT = Kind("apps", "v1", "deployments", "Deployment", True, apps.RolloutWorkload)
+ROLLOUT_STATEFUL_SET = Kind("apps", "v1", "statefulsets", "StatefulSet", True, apps.RolloutWorkload)
 SERVICE = Kind("", "v1", "services", "Service", True, core.Service)
 REPLICATION_CONTROLLER = Kind(
     "", "v1", "replicationcontrollers", "ReplicationController", True, core.ReplicationController

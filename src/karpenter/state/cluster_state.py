@@ -21,7 +21,7 @@ from typing import Protocol
 
 import msgspec
 
-from karpenter.api.apps import DaemonSet
+from karpenter.api.apps import DaemonSet, RolloutWorkload
 from karpenter.api.core import Namespace, Node, Pod, PodDisruptionBudget
 from karpenter.api.karpenter import NodeClaim, NodePool
 from karpenter.api.meta import ObjectMeta
@@ -32,6 +32,12 @@ from karpenter.model.quantity import QuantityError
 from karpenter.state.disruption_marks import DisruptionMarks
 from karpenter.state.pod_index import InvalidObjectHandler, PodIndex
 from karpenter.state.provider_ids import ProviderIdIndex
+from karpenter.state.rollout_controls import (
+    DEFAULT_ROLLOUT_CONTROL,
+    RolloutControl,
+    WorkloadKey,
+    rollout_control,
+)
 from karpenter.state.snapshot import ClusterSnapshot, DaemonSetPod, PodKey, pod_key
 from karpenter.state.state_node import NO_NODE_USAGE, StateNode, build_state_node
 from karpenter.state.volume_index import VolumeIndex
@@ -68,6 +74,7 @@ class ClusterState:
         self._pools: dict[str, NodePool] = {}
         self._daemon_sets: dict[PodKey, DaemonSet] = {}
         self._pdbs: dict[PodKey, PodDisruptionBudget] = {}
+        self._rollout_controls: Mapping[WorkloadKey, RolloutControl] = {}
         #: Selectors of Services and owners, fed by their watchers.
         self.workload_selectors = WorkloadSelectorIndex()
         #: The freeze of the whole cluster, active or over, set by its watcher.
@@ -178,6 +185,15 @@ class ClusterState:
         """A PodDisruptionBudget is gone."""
         self.revision += 1
         self._pdbs.pop(key, None)
+
+    def set_rollout(self, key: WorkloadKey, workload: RolloutWorkload | None) -> None:
+        """A Deployment or StatefulSet appeared, changed or is gone. Snapshots share the mapping, which has few entries."""
+        control = DEFAULT_ROLLOUT_CONTROL if workload is None else rollout_control(workload)
+        if self._rollout_controls.get(key, DEFAULT_ROLLOUT_CONTROL) == control:
+            return
+        self.revision += 1
+        others = {other: own for other, own in self._rollout_controls.items() if other != key}
+        self._rollout_controls = others if control == DEFAULT_ROLLOUT_CONTROL else {**others, key: control}
 
     def set_namespace(self, namespace: Namespace) -> None:
         """A namespace appeared or changed. Snapshots share the mapping, so each change copies it: namespaces change rarely."""
@@ -372,6 +388,7 @@ class ClusterState:
             planned_nodes=dict(self.planned_nodes),
             volumes=self._volumes.snapshot(),
             workload_selectors=self.workload_selectors.snapshot(),
+            rollout_controls=self._rollout_controls,
             freeze=self.freeze,
         )
 

@@ -13,6 +13,7 @@ from karpenter.model.resources import Resources
 from karpenter.state.pod_counts import CountsByNode, NamespacedLabels
 from karpenter.state.pod_signature import PodSignature
 from karpenter.state.pod_volumes import ClusterVolumes
+from karpenter.state.rollout_controls import RolloutControl, WorkloadKey
 from karpenter.state.state_node import StateNode
 from karpenter.state.topology_terms import TopologyTerm
 from karpenter.state.workload_selectors import WorkloadSelectors
@@ -60,8 +61,8 @@ class ClusterSnapshot:
     that an unchanged plan stays the same. ``pod_counts`` counts bound pods by namespaced labels and node,
     ``anti_affinity_counts`` those with required anti-affinity by their terms; ``namespaces`` holds the labels of namespaces;
     ``virtual_pod_counts`` is the number of virtual pods of capacity buffers that the last pass placed per state node (by key);
-    ``workload_selectors`` holds selectors of Services and owners, if they are watched; ``freeze`` is the freeze of the whole
-    cluster, active or over.
+    ``workload_selectors`` holds selectors of Services and owners, if they are watched; ``rollout_controls`` those of
+    workloads that differ from the default; ``freeze`` is the freeze of the whole cluster, active or over.
     """
 
     pod_groups: tuple[PodGroup, ...] = ()
@@ -76,4 +77,5 @@ class ClusterSnapshot:
     volumes: ClusterVolumes = field(default_factory=ClusterVolumes)
     virtual_pod_counts: Mapping[str, int] = field(default_factory=dict)
     workload_selectors: WorkloadSelectors = field(default_factory=WorkloadSelectors)
+    rollout_controls: Mapping[WorkloadKey, RolloutControl] = field(default_factory=dict)
     freeze: Freeze | None = None

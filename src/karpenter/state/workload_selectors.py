@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from karpenter.api.apps import SelectorWorkload
+from karpenter.api.apps import RolloutWorkload, SelectorWorkload
 from karpenter.api.core import Pod, ReplicationController, Service
 from karpenter.api.meta import LabelSelector, LabelSelectorRequirement
 from karpenter.state.pod_counts import NamespacedLabels
@@ -65,7 +65,7 @@ class WorkloadSelectorIndex:
             self._ensure_writable()
             self._services[namespace] = {other: selector for other, selector in selectors.items() if other != name}
 
-    def set_owner(self, owner: SelectorWorkload | ReplicationController) -> None:
+    def set_owner(self, owner: SelectorWorkload | RolloutWorkload | ReplicationController) -> None:
         """A ReplicaSet, StatefulSet or ReplicationController appeared or changed.
 
         An object without a uid, read from a file, owns no pods.
@@ -91,7 +91,7 @@ class WorkloadSelectorIndex:
             self._services, self._owners, self._shared = dict(self._services), dict(self._owners), False
 
 
-def _owner_selector(owner: SelectorWorkload | ReplicationController) -> OwnerSelector:
+def _owner_selector(owner: SelectorWorkload | RolloutWorkload | ReplicationController) -> OwnerSelector:
     if isinstance(owner, ReplicationController):
         return OwnerSelector(labels=owner.spec.selector or {})
     selector = owner.spec.selector or LabelSelector()

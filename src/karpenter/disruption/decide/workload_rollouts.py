@@ -1,12 +1,10 @@
 """Roll-outs in progress: consolidation waits for them, because pods of the old version are about to go by themselves.
 
-Karpenter watches pods, not workloads, so it infers roll-outs from pods. A roll-out is in progress if pods of two versions exist
-and the newer version has grown within `PROGRESS_DEADLINE`: one of its pods was created or became ready. That is the default
-``progressDeadlineSeconds`` of a Deployment. So a roll-out that hangs, is paused or waits for somebody to delete pods (OnDelete,
-partition) delays nothing once it makes no progress. Several new pods of the old version are scaling, not a roll-out; a single one
-replaces a pod that was evicted or lost.
-
-Watching Deployments and StatefulSets as well would tell a paused roll-out at once. It costs an informer for each of them.
+Pods show that a roll-out is in progress: two versions exist, and the newer version has grown within the progress deadline, since
+one of its pods was created or became ready. Several new pods of the old version are scaling, not a roll-out; a single one
+replaces a pod that was evicted or lost. Deployments and StatefulSets say what pods do not (``state.rollout_controls``): the
+deadline, and that a roll-out is stopped, because it is paused, has failed or waits for somebody (OnDelete, partition). A stopped
+roll-out delays nothing.
 """
 
 from __future__ import annotations
@@ -20,29 +18,31 @@ from karpenter.disruption.decide.command import Candidate
 from karpenter.disruption.decide.disruption_blockers import RolloutInProgress
 from karpenter.model import pods
 from karpenter.model.conditions import TRUE, find_condition
+from karpenter.state.rollout_controls import DEFAULT_ROLLOUT_CONTROL, WorkloadKey
 from karpenter.state.snapshot import ClusterSnapshot
 
-#: A roll-out without a new or ready pod for so long makes no progress.
-PROGRESS_DEADLINE = timedelta(minutes=10)
 #: So many pods that the old version got since the roll-out's recent pods: it is scaled, not replaced.
 _SCALING_PODS = 2
 _TEMPLATE_HASH = "pod-template-hash"
 _REVISION = "controller-revision-hash"
-#: Namespace, kind and name of what owns pods.
-WorkloadKey = tuple[str, str, str]
 
 
 class WorkloadRollouts:
     """The workloads that are being rolled out at a time, each with the moment at which it stops delaying consolidation."""
 
     def __init__(self, snapshot: ClusterSnapshot, now: datetime) -> None:
-        several = _workloads_with_several_versions(snapshot)
+        stopped = {workload for workload, control in snapshot.rollout_controls.items() if control.is_stopped}
+        several = _workloads_with_several_versions(snapshot) - stopped
         pods_by_version: defaultdict[WorkloadKey, defaultdict[str, list[Pod]]] = defaultdict(lambda: defaultdict(list))
         for pod in _pods_of(snapshot) if several else ():
             workload_version = _workload_version(pod)
             if workload_version is not None and workload_version[0] in several and pods.is_active(pod):
                 pods_by_version[workload_version[0]][workload_version[1]].append(pod)
-        ends = ((workload, _rollout_end(versions, now)) for workload, versions in pods_by_version.items())
+        controls = snapshot.rollout_controls
+        ends = (
+            (workload, _rollout_end(versions, now, controls.get(workload, DEFAULT_ROLLOUT_CONTROL).progress_deadline))
+            for workload, versions in pods_by_version.items()
+        )
         self._end_by_workload = {workload: end for workload, end in ends if end is not None}
 
     @property
@@ -77,7 +77,9 @@ def _workloads_with_several_versions(snapshot: ClusterSnapshot) -> set[WorkloadK
     return several
 
 
-def _rollout_end(pods_by_version: Mapping[str, list[Pod]], now: datetime) -> datetime | None:
+def _rollout_end(
+    pods_by_version: Mapping[str, list[Pod]], now: datetime, progress_deadline: timedelta
+) -> datetime | None:
     """When a workload with pods of several versions stops delaying consolidation; None if it does not delay it."""
     created = {version: sorted(_creation_times(members)) for version, members in pods_by_version.items()}
     dated = {version: times for version, times in created.items() if times}
@@ -85,10 +87,10 @@ def _rollout_end(pods_by_version: Mapping[str, list[Pod]], now: datetime) -> dat
         return None
     newest = max(dated, key=lambda version: (dated[version][-1], version))
     progress = max(dated[newest][-1], max(_ready_times(pods_by_version[newest]), default=dated[newest][-1]))
-    end = progress + PROGRESS_DEADLINE
+    end = progress + progress_deadline
     if end <= now:
         return None
-    recent = next((time for time in dated[newest] if now - time < PROGRESS_DEADLINE), None)
+    recent = next((time for time in dated[newest] if now - time < progress_deadline), None)
     others = (time for version, times in dated.items() if version != newest for time in times)
     added_to_others = 0 if recent is None else sum(time > recent for time in others)
     return None if added_to_others >= _SCALING_PODS else end

@@ -1,0 +1,54 @@
+"""What controls the roll-out of a workload: whether it goes on by itself, and how long it may make no progress.
+
+Pods show that a roll-out is under way, but not that it is paused. Deployments and StatefulSets say so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from karpenter.api.apps import RolloutWorkload
+from karpenter.model.conditions import find_condition
+
+#: Namespace, kind and name of what owns pods.
+WorkloadKey = tuple[str, str, str]
+#: The default ``progressDeadlineSeconds`` of a Deployment. StatefulSets have no deadline; theirs is the same.
+DEFAULT_PROGRESS_DEADLINE = timedelta(minutes=10)
+#: A longer deadline counts as this one.
+_MAX_PROGRESS_DEADLINE = timedelta(minutes=15)
+_ON_DELETE = "OnDelete"
+
+
+@dataclass(frozen=True)
+class RolloutControl:
+    """``is_stopped``: the roll-out does not go on by itself, because it is paused, has failed, or waits for somebody."""
+
+    is_stopped: bool = False
+    progress_deadline: timedelta = DEFAULT_PROGRESS_DEADLINE
+
+
+#: A workload without settings of its own.
+DEFAULT_ROLLOUT_CONTROL = RolloutControl()
+
+
+def rollout_control(workload: RolloutWorkload) -> RolloutControl:
+    """What a Deployment or StatefulSet says about its roll-out."""
+    seconds = workload.spec.progress_deadline_seconds
+    deadline = DEFAULT_PROGRESS_DEADLINE if seconds is None else timedelta(seconds=seconds)
+    return RolloutControl(_is_stopped(workload), min(deadline, _MAX_PROGRESS_DEADLINE))
+
+
+def _is_stopped(workload: RolloutWorkload) -> bool:
+    progressing = find_condition(workload.status.conditions, "Progressing")
+    has_failed = progressing is not None and progressing.status == "False"
+    strategy = workload.spec.update_strategy
+    return workload.spec.paused or has_failed or strategy.type == _ON_DELETE or _waits_at_partition(workload)
+
+
+def _waits_at_partition(workload: RolloutWorkload) -> bool:
+    """Whether a StatefulSet has replaced all pods that its partition lets it replace."""
+    rolling_update = workload.spec.update_strategy.rolling_update
+    partition = rolling_update.partition if rolling_update is not None else None
+    replicas = 1 if workload.spec.replicas is None else workload.spec.replicas
+    return bool(partition) and workload.status.updated_replicas >= replicas - (partition or 0)

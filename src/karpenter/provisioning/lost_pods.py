@@ -148,10 +148,10 @@ class LostPods:
                     self._counts.pop(key, None)
 
     def _count_unbound(self, planned: NewNodeClaim) -> None:
-        """Count the pods that wait although an instance was launched for them."""
+        """Count the pods that wait although an instance was launched for them. Pods of a node that drains do not wait."""
         for pod in planned.pods:
             created = self._created_for.get(pod.metadata.uid)
-            if created is None or not created.is_launched:
+            if created is None or not created.is_launched or created.bound_at is not None:
                 continue
             if created.claim_name != planned.name or self._state.claim(planned.name) is None:
                 del self._created_for[pod.metadata.uid]

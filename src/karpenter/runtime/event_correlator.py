@@ -1,7 +1,7 @@
 """Correlates the events of one object as client-go does: repeats raise a count, similar ones are combined, floods are dropped.
 
-An event that was written before is not created anew: its ``count`` and ``lastTimestamp`` are patched. More than ten events of one
-reason with different messages within ten minutes become one, whose message begins with "(combined from similar events)". And one
+An event that was written before is not created anew: its ``count`` and ``lastTimestamp`` are patched. From the tenth message of a
+reason within ten minutes on, all further ones become one event, which begins with "(combined from similar events)". And one
 object gets no more than a burst of events and then one in five minutes (OPS-503).
 """
 
@@ -21,8 +21,8 @@ EventKey = tuple[str, ...]
 #: Events one object may get at once, and how many a second are added to that.
 _BURST_PER_OBJECT = 25
 _PER_SECOND_PER_OBJECT = 1 / 300
-#: So many messages of one reason within so long are combined.
-_MAX_SIMILAR = 10
+#: From so many messages of one reason within so long on, further ones are combined.
+_MIN_COMBINED = 10
 _SIMILAR_PERIOD = timedelta(minutes=10)
 _COMBINED_PREFIX = "(combined from similar events): "
 _MAX_ENTRIES = 4096
@@ -83,7 +83,7 @@ class EventCorrelator:
             similar.messages.clear()
         similar.last_at = now
         similar.messages.add(message)
-        is_combined = len(similar.messages) > _MAX_SIMILAR
+        is_combined = len(similar.messages) >= _MIN_COMBINED
         if is_combined:
             similar.messages.pop()  # the set needs no more than tells that there are too many
         bucket = self._buckets.get_or_add(involved, lambda: TokenBucket(_PER_SECOND_PER_OBJECT, _BURST_PER_OBJECT))

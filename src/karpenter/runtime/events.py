@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Protocol
 
 import structlog
@@ -31,7 +31,7 @@ NORMAL = "Normal"
 WARNING = "Warning"
 
 _DEFAULT_DEDUPE_TIMEOUT = timedelta(minutes=2)
-_PRUNE_INTERVAL = timedelta(minutes=1)
+_PRUNE_INTERVAL_SECONDS = 60.0
 _MAX_QUEUED = 1000
 #: Asynchronous events are dropped while so many others wait.
 _OPTIONAL_MAX_QUEUED = 500
@@ -113,22 +113,23 @@ class EventRecorder:
     def __init__(self, kube: Writer, clock: Clock) -> None:
         self._kube = kube
         self._clock = clock
-        self._deduped_until: dict[tuple[str, ...], datetime] = {}
+        #: On the event loop's clock: a wall clock that is set back must not suppress events for as long.
+        self._deduped_until: dict[tuple[str, ...], float] = {}
         self._queue: asyncio.Queue[ObjectEvent] = asyncio.Queue(_MAX_QUEUED)
         self._nomination_bucket = TokenBucket(5, 10)  # OPS-502
         self._correlator = EventCorrelator()
         self._is_running = False
         self._sequence = 0
-        self._prune_at = clock.now() + _PRUNE_INTERVAL
+        self._prune_at = 0.0
 
     def publish(self, *events: ObjectEvent) -> None:
         """Write the events, except those that are equal to a recent one. Never waits."""
-        now = self._clock.now()
+        now = asyncio.get_running_loop().time()
         for event in events:
             if self._deduped_until.get(event.key, now) > now:
                 continue
-            self._deduped_until[event.key] = now + event.dedupe_timeout
-            if event.reason == "Nominated" and not self._nomination_bucket.try_take(now.timestamp()):
+            self._deduped_until[event.key] = now + event.dedupe_timeout.total_seconds()
+            if event.reason == "Nominated" and not self._nomination_bucket.try_take(now):
                 continue
             if not self._queue.full():
                 self._queue.put_nowait(event)
@@ -139,11 +140,11 @@ class EventRecorder:
         if self._is_running and self._queue.qsize() < _OPTIONAL_MAX_QUEUED:
             self.publish(*events)
 
-    def _prune(self, now: datetime) -> None:
+    def _prune(self, now: float) -> None:
         """Drop what has expired; not at every event, or many events would cost their square."""
         if now >= self._prune_at:
             self._deduped_until = {key: until for key, until in self._deduped_until.items() if until > now}
-            self._prune_at = now + _PRUNE_INTERVAL
+            self._prune_at = now + _PRUNE_INTERVAL_SECONDS
 
     async def run(self) -> None:
         """Write what is published, until cancelled."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 
+import pytest
+
 from karpenter.api import kinds
 from karpenter.api.core import Event
 from karpenter.api.meta import ObjectMeta
@@ -163,13 +165,29 @@ async def test_an_event_that_the_api_server_forgot_is_created_again(world: World
 
 @story
 async def test_many_messages_of_one_reason_are_combined(world: World) -> None:
-    """More than ten within ten minutes, as client-go does."""
+    """From the tenth within ten minutes on, as client-go does."""
     events = await recorder(world)
     events.publish(*(said("c", "Said", f"text {number}", str(number)) for number in range(14)))
     await asyncio.sleep(1)
     stored = await world.all(kinds.EVENT)
-    assert len(stored) == 11
-    assert [event.count for event in stored if event.message.startswith("(combined from similar events): ")] == [4]
+    assert len(stored) == 10
+    assert [event.count for event in stored if event.message.startswith("(combined from similar events): ")] == [5]
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+@story
+async def test_a_time_of_day_that_jumps_neither_suppresses_events_nor_repeats_them(world: World, hours: int) -> None:
+    """Two minutes are two minutes, whatever the wall clock says."""
+    events = await recorder(world)
+    events.publish(said("c"))
+    world.clock._start += timedelta(hours=hours)
+    events.publish(said("c"))
+    await asyncio.sleep(1)
+    assert len(await world.events()) == 1
+    await asyncio.sleep(120)
+    events.publish(said("c"))
+    await asyncio.sleep(1)
+    assert len(await world.events()) == 2
 
 
 @story

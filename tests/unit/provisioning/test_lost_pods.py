@@ -114,6 +114,26 @@ async def test_a_pause_is_said_on_the_pod_and_counted(world: World) -> None:
     assert world.counted("pods_lost_by_new_nodes_total", nodepool="np") == 4
 
 
+@story
+async def test_a_pod_whose_new_node_is_drained_was_not_lost(world: World) -> None:
+    """Its next node is planned while it is still bound."""
+    await world.node_class(node_registration_delay="2s")
+    await world.pool(disruption=NEVER)
+    world.simulated()
+    world.scheduled()
+    created = CreatedClaims(world)
+    await world.start(Settings())
+    await world.kube.create(kinds.DEPLOYMENT, deployment("web", 1))
+    await asyncio.sleep(20)
+    (claim,) = await world.all(kinds.NODE_CLAIM)
+    (pod,) = await world.all(kinds.POD)
+    assert pod.spec.node_name == claim.status.node_name
+    await world.kube.delete(kinds.NODE_CLAIM, claim.metadata.name)
+    await asyncio.sleep(30)
+    assert len(created.times) == 2
+    assert world.counted("pods_lost_by_new_nodes_total", nodepool="np") == 0
+
+
 class EvictingController:
     """Closes each node to further pods and deletes its pod as soon as it is bound."""
 

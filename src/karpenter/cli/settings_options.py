@@ -32,7 +32,7 @@ PLANNING_SETTINGS = (
     "minimum_saving_ratio",
     "minimum_node_age",
     "wait_for_rollouts",
-    "settling_period",
+    "stabilization_window",
     "feature_gates",
     *CONNECTION_SETTINGS,
 )

@@ -41,7 +41,7 @@ class DisruptionSettings:
         "Do not consolidate nodes with pods of a workload that is being rolled out.",
         karpenter_default="false",
     )
-    settling_period: timedelta = setting(
+    stabilization_window: timedelta = setting(
         kinds.DURATION,
         "15s",
         "How long a node that may be consolidated waits at most for other nodes whose consolidateAfter ends within that time, so "
@@ -74,7 +74,7 @@ class DisruptionSettings:
             scheduling_options,
             FeatureGate.SPOT_TO_SPOT_CONSOLIDATION in gates,
             ConsolidationDefaults(
-                self.minimum_saving_ratio, self.minimum_node_age, self.wait_for_rollouts, self.settling_period
+                self.minimum_saving_ratio, self.minimum_node_age, self.wait_for_rollouts, self.stabilization_window
             ),
             self.empty_drifted_nodes_at_limits,
         )

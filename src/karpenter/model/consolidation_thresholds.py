@@ -32,7 +32,7 @@ from karpenter.model.texts import shorten
 BALANCED_RATIO = 0.5
 DEFAULT_RATIO = 0.1
 DEFAULT_NODE_AGE = timedelta(minutes=5)
-DEFAULT_SETTLING_PERIOD = timedelta(seconds=15)
+DEFAULT_STABILIZATION_WINDOW = timedelta(seconds=15)
 
 _RATIO_PATH = structural_schema.child_path("metadata.annotations", labels.MINIMUM_SAVING_RATIO)
 _AGE_PATH = structural_schema.child_path("metadata.annotations", labels.MINIMUM_NODE_AGE)
@@ -45,13 +45,13 @@ _CONSEQUENCE = "until that is mended, no node of the pool is consolidated"
 class ConsolidationDefaults:
     """The thresholds of NodePools without annotations. ``wait_for_rollouts``: nodes of a workload in a rollout stay.
 
-    ``settling_period``: how long a node waits at most for others whose ``consolidateAfter`` ends soon; 0 if it never waits.
+    ``stabilization_window``: how long a node waits at most for others whose ``consolidateAfter`` ends soon; 0 if it never waits.
     """
 
     minimum_saving_ratio: float = DEFAULT_RATIO
     minimum_node_age: timedelta = DEFAULT_NODE_AGE
     wait_for_rollouts: bool = True
-    settling_period: timedelta = DEFAULT_SETTLING_PERIOD
+    stabilization_window: timedelta = DEFAULT_STABILIZATION_WINDOW
 
 
 #: The defaults of the profile lean.

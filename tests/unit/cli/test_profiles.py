@@ -23,7 +23,7 @@ DIFFERENT = {
     "--minimum-saving-ratio": ("0.1", "0"),
     "--minimum-node-age": ("5m", "0s"),
     "--wait-for-rollouts": ("true", "false"),
-    "--settling-period": ("15s", "0s"),
+    "--stabilization-window": ("15s", "0s"),
     "--expiration-window": ("1h", "0s"),
 }
 

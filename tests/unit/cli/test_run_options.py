@@ -83,6 +83,7 @@ OTHER_VALUES = {
     "packing": "classic",
     "minimum_saving_ratio": "0.25",
     "minimum_node_age": "1m0s",
+    "stabilization_window": "30s",
     "profile": "lean",
     "kubeconfig": "/etc/kubeconfig",
     "context": "other",

@@ -128,11 +128,11 @@ def test_quiet_times_that_are_not_over_are_told_with_their_ends() -> None:
     assert gone(ahead.without_budgets) == ["b"]
 
 
-def test_a_node_that_waits_for_others_to_settle_says_so_and_until_when() -> None:
+def test_a_node_within_its_stabilization_window_says_so_and_until_when() -> None:
     """DIS-487: an end in time, and a sentence."""
-    settled = running("a", "m", 1, conditions=(*initialized(timedelta(seconds=31)), CONSOLIDATABLE))
-    settling = running("b", "m", 1, conditions=initialized(timedelta(seconds=29)))
-    node_explanation = asked("a", pool(consolidate_after="30s"), settled, settling)
+    consolidatable = running("a", "m", 1, conditions=(*initialized(timedelta(seconds=31)), CONSOLIDATABLE))
+    soon = running("b", "m", 1, conditions=initialized(timedelta(seconds=29)))
+    node_explanation = asked("a", pool(consolidate_after="30s"), consolidatable, soon)
     assert messages(node_explanation) == ["Node waits up to 15s for other nodes whose consolidateAfter ends as well"]
     assert node_explanation.blockers[0].blocker.until == NOW + timedelta(seconds=14)
 

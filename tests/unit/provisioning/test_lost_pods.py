@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 
 import msgspec
 import pytest
 
 from karpenter.api import kinds
 from karpenter.api.core import Node, Pod
-from karpenter.api.karpenter import Disruption, NodeClaim
+from karpenter.api.karpenter import Disruption, NodeClaim, NodeClaimStatus
+from karpenter.api.meta import Condition, ObjectMeta
 from karpenter.api.scheduling_constraints import Taint
 from karpenter.kube.errors import KubeError
 from karpenter.kube.informer import Informer
+from karpenter.provisioning.lost_pods import LostPods
 from karpenter.settings import Settings
+from support import builders
 from support.consolidating import deployment
+from support.observed import Observed
 from support.world import World, story
 
 CHAOS = Taint(key="test", value="true", effect="NoExecute")
@@ -114,24 +119,25 @@ async def test_a_pause_is_said_on_the_pod_and_counted(world: World) -> None:
     assert world.counted("pods_lost_by_new_nodes_total", nodepool="np") == 4
 
 
-@story
-async def test_a_pod_whose_new_node_is_drained_was_not_lost(world: World) -> None:
-    """Its next node is planned while it is still bound."""
-    await world.node_class(node_registration_delay="2s")
-    await world.pool(disruption=NEVER)
-    world.simulated()
-    world.scheduled()
-    created = CreatedClaims(world)
-    await world.start(Settings())
-    await world.kube.create(kinds.DEPLOYMENT, deployment("web", 1))
-    await asyncio.sleep(20)
-    (claim,) = await world.all(kinds.NODE_CLAIM)
-    (pod,) = await world.all(kinds.POD)
-    assert pod.spec.node_name == claim.status.node_name
-    await world.kube.delete(kinds.NODE_CLAIM, claim.metadata.name)
-    await asyncio.sleep(30)
-    assert len(created.times) == 2
-    assert world.counted("pods_lost_by_new_nodes_total", nodepool="np") == 0
+@pytest.mark.parametrize(("is_bound", "losses"), [(False, 1), (True, 0)])
+def test_a_pod_that_was_bound_to_its_new_node_was_not_lost_when_another_node_is_planned(
+    is_bound: bool, losses: int
+) -> None:
+    """Its node drains: the next one is planned while the pod is still there."""
+    context = Observed().world
+    waiting = builders.pod("p", {"cpu": "1"})
+    (planned,) = builders.plan(builders.node_pool(), waiting).new_claims
+    launched = (Condition(type="Launched", status="True"),)
+    status = NodeClaimStatus(node_name="n", conditions=launched)
+    context.state.set_claim(msgspec.structs.replace(planned.claim, status=status))
+    lost_pods = LostPods(context)
+    lost_pods.claim_created(planned)
+    assert lost_pods.delayed([planned]) == []
+    if is_bound:
+        lost_pods.pod_updated(waiting, builders.pod("p", {"cpu": "1"}, node_name="n"))
+    successor = ObjectMeta(name="successor")
+    lost_pods.delayed([dataclasses.replace(planned, claim=msgspec.structs.replace(planned.claim, metadata=successor))])
+    assert context.metrics.pods_lost_by_new_nodes_total.labels(nodepool="np")._value.get() == losses
 
 
 class EvictingController:

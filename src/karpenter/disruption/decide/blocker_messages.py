@@ -47,7 +47,7 @@ def blocker_message(blocker: DisruptionBlocker) -> str:
             return _pod_message(blocker)
         case (
             disruption_blockers.ConsolidateAfterNotOver()
-            | disruption_blockers.OtherNodesSettling()
+            | disruption_blockers.WithinStabilizationWindow()
             | disruption_blockers.NodeTooYoung()
             | disruption_blockers.RolloutInProgress()
         ):
@@ -117,8 +117,8 @@ def _delay_message(blocker: DelayBlocker) -> str:
     match blocker:
         case disruption_blockers.ConsolidateAfterNotOver(consolidate_after):
             return f"consolidateAfter {consolidate_after} since the last pod came or went is not over"
-        case disruption_blockers.OtherNodesSettling(settling_period):
-            period = durations.duration_text(settling_period)
+        case disruption_blockers.WithinStabilizationWindow(stabilization_window):
+            period = durations.duration_text(stabilization_window)
             return f"Node waits up to {period} for other nodes whose consolidateAfter ends as well"
         case disruption_blockers.NodeTooYoung(minimum_age):
             age = durations.duration_text(minimum_age)

@@ -31,7 +31,7 @@ from karpenter.disruption.decide.multi_step import composed_commands
 from karpenter.disruption.decide.projected_snapshot import after_commands
 from karpenter.disruption.decide.remaining_budgets import RemainingBudgets
 from karpenter.disruption.decide.scheduling_simulation import SchedulingSimulation, simulate
-from karpenter.disruption.decide.settling_nodes import SettlingNodes
+from karpenter.disruption.decide.stabilization_window import StabilizationWindow
 from karpenter.disruption.decide.workload_rollouts import WorkloadRollouts
 from karpenter.state.snapshot import ClusterSnapshot
 
@@ -43,14 +43,14 @@ _REASON = DisruptionReason.UNDERUTILIZED
 def consolidation_candidates(prepared: PreparedDisruption) -> tuple[list[Candidate], list[BlockedNode]]:
     """Nodes that are not empty and that consolidation may consider (DIS-101), and those that are blocked.
 
-    As during ``consolidateAfter``, nothing is reported of nodes that wait for others to settle.
+    As during ``consolidateAfter``, nothing is reported of nodes within their stabilization window.
     """
     checks, context, defaults = prepared.checks, prepared.context, prepared.problem.options.consolidation
     candidates: list[Candidate] = []
     blocked: list[BlockedNode] = []
     pools = {pool.metadata.name: pool for pool in prepared.snapshot.pools}
     rollouts = WorkloadRollouts(prepared.snapshot, context.now)
-    settling = SettlingNodes(prepared.snapshot, context.now, defaults.settling_period)
+    window = StabilizationWindow(prepared.snapshot, context.now, defaults.stabilization_window)
     pending_keys = {key for command in context.pending_commands for key in command.candidate_keys}
     for node in prepared.snapshot.nodes:
         if not checks.is_considered(node) or is_empty(node.pods):
@@ -67,7 +67,7 @@ def consolidation_candidates(prepared: PreparedDisruption) -> tuple[list[Candida
             delay = too_young or (rollouts.first_blocker(candidate) if defaults.wait_for_rollouts else None)
             if delay is not None:
                 blocked.append(BlockedNode(node, delay))
-            elif node.key in pending_keys or settling.blocker(node) is None:
+            elif node.key in pending_keys or window.blocker(node) is None:
                 candidates.append(candidate)
     return candidates, blocked
 

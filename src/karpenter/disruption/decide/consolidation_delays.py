@@ -1,5 +1,5 @@
 """What delays consolidation although it would save money: young nodes, workloads in a roll-out (``workload_rollouts``), and
-other nodes that become consolidatable soon (``settling_nodes``).
+other nodes that become consolidatable soon (``stabilization_window``).
 
 All apply to nodes with pods only. An empty node has ``consolidateAfter``, and deleting it interrupts nothing.
 """
@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from karpenter.api.karpenter import NodePool
 from karpenter.disruption.decide.command import Candidate
 from karpenter.disruption.decide.disruption_blockers import NodeTooYoung
-from karpenter.disruption.decide.settling_nodes import SettlingNodes
+from karpenter.disruption.decide.stabilization_window import StabilizationWindow
 from karpenter.disruption.decide.workload_rollouts import WorkloadRollouts
 from karpenter.model import consolidation_thresholds, labels, pod_disruption
 from karpenter.model import resources as res
@@ -64,8 +64,8 @@ def time_driven_changes(
     end = now + timedelta(seconds=within_seconds)
     if defaults.wait_for_rollouts:
         yield from (moment for moment in WorkloadRollouts(snapshot, now).ends if moment <= end)
-    settling = SettlingNodes(snapshot, now, defaults.settling_period)
-    waits = (settling.wait_end(node) for node in snapshot.nodes if defaults.settling_period)
+    window = StabilizationWindow(snapshot, now, defaults.stabilization_window)
+    waits = (window.wait_end(node) for node in snapshot.nodes if defaults.stabilization_window)
     yield from (moment for moment in waits if moment is not None and now < moment <= end)
     youth: dict[str, timedelta] = {}
     for pool in snapshot.pools:

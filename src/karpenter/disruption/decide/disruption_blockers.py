@@ -54,81 +54,86 @@ class Blocker:
         return (self.kind, *(str(getattr(self, each.name)) for each in fields(self) if each.name != "until"))
 
 
+class _NodeBlocker(Blocker):
+    category = BlockerCategory.NODE
+
+
+class _NodePoolBlocker(Blocker):
+    category = BlockerCategory.NODE_POOL
+    concerns_consolidation_only = True
+
+
+class _MoveBlocker(Blocker):
+    category = BlockerCategory.MOVE
+    concerns_consolidation_only = True
+
+
 # -- the node ---------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class NodeUnmanaged(Blocker):
+class NodeUnmanaged(_NodeBlocker):
     """The node has no NodeClaim."""
 
     kind = "node-unmanaged"
-    category = BlockerCategory.NODE
 
 
 @dataclass(frozen=True)
-class NodeMissing(Blocker):
+class NodeMissing(_NodeBlocker):
     """The NodeClaim has no Node."""
 
     kind = "node-missing"
-    category = BlockerCategory.NODE
 
 
 @dataclass(frozen=True)
-class NodeNotInitialized(Blocker):
+class NodeNotInitialized(_NodeBlocker):
     """The node is still starting."""
 
     kind = "node-not-initialized"
-    category = BlockerCategory.NODE
 
 
 @dataclass(frozen=True)
-class NodeDeleting(Blocker):
+class NodeDeleting(_NodeBlocker):
     """The node is deleted already, or about to be."""
 
     kind = "node-deleting"
-    category = BlockerCategory.NODE
 
 
 @dataclass(frozen=True)
-class NodeNominated(Blocker):
+class NodeNominated(_NodeBlocker):
     """Pending pods are expected on the node."""
 
     kind = "node-nominated"
-    category = BlockerCategory.NODE
 
 
 @dataclass(frozen=True)
-class NodeDoNotDisrupt(Blocker):
+class NodeDoNotDisrupt(_NodeBlocker):
     """The node has the annotation karpenter.sh/do-not-disrupt."""
 
     kind = "node-do-not-disrupt"
-    category = BlockerCategory.NODE
 
 
 @dataclass(frozen=True)
-class NodePoolLabelMissing(Blocker):
+class NodePoolLabelMissing(_NodeBlocker):
     """The node does not say which NodePool it belongs to."""
 
     kind = "nodepool-label-missing"
-    category = BlockerCategory.NODE
 
 
 @dataclass(frozen=True)
-class NodePoolMissing(Blocker):
+class NodePoolMissing(_NodeBlocker):
     """The node's NodePool does not exist."""
 
     kind = "nodepool-missing"
-    category = BlockerCategory.NODE
 
     node_pool: str
 
 
 @dataclass(frozen=True)
-class NodePoolWithoutTypes(Blocker):
+class NodePoolWithoutTypes(_NodeBlocker):
     """No instance type of the node's NodePool is known."""
 
     kind = "nodepool-without-instance-types"
-    category = BlockerCategory.NODE
 
     node_pool: str
 
@@ -170,78 +175,64 @@ class MultiplePdbs(Blocker):
 
 
 @dataclass(frozen=True)
-class NodePoolStatic(Blocker):
+class NodePoolStatic(_NodePoolBlocker):
     """The NodePool has a fixed number of replicas."""
 
     kind = "nodepool-static"
-    category = BlockerCategory.NODE_POOL
-    concerns_consolidation_only = True
 
     node_pool: str
 
 
 @dataclass(frozen=True)
-class ConsolidationDisabled(Blocker):
+class ConsolidationDisabled(_NodePoolBlocker):
     """``consolidateAfter`` of the NodePool is Never."""
 
     kind = "consolidation-disabled"
-    category = BlockerCategory.NODE_POOL
-    concerns_consolidation_only = True
 
     node_pool: str
 
 
 @dataclass(frozen=True)
-class OnlyWhenEmpty(Blocker):
+class OnlyWhenEmpty(_NodePoolBlocker):
     """The NodePool consolidates empty nodes only, and this one has pods."""
 
     kind = "only-when-empty"
-    category = BlockerCategory.NODE_POOL
-    concerns_consolidation_only = True
 
     node_pool: str
 
 
 @dataclass(frozen=True)
-class HoldsBufferPods(Blocker):
+class HoldsBufferPods(_NodePoolBlocker):
     """The node is headroom of capacity buffers, for this many virtual pods."""
 
     kind = "holds-buffer-pods"
-    category = BlockerCategory.NODE_POOL
-    concerns_consolidation_only = True
 
     count: int
 
 
 @dataclass(frozen=True)
-class InstanceTypeUnknown(Blocker):
+class InstanceTypeUnknown(_NodePoolBlocker):
     """The node's instance type is not among those of its NodePool, so it has no price."""
 
     kind = "instance-type-unknown"
-    category = BlockerCategory.NODE_POOL
-    concerns_consolidation_only = True
 
     instance_type: str
 
 
 @dataclass(frozen=True)
-class NodeLabelMissing(Blocker):
+class NodeLabelMissing(_NodePoolBlocker):
     """The node lacks a label that its price depends on."""
 
     kind = "node-label-missing"
-    category = BlockerCategory.NODE_POOL
-    concerns_consolidation_only = True
 
     label: str
 
 
 @dataclass(frozen=True)
-class HostsController(Blocker):
+class HostsController(_NodePoolBlocker):
     """This controller runs on the node."""
 
     kind = "hosts-controller"
-    category = BlockerCategory.NODE_POOL
-    concerns_consolidation_only = True
 
 
 # -- delays -----------------------------------------------------------------------------------------------------------------
@@ -259,14 +250,14 @@ class ConsolidateAfterNotOver(Blocker):
 
 
 @dataclass(frozen=True)
-class OtherNodesSettling(Blocker):
-    """``consolidateAfter`` of other nodes ends soon; the node waits for them, but no longer than ``settling_period``."""
+class WithinStabilizationWindow(Blocker):
+    """``consolidateAfter`` of other nodes ends soon; the node waits for them, but no longer than ``stabilization_window``."""
 
-    kind = "other-nodes-settling"
+    kind = "stabilization-window"
     category = BlockerCategory.CONSOLIDATE_AFTER
     concerns_consolidation_only = True
 
-    settling_period: timedelta
+    stabilization_window: timedelta
 
 
 @dataclass(frozen=True)
@@ -309,106 +300,86 @@ class SavingBelowThreshold(Blocker):
 
 
 @dataclass(frozen=True)
-class SavingTooSmall(Blocker):
+class SavingTooSmall(_MoveBlocker):
     """A move saves at most ``saving_per_hour``, less than the NodePools require for what it disrupts; both in USD."""
 
     kind = "saving-too-small"
-    category = BlockerCategory.MOVE
-    concerns_consolidation_only = True
 
     saving_per_hour: float
     minimum_per_hour: float
 
 
 @dataclass(frozen=True)
-class NotCheaper(Blocker):
+class NotCheaper(_MoveBlocker):
     """Other nodes have no room for all pods, and new nodes for the rest are not cheaper.
 
     They cost at least ``replacement_price_per_hour``, the node ``price_per_hour``, both in USD.
     """
 
     kind = "not-cheaper"
-    category = BlockerCategory.MOVE
-    concerns_consolidation_only = True
 
     price_per_hour: float
     replacement_price_per_hour: float
 
 
 @dataclass(frozen=True)
-class RoomWithinConsolidateAfter(Blocker):
+class RoomWithinConsolidateAfter(_MoveBlocker):
     """The pods fit on other nodes (by name), but these take no pods while their own ``consolidateAfter`` is not over."""
 
     kind = "room-within-consolidate-after"
-    category = BlockerCategory.MOVE
-    concerns_consolidation_only = True
 
     nodes: tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class MoveFailedRecently(Blocker):
+class MoveFailedRecently(_MoveBlocker):
     """The same move of a node failed a short while ago."""
 
     kind = "move-failed-recently"
-    category = BlockerCategory.MOVE
-    concerns_consolidation_only = True
 
 
 @dataclass(frozen=True)
-class PriceUnknown(Blocker):
+class PriceUnknown(_MoveBlocker):
     """The node's own price is unknown, so no replacement is known to be cheaper."""
 
     kind = "price-unknown"
-    category = BlockerCategory.MOVE
-    concerns_consolidation_only = True
 
 
 @dataclass(frozen=True)
-class SameTypeAgain(Blocker):
+class SameTypeAgain(_MoveBlocker):
     """The replacement would be of the type the node has already."""
 
     kind = "same-type-again"
-    category = BlockerCategory.MOVE
-    concerns_consolidation_only = True
 
 
 @dataclass(frozen=True)
-class MinValuesUnmet(Blocker):
+class MinValuesUnmet(_MoveBlocker):
     """The cheaper instance types have too few values of these labels for minValues."""
 
     kind = "min-values"
-    category = BlockerCategory.MOVE
-    concerns_consolidation_only = True
 
     labels: tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class SpotMinValuesUnmet(Blocker):
+class SpotMinValuesUnmet(_MoveBlocker):
     """The instance types that are available as spot do not meet minValues."""
 
     kind = "spot-min-values"
-    category = BlockerCategory.MOVE
-    concerns_consolidation_only = True
 
 
 @dataclass(frozen=True)
-class SpotToSpotDisabled(Blocker):
+class SpotToSpotDisabled(_MoveBlocker):
     """Only another spot node would be cheaper, and the feature gate SpotToSpotConsolidation is off."""
 
     kind = "spot-to-spot-disabled"
-    category = BlockerCategory.MOVE
-    concerns_consolidation_only = True
 
 
 @dataclass(frozen=True)
-class TooFewSpotTypes(Blocker):
+class TooFewSpotTypes(_MoveBlocker):
     """Replacing a spot node by a spot node needs more cheaper instance types than there are (DIS-203)."""
 
     kind = "too-few-spot-types"
-    category = BlockerCategory.MOVE
-    concerns_consolidation_only = True
 
     required: int
     available: int
@@ -423,24 +394,20 @@ class StrandedPod:
 
 
 @dataclass(frozen=True)
-class PodsUnschedulable(Blocker):
+class PodsUnschedulable(_MoveBlocker):
     """Pods of the node fit nowhere: the first few of them, and how many more there are."""
 
     kind = "pods-unschedulable"
-    category = BlockerCategory.MOVE
-    concerns_consolidation_only = True
 
     pods: tuple[StrandedPod, ...]
     others: int
 
 
 @dataclass(frozen=True)
-class NeedsUninitializedNode(Blocker):
+class NeedsUninitializedNode(_MoveBlocker):
     """A pod (``namespace/name``) fits only on a NodeClaim that is not initialized yet."""
 
     kind = "needs-uninitialized-node"
-    category = BlockerCategory.MOVE
-    concerns_consolidation_only = True
 
     pod: str
     node_claim: str
@@ -518,7 +485,7 @@ ConsolidationBlocker = (
     | NodeLabelMissing
     | HostsController
 )
-DelayBlocker = ConsolidateAfterNotOver | OtherNodesSettling | NodeTooYoung | RolloutInProgress
+DelayBlocker = ConsolidateAfterNotOver | WithinStabilizationWindow | NodeTooYoung | RolloutInProgress
 SpotBlocker = SpotMinValuesUnmet | SpotToSpotDisabled | TooFewSpotTypes
 ReplacementBlocker = NotCheaper | PriceUnknown | SameTypeAgain | MinValuesUnmet | SpotBlocker | MoveFailedRecently
 MoveBlocker = (

@@ -27,12 +27,12 @@ from karpenter.disruption.decide.disruption_blockers import (
     DisruptionBlocker,
     NodePoolFrozen,
     NodeUnmanaged,
-    OtherNodesSettling,
     SavingBelowThreshold,
+    WithinStabilizationWindow,
 )
 from karpenter.disruption.decide.disruption_preview import DisruptionPreview
 from karpenter.disruption.decide.remaining_budgets import pool_node_counts
-from karpenter.disruption.decide.settling_nodes import SettlingNodes
+from karpenter.disruption.decide.stabilization_window import StabilizationWindow
 from karpenter.disruption.decide.workload_rollouts import WorkloadRollouts
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.model import consolidation_thresholds, pods
@@ -183,7 +183,7 @@ class _NodeExplainer:
             until = consolidate_after_end(self._state_node, pool)
             period = str(pool.spec.disruption.consolidate_after)
             yield ExplainedBlocker(ConsolidateAfterNotOver(period, until=until), (_EMPTY, _UNDERUTILIZED))
-        elif waiting := self._settling_blocker():
+        elif waiting := self._stabilization_blocker():
             yield ExplainedBlocker(waiting, (_UNDERUTILIZED,))
         too_young = node_age_blocker(self._candidate, pool, self._now, self._defaults)
         if too_young is not None:
@@ -193,9 +193,9 @@ class _NodeExplainer:
                 yield ExplainedBlocker(rollout, (_UNDERUTILIZED,))
         yield from self._saving_blocker(pool)
 
-    def _settling_blocker(self) -> OtherNodesSettling | None:
-        settling = SettlingNodes(self._preview.snapshot, self._now, self._defaults.settling_period)
-        return settling.blocker(self._state_node)
+    def _stabilization_blocker(self) -> WithinStabilizationWindow | None:
+        window = StabilizationWindow(self._preview.snapshot, self._now, self._defaults.stabilization_window)
+        return window.blocker(self._state_node)
 
     def _saving_blocker(self, pool: NodePool) -> Iterator[ExplainedBlocker]:
         """DIS-257, in figures: the node's score if nothing had to be launched for its pods."""

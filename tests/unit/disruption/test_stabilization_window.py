@@ -14,11 +14,11 @@ from support.builders import NOW, flatten, snapshot
 from support.disrupting import decide, gone, pool, running
 from support.shrinking import CONSOLIDATABLE, QUIET
 
-_NO_WAIT = DisruptionOptions(consolidation=ConsolidationDefaults(settling_period=timedelta(0)))
+_NO_WAIT = DisruptionOptions(consolidation=ConsolidationDefaults(stabilization_window=timedelta(0)))
 _PERIOD = "30s"
 
 
-def _settled(name: str, seconds_ago: float, *cpus: float, kind: str = "m") -> list[Wire]:
+def _consolidatable_since(name: str, seconds_ago: float, *cpus: float, kind: str = "m") -> list[Wire]:
     """A node whose consolidateAfter ended so long ago; if that is in the future, it is not consolidatable yet."""
     since = NOW - timedelta(seconds=30 + seconds_ago)
     conditions = (Condition(type="Initialized", status="True", last_transition_time=since),)
@@ -29,40 +29,40 @@ def _decide(*nodes: list[Wire], options: DisruptionOptions | None = None) -> Dis
     return decide(pool(consolidate_after=_PERIOD), *nodes, options=options or DisruptionOptions())
 
 
-def test_a_node_waits_for_one_that_settles_soon_and_both_are_decided_together() -> None:
+def test_a_node_waits_for_one_whose_period_ends_soon_and_both_are_decided_together() -> None:
     """The pod of the first node would move to the second, which goes seconds later."""
-    others = (_settled("b", 60, 1.5), _settled("c", 60, 1.5))
-    first, second = _settled("a", 1, 1), _settled("l", -2, 3, kind="l")
+    others = (_consolidatable_since("b", 60, 1.5), _consolidatable_since("c", 60, 1.5))
+    first, second = _consolidatable_since("a", 1, 1), _consolidatable_since("l", -2, 3, kind="l")
     alone = _decide(first, second, *others, options=_NO_WAIT)
     waiting = _decide(first, second, *others)
     assert "a" in gone(alone)
     assert "a" not in gone(waiting)
-    assert "l" in gone(_decide(_settled("a", 4, 1), _settled("l", 1, 3, kind="l"), *others))
+    assert "l" in gone(_decide(_consolidatable_since("a", 4, 1), _consolidatable_since("l", 1, 3, kind="l"), *others))
 
 
-def test_a_node_waits_no_longer_than_the_settling_period() -> None:
+def test_a_node_waits_no_longer_than_the_stabilization_window() -> None:
     """Pods come and go on some node all the time: that holds up no other node for ever."""
-    restless, room = _settled("b", -1, 1), running("c", "m", 3, conditions=())
-    assert gone(_decide(_settled("a", 14, 1), restless, room)) == []
-    assert gone(_decide(_settled("a", 15, 1), restless, room)) == ["a"]
+    restless, room = _consolidatable_since("b", -1, 1), running("c", "m", 3, conditions=())
+    assert gone(_decide(_consolidatable_since("a", 14, 1), restless, room)) == []
+    assert gone(_decide(_consolidatable_since("a", 15, 1), restless, room)) == ["a"]
 
 
-def test_nodes_that_settle_late_or_are_empty_hold_up_nobody() -> None:
-    for other in (_settled("b", -16, 1), _settled("b", -1)):
-        assert gone(_decide(_settled("a", 1, 1), other, running("c", "m", 1))) != []
+def test_nodes_whose_period_ends_late_or_that_are_empty_hold_up_nobody() -> None:
+    for other in (_consolidatable_since("b", -16, 1), _consolidatable_since("b", -1)):
+        assert gone(_decide(_consolidatable_since("a", 1, 1), other, running("c", "m", 1))) != []
 
 
 def test_the_moment_at_which_a_node_waits_no_longer_leads_to_a_decision() -> None:
-    nodes = (_settled("a", 5, 1), _settled("b", -1, 1))
+    nodes = (_consolidatable_since("a", 5, 1), _consolidatable_since("b", -1, 1))
     moments = time_driven_changes(snapshot(flatten([pool(consolidate_after=_PERIOD), *nodes])), NOW, 60)
     assert NOW + timedelta(seconds=10) in set(moments)
 
 
 def test_a_command_that_awaits_validation_waits_for_no_node() -> None:
     """Otherwise every pod that starts somewhere would undo what was decided."""
-    candidate, room = _settled("a", 1, 1), running("c", "m", 3, conditions=())
+    candidate, room = _consolidatable_since("a", 1, 1), running("c", "m", 3, conditions=())
     [command] = _decide(candidate, room).commands
     due = replace(QUIET, pending_commands=(pending_command(command),))
-    cluster = (pool(consolidate_after=_PERIOD), candidate, room, _settled("b", -2, 1))
+    cluster = (pool(consolidate_after=_PERIOD), candidate, room, _consolidatable_since("b", -2, 1))
     assert gone(decide(*cluster)) == []
     assert gone(decide(*cluster, circumstances=due)) == ["a"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -256,6 +257,27 @@ async def test_a_message_whose_handling_failed_stays_and_the_others_are_dealt_wi
     await stage.round()
     assert await stage.ending() == ["a", "b"]
     assert stage.sqs.deleted == ["handle-1", "handle-0"]
+
+
+async def test_the_messages_of_one_receive_are_handled_side_by_side(stage: Stage) -> None:
+    """AWS-641: ten warnings of two minutes each do not wait for one another."""
+    for number in range(10):
+        await stage.machine(f"claim-{number}", f"i-{number}")
+        stage.say(SPOT_WARNING, f"i-{number}")
+    handle, under_way, all_begun = stage.responder.handle, 0, asyncio.Event()
+
+    async def wait_for_the_others(notice: InterruptionMessage) -> None:
+        nonlocal under_way
+        under_way += 1
+        if under_way == 10:
+            all_begun.set()
+        await asyncio.wait_for(all_begun.wait(), timeout=5)
+        await handle(notice)
+
+    stage.responder.handle = wait_for_the_others  # type: ignore[method-assign]
+    await stage.round()
+    assert await stage.ending() == sorted(f"claim-{number}" for number in range(10))
+    assert len(stage.sqs.deleted) == 10
 
 
 async def test_a_machine_that_has_not_joined_ends_too(stage: Stage) -> None:

@@ -548,6 +548,25 @@ def test_a_claim_nobody_can_read_keeps_machines_that_may_be_its_own() -> None:
     play(scene)
 
 
+def test_a_claim_made_while_instances_are_listed_keeps_its_instance() -> None:
+    """AWS-535: instances are listed first, then claims; the other way round a running launch would be ended."""
+
+    async def scene(world: World) -> None:
+        put(world, info(age=60))
+        list_instances = world.instances.list
+
+        async def list_and_launch() -> tuple[InstanceInfo, ...]:
+            listed = await list_instances()
+            await world.own(await world.claim("late", uid=""), "i-1")
+            return listed
+
+        world.instances.list = list_and_launch  # type: ignore[method-assign]
+        assert await collector(world).collect() == ()
+        assert world.ec2.ended == []
+
+    play(scene)
+
+
 def test_fifty_orphans_are_one_call() -> None:
     """AWS-T532."""
 

@@ -151,6 +151,24 @@ def test_one_capacity_type_is_chosen(
     )
 
 
+@pytest.mark.parametrize(
+    ("count", "wishes", "expected"), [(4, SPOT_OR_NOT, True), (5, SPOT_OR_NOT, False), (1, ON_DEMAND, False)]
+)
+def test_few_types_for_a_fallback_to_on_demand_are_worth_a_warning(
+    count: int, wishes: dict[str, tuple[str, ...]], expected: bool
+) -> None:
+    """AWS-431: only where spot was allowed, and below five types."""
+    sold_out = [
+        machine(
+            f"m{number}.large",
+            offerings=[offering(labels.SPOT, "a", 0.04, available=False), offering(labels.ON_DEMAND, "a", 0.1)],
+        )
+        for number in range(count)
+    ]
+    asked = claim("one", wishes)
+    assert launch_filters.is_inflexible(launch_requirements(asked), kept(asked, sold_out).types) is expected
+
+
 def test_default_tenancy_is_taken_where_it_will_do() -> None:
     """AWS-430."""
     assert launch_filters.launch_tenancy(launch_requirements(claim())) == "default"

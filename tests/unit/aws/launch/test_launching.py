@@ -465,6 +465,56 @@ def test_two_refusals_in_one_answer_count_twice() -> None:
     play(scene)
 
 
+@pytest.mark.parametrize(
+    "code",
+    [
+        "InsufficientInstanceCapacity",
+        "MaxSpotInstanceCountExceeded",
+        "VcpuLimitExceeded",
+        "UnfulfillableCapacity",
+        "Unsupported",
+        "InsufficientFreeAddressesInSubnet",
+        "MaxFleetCountExceeded",
+        "ReservationCapacityExceeded",
+    ],
+)
+def test_a_lack_of_capacity_closes_the_offering_and_no_other(code: str) -> None:
+    """AWS-450, AWS-453: the next pass buys another offering instead of the same one again."""
+
+    async def scene(world: World) -> None:
+        empty(world, refusal(code))
+        with pytest.raises(InsufficientCapacity):
+            await launch(world, machine("m5.large", offerings=[offering(labels.SPOT, "a", 0.04)]))
+        assert set(world.told.lacking) == {OfferingKey("spot", "m5.large", "a")}
+
+    play(scene)
+
+
+@pytest.mark.parametrize(
+    "code", ["InvalidParameterValue", "UnauthorizedOperation", "InvalidAMIID.NotFound", "InternalError"]
+)
+def test_other_refusals_close_nothing(code: str) -> None:
+    """AWS-450: a mistake in the class would otherwise mark all offerings unavailable, one after the other."""
+    refused = aws_errors.LaunchRefusal(code, "no", "m5.large", "a", "s-a")
+    assert not any(aws_errors.marks_offering_unavailable(refused, kind) for kind in ("spot", "on-demand", "reserved"))
+
+
+def test_a_full_reservation_closes_no_offering_of_the_market() -> None:
+    """AWS-455: the reservation is counted down instead."""
+    refused = aws_errors.LaunchRefusal("ReservationCapacityExceeded", "no", "m5.large", "a", "s-a")
+    assert not aws_errors.marks_offering_unavailable(refused, "reserved")
+    assert aws_errors.marks_offering_unavailable(refused, "on-demand")
+
+
+def test_a_burst_reserves_as_many_addresses_as_the_smallest_type_has_pods() -> None:
+    """AWS-433: of the types with an offering in the zone."""
+    small = machine("m5.large", capacity={"pods": "29"}, offerings=[offering(labels.SPOT, "a", 0.04)])
+    large = machine(
+        "m5.4xlarge", capacity={"pods": "234"}, offerings=[offering(labels.SPOT, zone, 0.3) for zone in "ab"]
+    )
+    assert planned(claim("one"), (small, large)).address_needs == {"a": 29, "b": 234}
+
+
 def test_a_subnet_without_addresses_is_avoided() -> None:
     """AWS-T419, AWS-435."""
 

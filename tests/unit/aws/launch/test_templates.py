@@ -336,7 +336,7 @@ def test_types_no_image_runs_on_are_named_with_the_images() -> None:
 
 
 def test_the_lowest_partition_is_a_number() -> None:
-    """AWS-500 Beyond: 10 is not below 2."""
+    """AWS-500 Beyond, AWS-611: 10 is not below 2."""
     group = {aws_labels.PLACEMENT_GROUP_ID: ("pg-1",), aws_labels.PLACEMENT_GROUP_PARTITION: ("2", "10")}
     plan = planned(
         claim("one", {**SPOT_OR_NOT, aws_labels.PLACEMENT_GROUP_PARTITION: ("10", "2")}),

@@ -11,6 +11,7 @@ from karpenter.providers.aws.aws_errors import AwsError
 from karpenter.providers.aws.ec2_descriptions import ImageInfo
 from karpenter.providers.aws.nodeclass import ami_selection
 from karpenter.providers.aws.nodeclass.nodeclass_controller import NodeClassReconcileFailed
+from karpenter.providers.aws.userdata.ami_families import effective_ami_family
 from support.ec2_classes import THROTTLED, Classes
 
 EKS = "/aws/service/eks/optimized-ami"
@@ -106,6 +107,16 @@ def released(world: Classes, *missing: str) -> Classes:
 
 
 LATEST = {"ami_selector_terms": (AMISelectorTerm(alias="al2023@latest"),), "ami_family": None}
+
+
+async def test_a_custom_class_takes_the_images_of_an_alias() -> None:
+    """AWS-203: the alias decides the images; user data is the owner's own, as for all custom classes."""
+    world = released(Classes().stocked())
+    await world.create(**{**LATEST, "ami_family": "Custom"})
+    await world.look()
+    node_class = await world.get()
+    assert [ami.id for ami in node_class.status.amis] == ["ami-0", "ami-1", "ami-2", "ami-3", "ami-4"]
+    assert effective_ami_family(node_class.spec) == "Custom"
 
 
 async def test_an_alias_becomes_one_entry_per_sort_of_machine() -> None:

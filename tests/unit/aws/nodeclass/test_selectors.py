@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from structlog.testing import capture_logs
 
 from karpenter.api.ec2_node_class import (
     AMISelectorTerm,
@@ -163,6 +164,20 @@ async def test_subnets_with_the_most_free_addresses_come_first() -> None:
     await world.look()
     assert [subnet.id for subnet in (await world.get()).status.subnets] == ["subnet-b", "subnet-c", "subnet-a"]
     assert world.addresses == {"subnet-a": 50, "subnet-b": 100, "subnet-c": 100}
+
+
+async def test_what_selectors_find_is_logged_when_it_changes() -> None:
+    """AWS-146: a log line a minute for each class would hide the one that matters."""
+    world = Classes().stocked()
+    await world.create()
+    logged = []
+    for change in (lambda: None, lambda: None, lambda: world.ec2.subnets.pop()):
+        change()
+        with capture_logs() as lines:
+            await world.look()
+        world.clock.forward(seconds=61)
+        logged.append(sorted(line["event"] for line in lines if line["event"].startswith("discovered s")))
+    assert logged == [["discovered security groups", "discovered subnets"], [], ["discovered subnets"]]
 
 
 async def test_subnets_that_vanish_are_taken_out_of_the_status() -> None:

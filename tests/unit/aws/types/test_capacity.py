@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+import msgspec
 import pytest
 
 from karpenter.api.ec2_node_class import BlockDevice, BlockDeviceMapping, EC2NodeClass, NetworkInterface
 from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.model import labels, quantity
 from karpenter.model import resources as res
+from karpenter.providers.aws.ec2_descriptions import GpuDevice, GpuInfo
 from karpenter.providers.contract import ProviderError
-from support.ec2_market import PLAIN, Region, fair, of_kubelet, of_spec
+from support.ec2_market import PLAIN, Region, fair, of_kubelet, of_spec, raw
 
 MIB = 2**20
 GIB = 2**30
@@ -62,7 +64,7 @@ WORKED = [
 async def test_the_worked_numbers_come_out_of_raw_facts(row: tuple[str, int, int, int, int, int, int]) -> None:
     """Cpu, memory, pods, what the kubelet reserves, and allocatable.
 
-    AWS-290, AWS-291, AWS-294, AWS-300, AWS-305, AWS-306, AWS-307, AWS-313
+    AWS-290, AWS-291, AWS-294, AWS-300, AWS-305, AWS-306, AWS-307, AWS-313; c7i.2xlarge is as AWS-860 observed it.
     """
     name, *expected = row
     instance_type = await made(name)
@@ -231,3 +233,46 @@ async def test_branch_interfaces_are_known() -> None:
 async def test_what_cannot_be_read_is_told(spec: dict[str, object], said: str) -> None:
     with pytest.raises(ProviderError, match=said):
         await made("m5.large", of_spec(**spec))
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("g5.12xlarge", {"nvidia.com/gpu": 4}),
+        ("p4d.24xlarge", {"nvidia.com/gpu": 8}),
+        ("inf1.24xlarge", {"aws.amazon.com/neuron": 16, "aws.amazon.com/neuroncore": 64}),
+        ("trn1.32xlarge", {"aws.amazon.com/neuron": 16, "aws.amazon.com/neuroncore": 32}),
+        ("dl2q.24xlarge", {}),
+        ("m5.large", {}),
+    ],
+)
+async def test_accelerators_are_whole_devices_and_cores(name: str, expected: dict[str, int]) -> None:
+    """AWS-064, AWS-296, AWS-297: a type that claims too many is bought for pods it cannot run."""
+    prefixes = ("nvidia.com/", "amd.com/", "habana.ai/", "aws.amazon.com/")
+    instance_type = await made(name)
+    assert {key: units(instance_type, key) for key in instance_type.capacity if key.startswith(prefixes)} == expected
+
+
+@pytest.mark.parametrize(
+    ("manufacturer", "resource"),
+    [("NVIDIA", "nvidia.com/gpu"), ("AMD", "amd.com/gpu"), ("Habana", "habana.ai/gaudi"), ("Qualcomm", "")],
+)
+async def test_gpus_are_summed_under_the_resource_of_their_manufacturer(manufacturer: str, resource: str) -> None:
+    """AWS-296: an unknown manufacturer has no resource, so no pod is placed for its devices."""
+    own = raw()["g5.12xlarge"]
+    devices = tuple(
+        GpuDevice(name=name, manufacturer=manufacturer, count=count) for name, count in (("a", 2), ("b", 3))
+    )
+    info = msgspec.structs.replace(own, gpu_info=GpuInfo(gpus=devices))
+    instance_type = (await fair(Region(names=[own.instance_type], infos={own.instance_type: info}))).types()[
+        own.instance_type
+    ]
+    resources = {key: units(instance_type, key) for key in ("nvidia.com/gpu", "amd.com/gpu", "habana.ai/gaudi")}
+    assert {key: count for key, count in resources.items() if count} == ({resource: 5} if resource else {})
+
+
+async def test_prefix_delegation_does_not_raise_the_number_of_pods() -> None:
+    """AWS-301: without maxPods the number is that of single addresses, so nothing is planned that the CNI may refuse."""
+    assert units(await made("t3.large", of_spec(ip_prefix_count=4)), res.PODS) == 35
+    limited = of_spec(ip_prefix_count=4, kubelet={"maxPods": 110})
+    assert units(await made("t3.large", limited), res.PODS) == 110

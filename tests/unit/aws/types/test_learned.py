@@ -48,7 +48,7 @@ def memory_mib(fixture: Fair) -> int:
 
 
 async def test_a_node_that_joined_says_how_much_memory_its_like_have() -> None:
-    """AWS-T302."""
+    """AWS-T302, AWS-292: a learned value replaces the computed one."""
     fixture, lessons = await school()
     assert memory_mib(fixture) == 3788
     assert attend(fixture, lessons, "3840Mi")

@@ -82,6 +82,38 @@ async def test_a_type_sold_nowhere_near_leaves_zone_ids_open() -> None:
     assert instance_type.requirements[labels.ZONE].accepts_absent
 
 
+@pytest.mark.parametrize(
+    ("family", "build"),
+    [("Windows2019", "10.0.17763"), ("Windows2022", "10.0.20348"), ("Windows2025", "10.0.26100")],
+)
+async def test_a_windows_class_has_the_build_of_its_family(family: str, build: str) -> None:
+    """AWS-066: a container of another build does not start on the node that was bought for it."""
+    instance_type = (await fair()).types(of_spec(ami_family=family))["m5.large"]
+    assert values(instance_type, "node.kubernetes.io/windows-build") == {build}
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("topology.ebs.csi.aws.com/zone", labels.ZONE),
+        ("failure-domain.beta.kubernetes.io/zone", labels.ZONE),
+        ("beta.kubernetes.io/instance-type", labels.INSTANCE_TYPE),
+        ("topology.kubernetes.io/zone", labels.ZONE),
+    ],
+)
+def test_a_volume_of_the_ebs_driver_pins_its_zone(written: str, read: str) -> None:
+    """AWS-028: else a node would be bought in a zone that the pod's volume is not in."""
+    assert labels.normalise(written) == read
+
+
+async def test_every_label_of_a_type_may_be_asked_for() -> None:
+    """AWS-061: a NodePool may use each label without declaring it; other keys of the domain are restricted."""
+    keys = set((await fair()).types()["m5.large"].requirements)
+    well_known = labels.WELL_KNOWN | INSTANCE_LABELS
+    assert {key for key in keys if labels.is_restricted(key, well_known)} == set()
+    assert labels.is_restricted("karpenter.k8s.aws/instance-catgory", well_known)
+
+
 async def test_arm_machines_never_run_windows() -> None:
     """AWS-T301."""
     fixture = await fair(Region(names=["m6g.large", "m5.large"]))
@@ -243,6 +275,20 @@ async def test_a_reservation_is_an_offering_of_its_own(free: int, now: bool) -> 
     assert values(instance_type, f"{AWS}capacity-reservation-interruptible") == {"false"}
 
 
+async def test_reserved_instances_are_nearly_free_and_the_smaller_one_is_still_cheaper() -> None:
+    """AWS-602: what is paid for goes before spot, and consolidation still prefers the smaller reserved type."""
+    names = ("m5.large", "m5.xlarge")
+    fixture = await fair(Region(names=names, spot=[spot(name, A, 0.0001) for name in names]))
+    await fixture.market.refresh_spot()
+    reservations = tuple(reservation(id=f"cr-{name}", instance_type=name) for name in names)
+    for name in names:
+        fixture.memories.reservations.set_available_count(f"cr-{name}", 1)
+    node_class = of_status(capacity_reservations=reservations)
+    small, large = (fixture.offering(name, "reserved", A, node_class).price_per_hour for name in names)
+    cheapest_spot = min(fixture.offering(name, "spot", A, node_class).price_per_hour for name in names)
+    assert 0 < small < large < cheapest_spot
+
+
 async def test_taking_the_last_unit_closes_the_reservation() -> None:
     """AWS-600: the list follows the count at once."""
     fixture = await fair()
@@ -274,7 +320,7 @@ async def test_without_the_gate_there_is_nothing_reserved() -> None:
 
 
 async def test_each_partition_has_offerings_of_its_own() -> None:
-    """AWS-T362, AWS-355: one copy for each partition."""
+    """AWS-T362, AWS-355, AWS-610: one copy for each partition, so pods can spread over partitions."""
     fixture = await fair()
     fixture.group = GROUP
     instance_type = fixture.types()["m5.large"]
@@ -295,7 +341,7 @@ async def test_each_partition_has_offerings_of_its_own() -> None:
     ids=["partition", "group", "anywhere", "other group"],
 )
 async def test_a_stock_out_is_as_wide_as_it_was_found(marked: OfferingKey, gone: set[str]) -> None:
-    """AWS-376 and the Beyond of 8.3: partitions are looked up, too."""
+    """AWS-376, AWS-613 and the Beyond of 8.3: partitions are looked up, too."""
     fixture = await fair()
     fixture.group = GROUP
     fixture.memories.unavailable.mark_unavailable(marked, "InsufficientInstanceCapacity")
@@ -410,7 +456,7 @@ async def test_classes_that_differ_do_not_share_a_list(node_class: EC2NodeClass)
 
 
 async def test_a_price_that_moves_changes_one_type() -> None:
-    """AWS-353 Beyond: at once."""
+    """AWS-353 Beyond: at once. AWS-285: the type itself is not made anew, only its offerings."""
     region = Region(names=["m5.large", "c5.large"], spot=[spot("m5.large", A, 0.03), spot("c5.large", A, 0.02)])
     fixture = await fair(region)
     await fixture.market.refresh_spot()
@@ -419,6 +465,7 @@ async def test_a_price_that_moves_changes_one_type() -> None:
     await fixture.market.refresh_spot()
     assert fixture.offering("m5.large", "spot").price_per_hour == 0.04
     assert fixture.types()["c5.large"] is before["c5.large"]
+    assert fixture.types()["m5.large"].requirements is before["m5.large"].requirements
 
 
 async def test_a_type_that_is_sold_elsewhere_now_is_made_anew() -> None:

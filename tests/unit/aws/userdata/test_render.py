@@ -499,7 +499,7 @@ def test_bottlerocket_refuses_what_is_no_toml_or_no_settings(custom: str, words:
 
 
 def test_windows_runs_the_owners_commands_and_then_the_images_own_script() -> None:
-    """AWS-T233, AWS-258."""
+    """AWS-T233, AWS-258, AWS-259: instanceStorePolicy is ignored, and the service CIDR saves a call of the EKS API."""
     text = rendered(dataclasses.replace(given("Windows2022", "Write-Host 1", clusterDNS=["10.0.100.10"]), raid0=True))
     head, own, call, tail = text.split("\n")
     assert (head, own, tail) == ("<powershell>", "Write-Host 1", "</powershell>")

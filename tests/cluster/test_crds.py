@@ -130,7 +130,7 @@ def test_what_was_stored_under_looser_rules_does_not_stand_against_other_changes
 
 
 def test_defaults_are_visible_in_the_stored_pool(server: ControlPlane, stored: list[str]) -> None:
-    """API-S001, API-S019"""
+    """API-S001, API-S019; API-072, DIS-130: a minimal NodePool gets one budget of 10 % and expires after 720h."""
     made = create(server, stored, built("NodePool", {}), "crds-defaults")
     spec: Json = made["spec"]  # type: ignore[assignment]
     assert spec["disruption"] == {

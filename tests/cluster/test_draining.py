@@ -181,7 +181,7 @@ def test_a_protected_pod_stays_until_the_nodes_time_is_short(machine: Machine, p
 
 
 def test_a_volume_holds_the_instance_until_it_is_detached(machine: Machine, plane: ControlPlane) -> None:
-    """DIS-S311"""
+    """DIS-S311; OPS-526: the event `AwaitingVolumeDetachment` names the attachments."""
     owner = {"kind": "PersistentVolumeClaim", "namespace": "default", "name": "data"}
     volume = {
         "capacity": {"storage": "1Gi"},

@@ -376,7 +376,7 @@ def test_the_columns_are_printed_in_this_order() -> None:
 
 
 def test_only_pools_can_be_scaled_and_every_status_is_apart() -> None:
-    """API-001 to API-006"""
+    """API-001 to API-006. SCH-704: the scale subresource reads `status.nodes`."""
     scale = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.nodes"}
     assert [version(number)["subresources"] for number in range(len(KINDS))] == [
         {"status": {}, "scale": scale},

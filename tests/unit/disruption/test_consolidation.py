@@ -198,7 +198,7 @@ def test_a_machine_whose_price_nobody_knows_goes_but_is_not_replaced() -> None:
 
 
 def test_a_pool_may_want_only_empty_machines_to_go() -> None:
-    """DIS-S123, DIS-106: policy WhenEmpty keeps a node with pods."""
+    """DIS-S123, DIS-101, DIS-106: policy WhenEmpty keeps a node with pods."""
     solution = decide(
         pool(consolidation_policy="WhenEmpty"), running("a", "m", 1), running("b", "m", 3), running("idle")
     )

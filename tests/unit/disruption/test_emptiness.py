@@ -123,7 +123,7 @@ async def test_a_machine_with_a_pod_stays(world: World) -> None:
 )
 @story
 async def test_a_node_may_ask_to_be_left_alone(world: World, value: str, stays: bool) -> None:
-    """DIS-S165, DIS-076"""
+    """DIS-S165, DIS-076; DIS-390, OPS-515: the event `DisruptionBlocked` names the annotation."""
     await machines(world)
     note = {"metadata": {"annotations": {labels.DO_NOT_DISRUPT: value}}}
     await world.kube.patch(kinds.NODE, "n0", note)
@@ -240,7 +240,7 @@ async def test_a_pod_event_survives_a_refused_write(world: World, error: KubeErr
 )
 @story
 async def test_a_budget_limits_how_many_go_at_once(world: World, budget: str, at_once: int) -> None:
-    """DIS-140, DIS-144, DIS-151"""
+    """DIS-140, DIS-144, DIS-151; DIS-391, OPS-516: the event `DisruptionBlocked` names the budget."""
     await machines(world, 4, disruption=patience("0s", (Budget(nodes=budget),)))
     await asyncio.sleep(60)
     first = world.lines("disrupting node(s)")[:1]

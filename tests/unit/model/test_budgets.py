@@ -56,6 +56,7 @@ def at(text: str) -> datetime:
         ([Budget(nodes="5", reasons=("Drifted",))], 9, "Empty", 2147483647),
         ([Budget(nodes="10%"), Budget(nodes="1")], 5, "Empty", 1),
         ([Budget(nodes="10%"), Budget(nodes="1")], 50, "Empty", 1),
+        ([Budget(nodes="10%")], 25, "Empty", 3),  # DIS-S099
         ([Budget(nodes="3", reasons=())], 9, "Empty", 3),
         ([Budget(nodes="ten"), Budget(nodes="1")], 9, "Empty", 0),
         ([Budget(nodes="1000a%"), Budget(nodes="1")], 9, "Empty", 0),  # DIS-S088
@@ -65,7 +66,10 @@ def at(text: str) -> datetime:
     ],
 )
 def test_budgets_allow_what_the_strictest_allows(given: list[Budget], nodes: int, reason: str, want: int) -> None:
-    """API-084 to API-089, API-S060 to API-S066, S071"""
+    """API-084 to API-089, API-S060 to API-S066, S071.
+
+    API-080: without a schedule a budget is always active. DIS-S099: the default of 10 % rounds up.
+    """
     assert allowed(given, nodes, reason) == want
 
 

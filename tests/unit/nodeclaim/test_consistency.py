@@ -52,7 +52,7 @@ async def test_a_node_that_is_what_was_bought_is_found_consistent_at_initialisat
 
 @story
 async def test_a_node_with_too_little_is_reported(world: World) -> None:
-    """OPS-087, OPS-088, OPS-513, DIS-326"""
+    """OPS-087, OPS-088, OPS-513, DIS-326; API-128: ConsistentStateFound is False."""
     await up(world, {"memory": "64Gi"})
     assert await world.condition("c", TYPE) == ("False", "ConsistencyCheckFailed", "Consistency Check Failed")
     text = "expected 128Gi of resource memory, but found 64Gi (50.0% of expected)"

@@ -280,7 +280,7 @@ async def test_registration_copies_what_the_claim_says(world: World, value: str,
 
 @story
 async def test_a_startup_taint_that_was_removed_stays_away(world: World) -> None:
-    """OPS-L12, OPS-L19, OPS-027, OPS-042"""
+    """OPS-L12, OPS-L19, OPS-027, OPS-042; API-S088, API-122: Initialized is Unknown until the startup taint is gone."""
     await registered(world, startup_taints=(startup("starting"),))
     assert await world.condition("c", "Initialized") == (
         "Unknown",

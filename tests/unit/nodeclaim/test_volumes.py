@@ -104,7 +104,10 @@ async def test_an_attacher_that_never_detaches_holds_the_node_and_is_named(world
 
 @story
 async def test_after_the_deadline_volumes_are_not_waited_for(world: World) -> None:
-    """DIS-542: the condition says why it is False, and the ending goes on."""
+    """DIS-542: the condition says why it is False, and the ending goes on.
+
+    DIS-324, API-126: VolumesDetached is False with `TerminationGracePeriodElapsed`.
+    """
     await ready(world, termination_grace_period="60s")
     world.cloud.lingers = 3
     await attach(world.kube, "node-c", "pv-1")

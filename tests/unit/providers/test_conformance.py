@@ -10,5 +10,5 @@ from support.simulated_world import play
 
 @pytest.mark.parametrize("check", conformance.CHECKS, ids=lambda check: check.__name__)
 def test_the_simulated_provider_conforms(check: conformance.ConformanceCheck) -> None:
-    """OPS-210 ff.; each check names its own rules."""
+    """OPS-210 ff.; each check names its own rules. OPS-213, 214, 217 to 219: all calls of the contract answer as it demands."""
     play(check)

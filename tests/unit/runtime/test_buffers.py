@@ -83,7 +83,10 @@ async def _fits(world: World) -> bool:
 
 @story
 async def test_room_is_bought_and_then_said_to_be_there(world: World) -> None:
-    """S-230, SCH-723, SCH-740"""
+    """S-230, SCH-723, SCH-740.
+
+    API-187, 192: the status names template, generation and replicas, and the condition Provisioning follows.
+    """
     await begin(world)
     await pod_template(world)
     await buffer(world, replicas=2)
@@ -184,7 +187,10 @@ async def test_a_share_of_a_workload_follows_it(world: World, kind: str) -> None
 )
 @story
 async def test_a_buffer_that_refers_to_nothing_says_so(world: World, spec: dict[str, Any], reason: str) -> None:
-    """SCH-723, API-S122, API-S123, API-191: each kind of reference has its reason."""
+    """SCH-723, API-S122, API-S123, API-191: each kind of reference has its reason.
+
+    API-186: neither reference set is one of them.
+    """
     await begin(world)
     await buffer(world, **spec)
     await asyncio.sleep(1)

@@ -165,7 +165,10 @@ async def test_what_stands_its_second_look_is_carried_out(world: World) -> None:
 )
 @story
 async def test_what_has_changed_meanwhile_is_left_alone(world: World, change: str) -> None:
-    """DIS-S180, DIS-S182, DIS-S183: the machine stays, the refusal is counted."""
+    """DIS-S180, DIS-S182, DIS-S183: the machine stays, the refusal is counted.
+
+    DIS-396, OPS-520: the event `ConsolidationRejected` names the reason.
+    """
     await half_empty(world)
     names = await chosen(world)
     name = names[0]
@@ -289,7 +292,10 @@ async def test_a_replacement_is_not_taken_for_empty_while_its_pods_are_on_their_
 
 @story
 async def test_balanced_pools_say_what_a_move_is_worth(world: World) -> None:
-    """DIS-260 to DIS-264, DIS-S330"""
+    """DIS-260 to DIS-264, DIS-S330.
+
+    DIS-397, 258, OPS-521: the event `ConsolidationApproved` and the log line have the figures.
+    """
     await begin(world, deployment("web", 12), policy="Balanced")
     await asyncio.sleep(300)
     await scale(world, "web", 4)

@@ -223,7 +223,7 @@ def test_a_limit_that_cannot_be_read_is_left_out() -> None:
 
 
 def test_a_pool_shows_what_its_budgets_allow_and_what_they_are_spent_on() -> None:
-    """OPS-433, OPS-434, DIS-145, DIS-146, DIS-417"""
+    """OPS-433, OPS-434, DIS-145, DIS-146, DIS-417; DIS-418, 148: both gauges are set for every reason."""
     seen = Observed()
     budgets = (Budget(nodes="50%"), Budget(nodes="1", reasons=("Drifted",)))
     seen.put(node_pool(disruption=Disruption(budgets=budgets)))

@@ -157,7 +157,7 @@ async def test_why_a_pod_cannot_be_placed_is_said_once_and_again_when_the_cause_
 
 @story
 async def test_a_pool_that_takes_no_part_is_named_when_that_changes(world: World) -> None:
-    """OPS §4.7, API-070, SCH-653: not with every pass."""
+    """OPS §4.7, API-070, SCH-653: not with every pass. OPS-512: the event is a Warning on the NodePool."""
     await shop(world, requirements=[wanted(labels.ARCH, "In", "mips")])
     await world.waiting(pod("p", {"cpu": "1"}))
     await asyncio.sleep(30)

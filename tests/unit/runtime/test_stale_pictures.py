@@ -103,7 +103,7 @@ async def test_a_closed_budget_is_said_on_the_pool(world: World) -> None:
 
 @story
 async def test_a_pool_that_never_consolidates_is_said_as_such(world: World) -> None:
-    """DIS-105"""
+    """DIS-105; OPS-514: Node and NodeClaim get the event."""
     await empty_machine(world, Disruption(consolidate_after="Never"))
     await asyncio.sleep(60)
     events = await world.events("Unconsolidatable")

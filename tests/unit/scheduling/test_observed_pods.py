@@ -269,7 +269,7 @@ def test_the_first_decision_about_a_pod_is_timed(plan: Solution) -> None:
 
 
 def test_a_planned_pod_is_timed_from_the_first_plan() -> None:
-    """OPS-447"""
+    """OPS-447; SCH-680 to 682: times count from the first sight, the first decision and the first success."""
     seen = Observed()
     seen.put(healthy(), waiting())
     seen.passes(4)

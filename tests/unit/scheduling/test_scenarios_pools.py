@@ -206,7 +206,7 @@ def test_min_values_that_cannot_be_met_leave_the_pod_waiting() -> None:
 
 
 def test_with_best_effort_min_values_are_lowered_to_what_there_is() -> None:
-    """S-108, BestEffort"""
+    """S-108, BestEffort. API-415, 456, SCH-364: minValues become the count reached, and the NodeClaim is annotated."""
     result = plan(flexible(3), pod("p"), types=inc(2), options=BEST_EFFORT)
     planned = result.new_claims[0].claim
     assert planned.metadata.annotations[labels.MIN_VALUES_RELAXED] == "true"

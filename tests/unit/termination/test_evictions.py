@@ -252,7 +252,7 @@ async def test_a_fault_is_logged_once_and_a_refusal_never(world: World) -> None:
 )
 @story
 async def test_an_evicted_pod_is_told_why_its_node_goes(world: World, given: str, reason: str) -> None:
-    """DIS-S304, DIS-534, OPS-445"""
+    """DIS-S304, DIS-534, OPS-445; OPS-523, DIS-399: the event `Evicted` has the reason."""
     await world.start()
     await world.claim()
     await asyncio.sleep(0.1)
@@ -292,7 +292,7 @@ async def test_a_node_whose_claim_nobody_knows_gives_no_reason(world: World) -> 
 )
 @story
 async def test_a_pod_is_told_what_its_annotation_does(world: World, value: str, type_: str, reason: str) -> None:
-    """OPS-528, OPS-529"""
+    """OPS-528, OPS-529; OPS-E9, API-S222: an invalid value gets a Warning event and protects nothing."""
     await world.start()
     await world.claim()
     await asyncio.sleep(0.1)

@@ -33,6 +33,8 @@ async def test_an_empty_node_ends_step_by_step(world: World) -> None:
 
     DIS-S290, DIS-S295, DIS-S309, OPS-L30, OPS-L34, DIS-034, DIS-323, DIS-325, DIS-434, DIS-435, DIS-514, DIS-515,
     DIS-524, DIS-545
+
+    DIS-013, API-471: the Node gets the disruption taint first.
     """
     world.cloud.lingers = 3
     await ready(world)
@@ -301,7 +303,10 @@ async def test_refused_evictions_are_tried_with_growing_pauses(world: World) -> 
 async def test_a_protected_pod_is_deleted_when_the_nodes_time_is_short(
     world: World, grace: int, own: int, at: float, forced: bool
 ) -> None:
-    """DIS-S305, DIS-S306, DIS-530"""
+    """DIS-S305, DIS-S306, DIS-530.
+
+    OPS-524, API-S225: the drain waits until the deadline, and the Pod gets the event `Disrupted`.
+    """
     await ready(world, termination_grace_period=f"{grace}s")
     await world.running("protected", "node-c", meta={"annotations": PROTECTED}, termination_grace_period_seconds=own)
     await world.kube.delete(kinds.NODE_CLAIM, "c")

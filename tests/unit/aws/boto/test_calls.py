@@ -323,7 +323,7 @@ async def test_a_mistake_of_ours_is_not_dressed_up(library: Library) -> None:
 
 @told
 async def test_requests_and_attempts_are_counted(library: Library) -> None:
-    """AWS-788."""
+    """AWS-788. OPS-478: under the names of the Go SDK."""
     library.script = [BROKEN, {"Subnets": []}]
     await library.ec2.describe_subnets(())
     own = {"service": "ec2", "action": "DescribeSubnets"}

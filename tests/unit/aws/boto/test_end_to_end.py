@@ -76,7 +76,7 @@ async def test_a_start_on_eks_finds_out_what_it_needs(account: AwsSession, aws: 
 
 
 async def test_a_start_without_permission_says_which(account: AwsSession, aws: Double) -> None:
-    """AWS-018."""
+    """AWS-018. OPS-370: the start ends with the failed connectivity check."""
     aws.control.deny("ec2:DescribeInstanceTypes")
     with pytest.raises(AwsStartupError) as caught:
         await discover_cluster(account, AwsSettings(cluster_name="prod"), api_server(Cluster()))

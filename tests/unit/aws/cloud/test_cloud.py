@@ -173,7 +173,7 @@ def _reason(world: Process) -> str:
 
 
 async def test_a_class_that_goes_leaves_nothing(aws: Double, account: AwsSession, seeds: Seeds) -> None:
-    """AWS-123, AWS-124: template, profile and figures go with it."""
+    """AWS-123, AWS-124: template, profile and figures go with it. OPS-477: nor a series of its user data."""
     async with process(aws, account) as world:
         await world.ready_class()
         _, machine = await bought(world)

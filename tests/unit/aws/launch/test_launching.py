@@ -369,7 +369,7 @@ def test_a_reserved_machine_carries_its_reservation_and_is_counted() -> None:
 
 
 def test_claims_alike_are_one_call() -> None:
-    """AWS-T750, AWS-751."""
+    """AWS-T750, AWS-751. OPS-475: the size of the batch is observed."""
 
     async def scene(world: World) -> None:
         instances = await asyncio.gather(*(launch(world, LARGE, name=f"c{n}") for n in range(5)))
@@ -395,7 +395,7 @@ def test_a_partial_fleet_serves_as_many_as_it_can() -> None:
 
 
 def test_refusals_beside_a_machine_are_remembered_and_counted_once_per_answer() -> None:
-    """AWS-T416, AWS-453 with its Beyond."""
+    """AWS-T416, AWS-453 with its Beyond. OPS-474: launch failures are counted by offering and reason."""
 
     async def scene(world: World) -> None:
         world.ec2.free = {("m5.large", "a", "spot"): 0}

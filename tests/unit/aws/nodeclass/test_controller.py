@@ -55,7 +55,7 @@ async def test_a_second_look_with_no_news_writes_nothing_and_makes_no_call() -> 
 
 
 async def test_the_root_condition_tells_what_is_missing_newest_first() -> None:
-    """AWS-T081, AWS-060"""
+    """AWS-T081, AWS-060; API-S175, API-663: without a subnet the class is not Ready."""
     world = Classes().stocked()
     await world.create(subnet_selector_terms=(SubnetSelectorTerm(tags={"no": "such"}),))
     await world.look()

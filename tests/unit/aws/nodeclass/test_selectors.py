@@ -339,7 +339,7 @@ async def test_a_placement_group_that_was_found_stays_known_while_ec2_does_not_a
 
 @pytest.mark.parametrize("error", [None, AwsError("InvalidPlacementGroup.Unknown", "unknown", status=400)])
 async def test_a_group_that_does_not_exist_is_told_and_waited_for(error: AwsError | None) -> None:
-    """AWS-094 and its Beyond"""
+    """AWS-094 and its Beyond. API-662: PlacementGroupReady is False."""
     world = Classes().stocked()
     world.ec2.refuse("DescribePlacementGroups", error)
     await world.create(placement_group_selector=TIGHT)

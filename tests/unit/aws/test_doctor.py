@@ -241,7 +241,7 @@ async def test_groups_of_another_vpc_and_two_owned_ones_are_found() -> None:
 
 
 @pytest.mark.parametrize("error", [None, AwsError("AccessDeniedException", "no")], ids=["disabled", "AWS-858-refused"])
-async def test_a_key_that_cannot_be_used_is_found_before_machines_die_of_it(error: AwsError | None) -> None:
+async def test_a_key_that_cannot_be_used_is_found_before_instances_die_of_it(error: AwsError | None) -> None:
     """AWS-719, AWS-858"""
     aws = Aws()
     aws.key_state = "Disabled"
@@ -252,7 +252,7 @@ async def test_a_key_that_cannot_be_used_is_found_before_machines_die_of_it(erro
     assert "right after their start" in finding.impact
 
 
-async def test_machines_that_died_of_themselves_are_told_with_the_reason() -> None:
+async def test_instances_that_died_of_themselves_are_told_with_the_reason() -> None:
     """AWS-858"""
     aws = Aws()
     aws.machines = [

@@ -128,7 +128,7 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[Double]:
         yield running
 
 
-async def test_the_life_of_a_machine_is_logged_counted_and_permitted(aws: Double) -> None:
+async def test_the_life_of_an_instance_is_logged_counted_and_permitted(aws: Double) -> None:
     """AWS-780 to AWS-788, AWS-792, AWS-T700, AWS-T701, AWS-T781, AWS-536, AWS-657"""
     seeds = seed(aws)
     aws.control.add_cluster("prod", "https://prod.eks", "Q0E=", "1.35")

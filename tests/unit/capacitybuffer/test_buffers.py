@@ -58,14 +58,14 @@ def test_virtual_pods_are_planned_beside_real_ones_and_failures_are_counted() ->
     assert [unplaced.pod.metadata.namespace for unplaced in plan.unschedulable] == ["ns"]
 
 
-def test_machines_that_are_not_ready_are_new_capacity() -> None:
+def test_nodes_that_are_not_ready_are_new_capacity() -> None:
     """S-230"""
     plan = planned(a=room("a", 1))
     assert buffer_placements(plan, READY) == {"ns/a": BufferPlacement(on_ready_nodes=1)}
     assert buffer_placements(plan, frozenset()) == {"ns/a": BufferPlacement(on_new_nodes=1)}
 
 
-def test_every_machine_that_holds_room_is_known_with_how_much() -> None:
+def test_every_node_that_holds_room_is_known_with_how_much() -> None:
     """SCH-741, its Beyond: also those about to be bought"""
     plan = planned(a=room("a", 3))
     (claim,) = plan.new_claims

@@ -211,7 +211,7 @@ def test_a_cluster_that_does_not_answer_ends_the_command(monkeypatch: pytest.Mon
     assert (result.exit_code, result.stderr) == (1, "nobody there\n")
 
 
-async def test_of_a_cluster_only_machines_pools_and_the_freeze_are_read() -> None:
+async def test_of_a_cluster_only_nodes_pools_and_the_freeze_are_read() -> None:
     freeze: Json = {
         "apiVersion": "v1",
         "kind": "ConfigMap",

@@ -34,7 +34,7 @@ def test_all_pods_belong_either_to_the_day_or_to_the_rush(pod_count: int) -> Non
     assert demo_scenario.base_deployments
 
 
-def test_pods_that_get_no_machine_are_complained_about() -> None:
+def test_pods_that_get_no_node_are_complained_about() -> None:
     nothing_to_be_had = Faults(insufficient_capacity=(InsufficientCapacityRule(),))
     few = tuple(sold for sold in ec2_catalog.packaged_instance_types() if sold.name.startswith("m5."))
 

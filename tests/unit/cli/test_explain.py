@@ -94,7 +94,7 @@ def test_yaml_says_the_same_as_json(explain: Explain, written: Written) -> None:
     assert yaml.safe_load(explain("web", "-f", file, "-o", "yaml").stdout) == from_json
 
 
-def test_a_pod_for_which_a_machine_is_bought_is_told_which_and_its_price(explain: Explain, written: Written) -> None:
+def test_a_pod_for_which_a_node_is_bought_is_told_which_and_its_price(explain: Explain, written: Written) -> None:
     file = written("a.json", pool(), pod("a", "3"), pod("b", "3"))
     lines = explain("a", "-f", file).stdout.splitlines()
     assert lines == [
@@ -108,14 +108,14 @@ def test_a_pod_for_which_a_machine_is_bought_is_told_which_and_its_price(explain
     assert (loads["state"], loads["nodeClaim"]["cheapest"]["price"]) == ("new-node", 0.35)
 
 
-def test_a_pod_that_fits_on_a_machine_there_is_is_told_so(explain: Explain, written: Written) -> None:
+def test_a_pod_that_fits_on_a_node_there_is_is_told_so(explain: Explain, written: Written) -> None:
     file = written("a.json", pool(), existing(), pod())
     assert explain("web", "-f", file).stdout.startswith("Pod default/web fits on existing or in-flight node n")
     loads = json.loads(explain("web", "-f", file, "-o", "json").stdout)
     assert (loads["state"], loads["node"]) == ("existing-node", "n")
 
 
-def test_the_machine_that_nearly_has_room_is_told(explain: Explain, written: Written) -> None:
+def test_the_node_that_nearly_has_room_is_told(explain: Explain, written: Written) -> None:
     result = explain("web", "-f", written("a.json", tainted(), existing(cpu="1200m"), pod(cpu="1500m")))
     assert "existing nodes: node n has 0.3 CPU too little" in result.stdout
 

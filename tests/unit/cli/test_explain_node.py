@@ -256,13 +256,13 @@ def test_a_tight_cluster_has_nothing_to_give_back(plan: Plan, written: Written) 
     assert "kept by" not in page
 
 
-def test_machines_in_their_quiet_time_are_counted(plan: Plan, written: Written) -> None:
+def test_nodes_in_their_quiet_time_are_counted(plan: Plan, written: Written) -> None:
     resting = [of_pool(consolidateAfter="87600h"), *machine("a")]
     page = plan("-f", written("a.json", *resting), "--consolidate").stdout
     assert "  waiting for consolidateAfter: 1 node, the first until 2035-12-30T00:00:00Z" in page
 
 
-def test_how_many_machines_something_else_keeps_is_counted(plan: Plan, written: Written) -> None:
+def test_how_many_nodes_something_else_keeps_is_counted(plan: Plan, written: Written) -> None:
     held = machine("c", **{"karpenter.sh/do-not-disrupt": "true"})
     page = plan("-f", written("a.json", *cluster(*held)), "--consolidate").stdout
     assert "  blocked by other causes than budgets: 1 node (see karpenter explain node NAME)" in page

@@ -27,7 +27,7 @@ def machines(plan: Plan, *arguments: str | Path) -> list[int]:
     return sorted(len(nodeclaim["pods"]) for nodeclaim in loads["nodeClaims"])
 
 
-def test_a_workload_is_on_two_machines_unless_that_is_off(plan: Plan, written: Written) -> None:
+def test_a_workload_is_on_two_nodes_unless_that_is_off(plan: Plan, written: Written) -> None:
     waiting = written("web.json", pool(), *replicas(8))
     assert machines(plan, "-f", waiting) == [4, 4]
     assert machines(plan, "-f", waiting, "--exposure", "off") == [8]
@@ -80,7 +80,7 @@ def test_an_annotation_nobody_can_read_is_told(plan: Plan, written: Written) -> 
     assert line.startswith("annotation karpenter.sh/exposure of ReplicaSet default/web-7f: 'some' is neither")
 
 
-def test_what_an_interruption_costs_decides_between_machines(tmp_path: Path, written: Written) -> None:
+def test_what_an_interruption_costs_decides_between_nodes(tmp_path: Path, written: Written) -> None:
     """The offering says how often; the price shown is what is paid."""
     types = tmp_path / "spot.json"
     risky, calm = type_of("risky", 8, 16, 0.35), type_of("calm", 4, 8, 0.18)

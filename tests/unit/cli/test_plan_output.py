@@ -59,7 +59,7 @@ def test_yaml_says_the_same_as_json(plan: Plan, mixed: Path) -> None:
     assert [from_yaml[part] for part in parts] == [from_json[part] for part in parts]
 
 
-def test_the_page_names_machines_waiting_pods_reasons_and_cost(plan: Plan, mixed: Path) -> None:
+def test_the_page_names_nodes_waiting_pods_reasons_and_cost(plan: Plan, mixed: Path) -> None:
     page = plan("-f", mixed).stdout
     assert "\x1b" not in page
     (row,) = [line.split() for line in page.splitlines() if "a.large " in line and "zone-a" in line]
@@ -115,7 +115,7 @@ def test_without_a_terminal_that_knows_them_bars_are_plain_letters(mixed: Path, 
     assert "cpu ####..  75%" in output
 
 
-def test_machines_bought_the_same_way_share_a_line(plan: Plan, written: Written) -> None:
+def test_nodes_bought_the_same_way_share_a_line(plan: Plan, written: Written) -> None:
     page = plan("-f", written("a.json", pool(), *(pod(f"p{number}", "7") for number in range(3)))).stdout
     rows = [line.split()[:2] for line in page.splitlines() if "a.large" in line and "on-demand" in line]
     assert rows == [["3", "a.large"]]
@@ -141,7 +141,7 @@ def test_min_values_policy_decides_whether_a_pool_out_of_reach_is_used(plan: Pla
     assert (len(strict["nodeClaims"]), len(relaxed["nodeClaims"])) == (0, 1)
 
 
-def test_a_fee_makes_machines_fewer_and_prices_are_shown_without_it(written: Written, tmp_path: Path) -> None:
+def test_a_fee_makes_nodes_fewer_and_prices_are_shown_without_it(written: Written, tmp_path: Path) -> None:
     types = tmp_path / "steep.json"
     types.write_text(json.dumps([type_of("a.small", 2, 8, 0.1), type_of("a.large", 4, 16, 0.3)]))
     file = written("a.json", pool(), *(pod(f"web-{number}", "2") for number in range(2)))

@@ -160,7 +160,7 @@ def test_no_right_is_a_wildcard_or_leads_to_others() -> None:
         assert rule["apiGroups"] != ["rbac.authorization.k8s.io"]
 
 
-def test_what_only_some_machines_need_is_not_granted_elsewhere() -> None:
+def test_what_only_some_nodes_need_is_not_granted_elsewhere() -> None:
     core = {grant for grant in granted() if "simulated" not in grant.role and "aws" not in grant.role}
     assert {grant.role for grant in core} == {"ClusterRole `karpenter-core`", "Role `karpenter` in `kube-system`"}
     resources = {grant.resource for grant in core}

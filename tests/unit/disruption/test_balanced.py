@@ -56,7 +56,7 @@ def test_a_pool_that_only_buys_on_demand_is_not_promised_spot_prices() -> None:
     assert gone(decide(pool(), cluster, types=types)) == ["a"]
 
 
-def test_a_machine_much_too_large_is_replaced() -> None:
+def test_a_node_much_too_large_is_replaced() -> None:
     """DIS-S330"""
     solution = decide(BALANCED, running("a", "l", 1))
     assert bought(solution) == ["s"]
@@ -65,7 +65,7 @@ def test_a_machine_much_too_large_is_replaced() -> None:
     assert own.approved
 
 
-def test_a_full_machine_of_the_cheapest_type_stays() -> None:
+def test_a_full_node_of_the_cheapest_type_stays() -> None:
     """DIS-S331"""
     assert gone(decide(BALANCED, running("a", "s", 2))) == []
 
@@ -77,7 +77,7 @@ def test_a_closed_budget_stops_what_is_worth_it() -> None:
     assert solution.closed_pools == {DisruptionReason.UNDERUTILIZED: {"np": "spec.disruption.budgets[0]"}}
 
 
-def test_empty_machines_go_first() -> None:
+def test_empty_nodes_go_first() -> None:
     """DIS-S333"""
     one = pool("np", Budget(nodes="1"), consolidation_policy="Balanced")
     assert gone(decide(one, running("idle"), running("a", "l", 1))) == ["idle"]

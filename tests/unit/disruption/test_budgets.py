@@ -23,7 +23,7 @@ def empties(number: int, prefix: str = "e", **fields: object) -> list[object]:
 
 
 @pytest.mark.parametrize(("nodes", "goes"), [("30%", 3), ("100%", 10), ("5%", 1)])
-def test_as_many_empty_machines_as_the_budget_allows_go_in_one_command(nodes: str, goes: int) -> None:
+def test_as_many_empty_nodes_as_the_budget_allows_go_in_one_command(nodes: str, goes: int) -> None:
     """DIS-S080, DIS-S082, DIS-S084, DIS-220: all of them in one delete."""
     solution = decide(pool("np", Budget(nodes=nodes)), empties(10))
     assert [len(command.candidates) for command in solution.commands] == [goes]
@@ -51,20 +51,20 @@ def allowances(budget: str, *objects: object) -> RemainingBudgets:
     return RemainingBudgets(snapshot(pool("np", Budget(nodes=budget)), *objects), NOW)
 
 
-def test_machines_that_are_not_ours_or_still_start_are_no_part_of_the_whole() -> None:
+def test_nodes_that_are_not_ours_or_still_start_are_no_part_of_the_whole() -> None:
     """DIS-S094, DIS-S095"""
     remaining_budgets = allowances("100%", empties(9), running("young", initialized=False), node("foreign", {"cpu": 1}))
     assert remaining_budgets.allowed("np", EMPTY) == 9
 
 
-def test_a_machine_whose_instance_ends_neither_counts_nor_uses_up() -> None:
+def test_a_node_whose_instance_ends_neither_counts_nor_uses_up() -> None:
     """DIS-S096"""
     ending = running("ending", conditions=(Condition(type="InstanceTerminating", status="True"),))
     remaining_budgets = allowances("100%", empties(9), ending)
     assert remaining_budgets.remaining("np", EMPTY) == 9
 
 
-def test_machines_that_are_leaving_or_down_use_the_budget_up() -> None:
+def test_nodes_that_are_leaving_or_down_use_the_budget_up() -> None:
     """DIS-S097"""
     host, behind = running("down")
     down = replaced(host, status=replaced(host.status, conditions=()))  # type: ignore[attr-defined]
@@ -101,13 +101,13 @@ def test_a_reason_may_have_a_budget_of_its_own() -> None:
     assert [remaining_budgets.allowed("np", reason) for reason in DisruptionReason] == [4, 5, 10]
 
 
-def test_an_empty_and_drifted_machine_goes_once_as_empty() -> None:
+def test_an_empty_and_drifted_node_goes_once_as_empty() -> None:
     """DIS-S005"""
     solution = decide(pool(), running("n", conditions=(CONSOLIDATABLE, *drifted())))
     assert [(command.reason, gone([command])) for command in solution.commands] == [(EMPTY, ["n"])]
 
 
-def test_where_consolidation_is_off_an_empty_machine_still_drifts() -> None:
+def test_where_consolidation_is_off_an_empty_node_still_drifts() -> None:
     """DIS-S006"""
     solution = decide(pool(consolidate_after="Never"), running("n", conditions=drifted()))
     assert [(command.reason, command.decision) for command in solution.commands] == [

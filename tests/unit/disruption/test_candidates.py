@@ -32,12 +32,12 @@ def test_a_node_that_still_starts_is_no_candidate() -> None:
     assert verdict("n", pool(), running("n", initialized=False)) == "Node isn't initialized"
 
 
-def test_a_machine_on_its_way_out_is_no_candidate() -> None:
+def test_a_node_on_its_way_out_is_no_candidate() -> None:
     """DIS-S023, DIS-004, DIS-074: a NodeClaim with a deletion timestamp is marked for deletion."""
     assert verdict("n", pool(), running("n", deleted=True)) == "Node is deleting or marked for deletion"
 
 
-def test_a_nominated_machine_waits_for_its_pods() -> None:
+def test_a_nominated_node_waits_for_its_pods() -> None:
     """DIS-S024, DIS-S025: for how long is for whoever nominates to say."""
     assert "nominated" in verdict("n", pool(), running("n"), nominated=frozenset({"claim-n"}))
     assert verdict("n", pool(), running("n"), nominated=frozenset({"claim-other"})) == ""
@@ -65,7 +65,7 @@ def test_a_node_that_lost_the_label_of_its_pool_is_no_candidate() -> None:
     assert "(label=karpenter.sh/nodepool)" in verdict("n", pool(), unlabelled, behind)
 
 
-def test_a_machine_of_a_pool_that_is_gone_is_no_candidate() -> None:
+def test_a_node_of_a_pool_that_is_gone_is_no_candidate() -> None:
     """DIS-S029"""
     assert verdict("n", running("n")) == "NodePool not found (NodePool=np)"
 
@@ -77,7 +77,7 @@ def test_a_pool_without_types_is_not_called_missing() -> None:
 
 
 @pytest.mark.parametrize("key", [labels.CAPACITY_TYPE, labels.ZONE])
-def test_without_knowing_how_it_was_bought_a_machine_is_not_consolidated_but_replaced_when_it_drifts(key: str) -> None:
+def test_without_knowing_how_it_was_bought_a_node_is_not_consolidated_but_replaced_when_it_drifts(key: str) -> None:
     """DIS-S031, DIS-S032, DIS-087, DIS-103, DIS-104: a missing label bars consolidation, not drift."""
     host, behind, *pods = running("n", "m", 1)
     bare = {own: value for own, value in host.metadata.labels.items() if own != key}  # type: ignore[attr-defined]
@@ -92,7 +92,7 @@ def test_a_type_nobody_knows_is_not_consolidated() -> None:
     assert 'Instance Type "huge" not found' in why(decide(pool(), running("n", "huge", 1)), "n")
 
 
-def test_a_machine_of_a_running_command_is_left_in_peace() -> None:
+def test_a_node_of_a_running_command_is_left_in_peace() -> None:
     """DIS-S034, DIS-070: a node is in one command at a time, and nothing is reported for it."""
     assert verdict("n", pool(), running("n"), in_command=frozenset({"claim-n"})) == "-"
 

@@ -200,7 +200,7 @@ async def test_a_replacement_lost_after_it_was_ready_ends_the_command(world: Wor
 
 
 @story
-async def test_a_machine_cannot_be_in_two_commands(world: World) -> None:
+async def test_a_node_cannot_be_in_two_commands(world: World) -> None:
     """DIS-S226, DIS-300: nothing is changed by the second."""
     await machines(world, 2)
     await carry_out(world, command(world, "n0", bought=("r0",)))
@@ -238,7 +238,7 @@ async def test_a_command_that_cannot_be_begun_leaves_nothing(world: World, shown
 
 
 @story
-async def test_of_machines_that_just_go_one_that_cannot_be_closed_stays(world: World) -> None:
+async def test_of_nodes_that_just_go_one_that_cannot_be_closed_stays(world: World) -> None:
     """DIS-303: a pure delete goes on with the others."""
     await machines(world, 2)
     world.wire.refuse = refusing(lambda: ServerUnavailable("broken", status=500), 1, "patch Node")
@@ -250,7 +250,7 @@ async def test_of_machines_that_just_go_one_that_cannot_be_closed_stays(world: W
 
 
 @story
-async def test_a_pod_that_came_unseen_keeps_its_machine(world: World) -> None:
+async def test_a_pod_that_came_unseen_keeps_its_node(world: World) -> None:
     """The watch may be behind: the API server is asked after the taint, and nobody's pod goes without a place."""
     await machines(world)
     stale = command(world, "n0", bought=("r0",))
@@ -392,13 +392,13 @@ async def test_the_journal_links_what_went_to_what_came(world: World) -> None:
     [(5, 600), (7_500, 600), (20_000, 1600), (100_000, 3600)],
     ids=["few", "DIS-S224", "DIS-E11", "many"],
 )
-def test_patience_grows_with_the_machines_in_commands(machines_in_commands: int, seconds: float) -> None:
+def test_patience_grows_with_the_nodes_in_commands(machines_in_commands: int, seconds: float) -> None:
     """DIS-030, DIS-E11: between ten minutes and an hour."""
     assert command_timeout_seconds(machines_in_commands) == seconds
 
 
 @story
-async def test_a_freeze_stops_a_command_whose_machines_have_not_begun_to_go(world: World) -> None:
+async def test_a_freeze_stops_a_command_whose_nodes_have_not_begun_to_go(world: World) -> None:
     """A freeze stops everything at once; nothing has failed, so nothing is held against anybody afterwards."""
     await machines(world)
     await carry_out(world, command(world, "n0", bought=("r0",)))
@@ -419,7 +419,7 @@ async def test_a_freeze_stops_a_command_whose_machines_have_not_begun_to_go(worl
 
 
 @story
-async def test_machines_that_have_begun_to_go_are_not_stopped_by_a_freeze(world: World) -> None:
+async def test_nodes_that_have_begun_to_go_are_not_stopped_by_a_freeze(world: World) -> None:
     await machines(world)
     await carry_out(world, command(world, "n0"))
     await until(lambda: _is_leaving(world, "n0"), 5)

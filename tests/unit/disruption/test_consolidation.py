@@ -55,7 +55,7 @@ SPOT_TO_SPOT = DisruptionOptions(spot_to_spot=True)
 # -- 26.5 delete ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_machine_goes_whose_pods_fit_on_another() -> None:
+def test_a_node_goes_whose_pods_fit_on_another() -> None:
     """DIS-S110, DIS-S151, DIS-177: and nothing is bought for them, of no type."""
     solution = decide(pool(), running("a", "m", 1), running("b", "m", 3))
     assert gone(solution) == ["a"]
@@ -69,7 +69,7 @@ def test_pods_may_move_to_a_node_that_is_not_ours() -> None:
     assert gone(decide(pool(), running("a", "m", 4), node("foreign", {"cpu": 4, "memory": "64Gi"}))) == ["a"]
 
 
-def test_pods_may_move_to_a_machine_that_has_to_stay() -> None:
+def test_pods_may_move_to_a_node_that_has_to_stay() -> None:
     """DIS-S112"""
     guarded = on("held", 1, meta={"labels": {"app": "held"}, "owner_references": (owner("ReplicaSet"),)})
     shut = replaced(budget("b", {"app": "held"}), status=PodDisruptionBudgetStatus(disruptions_allowed=0))
@@ -109,13 +109,13 @@ def app(name: str) -> dict[str, object]:
     return {"labels": {"app": name}, "owner_references": (owner("ReplicaSet", name),)}
 
 
-def test_pods_that_keep_apart_keep_their_machines() -> None:
+def test_pods_that_keep_apart_keep_their_nodes() -> None:
     """DIS-S114"""
     pods = [on(host, 1, meta=app("x"), **far("x")) for host in ("a", "b")]
     assert gone(decide(pool(), running("a", "s"), running("b", "s"), pods)) == []
 
 
-def test_a_spread_over_zones_holds_when_machines_go() -> None:
+def test_a_spread_over_zones_holds_when_nodes_go() -> None:
     """DIS-S115: replaced in its own zone when that is cheaper."""
     even = TopologySpreadConstraint(
         max_skew=1,
@@ -135,7 +135,7 @@ def test_a_spread_over_zones_holds_when_machines_go() -> None:
     assert all(count == 1 for count in places.values())
 
 
-def test_a_pod_that_fits_nowhere_keeps_no_machine() -> None:
+def test_a_pod_that_fits_nowhere_keeps_no_node() -> None:
     """DIS-S116, DIS-167: a pod that was pending before never blocks."""
     solution = decide(pool(), running("a", "m", 1), running("b", "m", 3), pod("giant", {"cpu": "1000"}))
     assert gone(solution) == ["a"]
@@ -148,7 +148,7 @@ def test_waiting_pods_have_their_place_before_anybody_else() -> None:
     assert gone(decide(cluster, pod("waiting", {"cpu": "1"}))) == []
 
 
-def test_no_machine_goes_whose_pods_have_nowhere_to_go() -> None:
+def test_no_node_goes_whose_pods_have_nowhere_to_go() -> None:
     """DIS-S117, DIS-176: the reason names the pod."""
     stuck = on("a", 1, node_selector={"only": "here"})
     cluster = [pool(), running("a", "m"), stuck]
@@ -157,7 +157,7 @@ def test_no_machine_goes_whose_pods_have_nowhere_to_go() -> None:
     assert "default/a-0" in why(solution, "a")
 
 
-def test_a_machine_that_still_starts_takes_no_pods_of_others() -> None:
+def test_a_node_that_still_starts_takes_no_pods_of_others() -> None:
     """DIS-S118, DIS-S119, DIS-165: an uninitialized node is no destination."""
     young = running("young", "m", initialized=False)
     solution = decide(pool(), running("a", "s", 2), young)
@@ -181,14 +181,14 @@ def test_wishes_are_heeded_unless_the_settings_say_otherwise(policy: PreferenceP
     assert gone(decide(pool(), running("a", "s"), running("b", "s"), pods, options=options)) == goes
 
 
-def test_spot_machines_may_always_be_given_back() -> None:
+def test_spot_nodes_may_always_be_given_back() -> None:
     """DIS-S122"""
     spot = {"capacity_type": "spot"}
     solution = decide(pool(requirements=[ANY]), running("a", "m", 1, **spot), running("b", "m", 3, **spot))  # type: ignore[arg-type]
     assert gone(solution) == ["a"]
 
 
-def test_a_machine_whose_price_nobody_knows_goes_but_is_not_replaced() -> None:
+def test_a_node_whose_price_nobody_knows_goes_but_is_not_replaced() -> None:
     """DIS-192"""
     unsold = running("a", "l", 1, zone="z9")
     assert gone(decide(pool(), unsold)) == []
@@ -197,7 +197,7 @@ def test_a_machine_whose_price_nobody_knows_goes_but_is_not_replaced() -> None:
     assert gone(decide(pool(consolidation_policy="Balanced"), unsold, staying)) == []
 
 
-def test_a_pool_may_want_only_empty_machines_to_go() -> None:
+def test_a_pool_may_want_only_empty_nodes_to_go() -> None:
     """DIS-S123, DIS-101, DIS-106: policy WhenEmpty keeps a node with pods."""
     solution = decide(
         pool(consolidation_policy="WhenEmpty"), running("a", "m", 1), running("b", "m", 3), running("idle")
@@ -229,7 +229,7 @@ def test_one_pod_that_costs_something_makes_a_node_not_empty() -> None:
     assert gone(decide(pool(consolidation_policy="WhenEmpty"), running("a", "s"), free, on("a", 1))) == []
 
 
-def test_machines_in_their_own_quiet_time_take_no_pods_of_others() -> None:
+def test_nodes_in_their_own_quiet_time_take_no_pods_of_others() -> None:
     """DIS-166"""
     initialized = Condition(type="Initialized", status="True", last_transition_time=NOW - timedelta(seconds=30))
     restless = running("b", "m", 3, conditions=(initialized,))
@@ -240,7 +240,7 @@ def test_machines_in_their_own_quiet_time_take_no_pods_of_others() -> None:
 # -- 26.6 replace --------------------------------------------------------------------------------------------------------
 
 
-def test_a_large_machine_with_little_to_do_becomes_a_small_one() -> None:
+def test_a_large_node_with_little_to_do_becomes_a_small_one() -> None:
     """DIS-S130"""
     solution = decide(pool(), running("a", "l", 1))
     (command,) = solution.commands
@@ -334,7 +334,7 @@ def test_spot_is_not_replaced_by_spot_unless_that_is_switched_on() -> None:
     assert "SpotToSpotConsolidation is disabled" in why(actual, "a")  # type: ignore[arg-type]
 
 
-def test_one_spot_machine_is_replaced_only_where_many_types_are_cheaper() -> None:
+def test_one_spot_node_is_replaced_only_where_many_types_are_cheaper() -> None:
     """DIS-S139, DIS-027, DIS-203: fifteen cheaper types are needed."""
     actual = spot_case(14)
     assert gone(actual) == []  # type: ignore[arg-type]
@@ -357,14 +357,14 @@ def test_min_values_may_keep_more_spot_types() -> None:
     assert len(command.replacements[0].instance_types) == 18
 
 
-def test_a_spot_machine_among_the_cheapest_stays() -> None:
+def test_a_spot_node_among_the_cheapest_stays() -> None:
     """DIS-S141"""
     types = tuple(kind(f"x{n:02}", 2, [offering("spot", "z1", 0.1 + n / 100)]) for n in range(30))
     cluster = [pool(requirements=[ANY]), running("a", "x10", 1, capacity_type="spot")]
     assert gone(decide(cluster, types=types, options=SPOT_TO_SPOT)) == []
 
 
-def test_machines_of_both_kinds_may_become_one_spot_machine() -> None:
+def test_nodes_of_both_kinds_may_become_one_spot_node() -> None:
     """DIS-S143, DIS-205: without any switch."""
     cluster = [running("a", "l", 5, capacity_type="spot"), running("b", "l", 5)]
     solution = decide(pool(requirements=[ANY]), cluster, types=(*KINDS, kind("xl", 16, sold(9.0, spot=1.0))))
@@ -375,7 +375,7 @@ def test_machines_of_both_kinds_may_become_one_spot_machine() -> None:
 # -- 26.7 several machines -----------------------------------------------------------------------------------------------
 
 
-def test_three_large_machines_with_little_to_do_become_one() -> None:
+def test_three_large_nodes_with_little_to_do_become_one() -> None:
     """DIS-S150"""
     solution = decide(pool(), [running(name, "l", 1) for name in "abc"], types=KINDS[1:])
     assert gone(solution) == ["a", "b", "c"] or gone(solution) == ["a", "b"]
@@ -383,7 +383,7 @@ def test_three_large_machines_with_little_to_do_become_one() -> None:
     assert left == 2.0
 
 
-def test_machines_of_several_pools_may_go_together() -> None:
+def test_nodes_of_several_pools_may_go_together() -> None:
     """DIS-S156"""
     two = [pool("p"), pool("q")]
     solution = decide(two, running("a", "l", 1, pool="p"), running("b", "l", 1, pool="q"))
@@ -391,7 +391,7 @@ def test_machines_of_several_pools_may_go_together() -> None:
     assert len(gone(solution)) >= 1
 
 
-def test_one_large_machine_may_become_several_small_ones() -> None:
+def test_one_large_node_may_become_several_small_ones() -> None:
     """Issue 7: 1 to n, where sizes do not cost in proportion (instead of DIS-S135)."""
     types = (kind("m", 4, sold(1.0)), kind("big", 16, sold(16.0)))
     solution = decide(pool(), running("a", "big", 4, 4), types=types)
@@ -425,7 +425,7 @@ def test_every_pool_has_its_turn() -> None:
 # -- 26.8 emptiness ------------------------------------------------------------------------------------------------------
 
 
-def test_a_machine_without_pods_goes() -> None:
+def test_a_node_without_pods_goes() -> None:
     """DIS-S160"""
     solution = decide(pool(), running("a"))
     assert [(command.reason, gone([command])) for command in solution.commands] == [(DisruptionReason.EMPTY, ["a"])]
@@ -441,12 +441,12 @@ def test_a_machine_without_pods_goes() -> None:
     ],
     ids=["daemon", "mirror", "terminating", "done"],
 )
-def test_pods_that_need_no_place_leave_a_machine_empty(idle: object) -> None:
+def test_pods_that_need_no_place_leave_a_node_empty(idle: object) -> None:
     """DIS-S161 to DIS-S163"""
     assert [command.reason for command in decide(pool(), running("a"), idle).commands] == [DisruptionReason.EMPTY]
 
 
-def test_a_machine_in_its_quiet_time_stays() -> None:
+def test_a_node_in_its_quiet_time_stays() -> None:
     """DIS-S164"""
     refused = (Condition(type="Consolidatable", status="False"),)
     assert gone(decide(pool(), running("a", conditions=()), running("b", conditions=refused))) == []
@@ -458,7 +458,7 @@ def test_an_empty_node_may_ask_to_stay() -> None:
     assert gone(decide(pool(), with_annotation(host, labels.DO_NOT_DISRUPT, "true"), behind)) == []
 
 
-def test_consolidation_that_is_off_keeps_empty_machines_too() -> None:
+def test_consolidation_that_is_off_keeps_empty_nodes_too() -> None:
     """DIS-S168"""
     solution = decide(pool(consolidate_after="Never"), running("a"))
     assert gone(solution) == []
@@ -506,7 +506,7 @@ def test_a_node_whose_pods_fit_where_consolidate_after_is_not_over_says_where_an
 
 
 @pytest.mark.parametrize(("minutes", "goes"), [(4, []), (5, ["a"])])
-def test_young_machines_are_not_consolidated(minutes: int, goes: list[str]) -> None:
+def test_young_nodes_are_not_consolidated(minutes: int, goes: list[str]) -> None:
     """Issue 7, point 4: minimum node age."""
     host, behind, *pods = running("a", "l", 1)
     born = replaced(behind.metadata, creation_timestamp=NOW - timedelta(minutes=minutes))  # type: ignore[attr-defined]
@@ -665,7 +665,7 @@ def test_room_that_is_kept_free_moves_along() -> None:
     assert bought(buffered([pool(), running("a", "l", 1)], "3", 1)) == ["m"]
 
 
-def test_a_machine_goes_only_where_kept_room_fits_too() -> None:
+def test_a_node_goes_only_where_kept_room_fits_too() -> None:
     """DIS-S146"""
     cluster = [pool(), running("a", "m", 2), running("b", "m", 2)]
     assert bought(decide(cluster)) == []

@@ -60,13 +60,13 @@ def price(kind_name: str, types: object = KINDS, zone: str = "z1") -> float | No
     return NodePrices(indexes(wires, types)).price_per_hour(snapshot(wires).nodes[0])  # type: ignore[arg-type]
 
 
-def test_a_machine_costs_what_its_offering_costs() -> None:
+def test_a_node_costs_what_its_offering_costs() -> None:
     """DIS-115, DIS-S064"""
     assert price("l") == 4.0
     assert price("unheard-of") is None
 
 
-def test_a_machine_costs_the_same_when_its_offering_is_sold_out() -> None:
+def test_a_node_costs_the_same_when_its_offering_is_sold_out() -> None:
     """DIS-S067"""
     dear = kind("m", 4, [offering("on-demand", "z1", 1.0, available=False), offering("on-demand", "z2", 5.0)])
     assert price("m", (dear,)) == 1.0
@@ -77,7 +77,7 @@ def test_a_price_that_is_no_number_is_not_known() -> None:
     assert price("m", (kind("m", 4, [offering("on-demand", "z1", math.nan)]),)) is None
 
 
-def test_of_two_machines_the_one_with_fewer_pods_goes() -> None:
+def test_of_two_nodes_the_one_with_fewer_pods_goes() -> None:
     """DIS-S065"""
     solution = decide(pool(), running("two", "m", 1, 1), running("one", "m", 2))
     assert gone(solution) == ["one"]

@@ -29,7 +29,7 @@ def held(commands: list[Command]) -> list[str]:
 # -- 26.10 replacing what has drifted --------------------------------------------------------------------------------------
 
 
-def test_a_drifted_machine_is_replaced_first() -> None:
+def test_a_drifted_node_is_replaced_first() -> None:
     """DIS-S190: at any price."""
     solution = decide(pool(), running("a", "l", 8, conditions=drifted()))
     (command,) = solution.commands
@@ -37,14 +37,14 @@ def test_a_drifted_machine_is_replaced_first() -> None:
     assert bought(solution) == ["l"]
 
 
-def test_a_drifted_machine_goes_without_replacement_where_its_pods_fit_elsewhere() -> None:
+def test_a_drifted_node_goes_without_replacement_where_its_pods_fit_elsewhere() -> None:
     """DIS-S191"""
     solution = decide(pool(), running("a", "m", 1, conditions=drifted()), running("b", "m", 1, conditions=()))
     assert gone(solution) == ["a"]
     assert bought(solution) == []
 
 
-def test_a_drifted_machine_may_need_several_replacements() -> None:
+def test_a_drifted_node_may_need_several_replacements() -> None:
     """DIS-S192"""
     solution = decide(pool(), running("a", "l", 2, 2, 2, conditions=drifted()), types=(*KINDS[:1],))
     assert [len(command.replacements) for command in solution.commands] == [3]
@@ -58,7 +58,7 @@ def test_who_cannot_be_replaced_keeps_nobody_waiting() -> None:
     assert why(solution, "old").startswith("Pods can't be rescheduled: default/old-0 => ")
 
 
-def test_who_drifted_first_goes_first_but_empty_machines_before_all() -> None:
+def test_who_drifted_first_goes_first_but_empty_nodes_before_all() -> None:
     """DIS-S194, DIS-S195, DIS-118, DIS-122: the oldest transition first, nodes without reschedulable pods before them."""
     machines = [
         running("second", "m", 4, conditions=drifted(NOW - timedelta(hours=1))),
@@ -69,7 +69,7 @@ def test_who_drifted_first_goes_first_but_empty_machines_before_all() -> None:
     assert held(list(solution.commands)) == ["empty", "first", "second"]
 
 
-def test_the_machine_the_controller_runs_on_goes_last() -> None:
+def test_the_node_the_controller_runs_on_goes_last() -> None:
     """DIS-469"""
     machines = [running(name, "m", 4, conditions=drifted(NOW - timedelta(hours=1))) for name in "abc"]
     solution = decide(pool(consolidate_after="Never"), machines, circumstances=replace(QUIET, controller_node="a"))
@@ -86,7 +86,7 @@ def test_drift_keeps_to_budgets_over_all_its_commands() -> None:
     assert len(decide(pool("np", Budget(nodes="3")), each_its_own).commands) == 3
 
 
-def test_machines_that_have_not_drifted_stay() -> None:
+def test_nodes_that_have_not_drifted_stay() -> None:
     """DIS-S197"""
     refused = (Condition(type="Drifted", status="False"),)
     solution = decide(pool(), running("a", "m", 4, conditions=refused), running("b", "m", 4, conditions=()))
@@ -111,7 +111,7 @@ def test_commands_of_a_pass_do_not_count_on_the_same_room() -> None:
     assert len(bought(solution)) == 1
 
 
-def test_pods_do_not_move_to_machines_whose_turn_comes_next() -> None:
+def test_pods_do_not_move_to_nodes_whose_turn_comes_next() -> None:
     """Beyond of §9.3: or a roll through a pool would restart its pods again and again."""
     machines = [running(f"n{n}", "m", 1, conditions=drifted()) for n in range(4)]
     one_by_one = pool("np", Budget(nodes="1"))
@@ -154,7 +154,7 @@ def five(**fields: object) -> list[object]:
         (0, "100%", {}, 0),  # DIS-S211
     ],
 )
-def test_machines_of_a_static_pool_are_replaced_one_for_one(
+def test_nodes_of_a_static_pool_are_replaced_one_for_one(
     replicas: int, budget: str, limits: dict[str, str], commands: int
 ) -> None:
     """DIS-S205 to DIS-S209, DIS-S211"""
@@ -272,7 +272,7 @@ def test_a_type_that_is_not_sold_in_its_zone_any_more_is_drift() -> None:
     assert reason(bought_claim({labels.ZONE: "z9"}, timedelta(hours=2)), node_pool()) == "InstanceTypeNotFound"
 
 
-def test_a_reserved_machine_may_have_become_an_on_demand_one() -> None:
+def test_a_reserved_node_may_have_become_an_on_demand_one() -> None:
     """DIS-345"""
     own = {labels.CAPACITY_TYPE: "reserved", labels.RESERVATION_ID: "r-1"}
     assert reason(bought_claim(own, timedelta(hours=2)), node_pool()) == ""

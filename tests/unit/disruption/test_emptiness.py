@@ -51,7 +51,7 @@ async def leaving(world: World) -> list[str]:
 
 
 @story
-async def test_an_empty_machine_goes_after_the_second_look(world: World) -> None:
+async def test_an_empty_node_goes_after_the_second_look(world: World) -> None:
     """DIS-S160, DIS-S170, DIS-023, DIS-020, DIS-221: first chosen within ten seconds, then fifteen of doubt."""
     await machines(world)
     started = world.elapsed
@@ -77,7 +77,7 @@ async def _no_nodes(world: World) -> bool:
 
 
 @story
-async def test_nothing_happens_to_a_machine_during_the_wait(world: World) -> None:
+async def test_nothing_happens_to_a_node_during_the_wait(world: World) -> None:
     """DIS-S170"""
     await machines(world)
     await asyncio.sleep(12)
@@ -93,7 +93,7 @@ async def test_nothing_happens_to_a_machine_during_the_wait(world: World) -> Non
     ids=["DIS-S161-daemon", "DIS-S161-mirror", "DIS-S163", "DIS-S163-failed"],
 )
 @story
-async def test_pods_that_need_no_place_do_not_keep_a_machine(world: World, owner: object, phase: str) -> None:
+async def test_pods_that_need_no_place_do_not_keep_a_node(world: World, owner: object, phase: str) -> None:
     """DIS-S161, DIS-S163"""
     await machines(world)
     await world.running("p", "n0", meta={"owner_references": (owner,)} if owner else {})
@@ -102,7 +102,7 @@ async def test_pods_that_need_no_place_do_not_keep_a_machine(world: World, owner
 
 
 @story
-async def test_a_replica_set_pod_on_its_way_out_does_not_keep_a_machine(world: World) -> None:
+async def test_a_replica_set_pod_on_its_way_out_does_not_keep_a_node(world: World) -> None:
     """DIS-S162"""
     await machines(world)
     await world.running("p", "n0", meta={"owner_references": (REPLICA_SET,)}, termination_grace_period_seconds=3600)
@@ -111,7 +111,7 @@ async def test_a_replica_set_pod_on_its_way_out_does_not_keep_a_machine(world: W
 
 
 @story
-async def test_a_machine_with_a_pod_stays(world: World) -> None:
+async def test_a_node_with_a_pod_stays(world: World) -> None:
     await machines(world)
     await world.running("p", "n0")
     await asyncio.sleep(300)
@@ -135,7 +135,7 @@ async def test_a_node_may_ask_to_be_left_alone(world: World, value: str, stays: 
 
 @pytest.mark.parametrize("after", ["Never", "1h"], ids=["DIS-S168", "DIS-S164-not-yet"])
 @story
-async def test_a_pool_decides_how_long_its_machines_stay_empty(world: World, after: str) -> None:
+async def test_a_pool_decides_how_long_its_nodes_stay_empty(world: World, after: str) -> None:
     """DIS-S164, DIS-S168"""
     await machines(world, disruption=patience(after))
     await asyncio.sleep(600)
@@ -144,7 +144,7 @@ async def test_a_pool_decides_how_long_its_machines_stay_empty(world: World, aft
 
 
 @story
-async def test_machines_of_a_static_pool_stay(world: World) -> None:
+async def test_nodes_of_a_static_pool_stay(world: World) -> None:
     """DIS-S169"""
     await machines(world, replicas=1)
     await asyncio.sleep(120)
@@ -251,7 +251,7 @@ async def test_a_budget_limits_how_many_go_at_once(world: World, budget: str, at
 
 
 @story
-async def test_machines_that_would_go_if_budgets_let_them_are_shown(world: World) -> None:
+async def test_nodes_that_would_go_if_budgets_let_them_are_shown(world: World) -> None:
     """OPS-453, DIS-414, DIS-426: none while a pod is there, and none once they are gone."""
     await machines(world, 3, disruption=patience("0s", (Budget(nodes="0"),)))
     await world.running("p", "n0")
@@ -272,7 +272,7 @@ async def test_machines_that_would_go_if_budgets_let_them_are_shown(world: World
 
 
 @story
-async def test_machines_that_are_not_ready_use_up_the_budget(world: World) -> None:
+async def test_nodes_that_are_not_ready_use_up_the_budget(world: World) -> None:
     """DIS-146"""
     await machines(world, 4, disruption=patience("1m", (Budget(nodes="2"),)))
     await world.set_ready("n0", "False")
@@ -285,7 +285,7 @@ async def test_machines_that_are_not_ready_use_up_the_budget(world: World) -> No
 
 
 @story
-async def test_a_pod_that_comes_during_the_wait_keeps_its_machine(world: World) -> None:
+async def test_a_pod_that_comes_during_the_wait_keeps_its_node(world: World) -> None:
     """DIS-S180 for empty machines, DIS-275: the others go all the same."""
     await machines(world, 2)
     await asyncio.sleep(12)
@@ -297,7 +297,7 @@ async def test_a_pod_that_comes_during_the_wait_keeps_its_machine(world: World) 
 
 
 @story
-async def test_a_machine_somebody_waits_for_is_kept(world: World) -> None:
+async def test_a_node_somebody_waits_for_is_kept(world: World) -> None:
     """DIS-S182, DIS-075: nominated during the wait."""
     await machines(world)
     await asyncio.sleep(12)

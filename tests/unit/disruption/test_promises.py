@@ -83,7 +83,7 @@ def test_pods_that_have_a_node_or_no_owner_get_none() -> None:
     assert scene.places(owned("n1")) == ["claim-a"]
 
 
-def test_places_on_machines_that_are_gone_are_not_given() -> None:
+def test_places_on_nodes_that_are_gone_are_not_given() -> None:
     scene = Scene()
     scene.state.remove_claim("claim-a")
     assert scene.places(owned("n1"), owned("n2")) == ["b", ""]

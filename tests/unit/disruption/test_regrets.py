@@ -31,7 +31,7 @@ def test_pauses_double_up_to_an_hour_with_a_little_more_that_depends_on_the_name
     assert bar_seconds(regrets, clock) == 0
 
 
-def test_machines_that_failed_together_come_back_one_after_the_other() -> None:
+def test_nodes_that_failed_together_come_back_one_after_the_other() -> None:
     clock = Clock()
     regrets = CommandBackoff(clock)
     names = [f"n{number}" for number in range(20)]

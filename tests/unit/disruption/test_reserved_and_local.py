@@ -48,7 +48,7 @@ def decided(types: list[InstanceType], *objects: object) -> DisruptionSolution:
     return decide_disruption(problem, {"np": TypeIndex(types, well_known_labels_of(types))})
 
 
-def test_a_free_reservation_of_its_own_type_takes_a_machine_over() -> None:
+def test_a_free_reservation_of_its_own_type_takes_a_node_over() -> None:
     """DIS-S145"""
     solution = decided([sold("m", 2.0, "r-1")], running("a", "m", 4))
     assert gone(solution) == ["a"]
@@ -58,7 +58,7 @@ def test_a_free_reservation_of_its_own_type_takes_a_machine_over() -> None:
     assert asked[labels.RESERVATION_ID] == ("r-1",)
 
 
-def test_a_reserved_machine_becomes_a_smaller_reservation_only() -> None:
+def test_a_reserved_node_becomes_a_smaller_reservation_only() -> None:
     """DIS-S144, DIS-193"""
     host, behind, *pods = running("a", "l", 1, capacity_type="reserved")
     smaller = decided([sold("l", 4.0, "r-1"), sold("s", 1.0, "r-2")], host, behind, pods)
@@ -66,7 +66,7 @@ def test_a_reserved_machine_becomes_a_smaller_reservation_only() -> None:
     assert gone(decided([sold("l", 4.0, "r-1"), sold("s", 1.0)], host, behind, pods)) == []
 
 
-def test_a_volume_on_the_machine_itself_dies_with_it() -> None:
+def test_a_volume_on_the_node_itself_dies_with_it() -> None:
     """DIS-S121, DIS-169"""
     here = term(expr(labels.HOSTNAME, "In", "a"))
     disk = pv("disk", here, local=PersistentVolumeSource())

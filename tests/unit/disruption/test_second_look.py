@@ -94,7 +94,7 @@ def test_what_was_to_be_bought_must_still_be_what_would_be(
     assert stands or actual is ValidationFailure.SCHEDULING
 
 
-def test_of_empty_machines_those_go_that_are_empty_still() -> None:
+def test_of_empty_nodes_those_go_that_are_empty_still() -> None:
     """DIS-275"""
     seen = world()
     actual = validate_command(emptied(seen, "a", "b"), [emptied(seen, "b", "c")], ("claim-a",))
@@ -107,7 +107,7 @@ def test_of_empty_machines_those_go_that_are_empty_still() -> None:
     [(("claim-a",), ValidationFailure.CHURN), ((), ValidationFailure.BUDGET)],
     ids=["churn", "budget"],
 )
-def test_empty_machines_that_are_not_chosen_again_are_refused(
+def test_empty_nodes_that_are_not_chosen_again_are_refused(
     blocked: tuple[str, ...], refusal: ValidationFailure
 ) -> None:
     """DIS-275"""
@@ -130,7 +130,7 @@ def test_failed_validations_of_empty_nodes_count_churn_only_where_none_is_left(
     assert empty_validation_failures(pending, validated, churned) == failures
 
 
-def test_while_a_command_waits_its_machines_are_leaving_and_what_it_buys_is_coming() -> None:
+def test_while_a_command_waits_its_nodes_are_leaving_and_what_it_buys_is_coming() -> None:
     seen = world()
     chosen = replace(
         move(seen, "a", to=(replace(bought("r0", "small"), pods=seen.nodes[0].pods),)),

@@ -45,7 +45,7 @@ def initialized(ago: timedelta) -> tuple[Condition, ...]:
     return (Condition(type="Initialized", status="True", last_transition_time=NOW - ago),)
 
 
-def test_a_machine_that_goes_has_its_move_and_no_blocker() -> None:
+def test_a_node_that_goes_has_its_move_and_no_blocker() -> None:
     """DIS-306"""
     node_explanation = asked("a", pool(), running("a", "m", 1), running("b", "m", 2))
     assert node_explanation.blockers == ()
@@ -91,7 +91,7 @@ def test_a_pod_protected_for_a_while_says_until_when() -> None:
     )
 
 
-def test_objections_of_pods_do_not_keep_a_drifted_machine_whose_drain_has_an_end() -> None:
+def test_objections_of_pods_do_not_keep_a_drifted_node_whose_drain_has_an_end() -> None:
     """DIS-082"""
     machine = running("a", "m", conditions=drifted())
     guarded = on("a", 1, meta={"annotations": {labels.DO_NOT_DISRUPT: "true"}})
@@ -102,7 +102,7 @@ def test_objections_of_pods_do_not_keep_a_drifted_machine_whose_drain_has_an_end
     assert asked("a", pool(), ending, guarded).command is not None
 
 
-def test_a_machine_in_its_quiet_time_says_when_that_is_over() -> None:
+def test_a_node_in_its_quiet_time_says_when_that_is_over() -> None:
     """DIS-241, DIS-327"""
     machine = running("a", "m", conditions=initialized(timedelta(minutes=1)))
     node_explanation = asked("a", pool(consolidate_after="30m"), machine)
@@ -112,7 +112,7 @@ def test_a_machine_in_its_quiet_time_says_when_that_is_over() -> None:
     ] == [(BlockerCategory.CONSOLIDATE_AFTER, NOW + timedelta(minutes=29))]
 
 
-def test_a_machine_whose_quiet_time_is_over_is_taken_for_consolidatable_and_that_is_said() -> None:
+def test_a_node_whose_quiet_time_is_over_is_taken_for_consolidatable_and_that_is_said() -> None:
     """DIS-327"""
     machine = running("a", "m", conditions=initialized(timedelta(minutes=31)))
     node_explanation = asked("a", pool(consolidate_after="30m"), machine)
@@ -146,7 +146,7 @@ def test_where_consolidation_is_off_nothing_is_assumed() -> None:
     assert not node_explanation.is_assumed_consolidatable
 
 
-def test_a_young_machine_says_when_it_is_old_enough() -> None:
+def test_a_young_node_says_when_it_is_old_enough() -> None:
     """DIS-487"""
     node, claim, *pods = running("a", "m", 1)
     born = replaced(claim, metadata=replaced(claim.metadata, creation_timestamp=NOW - timedelta(minutes=2)))
@@ -176,7 +176,7 @@ def test_a_roll_out_under_way_is_told() -> None:
     assert messages(node_explanation) == ["Deployment default/web is being rolled out"]
 
 
-def test_a_machine_that_is_not_worth_moving_says_in_figures_why() -> None:
+def test_a_node_that_is_not_worth_moving_says_in_figures_why() -> None:
     """DIS-257"""
     strict = with_annotation(pool(), labels.MINIMUM_SAVING_RATIO, "100")
     node_explanation = asked("a", strict, running("a", "m", 1), running("b", "m", 2))
@@ -189,7 +189,7 @@ def test_a_machine_that_is_not_worth_moving_says_in_figures_why() -> None:
     assert saving[0].endswith("the NodePool asks for 100")
 
 
-def test_a_machine_whose_pods_fit_nowhere_cheaper_says_so() -> None:
+def test_a_node_whose_pods_fit_nowhere_cheaper_says_so() -> None:
     """DIS-398"""
     assert causes(asked("a", pool(), running("a", "s", 2))) == ["move"]
 
@@ -225,13 +225,13 @@ def test_a_node_of_nobody_is_told_to_be_foreign() -> None:
     assert messages(asked("a", pool(), node)) == ["Node has no NodeClaim: it is not managed"]
 
 
-def test_a_machine_of_an_unknown_pool_says_so() -> None:
+def test_a_node_of_an_unknown_pool_says_so() -> None:
     """DIS-078"""
     node_explanation = asked("a", running("a", "m", 1, pool="gone"))
     assert messages(node_explanation) == ["NodePool not found (NodePool=gone)"]
 
 
-def test_a_tainted_machine_is_taken_to_be_on_its_way_out() -> None:
+def test_a_tainted_node_is_taken_to_be_on_its_way_out() -> None:
     """DIS-054: who looks from outside does not know what is under way."""
     taint = Taint(key=labels.DISRUPTED_TAINT.key, effect=labels.DISRUPTED_TAINT.effect)
     ahead = seen(pool("np", Budget(nodes="1")), running("a", "m", taints=(taint,)), running("b", "m"))
@@ -240,7 +240,7 @@ def test_a_tainted_machine_is_taken_to_be_on_its_way_out() -> None:
     assert gone(ahead.without_budgets) == ["b"]
 
 
-def test_a_machine_that_waiting_pods_will_go_to_is_nominated() -> None:
+def test_a_node_that_waiting_pods_will_go_to_is_nominated() -> None:
     """DIS-075"""
     cluster = [pool(), running("a", "m", 1), pod("waiting", {"cpu": "2"})]
     node_explanation = asked("a", *cluster)

@@ -147,7 +147,7 @@ def _label(name: str, key: str) -> str:
     return next(iter(instance_type.requirements[key].values), "")
 
 
-def test_labels_of_a_gpu_machine() -> None:
+def test_labels_of_a_gpu_instance() -> None:
     """AWS-321."""
     expected = {
         "category": "g",
@@ -170,7 +170,7 @@ def test_labels_of_a_gpu_machine() -> None:
     assert {key: _label("g4dn.8xlarge", AWS + key) for key in expected} == expected
 
 
-def test_labels_of_an_accelerator_machine() -> None:
+def test_labels_of_an_accelerator_instance() -> None:
     """AWS-321."""
     expected = {"accelerator-name": "inferentia2", "accelerator-manufacturer": "aws", "accelerator-count": "1"}
     assert {key: _label("inf2.xlarge", AWS + key) for key in expected} == expected

@@ -68,7 +68,7 @@ async def test_a_daemon_set_with_room_is_not_told(world: World) -> None:
 
 @pytest.mark.parametrize(("value", "reason"), [("true", "DaemonSetsLackRoom"), ("false", ""), ("yes", ""), ("", "")])
 @story
-async def test_the_machine_drifts_for_it_where_the_pool_says_so(world: World, value: str, reason: str) -> None:
+async def test_the_node_drifts_for_it_where_the_pool_says_so(world: World, value: str, reason: str) -> None:
     """DIS-482: only who asks for it has nodes replaced, and only when it has lasted."""
     await machine(world)
     await opt(world, value)

@@ -61,7 +61,7 @@ async def require(world: World, *entries: dict[str, Any]) -> None:
     ids=["label", "annotation", "taint", "startup-taint", "expire-after", "grace-period", "another-spelling"],
 )
 @story
-async def test_what_the_template_says_and_machines_cannot_follow_drifts(
+async def test_what_the_template_says_and_nodes_cannot_follow_drifts(
     world: World, change: dict[str, Any], reason: str
 ) -> None:
     """DIS-S246, DIS-343, DIS-352, DIS-356"""
@@ -138,7 +138,7 @@ async def test_without_hashes_that_can_be_compared_nothing_drifts(world: World, 
     ],
 )
 @story
-async def test_a_machine_drifts_when_its_labels_are_not_asked_for_any_more(
+async def test_a_node_drifts_when_its_labels_are_not_asked_for_any_more(
     world: World, entry: dict[str, Any], is_drifted: bool
 ) -> None:
     """DIS-S241 to DIS-S245, DIS-344, API-512: the labels of the claim must meet the pool's requirements."""
@@ -149,7 +149,7 @@ async def test_a_machine_drifts_when_its_labels_are_not_asked_for_any_more(
 
 
 @story
-async def test_a_machine_that_is_asked_for_again_has_not_drifted(world: World) -> None:
+async def test_a_node_that_is_asked_for_again_has_not_drifted(world: World) -> None:
     """DIS-S252, DIS-357"""
     await up(world, wanted(labels.CAPACITY_TYPE, "In", "on-demand"))
     await require(world, {"key": labels.CAPACITY_TYPE, "operator": "In", "values": ["spot"]})

@@ -275,7 +275,7 @@ async def test_conditions_dated_absurdly_break_nothing(world: World, years: int)
 
 @pytest.mark.parametrize("status", [{"providerID": ""}, {"providerID": "", "conditions": []}], ids=["ID", "everything"])
 @story
-async def test_a_launched_claim_that_forgot_its_machine_is_told_again(world: World, status: dict[str, Any]) -> None:
+async def test_a_launched_claim_that_forgot_its_instance_is_told_again(world: World, status: dict[str, Any]) -> None:
     """OPS-211: the cloud knows the claim."""
     await world.start()
     await world.claim()
@@ -293,7 +293,7 @@ async def test_a_launched_claim_that_forgot_its_machine_is_told_again(world: Wor
 
 
 @story
-async def test_a_launched_claim_with_a_wrong_machine_is_given_up_and_its_own_collected(world: World) -> None:
+async def test_a_launched_claim_with_a_wrong_instance_is_given_up_and_its_own_collected(world: World) -> None:
     """OPS-051, OPS-266: nobody but the cloud knows the right one, and it is not asked about what looks well."""
     world.simulated()
     await world.node_class(node_registration_delay="10s")
@@ -353,7 +353,7 @@ async def test_claims_that_swapped_their_provider_ids_swap_back(world: World) ->
 
 
 @story
-async def test_a_claim_whose_cloud_insists_on_anothers_machine_does_not_take_its_node(world: World) -> None:
+async def test_a_claim_whose_cloud_insists_on_anothers_instance_does_not_take_its_node(world: World) -> None:
     await up(world)
     shared = (await world.get_claim()).status.provider_id
     await world.claim("d")
@@ -416,7 +416,7 @@ async def test_a_node_made_again_is_initialised_only_when_it_is_ready_again(worl
 
 
 @story
-async def test_a_node_of_the_same_name_with_another_machine_is_not_the_claims(world: World) -> None:
+async def test_a_node_of_the_same_name_with_another_instance_is_not_the_claims(world: World) -> None:
     """The machine runs on and costs: that is said. When the machine goes, so does the claim."""
     await up(world)
     claim = await world.get_claim()

@@ -84,7 +84,7 @@ async def test_what_the_pool_says_later_does_not_concern_a_claim(world: World) -
 
 @pytest.mark.parametrize("state", ["unregistered", "uninitialised", "protected"])
 @story
-async def test_readiness_and_protection_do_not_keep_an_expired_machine(world: World, state: str) -> None:
+async def test_readiness_and_protection_do_not_keep_an_expired_node(world: World, state: str) -> None:
     """OPS-095, DIS-360"""
     await world.node_class()
     pool = await world.pool(disruption=CLOSED)
@@ -121,7 +121,7 @@ async def test_an_expiry_the_server_refuses_is_tried_again_and_counted_once(worl
 
 
 @story
-async def test_a_deleted_pool_takes_its_machines_along(world: World) -> None:
+async def test_a_deleted_pool_takes_its_nodes_along(world: World) -> None:
     """DIS-368, API-069: by its claims' owner references, drained like any other."""
     await up(world)
     await world.running("busy", "node-c")

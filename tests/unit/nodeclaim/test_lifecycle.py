@@ -50,7 +50,7 @@ async def registered(world: World, **fields: object) -> None:
 
 
 @story
-async def test_a_new_claim_gets_its_finalizer_then_its_machine(world: World) -> None:
+async def test_a_new_claim_gets_its_finalizer_then_its_instance(world: World) -> None:
     """OPS-L1, OPS-003, OPS-005, OPS-007, OPS-011, OPS-013, API-139: the finalizer comes before the instance."""
     await launched(world, metadata={"labels": {"mine": "yes"}, "annotations": {"from": "user"}})
     claim = await world.get_claim()
@@ -199,7 +199,7 @@ async def test_a_cloud_that_words_every_refusal_differently_is_not_asked_without
 
 
 @story
-async def test_the_machine_that_joins_becomes_the_claims_node(world: World) -> None:
+async def test_the_instance_that_joins_becomes_the_claims_node(world: World) -> None:
     """OPS-L6, OPS-L16, OPS-001, OPS-024, OPS-026, OPS-028, OPS-045: the Node's arrival alone brings the claim on."""
     await registered(world, pool="np")
     claim, node = await world.get_claim(), await world.get_node()
@@ -356,7 +356,7 @@ async def test_a_claim_without_a_node_is_neither_registered_nor_initialised(worl
 
 
 @story
-async def test_a_second_node_of_the_same_machine_is_waited_out(world: World) -> None:
+async def test_a_second_node_of_the_same_instance_is_waited_out(world: World) -> None:
     """API-S087, OPS-022 and its Beyond"""
     await launched(world)
     await world.stop()
@@ -372,7 +372,7 @@ async def test_a_second_node_of_the_same_machine_is_waited_out(world: World) -> 
 
 
 @story
-async def test_a_machine_that_never_joins_is_given_up(world: World) -> None:
+async def test_an_instance_that_never_joins_is_given_up(world: World) -> None:
     """OPS-L23, OPS-051, OPS-055 Beyond, DIS-362, DIS-S264: once, for one reason."""
     await launched(world)
     await asyncio.sleep(14 * 60)
@@ -404,7 +404,7 @@ async def test_the_time_to_register_begins_with_the_launch(world: World) -> None
 
 
 @story
-async def test_a_machine_that_cannot_be_written_down_is_given_up_all_the_same(world: World) -> None:
+async def test_an_instance_that_cannot_be_written_down_is_given_up_all_the_same(world: World) -> None:
     """OPS-051: nor does every new attempt start the clock anew."""
     await world.start()
     world.wire.refuse = refusing(lambda: Invalid("no such label", status=422), 10**6, "patch NodeClaim/status")
@@ -569,7 +569,7 @@ async def test_an_answer_of_the_cloud_survives_a_lost_write(world: World) -> Non
 
 
 @story
-async def test_a_claim_deleted_before_its_machine_was_written_down_leaves_none_behind(world: World) -> None:
+async def test_a_claim_deleted_before_its_instance_was_written_down_leaves_none_behind(world: World) -> None:
     """OPS §1.8 Beyond"""
     await world.start()
     world.wire.refuse = refusing(lambda: ServerUnavailable("broken", status=500), 1000, "patch NodeClaim/status")
@@ -613,7 +613,7 @@ async def test_another_controllers_condition_is_not_overwritten(world: World) ->
 
 
 @story
-async def test_a_claim_of_the_same_name_gets_a_machine_of_its_own(world: World) -> None:
+async def test_a_claim_of_the_same_name_gets_an_instance_of_its_own(world: World) -> None:
     """The memory of a launch belongs to the claim's uid (OPS-012)."""
     world.cloud.lingers = 0
     await launched(world)

@@ -61,7 +61,7 @@ async def test_a_pool_nothing_was_bought_for_is_neither_healthy_nor_ill(world: W
 
 
 @story
-async def test_one_machine_that_registers_makes_its_pool_healthy(world: World) -> None:
+async def test_one_node_that_registers_makes_its_pool_healthy(world: World) -> None:
     """OPS-L27, OPS-L45, API-S252, API-653"""
     pool = await shop(world)
     await good(world, pool, "c")
@@ -69,7 +69,7 @@ async def test_one_machine_that_registers_makes_its_pool_healthy(world: World) -
 
 
 @story
-async def test_two_machines_that_never_join_make_their_pool_ill(world: World) -> None:
+async def test_two_nodes_that_never_join_make_their_pool_ill(world: World) -> None:
     """OPS-L45, API-S253, API-654, OPS-062; it stays Ready (OPS-064)."""
     pool = await shop(world)
     await bad(world, pool, "c")

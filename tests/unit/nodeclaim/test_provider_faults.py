@@ -86,7 +86,7 @@ async def test_more_creates_hang_than_there_are_workers_and_the_rest_goes_on_wit
 
 
 @story
-async def test_a_create_whose_answer_is_lost_buys_one_machine(world: World) -> None:
+async def test_a_create_whose_answer_is_lost_buys_one_instance(world: World) -> None:
     """OPS-211: asked again, the cloud knows the claim."""
     world.cloud.hangs.add(("created", "c"))
     await world.start()
@@ -100,7 +100,7 @@ async def test_a_create_whose_answer_is_lost_buys_one_machine(world: World) -> N
 
 
 @story
-async def test_a_delete_that_fails_for_long_keeps_the_claim_until_the_machine_is_gone(world: World) -> None:
+async def test_a_delete_that_fails_for_long_keeps_the_claim_until_the_instance_is_gone(world: World) -> None:
     """OPS-L32, OPS-073: no machine is forgotten because a cloud is tired."""
     await world.start()
     await world.claim("c")
@@ -137,7 +137,7 @@ async def test_a_delete_that_hangs_holds_up_its_own_claim_only(world: World) -> 
 
 
 @story
-async def test_a_machine_whose_answer_was_lost_and_whose_claim_is_gone_is_collected(world: World) -> None:
+async def test_an_instance_whose_answer_was_lost_and_whose_claim_is_gone_is_collected(world: World) -> None:
     """OPS-266, OPS §1.8 Beyond: a crash in the middle of buying, then the claim goes before anybody asks again."""
     world.simulated()
     await world.node_class()

@@ -38,7 +38,7 @@ def ended(world: World) -> bool:
 
 
 @story
-async def test_the_machine_lives_until_its_volumes_are_detached(world: World) -> None:
+async def test_the_instance_lives_until_its_volumes_are_detached(world: World) -> None:
     """DIS-S311, DIS-540, DIS-541: Unknown while an attachment exists, True once it has gone."""
     await ready(world)
     await bound_volume(world.kube, "data", "pv-1")
@@ -122,7 +122,7 @@ async def test_after_the_deadline_volumes_are_not_waited_for(world: World) -> No
 
 
 @story
-async def test_a_machine_to_be_ended_at_once_does_not_wait_for_volumes(world: World) -> None:
+async def test_an_instance_to_be_ended_at_once_does_not_wait_for_volumes(world: World) -> None:
     """DIS-386: node repair writes a deadline that has come."""
     await ready(world)
     await attach(world.kube, "node-c", "pv-1")

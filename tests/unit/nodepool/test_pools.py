@@ -306,7 +306,7 @@ def held(sums: NodePoolResourceCounter, pool: str = "np") -> dict[str, int]:
     return {name: amount // res.ONE_UNIT for name, amount in sums.resources_of(pool).items() if amount}
 
 
-def test_sums_follow_every_change_of_a_machine() -> None:
+def test_sums_follow_every_change_of_a_node() -> None:
     """API-645, OPS-113, OPS-S13, OPS-S14: launched, initialised, moved to another pool, marked, gone."""
     sums, state = NodePoolResourceCounter(), views()
 
@@ -343,7 +343,7 @@ def test_sums_follow_every_change_of_a_machine() -> None:
     assert held(sums) == held(sums, "other") == {}
 
 
-def test_machines_of_no_pool_or_without_a_claim_are_in_no_sum() -> None:
+def test_nodes_of_no_pool_or_without_a_claim_are_in_no_sum() -> None:
     node, owner = machine("n", {"cpu": "2"})
     sums = NodePoolResourceCounter()
     sums.update(views(node).state_nodes())

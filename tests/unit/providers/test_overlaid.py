@@ -108,7 +108,7 @@ def test_without_overlays_the_clouds_own_types_are_seen() -> None:
     assert run(provider.instance_types(POOL)) is STD
 
 
-def test_the_cloud_is_not_asked_for_what_it_does_not_know_and_the_machine_has_it() -> None:
+def test_the_cloud_is_not_asked_for_what_it_does_not_know_and_the_instance_has_it() -> None:
     """S-251"""
     cloud, provider = seen(DEVICES)
     instance = run(provider.create(claim(labels.CAPACITY_OVERLAY, cpu="1", x_dev="1")))

@@ -141,7 +141,7 @@ def test_a_deleted_pod_stops_within_its_grace_period(grace: int, expected: float
     play(scene)
 
 
-def test_a_machine_told_to_go_takes_its_node_pods_and_lease_along() -> None:
+def test_an_instance_told_to_go_takes_its_node_pods_and_lease_along() -> None:
     """OPS-212: not ready first, then gone."""
 
     async def scene(world: World) -> None:
@@ -162,7 +162,7 @@ def test_a_machine_told_to_go_takes_its_node_pods_and_lease_along() -> None:
     play(scene, timing=SimulatedTiming())
 
 
-def test_a_finalizer_on_the_node_does_not_keep_the_machine() -> None:
+def test_a_finalizer_on_the_node_does_not_keep_the_instance() -> None:
     """OPS-212: the instance goes, the Node is up to whoever holds it."""
 
     async def scene(world: World) -> None:
@@ -190,7 +190,7 @@ def test_heartbeats_are_renewed() -> None:
     play(scene, timing=SimulatedTiming(lease_renewal=timedelta(seconds=10)))
 
 
-def test_a_machine_that_never_registers_stays_without_a_node() -> None:
+def test_an_instance_that_never_registers_stays_without_a_node() -> None:
     """OPS-269."""
 
     async def scene(world: World) -> None:
@@ -204,7 +204,7 @@ def test_a_machine_that_never_registers_stays_without_a_node() -> None:
     play(scene)
 
 
-def test_a_lost_machine_is_gone_without_warning() -> None:
+def test_a_lost_instance_is_gone_without_warning() -> None:
     """OPS-269."""
 
     async def scene(world: World) -> None:
@@ -220,7 +220,7 @@ def test_a_lost_machine_is_gone_without_warning() -> None:
     play(scene)
 
 
-def test_an_interruption_gives_the_claim_up_and_takes_the_machine_after_the_notice() -> None:
+def test_an_interruption_gives_the_claim_up_and_takes_the_instance_after_the_notice() -> None:
     """OPS-269."""
 
     async def scene(world: World) -> None:
@@ -294,7 +294,7 @@ def test_conditions_of_others_survive() -> None:
     play(scene)
 
 
-def test_a_machine_removed_from_the_books_leaves_nothing() -> None:
+def test_an_instance_removed_from_the_books_leaves_nothing() -> None:
     async def scene(world: World) -> None:
         _, node = await launched(world)
         await world.kube.delete(CONFIG_MAP, node, "kube-system")

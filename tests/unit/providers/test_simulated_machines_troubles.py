@@ -62,7 +62,7 @@ async def running(machines: SimulatedNodes, pods: Informer[Pod] | None = None) -
             await task
 
 
-def test_a_missing_permission_is_an_error_once_however_many_machines_need_it(log: StringIO) -> None:
+def test_a_missing_permission_is_an_error_once_however_many_instances_need_it(log: StringIO) -> None:
     async def scene(world: World) -> None:
         world.kube.server.inject_fault(forbidden("create", "nodes"), verb="create", plural="nodes", times=FOR_EVER)
         provider = await world.provider()
@@ -139,7 +139,7 @@ def test_watches_that_bring_no_news_are_told() -> None:
     play_alone(scene)
 
 
-def test_a_machine_removed_while_nobody_looked_is_forgotten() -> None:
+def test_an_instance_removed_while_nobody_looked_is_forgotten() -> None:
     """A second run of the same stand-in must not register what the first one was going to."""
 
     async def scene(world: World) -> None:

@@ -76,7 +76,7 @@ def test_a_label_the_types_lack_refuses_and_a_custom_label_does_not() -> None:
     assert count({labels.NODE_POOL: ("default",)}) == 12
 
 
-def test_the_machine_and_its_node_carry_what_users_know() -> None:
+def test_the_instance_and_its_node_carry_what_users_know() -> None:
     """OPS-258, OPS-259, OPS-265."""
 
     async def scene(world: World) -> None:
@@ -109,7 +109,7 @@ def test_the_machine_and_its_node_carry_what_users_know() -> None:
     play(scene)
 
 
-def test_a_machine_registers_with_the_claims_taints() -> None:
+def test_an_instance_registers_with_the_claims_taints() -> None:
     async def scene(world: World) -> None:
         provider = await world.provider()
         taints = (NodePoolTaint(key="team", value="blue", effect="NoSchedule"),)
@@ -164,7 +164,7 @@ def test_a_rule_with_a_count_is_used_up() -> None:
     play(scene)
 
 
-def test_machines_whose_claim_vanished_are_ended() -> None:
+def test_instances_whose_claim_vanished_are_ended() -> None:
     """OPS-266."""
 
     async def scene(world: World) -> None:
@@ -290,7 +290,7 @@ def reserving(units: int) -> tuple[InstanceType, ...]:
     )
 
 
-def test_a_reservation_is_used_up_machine_by_machine_and_free_again_when_they_end() -> None:
+def test_a_reservation_is_used_up_instance_by_instance_and_free_again_when_they_end() -> None:
     """SCH-581, OPS-256"""
 
     async def scene(world: World) -> None:

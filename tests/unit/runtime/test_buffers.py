@@ -234,7 +234,7 @@ async def test_conditions_that_turn_are_counted_and_told(world: World) -> None:
 
 
 @story
-async def test_only_the_machine_that_holds_the_room_is_kept(world: World) -> None:
+async def test_only_the_node_that_holds_the_room_is_kept(world: World) -> None:
     """DIS-S167"""
     await begin(world)
     await pod_template(world)

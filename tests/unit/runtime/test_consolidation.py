@@ -199,7 +199,7 @@ async def test_what_has_changed_meanwhile_is_left_alone(world: World, change: st
 
 
 @story
-async def test_a_budget_over_pods_that_closes_meanwhile_keeps_the_machine(world: World) -> None:
+async def test_a_budget_over_pods_that_closes_meanwhile_keeps_the_node(world: World) -> None:
     """DIS-S181"""
     await half_empty(world)
     names = await chosen(world)
@@ -211,7 +211,7 @@ async def test_a_budget_over_pods_that_closes_meanwhile_keeps_the_machine(world:
 
 
 @story
-async def test_a_drifted_machine_is_replaced_without_a_second_look(world: World) -> None:
+async def test_a_drifted_node_is_replaced_without_a_second_look(world: World) -> None:
     """DIS-S187, DIS-S190: its replacement is there before it goes."""
     await begin(world, deployment("web", 4), budgets=(Budget(nodes="1"),))
     await asyncio.sleep(30)
@@ -236,7 +236,7 @@ async def _all_new(world: World, old: set[str]) -> bool:
 
 
 @story
-async def test_drift_keeps_to_its_budget_while_machines_are_replaced(world: World) -> None:
+async def test_drift_keeps_to_its_budget_while_nodes_are_replaced(world: World) -> None:
     """DIS-S012, DIS-S196: never more than the budget are on their way out."""
     await begin(world, *(deployment(f"w{number}", 1, "6500m") for number in range(6)), budgets=(Budget(nodes="2"),))
     await asyncio.sleep(30)

@@ -29,7 +29,7 @@ async def shop(world: World, settings: Settings | None = None, limits: dict[str,
 
 
 @story
-async def test_a_workload_gets_two_machines(world: World) -> None:
+async def test_a_workload_gets_two_nodes(world: World) -> None:
     await shop(world)
     await world.waiting(*replicas(4, "100m"))
     await asyncio.sleep(3)

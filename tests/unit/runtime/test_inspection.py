@@ -111,7 +111,7 @@ async def test_the_state_is_json() -> None:
 
 
 @story
-async def test_the_state_shows_machines_pods_and_why_they_wait(world: World) -> None:
+async def test_the_state_shows_nodes_pods_and_why_they_wait(world: World) -> None:
     """OPS-372"""
     await world.pool()
     await world.node_class()

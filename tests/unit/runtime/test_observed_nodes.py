@@ -248,7 +248,7 @@ SOLD = {labels.INSTANCE_TYPE: "small", labels.ZONE: "z1", labels.CAPACITY_TYPE: 
 SMALL_PRICE = 0.2 + 0.1 * 2 * 2**30 / 1e9
 
 
-async def test_a_pool_costs_what_its_machines_cost() -> None:
+async def test_a_pool_costs_what_its_nodes_cost() -> None:
     """OPS-122, OPS-431"""
     seen = Observed()
     seen.put(node_pool(), node_pool("idle"))
@@ -265,7 +265,7 @@ async def test_a_pool_costs_what_its_machines_cost() -> None:
     assert scrape.series("karpenter_nodepools_cost_tracker_errors_total") == []
 
 
-async def test_a_machine_nobody_sells_any_more_is_counted_once() -> None:
+async def test_a_node_nobody_sells_any_more_is_counted_once() -> None:
     """OPS-432"""
     seen = Observed()
     strange = claim("c", labels={**SOLD, labels.ZONE: "moon"}, provider_id="p://c")

@@ -37,7 +37,7 @@ async def settled(world: World, count: int) -> None:
 
 
 @story
-async def test_a_machine_is_counted_from_the_plan_to_its_end(world: World) -> None:
+async def test_a_node_is_counted_from_the_plan_to_its_end(world: World) -> None:
     """OPS-411 to OPS-420, OPS-440 to OPS-447, OPS-459, OPS-490"""
     await shop(world)
     waiting = pods(5, {"cpu": "500m"})

@@ -51,7 +51,7 @@ async def _has_claims(world: World) -> bool:
 
 
 @story
-async def test_pods_get_machines_by_overlay_prices_and_claims_say_so(world: World) -> None:
+async def test_pods_get_nodes_by_overlay_prices_and_claims_say_so(world: World) -> None:
     """S-250, SCH-620, SCH-760"""
     await begin(world)
     await overlay(world, "discount", req(labels.INSTANCE_TYPE, "t7"), price="0.0001")

@@ -419,7 +419,7 @@ async def test_a_nomination_is_no_reason_to_leave_a_pod_out_of_planning(world: W
 
 
 @story
-async def test_an_expected_machine_is_not_given_back(world: World) -> None:
+async def test_an_expected_node_is_not_given_back(world: World) -> None:
     """SCH-640, OPS-114: twice the longest batch, at least ten seconds."""
     assert Settings().nomination_window == timedelta(seconds=20)
     assert Settings(batch_max_duration=timedelta(seconds=2)).nomination_window == timedelta(seconds=10)
@@ -443,7 +443,7 @@ async def test_an_expected_machine_is_not_given_back(world: World) -> None:
 
 
 @story
-async def test_a_deployment_comes_up_and_its_machines_go_with_it(world: World) -> None:
+async def test_a_deployment_comes_up_and_its_nodes_go_with_it(world: World) -> None:
     """The whole way on the simulated cloud, and one story per node in the log."""
     world.simulated()
     world.scheduled()
@@ -499,7 +499,7 @@ async def test_pods_that_still_run_on_a_leaving_node_are_not_told_anything(world
 
 
 @story
-async def test_pods_of_a_machine_that_leaves_are_looked_at_again_while_they_are_there(world: World) -> None:
+async def test_pods_of_a_node_that_leaves_are_looked_at_again_while_they_are_there(world: World) -> None:
     """SCH-002: every ten seconds, though nothing else happens."""
     await shop(world)
     await world.claim()
@@ -525,7 +525,7 @@ async def _has_launched(world: World) -> bool:
 
 @pytest.mark.parametrize(("fee", "machines"), [(0.0, 2), (0.2, 1)])
 @story
-async def test_the_fee_of_a_machine_is_a_setting(world: World, fee: float, machines: int) -> None:
+async def test_the_fee_of_a_node_is_a_setting(world: World, fee: float, machines: int) -> None:
     """Two small machines cost 0.2 USD, the one twice as large 0.3."""
     steep = tuple(
         shape(name, {"cpu": cpu, "memory": "16Gi", "pods": 9}, [offering("on-demand", "z1", price)], overhead={})

@@ -11,7 +11,7 @@ from karpenter.simulation.simulated_cluster import SimulationConfig, running_clu
 from karpenter.simulation.virtual_time import LoopClock
 
 
-def test_watches_of_the_simulated_machines_count_for_readiness() -> None:
+def test_watches_of_the_simulated_nodes_count_for_readiness() -> None:
     """OPS-364: without them nothing that is bought would ever come up."""
 
     async def scene(clock: LoopClock) -> None:

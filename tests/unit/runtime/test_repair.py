@@ -45,7 +45,7 @@ async def leaving(world: World) -> list[str]:
 
 
 @story
-async def test_a_broken_machine_is_replaced_when_its_time_is_over(world: World) -> None:
+async def test_a_broken_node_is_replaced_when_its_time_is_over(world: World) -> None:
     """DIS-S275, DIS-S276, DIS-S280, DIS-383, DIS-385, DIS-387: budgets and protections are not asked."""
     await machines(world)
     await world.set_ready("n0", "Unknown")
@@ -75,7 +75,7 @@ async def test_the_policy_that_is_due_first_counts(world: World) -> None:
 
 
 @story
-async def test_a_machine_that_recovers_in_time_stays(world: World) -> None:
+async def test_a_node_that_recovers_in_time_stays(world: World) -> None:
     await machines(world)
     await world.set_ready("n0", "False")
     await asyncio.sleep(1700)

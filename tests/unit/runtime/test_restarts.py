@@ -169,7 +169,7 @@ async def _weather(world: World, seed: int) -> None:
 
 
 @story
-async def test_a_cloud_short_of_everything_cheap_and_machines_that_never_join(world: World) -> None:
+async def test_a_cloud_short_of_everything_cheap_and_nodes_that_never_join(world: World) -> None:
     """Faults of the cloud, on top of a crash: all pods run in the end."""
     faults = Faults(
         insufficient_capacity=(InsufficientCapacityRule(capacity_type="spot", count=4),),

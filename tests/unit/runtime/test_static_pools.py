@@ -130,7 +130,7 @@ async def test_a_creation_that_fails_is_tried_again_under_the_same_name(world: W
 
 
 @story
-async def test_claims_without_a_machine_are_replaced_ever_more_slowly(world: World) -> None:
+async def test_claims_without_a_node_are_replaced_ever_more_slowly(world: World) -> None:
     """A cloud that is sold out is not asked without end."""
     world.cloud.refuse("create", *(InsufficientCapacity("sold out") for _ in range(1000)))
     await begin(world, 1)
@@ -248,7 +248,7 @@ async def tainted(world: World) -> int:
     ids=["DIS-S205", "DIS-S206", "DIS-S207", "DIS-S208", "DIS-E2"],
 )
 @story
-async def test_drifted_machines_of_a_static_pool_are_replaced_within_budgets_and_limits(
+async def test_drifted_nodes_of_a_static_pool_are_replaced_within_budgets_and_limits(
     world: World, replicas: int, budget: str, limits: dict[str, str], begun: int
 ) -> None:
     """DIS-S205 to DIS-S208, DIS-225 to DIS-227: each by one of its pool, and no machine is lost or gained on the way."""
@@ -267,7 +267,7 @@ async def test_drifted_machines_of_a_static_pool_are_replaced_within_budgets_and
 
 
 @story
-async def test_a_static_pool_ends_with_as_many_new_machines_as_it_had(world: World) -> None:
+async def test_a_static_pool_ends_with_as_many_new_nodes_as_it_had(world: World) -> None:
     """DIS-S205: one after the other."""
     await drifting(world, 3, "1")
     old = {claim.metadata.uid for claim in await claims(world)}

@@ -74,7 +74,7 @@ def after(hours: float) -> str:
 
 
 @story
-async def test_a_closed_window_keeps_a_machine_until_its_end(world: World) -> None:
+async def test_a_closed_window_keeps_a_node_until_its_end(world: World) -> None:
     """DIS-141: closed from midnight, when the story begins, to one."""
     await machine(world, OPEN, NIGHT)
     await asyncio.sleep(3500 - world.elapsed)
@@ -134,7 +134,7 @@ async def test_an_annotation_that_is_mended_wrongly_is_said_again(world: World) 
 
 
 @story
-async def test_a_frozen_pool_keeps_its_machines_until_the_freeze_ends(world: World) -> None:
+async def test_a_frozen_pool_keeps_its_nodes_until_the_freeze_ends(world: World) -> None:
     await machine(world, OPEN, notes={labels.FREEZE: "release", labels.FREEZE_UNTIL: after(1)})
     text = f"frozen by metadata.annotations[{labels.FREEZE}] until {after(1)}: release"
     assert await said(world, FROZEN) == ("True", "NodePoolFrozen", text)

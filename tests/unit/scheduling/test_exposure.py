@@ -66,7 +66,7 @@ def most_together(result: Solution, prefix: str = "web") -> int:
     return max(counts)
 
 
-def test_a_workload_is_not_bought_one_machine() -> None:
+def test_a_workload_is_not_bought_one_node() -> None:
     """One machine would be cheaper, and is what is bought without the wish."""
     assert sizes(plan(node_pool(), replicas(8), types=inc(8), options=OFF)) == [8]
     solution = plan(node_pool(), replicas(8), types=inc(8))
@@ -178,7 +178,7 @@ def test_a_node_pool_may_ask_for_another_share_and_the_workload_has_the_last_wor
     assert sizes(plan(pool_asking("0.25"), replicas(8, "web", **asking("off")), types=inc(8))) == [8]
 
 
-def test_a_share_holds_for_machines_of_the_node_pool_that_asks_for_it() -> None:
+def test_a_share_holds_for_nodes_of_the_node_pool_that_asks_for_it() -> None:
     """The heavier pool says off, the other one a quarter: who is bought from decides."""
     heavy, light = pool_asking("off", "heavy", weight=10), pool_asking("0.25", "light")
     solution = plan(heavy, light, replicas(8), types=inc(8))

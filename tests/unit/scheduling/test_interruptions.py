@@ -33,7 +33,7 @@ def test_what_nobody_knows_counts_nothing() -> None:
     assert Objective().interruption_cost(offering("spot", "z1", 1.0)) == 0
 
 
-def test_a_machine_that_is_often_interrupted_is_not_worth_its_price() -> None:
+def test_an_instance_that_is_often_interrupted_is_not_worth_its_price() -> None:
     """Two safe halves of 0.21 USD beat a whole of 0.40 USD that is interrupted every day; were it never, it would be bought."""
     waiting = pods(8, {"cpu": "1"})
     half = spot("half", 4, 0.21)

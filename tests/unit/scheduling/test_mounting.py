@@ -88,7 +88,7 @@ def test_a_driver_without_limit_takes_everything() -> None:
     assert UNLIMITED_VOLUMES.with_pods(many) is UNLIMITED_VOLUMES
 
 
-def test_a_machine_holds_what_its_pods_mount() -> None:
+def test_a_node_holds_what_its_pods_mount() -> None:
     """SCH-093"""
     running = user("p", "a", "b", node_name="n")
     there = flatten([machine(name, {"cpu": 4}) for name in "nm"])
@@ -98,7 +98,7 @@ def test_a_machine_holds_what_its_pods_mount() -> None:
     assert held_by(state, "m") is UNLIMITED_VOLUMES
 
 
-def test_new_machines_allow_what_those_of_their_type_do() -> None:
+def test_new_nodes_allow_what_those_of_their_type_do() -> None:
     """SCH-293 Beyond: of nodes that differ, the one that allows least counts."""
     named = {"a": "large", "b": "large", "c": "small", "d": "plain"}
     there = [machine(name, {"cpu": 4}, labels={labels.INSTANCE_TYPE: kind}) for name, kind in named.items()]
@@ -134,7 +134,7 @@ def asked(wanted: list[frozenset[str]], limit: int) -> list[int]:
     return [sum(attaching.attachment_requests(one).values()) // 1000 for one in all_of_them]
 
 
-def test_claims_that_pods_share_are_set_aside_on_every_machine() -> None:
+def test_claims_that_pods_share_are_set_aside_on_every_node() -> None:
     own = [frozenset((f"own-{number}", "shared")) for number in range(30)]
     assert asked(own, limit=25) == [1] * 30
     attaching = VolumeAttachments(ClusterVolumes(), {"t": {DRIVER: 25}}, [{DRIVER: one} for one in own])

@@ -280,7 +280,7 @@ def test_anti_affinity_without_a_free_zone_names_the_taken_ones() -> None:
 # -- machines there are ---------------------------------------------------------------------------------------------------
 
 
-def test_a_machine_that_nearly_has_room_is_named() -> None:
+def test_a_node_that_nearly_has_room_is_named() -> None:
     """SCH-261 Beyond"""
     there = [node("a", {"cpu": "1", "memory": "4Gi"}), node("b", {"cpu": "1200m", "memory": "4Gi"})]
     result = plan(node_pool(template=DEDICATED), there, pod("p", {"cpu": "1500m"}), types=BOTH)
@@ -295,7 +295,7 @@ def test_a_machine_that_nearly_has_room_is_named() -> None:
         pytest.param(node("n", {"cpu": "1200m"}, taints=(pool_taint("no").as_taint(),)), id="tainted"),
     ],
 )
-def test_a_machine_that_would_not_do_anyway_is_not_named(there: object) -> None:
+def test_a_node_that_would_not_do_anyway_is_not_named(there: object) -> None:
     waiting = pod("p", {"cpu": "1500m"}, node_selector={labels.ZONE: "z1"})
     assert only(plan(node_pool(template=DEDICATED), there, waiting, types=BOTH)).nearest_node is None
 

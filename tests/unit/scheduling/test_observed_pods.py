@@ -289,7 +289,7 @@ def test_a_planned_pod_is_timed_from_the_first_plan() -> None:
 
 
 @pytest.mark.parametrize("key", ["claim-n", "n"], ids=["by-claim", "by-node"])
-def test_a_place_on_a_machine_that_exists_counts_as_planned(key: str) -> None:
+def test_a_place_on_a_node_that_exists_counts_as_planned(key: str) -> None:
     seen = Observed()
     seen.put(healthy(), waiting(), *machine("n", {"cpu": "4"}))
     seen.decided(Solution(placed_on_existing=(PlacedPods(key, "n", (waiting(),)),)))
@@ -463,7 +463,7 @@ def test_pods_that_other_pods_keep_away_are_unschedulable_not_ignored() -> None:
     assert [seen.scrape().value(name) for name in counts] == [0, 0]
 
 
-def test_the_picture_says_how_many_machines_it_has_and_whether_it_is_complete() -> None:
+def test_the_picture_says_how_many_nodes_it_has_and_whether_it_is_complete() -> None:
     """OPS-464"""
     seen = Observed()
     seen.put(*machine("n", {"cpu": "1"}), claim("c"), node("foreign", {"cpu": "1"}))

@@ -35,7 +35,7 @@ def bought_on_ec2(pools: list[NodePool], waiting: list[object]) -> Solution:
     return solve(build_problem(snapshot(pools, waiting), {pool.metadata.name: index for pool in pools}, NOW))
 
 
-def test_a_machine_may_be_free() -> None:
+def test_a_node_may_be_free() -> None:
     """An instance-type file may give the price 0."""
     free = shape("free", {"cpu": 4, "memory": "4Gi", "pods": 5}, [offering("on-demand", "z1", 0.0)])
     assert bought(plan(node_pool(), pods(9, {"cpu": "1"}), types=[free])) == ["free"] * 3
@@ -50,7 +50,7 @@ def test_pennies_do_not_buy_a_swarm() -> None:
     assert plan(node_pool(), waiting, types=[small, large]).price_per_hour == 0.5, "the fee is not part of the price"
 
 
-def test_a_real_saving_still_buys_small_machines() -> None:
+def test_a_real_saving_still_buys_small_nodes() -> None:
     small = shape("small", {"cpu": 2, "memory": "4Gi", "pods": 20}, [offering("on-demand", "z1", 0.03)])
     large = shape("large", {"cpu": 20, "memory": "40Gi", "pods": 200}, [offering("on-demand", "z1", 0.9)])
     assert set(bought(plan(node_pool(), pods(19, {"cpu": "1"}), types=[small, large]))) == {"small"}
@@ -64,7 +64,7 @@ def test_limits_that_do_not_bind_change_no_purchase() -> None:
 
 
 @pytest.mark.parametrize(("cpu", "nodes"), [(20, 9), (40, 9), (90, 3), (200, 5)])
-def test_repeated_machines_never_exceed_a_limit(cpu: int, nodes: int) -> None:
+def test_repeated_nodes_never_exceed_a_limit(cpu: int, nodes: int) -> None:
     """SCH-384: each claim counts as the largest it may become."""
     types = {instance_type.name: instance_type.capacity["cpu"] // 1000 for instance_type in inc(20)}
     result = plan(node_pool(limits={"cpu": str(cpu), "nodes": str(nodes)}), pods(300, {"cpu": "900m"}), types=inc(20))

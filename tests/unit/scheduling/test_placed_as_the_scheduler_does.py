@@ -60,7 +60,7 @@ def test_the_zone_of_a_claim_on_its_way_is_a_domain_to_spread_over() -> None:
     assert (left(result), existing(result)) == ([], {"c": 1})
 
 
-def test_pods_on_dedicated_machines_to_come_do_not_count_for_those_who_honour_taints() -> None:
+def test_pods_on_dedicated_nodes_to_come_do_not_count_for_those_who_honour_taints() -> None:
     """``nodeTaintsPolicy: Honor`` (SCH-482)."""
     pools = [node_pool(), node_pool("own", template={"taints": (pool_taint("dedicated"),)})]
     theirs = app_pods(
@@ -74,7 +74,7 @@ def test_pods_on_dedicated_machines_to_come_do_not_count_for_those_who_honour_ta
     assert unlawful(pools, theirs, others) == []
 
 
-def test_a_machine_that_merely_would_rather_not_is_a_domain_for_those_who_honour_taints() -> None:
+def test_a_node_that_merely_would_rather_not_is_a_domain_for_those_who_honour_taints() -> None:
     """The scheduler looks at taints of effect NoSchedule and NoExecute only."""
     there = machine("n1", {"cpu": "4"}, labels={labels.ZONE: "z1"}, taints=(taint("soft", "PreferNoSchedule"),))
     result = plan(there, app_pods(1, {"cpu": "1"}, spread=[even(node_taints_policy="Honor")]))

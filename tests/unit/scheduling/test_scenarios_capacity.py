@@ -83,13 +83,13 @@ def test_a_pod_no_type_holds_is_left_with_the_category_of_resources(
     assert (left(result), categories(result)) == (["p"], {"types-resources"})
 
 
-def test_small_pods_share_a_small_machine() -> None:
+def test_small_pods_share_a_small_node() -> None:
     """S-042"""
     result = plan(node_pool(), pods(5, {"memory": "10M"}))
     assert (bought(result), sizes(result)) == (["small"], [5])
 
 
-def test_forty_pods_of_memory_cost_no_more_than_twenty_machines() -> None:
+def test_forty_pods_of_memory_cost_no_more_than_twenty_nodes() -> None:
     """S-043: the reference puts two on each of 20 ``default`` nodes; one on a ``small`` costs half as much, so 40 are as good.
 
     What counts is the price: never more than the reference's plan.
@@ -110,13 +110,13 @@ def test_little_pods_join_large_ones_at_no_extra_cost() -> None:
     assert result.price_per_hour <= 20 * DEFAULT + 1e-9
 
 
-def test_pods_of_different_size_get_machines_of_their_size() -> None:
+def test_pods_of_different_size_get_nodes_of_their_size() -> None:
     """S-045: the reference opens two nodes (t4, t0); they do not fit one t4 (4.9 CPU)."""
     result = plan(node_pool(), pod("large", {"cpu": "4500m"}), pod("little", {"cpu": "1"}), types=inc(5))
     assert bought(result) == ["t1", "t4"]
 
 
-def test_a_machine_takes_no_more_pods_than_it_has_slots_for() -> None:
+def test_a_node_takes_no_more_pods_than_it_has_slots_for() -> None:
     """S-046"""
     result = plan(node_pool(), pods(25, {"cpu": "1m"}, node_selector=AMD))
     assert (bought(result), sizes(result)) == (["small"] * 5, [5] * 5)
@@ -277,7 +277,7 @@ DAEMON = {"cpu": "2", "memory": "2Gi"}
 LITTLE = {"cpu": "1", "memory": "1Gi"}
 
 
-def test_a_machine_holds_its_daemons_beside_its_pods() -> None:
+def test_a_node_holds_its_daemons_beside_its_pods() -> None:
     """S-080"""
     result = plan(node_pool(), daemon_set("d", DAEMON), pod("p", LITTLE))
     assert bought(result) == ["default"]
@@ -289,7 +289,7 @@ def test_daemons_are_expected_in_spite_of_startup_taints() -> None:
     assert bought(plan(pool, daemon_set("d", DAEMON), pod("p", LITTLE))) == ["default"]
 
 
-def test_a_daemon_larger_than_every_machine_leaves_pods_waiting() -> None:
+def test_a_daemon_larger_than_every_node_leaves_pods_waiting() -> None:
     """S-082"""
     result = plan(node_pool(), daemon_set("d", {"cpu": "10000"}), pod("p", LITTLE))
     assert (left(result), categories(result)) == (["p"], {"types-resources"})
@@ -414,7 +414,7 @@ def test_a_pod_spec_without_containers_needs_a_slot_only() -> None:
     assert dict(result.new_claims[0].claim.spec.resources.requests) == {"pods": "1"}
 
 
-def test_pods_share_a_machine_only_where_one_offering_suits_them_all() -> None:
+def test_pods_share_a_node_only_where_one_offering_suits_them_all() -> None:
     """SCH-331 O: each pod's zone and capacity type is on sale, both together are not."""
     sold = [offering("spot", "z1", 0.1), offering("on-demand", "z2", 0.3)]
     types = [shape("t", {"cpu": 4, "memory": "4Gi", "pods": 9}, sold)]

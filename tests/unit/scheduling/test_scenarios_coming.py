@@ -43,7 +43,7 @@ _POOL = node_pool(requirements=[ANY_CAPACITY, wanted(RACK, "In", "a", "b")])
 
 @pytest.mark.parametrize("types", [STD, inc(8)], ids=["STD", "INC(8)"])
 @pytest.mark.parametrize("batch", BATCHES.values(), ids=BATCHES)
-def test_pods_that_wait_for_planned_machines_ask_for_no_more(
+def test_pods_that_wait_for_planned_nodes_ask_for_no_more(
     batch: Callable[[], list[Pod]], types: Sequence[InstanceType]
 ) -> None:
     """While claims have not launched, what they are sure to become is enough to know that everybody has a place."""

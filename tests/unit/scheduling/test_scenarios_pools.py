@@ -88,7 +88,7 @@ def test_the_next_pool_serves_where_the_heavier_one_cannot(heavy: NodePool) -> N
     assert used(plan(heavy, node_pool("light"), pod("p", node_selector={labels.ARCH: "amd64"}))) == ["light"]
 
 
-def test_pods_share_machines_of_the_lighter_pool_when_the_heavier_is_exhausted() -> None:
+def test_pods_share_nodes_of_the_lighter_pool_when_the_heavier_is_exhausted() -> None:
     """S-102 with S-103: one node of the heavy pool, the rest from the light one, as full as ever."""
     heavy = node_pool("heavy", weight=9, limits={"nodes": "1"})
     result = plan(heavy, node_pool("light"), pods(12, {"cpu": "10m"}))
@@ -115,7 +115,7 @@ def test_a_limit_below_every_fitting_type_leaves_the_pod_waiting() -> None:
     assert categories(result) == {"types-resources"}
 
 
-def test_the_limit_of_nodes_counts_machines_and_claims_in_flight() -> None:
+def test_the_limit_of_nodes_counts_nodes_and_claims_in_flight() -> None:
     """S-105, also within one pass (SCH-384 Beyond)."""
     pool = node_pool(limits={"nodes": "2"})
     together = plan(pool, pods(15, {"cpu": "10m"}))
@@ -136,13 +136,13 @@ def test_usage_beyond_the_limit_buys_nothing_and_removes_nothing() -> None:
     assert (existing(result), left(result), categories(result)) == ({"n": 1}, ["p"], {"limits"})
 
 
-def test_a_leaving_machine_does_not_count_against_limits() -> None:
+def test_a_leaving_node_does_not_count_against_limits() -> None:
     """SCH-381"""
     pool = node_pool(limits={"cpu": "2"})
     assert bought(plan(pool, machine("n", {"cpu": "2"}, deleted=True), pod("p", {"cpu": "1"}))) == ["small"]
 
 
-def test_a_preference_is_given_up_for_existing_machines_when_limits_run_out() -> None:
+def test_a_preference_is_given_up_for_existing_nodes_when_limits_run_out() -> None:
     """SCH-250 with SCH-382: the preferred zone could be bought but for the limit, so the machine there is serves."""
     wish = affinity(preferred=[(1, term(expr(labels.ZONE, "In", "z2")))])
     there = machine("n", {"cpu": "4"}, labels={labels.ZONE: "z1"})
@@ -150,7 +150,7 @@ def test_a_preference_is_given_up_for_existing_machines_when_limits_run_out() ->
     assert (existing(result), left(result)) == ({"n": 1}, [])
 
 
-def test_a_preference_given_up_for_limits_opens_the_machines_of_others() -> None:
+def test_a_preference_given_up_for_limits_opens_the_nodes_of_others() -> None:
     """SCH-250 with SCH-382: one node is allowed; without its wish the second pod fits beside the first."""
     wish = affinity(preferred=[(1, term(expr(labels.ZONE, "In", "z2")))])
     first = pod("a", {"cpu": "2"}, node_selector={labels.ZONE: "z1"})

@@ -49,7 +49,7 @@ def daemon_on_port(*ports: Port, **spec: object) -> object:
     return replaced(result, spec=replaced(result.spec, template=template))
 
 
-def test_two_pods_on_one_port_need_two_machines() -> None:
+def test_two_pods_on_one_port_need_two_nodes() -> None:
     """S-069, batch after batch"""
     cluster = Growing(node_pool())
     assert sizes(cluster.batch(on_port("p"), on_port("q"))) == [1, 1]
@@ -111,7 +111,7 @@ def test_a_finished_pod_has_given_its_port_back(phase: str) -> None:
     assert existing(plan(node_pool(), machine("n", {"cpu": "4"}), done, on_port("q"))) == {"n": 1}
 
 
-def test_pods_on_ports_share_machines_with_any_other() -> None:
+def test_pods_on_ports_share_nodes_with_any_other() -> None:
     result = plan(node_pool(), on_port("p"), on_port("q"), pod("a"), pod("b"))
     assert (sum(sizes(result)), len(sizes(result))) == (4, 2)
 
@@ -140,7 +140,7 @@ def test_a_daemon_blocks_only_the_pools_it_runs_on() -> None:
     assert sorted(new_nodeclaim.node_pool for new_nodeclaim in result.new_claims) == ["a", "b"]
 
 
-def test_a_daemon_still_to_come_has_its_port_on_an_existing_machine() -> None:
+def test_a_daemon_still_to_come_has_its_port_on_an_existing_node() -> None:
     """SCH-419 Beyond: the reference looks at bound pods only, and the daemon would find its port taken."""
     there = machine("n", {"cpu": "4"})
     assert existing(plan(there, daemon_on_port(), on_port("p"))) == {}
@@ -155,7 +155,7 @@ def test_a_daemon_that_runs_already_is_not_in_its_own_way() -> None:
     assert existing(plan(there, daemon_on_port(), bound, on_port("p"))) == {}
 
 
-def test_a_machine_on_its_way_keeps_ports_apart_as_well() -> None:
+def test_a_node_on_its_way_keeps_ports_apart_as_well() -> None:
     """S-069, S-060"""
     coming = claim("c", None, [wanted(labels.INSTANCE_TYPE, "In", "default")], requests={"cpu": "100m", "pods": "1"})
     result = plan(node_pool(), coming, on_port("p"), on_port("q"))

@@ -124,7 +124,7 @@ def test_a_hard_spread_is_kept_while_soft_taints_are_tolerated() -> None:
 @pytest.mark.parametrize(
     ("options", "expected"), [(SchedulingOptions(), {}), (IGNORE, {"n": 1})], ids=["respect", "SCH-252-ignore"]
 )
-def test_a_wish_may_cost_a_machine_unless_told_otherwise(options: SchedulingOptions, expected: dict[str, int]) -> None:
+def test_a_wish_may_cost_a_node_unless_told_otherwise(options: SchedulingOptions, expected: dict[str, int]) -> None:
     """SCH-251: while a wish is held it counts as a must, so a machine is bought for it."""
     there = machine("n", {"cpu": "4"}, labels={ZONE: "z1"})
     wish = pod("p", {"cpu": "1"}, affinity=wishing((1, in_zone("z2"))))
@@ -142,7 +142,7 @@ def test_each_pod_gives_up_no_more_than_it_must() -> None:
 # -- policy Ignore ----------------------------------------------------------------------------------------------------------
 
 
-def test_with_policy_ignore_a_pod_joins_machines_against_its_wish() -> None:
+def test_with_policy_ignore_a_pod_joins_nodes_against_its_wish() -> None:
     """S-205: the reference joins the machine with fewest pods; which one it is is left to the packing here, a third is never
     opened.
     """
@@ -163,7 +163,7 @@ def test_with_policy_ignore_a_pod_joins_machines_against_its_wish() -> None:
         ),
     ],
 )
-def test_with_policy_ignore_no_wish_opens_a_machine(spec: dict[str, object]) -> None:
+def test_with_policy_ignore_no_wish_opens_a_node(spec: dict[str, object]) -> None:
     """SCH-252"""
     cluster = Growing(node_pool(), options=IGNORE)
     assert left(cluster.batch(app_pods(5, **spec))) == []  # type: ignore[arg-type]

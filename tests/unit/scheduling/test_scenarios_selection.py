@@ -61,7 +61,7 @@ GATED = Condition(type="PodScheduled", status="False", reason="SchedulingGated")
     ],
     ids=["S-004-unseen", "S-004-gated", "S-004-daemon", "S-004-mirror", "S-005-terminating"],
 )
-def test_pods_that_do_not_wait_for_a_machine_are_ignored(waiting: Pod) -> None:
+def test_pods_that_do_not_wait_for_a_node_are_ignored(waiting: Pod) -> None:
     """S-004. S-005: a terminating pod is left out too, where the reference buys a node for it (SCH-041 Beyond)."""
     result = plan(node_pool(), waiting)
     assert (result.new_claims, result.unschedulable) == ((), ())

@@ -364,7 +364,7 @@ def test_pods_that_may_go_to_one_zone_or_another_keep_both_even(count: int) -> N
     assert cluster.counts() == {"z1": count // 2, "z2": count // 2}
 
 
-def test_zones_without_a_machine_for_the_pods_do_not_bound_them() -> None:
+def test_zones_without_a_node_for_the_pods_do_not_bound_them() -> None:
     """kube-scheduler knows no such zone, for no node of it suits the pods; the reference waits for it for ever (SCH-490)."""
     types = [
         shape("arm", {"cpu": 4, "memory": "4Gi", "pods": 5}, [offering("spot", "z1", 1.0)], arch="arm64"),
@@ -525,7 +525,7 @@ def test_a_hard_spread_holds_under_policy_ignore() -> None:
 # -- machines that exist ------------------------------------------------------------------------------------------------
 
 
-def test_pods_fill_existing_machines_as_far_as_the_skew_allows() -> None:
+def test_pods_fill_existing_nodes_as_far_as_the_skew_allows() -> None:
     """SCH-541, SCH-548"""
     there = [machine(f"n{zone}", {"cpu": "8"}, labels={ZONE: zone}) for zone in ("z1", "z2", "z3")]
     cluster = Growing(node_pool(), there)

@@ -60,7 +60,7 @@ def full(name: str, zone: str) -> object:
 
 
 @pytest.mark.parametrize("follower_first", [True, False], ids=["larger-follower", "smaller-follower"])
-def test_a_pod_shares_the_machine_of_the_one_it_follows(follower_first: bool) -> None:
+def test_a_pod_shares_the_node_of_the_one_it_follows(follower_first: bool) -> None:
     """S-175: whichever of them is looked at first."""
     cluster = Growing(node_pool())
     sizes_ = ("1", "500m") if follower_first else ("500m", "1")
@@ -68,7 +68,7 @@ def test_a_pod_shares_the_machine_of_the_one_it_follows(follower_first: bool) ->
     assert cluster.host_of("db-000") == cluster.host_of("web-000") != ""
 
 
-def test_followers_take_no_more_room_than_the_machine_of_their_leader_has() -> None:
+def test_followers_take_no_more_room_than_the_node_of_their_leader_has() -> None:
     """S-175, S-176: a machine for nobody but followers would stay without them."""
     cluster = Growing(node_pool())
     result = cluster.batch(app_pods(1), app_pods(9, app="db", affinity=beside(to())))
@@ -125,7 +125,7 @@ def test_pods_that_follow_themselves_begin_where_they_may() -> None:
     assert cluster.counts() == {"z3": 3}
 
 
-def test_several_machines_of_one_company_are_all_in_one_zone() -> None:
+def test_several_nodes_of_one_company_are_all_in_one_zone() -> None:
     """SCH-556 Beyond: the reference may begin a second zone while the first is still open."""
     cluster = Growing(node_pool())
     assert left(cluster.batch(app_pods(12, {"cpu": "1"}, affinity=beside(to(key=ZONE))))) == []
@@ -155,7 +155,7 @@ def test_a_company_that_is_somewhere_begins_nowhere_else(bound: bool) -> None:
     assert len(left(result)) == bound
 
 
-def test_a_pod_on_a_machine_without_the_label_keeps_no_company_from_beginning() -> None:
+def test_a_pod_on_a_node_without_the_label_keeps_no_company_from_beginning() -> None:
     """SCH-555 as kube-scheduler reads it: only pods in some domain count."""
     there = [machine("bare", {"cpu": "2"}, labels={"team": "x"}), machine("racked", {"cpu": "2"}, labels={RACK: "r1"})]
     first = app_pods(1, {"cpu": "1"}, prefix="first", node_selector={"team": "x"})
@@ -220,7 +220,7 @@ def test_followers_may_choose_among_zones_with_leaders() -> None:
     assert (cluster.domain_of("db-000"), set(cluster.counts(app="db")) <= {"z1", "z3"}) == ("z3", True)
 
 
-def test_a_company_begins_where_there_is_still_room_when_limits_leave_no_new_machine() -> None:
+def test_a_company_begins_where_there_is_still_room_when_limits_leave_no_new_node() -> None:
     """SCH-555, SCH-233: the cheapest place is not tried for ever."""
     cluster = Growing(node_pool(limits={"nodes": 1}))
     pinned = app_pods(1, {"cpu": "500m"}, app="db", node_selector={KIND: "spot", ZONE: "z2"})

@@ -64,14 +64,14 @@ def test_a_volume_elsewhere_than_the_selector_leaves_no_place() -> None:
     assert left(plan(POOL, zonal("v", "z3"), pvc("disk", "v"), waiting)) == ["p"]
 
 
-def test_a_machine_is_bought_where_the_volume_is() -> None:
+def test_a_node_is_bought_where_the_volume_is() -> None:
     """S-137: also when the pod's own terms are relaxed."""
     wishes = affinity(preferred=[(1, term(expr(labels.ZONE, "In", "z9")))])
     result = plan(POOL, zonal("v", "z2"), pvc("disk", "v"), user("p", "disk", affinity=wishes))
     assert asked(result, labels.ZONE) == [("In", ("z2",))]
 
 
-def test_a_machine_elsewhere_is_no_place_for_a_pod_with_a_volume() -> None:
+def test_a_node_elsewhere_is_no_place_for_a_pod_with_a_volume() -> None:
     there = [machine(name, {"cpu": "4"}, labels={labels.ZONE: zone}) for name, zone in (("a", "z1"), ("b", "z3"))]
     result = plan(POOL, there, zonal("v", "z3"), pvc("disk", "v"), user("p", "disk", requests={"cpu": "1"}))
     assert existing(result) == {"b": 1}
@@ -107,7 +107,7 @@ def test_a_claim_shared_by_many_is_attached_once() -> None:
     assert existing(result) == {"n": 100}
 
 
-def test_a_machine_takes_as_many_volumes_as_its_driver_attaches() -> None:
+def test_a_node_takes_as_many_volumes_as_its_driver_attaches() -> None:
     """SCH-470"""
     there = machine("n", {"cpu": "100", "pods": "200"}, labels={labels.ZONE: "z1"})
     disks = [obj for n in range(5) for obj in (zonal(f"v{n}", "z1"), pvc(f"disk{n}", f"v{n}"))]
@@ -116,7 +116,7 @@ def test_a_machine_takes_as_many_volumes_as_its_driver_attaches() -> None:
     assert (existing(result), sum(sizes(result))) == ({"n": 3}, 2)
 
 
-def test_replicas_with_disks_of_their_own_share_a_machine() -> None:
+def test_replicas_with_disks_of_their_own_share_a_node() -> None:
     """SCH-900.1: the claims of a StatefulSet have different names and mean the same."""
     disks = [obj for n in range(4) for obj in (zonal(f"v{n}", "z1"), pvc(f"disk{n}", f"v{n}"))]
     result = plan(POOL, disks, [user(f"p{n}", f"disk{n}", requests={"cpu": "200m"}) for n in range(4)])
@@ -138,7 +138,7 @@ def _known(name: str, limit: int) -> list[object]:
     ]
 
 
-def test_new_machines_get_no_more_volumes_than_their_type_attaches() -> None:
+def test_new_nodes_get_no_more_volumes_than_their_type_attaches() -> None:
     """SCH-293 Beyond: so much is known once a node of the type runs."""
     types = [_shape("t", 8)]
     result = plan(POOL, _known("t", 3), _with_disks(8), types=types)
@@ -151,7 +151,7 @@ def test_a_type_that_attaches_enough_is_bought_for_many_volumes() -> None:
     assert (left(result), bought(result)) == ([], ["b"])
 
 
-def test_a_pod_with_more_volumes_than_any_machine_attaches_is_told_so() -> None:
+def test_a_pod_with_more_volumes_than_any_node_attaches_is_told_so() -> None:
     result = plan(POOL, _known("t", 2), _with_disks(1, each=3), types=[_shape("t", 4)])
     assert left(result) == ["p0"]
     nearest = result.unschedulable[0].nearest_fit

@@ -32,7 +32,7 @@ def priced(*objects: object, types: list[InstanceType]) -> Solution:
     return plan(*objects, types=types, options=PLAIN)
 
 
-def test_machines_that_fit_are_bought_instead_of_one_large_one() -> None:
+def test_nodes_that_fit_are_bought_instead_of_one_large_one() -> None:
     """Six cores on machines of four and two, not on one of eight: the classic packing takes the one that holds all."""
     types = of_cores((2, 0.2), (4, 0.4), (8, 0.8))
     solution = priced(node_pool(), pods(6, {"cpu": "1", "memory": "1Gi"}), types=types)
@@ -40,7 +40,7 @@ def test_machines_that_fit_are_bought_instead_of_one_large_one() -> None:
     assert solution.lower_bound_per_hour == pytest.approx(0.6)
 
 
-def test_pods_that_waste_what_the_other_kind_needs_share_machines() -> None:
+def test_pods_that_waste_what_the_other_kind_needs_share_nodes() -> None:
     """Pods of much CPU and pods of much memory fill machines together; apart each kind would need twice as many."""
     types = of_cores((4, 1.0))
     cpu, memory = (
@@ -50,14 +50,14 @@ def test_pods_that_waste_what_the_other_kind_needs_share_machines() -> None:
     assert sizes(priced(node_pool(), cpu, memory, types=types)) == [2, 2, 2, 2]
 
 
-def test_the_lower_bound_is_what_parts_of_machines_would_cost() -> None:
+def test_the_lower_bound_is_what_parts_of_nodes_would_cost() -> None:
     """Three cores of a machine of four are three quarters of its price, though nobody sells that."""
     solution = priced(node_pool(), pods(3, {"cpu": "1", "memory": "1Gi"}), types=of_cores((4, 0.4)))
     assert solution.price_per_hour == pytest.approx(0.4)
     assert solution.lower_bound_per_hour == pytest.approx(0.3)
 
 
-def test_the_lower_bound_takes_all_of_a_pod_from_one_kind_of_machine() -> None:
+def test_the_lower_bound_takes_all_of_a_pod_from_one_kind_of_node() -> None:
     """CPU from the machine rich in it and memory from another: for one pod that is no way to buy."""
     rich_in_cpu = shape(
         "cpu", {"cpu": 8, "memory": "1Gi", "pods": 50}, overhead={}, offerings=[offering("on-demand", "z1", 1.0)]
@@ -88,7 +88,7 @@ def test_a_zone_of_its_own_price_counts_in_the_bound() -> None:
     assert priced(node_pool(), *there, anywhere, types=types).lower_bound_per_hour == pytest.approx(1.2)
 
 
-def test_nobody_is_lost_where_no_kind_of_machine_suits_two_wishes_at_once() -> None:
+def test_nobody_is_lost_where_no_kind_of_node_suits_two_wishes_at_once() -> None:
     """Pods for either zone and pods for any share machines as far as they can."""
     types = of_cores((2, 0.2), (8, 0.7))
     wishes = [
@@ -103,7 +103,7 @@ def test_nobody_is_lost_where_no_kind_of_machine_suits_two_wishes_at_once() -> N
     assert solution.lower_bound_per_hour <= solution.price_per_hour
 
 
-def test_a_fee_for_machines_makes_them_fewer() -> None:
+def test_a_fee_for_nodes_makes_them_fewer() -> None:
     """Two small machines are a little cheaper than one large, but not when every machine costs something beside its price."""
     types = of_cores((2, 0.200), (4, 0.401))
     waiting = (node_pool(), pods(4, {"cpu": "1", "memory": "1Gi"}))

@@ -14,7 +14,7 @@ _HALVES = (
 )
 
 
-def test_a_pod_that_could_be_bought_for_leaves_the_only_machine_to_one_that_could_not() -> None:
+def test_a_pod_that_could_be_bought_for_leaves_the_only_node_to_one_that_could_not() -> None:
     """The larger one comes first and would take it (SCH-231)."""
     there = machine("n1", {"cpu": "2"}, labels={"disk": "local"})
     rigid = pod("rigid", {"cpu": "1"}, node_selector={"disk": "local"})
@@ -28,7 +28,7 @@ def test_where_no_order_helps_the_larger_pod_keeps_its_place() -> None:
     assert left(plan(node_pool(), there, both)) == ["a"]
 
 
-def test_a_limit_on_machines_leaves_out_no_more_of_spread_pods_than_it_must() -> None:
+def test_a_limit_on_nodes_leaves_out_no_more_of_spread_pods_than_it_must() -> None:
     """Two machines are allowed, one per capacity type; a cap on one of the two would close the other as well."""
     waiting = app_pods(3, {"cpu": "100m"}, spread=[even(labels.CAPACITY_TYPE)], affinity=apart(to()))
     result = plan(node_pool(limits={"nodes": "2"}), waiting, types=_HALVES)

@@ -53,7 +53,7 @@ def places(result: Solution) -> Counter[tuple[str, str]]:
     )
 
 
-def test_half_of_the_spot_machines_go_elsewhere() -> None:
+def test_half_of_the_spot_nodes_go_elsewhere() -> None:
     """The zone with the next price takes what is too much for the cheapest one."""
     types = [sold("a", 0.10, 0.11, 0.12)]
     assert places(plan(node_pool("np", SPOT), pods(8, ALONE), types=types, options=OFF)) == {("a", "z1"): 8}
@@ -80,11 +80,11 @@ def test_what_is_moved_cannot_be_launched_where_it_came_from() -> None:
         assert zones.allows("z1") == (new_nodeclaim.cheapest_offering.zone == "z1")
 
 
-def test_few_machines_may_be_in_one_place() -> None:
+def test_few_nodes_may_be_in_one_place() -> None:
     assert places(plan(node_pool("np", SPOT), pods(3, ALONE), types=[sold("a", 0.10, 0.11)])) == {("a", "z1"): 3}
 
 
-def test_on_demand_machines_may_be_in_one_place() -> None:
+def test_on_demand_nodes_may_be_in_one_place() -> None:
     solution = plan(node_pool(), pods(8, ALONE), types=[sold("a", 0.10, 0.11, kind="on-demand")])
     assert places(solution) == {("a", "z1"): 8}
 
@@ -97,7 +97,7 @@ def test_a_node_pool_may_ask_for_another_share(share: str) -> None:
     assert max(places(solution).values()) == (8 if share == "off" else 2)
 
 
-def test_machines_that_exist_count() -> None:
+def test_nodes_that_exist_count() -> None:
     """Four are there in the cheapest place: of eight that is enough, so that all new ones go elsewhere."""
     own = {labels.CAPACITY_TYPE: "spot", labels.INSTANCE_TYPE: "a", labels.ZONE: "z1"}
     there = [machine(f"n{number}", {"cpu": "1"}, labels=own) for number in range(4)]
@@ -112,7 +112,7 @@ def test_a_claim_on_its_way_counts_where_it_is_going_to_be_launched() -> None:
     assert places(solution) == {("a", "z2"): 3}
 
 
-def test_machines_of_other_pools_and_those_leaving_do_not_count() -> None:
+def test_nodes_of_other_pools_and_those_leaving_do_not_count() -> None:
     own = {labels.CAPACITY_TYPE: "spot", labels.INSTANCE_TYPE: "a", labels.ZONE: "z1"}
     leaving = [machine(f"n{number}", {"cpu": "1"}, labels=own, deleted=True) for number in range(4)]
     others = [machine(f"o{number}", {"cpu": "1"}, labels=own, pool="other") for number in range(4)]
@@ -155,7 +155,7 @@ def test_min_values_are_kept() -> None:
     assert len(solution.exposure_violations) == 1
 
 
-def test_real_spot_machines_keep_many_types() -> None:
+def test_real_spot_nodes_keep_many_types() -> None:
     """On the real table nothing is conceded, every claim keeps at least fifteen types, and it costs little."""
     types = [
         replace(instance_type, offerings=tuple(_with_spot(instance_type)))

@@ -146,7 +146,7 @@ def test_a_pod_that_repels_others_closes_its_node_to_them_only() -> None:
     assert existing(plan(node_pool(), there, guard, pod("plain", {"cpu": "100m"}))) == {"a": 1}
 
 
-def test_a_repelled_pod_gets_a_machine_of_its_own_when_its_node_is_closed() -> None:
+def test_a_repelled_pod_gets_a_node_of_its_own_when_its_node_is_closed() -> None:
     guard = pod("guard", node_name="a", **repelling(labels.HOSTNAME))  # type: ignore[arg-type]
     result = plan(node_pool(), machine("a", {"cpu": "4"}), guard, web("w"))
     assert (existing(result), sizes(result)) == ({}, [1])

@@ -34,7 +34,7 @@ def test_a_price_is_divided_with_8_gib_for_a_core_and_the_unused_part_is_waste()
     assert bought(PLAIN, cpu=2, memory="8Gi") == pytest.approx({"cpu": 0.6, "memory": 0.1})
 
 
-def test_a_full_machine_wastes_nothing_whatever_slots_for_pods_are_left() -> None:
+def test_a_full_node_wastes_nothing_whatever_slots_for_pods_are_left() -> None:
     assert bought(PLAIN, cpu=8, memory="16Gi") == {"cpu": 0.0, "memory": 0.0}
 
 
@@ -45,7 +45,7 @@ def test_what_daemon_sets_request_is_used() -> None:
     assert wasted(result, PLAIN) == {"cpu": 0.0, "memory": 0.0}
 
 
-def test_accelerators_get_what_the_machine_costs_beyond_cpu_and_memory_at_the_going_rate() -> None:
+def test_accelerators_get_what_the_node_costs_beyond_cpu_and_memory_at_the_going_rate() -> None:
     """At 0.1 USD for a core the same amounts cost 1 USD, so two GPUs cost 3, one of which is idle."""
     with_gpus = sold("gpus", 4.0, cpu=8, memory="16Gi", gpu=2)
     actual = bought(PLAIN, with_gpus, cpu=8, memory="16Gi", gpu=1)
@@ -58,7 +58,7 @@ def test_the_going_rate_is_that_of_the_same_capacity_type() -> None:
     assert bought(PLAIN, with_gpus, cpu=1, memory="1Gi", gpu=1)["nvidia.com/gpu"] == pytest.approx(2.0)
 
 
-def test_the_waste_of_a_machine_adds_up_to_no_more_than_its_price() -> None:
+def test_the_waste_of_a_node_adds_up_to_no_more_than_its_price() -> None:
     with_gpus = sold("gpus", 0.5, cpu=8, memory="16Gi", gpu=2)
     assert sum(bought(with_gpus, PLAIN, cpu="1m", memory="1Mi").values()) == pytest.approx(0.5, abs=0.001)
 

@@ -41,7 +41,7 @@ def test_costs_of_adjoining_spans_add_up_exactly(
 
 
 @given(changes, moments, moments)
-def test_a_meter_costs_what_its_machines_cost(
+def test_a_meter_costs_what_its_nodes_cost(
     prices: list[tuple[datetime, int, float]], start: datetime, end: datetime
 ) -> None:
     """Law: metering machines together or one by one comes to the same."""

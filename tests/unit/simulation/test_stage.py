@@ -103,7 +103,7 @@ def test_three_hundred_pods_run_and_when_they_leave_nothing_is_left_that_costs_m
     play(story, replace(SETTINGS, nominate_pods=nominate))
 
 
-def test_the_same_seed_buys_the_same_machines_and_binds_the_same_pods() -> None:
+def test_the_same_seed_buys_the_same_instances_and_binds_the_same_pods() -> None:
     async def story(stage: SimulatedCluster) -> tuple[object, ...]:
         await rise(stage, 120)
         claims = (await stage.kube.list(kinds.NODE_CLAIM)).items
@@ -114,7 +114,7 @@ def test_the_same_seed_buys_the_same_machines_and_binds_the_same_pods() -> None:
     assert play(story) == play(story)
 
 
-def test_the_books_know_every_machine_for_whom_it_was_bought_and_what_it_cost() -> None:
+def test_the_books_know_every_instance_for_whom_it_was_bought_and_what_it_cost() -> None:
     async def story(stage: SimulatedCluster) -> None:
         wanted = await rise(stage, 60)
         rate = stage.history.meter.rate_usd_per_hour(stage.clock.now())

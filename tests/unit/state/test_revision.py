@@ -71,7 +71,7 @@ def test_what_decisions_read_is_news(change: str) -> None:
     assert state.revision > before
 
 
-def test_a_machine_wanted_is_chosen_until_it_is_let_go_or_gone() -> None:
+def test_a_node_wanted_is_chosen_until_it_is_let_go_or_gone() -> None:
     """DIS-302: a static pool counts it from then on as one that goes."""
     state = filled()
     state.mark_disruption_pending("claim-n")

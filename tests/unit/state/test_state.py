@@ -109,7 +109,7 @@ def test_pods_seen_before_their_node_count_once_it_appears() -> None:
     assert cpu(cluster_state) == 1000
 
 
-def test_a_node_that_gets_its_provider_id_late_stays_one_machine() -> None:
+def test_a_node_that_gets_its_provider_id_late_stays_one_state_node() -> None:
     """OPS-S4"""
     cluster_state = state(node("n", {"cpu": "4"}, provider_id=""))
     assert names(cluster_state) == ["n"]
@@ -117,7 +117,7 @@ def test_a_node_that_gets_its_provider_id_late_stays_one_machine() -> None:
     assert [(state_node.name, state_node.provider_id) for state_node in cluster_state.state_nodes()] == [("n", "p://n")]
 
 
-def test_a_claim_that_launches_and_registers_stays_one_machine() -> None:
+def test_a_claim_that_launches_and_registers_stays_one_node() -> None:
     """OPS-S4, SCH-072, SCH-073: whichever comes first, Node and claim meet by provider ID."""
     cluster_state = state(claim("c"))
     assert names(cluster_state) == ["c"]
@@ -132,7 +132,7 @@ def test_a_claim_that_launches_and_registers_stays_one_machine() -> None:
     assert names(state(there, behind)) == names(state(behind, there)) == ["n"]
 
 
-def test_a_machine_is_gone_when_both_its_halves_are() -> None:
+def test_a_node_is_gone_when_both_its_halves_are() -> None:
     """OPS-S5, OPS-107"""
     there, behind = machine("n", {"cpu": "4"})
     for first in (True, False):
@@ -257,7 +257,7 @@ def test_a_daemon_set_that_comes_back_finds_its_pods() -> None:
     assert cluster_state.daemonset_pods()[0].requests["cpu"] == 2000
 
 
-def test_a_marked_machine_is_leaving_until_the_mark_goes() -> None:
+def test_a_marked_node_is_leaving_until_the_mark_goes() -> None:
     """OPS-S13"""
     cluster_state = state(machine("n", {"cpu": "4"}))
     assert not view(cluster_state).marked_for_deletion
@@ -350,7 +350,7 @@ def test_identity_is_the_claims_until_the_node_has_registered() -> None:
     ],
     ids=["staying", "claim-deleted", "unmanaged-deleted"],
 )
-def test_a_machine_on_its_way_out_is_known_as_such(objects: tuple[object, ...], leaving: bool) -> None:
+def test_a_node_on_its_way_out_is_known_as_such(objects: tuple[object, ...], leaving: bool) -> None:
     """SCH-086"""
     assert view(state(objects)).marked_for_deletion is leaving
 

@@ -444,7 +444,7 @@ async def test_a_claim_that_never_launched_does_not_bother_the_cloud(world: Worl
 
 
 @story
-async def test_a_dead_machine_is_not_drained(world: World) -> None:
+async def test_a_dead_instance_is_not_drained(world: World) -> None:
     """DIS-512: not ready and unknown to the cloud: nothing runs there any more."""
     await ready(world)
     await world.running("lost", "node-c")
@@ -456,7 +456,7 @@ async def test_a_dead_machine_is_not_drained(world: World) -> None:
 
 
 @story
-async def test_a_kubelet_that_lives_is_drained_even_if_the_cloud_denies_its_machine(world: World) -> None:
+async def test_a_kubelet_that_lives_is_drained_even_if_the_cloud_denies_its_instance(world: World) -> None:
     """DIS-512"""
     await ready(world)
     await world.running("busy", "node-c")
@@ -479,7 +479,7 @@ async def test_a_kubelet_that_lives_is_drained_even_if_the_cloud_denies_its_mach
     ids=["OPS-L36", "OPS-090-kubelet-alive", "OPS-L37", "OPS-L38"],
 )
 @story
-async def test_claims_whose_machine_is_gone_are_collected(
+async def test_claims_whose_instance_is_gone_are_collected(
     world: World, registered: bool, node_ready: str, node_gone: bool, instance_gone: bool, collected: bool
 ) -> None:
     """OPS-L36, OPS-L37, OPS-L38, OPS-090, OPS-092, DIS-S265, DIS-S266"""

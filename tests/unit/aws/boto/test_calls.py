@@ -170,7 +170,7 @@ async def test_whoever_is_asked_for_fewer_calls_makes_fewer_and_more_again_later
         pytest.param(FLEET_WITH_TOKEN, refusal("InvalidParameterValue"), 1, id="refused"),
     ],
 )
-def test_machines_are_bought_again_only_where_that_cannot_buy_two(
+def test_instances_are_bought_again_only_where_that_cannot_buy_two(
     request_: FleetRequest, answer: Exception, times: int
 ) -> None:
     @told

@@ -231,7 +231,7 @@ async def test_dry_runs_pass_or_are_refused(account: AwsSession, aws: Double, se
     assert (await refused(ec2.dry_run_fleet(fleet(seeds)), "UnauthorizedOperation")).is_unauthorized
 
 
-async def test_machines_are_bought_read_tagged_and_ended(account: AwsSession, seeds: Seeds) -> None:
+async def test_instances_are_bought_read_tagged_and_ended(account: AwsSession, seeds: Seeds) -> None:
     ec2 = account.services.ec2
     await template(account, seeds)
     answer = await ec2.create_fleet(fleet(seeds))
@@ -264,7 +264,7 @@ async def test_what_cannot_be_had_is_in_the_answer(account: AwsSession, aws: Dou
     assert {error.error_code for error in answer.errors} >= {"InsufficientInstanceCapacity"}
 
 
-async def test_an_unknown_machine_fails_the_whole_call(account: AwsSession, seeds: Seeds) -> None:
+async def test_an_unknown_instance_fails_the_whole_call(account: AwsSession, seeds: Seeds) -> None:
     """AWS-973."""
     known = await machine(account, seeds)
     error = await refused(
@@ -273,7 +273,7 @@ async def test_an_unknown_machine_fails_the_whole_call(account: AwsSession, seed
     assert error.is_not_found
 
 
-async def test_the_health_of_machines_is_read(account: AwsSession, aws: Double, seeds: Seeds) -> None:
+async def test_the_health_of_instances_is_read(account: AwsSession, aws: Double, seeds: Seeds) -> None:
     """AWS-665."""
     ill = await machine(account, seeds)
     impaired = Ec2Filter(name="instance-status.status", values=("impaired",))

@@ -191,7 +191,7 @@ async def test_a_class_that_goes_leaves_nothing(aws: Double, account: AwsSession
     assert profiles == []
 
 
-async def test_profiles_nobody_uses_go_and_those_of_machines_stay(
+async def test_profiles_nobody_uses_go_and_those_of_instances_stay(
     aws: Double, account: AwsSession, seeds: Seeds
 ) -> None:
     """AWS-125, AWS-T092"""
@@ -216,7 +216,7 @@ def _of_status(world: Process) -> set[str]:
 # -- machines --------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_machine_from_claim_to_end(aws: Double, account: AwsSession, seeds: Seeds) -> None:
+async def test_an_instance_from_claim_to_end(aws: Double, account: AwsSession, seeds: Seeds) -> None:
     """AWS-465 to AWS-468, AWS-520 to AWS-527"""
     async with process(aws, account) as world:
         ready_class = await world.ready_class()
@@ -255,7 +255,7 @@ async def _gone(world: Process, machine: Instance) -> None:
         await world.cloud.provider.delete(machine.provider_id)
 
 
-async def test_a_machine_just_bought_is_known_before_its_claim_names_it(
+async def test_an_instance_just_bought_is_known_before_its_claim_names_it(
     aws: Double, account: AwsSession, seeds: Seeds
 ) -> None:
     """AWS-655: an interruption that comes so soon is not taken for somebody else's."""
@@ -270,7 +270,7 @@ async def test_a_machine_just_bought_is_known_before_its_claim_names_it(
         assert world.cloud._cluster_view.claim_of("i-other") is None
 
 
-async def test_a_machine_of_a_pool_and_class_that_are_gone_is_listed_all_the_same(
+async def test_an_instance_of_a_pool_and_class_that_are_gone_is_listed_all_the_same(
     aws: Double, account: AwsSession, seeds: Seeds
 ) -> None:
     """AWS-525, AWS-T527: without capacity."""
@@ -306,7 +306,7 @@ async def test_what_cannot_be_had_is_not_asked_for_again_at_once(
         assert kinds == {labels.SPOT}
 
 
-async def test_machines_are_tagged_once_their_node_is_known(aws: Double, account: AwsSession, seeds: Seeds) -> None:
+async def test_instances_are_tagged_once_their_node_is_known(aws: Double, account: AwsSession, seeds: Seeds) -> None:
     """AWS-530 to AWS-532, AWS-T528"""
     async with process(aws, account) as world:
         await world.ready_class()
@@ -323,7 +323,7 @@ def _notes(world: Process, name: str) -> dict[str, str]:
     return dict(nodeclaim.metadata.annotations) if nodeclaim is not None else {}
 
 
-async def test_a_machine_without_a_claim_goes_with_its_node(
+async def test_an_instance_without_a_claim_goes_with_its_node(
     aws: Double, account: AwsSession, seeds: Seeds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """AWS-536, AWS-T524: the Node is found though no claim names the machine."""
@@ -425,7 +425,7 @@ class Reads:
 # -- drift -----------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_machine_is_what_its_class_says_until_the_class_changes(
+async def test_an_instance_is_what_its_class_says_until_the_class_changes(
     aws: Double, account: AwsSession, seeds: Seeds
 ) -> None:
     """AWS-560, AWS-570: and then it is told what changed."""
@@ -476,7 +476,7 @@ async def _is_priced(world: Process, name: str, price: float) -> bool:
     return any(offering.price_per_hour == price and offering.available for offering in instance_type.offerings)
 
 
-async def test_the_names_of_the_cluster_reach_the_machines(aws: Double, account: AwsSession, seeds: Seeds) -> None:
+async def test_the_names_of_the_cluster_reach_the_instances(aws: Double, account: AwsSession, seeds: Seeds) -> None:
     """AWS-065, AWS-446"""
     async with process(aws, account) as world:
         await world.ready_class()

@@ -160,7 +160,7 @@ def test_a_token_of_a_dry_run_is_not_used_up(ec2: Any, seeds: Seeds) -> None:
     assert ec2.create_fleet(**fleet(seeds, ["m5.xlarge"], ClientToken="claim-1"))["Instances"]
 
 
-def test_a_lost_answer_leaves_the_machine_bought(aws: Double, ec2: Any, seeds: Seeds) -> None:
+def test_a_lost_answer_leaves_the_instance_bought(aws: Double, ec2: Any, seeds: Seeds) -> None:
     """The connection breaks after the call was carried out; its token finds the machine again."""
     request = fleet(seeds, ["m5.large"], ClientToken="claim-1")
     aws.control.lose_answer("CreateFleet", 2)

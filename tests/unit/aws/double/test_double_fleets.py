@@ -168,7 +168,7 @@ def test_pools_follow_their_script(running: Double, aws: Double, ec2: Any, seeds
     assert _taken(ec2.create_fleet(**fleet(seeds, ["m5.large"]))) == [("m5.large", B, 1)]
 
 
-def test_an_ended_machine_is_in_its_pool_again(aws: Double, ec2: Any, seeds: Seeds) -> None:
+def test_an_ended_instance_is_in_its_pool_again(aws: Double, ec2: Any, seeds: Seeds) -> None:
     """AWS-980."""
     aws.control.set_pool("m5.large", A, "on-demand", 1)
     first = ec2.create_fleet(**fleet(seeds, ["m5.large"]))["Instances"][0]["InstanceIds"]
@@ -177,7 +177,7 @@ def test_an_ended_machine_is_in_its_pool_again(aws: Double, ec2: Any, seeds: See
     assert _taken(ec2.create_fleet(**fleet(seeds, ["m5.large"]))) == [("m5.large", A, 1)]
 
 
-def test_quotas_count_processors_and_spot_machines(aws: Double, ec2: Any, seeds: Seeds) -> None:
+def test_quotas_count_processors_and_spot_instances(aws: Double, ec2: Any, seeds: Seeds) -> None:
     """AWS-980."""
     aws.control.set_quotas(on_demand_vcpus=3, spot_machines=1)
     answer = ec2.create_fleet(**fleet(seeds, ["m5.large"], units=2))
@@ -257,7 +257,7 @@ def test_reservations_are_found_by_filters(aws: Double, ec2: Any) -> None:
         ec2.describe_capacity_reservations(CapacityReservationIds=["cr-00000000000000000"])
 
 
-def test_a_spread_group_holds_seven_machines_a_zone(aws: Double, ec2: Any, seeds: Seeds) -> None:
+def test_a_spread_group_holds_seven_instances_a_zone(aws: Double, ec2: Any, seeds: Seeds) -> None:
     """AWS-977, AWS-454."""
     group = aws.control.add_group("apart", "spread", spread_level="rack")
     (placement_group,) = ec2.describe_placement_groups(GroupNames=["apart"])["PlacementGroups"]
@@ -396,7 +396,7 @@ def test_tags_of_spot_requests_need_a_spot_request(ec2: Any, seeds: Seeds) -> No
         ec2.run_instances(**_trial(seeds, TagSpecifications=tags, InstanceMarketOptions=spot), DryRun=True)
 
 
-def test_run_instances_starts_a_machine_of_the_template(ec2: Any, seeds: Seeds) -> None:
+def test_run_instances_starts_an_instance_of_the_template(ec2: Any, seeds: Seeds) -> None:
     """AWS-972."""
     (machine,) = ec2.run_instances(**_trial(seeds))["Instances"]
     told = ec2.describe_instance_attribute(InstanceId=machine["InstanceId"], Attribute="userData")

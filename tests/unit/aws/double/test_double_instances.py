@@ -32,7 +32,7 @@ def _look(ec2: Any, name: str) -> dict[str, Any]:
     return dict(instance)
 
 
-def test_a_machine_inherits_its_template_and_the_fleets_tags(ec2: Any, seeds: Seeds) -> None:
+def test_an_instance_inherits_its_template_and_the_fleets_tags(ec2: Any, seeds: Seeds) -> None:
     """AWS-970."""
     (name,) = _buy(ec2, seeds)
     machine = _look(ec2, name)
@@ -50,7 +50,7 @@ def test_a_machine_inherits_its_template_and_the_fleets_tags(ec2: Any, seeds: Se
     assert "InstanceLifecycle" not in machine
 
 
-def test_a_spot_machine_has_a_request(ec2: Any, seeds: Seeds) -> None:
+def test_a_spot_instance_has_a_request(ec2: Any, seeds: Seeds) -> None:
     """AWS-970, AWS-523."""
     (name,) = _buy(ec2, seeds, "spot")
     machine = _look(ec2, name)
@@ -81,7 +81,7 @@ def test_interfaces_and_tenancy_are_the_templates(ec2: Any, seeds: Seeds) -> Non
     assert machine["Placement"]["Tenancy"] == "dedicated"
 
 
-def test_a_partition_is_known_once_the_machine_runs(aws: Double, ec2: Any, seeds: Seeds, clock: list[float]) -> None:
+def test_a_partition_is_known_once_the_instance_runs(aws: Double, ec2: Any, seeds: Seeds, clock: list[float]) -> None:
     """AWS-970, AWS-612, AWS-T606."""
     aws.control.set_timing(pending=20)
     group = aws.control.add_group("parts", "partition", partitions=3)
@@ -101,7 +101,7 @@ def test_a_partition_is_known_once_the_machine_runs(aws: Double, ec2: Any, seeds
     assert 1 <= placement["PartitionNumber"] <= 3
 
 
-def test_machines_go_through_their_states(aws: Double, ec2: Any, seeds: Seeds, clock: list[float]) -> None:
+def test_instances_go_through_their_states(aws: Double, ec2: Any, seeds: Seeds, clock: list[float]) -> None:
     """AWS-974, AWS-980."""
     aws.control.set_timing(pending=30, shutting_down=45, remembered=100)
     (name,) = _buy(ec2, seeds)
@@ -122,7 +122,7 @@ def test_machines_go_through_their_states(aws: Double, ec2: Any, seeds: Seeds, c
         ec2.describe_instances(InstanceIds=[name])
 
 
-def test_a_new_machine_may_be_unknown_for_a_while(aws: Double, ec2: Any, seeds: Seeds, clock: list[float]) -> None:
+def test_a_new_instance_may_be_unknown_for_a_while(aws: Double, ec2: Any, seeds: Seeds, clock: list[float]) -> None:
     """AWS-973: EC2's describe calls lag behind its purchases."""
     aws.control.set_timing(visible_after=2)
     (name,) = _buy(ec2, seeds)
@@ -132,7 +132,7 @@ def test_a_new_machine_may_be_unknown_for_a_while(aws: Double, ec2: Any, seeds: 
     assert _look(ec2, name)["InstanceId"] == name
 
 
-def test_machines_are_found_by_tag_and_state_in_pages(ec2: Any, seeds: Seeds) -> None:
+def test_instances_are_found_by_tag_and_state_in_pages(ec2: Any, seeds: Seeds) -> None:
     """AWS-973."""
     names = _buy(ec2, seeds, units=12)
     ec2.terminate_instances(InstanceIds=names[:2])
@@ -167,7 +167,7 @@ def test_ids_and_a_page_size_do_not_go_together(ec2: Any, seeds: Seeds) -> None:
         ec2.describe_instances(InstanceIds=[name], MaxResults=5)
 
 
-def test_machines_are_tagged_and_unknown_ones_are_not(ec2: Any, seeds: Seeds) -> None:
+def test_instances_are_tagged_and_unknown_ones_are_not(ec2: Any, seeds: Seeds) -> None:
     """AWS-975."""
     (name,) = _buy(ec2, seeds)
     ec2.create_tags(Resources=[name], Tags=[{"Key": "Name", "Value": "node-1"}])
@@ -196,7 +196,7 @@ def test_statuses_are_what_the_test_says(aws: Double, ec2: Any, seeds: Seeds) ->
     assert (detail["Status"], detail["ImpairedSince"].year) == ("failed", 2026)
 
 
-def test_a_machine_may_be_stopped(aws: Double, ec2: Any, seeds: Seeds) -> None:
+def test_an_instance_may_be_stopped(aws: Double, ec2: Any, seeds: Seeds) -> None:
     """AWS-521."""
     (name,) = _buy(ec2, seeds)
     aws.control.stop(name)
@@ -205,7 +205,7 @@ def test_a_machine_may_be_stopped(aws: Double, ec2: Any, seeds: Seeds) -> None:
     assert _look(ec2, name)["State"]["Name"] == "terminated"
 
 
-def test_ec2_may_take_a_machine_away(aws: Double, ec2: Any, seeds: Seeds) -> None:
+def test_ec2_may_take_an_instance_away(aws: Double, ec2: Any, seeds: Seeds) -> None:
     """AWS-980."""
     (name,) = _buy(ec2, seeds, "spot")
     aws.control.interrupt(name)

@@ -92,7 +92,7 @@ def _is_ready(node: Node) -> bool:
     return condition is not None and condition.status == "True"
 
 
-async def test_a_machine_becomes_a_ready_node(ec2: Any, seeds: Seeds, kube: MemoryKube, room: MachineRoom) -> None:
+async def test_an_instance_becomes_a_ready_node(ec2: Any, seeds: Seeds, kube: MemoryKube, room: MachineRoom) -> None:
     """AWS-980."""
     name = await asyncio.to_thread(_buy, ec2, seeds, user_data())
     node = await _until(lambda: _ready_node(kube))
@@ -109,7 +109,7 @@ async def _taints_are(kube: MemoryKube, keys: set[str]) -> bool:
     return all({taint.key for taint in node.spec.taints} == keys for node in nodes)
 
 
-async def test_a_node_waits_until_the_machine_runs(
+async def test_a_node_waits_until_the_instance_runs(
     aws: Double, ec2: Any, seeds: Seeds, kube: MemoryKube, room: MachineRoom
 ) -> None:
     """AWS-980."""
@@ -133,7 +133,7 @@ async def test_a_node_waits_until_the_machine_runs(
     ],
     ids=["cluster", "endpoint", "certificate", "garbage"],
 )
-async def test_a_machine_that_was_told_wrong_never_joins(
+async def test_an_instance_that_was_told_wrong_never_joins(
     ec2: Any, seeds: Seeds, kube: MemoryKube, room: MachineRoom, data: bytes, words: str
 ) -> None:
     name = await asyncio.to_thread(_buy, ec2, seeds, data)
@@ -142,7 +142,7 @@ async def test_a_machine_that_was_told_wrong_never_joins(
     assert (await kube.list(NODE)).items == ()
 
 
-async def test_pods_run_on_the_machine_and_go_with_it(
+async def test_pods_run_on_the_instance_and_go_with_it(
     aws: Double, ec2: Any, seeds: Seeds, kube: MemoryKube, room: MachineRoom
 ) -> None:
     """AWS-974, AWS-980."""

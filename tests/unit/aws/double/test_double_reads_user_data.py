@@ -66,7 +66,7 @@ def _read(family: str, cluster: AwsClusterInfo = CLUSTER, custom: str = "", **se
 
 @pytest.mark.parametrize("family", IMAGES)
 @pytest.mark.parametrize("cluster", [CLUSTER, IP6], ids=["ipv4", "ipv6"])
-def test_machines_learn_their_cluster_labels_and_taints(family: str, cluster: AwsClusterInfo) -> None:
+def test_instances_learn_their_cluster_labels_and_taints(family: str, cluster: AwsClusterInfo) -> None:
     """AWS-220, AWS-221, AWS-T225, AWS-T235."""
     joining = _read(family, cluster)
     assert (joining.cluster, joining.endpoint, joining.certificate) == ("prod", "https://api.example", CA)
@@ -82,7 +82,7 @@ def test_machines_learn_their_cluster_labels_and_taints(family: str, cluster: Aw
 
 
 @pytest.mark.parametrize("family", IMAGES)
-def test_machines_learn_the_kubelets_settings(family: str) -> None:
+def test_instances_learn_the_kubelets_settings(family: str) -> None:
     """AWS-223, AWS-224, AWS-T236: all fields there are go through the families' own grammar."""
     joining = _read(family, **SETTINGS, maxPods=10)
     assert joining.max_pods == 10

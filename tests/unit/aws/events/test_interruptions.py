@@ -118,7 +118,7 @@ async def test_a_spot_warning_ends_the_claim_and_what_was_bought_is_sold_out(sta
     assert stage.count("karpenter_interruption_message_queue_duration_seconds_sum") == 3.0
 
 
-async def test_a_spot_machine_is_closed_at_once_and_drained_within_two_minutes(stage: Stage) -> None:
+async def test_a_spot_instance_is_closed_at_once_and_drained_within_two_minutes(stage: Stage) -> None:
     """AWS §14.2 Beyond."""
     await stage.machine("a", "i-1")
     stage.say(SPOT_WARNING, "i-1")
@@ -146,7 +146,7 @@ async def test_an_earlier_deadline_stays_and_a_later_one_does_not(stage: Stage) 
     assert (await stage.claim("b")).metadata.annotations[labels.TERMINATION_TIMESTAMP] == two_minutes
 
 
-async def test_a_machine_already_ending_gets_the_deadline_it_has_not(stage: Stage) -> None:
+async def test_an_instance_already_ending_gets_the_deadline_it_has_not(stage: Stage) -> None:
     await stage.machine("a", "i-1")
     await stage.kube.delete(NODE_CLAIM, "a")
     stage.say(SPOT_WARNING, "i-1")
@@ -156,7 +156,7 @@ async def test_a_machine_already_ending_gets_the_deadline_it_has_not(stage: Stag
     assert stage.disrupted == []
 
 
-async def test_other_peoples_machines_are_none_of_our_business(stage: Stage) -> None:
+async def test_other_peoples_instances_are_none_of_our_business(stage: Stage) -> None:
     """AWS-T641, AWS-655."""
     await stage.machine("a", "i-1")
     stage.say(SPOT_WARNING, "i-2")
@@ -167,7 +167,7 @@ async def test_other_peoples_machines_are_none_of_our_business(stage: Stage) -> 
     assert stage.sqs.deleted == ["handle-0"]
 
 
-async def test_a_machine_that_starts_is_no_news(stage: Stage) -> None:
+async def test_an_instance_that_starts_is_no_news(stage: Stage) -> None:
     """AWS-T642."""
     await stage.machine("a", "i-1")
     stage.say(STATE, "i-1", state="running")
@@ -184,7 +184,7 @@ async def test_a_machine_that_starts_is_no_news(stage: Stage) -> None:
         pytest.param("STOPPING", "InstanceStopping", "instance_stopped", id="AWS-650"),
     ],
 )
-async def test_a_machine_that_ends_by_itself_ends_its_claim(stage: Stage, state: str, reason: str, kind: str) -> None:
+async def test_an_instance_that_ends_by_itself_ends_its_claim(stage: Stage, state: str, reason: str, kind: str) -> None:
     """DIS-373: stopping and terminating, in every state of it."""
     await stage.machine("a", "i-1")
     stage.say(STATE, "i-1", state=state)
@@ -196,7 +196,7 @@ async def test_a_machine_that_ends_by_itself_ends_its_claim(stage: Stage, state:
     assert labels.TERMINATION_TIMESTAMP not in (await stage.claim("a")).metadata.annotations
 
 
-async def test_a_health_event_ends_those_of_its_machines_that_are_ours(stage: Stage) -> None:
+async def test_a_health_event_ends_those_of_its_instances_that_are_ours(stage: Stage) -> None:
     """AWS-T645, DIS-372: their claims are deleted."""
     await stage.machine("a", "i-1")
     await stage.machine("b", "i-2")
@@ -223,7 +223,7 @@ async def test_a_rebalance_recommendation_is_only_told(stage: Stage) -> None:
     assert interruption_handling.replacement_reason(await stage.claim("a")) == ""
 
 
-async def test_a_pool_may_have_machines_at_risk_replaced(stage: Stage) -> None:
+async def test_a_pool_may_have_instances_at_risk_replaced(stage: Stage) -> None:
     """AWS §14.2 Beyond: the replacement is bought first, which is what drift does."""
     await stage.pool(**{interruption_handling.REBALANCE_ANNOTATION: "replace"})
     await stage.machine("a", "i-1")
@@ -280,7 +280,7 @@ async def test_the_messages_of_one_receive_are_handled_side_by_side(stage: Stage
     assert len(stage.sqs.deleted) == 10
 
 
-async def test_a_machine_that_has_not_joined_ends_too(stage: Stage) -> None:
+async def test_an_instance_that_has_not_joined_ends_too(stage: Stage) -> None:
     """AWS-T649."""
     await stage.machine("a", "i-1", joined=False)
     stage.say(SPOT_WARNING, "i-1")
@@ -323,7 +323,7 @@ async def test_a_queue_that_is_missing_is_looked_for_until_it_is_there(stage: St
     assert stage.sqs.asked == 3, "the address is kept"
 
 
-async def test_a_machine_taken_out_of_its_reservation_uses_it_up(stage: Stage) -> None:
+async def test_an_instance_taken_out_of_its_reservation_uses_it_up(stage: Stage) -> None:
     """AWS-T654, AWS-658, DIS-374: its claim is deleted."""
     own = {**SPOT, labels.CAPACITY_TYPE: labels.RESERVED, labels.RESERVATION_ID: "cr-1"}
     await stage.machine("a", "i-1", own)
@@ -423,7 +423,7 @@ async def test_a_failed_check_counts_after_two_minutes_and_then_nothing_is_waite
     assert ward.disrupted == [("a", "instance_status")]
 
 
-async def test_checks_that_do_not_fail_and_foreign_machines_count_nothing(ward: Ward) -> None:
+async def test_checks_that_do_not_fail_and_foreign_instances_count_nothing(ward: Ward) -> None:
     """AWS-666, AWS-667."""
     ward.ec2.ill["i-1"] = InstanceStatus(instance_id="i-1", system_status=ward.failed(600, "insufficient-data"))
     ward.ec2.ill["i-9"] = InstanceStatus(instance_id="i-9", system_status=ward.failed(600))
@@ -432,7 +432,7 @@ async def test_checks_that_do_not_fail_and_foreign_machines_count_nothing(ward: 
     assert ward.unhealthy("SystemStatus") == 0
 
 
-async def test_a_machine_to_be_retired_goes_now_and_gracefully(ward: Ward) -> None:
+async def test_an_instance_to_be_retired_goes_now_and_gracefully(ward: Ward) -> None:
     """AWS-T652."""
     ward.ec2.ill["i-1"] = InstanceStatus(instance_id="i-1", events=ward.event(days=10))
     await ward.round()
@@ -492,7 +492,7 @@ async def test_an_illness_is_counted_once_until_it_has_gone(ward: Ward) -> None:
     assert (ward.unhealthy("InstanceStatus"), ward.unhealthy("SystemStatus")) == (2, 2)
 
 
-async def test_one_machine_that_cannot_be_dealt_with_keeps_no_other(ward: Ward) -> None:
+async def test_one_instance_that_cannot_be_dealt_with_keeps_no_other(ward: Ward) -> None:
     await ward.machine("b", "i-2")
     for name in ("i-1", "i-2"):
         ward.ec2.ill[name] = InstanceStatus(instance_id=name, events=ward.event(days=1))

@@ -45,7 +45,7 @@ class Ec2:
         return (InstanceInfo(instance_id="i-1", placement=InstancePlacement(partition_number=self.partition)),)
 
 
-async def test_a_machine_waits_for_its_partition_and_gets_it_as_a_label() -> None:
+async def test_an_instance_waits_for_its_partition_and_gets_it_as_a_label() -> None:
     """AWS-T606, AWS-612."""
     cluster, ec2 = Cluster(), Ec2(None)
     hook: RegistrationHook = PlacementGroupPartitionHook(ec2)  # type: ignore[arg-type]
@@ -63,7 +63,7 @@ async def test_a_machine_waits_for_its_partition_and_gets_it_as_a_label() -> Non
 
 
 @pytest.mark.parametrize("own", [SPOT, {**SPOT, PLACEMENT_GROUP_PARTITION: "3"}], ids=["no group", "known"])
-async def test_a_machine_with_nothing_to_wait_for_does_not(own: dict[str, str]) -> None:
+async def test_an_instance_with_nothing_to_wait_for_does_not(own: dict[str, str]) -> None:
     """AWS-612."""
     cluster, ec2 = Cluster(), Ec2()
     await cluster.machine("a", "i-1", own)

@@ -65,7 +65,7 @@ def health(**more: Any) -> str:
         ),
     ],
 )
-def test_what_is_said_of_a_machine_is_recognised(
+def test_what_is_said_of_an_instance_is_recognised(
     detail_type: str, detail: dict[str, Any], kind: InterruptionKind
 ) -> None:
     assert parse_interruption_message(body(detail_type, {"instance-id": "i-1", **detail})) == InterruptionMessage(
@@ -73,7 +73,7 @@ def test_what_is_said_of_a_machine_is_recognised(
     )
 
 
-def test_a_planned_change_names_its_machines_and_its_beginning() -> None:
+def test_a_planned_change_names_its_instances_and_its_beginning() -> None:
     """AWS-648."""
     begins = datetime(2024, 5, 20, 10, tzinfo=UTC)
     assert parse_interruption_message(health()) == InterruptionMessage(

@@ -69,7 +69,7 @@ class Ends(Cluster):
         assert await self.loop.reconcile() == 60.0
 
 
-async def test_machines_of_a_capacity_block_go_forty_minutes_before_its_end() -> None:
+async def test_instances_of_a_capacity_block_go_forty_minutes_before_its_end() -> None:
     """AWS-T602, AWS-603, DIS-369: their claims are deleted."""
     stage = Ends()
     stage.reservation("cr-39", "capacity-block", 39)
@@ -85,7 +85,7 @@ async def test_machines_of_a_capacity_block_go_forty_minutes_before_its_end() ->
     assert await stage.ending() == ["a", "b"]
 
 
-async def test_machines_of_an_ordinary_reservation_that_ended_keep_running() -> None:
+async def test_instances_of_an_ordinary_reservation_that_ended_keep_running() -> None:
     """AWS-604."""
     stage = Ends()
     stage.reservation("cr-1", "default", -60)
@@ -103,7 +103,7 @@ async def test_a_reservation_ec2_does_not_know_keeps_nobody_else_from_being_seen
     assert await stage.ending() == ["a"]
 
 
-async def test_without_reserved_machines_nobody_is_asked() -> None:
+async def test_without_reserved_instances_nobody_is_asked() -> None:
     stage = Ends()
     await stage.machine("a", "i-1")
     await stage.round()
@@ -144,7 +144,7 @@ class Types(Cluster):
 RESERVED = {"reserved", "cr-1", "default", "false"}
 
 
-async def test_a_machine_that_fell_out_of_its_reservation_is_called_on_demand() -> None:
+async def test_an_instance_that_fell_out_of_its_reservation_is_called_on_demand() -> None:
     """AWS-T603, AWS-605, AWS-T564, DIS-358: labels of the reservation go."""
     stage = Types()
     await stage.machine("a", "i-1", reserved("cr-1"))

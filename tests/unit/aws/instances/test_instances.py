@@ -99,7 +99,7 @@ OPEN = InstanceReservationSpecification(capacity_reservation_preference="open")
         pytest.param({}, True, "on-demand", id="AWS-523 neither"),
     ],
 )
-def test_how_a_machine_is_paid_for(more: dict[str, Any], gate: bool, expected: str) -> None:
+def test_how_an_instance_is_paid_for(more: dict[str, Any], gate: bool, expected: str) -> None:
     assert instance_info.instance_capacity_type(info(**more), gate) == expected
 
 
@@ -115,7 +115,7 @@ def test_other_facts() -> None:
     assert (instance_info.instance_tenancy(rich), instance_info.efa_interface_count(rich)) == ("dedicated", 2)
 
 
-def test_a_described_machine_is_told_like_one_just_bought() -> None:
+def test_a_described_instance_is_told_like_one_just_bought() -> None:
     """AWS-466 to AWS-470 from a description."""
     described = info(
         "i-7",
@@ -150,7 +150,7 @@ def test_a_described_machine_is_told_like_one_just_bought() -> None:
 # -- reading ---------------------------------------------------------------------------------------------------------------
 
 
-def test_a_machine_is_read_once() -> None:
+def test_an_instance_is_read_once() -> None:
     """AWS-T520."""
 
     async def scene(world: World) -> None:
@@ -162,7 +162,7 @@ def test_a_machine_is_read_once() -> None:
     play(scene)
 
 
-def test_a_fresh_look_finds_that_a_machine_is_gone() -> None:
+def test_a_fresh_look_finds_that_an_instance_is_gone() -> None:
     """AWS-T521."""
 
     async def scene(world: World) -> None:
@@ -192,7 +192,7 @@ def test_one_unknown_id_does_not_spoil_the_others() -> None:
     play(scene)
 
 
-def test_calls_grow_with_batches_not_with_machines() -> None:
+def test_calls_grow_with_batches_not_with_instances() -> None:
     """Issue 8: 500 ids are one call (AWS-751)."""
 
     async def scene(world: World) -> None:
@@ -203,7 +203,7 @@ def test_calls_grow_with_batches_not_with_machines() -> None:
     play(scene)
 
 
-def test_a_machine_just_made_is_not_gone_because_ec2_does_not_show_it() -> None:
+def test_an_instance_just_made_is_not_gone_because_ec2_does_not_show_it() -> None:
     async def scene(world: World) -> None:
         world.instances.mark_launched("i-1")
         with pytest.raises(ProviderError, match="does not show it yet") as refused:
@@ -216,7 +216,7 @@ def test_a_machine_just_made_is_not_gone_because_ec2_does_not_show_it() -> None:
     play(scene)
 
 
-def test_an_ec2_that_cannot_answer_says_nothing_about_a_machine() -> None:
+def test_an_ec2_that_cannot_answer_says_nothing_about_an_instance() -> None:
     async def scene(world: World) -> None:
         put(world, info())
         world.ec2.faults["DescribeInstances"] = [AwsError("InternalError", "no", status=500)] * 2
@@ -237,7 +237,7 @@ def test_an_ec2_that_cannot_answer_says_nothing_about_a_machine() -> None:
         pytest.param(info(state=InstanceState(name="shutting-down")), True, id="AWS-521 shutting down"),
     ],
 )
-def test_only_our_own_machines_are_listed(machine_: InstanceInfo, is_listed: bool) -> None:
+def test_only_our_own_instances_are_listed(machine_: InstanceInfo, is_listed: bool) -> None:
     async def scene(world: World) -> None:
         put(world, machine_)
         assert [obj.instance_id for obj in await world.instances.list()] == ["i-1"] * is_listed
@@ -265,7 +265,7 @@ def test_a_list_replaces_what_was_known() -> None:
 # -- ending ----------------------------------------------------------------------------------------------------------------
 
 
-def test_a_machine_is_ended_and_then_gone() -> None:
+def test_an_instance_is_ended_and_then_gone() -> None:
     """AWS-526, AWS-527."""
 
     async def scene(world: World) -> None:
@@ -278,7 +278,7 @@ def test_a_machine_is_ended_and_then_gone() -> None:
     play(scene)
 
 
-def test_a_machine_that_shuts_down_is_not_told_again() -> None:
+def test_an_instance_that_shuts_down_is_not_told_again() -> None:
     """AWS-T523, DIS-546: EC2 is not called."""
 
     async def scene(world: World) -> None:
@@ -307,7 +307,7 @@ def test_what_the_answer_leaves_out_is_ended_singly() -> None:
     play(scene)
 
 
-def test_a_machine_that_cannot_be_ended_is_counted() -> None:
+def test_an_instance_that_cannot_be_ended_is_counted() -> None:
     """AWS-526, AWS-784."""
 
     async def scene(world: World) -> None:
@@ -321,7 +321,7 @@ def test_a_machine_that_cannot_be_ended_is_counted() -> None:
     play(scene)
 
 
-def test_nothing_is_done_to_machines_in_a_shifted_zone() -> None:
+def test_nothing_is_done_to_instances_in_a_shifted_zone() -> None:
     """AWS-T608, AWS-616, AWS-522: what is known of them is kept and told."""
 
     async def scene(world: World) -> None:
@@ -343,7 +343,7 @@ def test_nothing_is_done_to_machines_in_a_shifted_zone() -> None:
     play(scene)
 
 
-def test_a_reserved_machine_that_is_gone_gives_its_place_back_once() -> None:
+def test_a_reserved_instance_that_is_gone_gives_its_place_back_once() -> None:
     """AWS-T600, AWS-526."""
 
     async def scene(world: World) -> None:
@@ -386,7 +386,7 @@ def tagger(world: World) -> InstanceTagger:
         ),
     ],
 )
-def test_a_joined_machine_gets_the_tags_it_lacks(own: dict[str, str], expected: dict[str, str]) -> None:
+def test_a_joined_instance_gets_the_tags_it_lacks(own: dict[str, str], expected: dict[str, str]) -> None:
     async def scene(world: World) -> None:
         put(world, info(own=own))
         await tagger(world).reconcile(await joined(world))
@@ -407,7 +407,7 @@ def test_a_joined_machine_gets_the_tags_it_lacks(own: dict[str, str], expected: 
     play(scene)
 
 
-def test_a_machine_that_has_all_tags_costs_no_call() -> None:
+def test_an_instance_that_has_all_tags_costs_no_call() -> None:
     """AWS-531."""
 
     async def scene(world: World) -> None:
@@ -419,7 +419,7 @@ def test_a_machine_that_has_all_tags_costs_no_call() -> None:
     play(scene)
 
 
-def test_at_most_one_machine_a_second_is_tagged() -> None:
+def test_at_most_one_instance_a_second_is_tagged() -> None:
     """AWS-532."""
 
     async def scene(world: World) -> None:
@@ -431,7 +431,7 @@ def test_at_most_one_machine_a_second_is_tagged() -> None:
     play(scene)
 
 
-def test_machines_that_have_not_joined_or_whose_claim_goes_are_left_alone() -> None:
+def test_instances_that_have_not_joined_or_whose_claim_goes_are_left_alone() -> None:
     """AWS-T530."""
 
     async def scene(world: World) -> None:
@@ -488,7 +488,7 @@ def collector(world: World) -> InstanceGarbageCollector:
         pytest.param(info(age=99, state=InstanceState(name="shutting-down")), False, id="AWS-536 on its way"),
     ],
 )
-def test_machines_without_a_claim_are_ended(machine_: InstanceInfo, is_ended: bool) -> None:
+def test_instances_without_a_claim_are_ended(machine_: InstanceInfo, is_ended: bool) -> None:
     """DIS-366, OPS-093: once they are older than thirty seconds."""
 
     async def scene(world: World) -> None:
@@ -499,7 +499,7 @@ def test_machines_without_a_claim_are_ended(machine_: InstanceInfo, is_ended: bo
     play(scene)
 
 
-def test_the_node_of_a_lost_machine_goes_with_it() -> None:
+def test_the_node_of_a_lost_instance_goes_with_it() -> None:
     """AWS-T524, AWS-536."""
 
     async def scene(world: World) -> None:
@@ -512,7 +512,7 @@ def test_the_node_of_a_lost_machine_goes_with_it() -> None:
     play(scene)
 
 
-def test_a_machine_somebody_has_is_kept_and_costs_no_look_at_claims() -> None:
+def test_an_instance_somebody_has_is_kept_and_costs_no_look_at_claims() -> None:
     async def scene(world: World) -> None:
         put(world, info(age=60))
         await world.own(await world.claim("one", uid=""), "i-1")
@@ -525,7 +525,7 @@ def test_a_machine_somebody_has_is_kept_and_costs_no_look_at_claims() -> None:
 @pytest.mark.parametrize(
     ("batch", "is_ended"), [("b-1", False), ("b-2", True)], ids=["still owed a machine", "in another purchase"]
 )
-def test_machines_of_an_unsettled_purchase_are_kept_however_old(batch: str, is_ended: bool) -> None:
+def test_instances_of_an_unsettled_purchase_are_kept_however_old(batch: str, is_ended: bool) -> None:
     """Issue 8: adopted before the collector may act."""
 
     async def scene(world: World) -> None:
@@ -536,7 +536,7 @@ def test_machines_of_an_unsettled_purchase_are_kept_however_old(batch: str, is_e
     play(scene)
 
 
-def test_a_claim_nobody_can_read_keeps_machines_that_may_be_its_own() -> None:
+def test_a_claim_nobody_can_read_keeps_instances_that_may_be_its_own() -> None:
     async def scene(world: World) -> None:
         put(world, info("i-1", age=60), info("i-2", age=60, own={**OURS, aws_labels.NODE_CLAIM_TAG: "other"}))
         for name in ("broken", "other"):
@@ -609,7 +609,7 @@ DEAD = InstanceState(name="terminated")
         pytest.param(info(), {}, [], id="alive"),
     ],
 )
-def test_why_a_machine_ended_before_it_joined_is_told_once(
+def test_why_an_instance_ended_before_it_joined_is_told_once(
     machine_: InstanceInfo, status: dict[str, str], told: list[tuple[str, str]]
 ) -> None:
     """AWS-858: a key the launcher may not use looks like nothing at all from inside the cluster."""
@@ -625,7 +625,7 @@ def test_why_a_machine_ended_before_it_joined_is_told_once(
     play(scene)
 
 
-def test_looking_for_deaths_costs_nothing_while_all_machines_have_joined() -> None:
+def test_looking_for_deaths_costs_nothing_while_all_instances_have_joined() -> None:
     async def scene(world: World) -> None:
         await EndedInstanceReporter(world.ec2, world.seen, world.told, world.clock).reconcile()
         assert world.ec2.calls.total() == 0

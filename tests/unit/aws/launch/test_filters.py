@@ -66,7 +66,7 @@ def test_only_offerings_that_suit_and_are_available_are_left() -> None:
     assert [(way.capacity_type, way.zone) for way in launchable_types.types[0].offerings] == [("on-demand", "b")]
 
 
-def test_metal_and_accelerators_give_way_to_plain_machines() -> None:
+def test_metal_and_accelerators_give_way_to_plain_instances() -> None:
     """AWS-T412, AWS-429, AWS-425: the filter says which types it left out."""
     launchable_types = kept(claim(), (LARGE, METAL, GPU))
     assert names_of(launchable_types) == ["m5.large"]
@@ -94,7 +94,7 @@ def test_too_few_values_are_no_launch_unless_the_policy_is_lenient() -> None:
     assert len(kept(with_min_values(claim(), 3), (LARGE, XLARGE), varied=False).types) == 2
 
 
-def test_spot_dearer_than_the_cheapest_on_demand_machine_is_not_asked_for() -> None:
+def test_spot_dearer_than_the_cheapest_on_demand_instance_is_not_asked_for() -> None:
     """AWS-T415, AWS-426: types without an offering left are dropped."""
     dear = machine("m5.xlarge", offerings=[offering(labels.SPOT, "a", 0.25), offering(labels.ON_DEMAND, "a", 0.30)])
     cheap = machine("m5.large", offerings=[offering(labels.ON_DEMAND, "a", 0.10), offering(labels.SPOT, "b", 0.10)])

@@ -351,7 +351,7 @@ def test_what_the_claim_is_told() -> None:
     play(scene)
 
 
-def test_a_reserved_machine_carries_its_reservation_and_is_counted() -> None:
+def test_a_reserved_instance_carries_its_reservation_and_is_counted() -> None:
     """AWS-T425, AWS-466, AWS-469."""
 
     async def scene(world: World) -> None:
@@ -394,7 +394,7 @@ def test_a_partial_fleet_serves_as_many_as_it_can() -> None:
     play(scene)
 
 
-def test_refusals_beside_a_machine_are_remembered_and_counted_once_per_answer() -> None:
+def test_refusals_beside_an_instance_are_remembered_and_counted_once_per_answer() -> None:
     """AWS-T416, AWS-453 with its Beyond. OPS-474: launch failures are counted by offering and reason."""
 
     async def scene(world: World) -> None:
@@ -439,7 +439,7 @@ def empty(world: World, *errors: FleetError, types: tuple[InstanceType, ...] = (
         pytest.param((refusal("InvalidAMIID.NotFound"),), LaunchFailed, "AMINotFound", id="AWS-452 row 8"),
     ],
 )
-def test_what_a_claim_without_a_machine_is_told(
+def test_what_a_claim_without_an_instance_is_told(
     errors: tuple[FleetError, ...], expected: type[ProviderError], reason: str
 ) -> None:
     async def scene(world: World) -> None:
@@ -576,7 +576,7 @@ def test_a_full_spread_group_takes_no_type_in_that_zone() -> None:
     play(scene)
 
 
-def test_an_answer_with_neither_machines_nor_refusals_is_a_lack_of_capacity() -> None:
+def test_an_answer_with_neither_instances_nor_refusals_is_a_lack_of_capacity() -> None:
     """Beyond AWS-453."""
     said = aws_errors.fleet_refusals(FleetAnswer(fleet_id="fleet-1"))
     assert isinstance(aws_errors.no_instance_error(said), InsufficientCapacity)
@@ -741,7 +741,7 @@ def test_a_class_that_is_missing_or_going_is_told_on_the_claim() -> None:
     play(scene)
 
 
-def test_the_batch_is_on_the_claim_before_the_machine_is() -> None:
+def test_the_batch_is_on_the_claim_before_the_instance_is() -> None:
     """Issue 8: the identity of a purchase is written down before the call."""
 
     async def scene(world: World) -> None:

@@ -235,7 +235,7 @@ def test_a_launch_that_nobody_disturbs_is_one_fleet() -> None:
 
 
 @pytest.mark.parametrize("shown_after", [0, 15], ids=["shown at once", "shown after 15 s"])
-def test_killed_at_any_moment_every_claim_gets_its_one_machine(shown_after: int) -> None:
+def test_killed_at_any_moment_every_claim_gets_its_one_instance(shown_after: int) -> None:
     """Issue 8, idempotent money: all await points of three claims' launch, one after another."""
     late = timedelta(seconds=shown_after)
     moments, _ = _run(0, claims=3, kills=(), shown_after=late)
@@ -322,7 +322,7 @@ def test_throttled_launches_wait_and_are_not_lost() -> None:
     play(scene)
 
 
-def test_who_gives_up_waiting_finds_the_machine_when_asking_again() -> None:
+def test_who_gives_up_waiting_finds_the_instance_when_asking_again() -> None:
     """OPS-733: a create that is cut off has done its work all the same."""
 
     async def scene(world: World) -> None:
@@ -375,7 +375,7 @@ def test_after_a_restart_an_old_batch_is_dealt_out_before_anything_is_bought() -
 
 
 @pytest.mark.parametrize("loser", [0, 1])
-def test_a_claim_that_lost_its_provider_id_gets_its_own_machine_back(loser: int) -> None:
+def test_a_claim_that_lost_its_provider_id_gets_its_own_instance_back(loser: int) -> None:
     async def scene(world: World) -> None:
         claims = [await world.claim(name, uid="") for name in ("one", "two")]
         instances = await asyncio.gather(*(world.launcher.launch(nodeclaim, CLASS, TYPES) for nodeclaim in claims))

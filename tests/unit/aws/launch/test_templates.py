@@ -65,7 +65,7 @@ def wire(data: LaunchTemplateData) -> dict[str, Any]:
     return decode
 
 
-def test_a_plain_machine() -> None:
+def test_a_plain_instance() -> None:
     """AWS-490 to AWS-505: what the request carries, in AWS's words."""
     assert wire(data_of(user_data=b"#!/bin/sh")) == {
         "ImageId": "ami-1",
@@ -196,7 +196,7 @@ def test_configured_interfaces_are_taken_as_they_are() -> None:
     }
 
 
-def test_special_machines() -> None:
+def test_special_instances() -> None:
     """AWS-500 to AWS-502."""
     actual = wire(
         data_of(
@@ -216,7 +216,7 @@ def test_special_machines() -> None:
     ("kind", "market"),
     [("default", None), ("capacity-block", "capacity-block"), (aws_labels.INTERRUPTIBLE, aws_labels.INTERRUPTIBLE)],
 )
-def test_reserved_machines_name_their_reservation(kind: str, market: str | None) -> None:
+def test_reserved_instances_name_their_reservation(kind: str, market: str | None) -> None:
     """AWS-503, AWS-504."""
     actual = wire(data_of(capacity_type=labels.RESERVED, reservation="cr-1", reservation_kind=kind))
     assert actual["CapacityReservationSpecification"] == {
@@ -226,7 +226,7 @@ def test_reserved_machines_name_their_reservation(kind: str, market: str | None)
     assert actual.get("InstanceMarketOptions") == ({"MarketType": market} if market else None)
 
 
-def test_spot_machines_never_fall_into_open_reservations() -> None:
+def test_spot_instances_never_fall_into_open_reservations() -> None:
     """AWS-T490; AWS-505: their requests are tagged, too."""
     actual = wire(data_of(capacity_type=labels.SPOT))
     assert actual["CapacityReservationSpecification"] == {"CapacityReservationPreference": "none"}
@@ -285,7 +285,7 @@ def test_the_order_of_labels_and_groups_changes_nothing() -> None:
         ),
     ],
 )
-def test_what_a_machine_is_made_of_changes_the_template(changed: Any) -> None:
+def test_what_an_instance_is_made_of_changes_the_template(changed: Any) -> None:
     assert [template.content.name for template in changed().templates] != template_names(claim(), (LARGE,))
 
 

@@ -119,7 +119,7 @@ async def test_a_custom_class_takes_the_images_of_an_alias() -> None:
     assert effective_ami_family(node_class.spec) == "Custom"
 
 
-async def test_an_alias_becomes_one_entry_per_sort_of_machine() -> None:
+async def test_an_alias_becomes_one_entry_per_sort_of_instance() -> None:
     """AWS-T180, AWS-183"""
     world = released(Classes().stocked())
     await world.create(**LATEST)
@@ -140,7 +140,7 @@ async def test_an_alias_becomes_one_entry_per_sort_of_machine() -> None:
     assert event.startswith("alias al2023@latest stands for ami-0 (release-0), ")
 
 
-async def test_a_sort_of_machine_without_an_image_is_left_out() -> None:
+async def test_a_sort_of_instance_without_an_image_is_left_out() -> None:
     """AWS-T181"""
     world = released(Classes().stocked(), "x86_64/nvidia")
     await world.create(**LATEST)

@@ -68,7 +68,7 @@ def hashed(**spec: Any) -> str:
     ],
     ids=lambda change: ",".join(change),
 )
-def test_what_goes_into_a_machine_changes_the_hash(change: dict[str, Any]) -> None:
+def test_what_goes_into_an_instance_changes_the_hash(change: dict[str, Any]) -> None:
     """DIS-353, API-S236, AWS-571; ipPrefixCount by its Beyond"""
     assert hashed(**change) != hashed()
 

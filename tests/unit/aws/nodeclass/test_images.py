@@ -101,7 +101,7 @@ def test_requirements_are_shown_short_keys_first() -> None:
     ]
 
 
-def test_an_image_for_two_sorts_of_machines_stands_twice() -> None:
+def test_an_image_for_two_sorts_of_instances_stands_twice() -> None:
     """AWS-190"""
     amis = select_amis(
         [AmiCandidate(image("ami-1"), NEURON_REQUIREMENTS), AmiCandidate(image("ami-1"), NVIDIA_REQUIREMENTS)], NOW
@@ -141,7 +141,7 @@ def test_the_first_image_that_fits_is_taken_and_none_where_none_does() -> None:
     assert ami_for(BY_NAME["m5.large"], arm_only) is None
 
 
-def test_an_image_of_windows_is_for_machines_that_run_its_build() -> None:
+def test_an_image_of_windows_is_for_instances_that_run_its_build() -> None:
     """AWS-189"""
     (ami,) = select_amis([AmiCandidate(image("ami-w"), ami_selection.windows_requirements("10.0.20348"))], NOW)
     requirements = {

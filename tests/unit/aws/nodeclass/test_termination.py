@@ -40,7 +40,7 @@ async def exists(world: Classes) -> bool:
     return True
 
 
-async def test_a_class_waits_for_its_machines_and_names_five_of_them() -> None:
+async def test_a_class_waits_for_its_instances_and_names_five_of_them() -> None:
     """AWS-T090, AWS-123, API-S176, OPS-544: it goes after the last claim."""
     world = Classes().stocked()
     await ready(world)

@@ -69,7 +69,7 @@ async def test_only_the_type_that_was_learned_about_is_made_anew() -> None:
     assert after["t3.medium"] is not before["t3.medium"]
 
 
-async def test_a_machine_with_an_outdated_image_teaches_nothing() -> None:
+async def test_an_instance_with_an_outdated_image_teaches_nothing() -> None:
     """AWS-T303."""
     fixture, lessons = await school()
     assert not attend(fixture, lessons, "3840Mi", image="ami-0")

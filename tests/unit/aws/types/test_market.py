@@ -114,7 +114,7 @@ async def test_every_label_of_a_type_may_be_asked_for() -> None:
     assert labels.is_restricted("karpenter.k8s.aws/instance-catgory", well_known)
 
 
-async def test_arm_machines_never_run_windows() -> None:
+async def test_arm_instances_never_run_windows() -> None:
     """AWS-T301."""
     fixture = await fair(Region(names=["m6g.large", "m5.large"]))
     types = fixture.types(of_spec(ami_family="Windows2022"))

@@ -29,7 +29,7 @@ def on_demand(fixture: Fair) -> tuple[float | None, ...]:
     return tuple(fixture.market.prices.on_demand(name) for name in NAMES)
 
 
-async def test_the_list_is_asked_for_virtual_and_whole_machines() -> None:
+async def test_the_list_is_asked_for_virtual_and_whole_instances() -> None:
     """AWS-360."""
     fixture = await market("eu-west-1")
     await fixture.market.refresh_on_demand()

@@ -66,7 +66,7 @@ IMAGES = {
         ("Windows2022", 'Write-Host "mine"'),
     ],
 )
-def test_a_machine_joins_with_the_labels_taints_and_pods_it_was_told(
+def test_an_instance_joins_with_the_labels_taints_and_pods_it_was_told(
     family: str, custom: str, kubelet: dict[str, object]
 ) -> None:
     """AWS-220 to AWS-258"""

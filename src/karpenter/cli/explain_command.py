@@ -41,6 +41,7 @@ def explain(
     ] = "text",
     replicas: planning_options.ReplicasOption = "current",
     region: planning_options.RegionOption = "",
+    live_prices: planning_options.LivePricesOption = False,
     skip_invalid: planning_options.SkipInvalidOption = False,
 ) -> None:
     """Explain where a pod would be scheduled or why it is unschedulable, or what blocks or triggers the disruption of a node.
@@ -48,7 +49,7 @@ def explain(
     Read-only.
     """
     settings = resolve_or_exit("explain", flags)
-    input_options = planning_options.InputOptions(filename, replicas, region, skip_invalid)
+    input_options = planning_options.InputOptions(filename, replicas, region, live_prices, skip_invalid)
     with planning.gc_disabled():
         extra_kinds = cluster_objects.FREEZE_KINDS if kind == "node" else ()
         plan_input = planning.load_plan_input(input_options, settings, extra_kinds)
@@ -71,11 +72,11 @@ def _explain_pod(
     if explanation.claim is not None:
         passed = passed_node_pools(explanation.claim, pod, computed.problem, plan, plan_input.catalogs.indexes)
         explanation = replace(explanation, passed_pools=passed)
-    source = plan_input.catalogs.source
+    prices = plan_input.catalogs.prices
     render_common.write_output(
         output,
-        lambda: {**render_pod.document(explanation), "prices": render_prices.price_data(source, plan)},
-        lambda out: render_pod.write(explanation, render_prices.price_lines(source, plan), out),
+        lambda: {**render_pod.document(explanation), "prices": render_prices.price_data(prices, plan)},
+        lambda out: render_pod.write(explanation, render_prices.price_lines(prices, plan), out),
     )
 
 

@@ -11,35 +11,20 @@ from typing import TYPE_CHECKING
 from karpenter.api import kinds
 from karpenter.api.karpenter import NodeClassReference
 from karpenter.cli.cluster_objects import ClusterObjects
-from karpenter.cli.terminal import WrongInput, print_error
-from karpenter.instancetypes import ec2_catalog, ec2_regions, instance_type_file, overlay_application
-from karpenter.instancetypes.instance_type import InstanceType
+from karpenter.cli.instance_type_sources import PriceSource, TypeSource
+from karpenter.cli.terminal import print_error
+from karpenter.instancetypes import overlay_application
 from karpenter.instancetypes.overlay_application import NodePoolInstanceTypes
 from karpenter.instancetypes.type_index import TypeIndex
-from karpenter.instancetypes.well_known_labels import INSTANCE_LABELS, well_known_labels_of
+from karpenter.instancetypes.well_known_labels import well_known_labels_of
 from karpenter.model import labels
 
 if TYPE_CHECKING:
     from karpenter.api.ec2_node_class import EC2NodeClass
-    from karpenter.cli.region_inference import PlanRegion
-    from karpenter.settings import Settings
 
 _EC2 = kinds.EC2_NODE_CLASS.name
 _NODE_CLASS_GROUPS = {kind.name: kind.group for kind in (kinds.EC2_NODE_CLASS, kinds.KWOK_NODE_CLASS)}
 _WITHOUT_CLASS = "planned as with a class without settings"
-_InstanceTypes = tuple[InstanceType, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class PriceSource:
-    """Where instance types and prices come from: a file, or packaged data of a region."""
-
-    file: str = ""
-    region: PlanRegion | None = None
-
-    def is_estimate(self, instance_type: str) -> bool:
-        """Whether the price rests on the median of its region only."""
-        return self.region is not None and ec2_regions.price_ratios(self.region.name).is_estimate(instance_type)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,79 +32,30 @@ class PlanCatalogs:
     """The types that each NodePool chooses from, by its name; where they come from, and how long loading took."""
 
     indexes: Mapping[str, TypeIndex]
-    source: PriceSource
+    prices: PriceSource
     load_seconds: float
 
 
-class TypeSource:
-    """Instance types before node classes and overlays have changed them."""
-
-    def __init__(self, settings: Settings) -> None:
-        begun = time.perf_counter()
-        self._settings = settings
-        self.file = settings.instance_types_file_path
-        self._file_types = _read_types(self.file) if self.file else ()
-        self.load_seconds = time.perf_counter() - begun
-
-    @property
-    def well_known_labels(self) -> frozenset[str]:
-        """The label keys that NodePools may select without defining them."""
-        own = well_known_labels_of(self._file_types) if self.file else INSTANCE_LABELS
-        return labels.WELL_KNOWN | own
-
-    def types(self, region: PlanRegion | None) -> _InstanceTypes:
-        """The types as they are."""
-        return ec2_catalog.packaged_instance_types(region.name) if region is not None else self._file_types
-
-    def class_types(self, node_class: EC2NodeClass, region: PlanRegion | None) -> _InstanceTypes:
-        """The types as instances of the class; those of a file have the capacity that the file says. Raises ``WrongInput``."""
-        if region is None:
-            return self._file_types
-        from karpenter.providers.aws.instancetype.nodeclass_terms import CapacitySettings, NodeClassTermsError
-        from karpenter.providers.aws.instancetype.packaged_class_types import packaged_class_types
-
-        capacity_settings = CapacitySettings(
-            self._settings.vm_memory_overhead_percent,
-            self._settings.reserved_enis,
-            self._settings.aws_feature_gates.node_class_cel,
-        )
-        try:
-            return packaged_class_types(node_class, region.name, capacity_settings)
-        except NodeClassTermsError as error:
-            raise WrongInput(f"{_EC2} {node_class.metadata.name}: {error}") from None
-
-
-def _read_types(path: str) -> _InstanceTypes:
-    try:
-        return instance_type_file.load_instance_types(path)
-    except instance_type_file.InstanceTypeFileError as error:
-        raise WrongInput(str(error)) from None
-
-
-def build_catalogs(objects: ClusterObjects, source: TypeSource, region: PlanRegion | None) -> PlanCatalogs:
-    """The types of each NodePool. Raises ``WrongInput``."""
+def build_catalogs(objects: ClusterObjects, source: TypeSource) -> PlanCatalogs:
+    """The types of each NodePool. Reports NodeOverlays that are left out. Raises ``CommandError``."""
     begun = time.perf_counter()
     indexes: dict[int, TypeIndex] = {}
     by_pool: dict[str, TypeIndex] = {}
-    for pool_types in _with_overlays(objects, list(_pool_types(objects, source, region))):
+    for pool_types in _with_overlays(objects, list(_pool_types(objects, source))):
         types = pool_types.types
         if id(types) not in indexes:
             indexes[id(types)] = TypeIndex(types, well_known_labels_of(types) | labels.WELL_KNOWN)
         by_pool[pool_types.node_pool.metadata.name] = indexes[id(types)]
-    return PlanCatalogs(by_pool, PriceSource(source.file, region), source.load_seconds + time.perf_counter() - begun)
+    return PlanCatalogs(by_pool, source.prices, source.load_seconds + time.perf_counter() - begun)
 
 
-def _pool_types(
-    objects: ClusterObjects, source: TypeSource, region: PlanRegion | None
-) -> Iterator[NodePoolInstanceTypes]:
+def _pool_types(objects: ClusterObjects, source: TypeSource) -> Iterator[NodePoolInstanceTypes]:
     """The types of each NodePool without overlays; NodePools of one class share them."""
-    by_class = {
-        node_class.metadata.name: source.class_types(node_class, region) for node_class in _used_classes(objects)
-    }
+    by_class = {node_class.metadata.name: source.class_types(node_class) for node_class in _used_classes(objects)}
     for pool in objects.pools:
         reference = pool.spec.template.spec.node_class_ref
         own = by_class.get(reference.name) if reference.kind == _EC2 else None
-        yield NodePoolInstanceTypes(pool, source.types(region) if own is None else own)
+        yield NodePoolInstanceTypes(pool, source.types() if own is None else own)
 
 
 def _used_classes(objects: ClusterObjects) -> Iterator[EC2NodeClass]:

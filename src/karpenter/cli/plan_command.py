@@ -34,6 +34,7 @@ def plan(
     output: Annotated[Output, typer.Option("-o", "--output", help="What to print.")] = "table",
     replicas: planning_options.ReplicasOption = "current",
     region: planning_options.RegionOption = "",
+    live_prices: planning_options.LivePricesOption = False,
     skip_invalid: planning_options.SkipInvalidOption = False,
     compare: Annotated[
         Literal["classic"] | None,
@@ -60,7 +61,7 @@ def plan(
 
     settings = resolve_or_exit("plan", flags)
     options = settings.scheduling_options(settings.gates)
-    input_options = planning_options.InputOptions(filename, replicas, region, skip_invalid)
+    input_options = planning_options.InputOptions(filename, replicas, region, live_prices, skip_invalid)
     with planning.gc_disabled():
         disruption = planning_options.disruption_options(settings) if consolidate else None
         extra_kinds = FREEZE_KINDS if consolidate else ()
@@ -72,7 +73,7 @@ def plan(
             timing = PlanTiming(computed.seconds, catalogs.load_seconds, wall_seconds())
             if record and packing is options.packing_mode:
                 _record(computed, record)
-            return PlanReport(computed.solution, catalogs.indexes, timing, catalogs.source)
+            return PlanReport(computed.solution, catalogs.indexes, timing, catalogs.prices)
 
         chosen = report(options.packing_mode)
         planning.report_skipped_pools(chosen.plan)

@@ -13,13 +13,14 @@ import typer
 
 from karpenter.cli import cluster_objects
 from karpenter.cli.render_common import count_text
-from karpenter.cli.terminal import WRONG_INPUT, print_error
+from karpenter.cli.terminal import WRONG_INPUT, WrongInput, print_error
 
 if TYPE_CHECKING:
     from karpenter.api.kinds import Kind
     from karpenter.api.meta import Wire
     from karpenter.cli.cluster_objects import ClusterObjects
-    from karpenter.cli.plan_catalogs import PlanCatalogs, TypeSource
+    from karpenter.cli.instance_type_sources import FileTypes, PriceSource
+    from karpenter.cli.plan_catalogs import PlanCatalogs
     from karpenter.cli.planning_options import InputOptions
     from karpenter.disruption.decide.disruption_preview import DisruptionPreview
     from karpenter.disruption.decide.disruption_problem import DisruptionOptions
@@ -90,28 +91,43 @@ def load_plan_input(options: InputOptions, settings: Settings, extra_kinds: tupl
     from datetime import UTC, datetime
 
     from karpenter.cli.capacity_buffer_pods import virtual_pods_of
-    from karpenter.cli.plan_catalogs import TypeSource
+    from karpenter.cli.instance_type_sources import EC2_WELL_KNOWN_LABELS, choose_source
+    from karpenter.cli.plan_catalogs import build_catalogs
 
-    source = TypeSource(settings)
-    objects = load_objects(options, source.well_known_labels, settings, extra_kinds)
+    file_types = _load_file_types(settings.instance_types_file_path, options)
+    well_known = EC2_WELL_KNOWN_LABELS if file_types is None else file_types.well_known_labels
+    objects = load_objects(options, well_known, settings, extra_kinds)
     report_input_problems(objects, skip_invalid=options.skip_invalid)
     for line in cluster_objects.objects_behind_gates(objects, settings.gates):
         print_error(line)
     virtual_pods = virtual_pods_of(objects, datetime.now(UTC))
-    return PlanInput(_load_catalogs(objects, source, options), objects, virtual_pods)
+    source = file_types or choose_source(objects, options, settings, os.environ)
+    _report_idle_pools(objects, source.prices)
+    return PlanInput(build_catalogs(objects, source), objects, virtual_pods)
 
 
-def _load_catalogs(objects: ClusterObjects, source: TypeSource, options: InputOptions) -> PlanCatalogs:
-    """The types of each NodePool. Reports NodePools that cannot launch what the plan says, or anything."""
-    from karpenter.cli.plan_catalogs import build_catalogs, missing_node_classes
-    from karpenter.cli.region_inference import find_region, pools_of_other_regions
+def _load_file_types(file: str, options: InputOptions) -> FileTypes | None:
+    """The types of the file, if one is given. Raises ``WrongInput``."""
+    from karpenter.cli.instance_type_sources import FileTypes
 
-    region = None if source.file else find_region(objects, options.region, os.environ)
+    if not file:
+        return None
+    if options.live_prices:
+        raise WrongInput("--live-prices and --instance-types exclude each other: give one of them")
+    return FileTypes(file)
+
+
+def _report_idle_pools(objects: ClusterObjects, prices: PriceSource) -> None:
+    """Report NodePools that would launch nothing: their node class is missing, or all their zones are of other regions."""
+    from karpenter.cli.instance_type_sources import FilePrices
+    from karpenter.cli.plan_catalogs import missing_node_classes
+    from karpenter.cli.region_inference import pools_of_other_regions
+
     for line in missing_node_classes(objects):
         print_error(line)
-    for line in pools_of_other_regions(objects.pools, region.name) if region is not None else ():
-        print_error(line)
-    return build_catalogs(objects, source, region)
+    if not isinstance(prices, FilePrices):
+        for line in pools_of_other_regions(objects.pools, prices.region_name):
+            print_error(line)
 
 
 def report_input_problems(objects: ClusterObjects, *, skip_invalid: bool) -> None:

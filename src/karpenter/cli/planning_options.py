@@ -19,12 +19,13 @@ ReplicaChoice = Literal["min", "current", "max"]
 class InputOptions:
     """Where the objects of a plan come from: files, or without any the cluster; and how they are read.
 
-    ``region``: the region whose packaged types and prices count; empty where the objects decide.
+    ``region``: the region whose types and prices count; empty where the objects decide. ``live_prices``: those of EC2 count.
     """
 
     filename: list[str] | None
     replicas: ReplicaChoice = "current"
     region: str = ""
+    live_prices: bool = False
     skip_invalid: bool = False
 
 
@@ -49,8 +50,16 @@ RegionOption = Annotated[
     typer.Option(
         "--region",
         metavar="REGION",
-        help="EC2 region whose packaged instance types and prices count. Default: the region that nodes, NodePools or pods "
+        help="EC2 region whose instance types and prices count. Default: the region that nodes, NodePools or pods "
         "name, else AWS_REGION, else us-east-1.",
+    ),
+]
+LivePricesOption = Annotated[
+    bool,
+    typer.Option(
+        "--live-prices",
+        help="Take instance types and prices from EC2 and its price list, with the credentials of the environment; answers are "
+        "kept for half an hour.",
     ),
 ]
 SkipInvalidOption = Annotated[bool, typer.Option("--skip-invalid", help="Ignore invalid objects instead of failing.")]

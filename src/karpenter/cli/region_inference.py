@@ -32,16 +32,24 @@ def find_region(objects: ClusterObjects, given: str, environment: Mapping[str, s
     """The region to plan for. Raises ``WrongInput`` where objects name several, or for a region without packaged data."""
     if given:
         return _checked(PlanRegion(given, "--region"), f"--region={given}")
+    named = region_of_objects(objects)
+    if named is not None:
+        return named
+    for variable in _ENVIRONMENT:
+        if environment.get(variable):
+            return _checked(PlanRegion(environment[variable], variable), f"{variable}={environment[variable]}")
+    return PlanRegion(ec2_regions.BASE_REGION, "")
+
+
+def region_of_objects(objects: ClusterObjects) -> PlanRegion | None:
+    """The region that nodes, subnets, NodePools or pods name, the first of them that do. Raises ``WrongInput`` for several."""
     for basis, regions_of in _SOURCES:
         regions = sorted(set(regions_of(objects)) - {""})
         if len(regions) > 1 and basis != _PODS:
             raise WrongInput(f"{basis} name zones of several regions ({', '.join(regions)}): {_HOW_TO_CHOOSE}")
         if len(regions) == 1:
             return PlanRegion(regions[0], basis)
-    for variable in _ENVIRONMENT:
-        if environment.get(variable):
-            return _checked(PlanRegion(environment[variable], variable), f"{variable}={environment[variable]}")
-    return PlanRegion(ec2_regions.BASE_REGION, "")
+    return None
 
 
 def _checked(region: PlanRegion, source: str) -> PlanRegion:

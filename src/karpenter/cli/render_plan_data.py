@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from karpenter.api.core import Pod
 from karpenter.capacitybuffer.buffer_placements import BufferPlacement, buffer_placements
-from karpenter.cli.plan_catalogs import PriceSource
+from karpenter.cli.instance_type_sources import PriceSource
 from karpenter.cli.render_common import Json, pod_name
 from karpenter.cli.render_prices import price_data
 from karpenter.instancetypes.type_index import TypeIndex

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
-from karpenter.cli.plan_catalogs import PriceSource
+from karpenter.cli.instance_type_sources import FilePrices, LivePrices, PackagedPrices, PriceSource
 from karpenter.cli.region_inference import PlanRegion
 from karpenter.cli.render_common import Json, names_text
 from karpenter.instancetypes import ec2_catalog, ec2_regions
@@ -13,18 +13,27 @@ from karpenter.scheduling.solution import Solution
 _SHOWN_TYPES = 3
 
 
-def price_lines(source: PriceSource, plan: Solution) -> Iterator[str]:
+def price_lines(prices: PriceSource, plan: Solution) -> Iterator[str]:
     """Region, source and date of prices, and which prices of the plan are estimated."""
-    region = source.region
-    if region is None:
-        yield f"prices: of the instance type file {source.file.rpartition('/')[2]}"
-        return
+    match prices:
+        case FilePrices(file):
+            yield f"prices: of the instance type file {file.rpartition('/')[2]}"
+        case LivePrices():
+            yield f"prices: of EC2 in {prices.region_name}, read {prices.read_at:%Y-%m-%d %H:%M} UTC, {prices.currency}"
+            if not prices.has_price_list:
+                yield "  on-demand prices are packaged ones: no price list can be reached"
+        case PackagedPrices():
+            yield from _packaged_lines(prices, plan)
+
+
+def _packaged_lines(prices: PackagedPrices, plan: Solution) -> Iterator[str]:
+    region = prices.region
     basis = f"from {region.basis}" if region.basis else "assumed: nothing names a region, set --region or AWS_REGION"
     yield f"prices: packaged for {region.name} ({basis})"
     yield f"  {_dates_text(region)}"
     if not ec2_regions.ec2_regions()[region.name].offerings_listed:
         yield "  which zones offer which types is assumed"
-    estimated = estimated_types(source, plan)
+    estimated = estimated_types(prices, plan)
     if estimated:
         yield f"  estimated with the region's median ratio: {names_text(estimated, _SHOWN_TYPES)}"
 
@@ -37,29 +46,38 @@ def _dates_text(region: PlanRegion) -> str:
     return f"{on_demand} in {base} x ratios {ec2_regions.PRICE_RATIO_DATE}, {spot}"
 
 
-def estimated_types(source: PriceSource, plan: Solution) -> list[str]:
+def estimated_types(prices: PackagedPrices, plan: Solution) -> list[str]:
     """Types that the plan buys at an estimated price."""
-    return sorted(filter(source.is_estimate, _bought_types(plan)))
+    return sorted(filter(prices.is_estimate, {claim.instance_types[0] for claim in plan.new_claims}))
 
 
-def _bought_types(plan: Solution) -> Iterable[str]:
-    return {claim.instance_types[0] for claim in plan.new_claims}
+def price_data(prices: PriceSource, plan: Solution) -> Json:
+    """The same as data; dates are those of the prices."""
+    match prices:
+        case FilePrices(file):
+            return {"source": file, "region": None}
+        case LivePrices():
+            return {
+                "source": "EC2",
+                "region": prices.region_name,
+                "currency": prices.currency,
+                "readAt": prices.read_at.isoformat(),
+                "onDemand": "price list" if prices.has_price_list else "packaged",
+            }
+        case PackagedPrices():
+            return _packaged_data(prices, plan)
 
 
-def price_data(source: PriceSource, plan: Solution) -> Json:
-    """The same as data; dates are those of the packaged prices."""
-    region = source.region
-    if region is None:
-        return {"source": source.file, "region": None}
-    ratio_date = None if region.name == ec2_regions.BASE_REGION else ec2_regions.PRICE_RATIO_DATE
+def _packaged_data(prices: PackagedPrices, plan: Solution) -> Json:
+    region = prices.region
     listed = ec2_regions.ec2_regions()[region.name].offerings_listed
     return {
         "source": "packaged",
         "region": region.name,
         "regionBasis": region.basis or "assumed",
         "onDemandDate": ec2_catalog.ON_DEMAND_DATE,
-        "regionRatioDate": ratio_date,
+        "regionRatioDate": None if region.name == ec2_regions.BASE_REGION else ec2_regions.PRICE_RATIO_DATE,
         "spotSavingsDate": ec2_catalog.SPOT_DATE,
         "offerings": "listed" if listed else "assumed",
-        "estimatedTypes": estimated_types(source, plan),
+        "estimatedTypes": estimated_types(prices, plan),
     }

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from karpenter.api.core import Container, ContainerPort, Pod, ResourceRequirements
 from karpenter.api.meta import LabelSelector
 from karpenter.api.scheduling_constraints import Affinity, PodAffinity, PodAffinityTerm, TopologySpreadConstraint
+from karpenter.instancetypes.instance_type import BurstableCpu
 from karpenter.model import labels
 from karpenter.scheduling.objective import NO_EXPOSURE_LIMITS, Objective
 from karpenter.scheduling.scheduling_options import ArrivalForecast, SchedulingOptions
@@ -32,7 +33,7 @@ _OPEN = wanted(CUSTOM, "Exists")
 
 @st.composite
 def few_pods(draw: st.DrawFn) -> World:
-    """Up to six pods that mix selectors, taints, host ports, anti-affinity and spread by host."""
+    """Up to six pods that mix selectors, taints, host ports, anti-affinity and spread by host; some types are burstable."""
     taint = draw(st.sampled_from([(), (), (pool_taint("hard"),)]))
     pools = [
         node_pool("open", [ANY_CAPACITY, *draw(st.sampled_from([(), (_OPEN,), (wanted(CUSTOM, "In", "a", "b"),)]))])
@@ -40,7 +41,14 @@ def few_pods(draw: st.DrawFn) -> World:
     if draw(st.booleans()):
         pools.append(node_pool("other", template={"taints": taint}))
     waiting = [draw(_pod(number)) for number in range(draw(st.integers(1, 6)))]
-    return World(tuple(waiting), tuple(pools), (), (), (), draw(worlds.types()), WELL_KNOWN)
+    types = tuple(replace(each, burstable_cpu=draw(_burstable)) for each in draw(worlds.types()))
+    return World(tuple(waiting), tuple(pools), (), (), (), types, WELL_KNOWN)
+
+
+#: Guaranteed CPU and the price beyond it, dear and cheap beside the prices of `worlds`; none for half of the types.
+_burstable = st.none() | st.builds(
+    BurstableCpu, st.sampled_from([200, 400, 1600]), st.sampled_from([None, 0.05, 0.4, 0.9])
+)
 
 
 @st.composite
@@ -76,7 +84,8 @@ def check(world: World) -> None:
     assert problems(world, solution) == []
     assert solution.is_optimal == bool(solution.new_claims)
     bought_for = tuple(pod for claim in solution.new_claims for pod in claim.pods)
-    cost = solution.price_per_hour + FEE * len(solution.new_claims)
+    cost = solution.price_per_hour + solution.cpu_surplus_per_hour + FEE * len(solution.new_claims)
+    assert solution.optimality_gap is None or solution.optimality_gap >= 0
     assert cost <= cheapest_partition(replace(world, pods=bought_for), FEE) + 1e-9
 
 

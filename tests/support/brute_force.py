@@ -1,6 +1,7 @@
 """The cheapest way to buy nodes for a few pods, by trying every partition of them: shares no code with the engine.
 
-A node is legal if it passes the filters of the judge for all its pods. It costs its cheapest offering and a fee.
+A node is legal if it passes the filters of the judge for all its pods. It costs its cheapest offering, CPU beyond its baseline,
+and a fee.
 """
 
 from __future__ import annotations
@@ -10,7 +11,10 @@ from functools import cache
 from math import inf
 
 from karpenter.api.core import Pod
+from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.model import labels
+from karpenter.model.pods import pod_requests
+from karpenter.scheduling.cpu_surplus import UNAVAILABLE_CPU_PRICE
 from support.judge import World, fresh, pod_expressions
 from support.kube_filters import HOST, Machine, Scene, crowding, misfits
 
@@ -44,7 +48,7 @@ def _cheapest_node(world: World, pods: Sequence[Pod]) -> float:
     mentioned = [expression for pod in pods for expression in pod_expressions(pod.spec)]
     return min(
         (
-            _price(world, pool.metadata.name, form)
+            _price(world, pool.metadata.name, form, sum(pod_requests(pod).get("cpu", 0) for pod in pods))
             for pool in world.pools
             for form in fresh(world, pool, {}, pods[0], mentioned)
             if _holds(world, pods, form)
@@ -64,9 +68,9 @@ def _holds(world: World, pods: Sequence[Pod], form: Machine) -> bool:
     return True
 
 
-def _price(world: World, pool: str, form: Machine) -> float:
+def _price(world: World, pool: str, form: Machine, cpu_millis: int) -> float:
     return min(
-        offering.price_per_hour
+        offering.price_per_hour + _beyond_baseline(instance_type, cpu_millis)
         for instance_type in world.types_of(pool)
         if instance_type.name == form.type
         for offering in instance_type.offerings
@@ -74,3 +78,11 @@ def _price(world: World, pool: str, form: Machine) -> float:
         and offering.zone == form.labels[labels.ZONE]
         and offering.capacity_type == form.labels[labels.CAPACITY_TYPE]
     )
+
+
+def _beyond_baseline(instance_type: InstanceType, cpu_millis: int) -> float:
+    burstable = instance_type.burstable_cpu
+    if burstable is None or cpu_millis <= burstable.baseline_millis:
+        return 0.0
+    price = burstable.surplus_price_per_vcpu_hour
+    return (cpu_millis - burstable.baseline_millis) / 1000 * (UNAVAILABLE_CPU_PRICE if price is None else price)

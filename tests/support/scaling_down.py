@@ -64,7 +64,7 @@ def replicas(app: int, count: int, cpu: str, memory: str) -> list[Pod]:
 
 def least_price(buying: NodePool, running: Iterable[Pod]) -> float:
     """USD per hour below which no nodes of the pool hold the pods: CPU against memory in every proportion."""
-    (template,), _ = usable_templates((buying,), {buying.metadata.name: INDEX}, (), min_values=True)
+    (template,), _ = usable_templates((buying,), {buying.metadata.name: INDEX}, (), min_values=True, cpu_surplus=True)
     prices = INDEX.prices(template.requirements)
     need = res.add(*(pods.pod_requests(listed_pod) for listed_pod in running))
     offered = [

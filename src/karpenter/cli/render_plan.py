@@ -258,6 +258,8 @@ def _summary(report: PlanReport) -> Text:
     if plan.unschedulable:
         text.append(f"; {count_text(len(plan.unschedulable), 'pod')} unschedulable", style="red")
     if plan.new_claims:
+        if plan.cpu_surplus_per_hour:
+            text.append(f"\n{_cpu_surplus_text(plan)}")
         text.append(f"\n{_lower_bound_text(plan)}")
         if plan.node_share_cost_per_hour:
             text.append(f"\n{_node_share_text(plan)}")
@@ -274,6 +276,14 @@ def _summary(report: PlanReport) -> Text:
         style="dim",
     )
     return text
+
+
+def _cpu_surplus_text(plan: Solution) -> str:
+    burstable = sum(claim.cpu_surplus_per_hour > 0 for claim in plan.new_claims)
+    return (
+        f"CPU requests beyond the baseline of {count_text(burstable, 'burstable node')} count as "
+        f"${plan.cpu_surplus_per_hour:.3f} per hour more"
+    )
 
 
 def _node_share_text(plan: Solution) -> str:

@@ -140,10 +140,11 @@ def _exposure_data(plan: Solution) -> Json:
 
 
 def _cost_data(plan: Solution) -> Json:
-    """The price of the new nodes, its lower bound, the share of that by which the price is higher, and if it is proven."""
+    """The price of the new nodes and of their CPU beyond baselines, the lower bound of both, the gap, and if it is proven."""
     price, bound, gap = float(plan.price_per_hour), plan.lower_bound_per_hour, plan.optimality_gap
     return {
         "perHour": round(price, _PRICE_DIGITS),
+        "cpuSurplusPerHour": round(plan.cpu_surplus_per_hour, _PRICE_DIGITS),
         "lowerBoundPerHour": round(bound, _PRICE_DIGITS) if bound is not None else None,
         "gap": round(gap, _PRICE_DIGITS) if gap is not None else None,
         "optimal": plan.is_optimal,
@@ -167,6 +168,7 @@ def node_claim_data(claim: NewNodeClaim) -> Json:
             "zone": claim.cheapest_offering.zone,
             "capacityType": claim.cheapest_offering.capacity_type,
             "price": claim.price_per_hour,
+            "cpuSurplus": round(claim.cpu_surplus_per_hour, _PRICE_DIGITS),
         },
         "requirements": [
             {"key": requirement.key, "operator": requirement.operator, "values": list(requirement.values)}

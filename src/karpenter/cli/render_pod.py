@@ -99,7 +99,10 @@ def headline(explanation: PodExplanation) -> str:
 
 def _node_claim_text(claim: NewNodeClaim) -> str:
     where = f"{claim.cheapest_offering.zone}, {claim.cheapest_offering.capacity_type}"
-    return f"{claim.instance_types[0]} of NodePool {claim.node_pool} in {where}, ${claim.price_per_hour:.4f} per hour"
+    price = f"${claim.price_per_hour:.4f} per hour"
+    if claim.cpu_surplus_per_hour:
+        price += f" and ${claim.cpu_surplus_per_hour:.4f} for CPU requests beyond its baseline"
+    return f"{claim.instance_types[0]} of NodePool {claim.node_pool} in {where}, {price}"
 
 
 def _why_not_pending(pod: Pod) -> str:

@@ -26,6 +26,7 @@ PLANNING_SETTINGS = (
     "scheduler_config",
     "packing",
     "node_fee",
+    "cpu_surplus",
     "exposure",
     "max_pods_per_node",
     "interruption_cost",

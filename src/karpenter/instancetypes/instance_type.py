@@ -55,14 +55,6 @@ class BurstableCpu:
     baseline_millis: int
     surplus_price_per_vcpu_hour: float | None = None
 
-    def surplus_price_per_hour(self, requested_millis: int) -> float | None:
-        """What CPU requests cost beyond the instance's price; None if that price is unknown or there is no such CPU."""
-        surplus_millis = max(0, requested_millis - self.baseline_millis)
-        if not surplus_millis:
-            return 0.0
-        price = self.surplus_price_per_vcpu_hour
-        return None if price is None else price * surplus_millis / res.ONE_UNIT
-
 
 @dataclass(frozen=True)
 class InstanceType:

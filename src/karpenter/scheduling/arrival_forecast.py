@@ -118,7 +118,7 @@ class SpareRoomValue:
     def _pods_fitting(self, claim: SchedulingNodeClaim) -> int:
         """How many average pods still go into the cheapest type of a claim."""
         template = claim.template
-        position = claim.prices.cheapest(claim.types)
+        position = claim.cheapest_type
         taken = res.add(claim.requests, template.overhead_of(position))
         free = res.subtract(template.index.types[position].allocatable, taken)
         return max(0, min(free.get(name, 0) // amount for name, amount in self.average_requests.items() if amount))

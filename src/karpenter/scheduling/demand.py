@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from karpenter.api.core import Pod
@@ -90,11 +90,39 @@ class SchedulingNodeClaim:
         """Cheapest offerings the claim accepts."""
         return self.template.index.prices(self.requirements)
 
+    @cached_property
+    def cheapest_type(self) -> int:
+        """The type that costs least with the claim's pods."""
+        return self.template.cpu_surpluses.cheapest(self.prices, self.types, self.requests)
+
     @property
     def cheapest_offering(self) -> Offering:
-        """How the cheapest type that holds the claim's pods is bought."""
-        prices = self.prices
-        return prices.cheapest_offering[prices.cheapest(self.types)]
+        """How the cheapest type is bought."""
+        return self.prices.cheapest_offering[self.cheapest_type]
+
+    @property
+    def cpu_surplus_per_hour(self) -> float:
+        """USD per hour for the CPU that pods request beyond the baseline of the cheapest type."""
+        return self.template.cpu_surpluses.price_per_hour(self.cheapest_type, self.requests)
+
+    @property
+    def price_per_hour(self) -> float:
+        """USD per hour of the cheapest type with these pods."""
+        return self.cheapest_offering.price_per_hour + self.cpu_surplus_per_hour
+
+    def at_list_price(self) -> SchedulingNodeClaim:
+        """The claim with its cheapest type and those others whose offering price says what they cost with its pods.
+
+        A cloud launches the type with the lowest offering price. It must not be one that costs more with these pods. As many
+        types stay as minValues need.
+        """
+        index = self.template.index
+        kept = self.template.cpu_surpluses.types_at_list_price(self.types, self.requests) | 1 << self.cheapest_type
+        for position in reversed(self.prices.cheapest_first(self.types & ~kept)):
+            if index.satisfies_min_values(self.requirements, kept):
+                break
+            kept |= 1 << position
+        return self if kept == self.types else replace(self, types=kept)
 
 
 @dataclass(frozen=True)
@@ -123,6 +151,12 @@ class Packing:
         return (left, self.pods_below_weight, round(self.objective_value, 9), len(self.claims))
 
 
+def at_list_price(claims: Iterable[SchedulingNodeClaim]) -> list[SchedulingNodeClaim]:
+    """Each claim with only the types that cost what their offering says; equal claims stay one object."""
+    narrowed: dict[int, SchedulingNodeClaim] = {}
+    return [narrowed.setdefault(id(claim), claim.at_list_price()) for claim in claims]
+
+
 def sum_of_prices(claims: Iterable[SchedulingNodeClaim]) -> float:
-    """USD per hour of the claims, each at its cheapest offering."""
-    return sum(claim.cheapest_offering.price_per_hour for claim in claims)
+    """USD per hour of the claims, each as its cheapest type."""
+    return sum(claim.price_per_hour for claim in claims)

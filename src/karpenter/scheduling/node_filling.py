@@ -91,7 +91,7 @@ class FillCache:
         self.host_limits = [demand.host_limits for demand in demands]
         self._cpu = AmountIndex([demand.requests.get(res.CPU, 0) for demand in demands])
         self._memory = AmountIndex([demand.requests.get(res.MEMORY, 0) for demand in demands])
-        self._cpu_at = names.index(res.CPU) if res.CPU in names else -1
+        self.cpu_at = names.index(res.CPU) if res.CPU in names else -1
         self._memory_at = names.index(res.MEMORY) if res.MEMORY in names else -1
         self._by_limits_signature: dict[object, DemandSet] = {}
         self._limits_signatures: list[object] = []
@@ -122,10 +122,10 @@ class FillCache:
 
     def fitting(self, free: Sequence[int]) -> DemandSet:
         """Demands that ask for no more CPU and memory than this."""
-        found = -1
-        if self._cpu_at >= 0:
-            found = self._cpu.at_most(free[self._cpu_at])
-        return found & self._memory.at_most(free[self._memory_at]) if self._memory_at >= 0 else found
+        fitting = -1
+        if self.cpu_at >= 0:
+            fitting = self._cpu.at_most(free[self.cpu_at])
+        return fitting & self._memory.at_most(free[self._memory_at]) if self._memory_at >= 0 else fitting
 
     def excluded_with(self, position: int) -> DemandSet:
         """Demands that obey the same rules: where this one may sit no more, they may not either."""
@@ -226,6 +226,12 @@ class NodeFill:
         other._host_usage = self._host_usage.copy()
         other.contents = dict(self.contents)
         return other
+
+    def limit_cpu(self, millis: int) -> None:
+        """Leave no more CPU than this to pods."""
+        cpu_at = self._fill_cache.cpu_at
+        if cpu_at >= 0:
+            self._free[cpu_at] = min(self._free[cpu_at], millis)
 
     def fill(self, waiting: DemandSet, left: Sequence[int]) -> int:
         """Put in class after class, in their order, as many pods as go; how many were tried."""

@@ -1,8 +1,9 @@
 """The objective: the one function by which plans are compared. Karpenter has none.
 
-    objective = price of the offerings + a fee for every node + the expected cost of interruptions
+    objective = price of the nodes + a fee for every node + the expected cost of interruptions
 
-All in USD per hour; less is better. The *price* is what the cloud asks for the cheapest offering each claim accepts. The *fee*
+All in USD per hour; less is better. The *price* of a node is what the cloud asks for the cheapest offering its claim accepts, and
+for CPU that its pods request beyond the baseline of a burstable type (`cpu_surplus`). The *fee*
 stands for what a node costs beside its price: addresses, agents, root volume, the work of starting it. It is small, but large
 enough that a saving of pennies does not buy many tiny nodes. *Interruptions* are what spot nodes cost by being taken away:
 
@@ -15,7 +16,7 @@ decides which of a claim's types is launched: claims offer all that hold their p
 
 *Exposure* is no part of the sum. It is a limit that gives way (`workload_exposure.py`, `spot_spread.py`, `node_share.py`).
 
-Plans show prices without fee and interruptions.
+Plans show prices without fee and interruptions, and what CPU beyond the baseline costs apart from them.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from typing import Protocol
 
 from karpenter.instancetypes.instance_type import Offering
 from karpenter.instancetypes.type_index import OfferingPrices
@@ -67,13 +69,30 @@ class ExposureLimits:
 NO_EXPOSURE_LIMITS = ExposureLimits.uniform(WHOLE)
 
 
+class PricedClaim(Protocol):
+    """A claim with pods: how it is bought, and USD per hour for CPU beyond the baseline of its type."""
+
+    @property
+    def cheapest_offering(self) -> Offering:
+        """How it is bought."""
+
+    @property
+    def cpu_surplus_per_hour(self) -> float:
+        """USD per hour beside the offering."""
+
+
 @dataclass(frozen=True)
 class Objective:
-    """How plans are valued. ``node_fee_per_hour`` in USD; zero compares by price alone. ``cost_per_interruption`` in USD."""
+    """How plans are valued. ``node_fee_per_hour`` in USD; zero compares by price alone. ``cost_per_interruption`` in USD.
+
+    ``counts_cpu_surplus``: CPU requests beyond the baseline of burstable types cost money; otherwise types count with the price
+    of their offering, as in Karpenter.
+    """
 
     node_fee_per_hour: float = NODE_FEE_PER_HOUR
     cost_per_interruption: float = COST_PER_INTERRUPTION
     exposure: ExposureLimits = field(default_factory=ExposureLimits)
+    counts_cpu_surplus: bool = True
 
     def interruption_cost(self, offering: Offering) -> float:
         """USD per hour that interruptions of a node bought so are expected to cost."""
@@ -87,9 +106,13 @@ class Objective:
         return replace(prices, order=tuple(sorted(prices.order, key=lambda at: self.offering_cost(offering[at]))))
 
     def offering_cost(self, offering: Offering) -> float:
-        """USD per hour that a node bought so is counted with."""
+        """USD per hour that a node bought so is counted with, before its pods request CPU."""
         return offering.price_per_hour + self.interruption_cost(offering) + self.node_fee_per_hour
 
-    def total_cost(self, offerings: Iterable[Offering]) -> float:
-        """USD per hour that nodes bought so are counted with."""
-        return sum(self.offering_cost(offering) for offering in offerings)
+    def claim_cost(self, claim: PricedClaim) -> float:
+        """USD per hour that the node of a claim is counted with."""
+        return self.offering_cost(claim.cheapest_offering) + claim.cpu_surplus_per_hour
+
+    def total_cost(self, claims: Iterable[PricedClaim]) -> float:
+        """USD per hour that the nodes of claims are counted with."""
+        return sum(self.claim_cost(claim) for claim in claims)

@@ -68,6 +68,7 @@ class _ClaimShape:
     """What claims with the same requirements and types have in common: names of the types kept, cheapest first, and the rest."""
 
     instance_types: tuple[str, ...]
+    cheapest_type: int
     cheapest: Offering
     requirements: tuple[NodeSelectorRequirementWithMinValues, ...]
     daemon_requests: Resources
@@ -84,6 +85,7 @@ def _claim_shape(claim: SchedulingNodeClaim) -> _ClaimShape:
     relaxed = "true" if claim.min_values_relaxed else "false"
     return _ClaimShape(
         instance_types=names,
+        cheapest_type=kept[0],
         cheapest=claim.prices.cheapest_offering[kept[0]],
         requirements=requirements_to_wire(_final_requirements(claim, kept, names)),
         daemon_requests=template.least_overhead(claim.types),
@@ -112,6 +114,7 @@ def _planned_claim(
         instance_types=shape.instance_types,
         cheapest_offering=shape.cheapest,
         pods=pods,
+        cpu_surplus_per_hour=claim.template.cpu_surpluses.price_per_hour(shape.cheapest_type, claim.requests),
     )
 
 

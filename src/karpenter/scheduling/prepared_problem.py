@@ -111,7 +111,11 @@ class PreparedProblem:
         self.indexes = {name: self._volume_attachments.with_attachments(index) for name, index in indexes.items()}
         self.daemons = tuple(daemon for daemon in snapshot.daemonset_pods if not daemon.spec.resource_claims)  # SCH-212
         self.templates, self.skipped_pools = nodepool_templates.usable_templates(
-            snapshot.pools, self.indexes, self.daemons, min_values=self.strict_min_values
+            snapshot.pools,
+            self.indexes,
+            self.daemons,
+            min_values=self.strict_min_values,
+            cpu_surplus=options.objective.counts_cpu_surplus,
         )
         in_flight = InFlightClaims(self.daemons)
         self.existing_spot_counts = existing_spot_counts(snapshot.nodes, self.indexes, in_flight)

@@ -51,6 +51,13 @@ class SchedulingSettings:
         unit="USD per hour",
         karpenter_default="0",
     )
+    cpu_surplus: bool = setting(
+        kinds.SWITCH,
+        "true",
+        "Count CPU requests beyond the baseline of burstable instance types at the surplus price, and plan with the baseline "
+        "where the type launches in credit mode standard.",
+        karpenter_default="false",
+    )
     exposure: Fraction = setting(
         kinds.SHARE,
         DEFAULT_EXPOSURE,
@@ -84,7 +91,7 @@ class SchedulingSettings:
     def objective(self) -> Objective:
         """How plans are compared."""
         limits = replace(ExposureLimits.uniform(self.exposure), max_pods_per_node=self.max_pods_per_node)
-        return Objective(self.node_fee, self.interruption_cost, limits)
+        return Objective(self.node_fee, self.interruption_cost, limits, self.cpu_surplus)
 
     def scheduling_options(self, gates: FeatureGates = DEFAULT_FEATURE_GATES) -> SchedulingOptions:
         """The options of a scheduling pass."""

@@ -23,6 +23,7 @@ class NewNodeClaim:
     """A NodeClaim to create, the pods it is for, and its price now.
 
     ``instance_types`` are the types that hold its pods, cheapest first; ``cheapest_offering`` is one of the first of them.
+    ``cpu_surplus_per_hour``: USD for the CPU that its pods request beyond the baseline of that type (`cpu_surplus`).
     """
 
     claim: NodeClaim
@@ -30,6 +31,7 @@ class NewNodeClaim:
     instance_types: tuple[str, ...]
     cheapest_offering: Offering
     pods: tuple[Pod, ...]
+    cpu_surplus_per_hour: float = 0.0
 
     @property
     def name(self) -> str:
@@ -40,6 +42,11 @@ class NewNodeClaim:
     def price_per_hour(self) -> float:
         """USD per hour of the cheapest offering."""
         return self.cheapest_offering.price_per_hour
+
+    @property
+    def cost_per_hour(self) -> float:
+        """USD per hour of the cheapest offering, and of CPU beyond its baseline."""
+        return self.price_per_hour + self.cpu_surplus_per_hour
 
 
 @dataclass(frozen=True)
@@ -142,10 +149,15 @@ class Solution:
         return sum(claim.price_per_hour for claim in self.new_claims)
 
     @property
+    def cpu_surplus_per_hour(self) -> float:
+        """USD per hour for the CPU that pods request beyond the baseline of burstable types."""
+        return sum(claim.cpu_surplus_per_hour for claim in self.new_claims)
+
+    @property
     def optimality_gap(self) -> float | None:
-        """By what share of the lower bound the new nodes are more expensive; None without a bound, 0 within rounding."""
+        """The share by which new nodes with their CPU cost more than the lower bound; None without a bound, 0 within rounding."""
         bound = self.lower_bound_per_hour
         if not bound:
             return None
-        gap = self.price_per_hour / bound - 1
+        gap = (self.price_per_hour + self.cpu_surplus_per_hour) / bound - 1
         return 0.0 if abs(gap) < _ROUNDING else gap

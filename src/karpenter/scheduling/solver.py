@@ -186,8 +186,7 @@ def _is_optimal(result: PassResult, packing: Packing, claims: Sequence[Schedulin
         keyed_demand.combination or is_expected(keyed_demand.demand.pods[0]) for keyed_demand in result.demands
     )
     changed_after = any(
-        claim.cheapest_offering.price_per_hour > planned.cheapest_offering.price_per_hour
-        for claim, planned in zip(claims, packing.claims, strict=False)
+        claim.price_per_hour > planned.price_per_hour for claim, planned in zip(claims, packing.claims, strict=False)
     )
     return packing.is_optimal and not chosen_before and not changed_after
 

@@ -107,7 +107,7 @@ def _spot_pool(index: TypeIndex, at: int, offering: Offering) -> SpotCapacityPoo
 
 def _spot_pool_of_claim(claim: SchedulingNodeClaim) -> SpotCapacityPool | None:
     """Where a claim would be launched; None where not as spot."""
-    at = claim.prices.cheapest(claim.types)
+    at = claim.cheapest_type
     return _spot_pool(claim.template.index, at, claim.prices.cheapest_offering[at]) if at >= 0 else None
 
 
@@ -122,13 +122,13 @@ class _Alternatives:
         key = (id(claim.template), claim.requirements, claim.types)
         cached = self._cache.get(key)
         if cached is None:
-            limit = claim.cheapest_offering.price_per_hour * MAX_PRICE_RATIO
+            limit = claim.price_per_hour * MAX_PRICE_RATIO
             cheapest: dict[SpotCapacityPool, SchedulingNodeClaim] = {}
             for other in _narrowed_claims(claim):
                 place = _spot_pool_of_claim(other)
-                if place is not None and other.cheapest_offering.price_per_hour <= limit:
+                if place is not None and other.price_per_hour <= limit:
                     cheapest.setdefault(place, other)
-            cached = sorted(cheapest.items(), key=lambda item: (item[1].cheapest_offering.price_per_hour, item[0]))
+            cached = sorted(cheapest.items(), key=lambda item: (item[1].price_per_hour, item[0]))
             self._cache[key] = cached
         return cached
 
@@ -215,14 +215,8 @@ class _NodePoolSpot:
     def _price_ratio(self, at: int, ways: _Alternatives) -> float:
         """By how much the claim becomes dearer at least, as a ratio."""
         found = ways.for_claim(self._claims[at])
-        price = self._claims[at].cheapest_offering.price_per_hour
-        return (
-            found[0][1].cheapest_offering.price_per_hour / price
-            if found and price
-            else 1.0
-            if found
-            else MAX_PRICE_RATIO
-        )
+        price = self._claims[at].price_per_hour
+        return found[0][1].price_per_hour / price if found and price else 1.0 if found else MAX_PRICE_RATIO
 
     def _move_claim(self, at: int, place: SpotCapacityPool, ways: _Alternatives) -> None:
         claim = self._claims[at]

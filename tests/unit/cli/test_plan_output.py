@@ -35,11 +35,18 @@ def test_json_has_exactly_the_agreed_members(plan: Plan, mixed: Path) -> None:
         "nodeClaims", "existingNodes", "unschedulable", "exposure", "cost", "capacityBuffers", "prices",
         "decisionSeconds", "catalogueSeconds", "wallSeconds",
     ]  # fmt: skip
-    assert list(loads["cost"]) == ["perHour", "lowerBoundPerHour", "gap", "optimal", "nodeShareCostPerHour"]
+    assert list(loads["cost"]) == [
+        "perHour",
+        "cpuSurplusPerHour",
+        "lowerBoundPerHour",
+        "gap",
+        "optimal",
+        "nodeShareCostPerHour",
+    ]
     (claim,) = loads["nodeClaims"]
     assert list(claim) == ["name", "nodePool", "instanceTypes", "cheapest", "requirements", "requests", "pods"]
     assert claim["cheapest"] == {
-        "instanceType": "a.large", "zone": "zone-a", "capacityType": "on-demand", "price": 0.35,
+        "instanceType": "a.large", "zone": "zone-a", "capacityType": "on-demand", "price": 0.35, "cpuSurplus": 0,
     }  # fmt: skip
     assert claim["instanceTypes"] == ["a.large", "b.large"]
     assert claim["requests"] == {"cpu": "6", "memory": "512Mi", "pods": "2"}

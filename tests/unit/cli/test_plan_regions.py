@@ -52,7 +52,7 @@ def test_zones_of_a_pool_name_the_region(written: Written) -> None:
     loads = planned("-f", written("a.json", zonal_pool("me-south-1a", "me-south-1c"), pod()))
     (claim,) = loads["nodeClaims"]  # type: ignore[misc]
     assert claim["cheapest"] == {
-        "instanceType": "m5.large", "zone": "me-south-1a", "capacityType": "on-demand", "price": 0.117708,
+        "instanceType": "m5.large", "zone": "me-south-1a", "capacityType": "on-demand", "price": 0.117708, "cpuSurplus": 0,
     }  # fmt: skip
     assert loads["prices"] == {
         "source": "packaged",

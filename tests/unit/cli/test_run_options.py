@@ -99,6 +99,7 @@ OTHER_VALUES = {
     "exposure": "0.25",
     "interruption_cost": "2.0",
     "node_fee": "0.25",
+    "cpu_surplus": "false",
     "provider": "simulated",
     "log_level": "debug",
     "log_output_paths": "stderr",

@@ -257,17 +257,6 @@ def test_burstable_types_guarantee_the_cpu_they_earn_credits_for(
     assert cpu.surplus_price_per_vcpu_hour == surplus_price
 
 
-def test_cpu_beyond_the_baseline_costs_the_surplus_price() -> None:
-    """A t3.medium earns 0.4 vCPU; requests of 1.5 vCPU use 1.1 vCPU of surplus credits. In mode standard there is none."""
-    cpu = ec2_catalog.burstable_cpu("t3.medium")
-    assert cpu is not None
-    assert [cpu.surplus_price_per_hour(millis) for millis in (0, 400)] == [0.0, 0.0]
-    assert cpu.surplus_price_per_hour(1500) == pytest.approx(0.055)
-    standard = ec2_catalog.burstable_cpu("t2.medium")
-    assert standard is not None
-    assert (standard.surplus_price_per_hour(400), standard.surplus_price_per_hour(401)) == (0.0, None)
-
-
 def test_surplus_prices_in_other_currencies_are_unknown() -> None:
     """China's prices are in CNY."""
     cpu = ec2_catalog.burstable_cpu("t3.medium", "CNY")

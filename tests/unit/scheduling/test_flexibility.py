@@ -46,7 +46,8 @@ def planned(*objects: object, options: SchedulingOptions = OFF) -> Solution:
 def holding(claim: NewNodeClaim) -> dict[str, float]:
     """Types that hold what the claim asks for and can be bought as it demands, with the price of each: worked out one by one.
 
-    ``requests`` of a claim has what its DaemonSets take on the type where that is least.
+    ``requests`` of a claim has what its DaemonSets take on the type where that is least. Burstable types hold their baseline:
+    CPU beyond it costs more than the offering says.
     """
     requests = res.parse_resources(claim.claim.spec.resources.requests)
     sold = _sold(requirements_from_wire(claim.claim.spec.requirements).without((labels.INSTANCE_TYPE,)))
@@ -55,6 +56,7 @@ def holding(claim: NewNodeClaim) -> dict[str, float]:
         for instance_type in real().types
         if instance_type.name in sold
         and all(instance_type.allocatable.get(name, 0) >= amount for name, amount in requests.items())
+        and (instance_type.burstable_cpu is None or requests[res.CPU] <= instance_type.burstable_cpu.baseline_millis)
     }
 
 

@@ -89,17 +89,25 @@ class PodDisruptionBudgetIndex:
 
 
 class CandidateChecks:
-    """Checks of the nodes of one snapshot. ``indexes``: prepared types of each NodePool; None if unknown."""
+    """Checks of the nodes of one snapshot. ``indexes``: prepared types of each NodePool; None if unknown.
+
+    ``counts_cpu_surplus``: CPU beyond the baseline of burstable types costs money.
+    """
 
     def __init__(
-        self, snapshot: ClusterSnapshot, indexes: Mapping[str, TypeIndex] | None, context: DisruptionContext
+        self,
+        snapshot: ClusterSnapshot,
+        indexes: Mapping[str, TypeIndex] | None,
+        context: DisruptionContext,
+        *,
+        counts_cpu_surplus: bool = True,
     ) -> None:
         self._pools = {pool.metadata.name: pool for pool in snapshot.pools}
         self._indexes = indexes
         self._buffer_pods = snapshot.virtual_pod_counts
         self._context = context
         self.pod_disruption_budgets = PodDisruptionBudgetIndex(snapshot)
-        self.prices = NodePrices(indexes or {})
+        self.prices = NodePrices(indexes or {}, counts_cpu_surplus=counts_cpu_surplus)
 
     def is_considered(self, state_node: StateNode) -> bool:
         """Whether there is anything to say about the node: foreign ones and those under way stay silent (DIS-070, DIS-071)."""

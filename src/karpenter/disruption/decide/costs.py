@@ -10,6 +10,8 @@ from karpenter.disruption.decide.command import Candidate
 from karpenter.instancetypes.instance_type import Offering
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.model import labels, pod_disruption, pods
+from karpenter.model import resources as res
+from karpenter.scheduling.cpu_surplus import CpuSurplus
 from karpenter.state.state_node import StateNode
 
 #: What a node costs to disrupt beside its pods (DIS-046).
@@ -33,10 +35,15 @@ def candidate_order(candidate: Candidate) -> tuple[float, float, str]:
 
 
 class NodePrices:
-    """What nodes that exist cost, by the offering their labels name (DIS-115)."""
+    """What nodes that exist cost, by the offering their labels name (DIS-115).
 
-    def __init__(self, indexes: Mapping[str, TypeIndex]) -> None:
+    CPU beyond the baseline of a burstable type (`cpu_surplus`) is no part of the price of a node: it is a reason not to move pods
+    there, never a reason to move them away. So every consolidation lowers the sum of prices, and none undoes another.
+    """
+
+    def __init__(self, indexes: Mapping[str, TypeIndex], *, counts_cpu_surplus: bool = True) -> None:
         self._indexes = indexes
+        self._counts_cpu_surplus = counts_cpu_surplus
         self._cache: dict[tuple[str, str, str, str, str], float | None] = {}
 
     def price_per_hour(self, state_node: StateNode) -> float | None:
@@ -51,6 +58,18 @@ class NodePrices:
         if key not in self._cache:
             self._cache[key] = self._priced(*key)
         return self._cache[key]
+
+    def cpu_surplus_per_hour(self, state_node: StateNode, arriving: Iterable[Pod] = ()) -> float:
+        """USD per hour for CPU that its pods, and further ones, request beyond the baseline of its type."""
+        index = self._indexes.get(state_node.pool)
+        at = index.position_by_name.get(node_labels(state_node).get(labels.INSTANCE_TYPE, "")) if index else None
+        if index is None or at is None or not self._counts_cpu_surplus:
+            return 0.0
+        burstable_cpu = index.types[at].burstable_cpu
+        if burstable_cpu is None:
+            return 0.0
+        requests = res.add(state_node.pod_requests, *map(pods.pod_requests, arriving))
+        return CpuSurplus.of_type(burstable_cpu, {}).price_per_hour(requests)
 
     def _priced(self, pool: str, kind: str, zone: str, capacity_type: str, reservation: str) -> float | None:
         index = self._indexes.get(pool)

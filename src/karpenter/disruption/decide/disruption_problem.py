@@ -76,4 +76,6 @@ class PreparedDisruption:
 
 def prepare(problem: DisruptionProblem, indexes: Mapping[str, TypeIndex]) -> PreparedDisruption:
     """Make a problem ready for the methods; costs one pass over its PodDisruptionBudgets."""
-    return PreparedDisruption(problem, indexes, CandidateChecks(problem.snapshot, indexes, problem.context))
+    counts_cpu_surplus = problem.options.provisioning.objective.counts_cpu_surplus
+    checks = CandidateChecks(problem.snapshot, indexes, problem.context, counts_cpu_surplus=counts_cpu_surplus)
+    return PreparedDisruption(problem, indexes, checks)

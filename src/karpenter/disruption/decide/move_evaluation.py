@@ -97,7 +97,8 @@ class MoveEvaluator:
         )
         names = {replacement.name for replacement in bought}
         placed = tuple(placed_pods for placed_pods in place.placements if placed_pods.node_key not in names)
-        price = sum(planned.price_per_hour for planned in bought)
+        price = sum(planned.cost_per_hour for planned in bought)
+        price += self.simulation.added_cpu_surplus(candidates, placed)
         saving = saving_per_hour(candidates, price)
         scores = self.scoring.scores(candidates, price)
         if not self.scoring.are_approved(scores) or (bought and (saving is None or saving <= 0)):
@@ -176,6 +177,7 @@ class MoveEvaluator:
         price = replacement_price
         if price is None:
             price = cheaper.price_per_hour if cheaper is not None else 0.0
+        price += self.simulation.added_cpu_surplus(candidates, reschedule.placements)
         return Command(
             reason=DisruptionReason.UNDERUTILIZED,
             candidates=tuple(candidates),

@@ -140,7 +140,7 @@ def _command(
         for host in hosts
         if host and host not in replacements_by_name
     )
-    price = sum(new_nodeclaim.price_per_hour for new_nodeclaim in replacements)
+    price = sum(new_nodeclaim.cost_per_hour for new_nodeclaim in replacements)
     return Command(
         reason=DisruptionReason.UNDERUTILIZED,
         candidates=tuple(group),

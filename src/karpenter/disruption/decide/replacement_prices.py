@@ -22,7 +22,7 @@ from karpenter.disruption.decide.disruption_blockers import (
 from karpenter.instancetypes.type_sets import TypeSet, members, type_set
 from karpenter.model import labels
 from karpenter.model.requirements import Requirement, Requirements
-from karpenter.scheduling.demand import SchedulingNodeClaim
+from karpenter.scheduling.demand import SchedulingNodeClaim, sum_of_prices
 from karpenter.scheduling.planned_nodeclaims import MAX_INSTANCE_TYPES
 
 #: Cheaper spot types a single spot node needs before another spot node replaces it, and how many of them are kept
@@ -65,8 +65,8 @@ class CheaperReplacement:
 
     @property
     def price_per_hour(self) -> float:
-        """USD of all of them, each at its cheapest offering."""
-        return sum(claim.cheapest_offering.price_per_hour for claim in self.claims)
+        """USD of all of them, each as its cheapest type."""
+        return sum_of_prices(self.claims)
 
 
 def cheaper_replacement(
@@ -163,9 +163,13 @@ def _types_available_as(claim: SchedulingNodeClaim, kind: Requirements) -> TypeS
 
 
 def _worst_launch_prices(claim: SchedulingNodeClaim) -> dict[int, float]:
+    """USD per hour of each type at most, with the CPU that pods request beyond its baseline."""
     worst_launch_prices = claim.template.index.worst_launch_prices(claim.requirements)
+    surpluses = claim.template.cpu_surpluses
     return {
-        position: worst_launch_prices[position] for position in members(claim.types) if position in worst_launch_prices
+        position: worst_launch_prices[position] + surpluses.price_per_hour(position, claim.requests)
+        for position in members(claim.types)
+        if position in worst_launch_prices
     }
 
 
@@ -185,7 +189,7 @@ def without_same_types(
     again: set[str] = set()
     price = 0.0
     for claim in replacement.claims:
-        cheapest_price = claim.cheapest_offering.price_per_hour
+        cheapest_price = claim.price_per_hour
         types = _types_cheaper_than_candidates(candidates, claim)
         if types and claim.template.index.satisfies_min_values(claim.requirements, types):
             kept.append(replace(claim, types=types))

@@ -25,7 +25,7 @@ from karpenter.model import pod_disruption, pods
 from karpenter.scheduling import pod_eligibility
 from karpenter.scheduling.problem import build_problem
 from karpenter.scheduling.scheduling_options import SchedulingOptions
-from karpenter.scheduling.solution import UnschedulablePod
+from karpenter.scheduling.solution import PlacedPods, UnschedulablePod
 from karpenter.scheduling.solver import solve
 from karpenter.scheduling.whatif.rescheduling import (
     LimitsPolicy,
@@ -162,6 +162,17 @@ class SchedulingSimulation:
             first = _pod_name(next(waiting))
             return UnreschedulablePods(NeedsUninitializedNode(first, min(result.uninitialized_nodes)))
         return result
+
+    def added_cpu_surplus(self, candidates: Sequence[Candidate], placements: Iterable[PlacedPods]) -> float:
+        """USD per hour that CPU beyond the baseline of existing nodes costs more once the pods are there; never below 0."""
+        prices = self._checks.prices
+        added = -sum(prices.cpu_surplus_per_hour(candidate.state_node) for candidate in candidates)
+        nodes = {node.key: node for node in self._snapshot.nodes}
+        for placed in placements:
+            node = nodes.get(placed.node_key)
+            if node is not None:
+                added += prices.cpu_surplus_per_hour(node, placed.pods) - prices.cpu_surplus_per_hour(node)
+        return max(0.0, added)
 
     def minimum_price(self, candidates: Iterable[Candidate]) -> float:
         """USD per hour that nodes for their pods alone would cost at least."""

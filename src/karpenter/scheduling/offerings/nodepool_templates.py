@@ -23,6 +23,7 @@ from karpenter.model.requirements import (
     requirements_from_wire,
 )
 from karpenter.model.resources import Resources
+from karpenter.scheduling.cpu_surplus import CpuSurplus, CpuSurpluses
 from karpenter.scheduling.solution import SkippedNodePool
 from karpenter.scheduling.unschedulable_reasons import PoolSkipReason
 from karpenter.state.host_ports import HostPort, host_ports_of
@@ -48,7 +49,10 @@ class DaemonGroup:
 
 @dataclass(frozen=True, eq=False)
 class NodePoolTemplate:
-    """What a new claim of a pool starts from. ``types`` survive the pool's own requirements (SCH-122)."""
+    """What a new claim of a pool starts from. ``types`` survive the pool's own requirements (SCH-122).
+
+    ``counts_cpu_surplus``: CPU requests beyond the baseline of burstable types cost money.
+    """
 
     pool: NodePool
     index: TypeIndex
@@ -56,6 +60,7 @@ class NodePoolTemplate:
     taints: tuple[Taint, ...]
     types: TypeSet
     daemons: tuple[DaemonGroup, ...]
+    counts_cpu_surplus: bool = False
 
     @property
     def name(self) -> str:
@@ -73,6 +78,16 @@ class NodePoolTemplate:
         own = self.requirements.without((labels.NODE_POOL,))
         groups = tuple((group.types, tuple(sorted(group.overhead.items())), group.ports) for group in self.daemons)
         return (id(self.index), self.weight, own, self.types, groups)
+
+    @cached_property
+    def cpu_surpluses(self) -> CpuSurpluses:
+        """The types whose price does not include all of their CPU."""
+        by_position = {
+            position: CpuSurplus.of_type(burstable, self.overhead_of(position))
+            for position, instance_type in enumerate(self.index.types if self.counts_cpu_surplus else ())
+            if (burstable := instance_type.burstable_cpu) is not None and self.types >> position & 1
+        }
+        return CpuSurpluses(by_position)
 
     @cached_property
     def _requirements_cache(self) -> dict[Requirements, Requirements]:
@@ -136,18 +151,24 @@ def nodepool_requirements(pool: NodePool) -> Requirements:
 
 
 def usable_templates(
-    pools: Iterable[NodePool], indexes: Mapping[str, TypeIndex], daemons: tuple[DaemonSetPod, ...], *, min_values: bool
+    pools: Iterable[NodePool],
+    indexes: Mapping[str, TypeIndex],
+    daemons: tuple[DaemonSetPod, ...],
+    *,
+    min_values: bool,
+    cpu_surplus: bool,
 ) -> tuple[tuple[NodePoolTemplate, ...], tuple[SkippedNodePool, ...]]:
     """Templates in the order pools are tried, and the pools left out with the reason (SCH-110 to SCH-122).
 
     Order: weight descending, then name descending. ``min_values`` False keeps pools whose minValues cannot be met.
+    ``cpu_surplus``: CPU requests beyond the baseline of burstable types cost money.
     """
     nodepool_templates: list[NodePoolTemplate] = []
     skipped: list[SkippedNodePool] = []
     for pool in sorted(pools, key=lambda p: (p.spec.weight or 0, p.metadata.name), reverse=True):
         reason = _skip_reason(pool, indexes)
         if reason is None:
-            template = _template_of(pool, indexes[pool.metadata.name], daemons)
+            template = replace(_template_of(pool, indexes[pool.metadata.name], daemons), counts_cpu_surplus=cpu_surplus)
             if not template.types:
                 reason = PoolSkipReason.FILTERED
             elif min_values and not template.index.satisfies_min_values(template.requirements, template.types):

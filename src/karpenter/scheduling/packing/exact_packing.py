@@ -59,7 +59,7 @@ def cheapest_claims(
     for row, column in enumerate(columns):
         for position, count in column.contents:
             matrix[row, position] = count
-    costs = np.array([rules.objective.offering_cost(column.cheapest_offering) for column in columns])
+    costs = np.array([rules.objective.claim_cost(column) for column in columns])
     chosen = _cheapest_partition(costs, matrix, counts)
     return None if chosen is None else [columns[row] for row in chosen]
 

@@ -39,7 +39,7 @@ def reserved_types(claim: SchedulingNodeClaim, limits: Mapping[str, int], policy
     limited = [name for name in limits if name != res.NODES]
     if not limited or policy is ReservationPolicy.LARGEST:
         return claim.types
-    chosen = claim.prices.cheapest(claim.types)
+    chosen = claim.cheapest_type
     if policy is ReservationPolicy.SMALLEST:
         chosen = min(claim.prices.cheapest_first(claim.types), key=lambda at: _limit_share(index, at, limits))
     capacity = index.types[chosen].capacity

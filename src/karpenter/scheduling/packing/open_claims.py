@@ -73,10 +73,11 @@ class OpenClaims:
             self._open.append(_OpenClaim(claim, usage, self._allowed_types(claim), pod_count))
 
     def possible_types(self, claim: SchedulingNodeClaim) -> TypeSet:
-        """Every type that holds the claim's pods, limits aside."""
+        """Every type that holds the claim's pods for the price of its offering, limits aside."""
         requirements = self._fill_cache.canonical(claim.requirements)
         possible = self._fill_cache.possible_types(claim.template, requirements)
-        return self._allowed_types(claim) & possible & claim.template.types_fitting(claim.requests)
+        possible &= self._allowed_types(claim) & claim.template.types_fitting(claim.requests)
+        return claim.template.cpu_surpluses.types_at_list_price(possible, claim.requests)
 
     def offer(self, position: int, count: int) -> int:
         """Put so many pods of a class into the claims whose price rises least; how many found no room."""
@@ -197,5 +198,4 @@ class OpenClaims:
         return allowed
 
     def _price_rise(self, opened: _OpenClaim, joined: SchedulingNodeClaim) -> float:
-        cost = self._objective.offering_cost
-        return cost(joined.cheapest_offering) - cost(opened.claim.cheapest_offering)
+        return self._objective.claim_cost(joined) - self._objective.claim_cost(opened.claim)

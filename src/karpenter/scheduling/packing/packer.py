@@ -22,23 +22,25 @@ many types as limits still allow.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 
 from karpenter.instancetypes.type_index import OfferingPrices
-from karpenter.instancetypes.type_sets import TypeSet, members
+from karpenter.instancetypes.type_sets import TypeSet, members, type_set
 from karpenter.model import resources as res
 from karpenter.model.resources import Resources
-from karpenter.scheduling.demand import Demand, Packing, PackingBounds, SchedulingNodeClaim
+from karpenter.scheduling.demand import Demand, Packing, PackingBounds, SchedulingNodeClaim, at_list_price
 from karpenter.scheduling.node_filling import FillCache, NodeFill
 from karpenter.scheduling.objective import Objective
-from karpenter.scheduling.offerings.nodepool_templates import NodePoolTemplate, relaxed_min_values
+from karpenter.scheduling.offerings.nodepool_templates import relaxed_min_values
 from karpenter.scheduling.offerings.purchase_options import PurchaseOption
 from karpenter.scheduling.packing.claim_growth import ClaimGrowth
 from karpenter.scheduling.packing.exact_packing import PackingRules, cheapest_claims
 from karpenter.scheduling.packing.limit_reservations import ReservationPolicy, reserved_types, widened_claims
 from karpenter.scheduling.packing.open_claims import OpenClaims
 from karpenter.scheduling.packing.packing_state import PackingState, scaled_down_count, template_equivalence
+from karpenter.scheduling.packing.pod_costs import cost_of_pod
 from karpenter.scheduling.search.column_generation import PackingPattern, search_patterns
 from karpenter.scheduling.search.lower_bound import independent_parts
 from karpenter.scheduling.search.packing_problem import BinType, PackingRequest, packing_problem
@@ -131,7 +133,7 @@ class Packer:
                 )
             )
             if shapes is not None:
-                for pattern in search_patterns(shapes).patterns:
+                for pattern in search_patterns(shapes):
                     claims += self._claims_from_pattern(shapes.groups, shapes.bin_types[pattern.bin_type], pattern, run)
         return self._packed("priced", run, claims, self._most_valuable)
 
@@ -184,11 +186,12 @@ class Packer:
             tight = {option.template.name for position in stuck for option in self._demands[position].options}
             widened, remaining = widened_claims(opened.claims, state.limits, opened.possible_types, tight)
             claims = list(widened)
+        claims = at_list_price(claims)
         return Packing(
             name,
             tuple(claims),
             stuck,
-            self._objective.total_cost(claim.cheapest_offering for claim in claims),
+            self._objective.total_cost(claims),
             remaining,
             self._pods_below_weight(claims) if state.limits else 0,
         )
@@ -233,12 +236,11 @@ class Packer:
                 chosen.append(self._limited_types(claim, state))
         if not chosen:
             return None
-        cost = self._objective.offering_cost
         return min(
             chosen,
             key=lambda claim: (
                 state.connected.stranded_pods(seed, dict(claim.contents)),
-                cost(claim.cheapest_offering) / max(self._contents_value(claim.contents), _TINY),
+                self._objective.claim_cost(claim) / max(self._contents_value(claim.contents), _TINY),
             ),
         )
 
@@ -349,25 +351,51 @@ class Packer:
         start = self._empty_claim(option, types)
         best: tuple[tuple[int, float], int, SchedulingNodeClaim] | None = None
         for target in state.target_types(self._target_types(start)):
-            claim = self._filled_claim(seed, start, target, state)
-            if claim is not None:
-                cost = self._objective.offering_cost(self._prices(claim).cheapest_offering[target])
+            for claim in self._filled_claims(seed, start, target, state):
                 stranded = state.connected.stranded_pods(seed, dict(claim.contents))
-                score = (-stranded, self._contents_value(claim.contents) / cost)
+                score = (-stranded, self._contents_value(claim.contents) / self._cost_as(claim, target))
                 if best is None or score > best[0]:
                     best = (score, target, claim)
         if best is not None:
             state.times_chosen[best[1]] += 1
-        claim = self._right_sized(best[2]) if best is not None else None
-        if claim is None or not claim.template.index.satisfies_min_values(claim.requirements, claim.types):
+        chosen = self._right_sized(best[2]) if best is not None else None
+        if chosen is None or not chosen.template.index.satisfies_min_values(chosen.requirements, chosen.types):
             return self._grown_claim(seed, option, types, state)
-        return claim
+        return chosen
+
+    def _cost_as(self, claim: SchedulingNodeClaim, target: int) -> float:
+        """USD per hour that the claim is counted with as one of its types."""
+        offering = self._prices(claim).cheapest_offering[target]
+        surplus = claim.template.cpu_surpluses.by_position.get(target)
+        cost = self._objective.offering_cost(offering)
+        return cost if surplus is None else cost + surplus.price_per_hour(self._requests(claim.contents))
+
+    def _filled_claims(
+        self, seed: int, start: SchedulingNodeClaim, target: int, state: PackingState
+    ) -> Iterator[SchedulingNodeClaim]:
+        """One node of the target type, filled up; of a burstable type also one filled within its baseline."""
+        filled = self._filled_claim(seed, start, target, state)
+        if filled is not None:
+            yield filled
+        surplus = start.template.cpu_surpluses.by_position.get(target)
+        if filled is None or surplus is None or not surplus.price_per_hour(self._requests(filled.contents)):
+            return
+        filled = self._filled_claim(seed, start, target, state, max(0, surplus.pod_baseline_millis))
+        if filled is not None:
+            yield filled
 
     def _filled_claim(
-        self, seed: int, start: SchedulingNodeClaim, target: int, state: PackingState
+        self,
+        seed: int,
+        start: SchedulingNodeClaim,
+        target: int,
+        state: PackingState,
+        max_cpu_millis: int | None = None,
     ) -> SchedulingNodeClaim | None:
         """One node of the target type, filled class by class; None when the first class does not go in."""
         fill = NodeFill(self._fill_cache, start, target, state.option_by_channel, state.unstarted_affinity)
+        if max_cpu_millis is not None:
+            fill.limit_cpu(max_cpu_millis)
         state.connected.begin(fill, seed)
         if not fill.contents:
             return None
@@ -378,11 +406,12 @@ class Packer:
 
     def _right_sized(self, claim: SchedulingNodeClaim) -> SchedulingNodeClaim:
         """The claim with every type that holds its pods; the cheapest is at most as dear as the one it was filled for."""
-        total = res.add(
-            *({n: a * count for n, a in self._demands[at].requests.items()} for at, count in claim.contents)
-        )
+        total = self._requests(claim.contents)
         held = claim.types & claim.template.types_fitting(total)
         return replace(claim, types=held, requests=total)
+
+    def _requests(self, contents: Iterable[tuple[int, int]]) -> Resources:
+        return res.add(*({n: a * count for n, a in self._demands[at].requests.items()} for at, count in contents))
 
     # -- what is known once and asked often ---------------------------------------------------------------------------------
 
@@ -392,7 +421,12 @@ class Packer:
         target_types = self._target_cache.get(key)
         if target_types is None:
             index = claim.template.index
-            efficient = index.pareto_front(claim.types, self._objective.ordered(self._prices(claim)), self._resources)
+            prices = self._objective.ordered(self._prices(claim))
+            burstable = claim.types & claim.template.cpu_surpluses.types
+            fronts = (
+                index.pareto_front(types, prices, self._resources) for types in (claim.types & ~burstable, burstable)
+            )
+            efficient = prices.cheapest_first(type_set(chain.from_iterable(fronts)))
             target_types = self._target_cache[key] = _evenly_spread(efficient, self._max_target_types)
         return target_types
 
@@ -406,8 +440,9 @@ class Packer:
             offering = self._prices(claim).cheapest_offering
             pod_value = self._pod_value_cache[key] = min(
                 (
-                    self._objective.offering_cost(offering[position])
-                    * _resource_share(demand.requests, option.template, position)
+                    cost_of_pod(
+                        self._objective.offering_cost(offering[position]), demand.requests, option.template, position
+                    )
                     for position in self._target_types(claim)
                 ),
                 default=0.0,
@@ -444,11 +479,6 @@ def _pods_of_pattern(
                 found.append((position, number))
                 count -= number
     return sorted(found)
-
-
-def _resource_share(requests: Resources, template: NodePoolTemplate, position: int) -> float:
-    allocatable = template.index.types[position].allocatable
-    return max((amount / allocatable[name] for name, amount in requests.items() if amount > 0), default=0.0)
 
 
 def _evenly_spread(positions: Sequence[int], most: int) -> list[int]:

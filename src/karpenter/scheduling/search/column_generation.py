@@ -66,22 +66,12 @@ class PackingPattern:
     times: int
 
 
-@dataclass(frozen=True)
-class SearchResult:
-    """What the search proposes, in the order it was found, and what it costs with the fees of nodes."""
-
-    patterns: tuple[PackingPattern, ...]
-    cost: float
-
-
-def search_patterns(problem: PackingProblem) -> SearchResult:
-    """Nodes for all pods of the problem."""
+def search_patterns(problem: PackingProblem) -> list[PackingPattern]:
+    """Nodes for all pods of the problem, in the order they were found."""
     searching = _ColumnGeneration(problem)
     alone, left = searching.isolated_patterns()
     bought, left = searching.column_patterns(left)
-    finished, cost = searching.best_restart(left)
-    fixed = [*alone, *bought]
-    return SearchResult((*fixed, *finished), cost + sum(float(problem.prices[p.bin_type]) * p.times for p in fixed))
+    return [*alone, *bought, *searching.best_restart(left)]
 
 
 class _ColumnGeneration:
@@ -94,6 +84,7 @@ class _ColumnGeneration:
         self._seen: set[bytes] = set()
         self._columns: list[FloatArray] = []
         self._bin_types: list[int] = []
+        self._prices: list[float] = []
 
     # -- nodes that rules by host ask for ------------------------------------------------------------------------------
 
@@ -223,6 +214,7 @@ class _ColumnGeneration:
         if new:
             self._columns += list(brought.contents)
             self._bin_types += brought.bin_types.tolist()
+            self._prices += brought.prices.tolist()
             covering.add_columns(brought.prices, brought.contents)
         return len(new)
 
@@ -232,9 +224,7 @@ class _ColumnGeneration:
         parts = to_value_units(self._problem.pod_values)
         for at in np.flatnonzero(values >= 1 - _TINY).tolist():
             contents = self._columns[at]
-            if (contents * parts).sum() < MIN_COLUMN_VALUE * VALUE_UNITS_PER_DOLLAR * self._problem.prices[
-                self._bin_types[at]
-            ]:
+            if (contents * parts).sum() < MIN_COLUMN_VALUE * VALUE_UNITS_PER_DOLLAR * self._prices[at]:
                 continue
             times = int(min(np.floor(values[at] + _TINY), _times(contents, left)))
             if times > 0:
@@ -245,16 +235,16 @@ class _ColumnGeneration:
 
     # -- what is left -------------------------------------------------------------------------------------------------------
 
-    def best_restart(self, left: FloatArray) -> tuple[list[PackingPattern], float]:
-        """The cheapest of several runs that pack what is left, and what it costs."""
+    def best_restart(self, left: FloatArray) -> list[PackingPattern]:
+        """The cheapest of several runs that pack what is left."""
         groups = np.flatnonzero(left)
         if not len(groups):
-            return [], 0.0
+            return []
         runs = _Restarts(self._problem.subset(groups), groups, self._pod_values[groups], self._perturbations)
         found = [runs.best_of_set(left[groups])]
         while runs.work < WORK_TO_FINISH * self._first_pods and len(found) < MAX_RESTART_SETS:
             found.append(runs.best_of_set(left[groups]))
-        return min(found, key=lambda best: best[1])
+        return min(found, key=lambda best: best[1])[0]
 
 
 class _Restarts:

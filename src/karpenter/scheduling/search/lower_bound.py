@@ -2,14 +2,14 @@
 
 Nodes may be bought in parts, and pods split over the nodes they fit on, but all a pod requests comes from the same kind
 of node; rules between pods play no part. No plan can be cheaper. The programme has, for every kind of node worth it, how
-much of it to buy, and for every crowd how many of it go there; the prices of its rows are what the search goes by: of a pod of
-each crowd, and of each resource on each kind of node.
+much of it to buy and how much CPU beyond its baseline, and for every crowd how many of it go there; the prices of its rows are
+what the search goes by: of a pod of each crowd, and of each resource on each kind of node.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -53,7 +53,7 @@ def fractional_bound(
     """
     fits = (item_types.requests[None, :, :] <= rows.capacities[:, None, :]).all(axis=2)
     opens = rows.accepts[:, np.array(item_types.signatures, dtype=np.intp)] & fits
-    dear = OfferingRows(rows.capacities, rows.prices + fee, rows.accepts, rows.reservation)
+    dear = replace(rows, prices=rows.prices + fee)
     kept = undominated_per_dollar(dear, opens)
     dear, opens = dear.pick(kept), opens[kept]
     if not opens.any(axis=0).all():
@@ -68,7 +68,12 @@ def fractional_bound(
 def _solve(
     item_types: ItemTypes, rows: OfferingRows, opens: BoolArray, reservation_units: Mapping[int, int]
 ) -> tuple[float, FloatArray, FloatArray] | None:
-    """Columns: pods of a crowd in a kind, then nodes of a kind. Rows: crowds, resources of kinds, reservations."""
+    """Columns: pods of a crowd in a kind, nodes of a kind, CPU beyond the baseline of a kind. Rows: crowds, resources of kinds,
+    reservations. Where there is such CPU, what the baseline covers is one more resource.
+    """
+    surplus_kinds = np.flatnonzero(rows.surplus.prices)
+    if len(surplus_kinds):
+        item_types, rows = _with_baseline_column(item_types, rows)
     number, kinds, resources = len(item_types.counts), len(rows.prices), item_types.requests.shape[1]
     scale = np.maximum(item_types.requests.max(axis=0), 1.0)
     kind, crowd = np.nonzero(opens)
@@ -80,25 +85,29 @@ def _solve(
         [marks.index(int(mark)) if mark in reservation_units else -1 for mark in rows.reservation], dtype=np.intp
     )
     base = number + kinds * resources
-    machine_rows = [number + np.arange(kinds)[:, None] * resources + places]
-    machine_values = [-rows.capacities / scale]
+    node_rows = [number + np.arange(kinds)[:, None] * resources + places]
+    node_values = [-rows.capacities / scale]
     if marks:
-        machine_rows.append(np.where(reserved >= 0, base + reserved, base)[:, None])
-        machine_values.append((reserved >= 0).astype(np.float64)[:, None])
-    of_machine, of_machine_values = np.column_stack(machine_rows), np.column_stack(machine_values)
-    width = of_machine.shape[1]
+        node_rows.append(np.where(reserved >= 0, base + reserved, base)[:, None])
+        node_values.append((reserved >= 0).astype(np.float64)[:, None])
+    of_node, of_node_values = np.column_stack(node_rows), np.column_stack(node_values)
+    width = of_node.shape[1]
     starts = np.concatenate(
-        [np.arange(len(kind)) * (resources + 1), len(kind) * (resources + 1) + np.arange(kinds + 1) * width]
+        [
+            np.arange(len(kind)) * (resources + 1),
+            len(kind) * (resources + 1) + np.arange(kinds) * width,
+            len(kind) * (resources + 1) + kinds * width + np.arange(len(surplus_kinds) + 1),
+        ]
     )
     columns = SparseColumns(
         starts,
-        np.concatenate([inside.ravel(), of_machine.ravel()]),
-        np.concatenate([amounts.ravel(), of_machine_values.ravel()]),
+        np.concatenate([inside.ravel(), of_node.ravel(), number + (surplus_kinds + 1) * resources - 1]),
+        np.concatenate([amounts.ravel(), of_node_values.ravel(), np.full(len(surplus_kinds), -1.0)]),
     )
     least = np.full(kinds * resources + len(marks), -np.inf)
     most = np.concatenate([np.zeros(kinds * resources), np.array([float(reservation_units[mark]) for mark in marks])])
     linear_solution = solve_linear_program(
-        np.concatenate([np.zeros(len(kind)), rows.prices]),
+        np.concatenate([np.zeros(len(kind)), rows.prices, rows.surplus.prices[surplus_kinds] * scale[-1]]),
         columns,
         np.concatenate([item_types.counts, least]),
         np.concatenate([np.full(number, np.inf), most]),
@@ -106,7 +115,21 @@ def _solve(
     if linear_solution is None:
         return None
     weights = -linear_solution.duals[number:base].reshape(kinds, resources) / scale
+    if len(surplus_kinds):
+        weights[:, rows.cpu_column] += weights[:, -1]
+        weights = weights[:, :-1]
     return linear_solution.objective, linear_solution.duals[:number], weights
+
+
+def _with_baseline_column(item_types: ItemTypes, rows: OfferingRows) -> tuple[ItemTypes, OfferingRows]:
+    """CPU once more as the last resource; of it nodes have what their price includes."""
+    cpu = rows.cpu_column
+    baselines = np.minimum(rows.surplus.baselines, rows.capacities[:, cpu])
+    requests = np.column_stack([item_types.requests, item_types.requests[:, cpu]])
+    return (
+        ItemTypes(item_types.counts, requests, item_types.signatures),
+        replace(rows, capacities=np.column_stack([rows.capacities, baselines])),
+    )
 
 
 def independent_parts(options: Mapping[int, Sequence[PurchaseOption]]) -> list[list[int]]:

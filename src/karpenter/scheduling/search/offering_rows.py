@@ -16,6 +16,7 @@ import numpy as np
 from karpenter.instancetypes.instance_type import Offering
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.instancetypes.type_sets import members
+from karpenter.model import resources as res
 from karpenter.model.requirements import Requirements
 from karpenter.model.resources import Resources
 from karpenter.scheduling.offerings.nodepool_templates import NodePoolTemplate
@@ -72,22 +73,82 @@ class ResourceUnits:
                 rows[list(members(group.types))] -= np.array(taken, dtype=np.float64)
         return rows
 
+    @cached_property
+    def cpu_column(self) -> int:
+        """The column of CPU, -1 if nobody requests any."""
+        return self.names.index(res.CPU) if res.CPU in self.names else -1
+
+    def surplus_rows(self, template: NodePoolTemplate) -> CpuSurplusRows:
+        """What CPU beyond the baseline costs on each type of the template."""
+        rows = CpuSurplusRows.none(len(template.index.types))
+        for position, surplus in template.cpu_surpluses.by_position.items():
+            rows.fixed[position] = surplus.price_per_hour({})
+            if self.cpu_column >= 0:
+                size = self.sizes[self.cpu_column]
+                rows.baselines[position] = max(0, surplus.pod_baseline_millis) // size
+                rows.prices[position] = surplus.price_per_vcpu_hour * size / res.ONE_UNIT
+        return rows
+
+
+@dataclass(frozen=True, eq=False)
+class CpuSurplusRows:
+    """Beside rows of nodes: the CPU that pods get for the price, infinite where it is all, and USD per hour for each unit beyond.
+
+    ``fixed``: USD per hour for what DaemonSets alone request beyond the baseline.
+    """
+
+    baselines: FloatArray
+    prices: FloatArray
+    fixed: FloatArray
+
+    @staticmethod
+    def none(number: int) -> CpuSurplusRows:
+        """So many nodes that give all of their CPU for their price."""
+        return CpuSurplusRows(np.full(number, np.inf), np.zeros(number), np.zeros(number))
+
+    def pick(self, kept: BoolArray | IntArray) -> CpuSurplusRows:
+        """Only these rows, in this order."""
+        return CpuSurplusRows(self.baselines[kept], self.prices[kept], self.fixed[kept])
+
+    @staticmethod
+    def joined(parts: Sequence[CpuSurplusRows]) -> CpuSurplusRows:
+        """The rows of all parts."""
+        return CpuSurplusRows(
+            np.concatenate([part.baselines for part in parts]),
+            np.concatenate([part.prices for part in parts]),
+            np.concatenate([part.fixed for part in parts]),
+        )
+
+    def merits(self, capacities: FloatArray) -> FloatArray:
+        """Capacities and what else makes one node better than another: a row with more of everything costs no more to use."""
+        return np.column_stack([capacities, self.baselines, -self.prices])
+
 
 @dataclass(frozen=True, eq=False)
 class OfferingRows:
     """Nodes of one kind each: what one holds, what it costs in USD per hour, and which tastes may use it.
 
-    ``reservation`` numbers the reservation a row draws from, -1 for what is bought freely.
+    ``reservation`` numbers the reservation a row draws from, -1 for what is bought freely. ``cpu_column`` is the column of CPU,
+    -1 if nobody requests any; ``surplus`` says how much of it the price includes.
     """
 
     capacities: FloatArray
     prices: FloatArray
     accepts: BoolArray
     reservation: FloatArray
+    surplus: CpuSurplusRows
+    cpu_column: int
 
     def pick(self, kept: BoolArray | IntArray) -> OfferingRows:
         """Only these rows, in this order."""
-        return OfferingRows(self.capacities[kept], self.prices[kept], self.accepts[kept], self.reservation[kept])
+        return OfferingRows(
+            self.capacities[kept],
+            self.prices[kept],
+            self.accepts[kept],
+            self.reservation[kept],
+            self.surplus.pick(kept),
+            self.cpu_column,
+        )
 
 
 #: What one class asks in every lane it may buy from: template, reservation and the requirements a node for it alone has.
@@ -145,6 +206,8 @@ class OptionSignatures:
                 np.concatenate([part.prices for part in parts]),
                 np.concatenate([part.accepts for part in parts]),
                 np.concatenate([part.reservation for part in parts]),
+                CpuSurplusRows.joined([part.surplus for part in parts]),
+                self.units.cpu_column,
             )
         )
 
@@ -156,7 +219,8 @@ class OptionSignatures:
         for number, option in constraints:
             wishes.setdefault(option.requirements, []).append(number)
             by_wish[option.requirements] = option
-        prices = np.array([self._prices(option, len(capacities)) for option in by_wish.values()])
+        surplus = self.units.surplus_rows(constraints[0][1].template)
+        prices = np.array([self._prices(option, len(capacities)) for option in by_wish.values()]) + surplus.fixed
         of_wish: BoolArray = np.zeros((len(wishes), len(self._options)), dtype=bool)
         for row, numbers in enumerate(wishes.values()):
             of_wish[row, numbers] = True
@@ -170,7 +234,14 @@ class OptionSignatures:
         accepts = (open_to.T.astype(np.float32) @ of_wish.astype(np.float32)) > 0
         _, first = np.unique(np.column_stack([at, asked]), axis=0, return_index=True)
         kept = first[(capacities[at[first]] >= 0).all(axis=1)]
-        return OfferingRows(capacities[at[kept]], asked[kept], accepts[kept], np.full(len(kept), float(mark)))
+        return OfferingRows(
+            capacities[at[kept]],
+            asked[kept],
+            accepts[kept],
+            np.full(len(kept), float(mark)),
+            surplus.pick(at[kept]),
+            self.units.cpu_column,
+        )
 
     def _prices(self, option: PurchaseOption, number: int) -> FloatArray:
         """USD per hour of every type for this option alone, infinite where it cannot be had."""
@@ -185,12 +256,13 @@ class OptionSignatures:
 
 
 def undominated_rows(rows: OfferingRows) -> OfferingRows:
-    """Rows no other row beats: none as cheap, open to the same tastes, has as much room of everything."""
+    """Rows no other row beats: none as cheap, open to the same tastes, has as much room of everything for its price."""
     classes: dict[tuple[bytes, float], list[int]] = {}
     order = np.lexsort((-rows.capacities.sum(axis=1), rows.prices))
     for row in order.tolist():
         classes.setdefault((rows.accepts[row].tobytes(), float(rows.reservation[row])), []).append(row)
-    kept = [row for members_ in classes.values() for row in pareto_front_rows(rows.capacities, members_)]
+    merits = rows.surplus.merits(rows.capacities)
+    kept = [row for members_ in classes.values() for row in pareto_front_rows(merits, members_)]
     return rows.pick(np.array(sorted(kept), dtype=np.intp))
 
 
@@ -207,7 +279,9 @@ def pareto_front_rows(capacities: FloatArray, by_price: Sequence[int]) -> list[i
 
 def undominated_per_dollar(rows: OfferingRows, opens: BoolArray) -> BoolArray:
     """Rows worth using in parts: no other has more of everything for each dollar and is open to all the same crowds."""
-    worth = rows.capacities / np.maximum(rows.prices, _MIN_PRICE)[:, None]
+    per_dollar = 1 / np.maximum(rows.prices, _MIN_PRICE)[:, None]
+    worth = rows.surplus.merits(rows.capacities)
+    worth[:, :-1] *= per_dollar
     better = (worth[:, None, :] >= worth[None, :, :]).all(axis=2)
     closed = opens.astype(np.float32) @ (~opens).astype(np.float32).T
     better &= closed.T == 0  # better[j, k]: j has more per dollar and is open to whoever k is open to

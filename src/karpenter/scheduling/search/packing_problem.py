@@ -23,7 +23,12 @@ from karpenter.scheduling.objective import Objective
 from karpenter.scheduling.offerings.purchase_options import PurchaseOption
 from karpenter.scheduling.search.linear_program import BoolArray, FloatArray, IntArray
 from karpenter.scheduling.search.lower_bound import FractionalBound, ItemTypes, fractional_bound
-from karpenter.scheduling.search.offering_rows import OptionSignatures, ResourceUnits, pareto_front_rows
+from karpenter.scheduling.search.offering_rows import (
+    CpuSurplusRows,
+    OptionSignatures,
+    ResourceUnits,
+    pareto_front_rows,
+)
 from karpenter.scheduling.topology.host_limits import HostLimits
 
 #: Kinds of nodes tried at most; the rest are worse by value and price.
@@ -49,8 +54,10 @@ class PackingProblem:
     """The problem. ``groups`` are positions of demands; ``needs`` and ``rooms`` have resources and then seats in their columns.
 
     ``opens`` says which kinds could hold one pod of a group, ``accepts`` which would have pods of a taste at all, ``tastes`` the
-    taste of each group. ``prices`` are USD per hour with the fee of a node. ``worths`` say what a pod of each group is worth,
-    ``weights`` what one unit of each column is worth on each kind: how much of a node's price a pod deserves there.
+    taste of each group. ``prices`` are USD per hour with the fee of a node and all CPU beyond the baseline that it may hold
+    (``surplus``): a burstable type is there twice, with its baseline for capacity and with all of its CPU. ``pod_values`` say
+    what a pod of each group is worth, ``resource_values`` what one unit of each column is worth on each kind: how much of a
+    node's price a pod deserves there.
     """
 
     groups: tuple[tuple[int, ...], ...]
@@ -68,6 +75,19 @@ class PackingProblem:
     resource_columns: int
     #: How many pods of each group one node should take at most, so that no workload is too exposed.
     max_per_node: FloatArray
+    surplus: CpuSurplusRows
+    cpu_column: int
+
+    def prices_with(self, requests: FloatArray) -> FloatArray:
+        """USD per hour of every node if pods request so much on it, a row for each row of requests."""
+        burstable = np.flatnonzero(self.surplus.prices)
+        prices = np.repeat(self.prices[None, :], len(requests), axis=0)
+        if len(burstable):
+            unused = self.capacities[None, burstable, self.cpu_column] - np.maximum(
+                requests[:, self.cpu_column, None], self.surplus.baselines[None, burstable]
+            )
+            prices[:, burstable] -= self.surplus.prices[burstable] * np.maximum(unused, 0.0)
+        return prices
 
     def subset(self, groups: IntArray) -> PackingProblem:
         """The same problem for some of the groups."""
@@ -154,6 +174,8 @@ def packing_problem(request: PackingRequest) -> PackingProblem | None:
         np.hstack([weights[kept], np.zeros((len(kept), columns))]),
         needs.shape[1],
         np.array([float(sum(request.demands[positions[at]].max_per_node for at in members_)) for members_ in merged]),
+        kinds.surplus.pick(np.array(kept, dtype=np.intp)),
+        units.cpu_column,
     )
     return shapes.subset(np.flatnonzero(shapes.admits.any(axis=0)))
 
@@ -229,23 +251,35 @@ class _BinTypes:
                 _, weight = setdefault.get(option.requirements, (option, 0.0))
                 setdefault[option.requirements] = (option, weight + count)
             self._options_by_signature.setdefault(taste, {option.channel: option for option in options})
-        rooms, prices, accepts = [], [], []
+        rooms, prices, accepts, surpluses = [], [], [], []
         for lane, setdefault in anchors.items():
             ranked = sorted(setdefault.values(), key=lambda item: -item[1])[:MAX_ANCHORS]
             room = reservation_units.capacity_rows(ranked[0][0].template)
+            surplus = reservation_units.surplus_rows(ranked[0][0].template)
             for option, _ in ranked:
-                types = self._efficient_types(option, room)
+                efficient = self._efficient_types(option, room, surplus)
+                types = np.array([*efficient, *(at for at in efficient if surplus.prices[at])], dtype=np.intp)
+                capacities = room[types]
+                within = np.arange(len(types)) >= len(efficient)
+                if within.any():
+                    cpu = reservation_units.cpu_column
+                    capacities[within, cpu] = np.minimum(capacities[within, cpu], surplus.baselines[types[within]])
                 accepted = self._accepted_signatures(lane, option)
                 offering = option.template.index.prices(option.requirements).cheapest_offering
-                rooms.append(room[types])
-                prices += [request.objective.offering_cost(offering[position]) for position in types]
+                rooms.append(capacities)
+                surpluses.append(surplus.pick(types))
+                prices += [request.objective.offering_cost(offering[position]) for position in types.tolist()]
                 accepts += [accepted] * len(types)
-                self.bin_types += [BinType(lane, position) for position in types]
+                self.bin_types += [BinType(lane, position) for position in types.tolist()]
         self.capacities = np.concatenate(rooms)
-        self.prices = np.array(prices, dtype=np.float64)
+        self.surplus = CpuSurplusRows.joined(surpluses)
+        self.prices = np.array(prices, dtype=np.float64) + self.surplus.fixed
+        if self.surplus.prices.any():
+            beyond = np.maximum(self.capacities[:, reservation_units.cpu_column] - self.surplus.baselines, 0.0)
+            self.prices += self.surplus.prices * beyond
         self.accepts = np.array(accepts, dtype=bool).reshape(len(prices), len(self._options_by_signature))
 
-    def _efficient_types(self, option: PurchaseOption, capacities: FloatArray) -> list[int]:
+    def _efficient_types(self, option: PurchaseOption, capacities: FloatArray, surplus: CpuSurplusRows) -> list[int]:
         """Types for nodes that begin as this option asks, unbeaten by price and room; cheapest first."""
         template = option.template
         index, requirements = template.index, self._request.fill_cache.canonical(option.requirements)
@@ -255,7 +289,7 @@ class _BinTypes:
             types &= limited
         ranked = self._request.objective.ordered(index.prices(requirements))
         by_price = [at for at in ranked.cheapest_first(types) if (capacities[at] >= 0).all()]
-        efficient_types = pareto_front_rows(capacities, by_price)
+        efficient_types = pareto_front_rows(surplus.merits(capacities), by_price)
         if not self._request.strict_min_values or not any(
             requirement.min_values is not None for requirement in requirements.values()
         ):

@@ -119,7 +119,7 @@ class PatternFiller:
             holds &= shapes.capacities[None, :, column] >= filling.total_requests[:, None, column]
         for taste in range(self._rejects.shape[1]):
             holds &= ~(filling.signatures[:, taste, None] & self._rejects[None, :, taste])
-        prices = np.where(holds, shapes.prices[None, :], np.inf)
+        prices = np.where(holds, shapes.prices_with(filling.total_requests), np.inf)
         kinds = prices.argmin(axis=1)
         return FilledPatterns(filling.contents, filling.values, kinds, prices[filling.rows, kinds])
 

@@ -24,7 +24,7 @@ from karpenter.api.core import Pod
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.instancetypes.type_sets import members
 from karpenter.model import resources as res
-from karpenter.scheduling.demand import Demand, Packing, SchedulingNodeClaim
+from karpenter.scheduling.demand import Demand, Packing, SchedulingNodeClaim, sum_of_prices
 from karpenter.scheduling.equivalence_groups import EquivalenceGroup
 from karpenter.scheduling.existing_nodes import ExistingNode, ExistingNodeIndex, NodeSet
 from karpenter.scheduling.offerings.nodepool_templates import NodePoolTemplate
@@ -94,8 +94,8 @@ class ReschedulingResult:
 
     @property
     def price_per_hour(self) -> float:
-        """USD of the new nodes, each at its cheapest offering."""
-        return sum(claim.cheapest_offering.price_per_hour for claim in self.new_claims)
+        """USD of the new nodes, each as its cheapest type."""
+        return sum_of_prices(self.new_claims)
 
     def to_planned_claims(self, narrowed: Sequence[SchedulingNodeClaim] | None = None) -> tuple[NewNodeClaim, ...]:
         """The new nodes as NodeClaims. ``narrowed``: the same claims with fewer types."""

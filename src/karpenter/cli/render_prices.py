@@ -28,8 +28,9 @@ def price_lines(prices: PriceSource, plan: Solution) -> Iterator[str]:
 
 def _packaged_lines(prices: PackagedPrices, plan: Solution) -> Iterator[str]:
     region = prices.region
-    basis = f"from {region.basis}" if region.basis else "assumed: nothing names a region, set --region or AWS_REGION"
-    yield f"prices: packaged for {region.name} ({basis})"
+    yield f"prices: packaged for {region.name} ({f'from {region.basis}' if region.basis else 'assumed'})"
+    if not region.basis:
+        yield "  nothing names a region: set --region or AWS_REGION"
     yield f"  {_dates_text(region)}"
     if not ec2_regions.ec2_regions()[region.name].offerings_listed:
         yield "  which zones offer which types is assumed"

@@ -113,7 +113,7 @@ def test_the_region_comes_from_the_first_that_names_one(
 
 def test_a_region_that_nothing_names_is_called_assumed(written: Written) -> None:
     page = run("plan", "-f", written("a.json", zonal_pool())).stdout
-    assert "prices: packaged for us-east-1 (assumed: nothing names a region, set --region or AWS_REGION)" in page
+    assert "prices: packaged for us-east-1 (assumed)\n  nothing names a region: set --region or AWS_REGION\n" in page
 
 
 def test_zones_of_two_regions_are_refused_with_both(written: Written) -> None:

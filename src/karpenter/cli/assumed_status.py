@@ -15,6 +15,7 @@ from karpenter.api.core import Pod, PodDisruptionBudget, PodDisruptionBudgetStat
 from karpenter.api.karpenter import NodePool
 from karpenter.api.meta import Condition, ObjectMeta, OwnerReference
 from karpenter.cli.cluster_objects import ClusterObjects
+from karpenter.cli.render_common import count_text
 from karpenter.model import selectors
 from karpenter.model.pdb_counts import ExpectedPodsUnknown, count_pods
 from karpenter.model.pod_defaults import priority_classes_of
@@ -71,7 +72,7 @@ def assign_priorities(objects: ClusterObjects) -> None:
                 pod, spec=msgspec.structs.replace(pod.spec, priority=priority)
             )
     objects.notices += [
-        f"PriorityClass {name} is not in the input: {count} pods that name it count with priority {classes.default}; add it"
+        f"PriorityClass {name} is not in the input: {count_text(count, 'pod')} with priority {classes.default} for it; add it"
         for name, count in sorted(missing.items())
     ]
 

@@ -96,7 +96,8 @@ def _load_objects(paths: list[str] | None, settings: Settings) -> ClusterObjects
     from karpenter.model import labels
 
     if paths:
-        return manifest_reader.read_manifests(paths, labels.WELL_KNOWN, (kinds.CONFIG_MAP,))  # type: ignore[arg-type]
+        options = planning_options.InputOptions(paths)
+        return manifest_reader.read_manifests(options, labels.WELL_KNOWN, (kinds.CONFIG_MAP,))  # type: ignore[arg-type]
     return read_pools_and_nodes(settings)
 
 

@@ -154,10 +154,11 @@ def _role_of(caller: str) -> str:
 def _read_manifests(files: list[str]) -> _DoctorInput:
     """Classes and pools of manifests, checked as ``karpenter plan`` checks them; ends the command where one is invalid."""
     from karpenter.cli import manifest_reader
+    from karpenter.cli.planning_options import InputOptions
     from karpenter.instancetypes.well_known_labels import INSTANCE_LABELS
     from karpenter.model import labels
 
-    objects = manifest_reader.read_manifests(files, labels.WELL_KNOWN | INSTANCE_LABELS)
+    objects = manifest_reader.read_manifests(InputOptions(files), labels.WELL_KNOWN | INSTANCE_LABELS)
     for line in objects.problems:
         terminal.print_error(line)
     if objects.problems:

@@ -39,6 +39,7 @@ def explain(
     output: Annotated[
         TextOutput, typer.Option("-o", "--output", help="What to print; text and table are the same.")
     ] = "text",
+    recursive: planning_options.RecursiveOption = False,
     replicas: planning_options.ReplicasOption = "current",
     region: planning_options.RegionOption = "",
     live_prices: planning_options.LivePricesOption = False,
@@ -49,7 +50,9 @@ def explain(
     Read-only.
     """
     settings = resolve_or_exit("explain", flags)
-    input_options = planning_options.InputOptions(filename, replicas, region, live_prices, skip_invalid)
+    input_options = planning_options.InputOptions(
+        filename, replicas, region, live_prices, recursive=recursive, skip_invalid=skip_invalid
+    )
     with planning.gc_disabled():
         extra_kinds = cluster_objects.FREEZE_KINDS if kind == "node" else ()
         plan_input = planning.load_plan_input(input_options, settings, extra_kinds)

@@ -6,6 +6,7 @@ To add one: write the function, and its entry in ``COMMANDS``.
 from __future__ import annotations
 
 import importlib
+import signal
 from collections import UserDict
 from itertools import pairwise
 from typing import Annotated, Any, NamedTuple, cast
@@ -50,13 +51,17 @@ class _Command(TyperCommand):
     """A command whose options with a ``BOOLEAN`` value may stand alone, and whose errors are one line on standard error."""
 
     def invoke(self, ctx: Any) -> Any:
-        from karpenter.cli.terminal import CommandError, exit_on_closed_pipe, exit_with_error
+        from karpenter.cli.terminal import INTERRUPTED, CommandError, exit_on_closed_pipe, exit_with_error
 
+        if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # as the entry point left it
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             with exit_on_closed_pipe():
                 return super().invoke(ctx)
         except CommandError as error:
             exit_with_error(str(error), error.exit_code)
+        except KeyboardInterrupt:
+            raise typer.Exit(INTERRUPTED) from None
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         bare = {name for param in self.params if param.metavar == BOOLEAN_METAVAR for name in param.opts}

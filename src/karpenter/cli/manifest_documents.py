@@ -2,21 +2,29 @@
 
 JSON is passed on undecoded. YAML is read by libyaml with the plain types Kubernetes knows: what looks like a date or a time of
 day stays text. Both end as JSON, so that there is one way to decode an object, whatever it was written in.
+
+Keys that stand twice are refused, because the first value would be lost; so are aliases that blow a document up.
 """
 
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 import msgspec
 
 _SUFFIXES = frozenset({".yaml", ".yml", ".json"})
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_EXPECTED = "expected Kubernetes objects as YAML or JSON"
+_EXPECTED_FILES = "; expected files ending in .yaml, .yml or .json"
+EXPECTED = "expected Kubernetes objects as YAML or JSON"
+_KEEP_ONE = "the first value would be lost; keep one"
+_TEMPLATE_MARK = b"{{"
+_UNRENDERED = "it has template marks ({{): render it first, for example with helm template"
+#: Bytes.
+_LARGEST_JSON_BY_HAND = 2**20
 STDIN = "-"
 
 
@@ -31,43 +39,72 @@ class ManifestDocument:
 
 @dataclass(frozen=True, slots=True)
 class MalformedDocument:
-    """A source, or the rest of one, that cannot be read; ``line`` says which and why."""
+    """A source, or a part of one, that cannot be read; the message says which and why."""
 
     message: str
 
 
-def read_documents(paths: Iterable[str]) -> Iterator[ManifestDocument | MalformedDocument]:
-    """Every document of every path, in order: files, directories (recursively, hidden ones left out), ``-``."""
+@dataclass(frozen=True, slots=True)
+class EmptySource:
+    """A file or standard input without any document."""
+
+    source: str
+
+
+SourcePart = ManifestDocument | MalformedDocument | EmptySource
+
+
+def read_documents(paths: Iterable[str], *, recursive: bool = False) -> Iterator[SourcePart]:
+    """Every document of every path, in order: files, the files of directories (hidden ones left out), ``-``.
+
+    ``recursive``: also of directories in directories.
+    """
     for path in paths:
         if path == STDIN:
-            yield from parse_documents("stdin", sys.stdin.buffer.read())
+            yield from _read_source("stdin", sys.stdin.buffer.read())
         elif Path(path).is_dir():
-            yield from _read_directory(Path(path))
+            yield from _read_directory(Path(path), recursive=recursive)
         else:
             yield from _read_file(Path(path))
 
 
-def _read_directory(folder: Path) -> Iterator[ManifestDocument | MalformedDocument]:
-    files = sorted(
+def _read_directory(folder: Path, *, recursive: bool) -> Iterator[SourcePart]:
+    files = [file for file in _manifests_below(folder) if recursive or file.parent == folder]
+    if not files:
+        deeper = len(_manifests_below(folder))
+        hint = f", {deeper} in directories below; add -R to read them" if deeper else _EXPECTED_FILES
+        yield MalformedDocument(f"{folder}: no manifests in it{hint}")
+    for file in files:
+        yield from _read_file(file)
+
+
+def _manifests_below(folder: Path) -> list[Path]:
+    return sorted(
         file
         for file in folder.rglob("*")
         if file.suffix in _SUFFIXES
         and not any(part.startswith(".") for part in file.relative_to(folder).parts)
         and not file.is_dir()
     )
-    if not files:
-        yield MalformedDocument(f"{folder}: no manifests in it; expected files ending in .yaml, .yml or .json")
-    for file in files:
-        yield from _read_file(file)
 
 
-def _read_file(file: Path) -> Iterator[ManifestDocument | MalformedDocument]:
+def _read_file(file: Path) -> Iterator[SourcePart]:
     try:
         content = file.read_bytes()
     except OSError as error:
-        yield MalformedDocument(f"{file}: cannot be read ({error.strerror}); {_EXPECTED}")
+        yield MalformedDocument(f"{file}: cannot be read ({error.strerror}); {EXPECTED}")
         return
-    yield from parse_documents(str(file), content)
+    yield from _read_source(str(file), content)
+
+
+def _read_source(source: str, content: bytes) -> Iterator[SourcePart]:
+    documents = parse_documents(source, content)
+    first = next(documents, None)
+    if first is None:
+        yield EmptySource(source)
+        return
+    yield first
+    yield from documents
 
 
 def parse_documents(source: str, content: bytes) -> Iterator[ManifestDocument | MalformedDocument]:
@@ -79,35 +116,61 @@ def parse_documents(source: str, content: bytes) -> Iterator[ManifestDocument | 
     try:
         text.decode()  # the decoder takes undecoded strings on trust
         msgspec.json.decode(text, type=msgspec.Raw)
+        yield from _json_document(source, text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         if source.endswith(".json") or isinstance(error, RecursionError):
-            yield MalformedDocument(f"{source}: document 1: malformed JSON ({error}); {_EXPECTED}")
+            yield MalformedDocument(f"{source}: document 1: malformed JSON ({error}); {EXPECTED}")
         else:
             yield from _parse_yaml(source, content)
-        return
-    yield ManifestDocument(source, 1, text)
+
+
+def _json_document(source: str, text: bytes) -> Iterator[ManifestDocument | MalformedDocument]:
+    """The document, unless one of its objects has a key twice. What is too large to be written by hand is not searched."""
+    import json
+
+    duplicates: list[str] = []
+
+    def note_duplicates(members: list[tuple[str, object]]) -> None:
+        counts = Counter(key for key, _ in members)
+        duplicates.extend(key for key, count in counts.items() if count > 1)
+
+    if len(text) <= _LARGEST_JSON_BY_HAND:
+        json.loads(text, object_pairs_hook=note_duplicates)
+    for key in duplicates:
+        yield MalformedDocument(f"{source}: document 1: key {key!r} stands twice in one object; {_KEEP_ONE}")
+    if not duplicates:
+        yield ManifestDocument(source, 1, text)
 
 
 def _parse_yaml(source: str, content: bytes) -> Iterator[ManifestDocument | MalformedDocument]:
     import yaml
 
+    from karpenter.cli.yaml_nodes import YamlNodeError, check_nodes, kubernetes_yaml_loader
+
     number = 1
     try:
-        loader = _kubernetes_yaml_loader()(content)
-        while loader.check_data():
-            value = loader.get_data()
-            if value is not None:
-                yield _as_json(source, number, value)
+        loader = kubernetes_yaml_loader()(content)
+        while loader.check_node():
+            node = loader.get_node()
+            try:
+                check_nodes(node)
+            except YamlNodeError as error:
+                yield MalformedDocument(f"{source}: document {number}: {error}")
+            else:
+                value = loader.construct_document(node)
+                if value is not None:
+                    yield _as_json(source, number, value)
             number += 1
     except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
-        yield MalformedDocument(f"{source}: document {number}: {_yaml_error_text(error)}; {_EXPECTED}")
+        rendered = _UNRENDERED if _TEMPLATE_MARK in content else EXPECTED
+        yield MalformedDocument(f"{source}: document {number}: {_yaml_error_text(error)}; {rendered}")
 
 
 def _as_json(source: str, number: int, value: object) -> ManifestDocument | MalformedDocument:
     try:
         return ManifestDocument(source, number, msgspec.json.encode(value))
     except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
-        return MalformedDocument(f"{source}: document {number}: a value JSON does not have ({error}); {_EXPECTED}")
+        return MalformedDocument(f"{source}: document {number}: a value JSON does not have ({error}); {EXPECTED}")
 
 
 def _yaml_error_text(error: Exception) -> str:
@@ -117,25 +180,3 @@ def _yaml_error_text(error: Exception) -> str:
         return f"malformed YAML ({' '.join(str(error).split())})"
     mark = error.problem_mark
     return f"line {mark.line + 1}, column {mark.column + 1}: malformed YAML ({error.problem})"
-
-
-@cache
-def _kubernetes_yaml_loader() -> type:
-    """libyaml's safe loader without what Kubernetes' YAML does not have: dates, base-60 numbers, infinities."""
-    import re
-
-    import yaml
-
-    class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-        pass
-
-    dropped = {f"tag:yaml.org,2002:{name}" for name in ("timestamp", "value", "int", "float")}
-    Loader.yaml_implicit_resolvers = {
-        first: [(tag, pattern) for tag, pattern in resolvers if tag not in dropped]
-        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
-    whole = re.compile(r"[-+]?(?:0b[01_]+|0x[0-9a-fA-F_]+|0[0-7_]*|[1-9][0-9_]*)$")
-    broken = re.compile(r"[-+]?(?:[0-9][0-9_]*\.[0-9_]*|\.[0-9][0-9_]*)(?:[eE][-+][0-9]+)?$")
-    Loader.add_implicit_resolver("tag:yaml.org,2002:int", whole, list("-+0123456789"))
-    Loader.add_implicit_resolver("tag:yaml.org,2002:float", broken, list("-+.0123456789"))
-    return Loader

@@ -9,6 +9,7 @@ have their pods, claims of volumes are made (``assumed_status`` says what else).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -23,16 +24,27 @@ from karpenter.api.karpenter import NodeClaim, NodePool
 from karpenter.api.kinds import Kind, without_nulls
 from karpenter.api.meta import ObjectMeta, Wire
 from karpenter.api.node_overlay import NodeOverlay
-from karpenter.cli import assumed_status, offline_volume_claims
+from karpenter.cli import assumed_status, label_advice, manifest_kinds, offline_volume_claims
 from karpenter.cli.cluster_objects import ClusterObjects, PlanObject
-from karpenter.cli.manifest_documents import MalformedDocument, ManifestDocument, read_documents
-from karpenter.cli.planning_options import ReplicaChoice
+from karpenter.cli.finding_hints import with_hint
+from karpenter.cli.manifest_documents import (
+    EXPECTED,
+    EmptySource,
+    MalformedDocument,
+    ManifestDocument,
+    SourcePart,
+    read_documents,
+)
+from karpenter.cli.planning_options import InputOptions
+from karpenter.cli.render_common import count_text
 from karpenter.cli.workload_expansion import expand_workloads
 from karpenter.model import runtime_validation
 from karpenter.model.pod_defaults import default_pod_spec
 from karpenter.model.pod_templates import PodCarrier, pod_spec_of, pod_spec_path
+from karpenter.model.pod_validation import pod_findings
 from karpenter.model.structural_schema import Finding, get_member
 from karpenter.model.structural_schema import child_path as member
+from karpenter.model.workload_schema import unknown_workload_fields
 
 T = TypeVar("T", bound=Wire)
 
@@ -125,10 +137,7 @@ class _RawObject:
 
 
 def read_manifests(
-    paths: Iterable[str],
-    well_known: frozenset[str],
-    extra_kinds: Iterable[Kind[Wire]] = (),
-    replicas: ReplicaChoice = "current",
+    options: InputOptions, well_known: frozenset[str], extra_kinds: Iterable[Kind[Wire]] = ()
 ) -> ClusterObjects:
     """All objects of files, directories and standard input, ready to be planned for.
 
@@ -136,14 +145,11 @@ def read_manifests(
     wrong is left out and has its line in ``problems``.
     """
     reader = _ManifestReader(well_known, (*extra_kinds, *_PLAN_KINDS))  # type: ignore[arg-type]
-    for document in read_documents(paths):
-        if isinstance(document, MalformedDocument):
-            reader.objects.problems.append(document.message)
-        else:
-            for raw_object in _split_objects(_ObjectLocation(document), document.data, "", ""):
-                reader.process(raw_object)
+    for part in read_documents(options.filename or (), recursive=options.recursive):
+        reader.read(part)
+    reader.report_sources()
     cluster_objects = reader.objects
-    replicas_by_owner = expand_workloads(cluster_objects, replicas)
+    replicas_by_owner = expand_workloads(cluster_objects, options.replicas)
     assumed_status.assign_priorities(cluster_objects)
     assumed_status.count_budgets(cluster_objects, replicas_by_owner)
     cluster_objects.volume_claims = offline_volume_claims.complete_volume_claims(
@@ -201,28 +207,67 @@ class _ManifestReader:
         self._well_known = well_known
         self._used = {(kind.api_version, kind.name): kind for kind in used}
         self._generated = 0
+        self._objects_by_source: Counter[str] = Counter()
+        #: Where labels are asked for that look like others: by key, the line of the first object and how many there are.
+        self._odd_labels: dict[str, list[str]] = {}
+
+    def read(self, part: SourcePart) -> None:
+        """Add the objects of a document, or note what is wrong with it."""
+        match part:
+            case MalformedDocument(message):
+                self.objects.problems.append(message)
+            case EmptySource(source):
+                self._objects_by_source[source] += 0
+            case ManifestDocument(source, _, data):
+                self._objects_by_source[source] += 0
+                for raw_object in _split_objects(_ObjectLocation(part), data, "", ""):
+                    self._objects_by_source[source] += 1
+                    self.process(raw_object)
+
+    def report_sources(self) -> None:
+        """Note sources without objects, a problem where no source has any, and labels that were probably not meant."""
+        empty = [
+            f"{source}: no objects in it; {EXPECTED}" for source, count in self._objects_by_source.items() if not count
+        ]
+        if self._objects_by_source.total() or self.objects.problems:
+            self.objects.notices += empty
+        else:
+            self.objects.problems += empty
+        defined = label_advice.defined_labels(self.objects)
+        for key, lines in self._odd_labels.items():
+            if key not in defined:
+                more = f" ({count_text(len(lines) - 1, 'more place')})" if len(lines) > 1 else ""
+                self.objects.notices.append(f"{lines[0]}{more}")
 
     def process(self, raw_object: _RawObject) -> None:
         """Add an object, count it as of no use, or note what is wrong with it."""
         kind = self._used.get((raw_object.api_version, raw_object.kind))
         if kind is None:
-            misfit = _unknown_kind(raw_object, self._used.values())
+            misfit = manifest_kinds.misfit(raw_object.api_version, raw_object.kind)
             if misfit is None:
                 self.objects.skipped[raw_object.kind] += 1
             else:
                 self._report_findings(raw_object, (misfit,))
             return
-        findings = tuple(_admission_findings(kind, raw_object.data))
+        findings = _field_findings(kind, raw_object)
         obj = None if findings else self._decode(raw_object, kind)
         if obj is None:
             self._report_findings(raw_object, findings)
             return
-        findings = tuple(self._findings(obj))
+        findings = tuple(self._findings(obj, raw_object))
         if findings:
             self._report_findings(raw_object, findings)
         else:
             admitted = obj if raw_object.is_stored else _with_server_defaults(obj, kind, raw_object.data)
             self.objects.add(self._with_assumed_status(admitted, kind))
+            self._note_odd_labels(obj, raw_object)
+
+    def _note_odd_labels(self, obj: PlanObject, raw_object: _RawObject) -> None:
+        for path, key in label_advice.asked_labels(obj):
+            meant = label_advice.similar_label(key)
+            if meant and key not in self._well_known:
+                text = f"label {key} is defined by no NodePool or node of the input; did you mean {meant}?"
+                self._odd_labels.setdefault(key, []).append(raw_object.location.problem_line(path, text))
 
     def _report_findings(self, raw_object: _RawObject, findings: Iterable[Finding]) -> None:
         self.objects.problems += [
@@ -236,7 +281,7 @@ class _ManifestReader:
             self._report_findings(raw_object, (_decode_finding(error, raw_object.data),))
             return None
 
-    def _findings(self, obj: PlanObject) -> Iterator[Finding]:
+    def _findings(self, obj: PlanObject, raw_object: _RawObject) -> Iterator[Finding]:
         if not (obj.metadata.name or obj.metadata.generate_name):
             yield Finding("metadata.name", "required", "is missing; expected the name of the object")
         if isinstance(obj, NodePool):
@@ -248,7 +293,10 @@ class _ManifestReader:
         elif isinstance(obj, Node | NodeClaim):
             yield from runtime_validation.check_quantities(obj)
         elif isinstance(obj, PodCarrier):
-            yield from runtime_validation.check_quantities(obj) or _negative_requests(obj)
+            findings = runtime_validation.check_quantities(obj)
+            yield from findings or _negative_requests(obj)
+            if not findings and not raw_object.is_stored:
+                yield from pod_findings(obj)
 
     def _with_assumed_status(self, obj: PlanObject, kind: Kind[Wire]) -> PlanObject:
         """The object with what a cluster would have filled in by now."""
@@ -290,24 +338,15 @@ def _with_server_defaults(obj: PlanObject, kind: Kind[Wire], data: bytes | msgsp
     return msgspec.convert(content, kind.type)  # type: ignore[return-value]
 
 
-def _unknown_kind(raw_object: _RawObject, used: Iterable[Kind[Wire]]) -> Finding | None:
-    """What is wrong with an object that is none of ours, None when it is merely of no use."""
-    if not raw_object.kind:
-        return Finding("kind", "required", "is missing; expected a Kubernetes object with apiVersion and kind")
-    if not raw_object.api_version:
-        return Finding("apiVersion", "required", f"is missing; expected the API version of {raw_object.kind}")
-    group = raw_object.api_version.rpartition("/")[0]
-    for kind in used:
-        if kind.name == raw_object.kind and kind.group == group:
-            text = f"{raw_object.api_version} is not supported; expected {kind.api_version}"
-            return Finding("apiVersion", "version", text)
-    return None
+def _field_findings(kind: Kind[Wire], raw_object: _RawObject) -> tuple[Finding, ...]:
+    """Fields that no server knows, and for our own kinds what admission refuses. A server has seen to stored objects."""
+    if kind.name in _KARPENTER_KINDS:
+        return tuple(map(with_hint, _admission_findings(kind, raw_object.data)))
+    return () if raw_object.is_stored else unknown_workload_fields(kind.name, raw_object.data)
 
 
 def _admission_findings(kind: Kind[Wire], data: bytes | msgspec.Raw) -> Iterator[Finding]:
-    """What admission refuses and what it would silently drop, for our own kinds. Status is written by controllers."""
-    if kind.name not in _KARPENTER_KINDS:
-        return
+    """What admission refuses and what it would silently drop. Status is written by controllers."""
     content = msgspec.json.decode(data)
     spec = {name: value for name, value in content.items() if name != "status"}
     yield from runtime_validation.unknown_fields_of(kind, spec)
@@ -325,7 +364,9 @@ def _decode_finding(error: msgspec.ValidationError, data: bytes | msgspec.Raw) -
     path = where.rstrip("`").removeprefix("$").removeprefix(".")
     _, _, got = text.partition("got `")
     path = _with_keys(path, msgspec.json.decode(data), _JSON_TYPES.get(got.rstrip("`")))
-    plain = text.replace("`", "").replace("int | float | str", "a quantity (such as 500m, 2 or 4Gi)")
+    plain = (
+        text.replace("`", "").replace("int | float | str", "a quantity (such as 500m, 2 or 4Gi)").replace(" | null", "")
+    )
     return Finding(path, "decode", plain[:1].lower() + plain[1:])
 
 

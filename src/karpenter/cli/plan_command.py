@@ -32,6 +32,7 @@ def plan(
     flags: Flags,
     filename: planning_options.FilesOption = None,
     output: Annotated[Output, typer.Option("-o", "--output", help="What to print.")] = "table",
+    recursive: planning_options.RecursiveOption = False,
     replicas: planning_options.ReplicasOption = "current",
     region: planning_options.RegionOption = "",
     live_prices: planning_options.LivePricesOption = False,
@@ -61,7 +62,9 @@ def plan(
 
     settings = resolve_or_exit("plan", flags)
     options = settings.scheduling_options(settings.gates)
-    input_options = planning_options.InputOptions(filename, replicas, region, live_prices, skip_invalid)
+    input_options = planning_options.InputOptions(
+        filename, replicas, region, live_prices, recursive=recursive, skip_invalid=skip_invalid
+    )
     with planning.gc_disabled():
         disruption = planning_options.disruption_options(settings) if consolidate else None
         extra_kinds = FREEZE_KINDS if consolidate else ()

@@ -76,7 +76,7 @@ def load_objects(
     if settings.scheduler_config.default_constraints:
         extra_kinds += cluster_objects.WORKLOAD_KINDS  # only default constraints need these
     if options.filename:
-        return manifest_reader.read_manifests(options.filename, well_known, extra_kinds, options.replicas)
+        return manifest_reader.read_manifests(options, well_known, extra_kinds)
     extra_kinds += cluster_objects.gated_kinds(settings.gates)
     if options.replicas == "current":
         return cluster_reader.read_cluster(settings, extra_kinds)

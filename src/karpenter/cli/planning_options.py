@@ -26,6 +26,7 @@ class InputOptions:
     replicas: ReplicaChoice = "current"
     region: str = ""
     live_prices: bool = False
+    recursive: bool = False
     skip_invalid: bool = False
 
 
@@ -38,6 +39,9 @@ FilesOption = Annotated[
         help="YAML or JSON with objects, a directory of such files, or - for standard input; may be repeated. "
         "Default: the cluster of the kubeconfig.",
     ),
+]
+RecursiveOption = Annotated[
+    bool, typer.Option("-R", "--recursive", help="Also read the directories in directories given with -f.")
 ]
 ReplicasOption = Annotated[
     ReplicaChoice,

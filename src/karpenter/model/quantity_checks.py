@@ -6,18 +6,22 @@ that arithmetic further in never meets it and one bad object never stops the oth
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 
 from karpenter.api.capacity_buffer import CapacityBuffer
 from karpenter.api.core import Container, ContainerStatus, Node, Pod, PodSpec, PodStatus, ResourceRequirements
 from karpenter.api.karpenter import NodeClaim, NodePool
-from karpenter.api.meta import WireResources
+from karpenter.api.meta import WireQuantity, WireResources
 from karpenter.api.node_overlay import NodeOverlay
 from karpenter.model import quantity, structural_schema
 from karpenter.model.pod_templates import PodCarrier, pod_spec_of, pod_spec_path
 from karpenter.model.structural_schema import Finding
 
 QuantityCarrier = PodCarrier | Node | NodePool | NodeClaim | NodeOverlay | CapacityBuffer
+_LIKE_A_QUANTITY = re.compile(
+    r"(?P<number>\d+(?:\.\d+)?)\s*(?:(?P<unit>[kmgt])(?P<binary>i)?b?|(?P<cores>v?cpus?|cores?))", re.IGNORECASE
+)
 _ResourceList = tuple[str, WireResources]
 
 
@@ -33,7 +37,19 @@ def _invalid_quantities(path: str, resources: WireResources) -> Iterator[Finding
         try:
             quantity.parse_milli(value)
         except quantity.QuantityError as error:
-            yield Finding(structural_schema.child_path(path, name), "quantity", str(error))
+            hint = f"; did you mean {meant}?" if (meant := _probably_meant(value)) else ""
+            yield Finding(structural_schema.child_path(path, name), "quantity", f"{error}{hint}")
+
+
+def _probably_meant(value: WireQuantity) -> str:
+    """The quantity that a text such as ``4GB``, ``512mi`` or ``2 cores`` stands for; empty where it looks like none."""
+    match = _LIKE_A_QUANTITY.fullmatch(str(value))
+    if match is None:
+        return ""
+    number, unit, binary = match["number"], (match["unit"] or "").upper(), (match["binary"] or "").lower()
+    if match["cores"] or not unit:
+        return number
+    return f"{number}{unit}i" if binary else f"{number}{unit.replace('K', 'k')}"
 
 
 def _resource_lists(obj: QuantityCarrier) -> Iterator[_ResourceList]:

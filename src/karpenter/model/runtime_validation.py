@@ -8,6 +8,7 @@ probably not meant. Admission never gets stricter than users know it, so later i
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeVar
@@ -51,6 +52,7 @@ _PROVIDER_MANAGED_RESOURCES = frozenset(
 _NUMERIC_OPERATORS = frozenset({"Gt", "Lt", "Gte", "Lte"})
 _PRICE = re.compile(PRICE_PATTERN.strip("^$"), re.ASCII)
 _PRICE_ADJUSTMENT = re.compile(r"[+-]\d*\.?\d+|\+\d*\.?\d+%|-\d{1,2}(\.\d+)?%|-100%", re.ASCII)
+_MIN_LABEL_SIMILARITY = 0.8
 _REQUIREMENTS = "spec.template.spec.requirements"
 _LABELS = "spec.template.metadata.labels"
 
@@ -142,7 +144,9 @@ def _nodepool_label_restricted(key: str, path: str) -> Iterator[Finding]:
 
 
 def _restricted_label(path: str, key: str) -> Finding:
-    return Finding(path, "restricted", f'label "{key}" is restricted; use a label of your own domain')
+    near = difflib.get_close_matches(key, labels.WELL_KNOWN, n=1, cutoff=_MIN_LABEL_SIMILARITY)
+    mend = f"did you mean {near[0]}?" if near else "use a label of your own domain"
+    return Finding(path, "restricted", f'label "{key}" is restricted; {mend}')
 
 
 def _label_key(key: str, path: str, well_known: frozenset[str]) -> Iterator[Finding]:

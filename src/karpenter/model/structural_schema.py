@@ -164,11 +164,17 @@ def child_path(path: str, name: str) -> str:
     return f"{path}.{name}" if re.fullmatch(r"\w+", name, re.ASCII) else f"{path}[{name}]"
 
 
-def _unknown_field(path: str, name: str, field_names: Iterable[str]) -> Finding:
-    by_lower = {candidate.lower(): candidate for candidate in field_names}
-    near = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=_MIN_SIMILARITY)
-    hint = f"; did you mean {by_lower[near[0]]!r}?" if near else ""
+def _unknown_field(path: str, name: str, known: Iterable[str]) -> Finding:
+    near = nearest_name(name, known)
+    hint = f"; did you mean {near!r}?" if near else ""
     return Finding(path, "unknown", f"unknown field {name!r} would be dropped{hint}")
+
+
+def nearest_name(text: str, names: Iterable[str], cutoff: float = _MIN_SIMILARITY) -> str:
+    """The name that was probably meant, whatever its case; empty where none is near."""
+    by_lower = {name.lower(): name for name in names}
+    near = difflib.get_close_matches(text.lower(), by_lower, n=1, cutoff=cutoff)
+    return by_lower[near[0]] if near else ""
 
 
 def _wrong_type(path: str, value: object, wanted: str) -> Finding:
@@ -275,7 +281,8 @@ def _string(schema: Schema, value: object, path: str) -> Iterator[Finding]:
         yield Finding(path, "length", f"is {len(value)} characters long, at most {longest} are allowed")
     choices = cast("Sequence[str] | None", schema.get("enum"))
     if choices is not None and value not in choices:
-        yield Finding(path, "enum", f"{shown_value(value)} is not one of {', '.join(choices)}")
+        hint = f"; did you mean {near}?" if (near := nearest_name(value, choices)) else ""
+        yield Finding(path, "enum", f"{shown_value(value)} is not one of {', '.join(choices)}{hint}")
     if schema.get("format") == "date-time" and not _is_time(value):
         yield Finding(path, "format", f"{shown_value(value)} is not a time such as 2025-01-31T12:00:00Z")
     yield from _pattern(schema, value, path)

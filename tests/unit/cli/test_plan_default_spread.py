@@ -29,7 +29,11 @@ def workload(kind: str, version: str = "apps/v1") -> Json:
         "apiVersion": version,
         "kind": kind,
         "metadata": {"name": "web", "uid": "u-1"},
-        "spec": {"replicas": 0, "selector": selector, "template": {"spec": {"containers": []}}},
+        "spec": {
+            "replicas": 0,
+            "selector": selector,
+            "template": {"metadata": {"labels": LABELS}, "spec": {"containers": [{"name": "web"}]}},
+        },
     }
 
 

@@ -73,11 +73,10 @@ def test_a_pool_no_cluster_would_use_is_refused_in_one_line(
         ("a.json", '{"kind": "\ud800"}', "document 1: malformed JSON"),
         ("a.json", "[" * 100_000, "document 1: malformed JSON"),
         ("a.yaml", "a: !thing b", "document 1: line 1, column 4: malformed YAML"),
-        ("a.yaml", "&a [*a]", "document 1: a value JSON does not have"),
         ("a.yaml", "just text", "document 1: kind: is missing; expected"),
         ("a.yaml", "kind: Pod", "document 1 (Pod): apiVersion: is missing; expected"),
         ("a.yaml", "kind: NodePool\napiVersion: karpenter.sh/v1beta1", "document 1 (NodePool): apiVersion: karpenter"),
-        ("a.yaml", "kind: Pod\napiVersion: v1", "document 1 (Pod): metadata.name: is missing; expected"),
+        ("a.yaml", "kind: Node\napiVersion: v1", "document 1 (Node): metadata.name: is missing; expected"),
     ],
 )
 def test_what_is_no_manifest_is_refused_with_its_place(
@@ -134,13 +133,16 @@ def test_lists_typed_lists_and_streams_are_all_read(plan: Plan, written: Written
     assert placed(plan("-f", written(f"a.{suffix}", text), "-o", "json")) == expected
 
 
-def test_directories_are_read_recursively_without_hidden_and_other_files(plan: Plan, written: Written) -> None:
+def test_directories_are_read_without_hidden_and_other_files_and_deeper_ones_on_request(
+    plan: Plan, written: Written
+) -> None:
     folder = written("d/pool.yaml", yaml.safe_dump(pool())).parent
     written("d/x/y/a.yml", yaml.safe_dump(pod("a")))
     written("d/x/b.json", json.dumps(pod("b")))
     written("d/.hidden/c.yaml", yaml.safe_dump(pod("c")))
     written("d/notes.txt", "kind: [")
-    assert placed(plan("-f", folder, "-o", "json")) == ["default/a", "default/b"]
+    assert placed(plan("-f", folder, "-R", "-o", "json")) == ["default/a", "default/b"]
+    assert placed(plan("-f", folder, "-o", "json")) == []
 
 
 def test_standard_input_and_files_mix(plan: Plan, written: Written) -> None:

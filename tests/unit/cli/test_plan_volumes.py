@@ -13,6 +13,7 @@ from karpenter.cli import manifest_reader
 from karpenter.cli.cluster_objects import ClusterObjects
 from karpenter.cli.cluster_reader import list_plan_objects
 from karpenter.cli.planning import cluster_state
+from karpenter.cli.planning_options import InputOptions
 from karpenter.model import labels
 from karpenter.model.clock import SystemClock
 from karpenter.simulation.apiserver import MemoryKube, MemoryServer
@@ -54,7 +55,7 @@ DEFAULT = "storageclass.kubernetes.io/is-default-class"
 def read(folder: Path, *objects: Json) -> ClusterObjects:
     file = folder / "objects.json"
     file.write_text(json.dumps(listed(*objects)))
-    cluster_objects = manifest_reader.read_manifests([str(file)], frozenset())
+    cluster_objects = manifest_reader.read_manifests(InputOptions([str(file)]), frozenset())
     assert (cluster_objects.problems, dict(cluster_objects.skipped)) == ([], {})
     return cluster_objects
 

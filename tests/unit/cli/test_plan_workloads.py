@@ -232,9 +232,7 @@ def test_pods_of_a_higher_priority_class_get_the_last_room(plan: Plan, written: 
 def test_a_priority_class_that_is_missing_is_told(plan: Plan, written: Written) -> None:
     result = plan("-f", written("a.json", pool(), pod(priorityClassName="high")), "-o", "json")
     assert planned(result) == ["default/web"]
-    assert result.stderr == (
-        "PriorityClass high is not in the input: 1 pods that name it count with priority 0; add it\n"
-    )
+    assert result.stderr == ("PriorityClass high is not in the input: 1 pod with priority 0 for it; add it\n")
 
 
 def test_workloads_with_bad_quantities_are_refused_with_their_place(plan: Plan, written: Written) -> None:

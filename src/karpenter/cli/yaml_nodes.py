@@ -1,0 +1,103 @@
+"""YAML as Kubernetes reads it, and what it refuses: keys that stand twice, and aliases that blow a document up."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+import yaml
+
+#: Characters that the aliases of a document may add to it.
+MAX_ALIASED_CHARACTERS = 2_000_000
+_MERGE_TAG = "tag:yaml.org,2002:merge"
+
+
+class YamlNodeError(Exception):
+    """What is wrong with a document that is well-formed, with its line."""
+
+
+def check_nodes(root: yaml.Node | None) -> None:
+    """Raises ``YamlNodeError`` where a mapping has a key twice, or where aliases add too much or contain themselves."""
+    if root is None:
+        return
+    sizes: dict[int, int] = {}
+    expanded = _expanded_size(root, sizes, set())
+    nodes = _distinct_nodes(root)
+    written = sum(map(_own_size, nodes))
+    if expanded - written > MAX_ALIASED_CHARACTERS:
+        raise YamlNodeError(
+            f"its aliases make {expanded:,} characters of {written:,}; write out what they stand for, or less of it"
+        )
+    for node in nodes:
+        if isinstance(node, yaml.MappingNode):
+            _check_keys(node)
+
+
+def _expanded_size(node: yaml.Node, sizes: dict[int, int], open_nodes: set[int]) -> int:
+    """Characters of the scalars in a node with every alias written out."""
+    if id(node) in open_nodes:
+        raise YamlNodeError(f"{_place(node)}: an alias stands inside what it stands for")
+    if id(node) not in sizes:
+        open_nodes.add(id(node))
+        inner = sum(_expanded_size(child, sizes, open_nodes) for child in _children(node))
+        open_nodes.discard(id(node))
+        sizes[id(node)] = _own_size(node) + inner
+    return sizes[id(node)]
+
+
+def _own_size(node: yaml.Node) -> int:
+    return 1 + (len(node.value) if isinstance(node, yaml.ScalarNode) else 0)
+
+
+def _children(node: yaml.Node) -> list[yaml.Node]:
+    if isinstance(node, yaml.MappingNode):
+        return [child for pair in node.value for child in pair]
+    return list(node.value) if isinstance(node, yaml.SequenceNode) else []
+
+
+def _distinct_nodes(root: yaml.Node) -> list[yaml.Node]:
+    seen = {id(root)}
+    nodes = [root]
+    for node in nodes:
+        for child in _children(node):
+            if id(child) not in seen:
+                seen.add(id(child))
+                nodes.append(child)
+    return nodes
+
+
+def _check_keys(mapping: yaml.MappingNode) -> None:
+    first: dict[str, yaml.Node] = {}
+    for key, _ in mapping.value:
+        if not isinstance(key, yaml.ScalarNode) or key.tag == _MERGE_TAG:
+            continue
+        if key.value in first:
+            before = first[key.value].start_mark.line + 1
+            raise YamlNodeError(
+                f"{_place(key)}: key {key.value!r} stands there a second time (before in line {before}); "
+                "the first value would be lost; keep one"
+            )
+        first[key.value] = key
+
+
+def _place(node: yaml.Node) -> str:
+    return f"line {node.start_mark.line + 1}, column {node.start_mark.column + 1}"
+
+
+@cache
+def kubernetes_yaml_loader() -> type[yaml.SafeLoader]:
+    """libyaml's safe loader without what Kubernetes' YAML does not have: dates, base-60 numbers, infinities."""
+
+    class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+        pass
+
+    dropped = {f"tag:yaml.org,2002:{name}" for name in ("timestamp", "value", "int", "float")}
+    Loader.yaml_implicit_resolvers = {
+        first: [(tag, pattern) for tag, pattern in resolvers if tag not in dropped]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+    whole = re.compile(r"[-+]?(?:0b[01_]+|0x[0-9a-fA-F_]+|0[0-7_]*|[1-9][0-9_]*)$")
+    broken = re.compile(r"[-+]?(?:[0-9][0-9_]*\.[0-9_]*|\.[0-9][0-9_]*)(?:[eE][-+][0-9]+)?$")
+    Loader.add_implicit_resolver("tag:yaml.org,2002:int", whole, list("-+0123456789"))
+    Loader.add_implicit_resolver("tag:yaml.org,2002:float", broken, list("-+.0123456789"))
+    return Loader

@@ -2,12 +2,13 @@
 
     python tools/make_ec2_regions.py SOURCE_DIRECTORY
 
-Reads ``regions.csv``, ``region_price_ratio.csv`` and ``instance_types.csv``, and the EC2 data of the installed moto package:
-zones of each region, and which instance type each zone offers. Writes three tables beside that of us-east-1:
+Reads ``regions.csv``, ``region_price_ratio.csv``, ``instance_types.csv`` and ``spot_advisor.csv``, and the EC2 data of the
+installed moto package: zones of each region, and which type each zone offers. Writes four tables beside that of us-east-1:
 
 * ``ec2_regions.csv``: zones with names and IDs, the usual price relative to us-east-1, whether offerings are listed or assumed;
 * ``ec2_region_offerings.csv``: a row for types that are offered alike, a column for each region, the numbers of their zones;
-* ``ec2_region_price_ratios.csv``: a row for each type family, a column for each region, the price relative to us-east-1.
+* ``ec2_region_price_ratios.csv``: a row for each type family, a column for each region, the price relative to us-east-1;
+* ``ec2_region_spot_percents.csv``: spot price in percent of on-demand, for regions beside us-east-1 with savings of their own.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ DATA = Path(__file__).resolve().parents[1] / "src/karpenter/instancetypes/data"
 _OFFERINGS = Path(moto.__file__).parent / "ec2/resources/instance_type_offerings"
 #: Its offerings are a column of the table of shapes.
 _BASE_REGION = "us-east-1"
+_SPOT_SNAPSHOT = "2025-06-28"
 LISTED, ASSUMED = "listed", "assumed"
 
 
@@ -43,6 +45,11 @@ class _Source:
     def __init__(self, directory: Path) -> None:
         self.regions = sorted(read_rows(directory / "regions.csv"), key=lambda row: row["region"])
         self.ratios = read_rows(directory / "region_price_ratio.csv")
+        self.spot_savings = [
+            row
+            for row in read_rows(directory / "spot_advisor.csv")
+            if row["snapshot"] == _SPOT_SNAPSHOT and row["region"] != _BASE_REGION
+        ]
         self.types = sorted(row["name"] for row in read_rows(directory / "instance_types.csv"))
 
     def families(self, region: str) -> frozenset[str]:
@@ -119,6 +126,13 @@ def _ratio_rows(source: _Source) -> Iterator[Row]:
         yield {"family": family} | by_family[family]
 
 
+def _spot_rows(source: _Source) -> Iterator[Row]:
+    for row in sorted(source.spot_savings, key=lambda row: (row["region"], row["instance_type"])):
+        if row["instance_type"] in source.types:
+            percent = 100 - int(row["savings_pct"])
+            yield {"region": row["region"], "type": row["instance_type"], "percent": str(percent)}
+
+
 def _write(name: str, columns: Sequence[str], rows: Iterable[Row]) -> None:
     with (DATA / name).open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, columns, lineterminator="\n", restval="")
@@ -127,13 +141,14 @@ def _write(name: str, columns: Sequence[str], rows: Iterable[Row]) -> None:
 
 
 def main(directory: Path) -> None:
-    """Write the three tables."""
+    """Write the tables."""
     source = _Source(directory)
     others = [row["region"] for row in source.regions if row["region"] != _BASE_REGION]
     described = ("region", "location", "zone_id_prefix", "zones", "median_ratio", "offerings")
     _write("ec2_regions.csv", described, _region_rows(source))
     _write("ec2_region_offerings.csv", ("types", *others), _offering_rows(source))
     _write("ec2_region_price_ratios.csv", ("family", *others), _ratio_rows(source))
+    _write("ec2_region_spot_percents.csv", ("region", "type", "percent"), _spot_rows(source))
 
 
 if __name__ == "__main__":

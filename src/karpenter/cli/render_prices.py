@@ -31,7 +31,8 @@ def _packaged_lines(prices: PackagedPrices, plan: Solution) -> Iterator[str]:
     yield f"prices: packaged for {region.name} ({f'from {region.basis}' if region.basis else 'assumed'})"
     if not region.basis:
         yield "  nothing names a region: set --region or AWS_REGION"
-    yield f"  {_dates_text(region)}"
+    yield f"  on-demand: {_on_demand_text(region)}"
+    yield f"  spot: savings of {ec2_catalog.SPOT_DATE} in {_spot_region(region)}"
     if not ec2_regions.ec2_regions()[region.name].offerings_listed:
         yield "  which zones offer which types is assumed"
     estimated = estimated_types(prices, plan)
@@ -39,12 +40,14 @@ def _packaged_lines(prices: PackagedPrices, plan: Solution) -> Iterator[str]:
         yield f"  estimated with the region's median ratio: {names_text(estimated, _SHOWN_TYPES)}"
 
 
-def _dates_text(region: PlanRegion) -> str:
-    on_demand, spot = f"on-demand {ec2_catalog.ON_DEMAND_DATE}", f"spot savings {ec2_catalog.SPOT_DATE}"
-    if region.name == ec2_regions.BASE_REGION:
-        return f"{on_demand}, {spot}"
-    base = ec2_regions.BASE_REGION
-    return f"{on_demand} in {base} x ratios {ec2_regions.PRICE_RATIO_DATE}, {spot}"
+def _on_demand_text(region: PlanRegion) -> str:
+    base, date = ec2_regions.BASE_REGION, ec2_catalog.ON_DEMAND_DATE
+    return date if region.name == base else f"{date} in {base}, times ratios of {ec2_regions.PRICE_RATIO_DATE}"
+
+
+def _spot_region(region: PlanRegion) -> str:
+    """The region whose spot savings count; single types may still have those of the base region."""
+    return region.name if ec2_regions.spot_percents(region.name) else ec2_regions.BASE_REGION
 
 
 def estimated_types(prices: PackagedPrices, plan: Solution) -> list[str]:
@@ -79,6 +82,7 @@ def _packaged_data(prices: PackagedPrices, plan: Solution) -> Json:
         "onDemandDate": ec2_catalog.ON_DEMAND_DATE,
         "regionRatioDate": None if region.name == ec2_regions.BASE_REGION else ec2_regions.PRICE_RATIO_DATE,
         "spotSavingsDate": ec2_catalog.SPOT_DATE,
+        "spotSavingsRegion": _spot_region(region),
         "offerings": "listed" if listed else "assumed",
         "estimatedTypes": estimated_types(prices, plan),
     }

@@ -104,6 +104,10 @@ class _RegionalOffer:
         """Types without a zone are kept in the base region: their shape is known, and explanations count them."""
         return bool(row["on_demand_price"]) and (self.region.name == BASE_REGION or bool(self.zone_numbers(row)))
 
+    def spot_percent(self, row: _Row) -> int:
+        """The spot price in percent of on-demand; that of the base region for types without a figure of this region."""
+        return ec2_regions.spot_percents(self.region.name).get(row["name"], int(row["spot_percent"]))
+
     def on_demand_price(self, row: _Row) -> float:
         return round(float(row["on_demand_price"]) * self.ratios.ratio_of(row["name"]), _PRICE_DIGITS)
 
@@ -282,7 +286,7 @@ def _offerings(row: _Row, offer: _RegionalOffer) -> Iterator[Offering]:
     on_demand = offer.on_demand_price(row)
     for number, capacity_type in product(offer.zone_numbers(row), _capacity_types(row)):
         spot = capacity_type == labels.SPOT
-        price = round(on_demand * int(row["spot_percent"]) / 100, _SPOT_DIGITS) if spot else on_demand
+        price = round(on_demand * offer.spot_percent(row) / 100, _SPOT_DIGITS) if spot else on_demand
         zone = offer.region.zone_name(number), offer.region.zone_id(number)
         yield Offering(_offering_requirements(*zone, capacity_type), price)
 

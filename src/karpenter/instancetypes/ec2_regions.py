@@ -111,6 +111,14 @@ def price_ratios(region: str) -> PriceRatios:
     return PriceRatios(ec2_regions()[region].median_price_ratio, by_family)
 
 
+@cache
+def spot_percents(region: str) -> Mapping[str, int]:
+    """Spot prices in percent of on-demand by type; empty for the base region and for regions without figures of their own."""
+    return {
+        row["type"]: int(row["percent"]) for row in _rows("ec2_region_spot_percents.csv") if row["region"] == region
+    }
+
+
 def _rows(table: str) -> Iterator[Mapping[str, str]]:
     with package_files.files("karpenter.instancetypes").joinpath("data", table).open(encoding="utf-8") as file:
         yield from csv.DictReader(file)

@@ -61,6 +61,7 @@ def test_zones_of_a_pool_name_the_region(written: Written) -> None:
         "onDemandDate": "2026-07-20",
         "regionRatioDate": "2025-04-04",
         "spotSavingsDate": "2025-06-28",
+        "spotSavingsRegion": "us-east-1",
         "offerings": "listed",
         "estimatedTypes": [],
     }
@@ -69,7 +70,8 @@ def test_zones_of_a_pool_name_the_region(written: Written) -> None:
 def test_the_page_states_region_source_and_dates_of_prices(written: Written) -> None:
     page = run("plan", "-f", written("a.json", zonal_pool("me-south-1a"), pod())).stdout
     assert "prices: packaged for me-south-1 (from zones of NodePools)\n" in page
-    assert "  on-demand 2026-07-20 in us-east-1 x ratios 2025-04-04, spot savings 2025-06-28\n" in page
+    assert "  on-demand: 2026-07-20 in us-east-1, times ratios of 2025-04-04\n" in page
+    assert "  spot: savings of 2025-06-28 in us-east-1\n" in page
     assert max(len(line) for line in page.splitlines()) <= 80
 
 

@@ -76,6 +76,18 @@ def test_the_base_region_and_regions_without_figures_have_the_prices_of_the_tabl
         assert (ratios.ratio_of("m5.large"), ratios.is_estimate("c9g.large")) == (1.0, False)
 
 
+def test_spot_prices_of_seoul_rest_on_its_own_savings_and_others_on_those_of_the_base_region() -> None:
+    assert ec2_regions.spot_percents("eu-central-1") == {}
+    percents = ec2_regions.spot_percents("ap-northeast-2")
+    own = next(
+        instance_type
+        for instance_type in ec2_catalog.packaged_instance_types("ap-northeast-2")
+        if instance_type.name == "m5.large"
+    )
+    prices = {offering.capacity_type: offering.price_per_hour for offering in own.offerings}
+    assert prices["spot"] == pytest.approx(prices["on-demand"] * percents["m5.large"] / 100, abs=1e-6)
+
+
 @pytest.mark.skipif(not SOURCE.exists(), reason="needs the source table")
 def test_listed_prices_of_seoul_agree_with_the_source_table() -> None:
     with SOURCE.open(newline="", encoding="utf-8") as file:

@@ -45,9 +45,9 @@ from karpenter.providers.aws.interruption.capacity_reservation_controllers impor
 from karpenter.providers.aws.interruption.interruption_controllers import (
     InstanceStatusController,
     InterruptionQueueController,
+    ZonalShiftController,
 )
 from karpenter.providers.aws.interruption.interruption_handling import InterruptionEffects, InterruptionHandler
-from karpenter.providers.aws.interruption.zonal_shift import ZonalShiftController
 from karpenter.providers.aws.nodeclass.nodeclass_discovery import PlacementGroupProvider
 from karpenter.providers.aws.nodeclass_controllers import NodeClassControllers, NodeClassDependencies
 from karpenter.providers.contract import ProviderError

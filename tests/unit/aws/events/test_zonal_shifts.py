@@ -12,7 +12,7 @@ from karpenter.api.ec2_node_class import EC2NodeClass, EC2NodeClassStatus, Subne
 from karpenter.api.kinds import NODE_POOL
 from karpenter.providers.aws.aws_errors import AwsError
 from karpenter.providers.aws.aws_types import ZonalShift
-from karpenter.providers.aws.interruption.zonal_shift import ZonalShiftController
+from karpenter.providers.aws.interruption.interruption_controllers import ZonalShiftController
 from karpenter.providers.contract import ProviderError
 from support.aws_events import Cluster
 from support.builders import node_pool, wanted

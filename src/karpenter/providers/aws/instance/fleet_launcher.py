@@ -209,7 +209,8 @@ class FleetLauncher:
         marked = dict(zip(unique, await self._mark_claims(unique.values(), batch), strict=True))
         buyers = tuple(order for order in marked.values() if isinstance(order, LaunchOrder))
         shares = await self._create_fleet(batch, buyers, frozenset()) if buyers else {}
-        return [shares[item.uid] if isinstance(item, LaunchOrder) else item for item in (marked[o.uid] for o in orders)]
+        outcomes = (marked[order.uid] for order in orders)
+        return [shares[outcome.uid] if isinstance(outcome, LaunchOrder) else outcome for outcome in outcomes]
 
     async def _mark_claims(self, orders: Iterable[LaunchOrder], batch: str) -> list[LaunchOrder | Exception]:
         slots = asyncio.Semaphore(_MAX_CONCURRENT_MARKS)

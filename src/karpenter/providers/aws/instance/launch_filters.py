@@ -200,7 +200,7 @@ def _reservation_type(required: LaunchRequirements, types: CandidateTypes) -> Ca
     chosen = min(
         cheapest, key=lambda kind: (cheapest[kind], _RESERVATION_KIND_ORDER.get(kind, len(_RESERVATION_KIND_ORDER)))
     )
-    return _keep_offerings(types, lambda item, offering: offering_reservation_kind(offering) == chosen)
+    return _keep_offerings(types, lambda instance_type, offering: offering_reservation_kind(offering) == chosen)
 
 
 def _capacity_block(required: LaunchRequirements, types: CandidateTypes) -> CandidateTypes:
@@ -231,7 +231,9 @@ def _reserved_offering(required: LaunchRequirements, types: CandidateTypes) -> C
                 best[instance_type.name, offering.zone] = offering
     if not best:
         return types
-    return _keep_offerings(types, lambda item, offering: best.get((item.name, offering.zone)) is offering)
+    return _keep_offerings(
+        types, lambda instance_type, offering: best.get((instance_type.name, offering.zone)) is offering
+    )
 
 
 def _exotic(required: LaunchRequirements, types: CandidateTypes) -> CandidateTypes:

@@ -301,7 +301,7 @@ class InstanceTypeProvider:
         """What EC2 says now; types it says the same of as before stay the same objects."""
         hardware_by_name: dict[str, Ec2Hardware] = {}
         skipped = 0
-        for info in sorted(described, key=lambda item: item.instance_type):
+        for info in sorted(described, key=lambda info: info.instance_type):
             zones = zones_by_type.get(info.instance_type, frozenset())
             current = self._hardware.get(info.instance_type)
             try:

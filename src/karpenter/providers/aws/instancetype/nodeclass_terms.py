@@ -78,7 +78,7 @@ class NodeClassTerms:
     def reservations_by_type(self) -> Mapping[str, tuple[CapacityReservation, ...]]:
         """The class's reservations by instance type, each list sorted by id."""
         by_type: dict[str, tuple[CapacityReservation, ...]] = {}
-        for reservation in sorted(self.reservations, key=lambda item: item.id):
+        for reservation in sorted(self.reservations, key=lambda reservation: reservation.id):
             by_type[reservation.instance_type] = (*by_type.get(reservation.instance_type, ()), reservation)
         return by_type
 

@@ -75,7 +75,7 @@ def select_amis(candidates: Iterable[AmiCandidate], now: datetime) -> tuple[AMI,
         )
         if requirements not in best or rank > best[requirements][0]:
             best[requirements] = (rank, image)
-    newest_first = sorted(best.items(), key=lambda item: (_LONG_AGO - item[1][0].created, item[1][0].image_id))
+    newest_first = sorted(best.items(), key=lambda entry: (_LONG_AGO - entry[1][0].created, entry[1][0].image_id))
     return tuple(
         AMI(id=image.image_id, name=image.name, requirements=requirements, deprecated=not rank.current)
         for requirements, (rank, image) in newest_first

@@ -89,7 +89,9 @@ class SubnetProvider:
         queries = selector_queries.subnet_filters(node_class.spec.subnet_selector_terms)
         answers = await asyncio.gather(*(self._ec2.describe_subnets(filters) for filters in queries))
         by_id = {subnet.subnet_id: subnet for answer in answers for subnet in answer}
-        subnets = tuple(sorted(by_id.values(), key=lambda item: (-item.available_ip_address_count, item.subnet_id)))
+        subnets = tuple(
+            sorted(by_id.values(), key=lambda subnet: (-subnet.available_ip_address_count, subnet.subnet_id))
+        )
         for subnet_info in subnets:
             self._record_addresses(subnet_info.subnet_id, subnet_info.available_ip_address_count)
         self._cache[generation_of(node_class)] = subnets

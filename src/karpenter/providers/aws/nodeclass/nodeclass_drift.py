@@ -115,14 +115,14 @@ def _canonical(value: object) -> object:
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return sorted((_canonical(item) for item in value), key=_text)
+        return sorted((_canonical(element) for element in value), key=_text)
     return None if value == 0 and not isinstance(value, bool) else value
 
 
 def _json_name(field: str) -> str:
     if field in _OTHER_FIELD_NAMES:
         return _OTHER_FIELD_NAMES[field]
-    return next(item.encode_name for item in msgspec.structs.fields(EC2NodeClassSpec) if item.name == field)
+    return next(info.encode_name for info in msgspec.structs.fields(EC2NodeClassSpec) if info.name == field)
 
 
 def _text(value: object) -> str:
@@ -241,7 +241,7 @@ def _security_group_drift(comparison: DriftComparison) -> NodeClassDrift:
         raise DriftNotDeterminable("no security groups are present in the status")
     if own == expected:
         return NO_DRIFT
-    changes = (*(f"+{item}" for item in sorted(expected - own)), *(f"-{item}" for item in sorted(own - expected)))
+    changes = (*(f"+{name}" for name in sorted(expected - own)), *(f"-{name}" for name in sorted(own - expected)))
     return NodeClassDrift(SECURITY_GROUP_DRIFT, f"security groups differ: {', '.join(changes)}")
 
 

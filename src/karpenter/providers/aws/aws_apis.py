@@ -216,7 +216,7 @@ class StsApi(Protocol):
     """Who we are."""
 
     async def get_caller_identity(self) -> str:
-        """The ARN of whoever calls."""
+        """The ARN of the caller."""
 
 
 class AwsApis(NamedTuple):

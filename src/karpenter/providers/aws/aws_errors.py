@@ -15,7 +15,7 @@ class AwsError(ExpectedError):
     """A call to AWS failed.
 
     ``code`` is the service's error code, such as ``InsufficientInstanceCapacity``; ``Timeout`` or ``ConnectionError`` where no
-    answer came, and then nobody knows whether the call was carried out.
+    answer came. Then the call may or may not have been carried out.
     """
 
     def __init__(self, code: str, message: str, operation: str = "", request_id: str = "", status: int = 0) -> None:

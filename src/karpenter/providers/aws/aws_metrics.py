@@ -1,6 +1,6 @@
-"""What calls to AWS and interruptions count, under the reference's names (AWS-786, AWS-788).
+"""Metrics of calls to AWS and of interruptions, with the names Karpenter gives them (AWS-786, AWS-788).
 
-The series of the SDK keep the names they had where the SDK was another: dashboards ask for them.
+The series of SDK calls keep the names of Karpenter's SDK, because dashboards query them.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class SdkMetrics:
 
 
 class InterruptionMetrics:
-    """What AWS tells about instances it takes away, or that are ill."""
+    """Metrics of interruptions and failed status checks."""
 
     def __init__(self, metrics: Metrics) -> None:
         registry = metrics.registry
@@ -135,7 +135,7 @@ class InstanceMetrics:
         self._termination_failures.labels(zone=zone, zone_id=self._zone_id(zone)).inc()
 
     def batcher(self, name: str) -> BatcherMetrics:
-        """What one batcher tells."""
+        """The metrics of one batcher."""
         return BatcherMetrics(self._batch_seconds.labels(batcher=name), self._batch_size.labels(batcher=name))
 
     def _zone_id(self, zone: str) -> str:

@@ -200,7 +200,7 @@ class AwsProvider:
         return group.group_id if group is not None else None
 
     def _provider_instance(self, info: InstanceInfo) -> Instance:
-        """A described instance. Of a pool or class that is gone nothing is told but what EC2 says (AWS-525)."""
+        """A described instance. Where its pool or class is gone, it is as EC2 describes it (AWS-525)."""
         node_class = (
             self._dependencies.cluster_view.node_class_named(instance_info.tag_value(info, aws_labels.NODE_CLASS))
             or EC2NodeClass()
@@ -263,13 +263,13 @@ REPAIR_POLICIES = (
     RepairPolicy("ContainerRuntimeReady", conditions.FALSE, _REPAIR_TOLERATION),
 )
 
-#: Reason and text of the event on whoever names a class that is not there, or goes (AWS-410, AWS-560).
+#: Reason and text of the event on an object whose class is missing or being deleted (AWS-410, AWS-560).
 NODE_CLASS_UNRESOLVED_REASON = "NodeClassNotResolved"
 NODE_CLASS_UNRESOLVED_MESSAGE = "Failed resolving NodeClass"
 
 
 async def ready_node_class(kube: Reader, claim: NodeClaim, events: AwsEventRecorder) -> EC2NodeClass:
-    """The claim's class, fit for a launch. Raises ``ProviderError``; a missing class is also told on the claim (AWS-410)."""
+    """The claim's class, fit for a launch. Raises ``ProviderError``; a missing class also makes an event (AWS-410)."""
     name = claim.spec.node_class_ref.name
     try:
         node_class = await kube.get(EC2_NODE_CLASS, name)

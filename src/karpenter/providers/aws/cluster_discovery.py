@@ -82,7 +82,7 @@ _SERVICE_ADDRESS = Kind("", "v1", "services", "Service", True, _ServiceAddress)
 
 
 class DiscoveredCluster:
-    """What is known of the cluster. The version changes when the control plane is upgraded; ``look`` follows it."""
+    """What is known of the cluster. The version changes when the control plane is upgraded; ``reconcile`` follows it."""
 
     def __init__(self, cluster: AwsClusterInfo, queries: _ClusterQueries) -> None:
         self._cluster = cluster
@@ -95,7 +95,7 @@ class DiscoveredCluster:
         return self._cluster
 
     async def reconcile(self) -> float:
-        """Ask for the version anew, and for a service CIDR that could not be had; seconds until the next look.
+        """Read the version again, and the service CIDR where it is unknown; seconds until the next pass.
 
         Raises ``KubeError`` and ``ProviderError``; what was known stays.
         """
@@ -114,7 +114,7 @@ class DiscoveredCluster:
 async def discover_cluster(
     connection: AwsConnection, settings: AwsSettings, api_server: ApiServerAccess
 ) -> DiscoveredCluster:
-    """Find out everything that launching needs to know of the cluster, each step before the next. Raises ``StartError``."""
+    """Find out everything that launching needs to know of the cluster, each step before the next. Raises ``AwsStartupError``."""
     region = await _connect(connection)
     asking = _ClusterQueries(connection.services, settings, api_server)
     cluster = AwsClusterInfo(
@@ -140,7 +140,7 @@ class _ClusterQueries:
         self._eks: EksCluster | None = None
 
     def forget_eks(self) -> None:
-        """Ask EKS anew."""
+        """Forget what EKS said, so that it is asked again."""
         self._eks = None
 
     async def eks(self) -> EksCluster:
@@ -161,7 +161,7 @@ class _ClusterQueries:
         return f"{match[1]}.{match[2]}"
 
     async def service_cidr(self) -> str:
-        """The Services' addresses (AWS-026); empty where nobody says. It may be asked for again."""
+        """The Services' addresses (AWS-026); empty where unknown. It may be read again."""
         if self._settings.service_cidr:
             return self._settings.service_cidr
         try:
@@ -186,7 +186,7 @@ async def _connect(connection: AwsConnection) -> str:
 
 
 async def _endpoint(queries: _ClusterQueries, settings: AwsSettings, region: str) -> str:
-    """AWS-019. A slash at the end would be doubled by whoever adds a path."""
+    """AWS-019. Without a slash at the end, because paths are appended."""
     if settings.cluster_endpoint:
         return settings.cluster_endpoint.rstrip("/")
     try:
@@ -231,7 +231,7 @@ async def _dns_services(reader: Reader) -> tuple[_ServiceAddress, ...]:
 
 
 async def _zonal_shift_arn(queries: _ClusterQueries, services: AwsApis, settings: AwsSettings) -> str:
-    """The cluster's ARN, by which zonal shifts are known; empty where nobody asked for them (AWS-022)."""
+    """The cluster's ARN, by which zonal shifts are known; empty where they are switched off (AWS-022)."""
     if not settings.enable_zonal_shift:
         return ""
     advice = "correct that, or switch --enable-zonal-shift off"

@@ -1,6 +1,6 @@
 """The pieces of AWS's requests and answers that the provider speaks of, in AWS's own words.
 
-Names are AWS's with underscores; on the wire they are theirs. Answers decode leniently (fields nobody reads are dropped, absent
+Names are AWS's with underscores; on the wire they are theirs. Answers decode leniently (fields without a use are dropped, absent
 ones are empty), requests leave out what is not set. Sizes and numbers have the units of the AWS API: MiB, GB, Mbit/s, seconds.
 """
 

@@ -185,7 +185,7 @@ async def live_instance_types(
 
 
 class _NoPriceList:
-    """Implements ``PricingApi``. Nobody asks it: ``Ec2Answers`` has the prices already."""
+    """Implements ``PricingApi`` and is never called: ``Ec2Answers`` has the prices already."""
 
     async def get_products(self, filters: object) -> tuple[str, ...]:
         """See ``PricingApi``."""

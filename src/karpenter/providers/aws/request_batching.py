@@ -73,7 +73,7 @@ class RequestBatcher(Generic[B, Q, A]):
         """The answer to a request. Raises the error of ``execute``, or ``BatchRequestUnanswered`` without an answer."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[A] = loop.create_future()
-        # Whoever stops waiting must not make an error look forgotten.
+        # An error counts as retrieved even where its caller stopped waiting.
         answer.add_done_callback(lambda done: done.cancelled() or done.exception())
         batch = self._open_batches.get(bucket) or self._open(bucket)
         batch.requests.append(request)

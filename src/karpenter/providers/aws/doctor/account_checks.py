@@ -60,8 +60,8 @@ async def permissions(subject: DoctorSubject) -> list[DoctorFinding]:
 
 async def _denied_actions(subject: DoctorSubject, statement: iam_policies.IamStatement) -> tuple[str, ...]:
     resources = tuple(resource.replace(":*:", f":{subject.location.account}:") for resource in statement.resources)
-    trial = PermissionQuery(subject.principal, statement.actions, resources, request_context(statement.conditions))
-    return await subject.doctor_api.denied_actions(trial)
+    query = PermissionQuery(subject.principal, statement.actions, resources, request_context(statement.conditions))
+    return await subject.doctor_api.denied_actions(query)
 
 
 def _policy_command(subject: DoctorSubject) -> str:
@@ -114,7 +114,7 @@ async def cluster(subject: DoctorSubject) -> list[DoctorFinding]:
 
 
 async def queue(subject: DoctorSubject) -> list[DoctorFinding]:
-    """Whether somebody tells of interruptions (AWS-730, AWS-731, AWS-854)."""
+    """Whether the interruption queue exists and all rules feed it (AWS-730, AWS-731, AWS-854)."""
     name = subject.settings.interruption_queue
     stack = f"{_policy_command(subject)} -o cloudformation"
     mend = f"make the queue and its rules with the stack that `{stack}` prints, and set INTERRUPTION_QUEUE"
@@ -134,8 +134,8 @@ async def queue(subject: DoctorSubject) -> list[DoctorFinding]:
                 "allow yourself events:ListRuleNamesByTarget and events:DescribeRule",
             )
         ]
-    heard = {(source, kind) for rule in rules for source in rule.sources for kind in rule.detail_types}
-    missing = [kind for source, kind in EVENT_RULES.values() if (source, kind) not in heard]
+    matched = {(source, kind) for rule in rules for source in rule.sources for kind in rule.detail_types}
+    missing = [kind for source, kind in EVENT_RULES.values() if (source, kind) not in matched]
     if missing:
         return [
             _QUEUE.failure(f"no rule sends {kind!r} to queue {name}", "nobody is told of it", mend) for kind in missing
@@ -202,7 +202,7 @@ def _wanted_vcpus(pools: Iterable[NodePool]) -> int:
     return sum(quantity.parse_milli(text) for text in limits) // 1000
 
 
-#: No object is called so: asking for it tells whether its kind is served.
+#: No object has this name. The answer to a request for it says whether its kind is served.
 _PROBE_NAME = "karpenter-doctor-asks-whether-this-kind-is-served"
 _KINDS_CHECK = DoctorCheck("kinds")
 _RBAC_CHECK = DoctorCheck("rights in the cluster")

@@ -112,7 +112,7 @@ class DoctorApi(Protocol):
     """Calls for examinations."""
 
     async def denied_actions(self, query: PermissionQuery) -> tuple[str, ...]:
-        """The actions of the trial that would be refused (iam:SimulatePrincipalPolicy)."""
+        """The actions of the query that would be refused (iam:SimulatePrincipalPolicy)."""
 
     async def get_role(self, name: str) -> RoleDescription:
         """A role; ``NoSuchEntity``."""

@@ -1,4 +1,4 @@
-"""What a launch has to know of types and of what instances boot with; the market and the user data of the families tell."""
+"""Resolves what a launch needs of instance types and user data."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from karpenter.scheduling.offerings.nodepool_templates import nodepool_requireme
 
 _RAID0 = "RAID0"
 
-#: Told how many bytes of user data a class's instances get (AWS-225).
+#: Gets the size of a class's user data in bytes (AWS-225).
 UserDataSizeObserver = Callable[[str, int], None]
 
 

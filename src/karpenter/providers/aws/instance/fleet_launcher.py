@@ -4,7 +4,7 @@
 purchase has an identity, the *batch*, which is known in three places that survive us:
 
 1. Claims whose plans are equal and that come within a short window make a batch. Its id follows from their uids and from the
-   batches they took part in before (``batches.batch_id``).
+   batches they took part in before (``launch_batches.batch_id``).
 2. The id is written on every claim of the batch (annotation ``karpenter.k8s.aws/launch-batch``) against the version we read. A
    claim that went or joined another batch falls out here. Only claims that carry the id are bought for.
 3. The id is the request's client token and a tag of its instances. Asked again, EC2 answers as it did, or refuses a request that
@@ -14,15 +14,15 @@ purchase has an identity, the *batch*, which is known in three places that survi
 
 A claim that carries a batch this process did not close is never bought for before the batch is settled (``_recover``):
 
-* The claims that are owed an instance of it are listed anew: they carry the id, live and have no provider ID.
+* The claims that wait for an instance of it are listed again: they carry the id, live and have no provider ID.
 * Instances with its tag that no claim names are theirs, dealt out by uid and instance id. Fewer than claims: EC2 may not show all
-  of them yet, so we wait for ``VISIBLE_SECONDS``; then those without are told that there is none.
+  of them yet, so we wait for ``VISIBLE_SECONDS``; then the launch fails for those without.
 * No instance in any state: the request may never have arrived. It is sent again with the same token for as many as are owed. If
   it did arrive, the token brings the old answer, or the refusal, and then it is a matter of waiting for what EC2 shows.
 
 So a batch needs no record of its outcome. A claim that was not reached (killed between two annotations) carries no id and is in a
-new batch. Instances nobody is owed any more (their claim was deleted) are garbage; the collector leaves alone whatever belongs to
-a batch somebody is still owed something of (``batches.unsettled``). Two replicas do not launch at once: that is fenced elsewhere.
+new batch. Instances whose claim was deleted are garbage. Garbage collection keeps the instances of a batch in which a claim still
+waits (``launch_batches.unsettled_batches``). Two replicas do not launch at once: the write fence prevents it.
 
 Work belongs to the batch, not to who waits: a caller that gives up finds the result when it asks again.
 
@@ -376,7 +376,7 @@ class FleetLauncher:
 
 
 def _start_detached(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-    """Work that goes on when nobody waits for it any more; its fault is then nobody's."""
+    """Start work that goes on when its caller stops waiting; its error is then dropped."""
     task = asyncio.get_running_loop().create_task(work)
     task.add_done_callback(lambda done: done.cancelled() or done.exception())
     return task

@@ -162,7 +162,7 @@ class SubnetAddresses:
         self._counts: dict[str, int] = {}
 
     def set_free(self, free: Mapping[str, int]) -> None:
-        """What EC2 says now. Estimates of these subnets begin anew (AWS-434)."""
+        """Record what EC2 says now. It replaces the estimates of these subnets (AWS-434)."""
         self._free.update(free)
         for subnet in free:
             self._counts[subnet] = self._counts.get(subnet, 0) + 1
@@ -174,7 +174,7 @@ class SubnetAddresses:
         self._estimates.pop(subnet, None)
 
     def free_in(self, subnet: str) -> int:
-        """How many addresses a subnet will have; 0 where nobody counted."""
+        """How many addresses a subnet will have; 0 where unknown."""
         return self._estimates.get(subnet, self._free.get(subnet, 0))
 
     def choose(self, subnets: Iterable[Subnet], needs: Mapping[str, int]) -> SubnetChoice:
@@ -204,7 +204,7 @@ _log = structlog.get_logger()
 
 
 class FleetRefused(Exception):
-    """EC2 refused the call, so nothing was bought. ``error`` is what the claims are told."""
+    """EC2 refused the call, so nothing was bought. ``error`` goes to the claims."""
 
     def __init__(self, error: LaunchFailed) -> None:
         super().__init__(str(error))
@@ -212,7 +212,7 @@ class FleetRefused(Exception):
 
 
 class FleetOutcomeUnknown(Exception):
-    """EC2 does not say what became of the request. ``error`` is what the claims are told."""
+    """EC2 does not say what became of the request. ``error`` goes to the claims."""
 
     def __init__(self, error: ProviderError) -> None:
         super().__init__(str(error))
@@ -264,7 +264,7 @@ class FleetSender:
             await asyncio.sleep(pause)
 
     async def _renew_templates(self, plan: LaunchPlan, is_uncertain: bool) -> None:
-        """Somebody deleted a template under our feet."""
+        """A launch template was deleted by somebody else."""
         self.forget_templates(plan)
         try:
             await self.ensure_templates(plan)

@@ -1,7 +1,7 @@
-"""Ending instances nobody owns (AWS-535 to AWS-537, OPS-093).
+"""Controllers of instances: garbage collection, reports of instances that ended, tags (AWS-535 to AWS-537, OPS-093).
 
-Instances are listed before claims, so that a claim made in between is seen. An instance of a purchase that is not settled yet
-belongs to whoever is still owed one of it, and is left alone however old it is (see ``launch.launcher``).
+Garbage collection lists instances before claims, so that a claim made in between is seen. An instance of a batch in which a claim
+still waits is kept however old it is (see ``fleet_launcher``).
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def _age(info: InstanceInfo, now: datetime) -> timedelta:
 
 
 def _orphans(instances: Iterable[InstanceInfo], claims: Listing[NodeClaim]) -> tuple[InstanceInfo, ...]:
-    """Instances no claim names and nobody is owed. A claim that cannot be read may own any instance that names no other."""
+    """Instances that no claim names or waits for. An undecodable claim may own any that names no other."""
     owned = {claim.status.provider_id for claim in claims.items}
     living = {claim.metadata.name for claim in claims.items}
     unsettled = launch_batches.unsettled_batches(claims.items)
@@ -154,13 +154,13 @@ INSTANCE_ENDED_REASON = "InstanceEnded"
 ENDED_INSTANCE_PERIOD_SECONDS = 60.0
 #: EC2 takes so many values in one filter.
 _MAX_FILTER_VALUES = 200
-#: Ends somebody wished for.
+#: Terminations on request.
 _REQUESTED_END_CODES = frozenset({"Client.UserInitiatedShutdown", "Client.InstanceInitiatedShutdown"})
 _REPORTED_FOR = timedelta(hours=2)
 
 
 class EndedInstanceReporter:
-    """Tells of each instance that ended before its node joined, once."""
+    """Publishes an event for each instance that ended before its node joined, once."""
 
     def __init__(self, ec2: InstanceApi, cluster_view: AwsClusterView, events: AwsEventRecorder, clock: Clock) -> None:
         self._ec2 = ec2

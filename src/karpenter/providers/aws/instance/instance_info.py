@@ -171,7 +171,7 @@ def provider_instance(
     instance_type: InstanceType | None,
     now: datetime,
 ) -> Instance:
-    """What the claim is told. A type that is not sold any more has no capacity to tell of."""
+    """The instance as the claim's status describes it. A type that is not sold any more has no capacity."""
     own = {labels.NODE_POOL: claim.metadata.labels.get(labels.NODE_POOL, "")}
     return Instance(
         provider_id=format_provider_id(launched.zone, launched.instance_id),

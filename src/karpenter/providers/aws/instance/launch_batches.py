@@ -1,6 +1,6 @@
-"""Who is in which purchase: the identity of a batch, and the shares of its claims in what was bought (AWS-750). Pure.
+"""The identity of a batch, and which instance of it each claim gets (AWS-750). Pure.
 
-The protocol is told in ``launcher``.
+``fleet_launcher`` explains the protocol.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def batch_claims(batch: str, claims: Iterable[NodeClaim], asking_uid: str) -> Ba
 
 
 def unsettled_batches(claims: Iterable[NodeClaim]) -> frozenset[str]:
-    """Batches somebody is still owed an instance of: their instances are nobody's garbage."""
+    """Batches in which a claim still waits for its instance: garbage collection keeps all their instances."""
     return frozenset(
         batch_of_claim(claim)
         for claim in claims

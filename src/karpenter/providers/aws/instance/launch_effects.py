@@ -44,7 +44,7 @@ class ReservationUsage(Protocol):
 
 
 class LaunchEffects:
-    """Tells everybody concerned."""
+    """Marks offerings unavailable, counts failures and publishes events."""
 
     def __init__(
         self,

@@ -20,7 +20,7 @@ from karpenter.providers.contract import InsufficientCapacity, LaunchFailed
 
 #: How many types a request names at most (AWS-428).
 MAX_INSTANCE_TYPES = 60
-#: Below this many types an on-demand launch that could have been spot is told to be inflexible (AWS-431).
+#: Below this many types a warning is logged for an on-demand launch that could have been spot (AWS-431).
 FLEXIBILITY_THRESHOLD = 5
 ALL_UNAVAILABLE = "all requested instance types were unavailable during launch"
 
@@ -74,7 +74,7 @@ class LaunchableTypes:
 
 
 def launch_requirements(claim: NodeClaim) -> LaunchRequirements:
-    """What a claim asks. Raises ``LaunchFailed`` for amounts nobody can read."""
+    """What a claim asks for. Raises ``LaunchFailed`` for amounts that cannot be parsed."""
     try:
         requests = res.parse_resources(claim.spec.resources.requests)
     except ValueError as error:

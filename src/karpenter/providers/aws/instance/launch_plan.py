@@ -138,10 +138,10 @@ def plan_launch(
 ) -> LaunchPlan:
     """What to ask for. Raises ``ProviderError`` where nothing can be."""
     _check_class(node_class)
-    wish = launch_filters.launch_requirements(claim)
-    filtered = launch_filters.filter_instance_types(wish, types, strict_min_values=settings.strict_min_values)
-    kind = launch_filters.launch_capacity_type(wish, filtered.types)
-    return _Planner(claim, node_class, wish, kind, input_resolver, settings).plan(filtered)
+    required = launch_filters.launch_requirements(claim)
+    filtered = launch_filters.filter_instance_types(required, types, strict_min_values=settings.strict_min_values)
+    kind = launch_filters.launch_capacity_type(required, filtered.types)
+    return _Planner(claim, node_class, required, kind, input_resolver, settings).plan(filtered)
 
 
 def _check_class(node_class: EC2NodeClass) -> None:

@@ -65,7 +65,7 @@ _HASH_LENGTH = 16
 
 @dataclass(frozen=True)
 class LaunchTemplateParameters:
-    """A sort of instance: what one template's instances share.
+    """What the instances of one template share.
 
     ``efa_count`` interfaces of type efa are asked for, 0 for none; ``reservation_kind`` and ``reservation`` are empty for what is
     not reserved, ``group_id`` without a placement group, ``partition`` 0 where the group has none or any will do.
@@ -263,7 +263,7 @@ def _tag_specifications(parameters: LaunchTemplateParameters, own: tuple[Tag, ..
     return tuple(TagSpecification(resource_type=kind, tags=own) for kind in kinds)
 
 
-#: How long a template nobody used is kept.
+#: How long an unused template is kept.
 TEMPLATE_UNUSED_FOR = timedelta(hours=12)
 #: So many templates of a cluster are kept, a tenth of an account's default quota. Beyond it, the least recently used go first.
 MAX_TEMPLATES = 500
@@ -375,7 +375,7 @@ class LaunchTemplateProvider:
         _log.debug("created launch template", **{"launch-template-name": content.name}, id=template.launch_template_id)
 
     async def _delete_unused(self, template: LaunchTemplate, since: datetime) -> bool:
-        """Delete one that nobody used since; whether nobody did."""
+        """Delete a template unless it was used since; returns whether it was deleted."""
         if self._last_used.get(template.launch_template_name) != since:
             return False
         await self._delete(template)

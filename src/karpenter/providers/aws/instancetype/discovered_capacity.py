@@ -2,7 +2,7 @@
 
 What the hypervisor takes can only be guessed before a type's first node; afterwards its like have just as much. The figure
 belongs to a type and a set of images. Only a smaller one replaces it: an estimate may be too low, never too high, or pods would
-be planned into memory that is not there (AWS-315). Beyond the reference it survives restarts: ``dump`` and ``load``.
+be planned into memory that is not there (AWS-315). Beyond Karpenter it survives restarts: ``dump`` and ``load``.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class DiscoveredCapacity:
         return True
 
     def dump(self) -> bytes:
-        """Everything that is known, for whoever keeps it; equal memories are equal texts."""
+        """Everything that was learned, as text; equal content gives equal text."""
         now = self._clock.now()
         return _encode([entry for _, entry in sorted(self._entries.items()) if entry.until > now])
 

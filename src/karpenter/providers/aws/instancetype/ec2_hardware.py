@@ -160,7 +160,7 @@ def _disk_labels(info: InstanceTypeInfo) -> Iterator[tuple[str, str]]:
 
 
 def _gpu_labels(info: InstanceTypeInfo) -> Iterator[tuple[str, str]]:
-    """Only where there is one sort of them. Fractions of a GPU count 0 (AWS-322)."""
+    """Only where all are of one kind. Fractions of a GPU count 0 (AWS-322)."""
     gpus: tuple[GpuDevice, ...] = info.gpu_info.gpus if info.gpu_info is not None else ()
     if len(gpus) != 1:
         return
@@ -172,7 +172,7 @@ def _gpu_labels(info: InstanceTypeInfo) -> Iterator[tuple[str, str]]:
 
 
 def _accelerator_labels(info: InstanceTypeInfo) -> Iterator[tuple[str, str]]:
-    """Only where there is one sort of them; Neuron devices are told under that name, not as inference accelerators."""
+    """Only where all are of one kind; Neuron devices have their own name and are no inference accelerators here."""
     inference, neuron = info.inference_accelerator_info, info.neuron_info
     if neuron is not None:
         if len(neuron.neuron_devices) == 1:

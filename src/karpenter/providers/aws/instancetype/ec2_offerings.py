@@ -166,7 +166,7 @@ RESERVATION_COUNT_TTL = timedelta(hours=24)
 
 
 class ReservationAvailability:
-    """Units left by reservation id: set by what EC2 says, moved by what we do; 0 for a reservation nobody counted."""
+    """Units left by reservation id: set by EC2's answers, changed by our launches and terminations; 0 where unknown."""
 
     def __init__(self, clock: Clock) -> None:
         self._available: TTLCache[str, int, datetime] = TTLCache(inf, RESERVATION_COUNT_TTL, clock.now)
@@ -186,7 +186,7 @@ class ReservationAvailability:
         self._put(reservation, max(0, self.available_count(reservation) - 1))
 
     def mark_terminated(self, reservation: str) -> None:
-        """An instance of it is gone. One nobody counted stays uncounted."""
+        """An instance of it is gone. A reservation with an unknown count keeps it."""
         available = self._available.get(reservation)
         if available is not None:
             self._put(reservation, available + 1)
@@ -204,7 +204,7 @@ class ReservationAvailability:
 #: How long the first time; doubled each further time, up to ``LONGEST``.
 UNAVAILABLE_TTL = timedelta(minutes=3)
 MAX_UNAVAILABLE_TTL = timedelta(minutes=60)
-#: Something that stayed available for so long begins anew.
+#: After so long without a mark the pauses begin at the shortest again.
 UNAVAILABLE_RESET_AFTER = timedelta(minutes=60)
 #: Answers that speak of a limit of the account instead of stock.
 QUOTA_CODES = frozenset({"MaxSpotInstanceCountExceeded", "VcpuLimitExceeded", "MaxFleetCountExceeded"})
@@ -244,7 +244,7 @@ class UnavailableOfferings:
         self._version = 0
 
     def mark_unavailable(self, key: OfferingKey, reason: str, fleet_id: str = "") -> None:
-        """EC2 has none of it now; ``reason`` is the code of its answer. Marking again begins the time anew (AWS-375)."""
+        """EC2 has none of it now; ``reason`` is the code of its answer. Marking again restarts the time (AWS-375)."""
         self._expire_entries()
         now = self._clock.now()
         entries = self._offerings.setdefault(key.instance_type, {})

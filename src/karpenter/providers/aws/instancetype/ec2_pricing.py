@@ -2,7 +2,7 @@
 
 On-demand prices are only ever added to: a list that leaves out a type says nothing about it. Spot prices move and end: a pair of
 type and zone that EC2 has not named for half an hour is not sold there any more. Each type has a number that grows when one of
-its prices changes, so that whoever keeps something made of prices knows what to make anew.
+its prices changes, so a cache of something made of prices knows what to make again.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def overlay_prices(overlays: Iterable[NodeOverlay]) -> dict[str, float]:
 
 
 class Ec2Prices:
-    """Prices per hour as last heard."""
+    """Prices per hour as last read."""
 
     def __init__(self, packaged: Mapping[str, float]) -> None:
         self._on_demand = dict(packaged)
@@ -208,7 +208,7 @@ class Ec2Prices:
         changed = [name for name in current.keys() | self._spot.keys() if current.get(name) != self._spot.get(name)]
         self._spot = current
         if not self._has_spot:
-            # From here on a pair without a record has no price, also of types nothing was heard of.
+            # From here on a pair without a record has no price, also of types without any record.
             self._has_spot = True
             self._first_spot = 1
             self.version += 1

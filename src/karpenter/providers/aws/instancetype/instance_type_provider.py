@@ -1,6 +1,6 @@
 """The market: what can be bought for a class, kept up to date at little cost (AWS §§7-8).
 
-A list is made of layers that change at different paces, and each is made anew only where it changed:
+A list consists of layers that change at different paces, and each is rebuilt only where it changed:
 
 * ``Hardware`` per type, when EC2 describes the type differently (twelve hours);
 * the type for a class (labels, capacity), when the terms of the class or the memory learned for the type change. Classes with the
@@ -8,8 +8,8 @@ A list is made of layers that change at different paces, and each is made anew o
 * its offerings, when one of its prices, a mark of unavailability, a reservation or a zonal shift changes.
 
 A type whose offerings came out as they were stays the same object, and a list of the same objects the same tuple: callers may
-keep what they made of it by identity. Making all of 1377 types anew takes a fraction of a second, looking whether anything
-changed microseconds. Nothing of it is done in the background: whoever asks pays for what changed since the last time.
+keep what they made of it by identity. Building all 1377 types takes a fraction of a second; finding out that nothing
+changed takes microseconds. Nothing of it is done in the background: a caller pays for what changed since the last call.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ from karpenter.providers.contract import ProviderError
 
 #: How often types are asked for (AWS-281).
 TYPES_REFRESH_PERIOD = timedelta(hours=12)
-#: How long the list of a class is kept that nobody asks for.
+#: How long an unused list of a class is kept.
 _TYPE_LIST_TTL = timedelta(hours=1)
 
 _log = structlog.get_logger()
@@ -87,7 +87,7 @@ class InstanceTypeCaches:
 
 @dataclass(frozen=True)
 class InstanceTypeInputs:
-    """What the market is told by others, asked anew each time.
+    """What the provider reads of other parts at each call.
 
     ``shifted_zones`` are ids of zones traffic is shifted away from (AWS-615); ``group_of`` is the placement group a class has
     resolved to, None without one (AWS-610); ``skipped`` hears how many types could not be read (AWS-283 Beyond).
@@ -221,7 +221,7 @@ class InstanceTypeProvider:
 
     @property
     def prices(self) -> Ec2Prices:
-        """Prices as last heard."""
+        """Prices as last read."""
         return self._prices
 
     def set_overlay_prices(self, overlays: Iterable[NodeOverlay]) -> None:

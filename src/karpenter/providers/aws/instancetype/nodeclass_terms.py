@@ -236,7 +236,7 @@ def label_bool(value: bool) -> str:
 
 
 def _os_requirement(hardware: Ec2Hardware, terms: NodeClassTerms) -> Requirement:
-    """Windows runs on amd64 only: other types are then for nobody (AWS-T301)."""
+    """Windows runs on amd64 only: other types then allow no operating system (AWS-T301)."""
     if not terms.family.is_windows:
         return label_in(labels.OS, "linux")
     return label_in(labels.OS, "windows") if hardware.shape.arch == "amd64" else label_in(labels.OS)

@@ -1,7 +1,7 @@
 """Gauges about what is for sale (AWS-780 to AWS-782, AWS-790), and what of it is not used.
 
-There are thousands of series, so they are not counted up one by one: once a minute the lists of all pools are summed up, and the
-text is written from that when somebody asks.
+There are thousands of series, so they are not updated one by one: once a minute the lists of all pools are summed up, and a
+scrape renders the text from the sums.
 """
 
 from __future__ import annotations

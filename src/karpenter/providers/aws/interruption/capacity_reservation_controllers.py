@@ -120,7 +120,7 @@ class CapacityTypeCorrection:
         self._kube = kube
 
     async def reconcile(self) -> float:
-        """Correct labels of claims and Nodes; seconds until the next round, none if somebody else just changed one.
+        """Correct labels of claims and Nodes; seconds until the next pass, none if one of them just changed.
 
         Raises ``ProviderError``, ``KubeError``.
         """

@@ -62,7 +62,7 @@ class InterruptionQueueController:
         return 0.0
 
     async def _receive(self) -> tuple[SqsMessage, ...]:
-        """AWS-640. A queue that is gone is looked for anew, since one of its name may have another address."""
+        """AWS-640. A queue that is gone is looked up again, because a new one of its name may have another URL."""
         try:
             if not self._url:
                 self._url = await self._sqs.get_queue_url(self._name)
@@ -104,7 +104,7 @@ class InterruptionQueueController:
 
 
 _STATUS_PERIOD_SECONDS = 60.0
-#: Whoever may not ask may get the permission while we run (AWS-669).
+#: A missing permission may be granted while we run (AWS-669).
 _UNAUTHORIZED_RETRY_SECONDS = 3600.0
 _IMPAIRED_TOLERATION = timedelta(minutes=2)
 _FAILED = "failed"
@@ -239,9 +239,9 @@ class ZonalShiftController:
         return frozenset(zone for zone, until in self._shifted_until.items() if until is None or until > now)
 
     async def hydrate(self) -> None:
-        """Know before the first launch. When AWS does not tell, no zone counts as shifted (AWS-618).
+        """Read the shifts before the first launch. While AWS does not answer, no zone counts as shifted (AWS-618).
 
-        Nobody is told yet: there are no watches to say which pools are concerned. The first look tells.
+        The first reconcile publishes the events: before the watches nothing says which NodePools are concerned.
         """
         try:
             await self._read()

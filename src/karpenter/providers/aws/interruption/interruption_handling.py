@@ -1,19 +1,19 @@
-"""Acting on a notice: tell it, remember what cannot be bought for a while, and let the instance's NodeClaim end (AWS §14.2).
+"""Handling what AWS reports: publish it, mark offerings unavailable, delete the instance's NodeClaim (AWS §14.2).
 
 ========================================  ===========================================================================
-kind                                      what is done
+kind                                      action
 ========================================  ===========================================================================
-spot interruption                         what was bought counts as sold out; Node tainted; the claim ends, its drain two
+spot interruption                         the offering is unavailable; Node tainted; the claim is deleted, its drain ends two
                                           minutes after the event at the latest
-reservation interrupted                   its reservation counts as used up; the claim ends
-stopped, terminated, maintenance          the claim ends
-checks of instance or system failed       the claim ends, its drain waits for nobody
-rebalance recommended                     told
+reservation interrupted                   its reservation counts as used up; the claim is deleted
+stopped, terminated, maintenance          the claim is deleted
+checks of instance or system failed       the claim is deleted, its drain does not wait
+rebalance recommended                     an event
 ========================================  ===========================================================================
 
-The claim's end is the ordinary one: pods that must move are planned anew while the Node drains. Pools may want instances to be
-replaced more gently (``wishes``). A claim already ending is left alone, but for a deadline it has not yet. Old news of what
-is sold out is none.
+Deletion takes its usual path: pods that must move are planned again while the Node drains. Annotations of a NodePool may ask for
+a replacement first (``replacement_reason``). A claim that is being deleted gets a deadline unless it has an earlier one. An old
+message marks no offering unavailable.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from karpenter.providers.aws.aws_context import AwsClusterView, AwsEventRecorder
 from karpenter.providers.aws.interruption.interruption_messages import InterruptionKind, InterruptionMessage
 
 _SPOT_NOTICE = timedelta(minutes=2)
-#: Older news tells nothing of what can be bought now.
+#: Older messages say nothing about what EC2 has now.
 _STALE_AFTER = timedelta(minutes=10)
 _FORCEFUL_KINDS = frozenset({InterruptionKind.INSTANCE_STATUS, InterruptionKind.SYSTEM_STATUS})
 _NORMAL_EVENT_KINDS = frozenset({InterruptionKind.REBALANCE})

@@ -1,8 +1,8 @@
-"""What AWS tells of instances, as values: messages of the interruption queue are read here, nothing is done (AWS-642 to AWS-651).
+"""Parses messages of the interruption queue (AWS-642 to AWS-651).
 
-A message is recognised by version, source and detail-type, all three to the letter; what is not recognised, or recognised and not
-meant (an instance that starts, another service's maintenance), is ``NO_OP``. Words inside a message are compared without regard
-to case. A message that cannot be read at all is an ``Unreadable``, and gets no better by being delivered again.
+Version, source and detail-type identify a message, all three to the letter. Other messages, and those without a consequence (an
+instance that starts, another service's maintenance), are ``NO_OP``. Words inside a message are compared without regard to case.
+A message that cannot be parsed raises ``MalformedInterruptionMessage``; it would fail again after another delivery.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Images of a class: found by alias or by terms, chosen, and put into the status (AWS-085 to AWS-087, AWS §5).
 
 What SSM and EC2 answered is kept for a minute per edition of a class, SSM behind it for longer: a steady class costs one
-DescribeImages a minute at most. The choice among what was found is made anew at each look, as deprecation comes with time.
+DescribeImages a minute at most. Each reconcile chooses again among the images found, because images become deprecated with time.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class _AmiCacheKey(NamedTuple):
 
 
 class AmiProvider:
-    """Finds images. ``cluster`` tells the cluster as it is now: releases are made per version of Kubernetes."""
+    """Finds images. ``cluster`` is the cluster as it is now: releases are made per version of Kubernetes."""
 
     def __init__(
         self,
@@ -160,7 +160,7 @@ class AmiReconciler:
         self._events = events
 
     async def reconcile(self, node_class: EC2NodeClass) -> SubreconcileResult:
-        """See ``Part.look``."""
+        """See ``NodeClassSubreconciler.reconcile``."""
         alias = ami_alias_of(node_class)
         problem = ami_selection.unsupported_reason(alias, self._cluster().version) if alias is not None else ""
         if problem:
@@ -170,7 +170,7 @@ class AmiReconciler:
         try:
             candidates = await self._amis.find(node_class)
         except AmiAliasUnresolved as error:
-            # Told as well as tried again: else the class would only say that it waits.
+            # The condition says so while it is tried again; else the class would only say that it waits.
             return SubreconcileResult(
                 replace(node_class.status, amis=()), condition_false(AMIS_READY, _NOT_FOUND, str(error)), error=error
             )
@@ -187,7 +187,7 @@ class AmiReconciler:
         if self._changes.has_changed("amis", node_class, ids):
             _log.info("discovered amis", ids=list(ids))
         if alias is not None and ids != tuple(sorted({ami.id for ami in node_class.status.amis})):
-            # So that instances rolled by a release can be told from those rolled by their owner.
+            # The event shows which instances are replaced because of a release, and which because of a change of the class.
             versions = ", ".join(sorted({f"{ami.id} ({ami.name})" for ami in amis}))
             message = f"alias {alias} stands for {versions}"
             self._events.normal(EC2_NODE_CLASS, node_class.metadata, "AliasResolved", message)

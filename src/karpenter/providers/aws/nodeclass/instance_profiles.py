@@ -1,8 +1,8 @@
 """Instance profiles: what gives an instance its role (AWS-096 to AWS-099, AWS-120 to AWS-122).
 
-A profile is made for a class and never changed: another role means another profile, as instances that run use the old one. IAM
-forgets and learns slowly, so answers are kept, and a profile that was just made is found again by its role even if nobody could
-write down its name. All that is ours lies below ``/karpenter/<region>/<cluster>/``.
+A profile is made for a class and never changed: another role means another profile, because running instances use the old one.
+IAM is eventually consistent, so answers are kept, and a new profile is found again by its role even if its name could not be
+written to the class. All our profiles have a path below ``/karpenter/<region>/<cluster>/``.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class InstanceProfileReconciler:
         self._profiles = profiles
 
     async def reconcile(self, node_class: EC2NodeClass) -> SubreconcileResult:
-        """See ``Part.look``."""
+        """See ``NodeClassSubreconciler.reconcile``."""
         profile = node_class.spec.instance_profile
         if not profile:
             return await self._reconcile_role(node_class)

@@ -43,7 +43,7 @@ from karpenter.runtime.patching import merge_patch
 from karpenter.runtime.reconciler import Reconciler
 
 _MAX_CONCURRENT_RECONCILES = 10
-#: How soon to look again at a class somebody else wrote in between.
+#: How soon to reconcile a class again that changed in between.
 _CONFLICT_REQUEUE_SECONDS = 0.2
 _log = structlog.get_logger()
 
@@ -54,9 +54,9 @@ class NodeClassReconcileFailed(ProviderError):
 
 @dataclass(frozen=True)
 class NodeClassReconcileContext:
-    """What a look needs besides its parts.
+    """What a reconcile needs besides its subreconcilers.
 
-    ``find`` gives a class as a watch last told it, ``cluster`` the cluster as it is now; ``types`` are the conditions of a class.
+    ``node_class_named`` gives a class as last watched, ``cluster`` the cluster as it is now.
     """
 
     kube: Writer
@@ -145,7 +145,7 @@ class NodeClassController:
         return min((result.requeue_after for result in results if result.requeue_after is not None), default=None)
 
     async def _run_subreconcilers(self, node_class: EC2NodeClass) -> tuple[EC2NodeClass, list[SubreconcileResult]]:
-        """All parts, also after one that failed (AWS-082): the class as each left it to the next, and what they told."""
+        """Run all subreconcilers, also after one that failed (AWS-082). Returns the class afterwards, and all results."""
         reconciled = self._with_initialized_conditions(node_class)
         results: list[SubreconcileResult] = []
         for part in self._subreconcilers:
@@ -160,12 +160,12 @@ class NodeClassController:
         self, node_class: EC2NodeClass, subreconciler: NodeClassSubreconciler, result: SubreconcileResult
     ) -> EC2NodeClass:
         current = node_class.status.conditions
-        wish = result.condition or _awaiting_condition(current, subreconciler.condition, result.error)
-        if wish is not None:
+        condition = result.condition or _awaiting_condition(current, subreconciler.condition, result.error)
+        if condition is not None:
             owner = conditions.conditioned_object(
                 self._context.condition_types, node_class.metadata, self._context.clock.now()
             )
-            current = conditions.set_condition(current, wish, owner)
+            current = conditions.set_condition(current, condition, owner)
         return replace(node_class, status=replace(result.status, conditions=current))
 
     def _with_initialized_conditions(self, node_class: EC2NodeClass) -> EC2NodeClass:
@@ -251,7 +251,7 @@ class NodeClassCleanup:
 
 
 class NodeClassTermination:
-    """Lets a class that is being deleted go. ``gone`` is told when it may be forgotten."""
+    """Finishes the deletion of a class. ``on_deleted`` runs when it may be forgotten."""
 
     def __init__(
         self,

@@ -51,7 +51,7 @@ _SEVERAL_VPCS_REASON = "SubnetsInSeveralVPCs"
 _VPC_MISMATCH_REASON = "SecurityGroupSubnetVPCMismatch"
 _log = structlog.get_logger()
 
-#: Told of every subnet's free addresses whenever they were asked for (AWS-143).
+#: Gets the free addresses of each subnet with every answer of EC2 (AWS-143).
 FreeAddressRecorder = Callable[[str, int], None]
 
 
@@ -68,7 +68,7 @@ def generation_of(node_class: EC2NodeClass) -> NodeClassGeneration:
 
 
 class SubnetProvider:
-    """Finds subnets. Each answer from EC2 is also told to ``counted``; answers are kept for ``refresh``."""
+    """Finds subnets. Each answer from EC2 also goes to ``record_free_addresses``; answers are kept for ``refresh_interval``."""
 
     def __init__(
         self, ec2: DiscoveryApi, clock: Clock, refresh: timedelta, record_addresses: FreeAddressRecorder
@@ -109,7 +109,7 @@ class SubnetReconciler:
         self._warnings = warnings
 
     async def reconcile(self, node_class: EC2NodeClass) -> SubreconcileResult:
-        """See ``Part.look``."""
+        """See ``NodeClassSubreconciler.reconcile``."""
         subnets = await self._subnets.find(node_class)
         status = replace(node_class.status, subnets=tuple(map(_subnet_status, subnets)))
         if not subnets:
@@ -169,7 +169,7 @@ class SecurityGroupReconciler:
         self._warnings = warnings
 
     async def reconcile(self, node_class: EC2NodeClass) -> SubreconcileResult:
-        """See ``Part.look``."""
+        """See ``NodeClassSubreconciler.reconcile``."""
         groups = await self._groups.find(node_class)
         status_groups = tuple(
             SecurityGroup(id=group_info.group_id, name=group_info.group_name) for group_info in groups
@@ -266,7 +266,7 @@ class PlacementGroupReconciler:
         self._groups = groups
 
     async def reconcile(self, node_class: EC2NodeClass) -> SubreconcileResult:
-        """See ``Part.look``."""
+        """See ``NodeClassSubreconciler.reconcile``."""
         selector = node_class.spec.placement_group_selector
         if selector is None:
             return SubreconcileResult(node_class.status, condition_true(PLACEMENT_GROUP_READY))
@@ -292,7 +292,7 @@ _RESERVATION_TTL = timedelta(minutes=1)
 #: EC2 begins to terminate the instances of a capacity block 30 minutes before its end; drain them before (AWS-152).
 EXPIRING_BEFORE_END = timedelta(minutes=40)
 
-#: Told how many instances each reservation still has room for, whenever that was asked for (AWS-600).
+#: Gets the remaining instances of each reservation with every answer of EC2 (AWS-600).
 AvailableCountRecorder = Callable[[str, int], None]
 
 
@@ -345,7 +345,7 @@ class CapacityReservationReconciler:
         self._changes = changes
 
     async def reconcile(self, node_class: EC2NodeClass) -> SubreconcileResult:
-        """See ``Part.look``."""
+        """See ``NodeClassSubreconciler.reconcile``."""
         discovered = await self._reservations.find(node_class.spec.capacity_reservation_selector_terms)
         supported = tuple(reservation_info for reservation_info in discovered if _is_supported(reservation_info))
         if len(supported) < len(discovered):

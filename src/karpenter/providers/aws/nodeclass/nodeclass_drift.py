@@ -1,4 +1,4 @@
-"""The hash that tells whether an instance was made as its class says now (AWS-570, AWS-571, API §12.2).
+"""The hash that shows whether an instance was made as its class says now (AWS-570, AWS-571, API §12.2).
 
 Covered is what goes into the instance and cannot be compared otherwise. What selectors find is compared by what they find
 (``drift``). Lists are sets, what is absent equals what is empty; the kubelet's settings count as the text of their JSON.
@@ -289,7 +289,7 @@ _log = structlog.get_logger()
 
 
 class NodeClassHashStamper:
-    """Keeps hashes up to date. ``claims`` tells all there are."""
+    """Keeps hashes up to date. ``claims`` gives all NodeClaims."""
 
     def __init__(self, kube: Writer, claims: Callable[[], Iterable[NodeClaim]]) -> None:
         self._kube = kube

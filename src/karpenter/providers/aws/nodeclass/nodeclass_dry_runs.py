@@ -110,9 +110,9 @@ def dry_run_candidates(
     chosen: dict[frozenset[str], _TypeAndAmi] = {}
     for pair in sorted(preferred, key=_preference_order):
         chosen.setdefault(pair.instance_type.requirements.requirement_for(labels.ARCH).values, pair)
-    tenancy = _DEDICATED if any(_allows_dedicated(wish) for wish in pool_requirements) else aws_labels.DEFAULT
+    tenancy = _DEDICATED if any(map(_allows_dedicated, pool_requirements)) else aws_labels.DEFAULT
     kinds = [labels.ON_DEMAND]
-    if any(wish.requirement_for(labels.CAPACITY_TYPE).allows(labels.SPOT) for wish in pool_requirements):
+    if any(own.requirement_for(labels.CAPACITY_TYPE).allows(labels.SPOT) for own in pool_requirements):
         kinds.append(labels.SPOT)
     # The one with the most to write into user data, whose size EC2 limits.
     largest = max(own_pools, key=_boot_data_length, default=None)
@@ -239,7 +239,7 @@ def _types_for_pools(
     return [
         instance_type
         for instance_type in types
-        if any(intersects(instance_type.requirements, wish) for wish in pool_requirements)
+        if any(intersects(instance_type.requirements, own) for own in pool_requirements)
     ]
 
 
@@ -477,6 +477,6 @@ def _run_instances_result(node_class: EC2NodeClass, error: AwsError) -> DryRunRe
     if _PROFILE_TEXT not in error.message.lower():
         return _result_of(error, _RUN_INSTANCES)
     if not node_class.spec.instance_profile:
-        return DRY_RUN_RETRY  # IAM tells EC2 of a new profile within seconds
+        return DRY_RUN_RETRY  # EC2 knows a new profile of IAM within seconds
     message = f"instance profile {node_class.spec.instance_profile} does not exist"
     return DryRunResult("InstanceProfileNotFound", message, cacheable=False)

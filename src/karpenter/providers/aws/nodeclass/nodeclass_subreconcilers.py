@@ -1,4 +1,4 @@
-"""What one part of a look at a class finds out, and the conditions it is told by (AWS-057 to AWS-060, AWS-084)."""
+"""The subreconcilers of an EC2NodeClass: their results and the conditions they set (AWS-057 to AWS-060, AWS-084)."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def node_class_condition_types(reserved_capacity: bool) -> ConditionTypes:
 
 
 class SubreconcileResult(NamedTuple):
-    """What a part found: the class's status as it should be, conditions aside, and its own condition.
+    """The result of a subreconciler: the class's status as it should be, without conditions, and the condition it decides.
 
-    Without a condition the one that is there stays (AWS-084). ``again_seconds`` is when the part wants to look again; a ``fault``
-    is told and tried again with back-off; what is ``final`` stays as it is until somebody changes the class.
+    Without a condition the present one stays (AWS-084). ``requeue_after`` is when to reconcile again, in seconds. An ``error`` is
+    logged and retried with back-off. A ``terminal`` result stays until the class changes.
     """
 
     status: EC2NodeClassStatus
@@ -53,14 +53,14 @@ class SubreconcileResult(NamedTuple):
 
 
 class NodeClassSubreconciler(Protocol):
-    """One of the things a look does."""
+    """One step of reconciling a class."""
 
     @property
     def condition(self) -> str:
         """The condition it decides."""
 
     async def reconcile(self, node_class: EC2NodeClass) -> SubreconcileResult:
-        """Look at the class, whose status holds what the parts before found. Raises ``AwsError`` and ``ProviderError``."""
+        """Reconcile the class; its status holds the results of the steps before. Raises ``AwsError`` and ``ProviderError``."""
 
 
 def condition_true(type_: str, message: str = "") -> Condition:

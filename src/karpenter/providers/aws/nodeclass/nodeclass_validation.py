@@ -54,10 +54,10 @@ _OWN_ANNOTATIONS = (HASH_ANNOTATION, HASH_VERSION_ANNOTATION)
 
 @dataclass(frozen=True)
 class ValidationInputs:
-    """What validation is told by others.
+    """What validation needs from other parts.
 
-    ``service_cidr`` finds the cluster's service addresses and remembers them (AWS-026), raising ``AwsError``; ``facts`` are those
-    of all known types for a class, ``types`` its types, raising ``ProviderError``; ``fits`` is AWS-340.
+    ``service_cidr`` finds the cluster's service addresses and keeps them (AWS-026). It raises ``AwsError``. ``kubelet_facts`` are
+    those of all known types for a class, ``types`` its types; it raises ``ProviderError``. ``is_compatible`` is AWS-340.
     """
 
     service_cidr: Callable[[], Awaitable[str]]
@@ -78,12 +78,12 @@ class ValidationReconciler:
         self._expressions = expressions
 
     async def reconcile(self, node_class: EC2NodeClass) -> SubreconcileResult:
-        """See ``Part.look``."""
+        """See ``NodeClassSubreconciler.reconcile``."""
         result = await self._service_cidr(node_class) or self._static_result(node_class)
         return result or await self._dry_run_result(node_class)
 
     async def _service_cidr(self, node_class: EC2NodeClass) -> SubreconcileResult | None:
-        """AWS-100: instances of AL2023 have to be told, and nobody but EKS may know."""
+        """AWS-100: user data of AL2023 contains the service addresses, and sometimes only EKS knows them."""
         if effective_ami_family(node_class.spec) != AL2023:
             return None
         try:
@@ -139,14 +139,14 @@ class ValidationReconciler:
 
 @dataclass(frozen=True)
 class NodeClassProblem:
-    """Why a class cannot be valid; ``final`` until somebody changes it."""
+    """Why a class is not valid; ``terminal`` problems stay until the class changes."""
 
     reason: str
     message: str
     terminal: bool = True
 
     def as_result(self, node_class: EC2NodeClass) -> SubreconcileResult:
-        """The same as a part of the look tells it."""
+        """The same as the result of a subreconciler."""
         return SubreconcileResult(
             node_class.status, condition_false(VALIDATION_SUCCEEDED, self.reason, self.message), terminal=self.terminal
         )

@@ -192,7 +192,7 @@ def _retry_delay(attempts: int) -> float:
 
 
 def _log_failure(error: AwsError, attempts: int) -> None:
-    """A line for whoever follows calls. What it means is for the caller to say; a passed dry run is no failure."""
+    """A debug line for each failed call. The caller decides what it means; a passed dry run is no failure."""
     if not error.is_dry_run_passed:
         _log.debug("call to aws failed", error=error.message, attempts=attempts, **error_log_fields(error))
 

@@ -5,7 +5,7 @@ in the format that the family's boot program reads: MIME parts, a NodeConfig, TO
 cluster come from ``AwsClusterInfo``, never from EKS, so a writer does not know what kind of cluster it boots into. Replacing
 variables in the owner's text (AWS §21.3) would be one more step before the writer; nothing here depends on its absence.
 
-The same input always gives the same bytes: they are part of what launch templates are told apart by (AWS-226, AWS-480).
+The same input always gives the same bytes, because the name of a launch template is a hash of them (AWS-226, AWS-480).
 """
 
 from karpenter.providers.aws.userdata.bootstrap_options import BootstrapOptions, UserDataError

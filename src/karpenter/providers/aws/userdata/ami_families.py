@@ -1,8 +1,7 @@
-"""What each family of images brings with it (AWS-055, AWS-265 to AWS-269).
+"""The facts of each AMI family (AWS-055, AWS-265 to AWS-269).
 
-A family decides how the instance is told what it is (the modules beside this one), which disks it gets unless the class says
-otherwise, on which of them pods write, and how many pods its network lets it run. These are tables, not code: whoever needs a
-fact asks for the family by name.
+A family decides the format of user data (the other modules of this package), the default volumes, the volume that pods write on,
+and how many pods the network of an instance allows. The facts are tables, looked up by the family's name.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What every family tells its instances (AWS-220 to AWS-224)."""
+"""What the user data of every AMI family contains (AWS-220 to AWS-224)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class BootstrapOptions:
 
 @dataclass(frozen=True)
 class KubeletArguments:
-    """What the kubelet of an instance is told, put together from a ``Bootstrap``."""
+    """The arguments of an instance's kubelet, made from ``BootstrapOptions``."""
 
     options: BootstrapOptions
     labels: Mapping[str, str] = field(init=False)

@@ -1,6 +1,6 @@
 """Bottlerocket: settings as TOML, ours written into the owner's (AWS-250 to AWS-256).
 
-Keys nobody here knows are the owner's and stay, wherever they stand: the image knows its settings, we do not.
+Keys that we do not set stay as the owner wrote them, in any table: the image knows its settings, we do not.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _Table = dict[str, object]
 
 _MOUNT_COMMAND = "000-mount-instance-storage"
 _STORAGE_COMMAND = ("apiclient", "ephemeral-storage")
-#: Directories older versions have to be told; the newer ones know them.
+#: Directories that older versions must be given; newer ones know them.
 _DIRECTORIES = ("--dirs", "/var/lib/containerd", "/var/lib/kubelet", "/var/log/pods")
 _BINDS_BY_ITSELF = (1, 46, 0)
 _LATEST = "latest"

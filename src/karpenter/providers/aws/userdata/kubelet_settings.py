@@ -76,7 +76,7 @@ def evaluate_expression(expression: str, values: Mapping[str, _Value]) -> int:
         import cel  # late: it takes a third of a second, and few classes have expressions
 
         result = program.execute(cel.Context(variables=dict(values), functions=_functions()))
-    # The evaluator tells overflows, wrong types, divisions by zero and unknown names apart by the error's class; here all of
+    # The evaluator has an error class each for overflows, wrong types, divisions by zero and unknown names; here all of
     # them are the user's mistakes.
     except (RuntimeError, TypeError, ValueError, ArithmeticError, LookupError) as error:
         raise ExpressionError(_first_sentence(error)) from error

@@ -1,7 +1,6 @@
 """The fields of ``KubeletConfiguration`` (``kubelet.config.k8s.io/v1beta1``) and their types (AWS-139).
 
-A table, because nobody reads the fields one by one: it answers whether a field exists and whether its value could be decoded by
-a kubelet, which refuses to start otherwise.
+The table answers whether a field exists and whether a kubelet could decode its value. A kubelet refuses to start otherwise.
 """
 
 from __future__ import annotations
@@ -167,7 +166,7 @@ _RESERVABLE = ("cpu", "memory", "ephemeral-storage", "pid")
 _HIGH, _LOW = "imageGCHighThresholdPercent", "imageGCLowThresholdPercent"
 _NOT_NEGATIVE = ("podsPerCore", "evictionMaxPodGracePeriod", "maxPods")
 _PERCENTAGE = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)%", re.ASCII)
-#: What families without a configuration file of their own are told by flags or settings.
+#: What families without a kubelet configuration file take as flags or settings.
 _FLAGS = (
     "clusterDNS maxPods podsPerCore systemReserved kubeReserved evictionHard evictionSoft evictionSoftGracePeriod "
     "evictionMaxPodGracePeriod imageGCHighThresholdPercent imageGCLowThresholdPercent cpuCFSQuota"
@@ -178,7 +177,7 @@ _UNLIMITED = frozenset({AL2023, CUSTOM})
 
 
 def kubelet_violations(kubelet: Mapping[str, object]) -> tuple[str, ...]:
-    """What no kubelet would take, or what is ours to set (AWS-101). A value of the wrong type is told alone."""
+    """Settings that no kubelet takes, or that are ours (AWS-101). A value of the wrong type is reported alone."""
     values = {name: value for name, value in kubelet.items() if value is not None}
     static = {name: value for name, value in values.items() if name != "maxPods" or not isinstance(value, str)}
     misfit = decoding_error(static)
@@ -209,7 +208,7 @@ def expression_faults(kubelet: Mapping[str, object]) -> tuple[str, ...]:
 
 
 def expression_failures(kubelet: Mapping[str, object], types: Iterable[KubeletTypeFacts]) -> tuple[str, ...]:
-    """Expressions that come to nothing usable on some type, each told for the first such type (AWS-107)."""
+    """Expressions without a usable result on some type, each with the first such type (AWS-107)."""
     failures: dict[str, str] = {}
     for facts in types:
         for path, why in _failures_on_type(kubelet, facts):

@@ -20,7 +20,7 @@ from karpenter.providers.aws.userdata.bootstrap_options import BootstrapOptions,
 
 #: Bytes EC2 takes, before base64.
 USER_DATA_LIMIT_BYTES = 16384
-#: From here on (90 %) the owner is told: the next label may be one too many.
+#: From this size on (90 % of the limit) a log line warns: the next label may be one too many.
 USER_DATA_WARNING_BYTES = 14745
 
 _log = structlog.get_logger()

@@ -35,6 +35,7 @@ COMMANDS = {
     "profiles": CommandEntry("karpenter.cli.profiles_command:profiles", "Compare the defaults of both profiles."),
     "doctor": CommandEntry("karpenter.cli.doctor_command:doctor", "Check an installation on AWS."),
     "iam-policy": CommandEntry("karpenter.cli.iam_policy_command:iam_policy", "Print the controller's IAM policy."),
+    "schema": CommandEntry("karpenter.cli.schema_command:schema", "Print the JSON schema of a file format."),
     "crds": CommandEntry("karpenter.cli.main:crds", "Print the custom resource definitions."),
     "version": CommandEntry("karpenter.cli.main:version", "Print the version."),
 }

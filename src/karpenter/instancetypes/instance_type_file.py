@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import msgspec
 from msgspec import Meta, Raw
@@ -32,6 +32,7 @@ from karpenter.model.requirements import Op, Requirement, Requirements, requirem
 
 _DEFAULT_PODS = 110 * res.ONE_UNIT
 _CAPACITY_TYPES = frozenset({labels.SPOT, labels.ON_DEMAND, labels.RESERVED})
+_JSON_SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _EXPECTED_SEPARATOR = " - at `"
 
 
@@ -58,8 +59,8 @@ class _OfferingEntry(msgspec.Struct, frozen=True, gc=False):
     units_capital: Annotated[int, Meta(ge=0)] | None = msgspec.field(name="ReservationCapacity", default=None)
     interruptions: Annotated[float, Meta(ge=0)] = msgspec.field(name="interruptionsPerHour", default=0.0)
     interruptions_capital: Annotated[float, Meta(ge=0)] = msgspec.field(name="InterruptionsPerHour", default=0.0)
-    requirements: Raw = Raw()
-    requirements_capital: Raw = msgspec.field(name="Requirements", default=Raw())
+    requirements: Raw = msgspec.field(default_factory=Raw)
+    requirements_capital: Raw = msgspec.field(name="Requirements", default_factory=Raw)
 
 
 class _InstanceTypeEntry(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -76,6 +77,24 @@ class _InstanceTypeEntry(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 _DECODER = msgspec.json.Decoder(tuple[_InstanceTypeEntry, ...])
 _REQUIREMENTS_DECODER = msgspec.json.Decoder(tuple[_RequirementEntry, ...])
+
+
+def instance_type_file_schema() -> dict[str, Any]:
+    """The JSON schema of an instance type file, made of the structs that read it."""
+    (array, requirement_ref), definitions = msgspec.json.schema_components(
+        (tuple[_InstanceTypeEntry, ...], _RequirementEntry), ref_template="#/$defs/{name}"
+    )
+    # The decoder reads requirements later and takes each member in two spellings, which the structs do not say.
+    offering = definitions[_OfferingEntry.__name__]
+    requirements = {"type": "array", "items": requirement_ref}
+    offering["properties"] |= {"requirements": requirements, "Requirements": requirements}
+    offering["allOf"] = [
+        {"anyOf": [{"required": [name]}, {"required": [name.capitalize()]}]} for name in ("price", "requirements")
+    ]
+    schema = {"$schema": _JSON_SCHEMA_DIALECT, "title": "Instance types", **array, "$defs": definitions}
+    plain = re.sub(r"_(InstanceType|Offering|Requirement)Entry", r"\1", msgspec.json.encode(schema).decode())
+    described: dict[str, Any] = msgspec.json.decode(plain)
+    return described
 
 
 def load_instance_types(path: str | Path) -> tuple[InstanceType, ...]:

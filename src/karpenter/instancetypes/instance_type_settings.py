@@ -15,7 +15,7 @@ class InstanceTypeSettings:
     instance_types_file_path: str = setting(
         kinds.FILE,
         "",
-        "Instance types of the simulated provider and of plans; empty means the packaged EC2 types with us-east-1 prices.",
+        "Instance types of the simulated provider and of plans; empty: packaged EC2 types, in plans of the plan's region.",
         "--instance-types",
         "--instance-types-file-path",
     )

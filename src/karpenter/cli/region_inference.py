@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from karpenter.api.core import Node, Pod
 from karpenter.api.ec2_node_class import EC2NodeClass
 from karpenter.api.karpenter import NodeClaim, NodePool
+from karpenter.api.scheduling_constraints import NodeSelectorTerm
 from karpenter.cli.cluster_objects import ClusterObjects
 from karpenter.cli.terminal import WrongInput
 from karpenter.instancetypes import ec2_regions
@@ -42,7 +43,7 @@ def find_region(objects: ClusterObjects, given: str, environment: Mapping[str, s
 
 
 def region_of_objects(objects: ClusterObjects) -> PlanRegion | None:
-    """The region that nodes, subnets, NodePools or pods name, the first of them that do. Raises ``WrongInput`` for several."""
+    """The region that nodes, subnets, NodePools, volumes or pods name, in this order. Raises ``WrongInput`` for several."""
     for basis, regions_of in _SOURCES:
         regions = sorted(set(regions_of(objects)) - {""})
         if len(regions) > 1 and basis != _PODS:
@@ -122,7 +123,18 @@ def _regions_of_pods(objects: ClusterObjects) -> Iterator[str]:
 
 def _pod_regions(pod: Pod) -> Iterator[str]:
     yield from _of_labels(pod.spec.node_selector)
-    for term in required_node_affinity_terms(pod.spec.affinity):
+    yield from _regions_of_terms(required_node_affinity_terms(pod.spec.affinity))
+
+
+def _regions_of_volumes(objects: ClusterObjects) -> Iterator[str]:
+    for volume in objects.volumes:
+        affinity = volume.spec.node_affinity
+        if affinity is not None and affinity.required is not None:
+            yield from _regions_of_terms(affinity.required.node_selector_terms)
+
+
+def _regions_of_terms(terms: Iterable[NodeSelectorTerm]) -> Iterator[str]:
+    for term in terms:
         for expression in term.match_expressions:
             if expression.operator == "In":
                 yield from _of_values(expression.key, expression.values)
@@ -133,5 +145,6 @@ _SOURCES: tuple[tuple[str, Callable[[ClusterObjects], Iterable[str]]], ...] = (
     ("zones of nodes", _node_regions),
     ("subnets of EC2NodeClasses", _node_class_regions),
     ("zones of NodePools", _regions_of_pools),
+    ("zones of volumes", _regions_of_volumes),
     (_PODS, _regions_of_pods),
 )

@@ -47,6 +47,13 @@ def node_in(zone: str) -> Json:
     return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1", "labels": {ZONE: zone}}}
 
 
+def volume_in(zone: str) -> Json:
+    terms = [{"matchExpressions": [{"key": ZONE, "operator": "In", "values": [zone]}]}]
+    affinity = {"required": {"nodeSelectorTerms": terms}}
+    spec = {"csi": {"driver": "ebs.csi.aws.com", "volumeHandle": "vol-1"}, "nodeAffinity": affinity}
+    return {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "data"}, "spec": spec}
+
+
 def test_zones_of_a_pool_name_the_region(written: Written) -> None:
     """m5.large costs 0.117708 USD in Bahrain: 0.096 times the family's ratio."""
     loads = planned("-f", written("a.json", zonal_pool("me-south-1a", "me-south-1c"), pod()))
@@ -88,6 +95,7 @@ def test_an_estimated_price_is_marked(written: Written) -> None:
     ("objects", "variables", "arguments", "region", "basis"),
     [
         pytest.param([node_in("me-south-1b")], {}, [], "me-south-1", "zones of nodes", id="nodes"),
+        pytest.param([volume_in("mx-central-1c")], {}, [], "mx-central-1", "zones of volumes", id="volumes"),
         pytest.param([], {"AWS_REGION": "mx-central-1"}, [], "mx-central-1", "AWS_REGION", id="environment"),
         pytest.param(
             [pod("zonal", nodeSelector={ZONE: "mx-central-1a"})], {}, [], "mx-central-1", "zones of pods", id="pods"

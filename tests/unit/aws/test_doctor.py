@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -35,7 +36,9 @@ from karpenter.providers.aws.doctor.doctor_types import EventBridgeRule, Permiss
 from karpenter.providers.aws.ec2_descriptions import InstanceInfo, SecurityGroupInfo, StateReason, SubnetInfo
 from karpenter.providers.aws.ec2_requests import LaunchTemplate
 from karpenter.providers.aws.iam_policies import ClusterLocation
-from support.builders import node_pool
+from karpenter.providers.aws.live_instance_types import AnswerCache
+from support.builders import node_pool, wanted
+from support.ec2_market import A, Region, product, spot
 
 CONTROLLER = "arn:aws:iam::123456789012:role/KarpenterController"
 NODE_ROLE = "arn:aws:iam::123456789012:role/nodes"
@@ -61,6 +64,11 @@ class Aws:
         self.faults: dict[str, AwsError] = {}
         self.templates: list[LaunchTemplate] = []
         self.launch_answers: dict[str | None, AwsError] = {}
+        self.market = Region(spot=[spot("m5.large", A, 0.05)])
+        self.market.products = {"Shared": (product("m5.large", 0.2),), "Dedicated": (product("m5.metal", 9),)}
+        for call in ("describe_instance_types", "describe_instance_type_offerings", "describe_spot_price_history"):
+            setattr(self, call, getattr(self.market, call))
+        self.get_products = self.market.get_products
 
     def _called(self, name: str) -> None:
         if name in self.faults:
@@ -144,6 +152,7 @@ def patient(aws: Aws, **changes: object) -> DoctorSubject:
         principal=CONTROLLER,
         classes=(node_class(),),
         pools=(node_pool(),),
+        answer_cache=AnswerCache(Path("/nonexistent"), timedelta(0)),
     )
     return DoctorSubject(**{**doctor_subject.__dict__, **changes})
 
@@ -163,6 +172,7 @@ async def test_in_good_health_nothing_is_found() -> None:
         "security groups",
         "node role",
         "interruption queue",
+        "instance types",
         "quotas",
     }
     assert findings_page(findings).endswith(f"{len(findings)} ok, 0 warnings, 0 failures\n")
@@ -303,6 +313,34 @@ def launchable() -> EC2NodeClass:
 
 _PASSED = AwsError("DryRunOperation", "would have succeeded")
 _WRONG_MARKET = AwsError("InvalidParameterValue", "You cannot specify tags for Spot instances requests")
+
+
+async def test_a_pool_knows_what_it_can_buy_and_for_how_much() -> None:
+    """AWS-350, AWS-360, AWS-365: at the live prices of the region."""
+    pool = node_pool("spot", (wanted(labels.CAPACITY_TYPE, "In", "spot"),))
+    findings = await run_checks(patient(Aws(), pools=(pool,)))
+    assert [finding.text for finding in findings if finding.check == "instance types"] == [
+        f"NodePool spot: instance types to choose from: 1; cheapest: m5.large spot in {A} at 0.0500 USD/h"
+    ]
+
+
+async def test_a_pool_that_can_buy_nothing_is_found_before_pods_wait_for_it() -> None:
+    """AWS-350: a type that the region does not sell."""
+    pool = node_pool("exotic", (wanted(labels.INSTANCE_TYPE, "In", "x9.none"),))
+    (finding,) = await bad(Aws(), pools=(pool,))
+    assert finding.level is FindingLevel.FAILURE
+    assert finding.text == (
+        "NodePool exotic: EC2 sells no instance type in eu-west-1 that its requirements and zones allow"
+    )
+
+
+async def test_instance_types_that_cannot_be_read_are_a_warning() -> None:
+    """AWS-364"""
+    aws = Aws()
+    aws.market.failing = {"products": AwsError("AccessDeniedException", "no", "GetProducts")}
+    (finding,) = await bad(aws)
+    assert (finding.check, finding.level) == ("instance types", FindingLevel.WARNING)
+    assert "AccessDeniedException" in finding.text
 
 
 @pytest.mark.parametrize(

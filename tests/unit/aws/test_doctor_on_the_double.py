@@ -35,7 +35,7 @@ def running() -> Iterator[Double]:
 
 
 @pytest.fixture
-def aws(running: Double, monkeypatch: pytest.MonkeyPatch) -> Double:
+def aws(running: Double, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Double:
     """An account in good order, with a cluster."""
     running.reset()
     seed(running)
@@ -43,7 +43,12 @@ def aws(running: Double, monkeypatch: pytest.MonkeyPatch) -> Double:
     running.control.add_cluster(CLUSTER, "https://cluster", "Q0E=")
     running.control.add_access_entry(_ROLE)
     Mailbox(running, CLUSTER).follow_rules()
-    for name, value in {**credentials(running), "KUBECONFIG": "/nonexistent", "EKS_CONTROL_PLANE": "true"}.items():
+    surroundings = {
+        "KUBECONFIG": "/nonexistent",
+        "EKS_CONTROL_PLANE": "true",
+        "XDG_CACHE_HOME": str(tmp_path / "cache"),
+    }
+    for name, value in {**credentials(running), **surroundings}.items():
         monkeypatch.setenv(name, value)
     return running
 

@@ -144,12 +144,18 @@ async def load_live_instance_types(
         account = _account_of(await connection.services.sts.get_caller_identity())
     except AwsError as error:
         raise ProviderError(f"live prices: {error}; set AWS_REGION, and AWS_PROFILE or other credentials") from error
-    answers = cache.load(account, region, clock.now())
+    answers = await cached_answers(connection.services, cache, account, region, clock.now())
+    return await live_instance_types(answers, region, settings, clock)
+
+
+async def cached_answers(services: AwsApis, cache: AnswerCache, account: str, region: str, now: datetime) -> Ec2Answers:
+    """The answers of the cache, or else of EC2 and the price list. Raises ``ProviderError``."""
+    answers = cache.load(account, region, now)
     if answers is None:
-        answers = await read_answers(connection.services.ec2, connection.services.pricing, region, clock.now())
+        answers = await read_answers(services.ec2, services.pricing, region, now)
         with suppress(OSError):  # the next command asks again
             cache.store(account, region, answers)
-    return await live_instance_types(answers, region, settings, clock)
+    return answers
 
 
 async def read_answers(ec2: InstanceTypeApi, pricing: PricingApi, region: str, now: datetime) -> Ec2Answers:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from operator import itemgetter
 
 from karpenter.api.ec2_node_class import AMI, EC2NodeClass, EC2NodeClassStatus
+from karpenter.api.karpenter import NodePool
 from karpenter.model import conditions as model_conditions
 from karpenter.model import labels
+from karpenter.model.clock import SystemClock
 from karpenter.providers.aws import aws_labels, iam_policies
 from karpenter.providers.aws.aws_apis import RunInstancesDryRun
 from karpenter.providers.aws.aws_errors import AwsError, explain_denial
@@ -21,13 +24,18 @@ from karpenter.providers.aws.ec2_requests import (
     NetworkInterfaceRequest,
     TemplateReference,
 )
+from karpenter.providers.aws.instancetype.offering_metrics import offered_to_pool
+from karpenter.providers.aws.live_instance_types import LiveInstanceTypes, cached_answers, live_instance_types
 from karpenter.providers.aws.nodeclass import selector_queries
 from karpenter.providers.aws.nodeclass.ami_selection import is_standard_ami
+from karpenter.providers.contract import ProviderError
 
 _SUBNETS = DoctorCheck("subnets")
 _SECURITY_GROUPS = DoctorCheck("security groups")
 _CLASSES = DoctorCheck("node classes")
 _LAUNCHES = DoctorCheck("launches")
+_INSTANCE_TYPES = DoctorCheck("instance types")
+_READ_TYPES = "allow yourself the policy part ResourceDiscovery of `karpenter iam-policy`"
 _DESCRIBE = "kubectl describe ec2nodeclass"
 _USE_ITS_ROLE = "run the doctor with the controller's credentials"
 #: A type of each architecture that is sold nearly everywhere.
@@ -213,6 +221,44 @@ def _images_with_types(status: EC2NodeClassStatus) -> list[tuple[AMI, str]]:
     ]
 
 
+async def instance_types(subject: DoctorSubject) -> list[DoctorFinding]:
+    """Whether EC2 sells something that each NodePool allows, and what the cheapest costs (AWS-350, AWS-360, AWS-365)."""
+    if not subject.pools:
+        return []
+    location, clock = subject.location, SystemClock()
+    try:
+        answers = await cached_answers(
+            subject.services, subject.answer_cache, location.account, location.region, clock.now()
+        )
+        live = await live_instance_types(answers, location.region, subject.settings, clock)
+    except ProviderError as error:
+        return [_INSTANCE_TYPES.warning(str(error), "what NodePools can buy is not known", _READ_TYPES)]
+    return [_pool_types_finding(subject, live, pool) for pool in subject.pools]
+
+
+def _pool_types_finding(subject: DoctorSubject, live: LiveInstanceTypes, pool: NodePool) -> DoctorFinding:
+    name, reference = pool.metadata.name, pool.spec.template.spec.node_class_ref
+    node_class = next((each for each in subject.classes if each.metadata.name == reference.name), None)
+    try:
+        types = live.types() if node_class is None else live.class_types(node_class)
+    except ProviderError as error:
+        return _INSTANCE_TYPES.failure(f"NodePool {name}: {error}", "it launches nothing", "correct its EC2NodeClass")
+    available = [
+        (offering.price_per_hour, instance_type.name, offering)
+        for instance_type in offered_to_pool(pool, types)
+        for offering in instance_type.offerings
+        if offering.available
+    ]
+    if not available:
+        text = f"NodePool {name}: EC2 sells no instance type in {live.region} that its requirements and zones allow"
+        fix = f"correct its requirements, or the subnets of EC2NodeClass {reference.name}"
+        return _INSTANCE_TYPES.failure(text, "it launches nothing", fix)
+    price, cheapest, offering = min(available, key=itemgetter(0, 1))
+    count = len({entry[1] for entry in available})
+    cheapest_offering = f"{cheapest} {offering.capacity_type} in {offering.zone} at {price:.4f} {live.currency}/h"
+    return _INSTANCE_TYPES.ok(f"NodePool {name}: instance types to choose from: {count}; cheapest: {cheapest_offering}")
+
+
 #: A check of something, which raises ``AwsError`` where AWS does not answer.
 DoctorCheckFunction = Callable[[DoctorSubject], Awaitable[list[DoctorFinding]]]
 
@@ -396,6 +442,7 @@ _CHECKS: tuple[Callable[[DoctorSubject], Awaitable[list[DoctorFinding]]], ...] =
     selectors,
     conditions,
     launches,
+    instance_types,
     roles,
     volume_keys,
     account_checks.queue,

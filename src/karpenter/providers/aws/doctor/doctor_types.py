@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
@@ -12,6 +12,7 @@ from karpenter.api.karpenter import NodePool
 from karpenter.providers.aws.aws_apis import AwsApis
 from karpenter.providers.aws.aws_settings import AwsSettings
 from karpenter.providers.aws.iam_policies import ClusterLocation, IamConditions
+from karpenter.providers.aws.live_instance_types import AnswerCache, default_cache_directory
 
 
 class FindingLevel(StrEnum):
@@ -58,6 +59,7 @@ class DoctorSubject:
 
     ``principal`` is the ARN of the role whose permissions count. ``aws_auth`` is the text of ``mapRoles`` in ConfigMap
     kube-system/aws-auth; None where it cannot be read. ``classes`` and ``pools`` come from manifests or the cluster.
+    ``answer_cache`` keeps instance types and prices.
     """
 
     services: AwsApis
@@ -68,6 +70,7 @@ class DoctorSubject:
     classes: tuple[EC2NodeClass, ...] = ()
     pools: tuple[NodePool, ...] = ()
     aws_auth: str | None = None
+    answer_cache: AnswerCache = field(default_factory=lambda: AnswerCache(default_cache_directory()))
 
     @property
     def tag_command(self) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from karpenter.api.core import Node, Pod
 from karpenter.api.ec2_node_class import EC2NodeClass
@@ -19,6 +21,9 @@ from karpenter.state.pod_signature import required_node_affinity_terms
 _ENVIRONMENT = ("AWS_REGION", "AWS_DEFAULT_REGION")
 _ZONE_LABELS = (labels.ZONE, ZONE_ID)
 _HOW_TO_CHOOSE = "give --region, or --instance-types with types of your own"
+#: How AWS names regions, also those without packaged data, and their zones.
+_AWS_REGION = re.compile(r"(?:af|ap|ca|cn|eu|eusc|il|me|mx|sa|us)(?:-[a-z]+)+-\d")
+_AWS_ZONE = re.compile(rf"({_AWS_REGION.pattern})[a-z]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +40,7 @@ def find_region(objects: ClusterObjects, given: str, environment: Mapping[str, s
         return _checked(PlanRegion(given, "--region"), f"--region={given}")
     named = region_of_objects(objects)
     if named is not None:
-        return named
+        return _checked(named, f"{named.basis} name {named.name}")
     for variable in _ENVIRONMENT:
         if environment.get(variable):
             return _checked(PlanRegion(environment[variable], variable), f"{variable}={environment[variable]}")
@@ -56,7 +61,10 @@ def region_of_objects(objects: ClusterObjects) -> PlanRegion | None:
 def _checked(region: PlanRegion, source: str) -> PlanRegion:
     if region.name not in ec2_regions.ec2_regions():
         regions = ", ".join(sorted(ec2_regions.ec2_regions()))
-        raise WrongInput(f"{source}: there are no packaged prices for this region; expected one of {regions}")
+        raise WrongInput(
+            f"{source}: there are no packaged prices for this region; give --live-prices, --instance-types with types of your "
+            f"own, or another --region: {regions}"
+        )
     return region
 
 
@@ -76,11 +84,18 @@ def pools_of_other_regions(pools: Iterable[NodePool], region: str) -> Iterator[s
 
 def _of_labels(label_values: Mapping[str, str]) -> Iterator[str]:
     region = label_values.get(labels.REGION, "")
-    if region in ec2_regions.ec2_regions():
+    if _AWS_REGION.fullmatch(region):
         yield region
     for key in _ZONE_LABELS:
         if key in label_values:
-            yield ec2_regions.region_of_zone(label_values[key])
+            yield _region_of_zone(label_values[key])
+
+
+@lru_cache(maxsize=1024)
+def _region_of_zone(zone: str) -> str:
+    """The region of a zone, also one without packaged data; empty where the zone is none of AWS."""
+    unknown = _AWS_ZONE.fullmatch(zone)
+    return ec2_regions.region_of_zone(zone) or (unknown[1] if unknown else "")
 
 
 def _of_values(key: str, values: Iterable[str]) -> Iterator[str]:
@@ -100,7 +115,7 @@ def _node_class_regions(objects: ClusterObjects) -> Iterator[str]:
 
 
 def _subnet_regions(node_class: EC2NodeClass) -> Iterator[str]:
-    return (ec2_regions.region_of_zone(subnet.zone) for subnet in node_class.status.subnets)
+    return (_region_of_zone(subnet.zone) for subnet in node_class.status.subnets)
 
 
 def _regions_of_pools(objects: ClusterObjects) -> Iterator[str]:

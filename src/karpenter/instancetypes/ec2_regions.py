@@ -13,7 +13,7 @@ import csv
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache, lru_cache
+from functools import cache
 from importlib import resources as package_files
 
 #: The region of the table of shapes; other prices are relative to its prices.
@@ -85,7 +85,6 @@ def _region(row: Mapping[str, str]) -> EC2Region:
     )
 
 
-@lru_cache(maxsize=1024)
 def region_of_zone(zone: str) -> str:
     """The region of a zone name or zone ID, also of a local zone; empty if no packaged region has such zones."""
     by_id = _ZONE_ID.fullmatch(zone)

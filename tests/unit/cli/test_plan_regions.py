@@ -9,7 +9,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from karpenter.api.core import Node
+from karpenter.api.meta import ObjectMeta
+from karpenter.cli.cluster_objects import ClusterObjects
 from karpenter.cli.main import app
+from karpenter.cli.region_inference import PlanRegion, find_region
 from support.cli_words import Json, Plan, pod, pool
 
 Written = Callable[..., Path]
@@ -140,8 +144,27 @@ def test_a_region_without_packaged_prices_is_refused_with_those_that_have_them(w
     result = run("plan", "-f", written("a.json", zonal_pool()), "--region", "eu-centrall-1")
     assert result.exit_code == 2
     assert result.stderr.startswith(
-        "--region=eu-centrall-1: there are no packaged prices for this region; expected one of af-"
+        "--region=eu-centrall-1: there are no packaged prices for this region; give --live-prices, --instance-types with "
+        "types of your own, or another --region: af-south-1, "
     )
+
+
+@pytest.mark.parametrize(("zone", "region"), [("cn-north-1a", "cn-north-1"), ("ap-east-2b", "ap-east-2")])
+def test_nodes_of_a_region_without_packaged_prices_are_not_planned_elsewhere(
+    zone: str, region: str, written: Written
+) -> None:
+    result = run("plan", "-f", written("a.json", zonal_pool(), node_in(zone)))
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert (
+        f"zones of nodes name {region}: there are no packaged prices for this region; give --live-prices,"
+        in result.stderr
+    )
+
+
+@pytest.mark.parametrize("zone", ["zone-a", "test-zone-1a", "us-central1-a", "eastus-1", "europe-west1-b"])
+def test_zones_of_other_clouds_name_no_region(zone: str) -> None:
+    node = Node(metadata=ObjectMeta(name="n", labels={ZONE: zone}))
+    assert find_region(ClusterObjects(nodes=[node]), "", {}) == PlanRegion("us-east-1", "")
 
 
 def test_a_pool_of_another_region_is_told_that_it_launches_nothing(written: Written) -> None:

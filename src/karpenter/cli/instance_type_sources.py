@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
 
 from karpenter.cli.region_inference import PlanRegion, find_region, region_of_objects
-from karpenter.cli.terminal import CommandError, WrongInput
+from karpenter.cli.terminal import CommandError, WrongInput, print_error
 from karpenter.instancetypes import ec2_catalog, ec2_regions, instance_type_file
 from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.instancetypes.well_known_labels import INSTANCE_LABELS, well_known_labels_of
@@ -118,15 +118,18 @@ class PackagedTypes:
         return ec2_catalog.packaged_instance_types(self._region)
 
     def class_types(self, node_class: EC2NodeClass) -> _InstanceTypes:
-        """The types with the capacity that the class gives them. Raises ``WrongInput``."""
+        """The types with the capacity that the class gives them. Reports settings without effect. Raises ``WrongInput``."""
         from karpenter.providers.aws.instancetype.nodeclass_terms import CapacitySettings, NodeClassTermsError
         from karpenter.providers.aws.instancetype.packaged_class_types import packaged_class_types
+        from karpenter.providers.aws.nodeclass.nodeclass_validation import kubelet_problem
 
         _log_errors_only()
+        expressions = self._settings.aws_feature_gates.node_class_cel
+        problem = kubelet_problem(node_class.spec, expressions)
+        if problem is not None:
+            print_error(f"EC2NodeClass {node_class.metadata.name}: {problem.message}")
         capacity_settings = CapacitySettings(
-            self._settings.vm_memory_overhead_percent,
-            self._settings.reserved_enis,
-            self._settings.aws_feature_gates.node_class_cel,
+            self._settings.vm_memory_overhead_percent, self._settings.reserved_enis, expressions
         )
         try:
             return packaged_class_types(node_class, self._region, capacity_settings)

@@ -161,3 +161,12 @@ def test_a_pool_whose_class_is_missing_or_misspelt_is_told_so(pool: Json, text: 
     result = planned("-f", written("objects.json", node_class(), pool, pod()))
     assert f"NodePool default: spec.template.spec.{text}\n" in result.stderr
     assert result.exit_code == 0
+
+
+def test_an_expression_of_the_kubelet_without_its_gate_has_no_effect_and_is_told_so(written: Written) -> None:
+    file = written("objects.json", node_class(kubelet={"maxPods": "default_enis"}), ec2_pool(), *small_pods(2))
+    result = planned("-f", file, "-o", "json")
+    assert (
+        "EC2NodeClass default: spec.kubelet: maxPods: expressions need the feature gate NodeClassCEL\n" in result.stderr
+    )
+    assert len(json.loads(result.stdout)["nodeClaims"]) == 1

@@ -13,6 +13,7 @@ from karpenter.api.core import Node
 from karpenter.api.karpenter import NodeClaim
 from karpenter.api.kinds import NODE, NODE_CLAIM
 from karpenter.kube.errors import Conflict, NotFound
+from karpenter.kube.object_deletion import delete_if_present
 from karpenter.model import conditions, labels
 from karpenter.model.texts import abbreviated
 from karpenter.providers.contract import ProviderError
@@ -95,13 +96,7 @@ class NodeTermination:
         was_registered = conditions.is_true(claim.status.conditions, conditions.REGISTERED)
         if was_registered and not self._context.state.nodes_by_provider_id(node.spec.provider_id):
             _log.info("deleting nodeclaim whose node is gone", NodeClaim={"name": claim.metadata.name})
-            await self._delete_claim(claim)
-
-    async def _delete_claim(self, claim: NodeClaim) -> None:
-        try:
-            await self._context.kube.delete(NODE_CLAIM, claim.metadata.name, uid=claim.metadata.uid)
-        except (NotFound, Conflict):
-            return
+            await delete_if_present(self._context.kube, NODE_CLAIM, claim.metadata)
 
     def _report_foreign_finalizers(self, node: Node, claim: NodeClaim | None) -> float | None:
         """Our finalizer is gone: report the finalizers of other controllers that still hold the Node."""
@@ -114,7 +109,7 @@ class NodeTermination:
         claim, node = terminating.claim, terminating.node
         is_new = claim is not None and claim.metadata.deletion_timestamp is None
         if claim is not None and is_new:
-            await self._delete_claim(claim)
+            await delete_if_present(self._context.kube, NODE_CLAIM, claim.metadata)
         is_ready = conditions.is_true(node.status.conditions, conditions.READY)
         if not is_ready and await self._instance_termination.is_missing(node.spec.provider_id):
             await self._remove_finalizer(node)

@@ -17,6 +17,7 @@ import structlog
 from karpenter.api.core import Node, Pod
 from karpenter.api.kinds import POD
 from karpenter.kube.errors import Conflict, KubeError, NotFound, TooManyRequests
+from karpenter.kube.object_deletion import delete_if_present
 from karpenter.model import conditions, labels, pod_disruption, pods
 from karpenter.model.backoff import Backoff
 from karpenter.model.clock import rfc3339
@@ -208,9 +209,8 @@ class PodForceDeletion:
         meta = pod.metadata
         grace = max(1, int((deadline - self._context.clock.now()).total_seconds()))
         try:
-            await self._context.kube.delete(POD, meta.name, meta.namespace, uid=meta.uid, grace_period_seconds=grace)
-        except (NotFound, Conflict):
-            return
+            if not await delete_if_present(self._context.kube, POD, meta, grace):
+                return
         except KubeError as error:
             self._publish_failed_deletion(pod, node, error)
             return

@@ -21,6 +21,7 @@ from karpenter.api.core import ConfigMap, Node, Pod
 from karpenter.api.kinds import CONFIG_MAP, NODE, NODE_CLAIM, POD
 from karpenter.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
 from karpenter.kube.informer import Informer, WatchScope
+from karpenter.kube.object_deletion import delete_if_present
 from karpenter.kube.protocol import JsonObject, Kube
 from karpenter.model.clock import Clock
 from karpenter.providers.contract import InstanceNotFound
@@ -277,22 +278,16 @@ class SimulatedNodes:
     async def _remove_node_and_pods(self, name: str) -> None:
         """What an instance leaves behind goes too: its pods, its Node (finalizers may hold it), its lease."""
         for pod in tuple(self._watched.pods.get(name, {}).values()):
-            await self._delete_pod(pod)
+            await delete_if_present(self._kube, POD, pod.metadata, 0)
         node = self._watched.nodes.get(name)
         if node is not None and node.metadata.deletion_timestamp is None:
-            await self._remove_node(node)
+            await delete_if_present(self._kube, NODE, node.metadata, 0)
         await self._leases.remove(name)
 
     async def _mark_not_ready(self, record: SimulatedInstance, patch: JsonObject) -> None:
         try:
             await self._kube.patch(NODE, record.node_name, patch, subresource="status")
         except NotFound:
-            return
-
-    async def _remove_node(self, node: Node) -> None:
-        try:
-            await self._kube.delete(NODE, node.metadata.name, uid=node.metadata.uid, grace_period_seconds=0)
-        except (NotFound, Conflict):
             return
 
     async def _remove_instance(self, record: SimulatedInstance) -> None:
@@ -324,20 +319,13 @@ class SimulatedNodes:
             return self._seconds_until(due)
         # After a deletion without grace only finalizers keep the object: not our business.
         if pod.metadata.deletion_grace_period_seconds != 0:
-            await self._delete_pod(pod)
+            await delete_if_present(self._kube, POD, pod.metadata, 0)
         return None
 
     async def _patch_pod(self, pod: Pod, patch: JsonObject) -> None:
         try:
             await self._kube.patch(POD, pod.metadata.name, patch, pod.metadata.namespace, subresource="status")
         except NotFound:
-            return
-
-    async def _delete_pod(self, pod: Pod) -> None:
-        metadata = pod.metadata
-        try:
-            await self._kube.delete(POD, metadata.name, metadata.namespace, uid=metadata.uid, grace_period_seconds=0)
-        except (NotFound, Conflict):
             return
 
     async def _renew_leases(self) -> None:

@@ -17,6 +17,7 @@ from karpenter.api.karpenter import NodeClaim
 from karpenter.api.kinds import NODE, NODE_CLAIM, Kind
 from karpenter.api.meta import ObjectMeta, Wire
 from karpenter.kube.errors import Conflict, NotFound
+from karpenter.kube.object_deletion import delete_if_present
 from karpenter.kube.protocol import JsonObject, Writer
 from karpenter.model import labels
 from karpenter.model.clock import Clock
@@ -95,9 +96,7 @@ class CapacityReservationExpiration:
         return [reservation_info for reservation_infos in alone for reservation_info in reservation_infos]
 
     async def _delete_claim(self, claim: NodeClaim) -> None:
-        try:
-            await self._kube.delete(NODE_CLAIM, claim.metadata.name, uid=claim.metadata.uid)
-        except (NotFound, Conflict):
+        if not await delete_if_present(self._kube, NODE_CLAIM, claim.metadata):
             return
         _log.info(
             "deleting nodeclaim before its capacity block ends",

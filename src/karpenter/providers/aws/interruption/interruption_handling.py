@@ -31,6 +31,7 @@ from karpenter.api.core import Node
 from karpenter.api.karpenter import NodeClaim, NodePool
 from karpenter.api.kinds import NODE, NODE_CLAIM
 from karpenter.kube.errors import Conflict, NotFound
+from karpenter.kube.object_deletion import delete_if_present
 from karpenter.kube.protocol import Json, JsonObject, Writer
 from karpenter.model import labels
 from karpenter.model.clock import Clock, rfc3339
@@ -174,9 +175,7 @@ class InterruptionHandler:
 
     async def _delete_claim(self, interruption: InterruptionMessage, claim: NodeClaim, node: Node | None) -> None:
         """Delete the NodeClaim, publish the events and count the disruption (AWS-659)."""
-        try:
-            await self._kube.delete(NODE_CLAIM, claim.metadata.name, uid=claim.metadata.uid)
-        except (NotFound, Conflict):
+        if not await delete_if_present(self._kube, NODE_CLAIM, claim.metadata):
             return
         _log.info(
             "initiating delete from interruption message", messageKind=str(interruption.kind), action="CordonAndDrain"

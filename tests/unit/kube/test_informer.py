@@ -3,110 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import suppress
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karpenter.api.core import Pod, PodSpec
+from karpenter.api.core import Pod
 from karpenter.api.kinds import POD, Kind
-from karpenter.api.meta import ObjectMeta
 from karpenter.kube import errors
 from karpenter.kube.informer import Informer, WatchScope
-from karpenter.kube.protocol import Listing, UndecodableObject, WatchEvent, WatchEventType
-from karpenter.simulation import virtual_time as virtual
-
-ADDED, MODIFIED, DELETED = WatchEventType.ADDED, WatchEventType.MODIFIED, WatchEventType.DELETED
-
-Script = Iterable[WatchEvent[Pod] | errors.KubeError | float]
-
-
-def pod(name: str, version: str = "1", *, uid: str = "", node: str = "") -> Pod:
-    meta = ObjectMeta(name=name, namespace="ns", uid=uid or f"uid-{name}", resource_version=version)
-    return Pod(metadata=meta, spec=PodSpec(node_name=node))
-
-
-def listing(*pods: Pod, version: str = "10", rejected: tuple[UndecodableObject, ...] = ()) -> Listing[Pod]:
-    return Listing(pods, version, rejected)
-
-
-def event(kind: WatchEventType, obj: Pod) -> WatchEvent[Pod]:
-    return WatchEvent(kind, obj.metadata.resource_version, obj)
-
-
-def bookmark(version: str) -> WatchEvent[Pod]:
-    return WatchEvent(WatchEventType.BOOKMARK, version)
-
-
-def unreadable(name: str) -> UndecodableObject:
-    return UndecodableObject("Pod", "ns", name, "broken")
-
-
-@dataclass
-class ScriptedReader:
-    """Answers lists and watches from a script: a number waits, an error is raised, an event is yielded.
-
-    A watch whose script does not begin with an error is opened: it says so, as every watch does. When the watches run out, the
-    last one stays open for ever.
-    """
-
-    lists: list[Listing[Pod] | errors.KubeError]
-    watches: list[Script] = field(default_factory=list)
-    asked: list[str] = field(default_factory=list)
-    times: list[float] = field(default_factory=list)
-    scopes: list[tuple[str, str, str]] = field(default_factory=list)
-    open_streams: int = 0
-
-    async def get(self, kind: Kind[Pod], name: str, namespace: str = "") -> Pod:
-        raise NotImplementedError
-
-    async def list(
-        self, kind: Kind[Pod], namespace: str = "", *, label_selector: str = "", field_selector: str = ""
-    ) -> Listing[Pod]:
-        self._note("list")
-        self.scopes.append((namespace, label_selector, field_selector))
-        answer = self.lists.pop(0)
-        if isinstance(answer, errors.KubeError):
-            raise answer
-        return answer
-
-    async def watch(
-        self,
-        kind: Kind[Pod],
-        resource_version: str,
-        namespace: str = "",
-        *,
-        label_selector: str = "",
-        field_selector: str = "",
-    ) -> AsyncIterator[WatchEvent[Pod]]:
-        self._note(f"watch {resource_version}")
-        self.scopes.append((namespace, label_selector, field_selector))
-        self.open_streams += 1
-        steps = list(self.watches.pop(0)) if self.watches else [math.inf]
-        try:
-            if not (steps and isinstance(steps[0], errors.KubeError)):
-                yield bookmark(resource_version)
-            for step in steps:
-                if isinstance(step, errors.KubeError):
-                    raise step
-                if isinstance(step, WatchEvent):
-                    yield step
-                elif step == math.inf:
-                    await asyncio.Event().wait()
-                else:
-                    await asyncio.sleep(step)
-        finally:
-            self.open_streams -= 1
-
-    def _note(self, what: str) -> None:
-        self.asked.append(what)
-        self.times.append(asyncio.get_running_loop().time())
+from karpenter.kube.protocol import Listing, WatchEvent, WatchEventType
+from support.followed_informers import (
+    ADDED,
+    DELETED,
+    MODIFIED,
+    ScriptedReader,
+    bookmark,
+    cancelled_after,
+    event,
+    in_virtual_time,
+    listing,
+    pod,
+    ran,
+    watched,
+)
 
 
 @dataclass
@@ -129,57 +52,6 @@ class PagedReader(ScriptedReader):
             await asyncio.sleep(1)
         if expires:
             raise errors.Gone("the pages are too old")
-
-
-@dataclass
-class Watched:
-    """An informer that ran, what it told its handler, and the reader it asked."""
-
-    informer: Informer[Pod]
-    reader: ScriptedReader
-    told: list[tuple[Pod | None, Pod | None]]
-    rejected: list[UndecodableObject]
-
-    @property
-    def names(self) -> list[str]:
-        return [obj.metadata.name for obj in self.informer]
-
-
-def watched(
-    lists: list[Listing[Pod] | errors.KubeError], *watches: Script, seconds: float = 1000, jitter: float = 0.0
-) -> Watched:
-    """Run an informer for some virtual seconds over a script."""
-    return ran(ScriptedReader(lists, list(watches)), seconds, jitter)
-
-
-def ran(reader: ScriptedReader, seconds: float = 1000, jitter: float = 0.0) -> Watched:
-    """Run an informer for some virtual seconds."""
-    rejected: list[UndecodableObject] = []
-    changes: list[tuple[Pod | None, Pod | None]] = []
-
-    async def main(_: object) -> Informer[Pod]:
-        informer = Informer(
-            reader,
-            POD,
-            indexes={"node": lambda obj: [obj.spec.node_name] if obj.spec.node_name else []},
-            on_undecodable=rejected.append,
-            jitter=lambda: jitter,
-        )
-        informer.subscribe(lambda old, new: changes.append((old, new)))
-        await cancelled_after(seconds, informer.run)
-        return informer
-
-    return Watched(in_virtual_time(main), reader, changes, rejected)
-
-
-def in_virtual_time(main: Callable[[object], Awaitable[Informer[Pod]]]) -> Informer[Pod]:
-    return virtual.run_virtual(main, datetime(2026, 1, 1, tzinfo=UTC))  # type: ignore[arg-type]
-
-
-async def cancelled_after(seconds: float, run: Callable[[], Awaitable[None]]) -> None:
-    with suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await run()
 
 
 def test_the_first_list_is_told_as_additions() -> None:
@@ -420,68 +292,6 @@ def test_a_long_list_lets_others_have_their_turn() -> None:
     assert len(in_virtual_time(main)) == 2000
     steps = [after - before for before, after in pairwise(known_at_each_turn)]
     assert 0 < max(steps) <= 250
-
-
-def test_attempts_are_spaced_by_one_second_doubling_to_ten() -> None:
-    seen = watched([errors.ServerUnavailable("away")] * 100, seconds=100)
-    gaps = [after - before for before, after in zip(seen.reader.times, seen.reader.times[1:], strict=False)]
-    assert gaps == [1, 2, 4, 8, *[10] * 8]
-
-
-def test_attempts_after_news_begin_at_one_second_again() -> None:
-    away = [errors.ServerUnavailable("away")]
-    seen = watched([listing()], away, away, [bookmark("11"), errors.ServerUnavailable("away")], away)
-    gaps = [after - before for before, after in zip(seen.reader.times[1:], seen.reader.times[2:], strict=False)]
-    assert gaps == [1, 2, 1, 2]
-
-
-@pytest.mark.parametrize(("jitter", "expected"), [(0.0, 1.0), (1.0, 0.5)])
-def test_jitter_shortens_a_pause_by_at_most_half(jitter: float, expected: float) -> None:
-    seen = watched([errors.ServerUnavailable("away"), listing()], jitter=jitter)
-    assert seen.reader.times[1] == expected
-
-
-def test_a_permission_lost_during_a_watch_is_waited_out() -> None:
-    seen = watched([listing(pod("a")), listing(pod("a"))], [errors.Forbidden("no")], seconds=0.5)
-    assert isinstance(seen.informer.fault, errors.Forbidden)
-    assert seen.names == ["a"]
-
-
-def test_rejected_objects_are_reported_and_the_others_kept() -> None:
-    seen = watched(
-        [listing(pod("a"), rejected=(unreadable("bad"),))],
-        [WatchEvent(ADDED, "11", None, unreadable("worse")), event(ADDED, pod("b", "12"))],
-    )
-    assert [rejected.name for rejected in seen.rejected] == ["bad", "worse"]
-    assert seen.names == ["a", "b"]
-    assert seen.reader.asked[-1] == "watch 12"
-
-
-def test_an_object_that_becomes_unreadable_keeps_its_last_good_state() -> None:
-    stored_pod = pod("a", "1")
-    seen = watched(
-        [listing(stored_pod), listing(version="30", rejected=(unreadable("a"),))],
-        [WatchEvent(MODIFIED, "11", None, unreadable("a")), errors.Gone("too old")],
-    )
-    assert seen.informer.get("a", "ns") is stored_pod
-    assert seen.told == [(None, stored_pod)]
-
-
-def test_an_unreadable_state_that_comes_twice_is_reported_once() -> None:
-    bad: WatchEvent[Pod] = WatchEvent(MODIFIED, "11", None, unreadable("a"))
-    seen = watched([listing(pod("a"))], [bad, errors.ServerUnavailable("reset by peer")], [bad, bookmark("12")])
-    assert len(seen.rejected) == 1
-
-
-def test_an_unreadable_object_without_a_version_is_reported() -> None:
-    seen = watched([listing()], [WatchEvent(ADDED, "", None, unreadable("a"))])
-    assert len(seen.rejected) == 1
-
-
-def test_an_unreadable_object_can_still_be_deleted() -> None:
-    stored_pod = pod("a", "1")
-    seen = watched([listing(stored_pod)], [WatchEvent(DELETED, "11", None, unreadable("a"))])
-    assert seen.told == [(None, stored_pod), (stored_pod, None)]
 
 
 def test_indexes_follow_every_change() -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import io
 import random
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar
+from datetime import timedelta
 
 import msgspec
 import pytest
@@ -16,205 +15,26 @@ import structlog
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karpenter.api.control_plane import Lease, LeaseSpec
-from karpenter.api.kinds import LEASE, Kind
-from karpenter.api.meta import ObjectMeta, Wire
-from karpenter.kube.errors import Forbidden, KubeError, NotFound, ServerUnavailable
-from karpenter.kube.protocol import JsonObject
-from karpenter.kube.write_fence import Fence
-from karpenter.metrics import Metrics
+from karpenter.api.control_plane import LeaseSpec
+from karpenter.api.kinds import LEASE
+from karpenter.kube.errors import Forbidden, NotFound
 from karpenter.model.clock import rfc3339_micro
 from karpenter.runtime import logging
-from karpenter.runtime.leader_election import ElectionCandidate, LeaderElection, LeadershipLost
 from karpenter.simulation import LoopClock
-from karpenter.simulation.apiserver import MemoryKube, MemoryServer
 from karpenter.simulation.virtual_time import run_virtual
 from support.examples import examples
+from support.lease_candidates import (
+    NAME,
+    NAMESPACE,
+    START,
+    Cluster,
+    Process,
+    ended,
+    now,
+    story,
+    until,
+)
 from support.pausing import stand_still
-
-START = datetime(2026, 1, 1, tzinfo=UTC)
-NAMESPACE, NAME = "kube-system", "karpenter-leader-election"
-T = TypeVar("T", bound=Wire)
-
-
-class Line(MemoryKube):
-    """A process's connection, which can be cut in several ways."""
-
-    def __init__(self, server: MemoryServer) -> None:
-        super().__init__(server)
-        #: Nothing gets through, and that is noticed at once.
-        self.is_cut = False
-        #: Nothing gets through, and nobody says so.
-        self.hangs = False
-        #: What is asked for is done, but the answer never comes.
-        self.loses_answers = False
-        self.refusal: KubeError | None = None
-        self.seconds_there = self.seconds_back = 0.0
-
-    async def get(self, kind: Kind[T], name: str, namespace: str = "") -> T:
-        return await self._carry(lambda: MemoryKube.get(self, kind, name, namespace))
-
-    async def create(self, kind: Kind[T], obj: T) -> T:
-        return await self._carry(lambda: MemoryKube.create(self, kind, obj))
-
-    async def patch(self, kind: Kind[T], name: str, patch: JsonObject, namespace: str = "", **more: Any) -> T:
-        return await self._carry(lambda: MemoryKube.patch(self, kind, name, patch, namespace, **more))
-
-    async def _carry(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        await self._travel(self.seconds_there)
-        answer = await call()
-        if self.loses_answers:
-            raise ServerUnavailable("the connection broke")
-        await self._travel(self.seconds_back)
-        return answer
-
-    async def _travel(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
-        if self.hangs:
-            await asyncio.Event().wait()
-        if self.is_cut:
-            raise ServerUnavailable("no route to host")
-        if self.refusal is not None:
-            raise self.refusal
-
-
-class Skewed:
-    """A clock that is wrong."""
-
-    def __init__(self, clock: LoopClock, by: timedelta) -> None:
-        self._clock = clock
-        self._by = by
-
-    def now(self) -> datetime:
-        return self._clock.now() + self._by
-
-
-class Permits:
-    """Every permission that was ever given, and whether two overlapped."""
-
-    def __init__(self) -> None:
-        self.fences: list[Fence] = []
-        self.overlaps: list[str] = []
-        self.given = 0
-
-    def fence(self, owner: str) -> Fence:
-        permits = self
-
-        class Watched(Fence):
-            def extend_until(self, moment: float) -> None:
-                now = asyncio.get_running_loop().time()
-                if moment > now:
-                    permits.given += 1
-                    others = [fence for fence in permits.fences if fence is not self and fence.valid_until > now]
-                    if others:
-                        permits.overlaps.append(f"{owner} at {now}")
-                super().extend_until(moment)
-
-        made = Watched()
-        self.fences.append(made)
-        return made
-
-
-class Process:
-    """One candidate."""
-
-    def __init__(self, cluster: Cluster, name: str, skew: timedelta) -> None:
-        self.name = name
-        self.line = Line(cluster.server)
-        self.fence = cluster.permits.fence(name)
-        self.metrics = Metrics()
-        self.leave = asyncio.Event()
-        self.won_at: float | None = None
-        candidate = ElectionCandidate(NAMESPACE, NAME, name)
-        self.election = LeaderElection(self.line, candidate, self.fence, Skewed(cluster.clock, skew), self.metrics)
-        self.task = asyncio.create_task(self.election.run(self._won, self.leave))
-        self.task.add_done_callback(lambda task: task.cancelled() or task.exception())
-
-    def _won(self) -> None:
-        self.won_at = asyncio.get_running_loop().time()
-
-    @property
-    def leads(self) -> bool:
-        return self.fence.is_open
-
-    @property
-    def lost(self) -> str:
-        """Why it ended."""
-        error = self.task.exception()
-        assert isinstance(error, LeadershipLost)
-        return str(error)
-
-    def figure(self, series: str) -> float | None:
-        return self.metrics.registry.get_sample_value(series, {"name": NAME})
-
-    async def crash(self) -> None:
-        """It ends without a word, and so does its permission: nothing is written by what does not run."""
-        self.task.cancel()
-        with suppress(asyncio.CancelledError, LeadershipLost):
-            await self.task
-        self.fence.extend_until(float("-inf"))
-
-
-class Cluster:
-    def __init__(self, clock: LoopClock) -> None:
-        self.clock = clock
-        self.server = MemoryServer(clock)
-        self.people = MemoryKube(self.server)
-        self.permits = Permits()
-        self.processes: list[Process] = []
-
-    def start(self, name: str, skew: timedelta = timedelta(0)) -> Process:
-        process = Process(self, name, skew)
-        self.processes.append(process)
-        return process
-
-    async def leader(self, name: str = "a") -> Process:
-        process = self.start(name)
-        await until(lambda: process.leads)
-        return process
-
-    async def record(self) -> LeaseSpec:
-        return (await self.people.get(LEASE, NAME, NAMESPACE)).spec
-
-    async def edit(self, **spec: Any) -> None:
-        await self.people.patch(LEASE, NAME, {"spec": spec}, NAMESPACE)
-
-    async def delete(self) -> None:
-        await self.people.delete(LEASE, NAME, NAMESPACE)
-
-
-def story(test: Callable[[Cluster], Coroutine[Any, Any, None]]) -> Callable[[], None]:
-    """Run a test in virtual time; in none of them may two processes lead at once."""
-
-    def in_virtual_time() -> None:
-        async def main(clock: LoopClock) -> None:
-            cluster = Cluster(clock)
-            await test(cluster)
-            assert cluster.permits.overlaps == []
-
-        run_virtual(main, START)
-
-    in_virtual_time.__name__ = test.__name__
-    in_virtual_time.__doc__ = test.__doc__
-    return in_virtual_time
-
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
-
-
-async def until(condition: Callable[[], bool], seconds: float = 120.0) -> float:
-    """Wait for a condition, to a hundredth of a second; how long it took."""
-    began = now()
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.01)
-    return now() - began
-
-
-async def ended(process: Process, seconds: float = 120.0) -> float:
-    return await until(process.task.done, seconds)
-
 
 # -- the ordinary course --------------------------------------------------------------------------------------------------
 
@@ -448,149 +268,6 @@ def test_wrong_clocks_change_nothing(skew: timedelta) -> None:
         assert 12.0 <= await until(lambda: second.leads) <= 15 + 2.3
 
     check()
-
-
-# -- what people do to the object -------------------------------------------------------------------------------------------
-
-
-@story
-async def test_a_lease_that_changed_beside_its_record_is_renewed_all_the_same(cluster: Cluster) -> None:
-    first = await cluster.leader()
-    await cluster.people.patch(LEASE, NAME, {"metadata": {"annotations": {"seen": "yes"}}}, NAMESPACE)
-    await asyncio.sleep(30)
-    assert first.leads
-    assert first.figure("leader_election_slowpath_total") == 1
-    assert (await cluster.people.get(LEASE, NAME, NAMESPACE)).metadata.annotations == {"seen": "yes"}
-
-
-@story
-async def test_annotations_do_not_keep_a_dead_leaders_lease_alive(cluster: Cluster) -> None:
-    first = await cluster.leader()
-    second = cluster.start("b")
-    await asyncio.sleep(5)
-    await first.crash()
-
-    async def annotate() -> None:
-        for number in range(1000):
-            await asyncio.sleep(1)
-            await cluster.people.patch(LEASE, NAME, {"metadata": {"annotations": {"n": str(number)}}}, NAMESPACE)
-
-    annotating = asyncio.create_task(annotate())
-    assert await until(lambda: second.leads) <= 30
-    annotating.cancel()
-
-
-@story
-async def test_a_leader_that_finds_another_holder_stops(cluster: Cluster) -> None:
-    first = await cluster.leader()
-    second = cluster.start("b")
-    await asyncio.sleep(10)
-    await cluster.edit(holderIdentity="somebody")
-    await ended(first)
-    assert first.lost == f"lease {NAMESPACE}/{NAME} was taken by somebody"
-    assert not first.leads
-    assert await until(lambda: second.leads) >= 10
-
-
-@pytest.mark.parametrize("how", ["cleared", "deleted", "shortened"])
-def test_a_record_that_was_spoilt_by_hand_is_written_anew_by_the_leader(how: str) -> None:
-    @story
-    async def check(cluster: Cluster) -> None:
-        first = await cluster.leader()
-        second = cluster.start("b")
-        await asyncio.sleep(10)
-        await spoil(cluster, how)
-        await asyncio.sleep(60)
-        assert first.leads
-        assert second.won_at is None
-        spec = await cluster.record()
-        assert (spec.holder_identity, spec.lease_duration_seconds, spec.lease_transitions) == ("a", 15, 0)
-
-    check()
-
-
-@pytest.mark.parametrize("how", ["cleared", "deleted", "shortened", "given to the other"])
-def test_a_record_that_was_spoilt_while_its_leader_was_cut_off_is_not_believed(how: str) -> None:
-    """The leader still counts on its ten seconds, and cannot know."""
-
-    @story
-    async def check(cluster: Cluster) -> None:
-        first = await cluster.leader()
-        second = cluster.start("b")
-        await asyncio.sleep(10)
-        first.line.is_cut = True
-        await spoil(cluster, how)
-        assert await until(lambda: second.leads) >= 14
-        assert not first.leads
-
-    check()
-
-
-@story
-async def test_who_writes_a_deleted_lease_again_waits_for_whoever_may_have_held_it_last(cluster: Cluster) -> None:
-    """It is deleted twice. What was written in between only its writer knows, and that one is cut off."""
-    first = await cluster.leader()
-    others = cluster.start("b"), cluster.start("c")
-    await asyncio.sleep(5)
-    await first.crash()
-    await cluster.delete()
-    writer = await holder(cluster)
-    (other,) = [process for process in others if process.name != writer]
-    next(process for process in others if process is not other).line.is_cut = True
-    await cluster.delete()
-    assert await holder(cluster) == other.name
-    assert await until(lambda: other.leads) >= 9.9
-
-
-async def holder(cluster: Cluster) -> str:
-    """Who holds the lease, as soon as there is one."""
-    while True:
-        with suppress(NotFound):
-            return (await cluster.record()).holder_identity
-        await asyncio.sleep(0.01)
-
-
-async def spoil(cluster: Cluster, how: str) -> None:
-    match how:
-        case "cleared":
-            await cluster.edit(holderIdentity="")
-        case "shortened":
-            # One second and no holder would be a release in due form, whoever wrote it.
-            await cluster.edit(leaseDurationSeconds=2)
-        case "given to the other":
-            await cluster.edit(holderIdentity="b")
-        case _:
-            await cluster.delete()
-
-
-@pytest.mark.parametrize(
-    "spec",
-    [
-        LeaseSpec(),
-        LeaseSpec(holder_identity="", lease_duration_seconds=1, renew_time="2020-01-01T00:00:00.000000Z"),
-        None,
-    ],
-    ids=["empty", "released", "absent"],
-)
-def test_a_lease_nobody_holds_is_taken_at_once(spec: LeaseSpec | None) -> None:
-    @story
-    async def check(cluster: Cluster) -> None:
-        if spec is not None:
-            meta = ObjectMeta(name=NAME, namespace=NAMESPACE)
-            await cluster.people.create(LEASE, Lease(metadata=meta, spec=spec))
-        first = cluster.start("a")
-        assert await until(lambda: first.leads) <= 0.1
-
-    check()
-
-
-@story
-async def test_a_longer_lease_of_somebody_else_is_waited_for(cluster: Cluster) -> None:
-    meta = ObjectMeta(name=NAME, namespace=NAMESPACE)
-    other = LeaseSpec(holder_identity="x", lease_duration_seconds=60, renew_time="2020-01-01T00:00:00.000000Z")
-    await cluster.people.create(LEASE, Lease(metadata=meta, spec=other))
-    first = cluster.start("a")
-    assert await until(lambda: first.leads) >= 60
 
 
 # -- what is said ---------------------------------------------------------------------------------------------------------

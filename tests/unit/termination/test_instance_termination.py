@@ -1,0 +1,209 @@
+"""The end of instances: what holds it up, and who is collected."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from karpenter.api import kinds
+from karpenter.api.meta import OwnerReference
+from karpenter.kube.errors import Conflict, ServerUnavailable, TooManyRequests
+from karpenter.model import labels
+from karpenter.providers.contract import ProviderError
+from karpenter.termination.pod_eviction import first_eviction_tier, must_delete_pod
+from support.builders import pod
+from support.ending import all_gone, ready
+from support.terminations import evicted
+from support.world import START, World, after, refusing, story, until
+
+
+@story
+async def test_a_cloud_that_cannot_delete_keeps_the_finalizer(world: World) -> None:
+    """DIS-S312, OPS-L32"""
+    await ready(world)
+    world.cloud.refuse("delete", ProviderError("broken"), ProviderError("broken"))
+    await world.kube.delete(kinds.NODE_CLAIM, "c")
+    await asyncio.sleep(7)
+    assert labels.TERMINATION_FINALIZER in (await world.get_claim()).metadata.finalizers
+    assert labels.TERMINATION_FINALIZER in (await world.get_node()).metadata.finalizers
+    assert world.lines("Reconciler error")
+    await until(lambda: all_gone(world), 60)
+    assert world.cloud.instances == {}
+
+
+@story
+async def test_an_instance_that_shuts_down_slowly_is_asked_about_every_five_seconds(world: World) -> None:
+    """DIS-S313, OPS-L33, DIS-039: until the provider reports it gone."""
+    world.cloud.lingers = 8
+    await ready(world)
+    await world.kube.delete(kinds.NODE_CLAIM, "c")
+    await asyncio.sleep(7)
+    asked = len(world.cloud.calls)
+    await asyncio.sleep(15)
+    assert 2 <= len(world.cloud.calls) - asked <= 4
+    assert await world.has(kinds.NODE, "node-c")
+    await until(lambda: all_gone(world), 60)
+
+
+@story
+async def test_an_unregistered_claim_leaves_its_node_to_the_cloud(world: World) -> None:
+    """DIS-S314, OPS-L31"""
+    await world.start()
+    await world.claim()
+    await asyncio.sleep(0.1)
+    await world.stop()
+    await world.join()
+    await world.kube.delete(kinds.NODE_CLAIM, "c")
+    await world.start()
+    await asyncio.sleep(20)
+    assert not await world.has(kinds.NODE_CLAIM, "c")
+    assert world.cloud.instances == {}
+    assert "delete Node" not in world.writes()
+    assert (await world.get_node()).metadata.deletion_timestamp is None
+
+
+@story
+async def test_a_claim_that_never_launched_does_not_bother_the_cloud(world: World) -> None:
+    """DIS-S315, OPS-L29, OPS-074: without a provider ID nobody asks it."""
+    world.cloud.refuse("create", *(ProviderError("no") for _ in range(100)))
+    await world.start()
+    await world.claim()
+    await asyncio.sleep(1)
+    await world.kube.delete(kinds.NODE_CLAIM, "c")
+    await asyncio.sleep(65)
+    assert not await world.has(kinds.NODE_CLAIM, "c")
+    assert "delete" not in {call[0] for call in world.cloud.calls}
+
+
+@story
+async def test_a_dead_instance_is_not_drained(world: World) -> None:
+    """DIS-512: not ready and unknown to the cloud: nothing runs there any more."""
+    await ready(world)
+    await world.running("lost", "node-c")
+    world.cloud.instances.clear()
+    await world.set_ready("node-c", "Unknown")
+    await world.kube.delete(kinds.NODE, "node-c")
+    await until(lambda: all_gone(world), 10)
+    assert evicted(world) == []
+
+
+@story
+async def test_a_kubelet_that_lives_is_drained_even_if_the_cloud_denies_its_instance(world: World) -> None:
+    """DIS-512"""
+    await ready(world)
+    await world.running("busy", "node-c")
+    world.cloud.instances.clear()
+    await world.kube.delete(kinds.NODE, "node-c")
+    await asyncio.sleep(2)
+    assert evicted(world) == ["busy"]
+    await world.gone("busy")
+    await until(lambda: all_gone(world), 30)
+
+
+@pytest.mark.parametrize(
+    ("registered", "node_ready", "node_gone", "instance_gone", "collected"),
+    [
+        (True, "False", False, True, True),
+        (True, "True", False, True, False),
+        (False, "", False, True, False),
+        (True, "True", True, False, False),
+    ],
+    ids=["OPS-L36", "OPS-090-kubelet-alive", "OPS-L37", "OPS-L38"],
+)
+@story
+async def test_claims_whose_instance_is_gone_are_collected(
+    world: World, registered: bool, node_ready: str, node_gone: bool, instance_gone: bool, collected: bool
+) -> None:
+    """OPS-L36, OPS-L37, OPS-L38, OPS-090, OPS-092, DIS-S265, DIS-S266"""
+    await world.start()
+    await world.claim()
+    await asyncio.sleep(0.1)
+    if registered:
+        await world.join()
+        await asyncio.sleep(0.1)
+        await world.set_ready("node-c", node_ready)
+    if node_gone:
+        await world.kube.patch(kinds.NODE, "node-c", {"metadata": {"finalizers": []}})
+        await world.stop()
+        await world.kube.delete(kinds.NODE, "node-c")
+        await world.start()
+    if instance_gone:
+        world.cloud.instances.clear()
+    await asyncio.sleep(125)
+    has = await world.has(kinds.NODE_CLAIM, "c")
+    assert has is not collected
+    assert bool(world.lines("garbage collecting nodeclaim with no cloudprovider representation")) is collected
+
+
+@story
+async def test_a_cloud_that_cannot_list_collects_nothing(world: World) -> None:
+    """A listing that fails must not look like an empty cloud."""
+    await ready(world)
+    await world.set_ready("node-c", "False")
+    world.cloud.refuse("list", *(ProviderError("broken") for _ in range(5)))
+    await asyncio.sleep(500)
+    assert (await world.get_claim()).metadata.deletion_timestamp is None
+    assert world.lines("listing instances failed")
+
+
+@pytest.mark.parametrize(
+    "shown", ["delete Node", "patch Node", "patch NodeClaim/status", "patch NodeClaim", "delete NodeClaim"]
+)
+@pytest.mark.parametrize(
+    "error",
+    [
+        lambda: Conflict("changed", status=409),
+        lambda: ServerUnavailable("broken", status=500),
+        lambda: TooManyRequests("slow"),
+    ],
+    ids=["409", "500", "429"],
+)
+@story
+async def test_a_refused_write_delays_an_ending_and_loses_nothing(world: World, shown: str, error: object) -> None:
+    """OPS-008: whatever write is refused twice, node, claim and machine go."""
+    await ready(world, termination_grace_period="10m")
+    world.wire.refuse = refusing(error, 2, shown)  # type: ignore[arg-type]
+    subject = kinds.NODE if shown == "delete NodeClaim" else kinds.NODE_CLAIM
+    await world.kube.delete(subject, "node-c" if subject is kinds.NODE else "c")  # type: ignore[arg-type]
+    await until(lambda: all_gone(world), 60)
+    assert world.cloud.instances == {}
+
+
+def test_ordinary_pods_go_first_and_critical_daemons_last() -> None:
+    """DIS-522"""
+    daemon = {"owner_references": (OwnerReference(api_version="apps/v1", kind="DaemonSet", name="d", uid="d"),)}
+    critical = {"priority_class_name": "system-node-critical"}
+    tiers = [
+        pod("plain"),
+        pod("daemon", meta=daemon),
+        pod("critical", **critical),
+        pod("critical-daemon", meta=daemon, **critical),
+    ]
+    assert first_eviction_tier([]) == []
+    for number in range(4):
+        assert first_eviction_tier(tiers[number:][::-1]) == [tiers[number]]
+
+
+@pytest.mark.parametrize(
+    ("own", "deleted", "deadline", "forced"),
+    [
+        (60, None, None, False),
+        (None, None, 1.0, False),
+        (60, None, 59.0, True),
+        (60, None, 61.0, False),
+        (60, 300.0, 200.0, True),
+        (60, 100.0, 200.0, False),
+        (2**62, None, 3600.0, True),
+    ],
+)
+def test_when_a_pod_must_be_forced(
+    own: int | None, deleted: float | None, deadline: float | None, forced: bool
+) -> None:
+    """DIS-530"""
+    subject = pod(
+        "p",
+        meta={"deletion_timestamp": None if deleted is None else after(deleted)},
+        termination_grace_period_seconds=own,
+    )
+    assert must_delete_pod(subject, None if deadline is None else after(deadline), START) is forced

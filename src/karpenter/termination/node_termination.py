@@ -12,8 +12,8 @@ import structlog
 from karpenter.api.core import Node
 from karpenter.api.karpenter import NodeClaim
 from karpenter.api.kinds import NODE, NODE_CLAIM
+from karpenter.kube.delete_preconditions import delete_if_present
 from karpenter.kube.errors import Conflict, NotFound
-from karpenter.kube.object_deletion import delete_if_present
 from karpenter.model import conditions, labels
 from karpenter.model.texts import abbreviated
 from karpenter.providers.contract import ProviderError

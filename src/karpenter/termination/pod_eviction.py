@@ -16,8 +16,8 @@ import structlog
 
 from karpenter.api.core import Node, Pod
 from karpenter.api.kinds import POD
+from karpenter.kube.delete_preconditions import delete_if_present
 from karpenter.kube.errors import Conflict, KubeError, NotFound, TooManyRequests
-from karpenter.kube.object_deletion import delete_if_present
 from karpenter.model import conditions, labels, pod_disruption, pods
 from karpenter.model.backoff import Backoff
 from karpenter.model.clock import rfc3339

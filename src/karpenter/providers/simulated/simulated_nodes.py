@@ -19,9 +19,9 @@ from typing import NamedTuple
 
 from karpenter.api.core import ConfigMap, Node, Pod
 from karpenter.api.kinds import CONFIG_MAP, NODE, NODE_CLAIM, POD
+from karpenter.kube.delete_preconditions import delete_if_present
 from karpenter.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
 from karpenter.kube.informer import Informer, WatchScope
-from karpenter.kube.object_deletion import delete_if_present
 from karpenter.kube.protocol import JsonObject, Kube
 from karpenter.model.clock import Clock
 from karpenter.providers.contract import InstanceNotFound

@@ -16,8 +16,8 @@ from karpenter.api.core import Node
 from karpenter.api.karpenter import NodeClaim
 from karpenter.api.kinds import NODE, NODE_CLAIM, Kind
 from karpenter.api.meta import ObjectMeta, Wire
+from karpenter.kube.delete_preconditions import delete_if_present
 from karpenter.kube.errors import Conflict, NotFound
-from karpenter.kube.object_deletion import delete_if_present
 from karpenter.kube.protocol import JsonObject, Writer
 from karpenter.model import labels
 from karpenter.model.clock import Clock

@@ -30,8 +30,8 @@ import structlog
 from karpenter.api.core import Node
 from karpenter.api.karpenter import NodeClaim, NodePool
 from karpenter.api.kinds import NODE, NODE_CLAIM
+from karpenter.kube.delete_preconditions import delete_if_present
 from karpenter.kube.errors import Conflict, NotFound
-from karpenter.kube.object_deletion import delete_if_present
 from karpenter.kube.protocol import Json, JsonObject, Writer
 from karpenter.model import labels
 from karpenter.model.clock import Clock, rfc3339

@@ -7,8 +7,8 @@ import pytest
 from karpenter.api.core import ConfigMap
 from karpenter.api.kinds import CONFIG_MAP
 from karpenter.api.meta import ObjectMeta
+from karpenter.kube.delete_preconditions import delete_if_present
 from karpenter.kube.errors import NotFound
-from karpenter.kube.object_deletion import delete_if_present
 from karpenter.model.clock import SystemClock
 from karpenter.simulation.apiserver.memory_kube import MemoryKube
 from karpenter.simulation.apiserver.memory_server import MemoryServer

@@ -83,7 +83,7 @@ def _left(plan: dict[str, Any]) -> str:
 
 
 def _median(runs: list[dict[str, Any]], member: str) -> float:
-    return float(sorted(run[member] for run in runs)[len(runs) // 2])
+    return float(sorted(run["timings"][member] for run in runs)[len(runs) // 2])
 
 
 def _types(name: str) -> str:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Literal, TextIO
 
 import typer
 
-from karpenter.cli import planning, planning_options
+from karpenter.cli import planning, planning_options, terminal
 from karpenter.cli.render_common import Output
 from karpenter.cli.settings_options import PLANNING_SETTINGS, Flags, resolve_or_exit, with_setting_options
 
@@ -37,6 +38,8 @@ def plan(
     region: planning_options.RegionOption = "",
     live_prices: planning_options.LivePricesOption = False,
     skip_invalid: planning_options.SkipInvalidOption = False,
+    detailed_exitcode: planning_options.DetailedExitcodeOption = False,
+    fail_on: planning_options.FailOnOption = None,
     compare: Annotated[
         Literal["classic"] | None,
         typer.Option(help="Compare with another packing; classic: first-fit decreasing, one node at a time."),
@@ -60,29 +63,34 @@ def plan(
     from karpenter.cli.render_plan_data import PlanComparison, PlanReport, PlanTiming
     from karpenter.scheduling.scheduling_options import PackingMode
 
-    settings = resolve_or_exit("plan", flags)
-    options = settings.scheduling_options(settings.gates)
-    input_options = planning_options.InputOptions(
-        filename, replicas, region, live_prices, recursive=recursive, skip_invalid=skip_invalid
-    )
-    with planning.gc_disabled():
-        disruption = planning_options.disruption_options(settings) if consolidate else None
-        extra_kinds = FREEZE_KINDS if consolidate else ()
-        plan_input = planning.load_plan_input(input_options, settings, extra_kinds)
-        catalogs = plan_input.catalogs
+    with terminal.all_errors_as_failures() if detailed_exitcode else nullcontext():
+        settings = resolve_or_exit("plan", flags)
+        options = settings.scheduling_options(settings.gates)
+        input_options = planning_options.InputOptions(
+            filename, replicas, region, live_prices, recursive=recursive, skip_invalid=skip_invalid
+        )
+        with planning.gc_disabled():
+            disruption = planning_options.disruption_options(settings) if consolidate else None
+            extra_kinds = FREEZE_KINDS if consolidate else ()
+            plan_input = planning.load_plan_input(input_options, settings, extra_kinds)
+            catalogs = plan_input.catalogs
 
-        def report(packing: PackingMode) -> PlanReport:
-            computed = planning.compute_plan(plan_input, replace(options, packing_mode=packing))
-            timing = PlanTiming(computed.seconds, catalogs.load_seconds, wall_seconds())
-            if record and packing is options.packing_mode:
-                _record(computed, record)
-            return PlanReport(computed.solution, catalogs.indexes, timing, catalogs.prices)
+            def report(packing: PackingMode) -> PlanReport:
+                computed = planning.compute_plan(plan_input, replace(options, packing_mode=packing))
+                timing = PlanTiming(computed.seconds, catalogs.load_seconds, wall_seconds())
+                if record and packing is options.packing_mode:
+                    _record(computed, record)
+                return PlanReport(computed.solution, catalogs.indexes, timing, catalogs.prices)
 
-        chosen = report(options.packing_mode)
-        planning.report_skipped_pools(chosen.plan)
-        classic = report(PackingMode.CLASSIC) if compare is not None else None
-        preview = planning.compute_disruption_preview(plan_input, disruption) if disruption is not None else None
-        write_reports(chosen, PlanComparison(chosen, classic) if classic is not None else None, preview, output)
+            chosen = report(options.packing_mode)
+            planning.report_skipped_pools(chosen.plan)
+            classic = report(PackingMode.CLASSIC) if compare is not None else None
+            preview = planning.compute_disruption_preview(plan_input, disruption) if disruption is not None else None
+            write_reports(chosen, PlanComparison(chosen, classic) if classic is not None else None, preview, output)
+    if chosen.plan.unschedulable and (detailed_exitcode or fail_on is not None):
+        raise typer.Exit(terminal.UNSCHEDULABLE)
+    if detailed_exitcode and (chosen.plan.new_claims or (preview is not None and preview.within_budgets.commands)):
+        raise typer.Exit(terminal.CHANGES)
 
 
 def _record(computed: planning.ComputedPlan, path: str) -> None:

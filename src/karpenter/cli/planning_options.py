@@ -66,6 +66,16 @@ LivePricesOption = Annotated[
         "kept for half an hour.",
     ),
 ]
+DetailedExitcodeOption = Annotated[
+    bool,
+    typer.Option(
+        "--detailed-exitcode",
+        help="Exit with 0 if there is nothing to launch or disrupt, 2 if there is, 3 if pods stay unschedulable, 1 on errors.",
+    ),
+]
+FailOnOption = Annotated[
+    Literal["unschedulable"] | None, typer.Option("--fail-on", help="Exit with 3 if pods stay unschedulable.")
+]
 SkipInvalidOption = Annotated[bool, typer.Option("--skip-invalid", help="Ignore invalid objects instead of failing.")]
 
 

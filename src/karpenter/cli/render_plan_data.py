@@ -31,10 +31,12 @@ from karpenter.scheduling.failed_filters import (
 from karpenter.scheduling.solution import NewNodeClaim, Solution, UnschedulablePod
 from karpenter.scheduling.unschedulable_reasons import UnschedulableReason
 
+#: Of the document: the first number changes when a member goes or changes its meaning, the second when one is added.
+FORMAT_VERSION = "1.0"
 _PRICE_DIGITS = 6
 _SECONDS_DIGITS = 4
 #: Members that say something of the plan, not of the process that made it.
-_PLAN_MEMBERS = ("nodeClaims", "existingNodes", "unschedulable", "exposure", "cost", "decisionSeconds")
+_PLAN_MEMBERS = ("nodeClaims", "existingNodes", "unschedulable", "exposure", "cost", "timings")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,7 @@ def document(report: PlanReport) -> Json:
     """The plan as plain data. Prices are USD per hour; ``lowerBoundPerHour`` is null where no bound is known."""
     plan, timing = report.plan, report.timing
     return {
+        "formatVersion": FORMAT_VERSION,
         "nodeClaims": [node_claim_data(new_nodeclaim) for new_nodeclaim in plan.new_claims],
         "existingNodes": [
             {"name": placed_pods.node_name, "pods": _pod_names(placed_pods.pods)}
@@ -106,9 +109,11 @@ def document(report: PlanReport) -> Json:
         "cost": _cost_data(plan),
         "capacityBuffers": [_buffer_data(name, room) for name, room in planned_buffers(plan).items()],
         "prices": price_data(report.prices, plan) if report.prices is not None else None,
-        "decisionSeconds": round(timing.decision_seconds, _SECONDS_DIGITS),
-        "catalogueSeconds": round(timing.catalog_seconds, _SECONDS_DIGITS),
-        "wallSeconds": round(timing.wall_seconds, _SECONDS_DIGITS),
+        "timings": {
+            "decisionSeconds": round(timing.decision_seconds, _SECONDS_DIGITS),
+            "catalogueSeconds": round(timing.catalog_seconds, _SECONDS_DIGITS),
+            "wallSeconds": round(timing.wall_seconds, _SECONDS_DIGITS),
+        },
     }
 
 

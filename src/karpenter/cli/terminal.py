@@ -26,6 +26,18 @@ def exit_on_closed_pipe() -> Iterator[None]:
         sys.exit(CLOSED_PIPE_STATUS)
 
 
+@contextmanager
+def all_errors_as_failures() -> Iterator[None]:
+    """End with 1 for wrong input, too: for commands that say something else with 2."""
+    try:
+        yield
+    except CommandError as error:
+        print_error(str(error))
+        raise typer.Exit(FAILED) from error
+    except typer.Exit as ended:
+        raise typer.Exit(FAILED if ended.exit_code else 0) from ended
+
+
 def write_text(text: str) -> None:
     """Write a text, line by line: one large write into a pipe that closes half-way is taken for complete."""
     with exit_on_closed_pipe():
@@ -36,6 +48,8 @@ def write_text(text: str) -> None:
 FAILED = 1
 WRONG_INPUT = 2
 INTERRUPTED = 130
+#: Exit codes of plans, on request: there is something to launch or to disrupt; pods stay unschedulable.
+CHANGES, UNSCHEDULABLE = 2, 3
 
 
 class CommandError(Exception):

@@ -32,9 +32,11 @@ def mixed(written: Written) -> Path:
 def test_json_has_exactly_the_agreed_members(plan: Plan, mixed: Path) -> None:
     loads = json.loads(plan("-f", mixed, "-o", "json").stdout)
     assert list(loads) == [
-        "nodeClaims", "existingNodes", "unschedulable", "exposure", "cost", "capacityBuffers", "prices",
-        "decisionSeconds", "catalogueSeconds", "wallSeconds",
+        "formatVersion", "nodeClaims", "existingNodes", "unschedulable", "exposure", "cost", "capacityBuffers", "prices",
+        "timings",
     ]  # fmt: skip
+    assert loads["formatVersion"] == "1.0"
+    assert list(loads["timings"]) == ["decisionSeconds", "catalogueSeconds", "wallSeconds"]
     assert list(loads["cost"]) == [
         "perHour",
         "cpuSurplusPerHour",
@@ -56,7 +58,7 @@ def test_json_has_exactly_the_agreed_members(plan: Plan, mixed: Path) -> None:
     assert {tuple(reason) for reason in waiting["reasons"]} == {
         ("nodePool", "category", "message", "types", "nearestFit")
     }
-    assert 0 < loads["decisionSeconds"] < loads["wallSeconds"]
+    assert 0 < loads["timings"]["decisionSeconds"] < loads["timings"]["wallSeconds"]
 
 
 def test_yaml_says_the_same_as_json(plan: Plan, mixed: Path) -> None:

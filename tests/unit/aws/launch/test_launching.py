@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -25,7 +26,7 @@ from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.model import labels
 from karpenter.providers.aws import aws_errors, aws_labels
 from karpenter.providers.aws.aws_errors import AwsError
-from karpenter.providers.aws.aws_provider import check_node_class_ready, ready_node_class
+from karpenter.providers.aws.aws_provider import AwsProvider, check_node_class_ready, ready_node_class
 from karpenter.providers.aws.aws_types import tag_map
 from karpenter.providers.aws.ec2_requests import (
     FleetAnswer,
@@ -717,6 +718,39 @@ def test_a_class_that_is_not_ready_launches_nothing(
     """AWS-412, AWS-414, API-377, API-S177: an old generation counts as not ready."""
     with pytest.raises(expected, match=text):
         check_node_class_ready(node_class(spec, **status))
+
+
+def _provider_without_types(world: World) -> AwsProvider:
+    def types_for(node_class: EC2NodeClass) -> tuple[InstanceType, ...]:
+        raise ProviderError("no instance types found")
+
+    dependencies: Any = SimpleNamespace(
+        cluster_view=SimpleNamespace(node_class_named=lambda name: node_class()),
+        instance_types=SimpleNamespace(types_for=types_for),
+    )
+    return AwsProvider(dependencies, world.clock, reserved_capacity=True)
+
+
+def test_without_instance_types_a_launch_fails_with_its_reason() -> None:
+    """AWS-416: nothing is bought, and the claim says that EC2's instance types are the cause."""
+
+    async def scene(world: World) -> None:
+        with pytest.raises(LaunchFailed, match="no instance types found") as caught:
+            await _provider_without_types(world).create(claim("one"))
+        assert caught.value.reason == "InstanceTypeResolutionFailed"
+        assert world.ec2.calls["CreateFleet"] == 0
+
+    play(scene)
+
+
+def test_the_provider_is_called_aws_and_knows_its_kind_of_class() -> None:
+    """AWS-691"""
+
+    async def scene(world: World) -> None:
+        provider = _provider_without_types(world)
+        assert (provider.name, provider.node_class_kinds) == ("aws", (EC2_NODE_CLASS,))
+
+    play(scene)
 
 
 def test_a_class_that_is_missing_or_going_is_told_on_the_claim() -> None:

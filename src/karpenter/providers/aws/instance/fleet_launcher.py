@@ -278,7 +278,7 @@ class FleetLauncher:
             extra = [instance.instance_id for instance in launched[len(orders) :]]
             _log.warning("the fleet made more instances than were asked for", ids=extra)
         shares: dict[str, LaunchResult] = {
-            order.uid: self._assign_instance(order, item) for order, item in zip(orders, launched, strict=False)
+            order.uid: self._assign_instance(order, info) for order, info in zip(orders, launched, strict=False)
         }
         lacking = orders[len(launched) :]
         if lacking:

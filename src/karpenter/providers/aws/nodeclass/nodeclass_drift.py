@@ -110,8 +110,8 @@ def _hash_fields(node_class: EC2NodeClass, cluster: AwsClusterInfo) -> dict[str,
 def _canonical(value: object) -> object:
     """The same for everything that means the same: no absent or zero fields, lists sorted."""
     if isinstance(value, msgspec.Struct):
-        fields = ((name, _canonical(item)) for name, item in msgspec.structs.asdict(value).items())
-        return {name: item for name, item in fields if item not in _ABSENT_VALUES}
+        fields = ((name, _canonical(field)) for name, field in msgspec.structs.asdict(value).items())
+        return {name: field for name, field in fields if field not in _ABSENT_VALUES}
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, Sequence) and not isinstance(value, str):

@@ -86,7 +86,7 @@ class KubeletArguments:
         value = self.options.kubelet_spec.get(name)
         if not isinstance(value, Mapping):
             return {}
-        return dict(sorted((str(key), str(item)) for key, item in value.items()))
+        return dict(sorted((str(key), str(entry)) for key, entry in value.items()))
 
 
 def _kubelet_labels(node_labels: Mapping[str, str]) -> dict[str, str]:

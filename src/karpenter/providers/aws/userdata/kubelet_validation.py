@@ -320,7 +320,7 @@ def _members(kubelet: Mapping[str, object], name: str) -> Iterator[tuple[str, st
     """Entries of a map-valued setting that are texts, by key."""
     value = kubelet.get(name)
     if isinstance(value, Mapping):
-        yield from sorted((str(key), item) for key, item in value.items() if isinstance(item, str))
+        yield from sorted((str(key), entry) for key, entry in value.items() if isinstance(entry, str))
 
 
 def _integer(kubelet: Mapping[str, object], name: str, default: int) -> int:

@@ -41,6 +41,9 @@ class DomainOrder(Enum):
     #: The least occupied, of these the one whose values fewest combinations have: it runs into no dead end where zones and
     #: capacity types are not sold in every combination.
     SCARCEST = "scarcest"
+    #: The least occupied, of these the cheapest, of these the one for whose values the fewest pods ask so far: the nodes of one
+    #: plan are not all in the first zone.
+    BALANCED = "balanced"
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
 from karpenter.api.core import Pod
@@ -29,6 +29,8 @@ class PassState:
         self._allocations: dict[ExistingNode, NodeAllocation] = {}
         self._requested: dict[DemandKey, list[Pod]] = {}
         self._requested_by_step: defaultdict[tuple[EquivalenceGroup, int], int] = defaultdict(int)
+        #: How many pods ask for new nodes in each domain, by topology key and value.
+        self._requested_in: Counter[tuple[str, str | None]] = Counter()
         #: Domains for which new nodes are requested, by topology key.
         self._requested_domains: set[tuple[tuple[str, str | None], ...]] = set()
         self._options: dict[DemandKey, tuple[tuple[PurchaseOption, ...], HostLimits | None]] = {}
@@ -65,6 +67,12 @@ class PassState:
 
     # -- new nodes ------------------------------------------------------------------------------------------------------------
 
+    def requested_in(self, step: GroupStep, combination: DomainCombination) -> int:
+        """How many pods ask for new nodes in the domains of a combination so far, where domains are balanced; else 0."""
+        if self.domain_order is not DomainOrder.BALANCED:
+            return 0
+        return sum(self._requested_in[domain] for domain in _domains_by_key(step, combination))
+
     def request_nodes(self, step: GroupStep, option_group: OptionGroup, pods: list[Pod], wanted: int) -> int:
         """Request new nodes for so many pods from the front of the list, as far as allowed; for how many it was."""
         count = min(wanted, self.requestable_count(step, option_group))
@@ -75,6 +83,7 @@ class PassState:
             self._options[key] = (option_group.options, step.host_limits)
             del pods[:count]
             self._requested_domains.add(_domains_by_key(step, option_group.combination))
+            self._requested_in.update(dict.fromkeys(_domains_by_key(step, option_group.combination), count))
             self.topology.count_planned(step.group.membership, count)
             if step.host_limits is not None and step.host_limits.counted_by:
                 self._count_requested(

@@ -9,14 +9,16 @@ Exposure limits give way where limits of NodePools would leave a pod out, or sen
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from math import inf
 
 from karpenter.scheduling.arrival_forecast import SpareRoomValue
 from karpenter.scheduling.demand import Demand, Packing, PackingBounds, sum_of_prices
 from karpenter.scheduling.equivalence_groups import EquivalenceGroup, group_order, pod_priority, without_exposure
 from karpenter.scheduling.existing_nodes import ExistingNodeIndex
-from karpenter.scheduling.node_share import CappedDemands, NodeShares
+from karpenter.scheduling.node_share import USUAL_EXTRA_COST, CappedDemands, NodeShares
 from karpenter.scheduling.objective import Objective
 from karpenter.scheduling.offerings.purchase_options import PurchaseOptionIndex
 from karpenter.scheduling.packing.limit_reservations import ReservationPolicy
@@ -108,8 +110,9 @@ class SchedulingPasses:
                 passes.best_outcome(groups) for passes in self._with_orders(DomainOrder.SCARCEST, DomainOrder.FEWEST)
             ]
             return min((outcome, *others), key=outcome_order)
-        several = len({keyed_demand.key[2] for keyed_demand in outcome.result.demands}) > 1
-        return self._with_cheapest_domains(outcome, groups) if several else outcome
+        combinations = {keyed_demand.key[2] for keyed_demand in outcome.result.demands}
+        best = self._with_cheapest_domains(outcome, groups) if len(combinations) > 1 else outcome
+        return self._with_balanced_domains(outcome, groups) if best is outcome and any(combinations) else best
 
     def _with_cheapest_domains(self, outcome: PassOutcome, groups: Sequence[EquivalenceGroup]) -> PassOutcome:
         best, lowest = outcome, self.simplest_packing(outcome).objective_value * (1 - MIN_SAVING_BY_DOMAINS)
@@ -120,6 +123,22 @@ class SchedulingPasses:
             if legal and packing.objective_value < lowest:
                 best, lowest = other, packing.objective_value
         return best
+
+    def _with_balanced_domains(self, outcome: PassOutcome, groups: Sequence[EquivalenceGroup]) -> PassOutcome:
+        """The outcome, or one with pods in other zones that cost the same: where zones cost the same, the first gets no more."""
+        (passes,) = self._with_orders(DomainOrder.BALANCED)
+        balanced = passes._run_plan(PassPlan(tuple(groups)))
+        if balanced.unschedulable_by_group != outcome.unschedulable_by_group:
+            return outcome
+        before, after = self._comparable_packing(outcome), passes._comparable_packing(balanced)
+        # Compared as packings are: price, then the number of nodes.
+        return balanced if after.sort_key <= before.sort_key else outcome
+
+    def _comparable_packing(self, outcome: PassOutcome) -> Packing:
+        """The packing that a few pods get; of more pods one without a search."""
+        if outcome.result.pods_needing_nodes < SEARCH_ONLY_FROM:
+            return self._cheapest_packing(outcome, None)
+        return self.simplest_packing(outcome)
 
     def _with_orders(self, *orders: DomainOrder) -> Iterator[SchedulingPasses]:
         return (SchedulingPasses(replace(self._context, domain_order=order)) for order in orders)
@@ -190,15 +209,23 @@ class SchedulingPasses:
         return min(alike, key=lambda packing: packing.objective_value - room.of_packing(packing))
 
     def _within_node_shares(self, best: PassOutcome, cheapest: Packing, shares: NodeShares) -> Packing:
-        """The cheapest packing without a node that has more than its share of the pods, if that leaves out no further pod."""
+        """The cheapest packing without a node that has more than its share of the pods, if that leaves out no further pod.
+
+        One with no more than the usual number of pods on any node, if that costs about the same.
+        """
         plan_pods = sum(claim.pod_count for claim in cheapest.claims)
+        chosen, price = cheapest, sum_of_prices(cheapest.claims)
+        for most, extra in ((shares.max_pods_in, inf), (shares.usual_pods_in, USUAL_EXTRA_COST)):
+            if all(claim.pod_count <= most(claim.template.name, plan_pods) for claim in chosen.claims):
+                continue
+            capped = self._capped(best, cheapest, partial(most, plan_pods=plan_pods))
+            if capped is not None and sum_of_prices(capped.claims) <= price * (1 + extra):
+                chosen, price = capped, sum_of_prices(capped.claims)
+        return chosen
 
-        def most(pool: str) -> int:
-            return shares.max_pods_in(pool, plan_pods)
-
-        if all(claim.pod_count <= most(claim.template.name) for claim in cheapest.claims):
-            return cheapest
-        capped = CappedDemands([keyed_demand.demand for keyed_demand in best.result.demands], most)
+    def _capped(self, best: PassOutcome, cheapest: Packing, max_pods_in: Callable[[str], int]) -> Packing | None:
+        """A packing with so many pods at most on a node of a NodePool; None where that leaves out further pods."""
+        capped = CappedDemands([keyed_demand.demand for keyed_demand in best.result.demands], max_pods_in)
         packer = self._new_packer(capped.demands, best.result)
         alike = [
             packing
@@ -206,7 +233,7 @@ class SchedulingPasses:
             if packing.unpacked == cheapest.unpacked and packing.pods_below_weight <= cheapest.pods_below_weight
         ]
         if not alike:
-            return cheapest
+            return None
         chosen = min(alike, key=lambda packing: packing.sort_key)
         claims = capped.with_own_templates(chosen.claims)
         cost = max(0.0, sum_of_prices(claims) - sum_of_prices(cheapest.claims))

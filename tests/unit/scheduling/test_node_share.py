@@ -98,3 +98,15 @@ def test_claims_keep_the_requests_and_types_of_their_own_pods() -> None:
     assert all("c32" in claim.instance_types for claim in solution.new_claims)
     for claim in solution.new_claims:
         assert claim.claim.spec.resources.requests["pods"] == str(len(claim.pods))
+
+
+@pytest.mark.parametrize(("dearer", "most"), [(1.004, 60), (1.05, 110)])
+def test_of_plans_that_cost_about_the_same_one_has_at_most_sixty_pods_on_a_node(dearer: float, most: int) -> None:
+    """Up to 110 pods may be on a node; within 1 % of the price no more than 60 are."""
+    types = [
+        shape(name, {"cpu": cores, "memory": "256Gi", "pods": 500}, [offering("on-demand", "z1", price)], overhead={})
+        for name, cores, price in (("c6", 6, 0.6 * dearer), ("c11", 11, 1.1))
+    ]
+    waiting = pods(660, {"cpu": "100m", "memory": "100Mi"})
+    free = SchedulingOptions(objective=Objective(0.0))
+    assert max(sizes(plan(node_pool(), waiting, types=types, options=free))) == most

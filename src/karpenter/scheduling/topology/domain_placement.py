@@ -139,9 +139,9 @@ class DomainPlacement:
         """Where the next pod goes; several combinations where each of them takes one."""
         order = self._state.domain_order
         prices = {combination: lowest_price(group.options) for combination, group in open_groups.items()}
-        if order is DomainOrder.LEAST_OCCUPIED or self._constraints.in_bulk:
+        if order in (DomainOrder.LEAST_OCCUPIED, DomainOrder.BALANCED) or self._constraints.in_bulk:
             level = self._least_occupied(list(open_groups))
-            level.sort(key=lambda each: (prices[each], combination_order(each)))
+            level.sort(key=lambda each: (prices[each], self._requested_in(each), combination_order(each)))
             return level if self._constraints.fills_level_at_once else level[:1]
         if order is DomainOrder.SCARCEST:
             level = self._least_occupied(list(open_groups))
@@ -155,6 +155,9 @@ class DomainPlacement:
         new = float(not self._state.is_requested(self._step, combination))
         occupancy = self._topology.occupancy(self._constraints, combination)
         return (*((price, new) if by_price else (new, price)), occupancy, combination_order(combination))
+
+    def _requested_in(self, combination: DomainCombination) -> int:
+        return self._state.requested_in(self._step, combination)
 
     def _scarcity(self, combination: DomainCombination) -> int:
         """How many combinations have the values of this one: the fewer, the more do other pods depend on them."""
@@ -187,7 +190,12 @@ class DomainPlacement:
             if (option_group := self._open_option_group(combination)) is not None
         ]
         if purchasable:
-            return [min(purchasable, key=lambda priced: (priced[0], combination_order(priced[1])))[1]]
+            return [
+                min(
+                    purchasable,
+                    key=lambda priced: (priced[0], self._requested_in(priced[1]), combination_order(priced[1])),
+                )[1]
+            ]
         return [max(rooms, key=lambda room: room[0])[1]] if rooms else []
 
     def _room_in(self, combination: DomainCombination, pods: Sequence[Pod], nodes: ExistingNodeIndex) -> int:

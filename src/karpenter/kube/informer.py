@@ -15,12 +15,12 @@ What can go wrong on the way and what it costs:
 * The version is too old by then (``Gone``), or anything else is refused: list again, after a pause drawn at random so that
   kinds which lost their streams together do not list together. What changed in the gap, deletions included, is worked
   out against the store and delivered as ordinary differences.
-* Streams open and stay silent, one after another: most likely the kind rests, but a server restored from a back-up looks the
-  same, since it says nothing until its versions have caught up with ours. So now and then the list is asked for anyway.
-* An object does not decode: reported to ``on_rejected``. If an earlier state of it is known, that one stays until the object
-  is deleted or decodes again, because acting on a slightly old node beats acting as if it did not exist.
+* Streams open and stay silent, one after another: most likely nothing changes, but a server restored from a backup looks the
+  same: it sends no events until its versions have reached ours. So the list is requested now and then.
+* An object does not decode: reported to ``on_rejected``. An earlier state stays until the object is deleted or decodes again: a slightly old
+  node is better than a missing one.
 
-A list of many thousands is taken in page by page and told in portions, with a turn for others after each; of the pages only what
+A list of many thousands is read page by page and delivered in batches, and other tasks run after each; of the pages only what
 differs from the store is kept, so listing again needs little memory.
 """
 

@@ -1,8 +1,8 @@
-"""Texts that may lie in files which others rewrite: kubelets renew tokens, certificates are renewed by whoever issues them.
+"""Texts from files that other processes rewrite, such as tokens (by kubelets) and certificates (by their issuers).
 
 Files are read again when the last read is ten seconds old: kubelets rewrite a token at four fifths of its life, ten minutes at
 the least, so there is time enough. A file that is gone or empty for the moment, as in the middle of being rewritten,
-keeps what it said last.
+keeps its last content.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """TLS contexts: which API server is trusted, and the client certificate presented to it.
 
-What Go's TLS accepts is accepted, since that is what every other client of the cluster does: authorities without the extensions
-RFC 5280 asks for (older managed clusters have such), and a certificate that is trusted itself without its issuer.
+It accepts what Go's TLS accepts, because all other clients of the cluster do: authorities without the extensions that RFC 5280
+requires (older managed clusters have such), and a certificate that is trusted itself without its issuer.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Freezes: while one is on, nothing is disrupted of our own will (emptiness, drift, consolidation), whatever budgets allow.
+"""Freezes: orders to stop voluntary disruption (emptiness, drift, consolidation), whatever budgets allow.
 
 A freeze stands on a NodePool, in annotations, or over the whole cluster, in one ConfigMap with a fixed place::
 
     kubectl annotate nodepool web karpenter.sh/freeze="release week" karpenter.sh/freeze-until=2026-12-27T00:00:00Z
     kubectl create configmap karpenter-freeze -n kube-system --from-literal=reason="audit"
 
-Both parts may be left out: a reason is for people, and a freeze without an end lasts until it is taken away. What is there and
-cannot be read freezes too, without an end: who wrote it wanted things to stop. Expiration, interruption, node repair, fewer
+Both parts may be left out: the reason is shown to users, and a freeze without an expiry lasts until it is removed. An unparseable
+freeze is in effect, too, without an expiry. Expiration, interruption, node repair, fewer
 replicas of a static pool and deletion by hand go on.
 """
 

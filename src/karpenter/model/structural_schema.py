@@ -164,8 +164,8 @@ def child_path(path: str, name: str) -> str:
     return f"{path}.{name}" if re.fullmatch(r"\w+", name, re.ASCII) else f"{path}[{name}]"
 
 
-def _unknown_field(path: str, name: str, known: Iterable[str]) -> Finding:
-    near = nearest_name(name, known)
+def _unknown_field(path: str, name: str, field_names: Iterable[str]) -> Finding:
+    near = nearest_name(name, field_names)
     hint = f"; did you mean {near!r}?" if near else ""
     return Finding(path, "unknown", f"unknown field {name!r} would be dropped{hint}")
 

@@ -1,22 +1,22 @@
-"""Which of several processes leads: an election by Lease, understood by everybody else who holds elections so (OPS-361).
+"""Leader election with a Lease, compatible with other implementations such as client-go's (OPS-361).
 
-The leader writes its name and the time into a Lease object every two seconds, each time at the version it wrote last. A process
-that wants to follow it reads the Lease as often, and takes it once the record has not changed for as long as it was promised.
+The leader writes its identity and the time into a Lease every two seconds, each time at the version it wrote last. A candidate
+reads the Lease as often, and takes it once the record has not changed for the lease duration.
 
-Two rules keep two processes from leading at once. First, nobody's clock is compared with anybody else's: the times in the Lease
-are for people. A candidate measures on its own monotonic clock for how long it has seen no change, and the leader on its own
-how long ago it began the renewal that succeeded last. Second, the leader counts on ten seconds from there and a candidate waits
-for fifteen, so one has stopped before the other begins, whatever happened to the answers in between. The leader's count stands
-in a ``Fence``, which every write of the process passes.
+Two rules keep two processes from leading at once. First, clocks of different processes are never compared; the times in the Lease
+are for display. A candidate measures on its own monotonic clock for how long the record has not changed, and the leader on its
+own clock how long ago its last successful renewal began. Second, the leader stops after ten seconds and a candidate waits for
+fifteen, so one has stopped before the other begins, even if responses were lost. The leader's deadline is in a ``Fence``, which
+every write of the process passes.
 
-What people do to the Lease by hand is taken with care. A record that changed counts as a sign of life, whatever it says now: a
-candidate waits from there on, also when the holder was cleared or the Lease deleted, and never believes that it holds what it
-did not take. A leader whose record was cleared or deleted writes it anew; one who finds another holder stops. Only an orderly
-release (no holder, duration of one second) passes the lease on at once. Whoever writes a Lease again that was deleted cannot know
-who held it last, and acts only after holding it for as long as another one might still count on it. One gap is left: a process
-that starts after the Lease was deleted, and before the leader wrote it again, has not seen that there was one.
+Manual edits of the Lease are safe. Every change of the record counts as a sign of life: a candidate waits again from there, also
+when the holder was cleared or the Lease deleted, and never assumes that it holds a lease that it did not take. A leader whose
+record was cleared or deleted writes it again; a leader that finds another holder stops. Only an orderly release (no holder,
+duration of one second) passes the lease on at once. A process that creates a deleted Lease again does not know the last holder,
+and acts only after holding it for a full lease duration. One gap is left: a process that starts after the Lease was deleted,
+and before the leader wrote it again, has not seen that there was one.
 
-A leader that cannot renew ends its process. It does not stand again: whatever it had begun is best forgotten.
+A leader that cannot renew ends its process. It does not become a candidate again, because its state may be outdated.
 """
 
 from __future__ import annotations

@@ -104,6 +104,7 @@ class CandidateChecks:
     ) -> None:
         self._pools = {pool.metadata.name: pool for pool in snapshot.pools}
         self._indexes = indexes
+        self.nodes_by_key = {node.key: node for node in snapshot.nodes}
         self._buffer_pods = snapshot.virtual_pod_counts
         self._context = context
         self.pod_disruption_budgets = PodDisruptionBudgetIndex(snapshot)

@@ -72,7 +72,10 @@ class MoveEvaluator:
         if self.settings.failed_moves.is_deletion_in_backoff(DisruptionReason.UNDERUTILIZED, candidate.key):
             return None
         place = self.simulation.place_on_existing((candidate,))
-        return None if place is None else self._command((candidate,), place, None)
+        if place is None:
+            return None
+        command = self._command((candidate,), place, None)
+        return command if self.scoring.are_acceptable(command.scores, candidate.price_per_hour) else None
 
     def room_within_consolidate_after(self, candidate: Candidate) -> RoomWithinConsolidateAfter | None:
         """That the node's pods fit on other nodes once those may take pods of others; None if they do not."""

@@ -167,9 +167,8 @@ class SchedulingSimulation:
         """USD per hour that CPU beyond the baseline of existing nodes costs more once the pods are there; never below 0."""
         prices = self._checks.prices
         added = -sum(prices.cpu_surplus_per_hour(candidate.state_node) for candidate in candidates)
-        nodes = {node.key: node for node in self._snapshot.nodes}
         for placed in placements:
-            node = nodes.get(placed.node_key)
+            node = self._checks.nodes_by_key.get(placed.node_key)
             if node is not None:
                 added += prices.cpu_surplus_per_hour(node, placed.pods) - prices.cpu_surplus_per_hour(node)
         return max(0.0, added)

@@ -38,6 +38,7 @@ def plan(
     region: planning_options.RegionOption = "",
     live_prices: planning_options.LivePricesOption = False,
     skip_invalid: planning_options.SkipInvalidOption = False,
+    verbose: planning_options.VerboseOption = False,
     detailed_exitcode: planning_options.DetailedExitcodeOption = False,
     fail_on: planning_options.FailOnOption = None,
     compare: Annotated[
@@ -80,7 +81,7 @@ def plan(
                 timing = PlanTiming(computed.seconds, catalogs.load_seconds, wall_seconds())
                 if record and packing is options.packing_mode:
                     _record(computed, record)
-                return PlanReport(computed.solution, catalogs.indexes, timing, catalogs.prices)
+                return PlanReport(computed.solution, catalogs.indexes, timing, catalogs.prices, verbose)
 
             chosen = report(options.packing_mode)
             planning.report_skipped_pools(chosen.plan)

@@ -66,6 +66,9 @@ LivePricesOption = Annotated[
         "kept for half an hour.",
     ),
 ]
+VerboseOption = Annotated[
+    bool, typer.Option("-v", "--verbose", help="Give reasons in full, with all requirements and resources.")
+]
 DetailedExitcodeOption = Annotated[
     bool,
     typer.Option(

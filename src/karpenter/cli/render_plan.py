@@ -34,7 +34,12 @@ from karpenter.cli.render_plan_data import PlanComparison, PlanReport, planned_b
 from karpenter.cli.render_prices import price_lines
 from karpenter.model import resources as res
 from karpenter.scheduling.explain.nearest_fit_messages import nearest_fit_sentence
-from karpenter.scheduling.explain.reason_messages import exposure_messages, unschedulable_message
+from karpenter.scheduling.explain.reason_messages import (
+    exposure_messages,
+    reason_message,
+    short_reason_message,
+    unschedulable_message,
+)
 from karpenter.scheduling.solution import Solution
 from karpenter.scheduling.waste import accelerators
 
@@ -61,7 +66,7 @@ def write(report: PlanReport, out: TextIO) -> None:
         console.print(part, soft_wrap=isinstance(part, Text))
     if plan.placed_on_existing:
         console.print(_existing_nodes_table(plan))
-    for text in _unschedulable_lines(plan):
+    for text in _unschedulable_lines(plan, long_reasons=report.long_reasons):
         console.print(text, soft_wrap=True)
     for line in exposure_messages(plan):
         console.print(Text(line, style="yellow"), soft_wrap=True)
@@ -177,12 +182,13 @@ def _existing_nodes_table(plan: Solution) -> Table:
     return table
 
 
-def _unschedulable_lines(plan: Solution) -> list[Text]:
-    """One paragraph per set of reasons, the one most pods have first."""
+def _unschedulable_lines(plan: Solution, *, long_reasons: bool) -> list[Text]:
+    """One paragraph per set of reasons, the one most pods have first; in it the nearest fit first."""
+    message = reason_message if long_reasons else short_reason_message
     by_reason: dict[tuple[str, str], list[Pod]] = defaultdict(list)
     for unschedulable_pod in plan.unschedulable:
         by_reason[
-            unschedulable_message(unschedulable_pod.reasons),
+            unschedulable_message(unschedulable_pod.reasons, message),
             nearest_fit_sentence(unschedulable_pod.nearest_fit, unschedulable_pod.nearest_node),
         ].append(unschedulable_pod.pod)
     if not by_reason:
@@ -191,9 +197,9 @@ def _unschedulable_lines(plan: Solution) -> list[Text]:
     ordered = sorted(by_reason.items(), key=lambda entry: (-len(entry[1]), entry[0]))
     for (reason, near), pods in ordered[:SHOWN_ENTRIES]:
         paragraphs.append(Text.assemble("  ", (count_text(len(pods), "pod"), "red"), f" ({_some_pods(pods)})"))
-        paragraphs.append(Text(f"    {reason}"))
         if near:
             paragraphs.append(Text(f"    {near}", style="yellow"))
+        paragraphs.append(Text(f"    {reason}"))
     rest = ordered[SHOWN_ENTRIES:]
     if rest:
         count = sum(len(pods) for _, pods in rest)

@@ -52,13 +52,15 @@ class PlanTiming:
 class PlanReport:
     """What there is to show: the plan, the types it chose from by NodePool, how long it took.
 
-    ``prices``: where they come from; None for a recorded problem, which does not say it.
+    ``prices``: where they come from; None for a recorded problem, which does not say it. ``long_reasons``: the page gives reasons
+    with all requirements.
     """
 
     plan: Solution
     indexes: Mapping[str, TypeIndex]
     timing: PlanTiming
     prices: PriceSource | None = None
+    long_reasons: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from karpenter.cli.render_common import SEARCHABLE_WIDTH, Json, console_for, cou
 from karpenter.model import pods
 from karpenter.scheduling.explain.heavier_pools import PassedNodePool
 from karpenter.scheduling.explain.nearest_fit_messages import filter_noun, nearest_fit_sentence, nearest_node_clause
-from karpenter.scheduling.explain.reason_messages import reason_message
+from karpenter.scheduling.explain.reason_messages import reason_message, short_reason_message
 from karpenter.scheduling.failed_filters import FilteredTypes
 from karpenter.scheduling.solution import NewNodeClaim, PlacedPods, Solution, UnschedulablePod
 from karpenter.scheduling.unschedulable_reasons import UnschedulableReason
@@ -84,9 +84,7 @@ def headline(explanation: PodExplanation) -> str:
     """The one sentence."""
     if explanation.unplaced is not None:
         nearest = nearest_fit_sentence(explanation.unplaced.nearest_fit, explanation.unplaced.nearest_node)
-        return (
-            f"unschedulable: {nearest or '; '.join(reason_message(reason) for reason in explanation.unplaced.reasons)}"
-        )
+        return f"unschedulable: {nearest or '; '.join(short_reason_message(reason) for reason in explanation.unplaced.reasons)}"
     if explanation.claim is not None:
         return f"new node: {_node_claim_text(explanation.claim)}"
     if explanation.placed is not None:

@@ -35,12 +35,16 @@ class UntoleratedTaint:
 
 @dataclass(frozen=True, slots=True)
 class UnmetRequirement:
-    """A requirement instance types do not meet. ``offered`` are values they have instead, the first few by name."""
+    """A requirement instance types do not meet.
+
+    ``offered`` are values that the types have which meet everything else, the first few by name; ``offered_count`` says how many.
+    """
 
     kind: ClassVar[str] = "unmet-requirement"
     asked: Requirement
     owner: RequirementOwner
     offered: tuple[str, ...] = ()
+    offered_count: int = 0
 
 
 @dataclass(frozen=True, slots=True)

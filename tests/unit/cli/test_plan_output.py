@@ -75,8 +75,10 @@ def test_the_page_names_nodes_waiting_pods_reasons_and_cost(plan: Plan, mixed: P
     assert row == ["1", "a.large", "zone-a", "on-demand", "0.3500", "0.350", "2"]
     assert "NodePool default: 1 node, $0.350 per hour" in page
     assert "cpu ████░░ 75% memory ░░░░░░ 3% pods ░░░░░░ 2%" in " ".join(page.split())
-    assert "1 pod (default/huge)\n    nodepool default: no instance type" in page
-    assert "\n    nearest is NodePool default: the pod is 56 CPU short on a.large, the largest" in page
+    assert (
+        "1 pod (default/huge)\n    nearest is NodePool default: the pod is 56 CPU short on a.large, the largest" in page
+    )
+    assert "\n    nodepool default: no instance type has enough resources\n" in page
     assert "$0.350 per hour for 1 new node with 2 pods; 1 pod unschedulable" in page
     assert "optimal: no other nodes for them cost less, node fees included" in page
 
@@ -259,3 +261,26 @@ def test_help_lists_every_command_and_the_version_is_one_line() -> None:
     text = CliRunner().invoke(app, ["--help"]).stdout
     assert [name for name in COMMANDS if name not in text] == []
     assert CliRunner().invoke(app, ["--version"]).stdout.startswith("karpenter ")
+
+
+def test_the_nearest_fit_comes_first_and_the_requirements_only_on_request(plan: Plan, mixed: Path) -> None:
+    short, long = plan("-f", mixed).stdout, plan("-f", mixed, "-v").stdout
+    lines = [line.strip() for line in short.splitlines()]
+    first = lines.index("1 pod (default/huge)") + 1
+    assert lines[first].startswith("nearest is NodePool default: the pod is ")
+    assert lines[first + 1] == "nodepool default: no instance type has enough resources"
+    assert "requirements=" not in short
+    assert "requirements=" in long
+
+
+def test_the_nearest_fit_lists_and_counts_the_values_that_exist_for_the_rest_of_the_pod(
+    written: Written, tmp_path: Path
+) -> None:
+    """Families whose types are too small for the pod are no way out for it."""
+    large = [type_of(f"{family}.large", 16, 64, 1.0) for family in "cdefg"]
+    types = written("families.json", json.dumps([type_of("a.small", 2, 4, 0.1), *large]))
+    asked = pod("web", "9", nodeSelector={"example.com/family": "z"})
+    arguments = ["plan", "--instance-types", str(types), "-f", str(written("a.json", pool(), asked))]
+    page = CliRunner().invoke(app, arguments, catch_exceptions=False).stdout
+    assert "no otherwise suitable type has example.com/family In [z], which the pod requires" in page
+    assert "(there are c, d, e and 2 more)" in page

@@ -173,7 +173,7 @@ def test_a_requirement_of_the_pool_may_be_what_is_in_the_way() -> None:
     result = plan(pool, pod("p", {"cpu": "7"}), types=BOTH)
     assert said(result) == (
         "nearest is NodePool np: no otherwise suitable type has node.kubernetes.io/instance-type In [small], "
-        "which the NodePool requires (there are large, small)"
+        "which the NodePool requires (there is large)"
     )
 
 

@@ -154,9 +154,9 @@ def _choice_clause(
     | NoMatchingOffering,
 ) -> str:
     match obstacle:
-        case UnmetRequirement(asked, side, offered):
+        case UnmetRequirement(asked, side, offered, count):
             who = "the pod" if side is RequirementOwner.POD else "the NodePool"
-            instead = f" (there are {_some(offered)})" if offered else ""
+            instead = f" (there {'are' if len(offered) > 1 else 'is'} {_some(offered, count)})" if offered else ""
             return f"no otherwise suitable type has {asked}, which {who} requires{instead}"
         case ConflictingRequirement(asked, offered):
             return f"the pod requires {asked}, the NodePool has {offered}"
@@ -277,10 +277,11 @@ def _number(milli: float) -> str:
     )
 
 
-def _some(names: Iterable[str]) -> str:
-    found = list(names)
-    rest = len(found) - _SHOWN
-    return ", ".join(found[:_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
+def _some(names: Iterable[str], count: int = 0) -> str:
+    """The first few names and how many more there are; ``count``: of all, where more than these."""
+    listed = list(names)
+    rest = max(count, len(listed)) - _SHOWN
+    return ", ".join(listed[:_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def _joined(texts: Sequence[str]) -> str:

@@ -171,8 +171,12 @@ class NodePoolFilters:
         if required.key in index.all_offering_keys:
             total, accepted = index.offering_counts(Requirements(), index.all_types), Requirements((required,))
             excluded = sum(total) - sum(index.offering_counts(accepted, index.all_types))
-        values = sorted(index.values(required.key, index.all_types))
-        return _constant_filter(types, UnmetRequirement(required, owner, tuple(values[:_MAX_VALUES_SHOWN])), excluded)
+
+        def failed_by(nearest: TypeSet) -> FailedFilter:
+            values = sorted(index.values(required.key, nearest))
+            return UnmetRequirement(required, owner, tuple(values[:_MAX_VALUES_SHOWN]), len(values))
+
+        return TypeFilter(types, failed_by, offerings=excluded)
 
     # -- resources, ports, limits -------------------------------------------------------------------------------------
 

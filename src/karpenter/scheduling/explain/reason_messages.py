@@ -6,7 +6,7 @@ Users alert on upstream's texts, so these are kept byte for byte and come first 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from karpenter.model import resources as res
 from karpenter.model import taints
@@ -105,6 +105,17 @@ def reason_message(reason: UnschedulableReason) -> str:
             return "no machine can hold it"  # part of an event text that users know
 
 
+def short_reason_message(reason: UnschedulableReason) -> str:
+    """The sentence without the requirements, resources and counts that make it long."""
+    match reason.cause:
+        case NoFittingType() if reason.category in _TYPE_MESSAGES:
+            return _TYPE_MESSAGES[reason.category]
+        case TopologyUnsatisfiable(relation=relation, key=key):
+            return f"unsatisfiable topology constraint for {relation}, key={key}"
+        case _:
+            return reason_message(reason)
+
+
 def skipped_pool_message(skipped: SkippedNodePool) -> str:
     """Why a NodePool took no part (SCH-653)."""
     return _with_detail(_SKIP_MESSAGES[skipped.reason], skipped.detail)
@@ -120,11 +131,13 @@ def _with_detail(text: str, detail: str) -> str:
     return f"{text}: {detail}" if detail else text
 
 
-def unschedulable_message(reasons: Iterable[UnschedulableReason]) -> str:
+def unschedulable_message(
+    reasons: Iterable[UnschedulableReason], message: Callable[[UnschedulableReason], str] = reason_message
+) -> str:
     """All reasons of a pod in one text, each headed by the pool it concerns, equal ones once (SCH-312 Beyond)."""
     by_text: dict[str, list[str]] = {}
     for reason in reasons:
-        by_text.setdefault(reason_message(reason), []).append(reason.node_pool)
+        by_text.setdefault(message(reason), []).append(reason.node_pool)
     parts = []
     for text, pools in by_text.items():
         named = [pool for pool in pools if pool]

@@ -46,7 +46,7 @@ async def begin(
     for workload in workloads:
         await world.kube.create(kinds.DEPLOYMENT, workload)
     await world.start()
-    await until(lambda: runs(world, sum(item.spec.replicas or 0 for item in workloads)), 180)
+    await until(lambda: runs(world, sum(workload.spec.replicas or 0 for workload in workloads)), 180)
 
 
 async def runs(world: World, count: int) -> bool:

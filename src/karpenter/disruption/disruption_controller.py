@@ -264,9 +264,9 @@ class DisruptionController:
             seconds + recheck,
             *(seconds + (moment - now).total_seconds() for moment in moments),
         ]
-        regret = self._execution.backoff.next_expiry()
-        if regret is not None:
-            ends.append(regret)
+        backoff_end = self._execution.backoff.next_expiry()
+        if backoff_end is not None:
+            ends.append(backoff_end)
         return min(ends)
 
     async def start_commands(self, commands: Iterable[Command]) -> bool:

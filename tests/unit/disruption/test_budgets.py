@@ -1,4 +1,4 @@
-"""How many machines a pass takes of each pool (DIS §6, scenarios 26.4). What budgets mean is tested with ``model.budgets``."""
+"""How many nodes a pass takes of each pool (DIS §6, scenarios 26.4). What budgets mean is tested with ``model.budgets``."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_what_is_left_is_never_negative() -> None:
 
 
 def test_all_methods_share_a_budget() -> None:
-    """DIS-S004, DIS-147: the empty machine uses it up, the drifted one waits."""
+    """DIS-S004, DIS-147: the empty node uses it up, the drifted one waits."""
     old = running("old", "m", 1, conditions=drifted())
     solution = decide(pool("np", Budget(nodes="1")), running("idle"), old, running("room", "m", 1, conditions=()))
     assert [(command.reason, gone([command])) for command in solution.commands] == [(EMPTY, ["idle"])]

@@ -1,4 +1,4 @@
-"""Which machines may be chosen at all, and what is said of the others (DIS §4, scenarios 26.2)."""
+"""Which nodes may be chosen at all, and what is said of the others (DIS §4, scenarios 26.2)."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ def test_a_pod_without_owner_needs_another_place() -> None:
 
 
 def test_what_failed_before_is_not_chosen_again_yet() -> None:
-    """The regret memory of issue 7: whoever carries commands out says what is in backoff."""
+    """Whoever carries commands out says which nodes are in backoff."""
     cluster = [pool(), running("n")]
     assert gone(decide(cluster)) == ["n"]
     in_backoff = DisruptionContext(NOW, excluded_by_backoff={EMPTY: frozenset({"claim-n"})})

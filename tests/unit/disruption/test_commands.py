@@ -21,7 +21,7 @@ LEFT_ALONE = Disruption(consolidate_after="Never", budgets=(Budget(nodes="100%")
 
 
 async def machines(world: World, count: int = 1, **pool: Any) -> None:
-    """A running controller, a pool that consolidates nothing by itself, and machines n0, n1, ... with a pod each."""
+    """A running controller, a pool that consolidates nothing by itself, and nodes n0, n1, ... with a pod each."""
     await world.node_class()
     await world.pool(**{"disruption": LEFT_ALONE, **pool})
     await world.start()

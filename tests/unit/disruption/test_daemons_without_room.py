@@ -56,7 +56,7 @@ def agent() -> DaemonSet:
 
 
 def web() -> Iterator[Deployment]:
-    """Deployments whose pods fill machines up."""
+    """Deployments whose pods fill nodes up."""
     for name in ("a", "b", "c"):
         yield deployment(name, 1, "2")
 

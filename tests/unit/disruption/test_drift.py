@@ -104,7 +104,7 @@ def test_pods_that_are_waited_for_are_not_provided_for_in_advance() -> None:
 
 
 def test_commands_of_a_pass_do_not_count_on_the_same_room() -> None:
-    """Two drifted machines, room for the pods of one."""
+    """Two drifted nodes, room for the pods of one."""
     machines = [running(name, "m", 3, conditions=drifted()) for name in "ab"]
     solution = decide(pool(), machines, running("room", "m", 1, conditions=()))
     assert len(solution.commands) == 2

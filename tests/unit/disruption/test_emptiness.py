@@ -1,4 +1,4 @@
-"""Giving empty machines back: when, which, and how many at once (DIS §4, §6, §9.1, §11-13)."""
+"""Giving empty nodes back: when, which, and how many at once (DIS §4, §6, §9.1, §11-13)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def patience(after: str = "0s", budgets: tuple[Budget, ...] = OPEN) -> Disruptio
 
 
 async def machines(world: World, count: int = 1, **pool: Any) -> None:
-    """A running controller, a pool and so many initialised, empty machines of it: n0, n1, ..."""
+    """A running controller, a pool and so many initialised, empty nodes of it: n0, n1, ..."""
     await world.node_class()
     await world.pool(**{"disruption": patience(), **pool})
     await world.start()
@@ -286,7 +286,7 @@ async def test_nodes_that_are_not_ready_use_up_the_budget(world: World) -> None:
 
 @story
 async def test_a_pod_that_comes_during_the_wait_keeps_its_node(world: World) -> None:
-    """DIS-S180 for empty machines, DIS-275: the others go all the same."""
+    """DIS-S180 for empty nodes, DIS-275: the others go all the same."""
     await machines(world, 2)
     await asyncio.sleep(12)
     await world.running("p", "n0")
@@ -315,7 +315,7 @@ async def test_a_node_somebody_waits_for_is_kept(world: World) -> None:
 
 @story
 async def test_a_closed_budget_during_the_wait_stops_the_removal(world: World) -> None:
-    """DIS-S183 for empty machines"""
+    """DIS-S183 for empty nodes"""
     await machines(world)
     await asyncio.sleep(12)
     closed = {"spec": {"disruption": {"budgets": [{"nodes": "0"}]}}}

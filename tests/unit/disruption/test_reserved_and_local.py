@@ -1,4 +1,4 @@
-"""Reservations and volumes when machines are replaced (scenarios 26.5, 26.6)."""
+"""Reservations and volumes when nodes are replaced (scenarios 26.5, 26.6)."""
 
 from __future__ import annotations
 

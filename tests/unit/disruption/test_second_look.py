@@ -51,7 +51,7 @@ def emptied(seen: ClusterSnapshot, *names: str) -> Command:
 
 
 def test_what_is_chosen_again_stands() -> None:
-    """DIS-S186: with its machines as they are now."""
+    """DIS-S186: with its nodes as they are now."""
     before, now = world(), world()
     actual = validate_command(move(before, "a", "b"), [move(now, "c"), move(now, "b", "a")], ())
     assert isinstance(actual, Command)

@@ -1,4 +1,4 @@
-"""Everything that keeps a machine, or what takes it; what waits behind budgets."""
+"""Everything that keeps a node, or what takes it; what waits behind budgets."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_objections_of_pods_do_not_keep_a_drifted_node_whose_drain_has_an_end() 
     assert asked("a", pool(), ending, guarded).command is not None
 
 
-def test_a_node_in_its_quiet_time_says_when_that_is_over() -> None:
+def test_a_node_in_its_consolidate_after_period_says_when_that_is_over() -> None:
     """DIS-241, DIS-327"""
     machine = running("a", "m", conditions=initialized(timedelta(minutes=1)))
     node_explanation = asked("a", pool(consolidate_after="30m"), machine)

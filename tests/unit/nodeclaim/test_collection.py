@@ -1,4 +1,4 @@
-"""Claims whose machine the cloud does not know (OPS §1.11): what is judged, and what one that cannot be judged costs."""
+"""Claims whose instance the cloud does not know (OPS §1.11): what is judged, and what one that cannot be judged costs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LINE = "garbage collecting nodeclaim with no cloudprovider representation"
 
 
 async def up(world: World, count: int = 1) -> None:
-    """A running controller and so many initialised machines whose kubelets are silent now."""
+    """A running controller and so many initialised nodes whose kubelets are silent now."""
     await world.start()
     for number in range(count):
         await world.claim(f"c{number}")
@@ -87,7 +87,7 @@ def refuse_reading(world: World, name: str, error: KubeError) -> list[str]:
 
 @story
 async def test_a_kubelet_the_watch_believes_silent_is_asked_for_again(world: World) -> None:
-    """OPS-090: a machine's life hangs on it, so the API server has the word."""
+    """OPS-090: a node's life hangs on it, so the API server has the word."""
     await up(world)
     world.cloud.instances.clear()
     manager = world.manager

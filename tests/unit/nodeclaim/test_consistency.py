@@ -22,7 +22,7 @@ BOUGHT = {"cpu": "16", "memory": "128Gi", "pods": "10"}
 
 
 async def up(world: World, shown: Mapping[str, str] = {}, **spec: Any) -> None:
-    """A running controller and a machine bought as 16 cpu, 128Gi and 10 pods whose Node shows this instead."""
+    """A running controller and an instance launched as 16 cpu, 128Gi and 10 pods whose Node shows this instead."""
     world.cloud.capacity = dict(BOUGHT)
     await world.start()
     await world.claim(**{"requests": {"cpu": "1", "memory": "1Gi", "pods": "1"}, **spec})

@@ -1,4 +1,4 @@
-"""DaemonSets that find no room on a machine that was bought before them: told, and mended where the pool's owner wants that."""
+"""DaemonSets that find no room on a node that was launched before them: said, and mended where the pool's owner wants that."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LASTS = 301
 
 
 async def machine(world: World) -> None:
-    """A running controller, a pool and one initialised machine with a pod."""
+    """A running controller, a pool and one initialised node with a pod."""
     await world.node_class()
     await world.pool(disruption=CLOSED)
     await world.start()

@@ -1,4 +1,4 @@
-"""What makes a machine drift, and what does not (DIS §14)."""
+"""What makes a node drift, and what does not (DIS §14)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CUSTOM = "example.com/team"
 
 
 async def up(world: World, *requirements: Any, own: dict[str, str] | None = None) -> None:
-    """A running controller, a pool and one initialised machine with these labels."""
+    """A running controller, a pool and one initialised node with these labels."""
     await world.node_class()
     fields: dict[str, Any] = {"requirements": requirements} if requirements else {}
     await world.pool(disruption=CLOSED, **fields)

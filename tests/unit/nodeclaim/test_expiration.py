@@ -1,4 +1,4 @@
-"""Expiration: machines grow old, and go at the very moment their claim says (OPS §1.12, DIS §15)."""
+"""Expiration: nodes grow old, and go at the very moment their claim says (OPS §1.12, DIS §15)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CLOSED = Disruption(consolidate_after="Never", budgets=(Budget(nodes="0"),))
 
 
 async def up(world: World, **spec: object) -> None:
-    """A running controller, a pool that allows no disruption at all, and one initialised machine of it."""
+    """A running controller, a pool that allows no disruption at all, and one initialised node of it."""
     await world.node_class()
     pool = await world.pool(disruption=CLOSED)
     await world.start()

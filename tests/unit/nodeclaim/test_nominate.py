@@ -16,7 +16,7 @@ _TAKEN = {"status": {"nominatedNodeName": None}}
 
 
 async def two_claims(world: World) -> dict[str, str]:
-    """Two pods planned for a claim each, whose machines are bought and have not joined: claims by pod."""
+    """Two pods planned for a claim each, whose instances are launched and have not joined: claims by pod."""
     world.cloud.capacity = {"cpu": "8", "memory": "16Gi", "pods": "40"}
     await world.node_class()
     await world.pool()

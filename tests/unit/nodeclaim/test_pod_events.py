@@ -74,7 +74,7 @@ def test_what_counts_as_an_event(old: Pod | None, new: Pod | None, counts: bool)
 
 
 async def up(world: World, **spec: Any) -> None:
-    """A running controller and one initialised machine that stays."""
+    """A running controller and one initialised node that stays."""
     await world.node_class()
     await world.pool(disruption=Disruption(consolidate_after="Never"))
     await world.start()

@@ -1,4 +1,4 @@
-"""Whether a pool's machines register: condition NodeRegistrationHealthy (OPS §1.7, API §13.3)."""
+"""Whether a pool's nodes register: condition NodeRegistrationHealthy (OPS §1.7, API §13.3)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ILL = ("False", "RegistrationFailed", "Failed to register node")
 
 
 async def shop(world: World) -> NodePool:
-    """A running controller with a pool that keeps its machines."""
+    """A running controller with a pool that keeps its nodes."""
     await world.node_class()
     await world.pool(disruption=Disruption(consolidate_after="Never"))
     await world.start()
@@ -42,7 +42,7 @@ async def good(world: World, pool: NodePool, name: str, **fields: Any) -> None:
 
 
 async def bad(world: World, pool: NodePool, *names: str) -> None:
-    """Claims whose machines never join."""
+    """Claims whose nodes never join."""
     for name in names:
         await world.owned_claim(pool, name)
     await asyncio.sleep(15 * 60 + 20)

@@ -101,7 +101,7 @@ async def test_a_create_whose_answer_is_lost_buys_one_instance(world: World) -> 
 
 @story
 async def test_a_delete_that_fails_for_long_keeps_the_claim_until_the_instance_is_gone(world: World) -> None:
-    """OPS-L32, OPS-073: no machine is forgotten because a cloud is tired."""
+    """OPS-L32, OPS-073: no node is forgotten because a cloud is tired."""
     await world.start()
     await world.claim("c")
     await asyncio.sleep(1)

@@ -29,7 +29,7 @@ class Hook:
 
 
 async def joined(world: World, *hooks: Hook, **fields: object) -> None:
-    """A running controller whose cloud has these hooks, and a claim whose machine has joined."""
+    """A running controller whose cloud has these hooks, and a claim whose node has joined."""
     world.cloud.hooks = hooks
     await world.start()
     await world.claim(**fields)  # type: ignore[arg-type]

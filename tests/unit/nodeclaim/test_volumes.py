@@ -33,7 +33,7 @@ async def all_gone(world: World) -> bool:
 
 
 def ended(world: World) -> bool:
-    """Whether the cloud was asked to end the machine."""
+    """Whether the cloud was asked to end the node."""
     return any(call[0] == "delete" for call in world.cloud.calls)
 
 

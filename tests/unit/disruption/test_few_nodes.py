@@ -1,4 +1,4 @@
-"""Where a few large machines hold everything, which of them go is weighed as a whole: money against pods that restart."""
+"""Where a few large nodes hold everything, which of them go is weighed as a whole: money against pods that restart."""
 
 from __future__ import annotations
 

@@ -90,10 +90,10 @@ async def test_pods_whose_move_was_undone_are_not_moved_again_soon(world: World)
     await until(lambda: runs(world, 12), 120)
     assert world.lines("consolidation was undone")
     assert world.manager is not None
-    regrets = world.manager.command_history.backoff
+    backoff = world.manager.command_history.backoff
     (name,) = {line["owner"] for line in world.lines("consolidation was undone")}
-    assert regrets.active_entry("Underutilized", [name], asyncio.get_running_loop().time()) is not None
-    assert regrets.active_entry("Drifted", [name], asyncio.get_running_loop().time()) is None
+    assert backoff.active_entry("Underutilized", [name], asyncio.get_running_loop().time()) is not None
+    assert backoff.active_entry("Drifted", [name], asyncio.get_running_loop().time()) is None
 
 
 async def _has_moved(world: World) -> bool:

@@ -1,4 +1,4 @@
-"""Successors of moved pods are told the places their move was decided for."""
+"""Successors of moved pods are nominated to the places their move was decided for."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from support.world import World, story
 
 
 @dataclass
-class Told(DisabledNominator):
+class RecordingNominator(DisabledNominator):
     """Who was nominated to which node."""
 
     pods: list[tuple[str, str, str]] = field(default_factory=list)
@@ -35,7 +35,7 @@ def owned(name: str, by: str = "rs", **fields: object) -> Pod:
 
 
 class Scene:
-    """Two machines; places for two pods of one owner on the first, for one on the second."""
+    """Two nodes; places for two pods of one owner on the first, for one on the second."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -44,27 +44,27 @@ class Scene:
             node, claim = machine(name, {"cpu": "4"})
             self.state.set_node(node)
             self.state.set_claim(claim)
-        self.told = Told()
-        self.promises = SuccessorNominations(self.state, self.told, lambda: self.now)
+        self.nominator = RecordingNominator()
+        self.nominations = SuccessorNominations(self.state, self.nominator, lambda: self.now)
         moved = [owned(f"old-{number}", node_name="gone") for number in range(3)]
         places = (PlacedPods("claim-a", "a", tuple(moved[:2])), PlacedPods("b", "b", tuple(moved[2:])))
-        self.promises.add_command(Command(DisruptionReason.UNDERUTILIZED, (), placed_on_existing=places))
+        self.nominations.add_command(Command(DisruptionReason.UNDERUTILIZED, (), placed_on_existing=places))
 
     def places(self, *new: Pod) -> list[str]:
         """Where the pods are planned after they appeared; empty where they are not."""
         for listed_pod in new:
-            self.promises.pod_added(listed_pod)
+            self.nominations.pod_added(listed_pod)
         return [self.state.planned_nodes.get(given_pod.metadata.uid, "") for given_pod in new]
 
 
 def named(state: ClusterState) -> None:
-    """The claim of the first machine knows its Node."""
+    """The claim of the first node knows its Node."""
     claim = state.claim("claim-a")
     assert claim is not None
     state.set_claim(msgspec.structs.replace(claim, status=msgspec.structs.replace(claim.status, node_name="a")))
 
 
-def test_each_place_is_given_once_to_pods_of_the_owner_it_is_owed_to() -> None:
+def test_each_place_is_given_once_to_pods_of_its_owner() -> None:
     scene = Scene()
     named(scene.state)
     assert scene.places(owned("x", by="other"), owned("n1"), owned("n2"), owned("n3"), owned("n4")) == [
@@ -101,12 +101,12 @@ def test_who_is_given_a_place_is_nominated_there() -> None:
         scene = Scene()
         named(scene.state)
         scene.places(owned("n1"), owned("n2"), owned("n3"))
-        running = asyncio.create_task(scene.promises.run())
+        running = asyncio.create_task(scene.nominations.run())
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         running.cancel()
-        return sorted(scene.told.pods)
+        return sorted(scene.nominator.pods)
 
     assert asyncio.run(main()) == [("n1", "claim-a", "a"), ("n2", "claim-a", "a"), ("n3", "b", "b")]
 

@@ -44,8 +44,8 @@ class DisruptionSettings:
     stabilization_window: timedelta = setting(
         kinds.DURATION,
         "15s",
-        "How long a node that may be consolidated waits at most for other nodes whose consolidateAfter ends within that time, so "
-        "that they are decided together; 0s: nodes do not wait.",
+        "Nodes whose consolidateAfter ends within so long of each other are consolidated together. A node waits for others no "
+        "longer than four times as long; 0s: nodes do not wait.",
         karpenter_default="0s",
     )
 

@@ -45,7 +45,8 @@ _CONSEQUENCE = "until that is mended, no node of the pool is consolidated"
 class ConsolidationDefaults:
     """The thresholds of NodePools without annotations. ``wait_for_rollouts``: nodes of a workload in a rollout stay.
 
-    ``stabilization_window``: how long a node waits at most for others whose ``consolidateAfter`` ends soon; 0 if it never waits.
+    ``stabilization_window``: nodes whose ``consolidateAfter`` ends within so long of each other wait for each other; 0 if none
+    waits.
     """
 
     minimum_saving_ratio: float = DEFAULT_RATIO

@@ -40,11 +40,14 @@ def test_a_node_waits_for_one_whose_period_ends_soon_and_both_are_decided_togeth
     assert "l" in gone(_decide(_consolidatable_since("a", 4, 1), _consolidatable_since("l", 1, 3, kind="l"), *others))
 
 
-def test_a_node_waits_no_longer_than_the_stabilization_window() -> None:
+def test_nodes_wait_no_longer_than_four_windows_after_the_first_of_them() -> None:
     """Pods come and go on some node all the time: that holds up no other node for ever."""
     restless, room = _consolidatable_since("b", -1, 1), running("c", "m", 3, conditions=())
-    assert gone(_decide(_consolidatable_since("a", 14, 1), restless, room)) == []
-    assert gone(_decide(_consolidatable_since("a", 15, 1), restless, room)) == ["a"]
+    series = [_consolidatable_since(f"n{ago}", ago, 4) for ago in (14, 28, 42)]
+    assert gone(_decide(_consolidatable_since("a", 56, 1), *series, restless, room)) == []
+    assert gone(_decide(_consolidatable_since("a", 60, 1), *series[1:], restless, room)) == ["a"]
+    late = [_consolidatable_since(f"n{ago}", ago, 4) for ago in (14, 28, 42, 56)]
+    assert gone(_decide(_consolidatable_since("a", 60, 1), *late, restless, room)) == ["a"]
 
 
 def test_nodes_whose_period_ends_late_or_that_are_empty_hold_up_nobody() -> None:
@@ -55,7 +58,7 @@ def test_nodes_whose_period_ends_late_or_that_are_empty_hold_up_nobody() -> None
 def test_the_moment_at_which_a_node_waits_no_longer_leads_to_a_decision() -> None:
     nodes = (_consolidatable_since("a", 5, 1), _consolidatable_since("b", -1, 1))
     moments = time_driven_changes(snapshot(flatten([pool(consolidate_after=_PERIOD), *nodes])), NOW, 60)
-    assert NOW + timedelta(seconds=10) in set(moments)
+    assert NOW + timedelta(seconds=55) in set(moments)
 
 
 def test_a_command_that_awaits_validation_waits_for_no_node() -> None:

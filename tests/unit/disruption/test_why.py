@@ -133,8 +133,10 @@ def test_a_node_within_its_stabilization_window_says_so_and_until_when() -> None
     consolidatable = running("a", "m", 1, conditions=(*initialized(timedelta(seconds=31)), CONSOLIDATABLE))
     soon = running("b", "m", 1, conditions=initialized(timedelta(seconds=29)))
     node_explanation = asked("a", pool(consolidate_after="30s"), consolidatable, soon)
-    assert messages(node_explanation) == ["Node waits up to 15s for other nodes whose consolidateAfter ends as well"]
-    assert node_explanation.blockers[0].blocker.until == NOW + timedelta(seconds=14)
+    assert messages(node_explanation) == [
+        "Node waits for other nodes whose consolidateAfter ends within 15s of its own"
+    ]
+    assert node_explanation.blockers[0].blocker.until == NOW + timedelta(seconds=59)
 
 
 def test_where_consolidation_is_off_nothing_is_assumed() -> None:

@@ -118,8 +118,8 @@ def _delay_message(blocker: DelayBlocker) -> str:
         case disruption_blockers.ConsolidateAfterNotOver(consolidate_after):
             return f"consolidateAfter {consolidate_after} since the last pod came or went is not over"
         case disruption_blockers.WithinStabilizationWindow(stabilization_window):
-            period = durations.duration_text(stabilization_window)
-            return f"Node waits up to {period} for other nodes whose consolidateAfter ends as well"
+            length = durations.duration_text(stabilization_window)
+            return f"Node waits for other nodes whose consolidateAfter ends within {length} of its own"
         case disruption_blockers.NodeTooYoung(minimum_age):
             age = durations.duration_text(minimum_age)
             return f"Node is younger than {age}, the least age at which it may be consolidated"

@@ -64,9 +64,9 @@ def time_driven_changes(
     end = now + timedelta(seconds=within_seconds)
     if defaults.wait_for_rollouts:
         yield from (moment for moment in WorkloadRollouts(snapshot, now).ends if moment <= end)
-    window = StabilizationWindow(snapshot, now, defaults.stabilization_window)
-    waits = (window.wait_end(node) for node in snapshot.nodes if defaults.stabilization_window)
-    yield from (moment for moment in waits if moment is not None and now < moment <= end)
+    waiting_until = StabilizationWindow(snapshot, now, defaults.stabilization_window).until
+    if waiting_until is not None and waiting_until <= end:
+        yield waiting_until
     youth: dict[str, timedelta] = {}
     for pool in snapshot.pools:
         yield from (

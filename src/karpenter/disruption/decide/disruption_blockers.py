@@ -251,7 +251,7 @@ class ConsolidateAfterNotOver(Blocker):
 
 @dataclass(frozen=True)
 class WithinStabilizationWindow(Blocker):
-    """``consolidateAfter`` of other nodes ends soon; the node waits for them, but no longer than ``stabilization_window``."""
+    """``consolidateAfter`` of other nodes ends soon: they are decided with the node; ``until`` is the longest it waits."""
 
     kind = "stabilization-window"
     category = BlockerCategory.CONSOLIDATE_AFTER

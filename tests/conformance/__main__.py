@@ -13,9 +13,12 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parents[1])]
@@ -53,6 +56,7 @@ class Options:
     focus: str
     skip: str
     timeout_seconds: int
+    shards: int
     report: Path | None
     output: Path
 
@@ -86,8 +90,39 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run(options: Options) -> tuple[outcomes.Spec, ...]:
-    """Run a suite on a control plane of its own; its specs."""
+    """Run a suite and return its specs. A whole run goes in shards, each on a control plane of its own."""
     binary = suites.binary(options.suite, options.timeout_seconds)
+    if options.focus or options.skip or options.shards == 1:
+        return _run_shard(binary, options)
+    groups = _shards(_spec_counts(binary), options.shards)
+    with ThreadPoolExecutor(len(groups)) as pool:
+        shards = [_shard_options(options, number, group) for number, group in enumerate(groups, start=1)]
+        return tuple(spec for specs in pool.map(partial(_run_shard, binary), shards) for spec in specs)
+
+
+def _shard_options(options: Options, number: int, groups: Sequence[str]) -> Options:
+    output = options.output.with_name(f"{options.output.stem}-{number}{options.output.suffix}")
+    return replace(options, focus=f"^({'|'.join(groups)}) ", output=output)
+
+
+def _spec_counts(binary: Path) -> Mapping[str, int]:
+    """How many specs each top-level container of a suite has."""
+    with tempfile.TemporaryDirectory() as folder:
+        result = Path(folder) / "report.json"
+        flags = ("-test.v", "-ginkgo.dry-run", f"-ginkgo.json-report={result}")
+        subprocess.run([binary, *flags], cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT, check=True)
+        return Counter(spec.group.partition(" / ")[0] for spec in outcomes.read_report(result.read_bytes()))
+
+
+def _shards(spec_counts: Mapping[str, int], shards: int) -> list[list[str]]:
+    """The containers dealt to shards, the largest first to the shard with the fewest specs."""
+    dealt: list[list[str]] = [[] for _ in range(min(shards, len(spec_counts)))]
+    for group in sorted(spec_counts, key=lambda group: (-spec_counts[group], group)):
+        min(dealt, key=lambda groups: sum(spec_counts[name] for name in groups)).append(group)
+    return dealt
+
+
+def _run_shard(binary: Path, options: Options) -> tuple[outcomes.Spec, ...]:
     with tempfile.TemporaryDirectory() as folder, _cluster(Path(folder), options) as plane:
         result = Path(folder) / "report.json"
         with options.output.open("wb") as output:
@@ -140,6 +175,7 @@ def _parsed(arguments: Sequence[str] | None) -> Options:
     parser.add_argument("--focus", default="", help="regular expression: only specs whose text matches")
     parser.add_argument("--skip", default="", help="regular expression: no specs whose text matches")
     parser.add_argument("--timeout-seconds", type=int, default=300, help="default wait of the suites for a condition")
+    parser.add_argument("--shards", type=int, default=3, help="control planes of a whole run, side by side")
     parser.add_argument("--report", type=Path, default=None, help="where the table goes")
     parser.add_argument("--output", type=Path, default=Path("conformance.log"), help="where the suite's output goes")
     return Options(**vars(parser.parse_args(arguments)))

@@ -153,7 +153,8 @@ def _cluster(folder: Path, options: Options) -> Iterator[ControlPlane]:
     """A control plane with the CRDs and a running controller."""
     instance_types = folder / "instance-types.json"
     instance_types.write_text(json.dumps(suites.instance_types()))
-    flags = (f"--instance-types={instance_types}", f"--feature-gates={_FEATURE_GATES}")
+    # Nothing restarts the process here, as a Deployment would after a lost lease on a slow machine.
+    flags = (f"--instance-types={instance_types}", f"--feature-gates={_FEATURE_GATES}", "--disable-leader-election")
     profile = (f"--profile={options.profile}",) if options.profile else ()
     with ControlPlane(scheduler=True, controllers=True, more_controllers=_CONTROLLERS) as plane:
         plane.apply(*deployed.manifests("crds"))

@@ -175,7 +175,7 @@ class DisruptionController:
         due = [
             waiting.command for waiting in self._pending_validations if waiting.validate_at <= _now() + _SLACK_SECONDS
         ]
-        inputs = (state.revision, state.freeze, tuple(indexes.items()))
+        inputs = (state.revision, state.freeze, self._virtual_pods.content, tuple(indexes.items()))
         if not due and self._decision_inputs.are_unchanged(inputs):
             return False
         self._pending_validations = tuple(

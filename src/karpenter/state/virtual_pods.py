@@ -27,6 +27,12 @@ class VirtualPods:
         else:
             self._groups.pop(buffer, None)
 
+    @property
+    def content(self) -> tuple[object, ...]:
+        """What is added to snapshots: equal while the buffers' pods and their last placement are the same."""
+        groups = tuple((buffer, len(group.pods), group.signature) for buffer, group in sorted(self._groups.items()))
+        return groups, tuple(sorted(self.pod_counts_by_node.items()))
+
     def added_to(self, snapshot: ClusterSnapshot) -> ClusterSnapshot:
         """The snapshot with the virtual pods after the real ones; unchanged if there are none."""
         if not self._groups and not self.pod_counts_by_node:

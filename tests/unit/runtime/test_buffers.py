@@ -124,6 +124,21 @@ async def test_a_node_that_holds_nothing_but_room_stays_and_is_not_nominated(wor
     await until(lambda: _is_empty(world), 120)
 
 
+@story
+async def test_the_node_of_a_buffer_that_is_gone_goes_although_nothing_else_changes(world: World) -> None:
+    """DIS-S166: the room that the last scheduling pass found for virtual pods is an input of the disruption decision."""
+    await begin(world)
+    await pod_template(world)
+    await buffer(world, replicas=1)
+    await joined(world)
+    await until(lambda: _fits(world), 120)
+    assert world.manager is not None
+    await asyncio.sleep(20)
+    await world.kube.delete(kinds.CAPACITY_BUFFER, "b", "default")
+    await world.manager.disruption.reconcile()
+    await until(lambda: _is_empty(world), 60)
+
+
 async def _is_empty(world: World) -> bool:
     return not [claim for claim in await world.all(kinds.NODE_CLAIM) if claim.metadata.deletion_timestamp is None]
 

@@ -9,7 +9,14 @@ from pathlib import Path
 import pytest
 from typer.testing import Result
 
-from support.cli_words import Json, Plan, pod, pool
+from karpenter.cli import manifest_reader
+from karpenter.cli.cluster_objects import EXPANDED_KINDS
+from karpenter.cli.cluster_reader import list_plan_objects
+from karpenter.cli.planning_options import InputOptions
+from karpenter.cli.workload_expansion import expand_workloads
+from karpenter.model.clock import SystemClock
+from karpenter.simulation.apiserver import MemoryKube, MemoryServer
+from support.cli_words import Json, Plan, listed, pod, pool
 
 Written = Callable[..., Path]
 
@@ -243,3 +250,38 @@ def test_workloads_with_bad_quantities_are_refused_with_their_place(plan: Plan, 
         f"{file}: document 1 (Deployment default/web): "
         "items[1].spec.template.spec.containers[0].resources.requests.cpu: "
     )
+
+
+def test_a_budget_in_the_same_file_is_counted_as_its_controller_would(tmp_path: Path) -> None:
+    running = [
+        owned(
+            f"web-abc-{number}",
+            "web-abc",
+            spec={"nodeName": "n", "containers": [{"name": "a"}]},
+            status={"phase": "Running"},
+        )
+        for number in range(3)
+    ]
+    budget = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "web"},
+        "spec": {"maxUnavailable": 2, "selector": {"matchLabels": LABELS}},
+    }
+    file = tmp_path / "a.json"
+    file.write_text(json.dumps(listed(workload("Deployment", 4), budget, *running)))
+    objects = manifest_reader.read_manifests(InputOptions([str(file)]), frozenset())
+    status = objects.budgets[0].status
+    assert (status.expected_pods, status.current_healthy, status.disruptions_allowed) == (4, 3, 1)
+
+
+async def test_of_a_running_cluster_the_most_replicas_add_pods_to_those_there() -> None:
+    server = MemoryServer(SystemClock())
+    there = {**owned("web-abc-x", "web-abc"), "status": {"phase": "Running"}}
+    server.load_objects(
+        {**body, "metadata": {**body["metadata"], "namespace": "default"}}  # type: ignore[dict-item]
+        for body in (workload("Deployment", 1), autoscaler(1, 3), there)
+    )
+    objects = await list_plan_objects(MemoryKube(server), EXPANDED_KINDS)
+    expand_workloads(objects, "max")
+    assert [added.metadata.name for added in objects.pods] == ["web-abc-x", "web-1", "web-2"]

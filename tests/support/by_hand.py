@@ -28,21 +28,31 @@ def planned(world: World) -> Solution:
 
 
 def places(world: World, plan: Solution, pod: Pod) -> list[str]:
-    """Nodes there are, or are planned, that take the pod now, by the key plans use."""
-    result = [site for site in sites(world, plan) if site.forms]
+    """Nodes there are, or are planned, that take the pod now, by the key plans use.
+
+    The scheduler counts pods nominated to a node before they are bound. So pods planned on the node must not mind the new one.
+    """
+    usable = [site for site in sites(world, plan) if site.forms]
     scene = Scene(
-        [site.forms[0] for site in result],
-        [(other, site.forms[0]) for site in result for other in (*site.bound, *site.planned)],
+        [site.forms[0] for site in usable],
+        [(other, site.forms[0]) for site in usable for other in (*site.bound, *site.planned)],
         world.namespaces,
     )
     return [
         site.key
-        for site in result
+        for site in usable
         if not site.leaving
         and not any(misfits(pod, site.forms[0], world.disks))
         and not any(crowding((*site.planned, pod), site.forms[0], world.disks))
         and not any(scene.objections(pod, site.forms[0]))
+        and not any(_objects(scene, other, pod, site.forms[0]) for other in site.planned)
     ]
+
+
+def _objects(scene: Scene, planned: Pod, newcomer: Pod, machine: Machine) -> bool:
+    """Whether a pod planned on a node could not be bound there after a newcomer."""
+    others = [(other, where) for other, where in scene.bound if other is not planned]
+    return any(replace(scene, bound=(*others, (newcomer, machine))).objections(planned, machine))
 
 
 def _with(world: World, plan: Solution, pod: Pod) -> Solution:

@@ -133,11 +133,13 @@ class GroupStep:
 
     def ignore_others_spread(self) -> bool:
         """Heed others' spread no further than the scheduler does itself; whether that makes a difference."""
-        if self.host_limits is None or not self.host_limits.others_spread:
-            return False
-        self.host_limits = replace(self.host_limits, others_spread=())
-        self.fit_request = replace(self.fit_request, host_limits=self.host_limits)
-        return True
+        by_host, by_domain = self.host_limits, self.domain_constraints
+        if by_host is not None and by_host.others_spread:
+            self.host_limits = replace(by_host, others_spread=())
+            self.fit_request = replace(self.fit_request, host_limits=self.host_limits)
+        if by_domain is not None and by_domain.others_spread:
+            self.domain_constraints = replace(by_domain, others_spread=())
+        return self.host_limits is not by_host or self.domain_constraints is not by_domain
 
     @cached_property
     def candidates(self) -> NodeSet:

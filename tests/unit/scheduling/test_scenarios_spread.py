@@ -385,3 +385,24 @@ def test_each_revision_is_spread_for_itself(key: str, expected: list[int]) -> No
         ]
     )
     assert cluster.per_node() == expected
+
+
+# -- spreads of others --------------------------------------------------------------------------------------------------
+
+
+def test_a_pod_that_only_others_spread_against_keeps_within_their_skew() -> None:
+    """SCH-547: the order of binding is unknown, so a pod that a spread counts may not be the third of two in a zone."""
+    cluster = Growing(in_zones("z1", "z2"))
+    spreading = app_pods(2, {"cpu": "1400m"}, prefix="spreading", spread=[even(skew=2)])
+    counted = app_pods(1, {"cpu": "900m"}, prefix="counted", spread=[even(selector=of_app("other"))])
+    assert left(cluster.batch(spreading, counted)) == []
+    counts = cluster.counts()
+    assert max(counts.values()) <= 2
+
+
+def test_a_pod_with_one_zone_to_go_to_gets_it_beside_others_that_spread() -> None:
+    """SCH-547: a plan that holds in one order of binding is better than a pod that is left out."""
+    cluster = Growing(in_zones("z1", "z2"))
+    spreading = app_pods(4, {"cpu": "1400m"}, prefix="spreading", spread=[even(skew=1)])
+    counted = app_pods(3, {"cpu": "900m"}, prefix="counted", node_selector={ZONE: "z1"})
+    assert left(cluster.batch(spreading, counted)) == []

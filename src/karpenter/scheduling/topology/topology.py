@@ -29,6 +29,8 @@ class DomainConstraints:
 
     ``hard_requirements`` is what the pods require of nodes (strict in SCH-520). ``declared`` are the group's own topology groups,
     each with whether it selects the group's own pods; ``repelled_by`` are anti-affinities of others that select it.
+    ``others_spread``: required spreads of others that select it. Where a pod that spreads so is planned, the group keeps within
+    its skew: the order of binding is unknown, and kube-scheduler counts pods nominated to a node before they are bound.
     """
 
     keys: tuple[str, ...]
@@ -37,6 +39,7 @@ class DomainConstraints:
     repelled_by: tuple[TopologyGroup, ...]
     counted_by: tuple[TopologyGroup, ...]
     owned_anti_affinity: tuple[TopologyGroup, ...]
+    others_spread: tuple[TopologyGroup, ...] = ()
 
     @cached_property
     def key_positions(self) -> Mapping[str, int]:
@@ -78,7 +81,13 @@ class DomainConstraints:
     @cached_property
     def is_unconstrained(self) -> bool:
         """Whether no constraint ever closes a combination to the group."""
-        return not self.declared and not self.repelled_by
+        return not self.declared and not self.repelled_by and not self.others_spread
+
+    @cached_property
+    def owned(self) -> tuple[TopologyGroup, ...]:
+        """What its pods restrict for others: anti-affinity and spread that they require."""
+        required = (c for c, _ in self.declared if c.required and c.term.topology_type is TopologyType.SPREAD)
+        return (*self.owned_anti_affinity, *required)
 
     def combination_of(self, label_value: Callable[[str], str | None]) -> DomainCombination | None:
         """The combination of a node with these labels; None where it lacks a required one."""
@@ -112,6 +121,9 @@ def domain_constraints_of(
         repelled_by=tuple(c for c in counted_by if c.required and c.term.topology_type is TopologyType.ANTI_AFFINITY),
         counted_by=counted_by,
         owned_anti_affinity=tuple(c for c in membership.inverse_anti_affinity if not c.is_hostname),
+        others_spread=tuple(
+            c for c in counted_by if c.required and c.term.topology_type is TopologyType.SPREAD and c not in own
+        ),
     )
 
 
@@ -181,7 +193,7 @@ class Topology:
             )
             if combination[constraints.key_positions[constraint.topology_key]] is None:
                 self._planned_without_label[constraint] = self._planned_without_label.get(constraint, 0) + number
-        for constraint in constraints.owned_anti_affinity:
+        for constraint in constraints.owned:
             self._add_to_domain(
                 self.owner_counts(constraint), combination[constraints.key_positions[constraint.topology_key]], number
             )
@@ -194,11 +206,14 @@ class Topology:
     # -- where a group may go -------------------------------------------------------------------------------------------
 
     def closed_domains(self, constraints: DomainConstraints) -> dict[int, set[str]]:
-        """Per key's place in a combination, the domains that anti-affinity of others closes to the group."""
+        """Per key's place in a combination, the domains that anti-affinity or spread of others closes to the group."""
         domains_by_position: dict[int, set[str]] = {}
-        for constraint in constraints.repelled_by:
-            owned = {domain for domain, number in self.owner_counts(constraint).items() if number}
-            domains_by_position.setdefault(constraints.key_positions[constraint.topology_key], set()).update(owned)
+        for constraint in (*constraints.repelled_by, *constraints.others_spread):
+            closed = {domain for domain, number in self.owner_counts(constraint).items() if number}
+            if closed and constraint.term.topology_type is TopologyType.SPREAD:
+                most, counts = self._most_in_domain(constraint), self.pod_counts(constraint)
+                closed = {domain for domain in closed if counts.get(domain, 0) >= most}
+            domains_by_position.setdefault(constraints.key_positions[constraint.topology_key], set()).update(closed)
         return domains_by_position
 
     def open_domains(self, constraints: DomainConstraints) -> dict[int, set[str | None]]:
@@ -234,15 +249,15 @@ class Topology:
         self, constraint: TopologyGroup, itself: bool, constraints: DomainConstraints
     ) -> set[str | None]:
         """SCH-547, SCH-548: where one more keeps within the skew."""
-        numbers = self.pod_counts(constraint)
-        term = constraint.term
-        mine = self._domains.counted_domains(term)
-        unsure = self._uncertain_counts.get(constraint, {})
-        least = min((numbers.get(domain, 0) - unsure.get(domain, 0) for domain in mine), default=0)
-        if term.min_domains > len(mine):
-            least = 0
-        most = term.max_skew + least - itself
-        return {domain for domain in self._possible_domains(constraint, constraints) if numbers.get(domain, 0) <= most}
+        counts, most = self.pod_counts(constraint), self._most_in_domain(constraint) - itself
+        return {domain for domain in self._possible_domains(constraint, constraints) if counts.get(domain, 0) <= most}
+
+    def _most_in_domain(self, constraint: TopologyGroup) -> int:
+        """How many pods a spread allows in one domain while the others are as they are: max skew above the emptiest."""
+        counts, uncertain = self.pod_counts(constraint), self._uncertain_counts.get(constraint, {})
+        counted = self._domains.counted_domains(constraint.term)
+        least = min((counts.get(domain, 0) - uncertain.get(domain, 0) for domain in counted), default=0)
+        return constraint.term.max_skew + (least if constraint.term.min_domains <= len(counted) else 0)
 
     def _possible_domains(self, constraint: TopologyGroup, constraints: DomainConstraints) -> tuple[str, ...]:
         """Of the domains that a spread counts those that the group's pods may be in."""

@@ -38,9 +38,9 @@ _ONCE_UNBOUND = ("spread-min-domains-3", "mix-22-daemons-spread-zone")
 @pytest.fixture(scope="module")
 def arena() -> Iterator[Arena]:
     with ControlPlane(scheduler=True) as plane:
-        found = Arena(plane)
-        found.open()
-        yield found
+        result = Arena(plane)
+        result.open()
+        yield result
 
 
 @dataclass

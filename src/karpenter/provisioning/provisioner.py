@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from datetime import datetime, timedelta
 
 import structlog
@@ -144,7 +143,7 @@ class Provisioner:
         indexes = await self._type_indexes.by_pool(ours)
         # From here to the plan nothing may wait: the snapshot would grow old.
         started = time.perf_counter()
-        snapshot = _without_unknown_pools(self._virtual_pods.added_to(self._context.state.snapshot()))
+        snapshot = self._virtual_pods.added_to(self._context.state.snapshot())
         waiting = sum(len(group.pods) for group in snapshot.pod_groups)
         _log.debug("computing scheduling decision for provisionable pod(s)", **{"pending-pods": waiting})
         if self._options.preferences is PreferencePolicy.RESPECT:
@@ -179,13 +178,6 @@ class Provisioner:
         self._retry_timer = (
             None if seconds is None else loop.call_later(seconds, self._batcher.trigger, "claims to create")
         )
-
-
-def _without_unknown_pools(snapshot: ClusterSnapshot) -> ClusterSnapshot:
-    """The snapshot without in-flight NodeClaims of NodePools that do not exist: no pod may wait for their nodes."""
-    pools = {pool.metadata.name for pool in snapshot.pools}
-    nodes = tuple(node for node in snapshot.nodes if node.node is not None or not node.pool or node.pool in pools)
-    return snapshot if len(nodes) == len(snapshot.nodes) else replace(snapshot, nodes=nodes)
 
 
 #: A pod is not mentioned again for so long.

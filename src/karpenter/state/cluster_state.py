@@ -393,7 +393,7 @@ class ClusterState:
         )
 
     def state_nodes(self) -> tuple[StateNode, ...]:
-        """One state node per instance, by name."""
+        """One state node per instance, by name, without in-flight NodeClaims of unknown NodePools."""
         for name, claim in self._claims.items():
             provider_id = claim.status.provider_id
             key = provider_id or f"claim/{name}"
@@ -406,8 +406,16 @@ class ClusterState:
             first = self._nodes[self._node_names_by_provider_id.first(provider_id) or name]
             if key not in self._state_nodes and not self._awaits_node_claim(first):
                 self._build_state_node(key, first, self.claim_by_provider_id(provider_id))
-        by_name = sorted(self._state_nodes.items(), key=lambda entry: (entry[1].name, entry[0]))
+        counted = (entry for entry in self._state_nodes.items() if not self._is_of_unknown_pool(entry[1]))
+        by_name = sorted(counted, key=lambda entry: (entry[1].name, entry[0]))
         return tuple(state_node for _, state_node in by_name)
+
+    def _is_of_unknown_pool(self, state_node: StateNode) -> bool:
+        """Whether it is a NodeClaim without Node of a NodePool that does not exist: it is no capacity and counts nowhere.
+
+        A node of such a pool runs pods, so it counts until it is gone.
+        """
+        return state_node.node is None and bool(state_node.pool) and state_node.pool not in self._pools
 
     def state_node_of(self, claim: NodeClaim) -> StateNode | None:
         """The state node of a launched claim; None if its Node or claim cannot be parsed."""

@@ -87,6 +87,7 @@ async def test_no_pod_waits_for_the_claim_of_another_autoscaler(world: World) ->
 
 @story
 async def test_no_pod_waits_for_a_claim_of_an_unknown_pool(world: World) -> None:
+    """SCH-072: nor does it count as a node, until its NodePool exists."""
     await world.node_class()
     await world.pool(disruption=NEVER)
     await world.claim("stray", pool="gone", requests={"cpu": "4"})
@@ -94,5 +95,10 @@ async def test_no_pod_waits_for_a_claim_of_an_unknown_pool(world: World) -> None
     await world.waiting(pod("a", {"cpu": "1"}))
     await asyncio.sleep(10)
     assert world.manager is not None
-    assert "stray" not in world.manager.state.planned_nodes.values()
+    state = world.manager.state
+    assert "stray" not in state.planned_nodes.values()
     assert len(await world.all(kinds.NODE_CLAIM)) == 2
+    assert "stray" not in {node.key for node in state.state_nodes()}
+    await world.pool("gone", disruption=NEVER)
+    await asyncio.sleep(1)
+    assert "stray" in {node.key for node in state.state_nodes()}

@@ -295,9 +295,11 @@ async def test_what_is_legal_and_not_meant_is_told_once_and_again_after_an_edit(
 
 
 def views(*objects: object) -> ClusterState:
+    """Cluster state with these nodes and claims of a NodePool that exists."""
     state = ClusterState()
-    for entry in objects:
-        for part in entry if isinstance(entry, tuple) else (entry,):
+    state.set_pool(node_pool())
+    for element in objects:
+        for part in element if isinstance(element, tuple) else (element,):
             (state.set_claim if hasattr(part.spec, "node_class_ref") else state.set_node)(part)  # type: ignore[attr-defined]
     return state
 

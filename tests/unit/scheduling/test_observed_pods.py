@@ -466,7 +466,7 @@ def test_pods_that_other_pods_keep_away_are_unschedulable_not_ignored() -> None:
 def test_the_picture_says_how_many_nodes_it_has_and_whether_it_is_complete() -> None:
     """OPS-464"""
     seen = Observed()
-    seen.put(*machine("n", {"cpu": "1"}), claim("c"), node("foreign", {"cpu": "1"}))
+    seen.put(node_pool("np"), *machine("n", {"cpu": "1"}), claim("c"), node("foreign", {"cpu": "1"}))
     scrape = seen.scrape()
     assert scrape.value("karpenter_cluster_state_node_count") == 3
     assert scrape.value("karpenter_cluster_state_synced") == 1

@@ -32,7 +32,8 @@ CPU = {"cpu": "1"}
 
 
 def state(*objects: object) -> ClusterState:
-    return feed(ClusterState(), flatten(objects))
+    """The cluster state after these objects. The NodePool of claims and nodes exists."""
+    return feed(ClusterState(), flatten((node_pool("np"), *objects)))
 
 
 def view(of: ClusterState, name: str = "n") -> StateNode:

@@ -10,7 +10,7 @@ from pathlib import Path
 _ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(_ROOT / "tests"))
 
-from bench import aws, coldstart, disruption, drains, drips, growth, mainjob, objects, plans, scale, untuned  # noqa: E402
+from bench import aws, coldstart, disruption, drains, drips, growth, mainjob, mixtures, objects, plans, scale, untuned  # noqa: E402
 from bench.figures import Figure  # noqa: E402
 
 
@@ -30,6 +30,7 @@ MEASUREMENTS: dict[str, Callable[[], Iterator[Figure]]] = {
     "drains": drains.figures,
     "drips": drips.figures,
     "untuned": untuned.figures,
+    "mixtures": mixtures.figures,
     "disruption": disruption.figures,
     "aws": aws.figures,
 }

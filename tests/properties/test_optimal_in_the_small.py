@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
@@ -14,7 +16,9 @@ from karpenter.api.scheduling_constraints import Affinity, PodAffinity, PodAffin
 from karpenter.instancetypes.instance_type import BurstableCpu
 from karpenter.model import labels
 from karpenter.scheduling.objective import NO_EXPOSURE_LIMITS, Objective
+from karpenter.scheduling.packing import exact_packing
 from karpenter.scheduling.scheduling_options import ArrivalForecast, SchedulingOptions
+from karpenter.scheduling.search import packing_problem
 from support import worlds
 from support.brute_force import cheapest_partition
 from support.builders import ANY_CAPACITY, affinity, expr, node_pool, plan, pod, pool_taint, term, tolerating, wanted
@@ -80,13 +84,20 @@ def _pod(draw: st.DrawFn, number: int) -> Pod:
 
 
 def check(world: World) -> None:
+    assert is_cheapest_where_proven(world) is not False
+
+
+def is_cheapest_where_proven(world: World) -> bool | None:
+    """Whether the plan says that it is optimal, None without new nodes; if it says so, no partition is cheaper."""
     solution = plan(list(world.objects()), types=world.types, options=OPTIONS)
     assert problems(world, solution) == []
-    assert solution.is_optimal == bool(solution.new_claims)
+    if not solution.new_claims or not solution.is_optimal:
+        return False if solution.new_claims else None
     bought_for = tuple(pod for claim in solution.new_claims for pod in claim.pods)
     cost = solution.price_per_hour + solution.cpu_surplus_per_hour + FEE * len(solution.new_claims)
     assert solution.optimality_gap is None or solution.optimality_gap >= 0
     assert cost <= cheapest_partition(replace(world, pods=bought_for), FEE) + 1e-9
+    return True
 
 
 @settings(max_examples=examples(120), deadline=None, suppress_health_check=_QUIET)
@@ -102,6 +113,32 @@ def test_no_partition_of_up_to_six_pods_is_cheaper(world: World) -> None:
 def test_nor_in_a_long_series(world: World) -> None:
     """SCH-865."""
     check(world)
+
+
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=_QUIET)
+@given(few_pods())
+def test_nor_cheaper_than_enumerated_columns(world: World) -> None:
+    """SCH-865: the way of more pods than dynamic programming takes, on few."""
+    with columns_alone():
+        is_cheapest_where_proven(world)
+
+
+@pytest.mark.soak
+@settings(max_examples=5_000, deadline=None, suppress_health_check=_QUIET)
+@given(few_pods())
+def test_nor_cheaper_than_enumerated_columns_in_a_long_series(world: World) -> None:
+    """SCH-865."""
+    with columns_alone():
+        is_cheapest_where_proven(world)
+
+
+@contextmanager
+def columns_alone() -> Iterator[None]:
+    """Without dynamic programming, for however few groups."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(exact_packing, "MAX_STATES", 0)
+        patch.setattr(packing_problem, "MAX_GROUPS_PER_SIGNATURE", 100)
+        yield
 
 
 def test_pods_that_each_narrow_another_label_share_a_node() -> None:

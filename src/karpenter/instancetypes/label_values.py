@@ -57,6 +57,11 @@ class LabelForms:
     open_forms: tuple[tuple[Requirement, TypeSet], ...]
     by_value: Mapping[str, TypeSet]
 
+    @property
+    def is_fixed(self) -> bool:
+        """Whether each form is one value, or the absence of the label."""
+        return all(not form.complement and len(form.values) <= 1 for form, _ in self.all_forms)
+
     def forms_to_test(self, requirement: Requirement) -> tuple[tuple[Requirement, TypeSet], ...]:
         """The forms worth testing; named values are looked up instead."""
         return self.all_forms if requirement.complement else self.open_forms

@@ -74,6 +74,7 @@ class TypeIndex:
         self._at_least_as_large_by_resource: dict[str, list[TypeSet]] = {}
         self._matching = lru_cache(_CACHE_SIZE)(self._find_matching)
         self._cheapest_offerings = lru_cache(_CACHE_SIZE)(self._find_cheapest_offerings)
+        self._accepted_offerings = lru_cache(_CACHE_SIZE)(self._find_accepted_offerings)
         self._prices_by_requirements = lru_cache(_CACHE_SIZE)(self._find_prices)
         self._min_values_keys = lru_cache(_CACHE_SIZE)(_min_values_keys)
         self._worst_launch_prices = lru_cache(_CACHE_SIZE)(self._find_worst_launch_prices)
@@ -189,7 +190,35 @@ class TypeIndex:
         return self._prices_by_requirements(requirements)
 
     def _find_prices(self, requirements: Requirements) -> OfferingPrices:
-        return self._cheapest_offerings(self._offering_requirements(requirements))
+        return self.cheapest_of_offerings(self.accepted_offerings(requirements))
+
+    def accepted_offerings(self, requirements: Requirements) -> tuple[int, ...]:
+        """Numbers of the kinds of available offerings that the requirements accept: of zones and capacity types, as a rule."""
+        return self._accepted_offerings(self._offering_requirements(requirements))
+
+    def _find_accepted_offerings(self, requirements: Requirements) -> tuple[int, ...]:
+        return tuple(
+            number
+            for number, offered in enumerate(self._available_offerings)
+            if compatible(requirements, offered, self.well_known)
+        )
+
+    def cheapest_of_offerings(self, numbers: tuple[int, ...]) -> OfferingPrices:
+        """The cheapest available offering per type among these kinds."""
+        return self._cheapest_offerings(numbers)
+
+    @cached_property
+    def fixed_label_keys(self) -> frozenset[str]:
+        """Labels of which every type, or every available offering, has exactly one value or none."""
+        of_types = (
+            key for key, forms in self._label_forms.items() if forms.is_fixed and forms.defining_types == self.all_types
+        )
+        of_offerings = (
+            key
+            for key in self._offering_keys
+            if all(_has_one_value(offered.get(key)) for offered in self._available_offerings)
+        )
+        return frozenset((*of_types, *of_offerings))
 
     def _offering_requirements(self, requirements: Requirements) -> Requirements:
         """The requirements on labels of offerings."""
@@ -212,12 +241,9 @@ class TypeIndex:
                     worst[position] = (kind, offering.price_per_hour)
         return {position: price for position, (_, price) in worst.items()}
 
-    def _find_cheapest_offerings(self, requirements: Requirements) -> OfferingPrices:
-        accepted = [
-            offerings
-            for offering_requirements, offerings in self._available_offerings.items()
-            if compatible(requirements, offering_requirements, self.well_known)
-        ]
+    def _find_cheapest_offerings(self, numbers: tuple[int, ...]) -> OfferingPrices:
+        offerings_by_number = tuple(self._available_offerings.values())
+        accepted = [offerings_by_number[number] for number in numbers]
         best = dict(accepted[0]) if accepted else {}
         for offerings in accepted[1:]:
             for position, offering in offerings.items():
@@ -389,6 +415,10 @@ def _min_values_keys(requirements: Requirements) -> tuple[tuple[str, int], ...]:
     return tuple(
         (key, requirement.min_values) for key, requirement in requirements.items() if requirement.min_values is not None
     )
+
+
+def _has_one_value(requirement: Requirement | None) -> bool:
+    return requirement is not None and not requirement.complement and len(requirement.values) == 1
 
 
 def _offering_sort_key(offering: Offering) -> tuple[str, str]:

@@ -200,12 +200,14 @@ class SchedulingPasses:
         if best.result.pods_needing_nodes < SEARCH_ONLY_FROM:
             packings.append(self.simplest_packing(best))
         packer = self._packer_for(best.result)
-        packings.append(packer.searched())
+        exact = packer.exact() if room is None and not best.packing.unpacked else None
+        if exact is not None and exact.is_optimal:
+            cheapest = min([*packings, exact], key=lambda packing: packing.sort_key)
+            return replace(cheapest, is_optimal=True)
+        packings += [packer.searched(), *([exact] if exact is not None else [])]
         alike = [packing for packing in packings if packing.unpacked == best.packing.unpacked]
         if room is None:
-            exact = packer.exact() if not best.packing.unpacked else None
-            cheapest = min([*alike, exact] if exact is not None else alike, key=lambda packing: packing.sort_key)
-            return replace(cheapest, is_optimal=exact is not None)
+            return min(alike, key=lambda packing: packing.sort_key)
         return min(alike, key=lambda packing: packing.objective_value - room.of_packing(packing))
 
     def _within_node_shares(self, best: PassOutcome, cheapest: Packing, shares: NodeShares) -> Packing:

@@ -1,10 +1,12 @@
-"""The search for cheap machines: the bound, what it proposes, and what becomes of that."""
+"""The search for cheap nodes: the bound, what it proposes, and what becomes of that."""
 
 from __future__ import annotations
 
 import pytest
 
+from karpenter.api.core import Pod
 from karpenter.instancetypes.instance_type import InstanceType
+from karpenter.model import labels
 from karpenter.scheduling.objective import NO_EXPOSURE_LIMITS, Objective
 from karpenter.scheduling.scheduling_options import ArrivalForecast, SchedulingOptions
 from karpenter.scheduling.solution import Solution
@@ -130,3 +132,49 @@ def test_tenants_with_pools_of_their_own_are_solved_one_by_one() -> None:
     together = priced(*pools, *of_tenant, types=types)
     assert together.price_per_hour == pytest.approx(3 * alone.price_per_hour)
     assert together.lower_bound_per_hour == pytest.approx(3 * 0.6)
+
+
+def narrowing(*asked: tuple[str, ...], each: int) -> list[Pod]:
+    """So many pods for each requirement on a label, no two of which request the same."""
+    return [
+        pod(f"p{kind}-{n}", {"cpu": f"{1000 - 10 * kind - n}m", "memory": "500Mi"}, affinity=where(*requirement))
+        for kind, requirement in enumerate(asked)
+        for n in range(each)
+    ]
+
+
+def test_pods_that_narrow_different_labels_share_nodes_in_larger_plans() -> None:
+    """SCH-865: five pods for each of a zone, a capacity type and an architecture: four nodes, not two for each."""
+    asked = [(labels.ZONE, "In", "z1"), (labels.CAPACITY_TYPE, "In", "on-demand"), (labels.ARCH, "In", "amd64")]
+    solution = priced(node_pool(), narrowing(*asked, each=5), types=of_cores((4, 0.4)))
+    assert (left(solution), len(sizes(solution)), solution.is_optimal) == ([], 4, False)
+
+
+def test_columns_prove_the_optimum_of_more_different_pods_than_dynamic_programming_takes() -> None:
+    """SCH-865: sixteen different pods with eight different requirements; the same plan again."""
+    asked = [
+        (labels.ZONE, "In", "z1"),
+        (labels.ZONE, "In", "z2"),
+        (labels.ZONE, "NotIn", "z3"),
+        (labels.CAPACITY_TYPE, "In", "on-demand"),
+        (labels.CAPACITY_TYPE, "NotIn", "spot"),
+        (labels.ARCH, "In", "amd64"),
+        (labels.OS, "In", "linux"),
+        (labels.INSTANCE_TYPE, "In", "c4"),
+    ]
+    waiting = [
+        pod(f"p{kind}-{cpu}", {"cpu": f"{cpu}m", "memory": "500Mi"}, affinity=where(*requirement))
+        for kind, requirement in enumerate(asked)
+        for cpu in (1900 + 7 * kind, 2050 - 7 * kind)
+    ]
+    first, second = (priced(node_pool(), waiting, types=of_cores((4, 0.4), (2, 0.3))) for _ in range(2))
+    assert (left(first), first.price_per_hour, first.is_optimal) == ([], pytest.approx(3.2), True)
+    assert first.new_claims == second.new_claims
+
+
+def test_pods_that_want_different_values_of_a_custom_label_are_on_different_nodes() -> None:
+    """Neither types nor offerings fix the label; pods that do not ask for it share nodes with either."""
+    pool = node_pool("default", [wanted("team", "In", "a", "b")])
+    asked = [("team", "In", "a"), ("team", "In", "b"), (labels.ARCH, "In", "amd64")]
+    solution = priced(pool, narrowing(*asked, each=6), types=of_cores((4, 0.4)))
+    assert (left(solution), len(sizes(solution))) == ([], 5)

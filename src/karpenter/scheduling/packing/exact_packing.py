@@ -1,12 +1,14 @@
 """The cheapest packing of a few pods, proven: every claim that rules allow is a column, and the best partition is computed.
 
-The search (`search/`) compares kinds of nodes that begin with what one pod group asks, so pods that each narrow another label
-rarely meet there. For few pods no heuristic is needed: all sets of pods that may share a node are enumerated, with the checks
-that packings make. Dynamic programming over the sets of pods that are left finds the cheapest partition into columns.
+For few pods no heuristic is needed: all sets of pods that may share a node are enumerated, with the checks that packings make,
+so every constraint between pods and nodes counts. Dynamic programming over the sets of pods that are left finds the cheapest
+partition into columns.
 
 Work doubles with each pod that differs from the others, so it is done for up to `MAX_STATES` sets of at most `MAX_PODS` pods:
 twelve different pods, or three groups of eighteen. Alternatives: HiGHS with the same columns took 3 s for twelve pods where the
-linear relaxation is weak; a program that assigns pods to nodes takes longer still, because equal nodes are symmetric. Pods with
+linear relaxation is weak; a program that assigns pods to nodes takes longer still, because equal nodes are symmetric. More pods
+that narrow different labels are covered by columns with a bound (`search/column_enumeration`), which needs no enumeration of
+all sets. Pods with
 affinity by host are left to the search: whether a node may begin with them depends on the other nodes.
 """
 
@@ -68,6 +70,12 @@ def _is_small(demands: Sequence[Demand]) -> bool:
     if not 0 < sum(len(demand.pods) for demand in demands) <= MAX_PODS:
         return False
     return prod(len(demand.pods) + 1 for demand in demands) <= MAX_STATES
+
+
+def may_be_covered(demands: Sequence[Demand]) -> bool:
+    """Whether the pods are few enough to be covered by enumerated columns, and none has to be beside another."""
+    pods = sum(len(demand.pods) for demand in demands)
+    return 0 < pods <= MAX_PODS and not any(demand.host_affinity for demand in demands)
 
 
 def _cheapest_partition(costs: FloatArray, matrix: IntArray, counts: IntArray) -> list[int] | None:

@@ -9,7 +9,8 @@ number of different nodes, not of pods.
   the most worth per dollar is taken. Worth considering are types no other type beats on price and on every resource. Its work
   is bounded by ``STEPS``; what is still left then is bought the way of ``classic``.
 * ``priced``: claims that the search proposes, as far as rules and limits agree to them; the rest goes the way of ``value``.
-* ``exact``: the cheapest of all packings, for few pods (`exact_packing`).
+* ``exact``: the cheapest of all packings, for few pods (`exact_packing`, `search/column_enumeration`); ``covered`` where the
+  proof was cut short.
 * ``shared``: Karpenter's own order. All claims stay open, and a pod joins the one with the fewest pods, whatever its pool.
 
 Weight order is law: a class only joins claims of pools as heavy as the heaviest that can take it within what limits leave; among
@@ -26,6 +27,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 
+import numpy as np
+
 from karpenter.instancetypes.type_index import OfferingPrices
 from karpenter.instancetypes.type_sets import TypeSet, members, type_set
 from karpenter.model import resources as res
@@ -36,14 +39,16 @@ from karpenter.scheduling.objective import Objective
 from karpenter.scheduling.offerings.nodepool_templates import relaxed_min_values
 from karpenter.scheduling.offerings.purchase_options import PurchaseOption
 from karpenter.scheduling.packing.claim_growth import ClaimGrowth
-from karpenter.scheduling.packing.exact_packing import PackingRules, cheapest_claims
+from karpenter.scheduling.packing.exact_packing import PackingRules, cheapest_claims, may_be_covered
 from karpenter.scheduling.packing.limit_reservations import ReservationPolicy, reserved_types, widened_claims
 from karpenter.scheduling.packing.open_claims import OpenClaims
 from karpenter.scheduling.packing.packing_state import PackingState, scaled_down_count, template_equivalence
 from karpenter.scheduling.packing.pod_costs import cost_of_pod
-from karpenter.scheduling.search.column_generation import PackingPattern, search_patterns
+from karpenter.scheduling.search.candidate_nodes import BinType
+from karpenter.scheduling.search.column_enumeration import TOLERANCE, cheapest_cover
+from karpenter.scheduling.search.column_generation import PackingPattern, pods_of_pattern, search_patterns
 from karpenter.scheduling.search.lower_bound import independent_parts
-from karpenter.scheduling.search.packing_problem import BinType, PackingRequest, packing_problem
+from karpenter.scheduling.search.packing_problem import PackingRequest, cover_problem, packing_problem
 
 #: Types the value packing fills per node; the rest are worse by price and shape than one of these.
 MAX_TARGET_TYPES = 24
@@ -120,32 +125,58 @@ class Packer:
         }
         waiting = {at: [option for option, _ in run.allowed(at)] for at, count in enumerate(run.pods_left) if count}
         for part in independent_parts(waiting):
-            shapes = packing_problem(
-                PackingRequest(
-                    self._demands,
-                    part,
-                    run.pods_left,
-                    run.allowed,
-                    within,
-                    self._fill_cache,
-                    self._objective,
-                    strict_min_values=not self._relax,
-                )
-            )
-            if shapes is not None:
-                for pattern in search_patterns(shapes):
-                    claims += self._claims_from_pattern(shapes.groups, shapes.bin_types[pattern.bin_type], pattern, run)
+            problem = packing_problem(self._request(part, run, within))
+            if problem is not None:
+                for pattern in search_patterns(problem):
+                    claims += self._claims_from_pattern(
+                        problem.groups, problem.bin_types[pattern.bin_type], pattern, run
+                    )
         return self._packed("priced", run, claims, self._most_valuable)
 
     def exact(self) -> Packing | None:
-        """The cheapest packing of few pods; None where nothing is proven."""
+        """The cheapest packing of few pods, or a cheap one; None where they are too many."""
         state = self._new_state()
         if state.limits or self._bounds.reservation_units:
             return None
         allowed = [state.allowed(position) for position in range(len(self._demands))]
         rules = PackingRules(self._fill_cache, self._objective, self._empty_claim)
         claims = cheapest_claims(self._demands, allowed, rules)
-        return None if claims is None else self._finished("exact", state, claims, {})
+        if claims is None:
+            return self._covered(state)
+        return replace(self._finished("exact", state, claims, {}), is_optimal=True)
+
+    def _covered(self, state: PackingState) -> Packing | None:
+        """The packing that a cheapest cover by columns comes to; None where rules forbid it."""
+        if not may_be_covered(self._demands):
+            return None
+        grouped = cover_problem(self._request(range(len(self._demands)), state, {}))
+        cover = cheapest_cover(grouped.problem) if grouped is not None else None
+        if grouped is None or cover is None:
+            return None
+        claims: list[SchedulingNodeClaim] = []
+        for node, contents in zip(cover.columns.nodes.tolist(), cover.columns.contents, strict=True):
+            groups = np.flatnonzero(contents).tolist()
+            pattern = PackingPattern(node, tuple((group, int(contents[group])) for group in groups), 1)
+            claims += self._claims_from_pattern(grouped.groups, grouped.bin_types[node], pattern, state)
+        packing = self._finished("exact", state, claims, {})
+        if any(state.pods_left):
+            return None
+        is_optimal = cover.is_optimal and packing.objective_value <= cover.cost + TOLERANCE
+        return replace(packing, name="exact" if is_optimal else "covered", is_optimal=is_optimal)
+
+    def _request(
+        self, positions: Sequence[int], state: PackingState, types_within: Mapping[str, TypeSet | None]
+    ) -> PackingRequest:
+        return PackingRequest(
+            self._demands,
+            positions,
+            state.pods_left,
+            state.allowed,
+            types_within,
+            self._fill_cache,
+            self._objective,
+            strict_min_values=not self._relax,
+        )
 
     def _new_state(
         self, policy: ReservationPolicy = ReservationPolicy.CHEAPEST, *, weights_bind: bool = True
@@ -288,7 +319,7 @@ class Packer:
         """The nodes of a pattern with pods of actual classes in them, as far as rules and limits agree."""
         times = pattern.times
         while times > 0:
-            contents = _pods_of_pattern(groups, pattern, state.pods_left, self._max_per_node)
+            contents = pods_of_pattern(groups, pattern, state.pods_left, self._max_per_node)
             claim = self._claim_from_pattern(contents, bin_type, state) if contents else None
             apart = any(state.pods_left[at] > self._max_per_node[at] for at, _ in contents)
             taken = state.commit(claim, 1 if apart else times) if claim is not None else 0
@@ -459,26 +490,6 @@ class Packer:
 
     def _contents_value(self, contents: Sequence[tuple[int, int]]) -> float:
         return sum(self._pod_values[position] * count for position, count in contents)
-
-
-def _pods_of_pattern(
-    groups: Sequence[Sequence[int]], pattern: PackingPattern, left: Sequence[int], most: Sequence[int]
-) -> list[tuple[int, int]]:
-    """The pods of one node of the pattern by class, those classes first that come first; as many as there still are.
-
-    ``most``: of each class no more than so many go to one node.
-    """
-    found: list[tuple[int, int]] = []
-    for group, count in pattern.contents:
-        members = [position for position in groups[group] if left[position]]
-        if len(members) > 1:  # who needs more nodes than others goes into each of them
-            members.sort(key=lambda position: -(-left[position] // most[position]), reverse=True)
-        for position in members:
-            number = min(count, left[position], most[position])
-            if number:
-                found.append((position, number))
-                count -= number
-    return sorted(found)
 
 
 def _evenly_spread(positions: Sequence[int], most: int) -> list[int]:

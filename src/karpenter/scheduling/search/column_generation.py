@@ -13,7 +13,7 @@ uniform numbers and exact sums decide, so one input gives one plan on every comp
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -72,6 +72,26 @@ def search_patterns(problem: PackingProblem) -> list[PackingPattern]:
     alone, left = searching.isolated_patterns()
     bought, left = searching.column_patterns(left)
     return [*alone, *bought, *searching.best_restart(left)]
+
+
+def pods_of_pattern(
+    groups: Sequence[Sequence[int]], pattern: PackingPattern, left: Sequence[int], most: Sequence[int]
+) -> list[tuple[int, int]]:
+    """The pods of one node of the pattern by class, those classes first that come first; as many as there still are.
+
+    ``most``: of each class no more than so many go to one node.
+    """
+    found: list[tuple[int, int]] = []
+    for group, count in pattern.contents:
+        members = [position for position in groups[group] if left[position]]
+        if len(members) > 1:  # who needs more nodes than others goes into each of them
+            members.sort(key=lambda position: -(-left[position] // most[position]), reverse=True)
+        for position in members:
+            number = min(count, left[position], most[position])
+            if number:
+                found.append((position, number))
+                count -= number
+    return sorted(found)
 
 
 class _ColumnGeneration:

@@ -20,6 +20,10 @@ BoolArray = NDArray[np.bool_]
 IntArray = NDArray[np.intp]
 
 
+#: USD per hour by which an integer solution may miss the optimum: prices differ by more.
+_MIP_GAP = 1e-8
+
+
 @dataclass(frozen=True, eq=False)
 class LinearSolution:
     """A minimum: its value, the variables, and what one unit more on the right of each row would cost."""
@@ -95,9 +99,51 @@ class CoveringProgram:
             columns.values,
         )
 
+    def set_counts(self, counts: FloatArray) -> None:
+        """Other counts to cover."""
+        for row, count in enumerate(counts.tolist()):
+            self._solver.changeRowBounds(row, count, float("inf"))
+
     def solve(self) -> LinearSolution | None:
         """The cheapest cover, from where the last one was; None where the columns cannot cover."""
         return _run_solver(self._solver)
+
+
+@dataclass(frozen=True, eq=False)
+class IntegerCover:
+    """How often each column is taken, and whether no cover is cheaper."""
+
+    times: IntArray
+    is_optimal: bool
+
+
+def cheapest_integer_cover(
+    costs: FloatArray, matrix: FloatArray, counts: FloatArray, max_nodes: int
+) -> IntegerCover | None:
+    """The cheapest cover of counts by whole columns, a row of the matrix each; the best of so many nodes of its search tree."""
+    import highspy
+
+    columns, number = SparseColumns.from_dense(matrix), len(costs)
+    solver = _new_solver()
+    solver.setOptionValue("mip_max_nodes", max_nodes)
+    solver.setOptionValue("mip_rel_gap", 0.0)
+    solver.setOptionValue("mip_abs_gap", _MIP_GAP)
+    programme = highspy.HighsLp()
+    programme.num_col_, programme.num_row_ = number, len(counts)
+    programme.col_cost_ = costs
+    programme.col_lower_, programme.col_upper_ = np.zeros(number), np.full(number, counts.max(initial=0.0))
+    programme.row_lower_, programme.row_upper_ = counts, np.full(len(counts), np.inf)
+    programme.a_matrix_.format_ = highspy.MatrixFormat.kColwise
+    programme.a_matrix_.start_ = columns.starts.astype(np.int32)
+    programme.a_matrix_.index_ = columns.rows.astype(np.int32)
+    programme.a_matrix_.value_ = columns.values
+    programme.integrality_ = [highspy.HighsVarType.kInteger] * number
+    solver.passModel(programme)
+    solver.run()
+    values = np.rint(np.array(solver.getSolution().col_value, dtype=np.float64))
+    if len(values) != number or (values @ matrix < counts).any():
+        return None
+    return IntegerCover(values.astype(np.intp), solver.getModelStatus() == highspy.HighsModelStatus.kOptimal)
 
 
 def _new_solver() -> Highs:

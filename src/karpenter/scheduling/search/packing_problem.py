@@ -1,11 +1,10 @@
 """The packing problem as arrays: groups of pods, kinds of nodes they may be put into, and first prices for both.
 
-What makes two classes one group is all that filling a node asks about: requests, taste, seats. *Seats* are what rules by host
-leave on one node, counted like a resource: a pod that must be alone of its sort takes all of them, one that others only keep
-away from takes a crumb. Rules too odd for that are left out; whoever carries a pattern out looks at all of them again.
+Demands are one group if filling a node cannot tell them apart: equal requests, one option signature, equal use of host limits. A
+host limit is counted like a resource of the node: a pod that must be alone of its sort takes all of it, one that others only
+keep away from takes one unit. Rules that one sum cannot express are left out; packings check all of them again.
 
-A kind of node keeps to one lane and begins with requirements some class has (its *anchor*); it is open to whoever adds nothing
-to them.
+Candidate nodes come from `candidate_nodes`. Those that promise the most value per dollar are tried, in all sizes.
 """
 
 from __future__ import annotations
@@ -15,38 +14,31 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from karpenter.instancetypes.type_sets import TypeSet, type_set
-from karpenter.model.requirements import Requirements
+from karpenter.instancetypes.type_sets import TypeSet
 from karpenter.scheduling.demand import Demand
 from karpenter.scheduling.node_filling import FillCache, PurchaseChannel
 from karpenter.scheduling.objective import Objective
 from karpenter.scheduling.offerings.purchase_options import PurchaseOption
+from karpenter.scheduling.search.candidate_nodes import BinType, CandidateNodes, CandidateRequest
+from karpenter.scheduling.search.column_enumeration import CoverProblem
 from karpenter.scheduling.search.linear_program import BoolArray, FloatArray, IntArray
 from karpenter.scheduling.search.lower_bound import FractionalBound, ItemTypes, fractional_bound
 from karpenter.scheduling.search.offering_rows import (
     CpuSurplusRows,
     OptionSignatures,
     ResourceUnits,
-    pareto_front_rows,
+    option_signature,
 )
 from karpenter.scheduling.topology.host_limits import HostLimits
 
 #: Kinds of nodes tried at most; the rest are worse by value and price.
 MAX_BIN_TYPES = 128
-#: Sets of requirements a lane's nodes may begin with, those of most pods first.
-MAX_ANCHORS = 12
+#: Covers are for at most so many groups with one option signature on average.
+MAX_GROUPS_PER_SIGNATURE = 3
 #: Rules by host that are counted as seats, those of most pods first.
 MAX_HOST_LIMIT_COLUMNS = 16
 #: Seats on one node: a pod that keeps others away takes all, one that is kept away takes one.
 HOST_LIMIT_CAPACITY = 1 << 20
-
-
-@dataclass(frozen=True)
-class BinType:
-    """A node of one type in one lane."""
-
-    channel: PurchaseChannel
-    type_position: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,85 +113,144 @@ class PackingRequest:
     strict_min_values: bool
 
 
+@dataclass(frozen=True, eq=False)
+class GroupedCover:
+    """A cover problem, the positions of the demands of each group, and what its candidate nodes are."""
+
+    problem: CoverProblem
+    groups: tuple[tuple[int, ...], ...]
+    bin_types: tuple[BinType, ...]
+
+
+def cover_problem(request: PackingRequest) -> GroupedCover | None:
+    """Few pods and all nodes worth buying for them; None where a pod has no way to be bought.
+
+    None also where most groups accept the same nodes: there columns that are nearly worth their cost are too many to prove
+    anything, and the search loses little. The problem allows at least what rules allow: rules by host that one sum cannot
+    express, and minValues, are left out.
+    """
+    signatures = {option_signature([o for o, _ in request.allowed(at)]) for at in request.positions}
+    if len(signatures) * MAX_GROUPS_PER_SIGNATURE < len(request.positions):
+        return None
+    grouped = _GroupedDemands(replace(request, strict_min_values=False), _own_host_limit_usage)
+    if len(grouped.positions) < len(request.positions):
+        return None
+    candidates, first = grouped.candidates, grouped.first
+    columns = grouped.usage.shape[1]
+    problem = CoverProblem(
+        grouped.counts,
+        np.hstack([grouped.requests[first], grouped.usage[first]]),
+        np.hstack([candidates.capacities, np.full((len(candidates.costs), columns), float(HOST_LIMIT_CAPACITY))]),
+        candidates.list_costs,
+        grouped.admits,
+        candidates.surplus.baselines,
+        candidates.surplus.prices,
+        grouped.cpu_column,
+    )
+    return GroupedCover(problem, grouped.groups, tuple(candidates.bin_types))
+
+
 def packing_problem(request: PackingRequest) -> PackingProblem | None:
-    """The problem of all that can be bought freely; None where there is none, or somebody fits nowhere.
+    """The problem of all that can be bought freely; None where there is none, or some pod fits nowhere.
 
     Pods that have to be beside others, and reservations, are no part of it: whatever it leaves has to be packed otherwise.
     """
-    positions = [at for at in request.positions if not request.demands[at].host_affinity]
-    options = {at: tuple(o for o, _ in request.allowed(at) if o.reservation is None) for at in positions}
-    positions = [at for at in positions if options[at]]
-    if not positions:
+    grouped = _GroupedDemands(request, _host_limit_usage)
+    if not grouped.positions:
         return None
-    units = ResourceUnits.for_requests(
-        [request.demands[at].requests for at in positions],
-        list({id(o.template.index): o.template.index for at in positions for o in options[at]}.values()),
-    )
-    tastes = OptionSignatures(units, request.objective.interruption_cost)
-    tasting = [tastes.add(options[at]) for at in positions]
-    needs = units.request_rows([request.demands[at].requests for at in positions])
-    left = np.array([float(request.left[at]) for at in positions])
-    crowd_of, crowds = _item_types(needs, tasting, left)
-    relaxation = fractional_bound(crowds, tastes.rows(), request.objective.node_fee_per_hour, {})
+    fee = request.objective.node_fee_per_hour
+    relaxation = fractional_bound(grouped.item_types, grouped.signatures.rows(), fee, {})
     if relaxation is None:
         return None
-    seats = _host_limit_columns([request.demands[at].host_limits for at in positions], left)
-    kinds = _BinTypes(
-        request, units, [(options[at], taste) for at, taste in zip(positions, tasting, strict=True)], left
-    )
-    merged = _merged_groups(crowd_of, seats)
-    first = [members_[0] for members_ in merged]
-    crowd = crowd_of[first]
-    group_needs = needs[first]
-    accepts = kinds.accepts[:, [tasting[at] for at in first]]
-    opens = accepts & (group_needs[None, :, :] <= kinds.capacities[:, None, :]).all(axis=2)
-    weights, promise = _resource_values(kinds.capacities, kinds.prices, opens, relaxation, crowd)
-    counts = np.array([left[list(members_)].sum() for members_ in merged])
-    sensible = _max_sensible_price(counts, seats[first], relaxation.cost)
-    kept = _promising_bin_types(promise, kinds.prices, opens, sensible)
-    columns = seats.shape[1]
+    rows, first, usage = grouped.candidates, grouped.first, grouped.usage[grouped.first]
+    item_type = grouped.type_of[first]
+    resource_values, promise = _resource_values(rows.capacities, rows.costs, grouped.admits, relaxation, item_type)
+    sensible = _max_sensible_price(grouped.counts, usage, relaxation.cost)
+    kept = _promising_bin_types(promise, rows.costs, grouped.admits, sensible)
+    columns = usage.shape[1]
     if not kept:
         return None
-    shapes = PackingProblem(
-        tuple(tuple(positions[at] for at in members_) for members_ in merged),
-        counts,
-        np.hstack([group_needs, seats[first]]),
-        tuple(kinds.bin_types[row] for row in kept),
-        np.hstack([kinds.capacities[kept], np.full((len(kept), columns), float(HOST_LIMIT_CAPACITY))]),
-        kinds.prices[kept],
-        opens[kept],
-        np.array([tasting[at] for at in first], dtype=np.intp),
-        kinds.accepts[kept],
-        relaxation.pod_values[crowd],
-        np.hstack([weights[kept], np.zeros((len(kept), columns))]),
-        needs.shape[1],
-        np.array([float(sum(request.demands[positions[at]].max_per_node for at in members_)) for members_ in merged]),
-        kinds.surplus.pick(np.array(kept, dtype=np.intp)),
-        units.cpu_column,
+    problem = PackingProblem(
+        grouped.groups,
+        grouped.counts,
+        np.hstack([grouped.requests[first], usage]),
+        tuple(grouped.candidates.bin_types[row] for row in kept),
+        np.hstack([rows.capacities[kept], np.full((len(kept), columns), float(HOST_LIMIT_CAPACITY))]),
+        rows.costs[kept],
+        grouped.admits[kept],
+        grouped.signature_of[first],
+        rows.accepts[kept],
+        relaxation.pod_values[item_type],
+        np.hstack([resource_values[kept], np.zeros((len(kept), columns))]),
+        grouped.requests.shape[1],
+        np.array([float(sum(request.demands[at].max_per_node for at in group)) for group in grouped.groups]),
+        rows.surplus.pick(np.array(kept, dtype=np.intp)),
+        grouped.cpu_column,
     )
-    return shapes.subset(np.flatnonzero(shapes.admits.any(axis=0)))
+    return problem.subset(np.flatnonzero(problem.admits.any(axis=0)))
 
 
-def _item_types(requests: FloatArray, tasting: Sequence[int], left: FloatArray) -> tuple[IntArray, ItemTypes]:
-    """Demands that request the same and have one taste; which crowd each is of."""
-    _keys, first, crowd_of = np.unique(
-        np.column_stack([requests, np.array(tasting, dtype=np.float64)]), axis=0, return_index=True, return_inverse=True
+class _GroupedDemands:
+    """Demands that can be bought freely, those that fill nodes alike in one group, and the candidate nodes for all.
+
+    ``first`` is the place of each group's first demand in arrays with a row per demand, ``admits`` says which candidate nodes
+    could hold one pod of a group. ``usage`` of host limits comes from the given function.
+    """
+
+    def __init__(self, request: PackingRequest, host_limit_usage: Callable[[HostLimits], Mapping[object, int]]) -> None:
+        able = [at for at in request.positions if not request.demands[at].host_affinity]
+        options = {at: tuple(o for o, _ in request.allowed(at) if o.reservation is None) for at in able}
+        self.positions = [at for at in able if options[at]]
+        if not self.positions:
+            return
+        demands = [request.demands[at] for at in self.positions]
+        indexes = {id(o.template.index): o.template.index for at in self.positions for o in options[at]}
+        units = ResourceUnits.for_requests([demand.requests for demand in demands], list(indexes.values()))
+        self.signatures = OptionSignatures(units, request.objective.interruption_cost)
+        self.signature_of = np.array([self.signatures.add(options[at]) for at in self.positions], dtype=np.intp)
+        self.requests = units.request_rows([demand.requests for demand in demands])
+        left = np.array([float(request.left[at]) for at in self.positions])
+        self.type_of, self.item_types = _item_types(self.requests, self.signature_of, left)
+        limits = [demand.host_limits for demand in demands]
+        self.usage = _host_limit_columns([{} if rules is None else host_limit_usage(rules) for rules in limits], left)
+        weights: FloatArray = np.bincount(self.signature_of, weights=left).astype(np.float64)
+        by_channel: dict[PurchaseChannel, dict[int, PurchaseOption]] = {}
+        for at, number in zip(self.positions, self.signature_of.tolist(), strict=True):
+            for option in options[at]:
+                by_channel.setdefault(option.channel, {}).setdefault(number, option)
+        wanted = CandidateRequest(
+            request.objective.offering_cost, request.types_within, request.fill_cache, request.strict_min_values
+        )
+        self.candidates = CandidateNodes(wanted, units, by_channel, weights)
+        self.cpu_column = units.cpu_column
+        merged = _merged_groups(self.type_of, self.usage)
+        self.groups = tuple(tuple(self.positions[at] for at in members_) for members_ in merged)
+        self.first = [members_[0] for members_ in merged]
+        self.counts = np.array([left[list(members_)].sum() for members_ in merged])
+        rows = self.candidates
+        fits = (self.requests[self.first][None, :, :] <= rows.capacities[:, None, :]).all(axis=2)
+        self.admits: BoolArray = rows.accepts[:, self.signature_of[self.first]] & fits
+
+
+def _item_types(requests: FloatArray, signature_of: IntArray, left: FloatArray) -> tuple[IntArray, ItemTypes]:
+    """Demands with equal requests and one option signature; which item type each is of."""
+    _, first, type_of = np.unique(
+        np.column_stack([requests, signature_of.astype(np.float64)]), axis=0, return_index=True, return_inverse=True
     )
-    counts: FloatArray = np.bincount(crowd_of.ravel(), weights=left).astype(np.float64)
-    return crowd_of.ravel(), ItemTypes(counts, requests[first], [tasting[at] for at in first])
+    counts: FloatArray = np.bincount(type_of.ravel(), weights=left).astype(np.float64)
+    return type_of.ravel(), ItemTypes(counts, requests[first], signature_of[first].tolist())
 
 
-def _merged_groups(crowd_of: IntArray, usage: FloatArray) -> list[list[int]]:
+def _merged_groups(type_of: IntArray, usage: FloatArray) -> list[list[int]]:
     """Places of demands that one group stands for, in the order of demands."""
-    found: dict[tuple[int, bytes], list[int]] = {}
-    for at, crowd in enumerate(crowd_of.tolist()):
-        found.setdefault((crowd, usage[at].tobytes()), []).append(at)
-    return list(found.values())
+    merged: dict[tuple[int, bytes], list[int]] = {}
+    for at, item_type in enumerate(type_of.tolist()):
+        merged.setdefault((item_type, usage[at].tobytes()), []).append(at)
+    return list(merged.values())
 
 
-def _host_limit_columns(host_limits: Sequence[HostLimits | None], left: FloatArray) -> FloatArray:
-    """Seats each demand takes of every rule that is counted."""
-    taken: list[Mapping[object, int]] = [_host_limit_usage(rule) if rule is not None else {} for rule in host_limits]
+def _host_limit_columns(taken: Sequence[Mapping[object, int]], left: FloatArray) -> FloatArray:
+    """What each demand takes of every host limit that is counted. ``taken``: by demand, what a pod takes of each."""
     weights: dict[object, float] = {}
     for mapping, count in zip(taken, left.tolist(), strict=True):
         for rule, amount in mapping.items():
@@ -208,7 +259,7 @@ def _host_limit_columns(host_limits: Sequence[HostLimits | None], left: FloatArr
         :MAX_HOST_LIMIT_COLUMNS
     ]
     column = {rule: at for at, rule in enumerate(ranked)}
-    zeros = np.zeros((len(host_limits), len(ranked)))
+    zeros = np.zeros((len(taken), len(ranked)))
     for at, mapping in enumerate(taken):
         for rule, amount in mapping.items():
             if rule in column:
@@ -231,86 +282,17 @@ def _host_limit_usage(host_limits: HostLimits) -> dict[object, int]:
     return fromkeys
 
 
-class _BinTypes:
-    """Nodes by lane and anchor. ``tasted``: options and number of the taste of every demand in question."""
-
-    def __init__(
-        self,
-        request: PackingRequest,
-        reservation_units: ResourceUnits,
-        tasted: Sequence[tuple[tuple[PurchaseOption, ...], int]],
-        left: FloatArray,
-    ) -> None:
-        self._request = request
-        self.bin_types: list[BinType] = []
-        anchors: dict[PurchaseChannel, dict[Requirements, tuple[PurchaseOption, float]]] = {}
-        self._options_by_signature: dict[int, dict[PurchaseChannel, PurchaseOption]] = {}
-        for (options, taste), count in zip(tasted, left.tolist(), strict=True):
-            for option in options:
-                setdefault = anchors.setdefault(option.channel, {})
-                _, weight = setdefault.get(option.requirements, (option, 0.0))
-                setdefault[option.requirements] = (option, weight + count)
-            self._options_by_signature.setdefault(taste, {option.channel: option for option in options})
-        rooms, prices, accepts, surpluses = [], [], [], []
-        for lane, setdefault in anchors.items():
-            ranked = sorted(setdefault.values(), key=lambda item: -item[1])[:MAX_ANCHORS]
-            room = reservation_units.capacity_rows(ranked[0][0].template)
-            surplus = reservation_units.surplus_rows(ranked[0][0].template)
-            for option, _ in ranked:
-                efficient = self._efficient_types(option, room, surplus)
-                types = np.array([*efficient, *(at for at in efficient if surplus.prices[at])], dtype=np.intp)
-                capacities = room[types]
-                within = np.arange(len(types)) >= len(efficient)
-                if within.any():
-                    cpu = reservation_units.cpu_column
-                    capacities[within, cpu] = np.minimum(capacities[within, cpu], surplus.baselines[types[within]])
-                accepted = self._accepted_signatures(lane, option)
-                offering = option.template.index.prices(option.requirements).cheapest_offering
-                rooms.append(capacities)
-                surpluses.append(surplus.pick(types))
-                prices += [request.objective.offering_cost(offering[position]) for position in types.tolist()]
-                accepts += [accepted] * len(types)
-                self.bin_types += [BinType(lane, position) for position in types.tolist()]
-        self.capacities = np.concatenate(rooms)
-        self.surplus = CpuSurplusRows.joined(surpluses)
-        self.prices = np.array(prices, dtype=np.float64) + self.surplus.fixed
-        if self.surplus.prices.any():
-            beyond = np.maximum(self.capacities[:, reservation_units.cpu_column] - self.surplus.baselines, 0.0)
-            self.prices += self.surplus.prices * beyond
-        self.accepts = np.array(accepts, dtype=bool).reshape(len(prices), len(self._options_by_signature))
-
-    def _efficient_types(self, option: PurchaseOption, capacities: FloatArray, surplus: CpuSurplusRows) -> list[int]:
-        """Types for nodes that begin as this option asks, unbeaten by price and room; cheapest first."""
-        template = option.template
-        index, requirements = template.index, self._request.fill_cache.canonical(option.requirements)
-        types = self._request.fill_cache.possible_types(template, requirements)
-        limited = self._request.types_within.get(template.name)
-        if limited is not None:
-            types &= limited
-        ranked = self._request.objective.ordered(index.prices(requirements))
-        by_price = [at for at in ranked.cheapest_first(types) if (capacities[at] >= 0).all()]
-        efficient_types = pareto_front_rows(surplus.merits(capacities), by_price)
-        if not self._request.strict_min_values or not any(
-            requirement.min_values is not None for requirement in requirements.values()
-        ):
-            return efficient_types
-        return [
-            at
-            for at in efficient_types
-            if option.satisfies_min_values(
-                types & type_set(np.flatnonzero((capacities >= capacities[at]).all(axis=1)).tolist())
-            )
-        ]
-
-    def _accepted_signatures(self, channel: PurchaseChannel, anchor: PurchaseOption) -> list[bool]:
-        """The tastes that add nothing to the anchor's requirements."""
-        book, requirements = self._request.fill_cache, self._request.fill_cache.canonical(anchor.requirements)
-        accepted_signatures = []
-        for number in range(len(self._options_by_signature)):
-            option = self._options_by_signature[number].get(channel)
-            joined = book.joined(anchor.template, requirements, option) if option is not None else None
-            accepted_signatures.append(joined is not None and joined[0] is requirements)
-        return accepted_signatures
+def _own_host_limit_usage(host_limits: HostLimits) -> dict[object, int]:
+    """The same without what could forbid a legal node: spreads of others bind only beside pods that spread so."""
+    usage = _host_limit_usage(host_limits)
+    own = {constraint for constraint, _ in host_limits.spread}
+    for constraint in host_limits.others_spread:
+        if constraint not in own:
+            usage.pop(constraint, None)
+    exposed = host_limits.exposed_workload
+    if exposed is not None and not exposed.max_per_node_by_pool:
+        usage[exposed] = HOST_LIMIT_CAPACITY // max(1, exposed.max_per_node)
+    return usage
 
 
 def _resource_values(

@@ -1,0 +1,298 @@
+"""Candidate nodes: what can be bought for a set of pods, with capacities, costs and the option signatures each node accepts.
+
+A candidate is an instance type at the offerings (zone and capacity type) that the same signatures accept. Every signature that
+accepts the offering and the type may be on that node, so pods that narrow different labels find the nodes they can share: those
+that accept them all. Labels that neither type nor offering fixes, such as custom labels of a NodePool, split the signatures of a
+channel first.
+
+Alternative: a candidate for each set of requirements that some pods have together. Such sets double with every group; offerings
+do not. Work grows with kinds of offerings times types, a dozen times a thousand, whatever the number of pods. Candidates that
+another one beats are dropped before anything else looks at them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from karpenter.instancetypes.instance_type import Offering
+from karpenter.instancetypes.type_index import TypeIndex
+from karpenter.instancetypes.type_sets import TypeSet, members, type_set
+from karpenter.model.requirements import Requirements, compatible
+from karpenter.scheduling.node_filling import FillCache, PurchaseChannel
+from karpenter.scheduling.offerings.purchase_options import PurchaseOption
+from karpenter.scheduling.search.linear_program import BoolArray, FloatArray, IntArray
+from karpenter.scheduling.search.offering_rows import CpuSurplusRows, ResourceUnits
+
+#: So many different requirements of a channel have candidates of their own, those of most pods first.
+MAX_REQUIREMENTS_PER_CHANNEL = 64
+#: So many different requirements on labels that no type and no offering fixes are told apart, those of most pods first.
+MAX_OPEN_PARTS = 12
+#: So many rows are compared with all cheaper ones at once.
+_ROWS_AT_ONCE = 512
+
+
+@dataclass(frozen=True, eq=False)
+class CandidateRows:
+    """Candidate nodes of one channel: ``types`` are positions in its index, ``costs`` leave out CPU beyond the baseline."""
+
+    capacities: FloatArray
+    costs: FloatArray
+    accepts: BoolArray
+    types: IntArray
+
+    def pick(self, kept: BoolArray | IntArray) -> CandidateRows:
+        """Only these rows, in this order."""
+        return CandidateRows(self.capacities[kept], self.costs[kept], self.accepts[kept], self.types[kept])
+
+    @staticmethod
+    def concatenate(parts: Sequence[CandidateRows]) -> CandidateRows:
+        """All rows of the parts, in order."""
+        return CandidateRows(
+            np.concatenate([part.capacities for part in parts]),
+            np.concatenate([part.costs for part in parts]),
+            np.concatenate([part.accepts for part in parts]),
+            np.concatenate([part.types for part in parts]),
+        )
+
+
+@dataclass(frozen=True)
+class BinType:
+    """A node of one type in one channel."""
+
+    channel: PurchaseChannel
+    type_position: int
+
+
+@dataclass(frozen=True, eq=False)
+class CandidateRequest:
+    """What candidates are for: how offerings count, which types limits leave (None: all), whether minValues are law."""
+
+    offering_cost: Callable[[Offering], float]
+    types_within: Mapping[str, TypeSet | None]
+    fill_cache: FillCache
+    strict_min_values: bool
+
+
+class CandidateNodes:
+    """Candidate nodes of all channels, a row each. ``options``: by channel and number of their signature.
+
+    ``costs`` are USD per hour with all CPU beyond the baseline that a node may hold (``surplus``), ``list_costs`` without. A
+    burstable type is there twice: with all of its CPU, and with its baseline for capacity.
+    """
+
+    def __init__(
+        self,
+        request: CandidateRequest,
+        units: ResourceUnits,
+        options: Mapping[PurchaseChannel, Mapping[int, PurchaseOption]],
+        pods_by_signature: FloatArray,
+    ) -> None:
+        self._request = request
+        self._units = units
+        self._pods = pods_by_signature
+        self.bin_types: list[BinType] = []
+        parts, surpluses = [], []
+        for channel, own in options.items():
+            surplus = units.surplus_rows(next(iter(own.values())).template)
+            rows = self._with_baseline_rows(self._rows(own, surplus), surplus)
+            parts.append(rows)
+            surpluses.append(surplus.pick(rows.types))
+            self.bin_types += [BinType(channel, at) for at in rows.types.tolist()]
+        rows = CandidateRows.concatenate(parts)
+        self.capacities, self.accepts = rows.capacities, rows.accepts
+        self.surplus = CpuSurplusRows.joined(surpluses)
+        self.list_costs = rows.costs
+        self.costs = rows.costs.copy()
+        if self.surplus.prices.any():
+            beyond = np.maximum(self.capacities[:, units.cpu_column] - self.surplus.baselines, 0.0)
+            self.costs += self.surplus.prices * beyond
+
+    def _with_baseline_rows(self, rows: CandidateRows, surplus: CpuSurplusRows) -> CandidateRows:
+        """The rows, then those of burstable types once more with no more CPU than their price includes."""
+        burstable = rows.pick(np.flatnonzero(surplus.prices[rows.types]))
+        if not len(burstable.types):
+            return rows
+        cpu = self._units.cpu_column
+        burstable.capacities[:, cpu] = np.minimum(burstable.capacities[:, cpu], surplus.baselines[burstable.types])
+        return CandidateRows.concatenate([rows, burstable])
+
+    def _rows(self, options: Mapping[int, PurchaseOption], surplus: CpuSurplusRows) -> CandidateRows:
+        """The rows of one channel, of as many signatures as are told apart, those of most pods first."""
+        template = next(iter(options.values())).template
+        capacities = self._units.capacity_rows(template)
+        limited = self._request.types_within.get(template.name)
+        if limited is not None:
+            capacities[list(members(template.index.all_types & ~limited))] = -1.0
+        options = self._most_asked(options)
+        parts = [
+            _rows_of_channel(
+                {number: options[number] for number in together},
+                len(self._pods),
+                capacities,
+                self._request.offering_cost,
+                surplus,
+            )
+            for together in _signatures_together(options, self._pods)
+        ]
+        rows = _undominated_rows(CandidateRows.concatenate(parts), surplus) if len(parts) > 1 else parts[0]
+        return rows.pick(self._with_min_values(rows, options, capacities)) if self._request.strict_min_values else rows
+
+    def _most_asked(self, options: Mapping[int, PurchaseOption]) -> Mapping[int, PurchaseOption]:
+        weights: dict[Requirements, float] = {}
+        for number, option in options.items():
+            weights[option.requirements] = weights.get(option.requirements, 0.0) + float(self._pods[number])
+        if len(weights) <= MAX_REQUIREMENTS_PER_CHANNEL:
+            return options
+        ranked = sorted(weights, key=lambda requirements: -weights[requirements])
+        kept = frozenset(ranked[:MAX_REQUIREMENTS_PER_CHANNEL])
+        return {number: option for number, option in options.items() if option.requirements in kept}
+
+    def _with_min_values(
+        self, rows: CandidateRows, options: Mapping[int, PurchaseOption], capacities: FloatArray
+    ) -> BoolArray:
+        """Which rows leave enough types to a full node; judged by the first signature that the row accepts."""
+        kept: BoolArray = np.ones(len(rows.costs), dtype=bool)
+        for row, accepted in enumerate(rows.accepts.tolist()):
+            option = options[accepted.index(True)]
+            if any(requirement.min_values is not None for requirement in option.requirements.values()):
+                larger = type_set(np.flatnonzero((capacities >= rows.capacities[row]).all(axis=1)).tolist())
+                cache = self._request.fill_cache
+                possible = cache.possible_types(option.template, cache.canonical(option.requirements))
+                kept[row] = option.satisfies_min_values(possible & larger)
+        return kept
+
+
+def _rows_of_channel(
+    options: Mapping[int, PurchaseOption],
+    signature_count: int,
+    capacities: FloatArray,
+    cost: Callable[[Offering], float],
+    surplus: CpuSurplusRows,
+) -> CandidateRows:
+    """The candidate nodes of one channel, those beaten by others left out. ``options``: by the number of their signature.
+
+    ``capacities`` are those of the channel's types. Labels that neither types nor offerings fix are not looked at.
+    """
+    template = next(iter(options.values())).template
+    index = template.index
+    numbers_by_requirements: dict[Requirements, list[int]] = {}
+    for number, option in options.items():
+        numbers_by_requirements.setdefault(option.requirements, []).append(number)
+    signatures = _signature_rows(numbers_by_requirements.values(), signature_count)
+    matching = np.array(
+        [_membership(template.types & index.matching(asked), len(capacities)) for asked in numbers_by_requirements]
+    )
+    parts = [_no_rows(capacities, signature_count)]
+    for accepting, kinds in _kinds_by_requirements(list(numbers_by_requirements), index).items():
+        rows = list(accepting)
+        prices = index.cheapest_of_offerings(kinds)
+        types = np.array(prices.order, dtype=np.intp)
+        costs = (
+            np.array([cost(prices.cheapest_offering[at]) for at in prices.order], dtype=np.float64)
+            + surplus.fixed[types]
+        )
+        accepts = matching[rows][:, types].T.astype(np.float32) @ signatures[rows].astype(np.float32) > 0
+        kept = accepts.any(axis=1) & (capacities[types] >= 0).all(axis=1)
+        parts.append(CandidateRows(capacities[types[kept]], costs[kept], accepts[kept], types[kept]))
+    return _undominated_rows(CandidateRows.concatenate(parts), surplus)
+
+
+def _signature_rows(numbers: Iterable[Sequence[int]], signature_count: int) -> BoolArray:
+    """A row for each sequence of signature numbers, saying which are in it."""
+    sequences = list(numbers)
+    rows: BoolArray = np.zeros((len(sequences), signature_count), dtype=bool)
+    for row, own in enumerate(sequences):
+        rows[row, own] = True
+    return rows
+
+
+def _kinds_by_requirements(asked: Sequence[Requirements], index: TypeIndex) -> dict[tuple[int, ...], tuple[int, ...]]:
+    """Kinds of offerings by the places of those requirements that accept them."""
+    accepting: dict[int, list[int]] = {}
+    for place, requirements in enumerate(asked):
+        for kind in index.accepted_offerings(requirements):
+            accepting.setdefault(kind, []).append(place)
+    kinds_by_places: dict[tuple[int, ...], list[int]] = {}
+    for kind in sorted(accepting):
+        kinds_by_places.setdefault(tuple(accepting[kind]), []).append(kind)
+    return {places: tuple(kinds) for places, kinds in kinds_by_places.items()}
+
+
+def _membership(types: TypeSet, count: int) -> BoolArray:
+    """For each of so many positions whether the set has it."""
+    packed = np.frombuffer(types.to_bytes(count // 8 + 1, "little"), dtype=np.uint8)
+    return np.unpackbits(packed, count=count, bitorder="little").astype(bool)
+
+
+def _no_rows(capacities: FloatArray, signature_count: int) -> CandidateRows:
+    none = np.zeros(0, dtype=np.intp)
+    accepts: BoolArray = np.zeros((0, signature_count), dtype=bool)
+    return CandidateRows(np.zeros((0, capacities.shape[1])), np.zeros(0), accepts, none)
+
+
+def _undominated_rows(rows: CandidateRows, surplus: CpuSurplusRows) -> CandidateRows:
+    """Rows no other row beats: none as cheap accepts the same signatures and has as much capacity of everything.
+
+    First among rows that accept the same, which are the most, then among those that are left.
+    """
+    words = np.packbits(rows.accepts, axis=1)
+    merits = surplus.pick(rows.types).merits(rows.capacities)
+    alike: dict[bytes, list[int]] = {}
+    for row in range(len(words)):
+        alike.setdefault(words[row].tobytes(), []).append(row)
+    kept = [row for members_ in alike.values() for row in _undominated(rows, merits, words, members_)]
+    if len(alike) > 1:
+        kept = _undominated(rows, merits, words, kept)
+    return rows.pick(np.array(sorted(kept), dtype=np.intp))
+
+
+def _undominated(rows: CandidateRows, merits: FloatArray, words: NDArray[np.uint8], among: Sequence[int]) -> list[int]:
+    """Of these rows those that no cheaper one beats, and none at the same price that is larger or accepts more."""
+    at = np.array(sorted(among), dtype=np.intp)
+    sizes, breadths = rows.capacities[at].sum(axis=1), rows.accepts[at].sum(axis=1)
+    at = at[np.lexsort((-breadths, -sizes, rows.costs[at]))]
+    better, accepted = merits[at], words[at]
+    beaten: BoolArray = np.zeros(len(at), dtype=bool)
+    for begin in range(0, len(at), _ROWS_AT_ONCE):
+        end = min(len(at), begin + _ROWS_AT_ONCE)
+        covers = np.arange(end)[:, None] < np.arange(begin, end)[None, :]
+        for column in range(better.shape[1]):
+            covers &= better[:end, None, column] >= better[None, begin:end, column]
+        for word in range(accepted.shape[1]):
+            covers &= (~accepted[:end, None, word] & accepted[None, begin:end, word]) == 0
+        beaten[begin:end] = covers.any(axis=0)
+    kept: list[int] = at[~beaten].tolist()
+    return kept
+
+
+def _signatures_together(options: Mapping[int, PurchaseOption], left: FloatArray) -> list[list[int]]:
+    """Numbers of signatures that can share nodes as far as labels go that no type and no offering fixes, in sets."""
+    index = next(iter(options.values())).template.index
+    open_part = {
+        number: option.requirements.without(tuple(index.fixed_label_keys)) for number, option in options.items()
+    }
+    weights: dict[Requirements, float] = {}
+    for number, part in open_part.items():
+        weights[part] = weights.get(part, 0.0) + float(left[number])
+    if len(weights) == 1:
+        return [list(options)]
+    parts = sorted(weights, key=lambda part: -weights[part])[:MAX_OPEN_PARTS]
+    for part in tuple(parts):
+        for other in tuple(parts):
+            joined = part.intersect(other)
+            if len(parts) < MAX_OPEN_PARTS and joined not in weights and compatible(part, other, index.well_known):
+                weights[joined] = 0.0
+                parts.append(joined)
+    sets = [
+        [
+            number
+            for number, part in open_part.items()
+            if compatible(begun, part, index.well_known) and begun.intersect(part) == begun
+        ]
+        for begun in parts
+    ]
+    return [together for together in sets if together]

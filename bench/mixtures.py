@@ -100,9 +100,9 @@ def _cost(plan: Solution) -> float:
 
 @contextmanager
 def _without_exact_packing() -> Iterator[None]:
-    states = exact_packing.MAX_STATES
-    exact_packing.MAX_STATES = 0
+    pods = exact_packing.MAX_PODS
+    exact_packing.MAX_PODS = 0
     try:
         yield
     finally:
-        exact_packing.MAX_STATES = states
+        exact_packing.MAX_PODS = pods

@@ -7,7 +7,7 @@ UV_VERSION := 0.13.8
 # Tests start Python some two hundred times: bytecode is kept whatever the environment says. An empty value means unset.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test lint unit bench soak conformance crds spec clean
+.PHONY: demo test lint unit bench soak conformance crds spec docs release clean
 
 $(STAMP): pyproject.toml uv.lock
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -23,6 +23,7 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/sphinx-build -q -W --keep-going -b dummy -d docs/_build/doctrees docs docs/_build/check
 
 # Tests of a real control plane mostly wait: on two cores two workers compute while a third waits (tests/conftest.py orders files so).
 WORKERS ?= 3
@@ -58,6 +59,18 @@ bench: $(STAMP)
 	$(BIN)/pytest -m speed
 	$(BIN)/python -m bench
 
+# The documentation site, in docs/_build/html. Broken links and anchors fail the build; `make lint` checks them as well.
+docs: $(STAMP)
+	$(BIN)/python tools/reference_docs.py
+	$(BIN)/sphinx-build -q -W --keep-going -b html -d docs/_build/doctrees docs docs/_build/html
+	@echo docs/_build/html/index.html
+
+# Wheel and sdist in dist/; the wheel is installed into an empty environment, and the demo runs from it.
+release: $(STAMP)
+	rm -rf dist
+	$(BIN)/uv build --quiet --out-dir dist
+	$(BIN)/python tools/try_wheel.py dist
+
 crds: $(STAMP)
 	$(BIN)/karpenter crds > deploy/crds/crds.yaml
 
@@ -66,4 +79,4 @@ spec: $(STAMP)
 	@$(BIN)/python tools/spec.py
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis docs/_build dist

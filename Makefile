@@ -62,6 +62,7 @@ bench: $(STAMP)
 # The documentation site, in docs/_build/html. Broken links and anchors fail the build; `make lint` checks them as well.
 docs: $(STAMP)
 	$(BIN)/python tools/reference_docs.py
+	$(BIN)/python tools/pictures.py
 	$(BIN)/sphinx-build -q -W --keep-going -b html -d docs/_build/doctrees docs docs/_build/html
 	@echo docs/_build/html/index.html
 

@@ -7,6 +7,7 @@ import re
 import runpy
 import shlex
 from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -22,17 +23,22 @@ from karpenter.providers.aws.interruption import interruption_handling as notice
 ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"
 SOURCE = ROOT / "src" / "karpenter"
+PICTURES = runpy.run_path(str(ROOT / "tools" / "pictures.py"))
 REFERENCE = runpy.run_path(str(ROOT / "tools" / "reference_docs.py"))["PAGES"]
 #: Pages for users. The specification and the design notes show fragments.
 PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
-PAGES += sorted(page for folder in ("getting-started", "concepts", "how-to", "migrate") for page in (DOCS / folder).glob("*.md"))
+PAGES += sorted(
+    page for folder in ("getting-started", "concepts", "how-to", "migrate") for page in (DOCS / folder).glob("*.md")
+)
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
 _FENCE = re.compile(r"^ *```(\w+)\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 
 
 @pytest.mark.parametrize("page", list(REFERENCE))
 def test_a_generated_page_is_what_the_code_says(page: str) -> None:
-    assert (DOCS / "reference" / page).read_text(encoding="utf-8") == REFERENCE[page](), "run: python tools/reference_docs.py"
+    assert (DOCS / "reference" / page).read_text(encoding="utf-8") == REFERENCE[page](), (
+        "run: python tools/reference_docs.py"
+    )
 
 
 def test_every_event_reason_in_the_code_is_in_the_table_of_events() -> None:
@@ -48,7 +54,8 @@ def test_every_annotation_and_label_of_ours_is_in_the_table_of_annotations() -> 
 
 
 @pytest.mark.parametrize(
-    "module", ["scheduling/explain/reason_messages.py", "disruption/decide/blocker_messages.py", "termination/blockers.py"]
+    "module",
+    ["scheduling/explain/reason_messages.py", "disruption/decide/blocker_messages.py", "termination/blockers.py"],
 )
 def test_every_sentence_about_a_waiting_pod_or_a_staying_node_is_found_in_troubleshooting(module: str) -> None:
     page = (DOCS / "troubleshooting.md").read_text(encoding="utf-8")
@@ -59,7 +66,11 @@ def test_every_sentence_about_a_waiting_pod_or_a_staying_node_is_found_in_troubl
 def _sentences(module: Path) -> Iterator[list[str]]:
     """The literal pieces of each sentence that a module returns or has in a table; three words or more."""
     for expression in _expressions(ast.parse(module.read_text(encoding="utf-8"))):
-        texts = [part.value for part in ast.walk(expression) if isinstance(part, ast.Constant) and isinstance(part.value, str)]
+        texts = [
+            part.value
+            for part in ast.walk(expression)
+            if isinstance(part, ast.Constant) and isinstance(part.value, str)
+        ]
         pieces = [piece.strip(" :,;=>") for text in texts for piece in re.split(r"[\"()]", text)]
         if any(len(piece.split()) >= 3 for piece in pieces):
             yield [piece for piece in pieces if len(piece.split()) >= 3]
@@ -77,7 +88,11 @@ def _event_reasons() -> Iterator[str]:
     """Reasons that stand as literals where events are made."""
     for module in SOURCE.rglob("*.py"):
         for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and _called(node) in ("ObjectEvent", "normal", "warning") and len(node.args) > 2:
+            if (
+                isinstance(node, ast.Call)
+                and _called(node) in ("ObjectEvent", "normal", "warning")
+                and len(node.args) > 2
+            ):
                 reason = node.args[2]
                 if isinstance(reason, ast.Constant) and re.fullmatch(r"([A-Z][a-z]+){2,}", str(reason.value)):
                     yield str(reason.value)
@@ -129,13 +144,16 @@ def test_the_documents_show_commands() -> None:
 def test_a_command_in_a_document_has_only_options_that_exist(
     page: str, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("CLUSTER_NAME", "shop")  # the guide for AWS exports it
+    monkeypatch.setenv("CLUSTER_NAME", "shop")  # the guide for AWS exports both
+    monkeypatch.setenv("AWS_REGION", "eu-central-1")
     group: Any = typer.main.get_command(app)
     group.commands[words[0]].make_context(words[0], list(words[1:]))
 
 
 #: `doctor` reads AWS.
-OFFLINE = {words for _, words in COMMANDS if any(word.startswith("examples/") for word in words) and words[0] != "doctor"}
+OFFLINE = {
+    words for _, words in COMMANDS if any(word.startswith("examples/") for word in words) and words[0] != "doctor"
+}
 OFFLINE |= {("profiles",)}
 
 
@@ -157,3 +175,21 @@ def test_manifests_in_documents_are_read_like_manifests_of_users(tmp_path: Path)
             file.write_text(text)
             outcome = CliRunner().invoke(app, ["plan", "-f", str(file)])
             assert outcome.exit_code == 0, f"{page.name}: {outcome.output}"
+
+
+def test_documents_and_manifests_name_the_version_of_the_package() -> None:
+    """pyproject.toml has the version. Images in documents and manifests follow it."""
+    version = metadata.version("karpenter")
+    files = [*PAGES, *(ROOT / "deploy").rglob("*.yaml")]
+    named = {
+        found
+        for file in files
+        for found in re.findall(r"karpenter:(\d+\.\d+\.\d+)|newTag: (\S+)", file.read_text(encoding="utf-8"))
+    }
+    assert {image or tag for image, tag in named} == {version}
+
+
+@pytest.mark.parametrize("name", list(PICTURES["PICTURES"]))
+def test_a_picture_shows_what_the_command_prints_today(name: str) -> None:
+    drawn = (DOCS / "pictures" / name).read_text(encoding="utf-8")
+    assert drawn == PICTURES["picture"](PICTURES["PICTURES"][name]), "run: python tools/pictures.py"

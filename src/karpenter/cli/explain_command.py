@@ -9,11 +9,11 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from karpenter.cli import cluster_objects, planning, planning_options, render_common, terminal
+from karpenter.cli import cluster_objects, explain_subjects, planning, planning_options, render_common, terminal
 from karpenter.cli.render_common import TextOutput
 from karpenter.cli.settings_options import PLANNING_SETTINGS, Flags, resolve_or_exit, with_setting_options
 
@@ -30,11 +30,16 @@ _SUGGESTED_NAMES = 3
 def explain(
     *,
     flags: Flags,
-    kind: Annotated[
-        Literal["pod", "node"], typer.Argument(metavar="pod|node", help="What to explain: a pod, or a node.")
+    subject: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="KIND NAME | KIND/NAME",
+            help="What to explain: a pod, a node or its NodeClaim, or a workload such as deployment/web.",
+        ),
     ],
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the pod, or of the node or its NodeClaim.")],
-    namespace: Annotated[str, typer.Option("-n", "--namespace", help="Namespace of the pod.")] = "default",
+    namespace: Annotated[
+        str, typer.Option("-n", "--namespace", metavar="NAMESPACE", help="Namespace of the pod or workload.")
+    ] = "default",
     filename: planning_options.FilesOption = None,
     output: Annotated[
         TextOutput, typer.Option("-o", "--output", help="What to print; text and table are the same.")
@@ -50,25 +55,24 @@ def explain(
     Read-only.
     """
     settings = resolve_or_exit("explain", flags)
+    asked = explain_subjects.parse_subject(subject)
     input_options = planning_options.InputOptions(
         filename, replicas, region, live_prices, recursive=recursive, skip_invalid=skip_invalid
     )
     with planning.gc_disabled():
-        extra_kinds = cluster_objects.FREEZE_KINDS if kind == "node" else ()
-        plan_input = planning.load_plan_input(input_options, settings, extra_kinds)
-        if kind == "node":
-            _explain_node(plan_input, name, planning_options.disruption_options(settings), output)
+        is_node = asked.kind == "Node"
+        plan_input = planning.load_plan_input(input_options, settings, cluster_objects.FREEZE_KINDS if is_node else ())
+        if is_node:
+            _explain_node(plan_input, asked.name, planning_options.disruption_options(settings), output)
         else:
-            _explain_pod(plan_input, namespace, name, settings.scheduling_options(settings.gates), output)
+            pod = _find_pod(plan_input.objects, namespace, asked)
+            _explain_pod(plan_input, pod, settings.scheduling_options(settings.gates), output)
 
 
-def _explain_pod(
-    plan_input: planning.PlanInput, namespace: str, name: str, options: SchedulingOptions, output: TextOutput
-) -> None:
+def _explain_pod(plan_input: planning.PlanInput, pod: Pod, options: SchedulingOptions, output: TextOutput) -> None:
     from karpenter.cli import render_pod, render_prices
     from karpenter.scheduling.explain.heavier_pools import passed_node_pools
 
-    pod = _find_pod(plan_input.objects, namespace, name)
     computed = planning.compute_plan(plan_input, options)
     plan = computed.solution
     explanation = render_pod.explain_pod(pod, plan)
@@ -112,7 +116,11 @@ def _require_node(objects: ClusterObjects, name: str) -> None:
     terminal.exit_with_error(f"no Node or NodeClaim {name} in the {where}{hint}", terminal.WRONG_INPUT)
 
 
-def _find_pod(objects: ClusterObjects, namespace: str, name: str) -> Pod:
+def _find_pod(objects: ClusterObjects, namespace: str, subject: explain_subjects.Subject) -> Pod:
+    """The pod, or the first of a workload's pods: one without a node where there is one."""
+    if subject.kind != "Pod":
+        return _first_pod_of(objects, namespace, subject)
+    name = subject.name
     named = [pod for pod in objects.pods if pod.metadata.name == name]
     for pod in named:
         if pod.metadata.namespace == namespace:
@@ -120,6 +128,17 @@ def _find_pod(objects: ClusterObjects, namespace: str, name: str) -> Pod:
     where = "cluster" if objects.from_cluster else "input"
     hint = _hint([pod.metadata.namespace for pod in named])
     return terminal.exit_with_error(f"no pod {namespace}/{name} in the {where}{hint}", terminal.WRONG_INPUT)
+
+
+def _first_pod_of(objects: ClusterObjects, namespace: str, workload: explain_subjects.Subject) -> Pod:
+    pods = explain_subjects.pods_of_workload(objects.pods, namespace, workload)
+    if not pods:
+        where = "cluster" if objects.from_cluster else "input"
+        terminal.exit_with_error(
+            f"no pod of {workload.kind} {namespace}/{workload.name} in the {where}", terminal.WRONG_INPUT
+        )
+    typer.echo(f"{workload.kind} {workload.name} has {len(pods)} pods; this is {pods[0].metadata.name}", err=True)
+    return pods[0]
 
 
 def _hint(namespaces: Sequence[str]) -> str:

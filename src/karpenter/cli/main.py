@@ -6,8 +6,10 @@ To add one: write the function, and its entry in ``COMMANDS``.
 from __future__ import annotations
 
 import importlib
+import os
 import signal
 from collections import UserDict
+from enum import StrEnum
 from itertools import pairwise
 from typing import Annotated, Any, NamedTuple, cast
 
@@ -37,9 +39,13 @@ COMMANDS = {
     "iam-policy": CommandEntry("karpenter.cli.iam_policy_command:iam_policy", "Print the controller's IAM policy."),
     "schema": CommandEntry("karpenter.cli.schema_command:schema", "Print the JSON schema of a file format."),
     "crds": CommandEntry("karpenter.cli.main:crds", "Print the custom resource definitions."),
+    "completion": CommandEntry("karpenter.cli.main:completion", "Print a script for shell completion."),
     "version": CommandEntry("karpenter.cli.main:version", "Print the version."),
 }
 
+
+#: The completion script sets it for the process that it asks.
+_COMPLETION_VARIABLE = "_KARPENTER_COMPLETE"
 
 #: How help shows the value of an option that takes one of the two, and means true when it stands alone (OPS-301).
 BOOLEAN_METAVAR = "true|false"
@@ -136,8 +142,29 @@ def crds() -> None:
     write_text(definitions.to_yaml())
 
 
+class CompletionShell(StrEnum):
+    """Shells with a completion script."""
+
+    BASH = "bash"
+    ZSH = "zsh"
+    FISH = "fish"
+
+
+def completion(
+    shell: Annotated[CompletionShell, typer.Argument(help="The shell that reads the script.", metavar="bash|zsh|fish")],
+) -> None:
+    """Print a script that completes commands and options, such as `source <(karpenter completion bash)`."""
+    from typer.completion import get_completion_script  # type: ignore[attr-defined]  # typer documents no other way
+
+    typer.echo(get_completion_script(prog_name="karpenter", complete_var=_COMPLETION_VARIABLE, shell=shell.value))
+
+
 def main() -> None:
     """Run the command line. Exits with 0, with 2 for wrong input, with 1 for a failure of the environment."""
+    if _COMPLETION_VARIABLE in os.environ:
+        from typer.completion import completion_init  # type: ignore[attr-defined]  # typer documents no other way
+
+        completion_init()
     app(prog_name="karpenter")
 
 

@@ -14,6 +14,7 @@ _CONTAINER = {"name": "main", "image": "none"}
 _LABELS = {"app": "web"}
 _TEMPLATE = {"metadata": {"labels": _LABELS}, "spec": {"containers": [_CONTAINER], "schedulerName": "nobody"}}
 _WORKLOAD = {"replicas": 0, "selector": {"matchLabels": _LABELS}, "template": _TEMPLATE}
+_JOB = {"parallelism": 0, "template": {**_TEMPLATE, "spec": {**_TEMPLATE["spec"], "restartPolicy": "Never"}}}  # type: ignore[dict-item]
 _CLASS = {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}
 _OS = {"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]}
 _MACHINE = {"nodeClassRef": _CLASS, "requirements": [_OS]}
@@ -57,6 +58,12 @@ _SPECS: dict[str, dict[str, Any]] = {
     "ReplicationController": {"spec": {"replicas": 0, "selector": _LABELS, "template": _TEMPLATE}},
     "PodTemplate": {"template": _TEMPLATE},
     "KWOKNodeClass": {},
+    "Job": {"spec": _JOB},
+    "CronJob": {"spec": {"schedule": "0 7 * * *", "suspend": True, "jobTemplate": {"spec": _JOB}}},
+    "HorizontalPodAutoscaler": {
+        "spec": {"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "none"}, "maxReplicas": 2}
+    },
+    "PriorityClass": {"value": 10},
 }
 _COUNTED = {
     "Pod",
@@ -73,6 +80,9 @@ _COUNTED = {
     "PodTemplate",
     "KWOKNodeClass",
     "EC2NodeClass",
+    "Job",
+    "CronJob",
+    "PriorityClass",
 }
 #: A patch of the status of each kind that has such a subresource.
 _STATUS: dict[str, dict[str, Any]] = {
@@ -95,6 +105,9 @@ _STATUS: dict[str, dict[str, Any]] = {
     "KWOKNodeClass": {"conditions": []},
     "EC2NodeClass": {"instanceProfile": "nodes"},
     "Namespace": {"phase": "Active"},
+    "Job": {"active": 0},
+    "CronJob": {"active": []},
+    "HorizontalPodAutoscaler": {"currentReplicas": 1, "desiredReplicas": 1},
 }
 _SERVED = [kind for kind in kinds.KINDS.values() if kind.name != "CustomResourceDefinition"]
 

@@ -24,7 +24,7 @@ _KINDS_WITHOUT_SPEC_GENERATION = {
     "StorageClass",
     "CSINode",
     "Service",
-    "PriorityClass",
+    "HorizontalPodAutoscaler",
 }
 _WITHOUT_GENERATION = _KINDS_WITHOUT_SPEC_GENERATION | _VOLUME_KINDS
 _SCALABLE_KINDS = {"Deployment", "ReplicaSet", "StatefulSet", "NodePool"}

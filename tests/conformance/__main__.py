@@ -79,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parsed(arguments)
     specs = run(options)
     title = f"Karpenter {suites.release()}: {options.title}"
-    if options.table is not None:
+    if options.table is not None and specs:
         options.table.parent.mkdir(exist_ok=True)
         options.table.write_text(outcomes.markdown_page(title, specs))
     failed = [spec for spec in specs if spec.outcome is outcomes.Outcome.FAILED]

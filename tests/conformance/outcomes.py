@@ -51,7 +51,9 @@ def _spec(entry: Mapping[str, object]) -> Spec:
     text = str(entry["LeafNodeText"])
     groups: list[str] = entry.get("ContainerHierarchyTexts") or []  # type: ignore[assignment]
     failure: Mapping[str, object] = entry.get("Failure") or {}  # type: ignore[assignment]
-    outcome = Outcome.VACUOUS if text in VACUOUS else _OUTCOMES.get(str(entry["State"]), Outcome.FAILED)
+    outcome = _OUTCOMES.get(str(entry["State"]), Outcome.FAILED)
+    if outcome is Outcome.PASSED and text in VACUOUS:
+        outcome = Outcome.VACUOUS
     seconds = int(str(entry["RunTime"])) / _NANOSECONDS_PER_SECOND
     return Spec(" / ".join(groups), text, outcome, seconds, _first_line(str(failure.get("Message", ""))))
 

@@ -12,6 +12,8 @@ from karpenter.api.core import Pod
 from karpenter.api.karpenter import NodePool
 from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.model import labels
+from karpenter.model import resources as res
+from support.brute_force import most_served
 from support.builders import ANY_CAPACITY, node_pool, plan, pods, wanted
 from support.examples import examples
 from support.judge import World, problems
@@ -41,7 +43,7 @@ class Limited:
 
 
 @st.composite
-def limited(draw: st.DrawFn) -> Limited:
+def limited(draw: st.DrawFn, *, most_pods: int = 32, most_pools: int = 3) -> Limited:
     types = []
     for number in range(draw(st.integers(2, 6))):
         cpu = draw(st.sampled_from([1, 2, 4, 8, 16]))
@@ -50,7 +52,7 @@ def limited(draw: st.DrawFn) -> Limited:
         capacity = {"cpu": cpu, "memory": f"{gib}Gi", "pods": draw(st.sampled_from([4, 10, 30]))}
         types.append(shape(f"t{number}", capacity, [offering("on-demand", zone, price) for zone in ("z1", "z2")]))
     pools = []
-    for number in range(draw(st.integers(1, 3))):
+    for number in range(draw(st.integers(1, most_pools))):
         zones = draw(st.sampled_from([(), (), ("z1",)]))
         own = [ANY_CAPACITY, *([wanted(labels.ZONE, "In", *zones)] if zones else [])]
         weight = draw(st.sampled_from([None, 10, 50]))
@@ -63,7 +65,7 @@ def limited(draw: st.DrawFn) -> Limited:
         }
         selector = draw(st.sampled_from([{}, {}, {labels.ZONE: "z1"}, {labels.ZONE: "z2"}]))
         waiting += pods(draw(st.sampled_from([1, 2, 4, 8])), requests, prefix=f"k{kind}", node_selector=selector)
-    return Limited(tuple(types), tuple(pools), tuple(waiting))
+    return Limited(tuple(types), tuple(pools), tuple(waiting[:most_pods]))
 
 
 def check(case: Limited) -> None:
@@ -79,6 +81,19 @@ def check(case: Limited) -> None:
 def test_no_more_pods_are_left_out_than_by_karpenter(case: Limited) -> None:
     """SCH-260, SCH-382, SCH-384: and no claim may become more than limits allow."""
     check(case)
+
+
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=_QUIET)
+@given(limited(most_pods=6, most_pools=1))
+def test_what_can_be_bought_within_limits_is_bought(case: Limited) -> None:
+    """SCH-382, SCH-384: no way to divide a few pods among nodes within the limits serves more of them."""
+    (pool,) = case.pools
+    waiting = [pod for pod in case.pods if not pod.spec.node_selector]
+    requests = [res.parse_resources(pod.spec.containers[0].resources.requests) for pod in waiting]
+    sizes = [{**requested, res.PODS: res.ONE_UNIT} for requested in requests]
+    solution = plan(pool, waiting, types=case.types)
+    served = len(waiting) - len(solution.unschedulable)
+    assert served == most_served(sizes, case.types, res.parse_resources(pool.spec.limits))
 
 
 @pytest.mark.soak

@@ -6,17 +6,21 @@ and a fee.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from math import inf
 
 from karpenter.api.core import Pod
 from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.model import labels
+from karpenter.model import resources as res
 from karpenter.model.pods import pod_requests
 from karpenter.scheduling.cpu_surplus import UNAVAILABLE_CPU_PRICE
 from support.judge import World, fresh, pod_expressions
 from support.kube_filters import HOST, Machine, Scene, crowding, misfits
+
+#: Amounts by resource, as the engine counts them.
+Amounts = Mapping[str, int]
 
 
 def cheapest_partition(world: World, fee: float) -> float:
@@ -41,6 +45,43 @@ def cheapest_partition(world: World, fee: float) -> float:
             chosen = (chosen - 1) & others
 
     return least((1 << len(pods)) - 1)
+
+
+def most_served(sizes: Sequence[Amounts], types: Sequence[InstanceType], limits: Mapping[str, int]) -> int:
+    """The most pods of these sizes for which nodes can be bought within limits, by trying every set of pods on every type.
+
+    Each node is of the one type it reserves for. ``sizes`` include the pod itself (``pods``).
+    """
+    nodes = {
+        together: [dict(each.capacity) for each in types if _fits(sizes, together, each)]
+        for together in range(1, 1 << len(sizes))
+    }
+
+    @cache
+    def most(left: int, budget: tuple[int, ...]) -> int:
+        if not left:
+            return 0
+        first = left & -left
+        best, others = most(left ^ first, budget), left ^ first
+        chosen = others
+        while True:
+            for capacity in nodes[chosen | first]:
+                rest = tuple(
+                    amount - (res.ONE_UNIT if name == res.NODES else capacity.get(name, 0))
+                    for name, amount in zip(limits, budget, strict=True)
+                )
+                if min(rest, default=0) >= 0:
+                    best = max(best, (chosen | first).bit_count() + most(others ^ chosen, rest))
+            if not chosen:
+                return best
+            chosen = (chosen - 1) & others
+
+    return most((1 << len(sizes)) - 1, tuple(limits.values()))
+
+
+def _fits(sizes: Sequence[Amounts], together: int, instance_type: InstanceType) -> bool:
+    total = res.add(*(size for at, size in enumerate(sizes) if together >> at & 1))
+    return all(amount <= instance_type.allocatable.get(name, 0) for name, amount in total.items())
 
 
 def _cheapest_node(world: World, pods: Sequence[Pod]) -> float:

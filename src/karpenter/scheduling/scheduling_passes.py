@@ -97,6 +97,22 @@ class SchedulingPasses:
             best = min(best, classic._best_relaxing_exposure(groups), key=outcome_order)
         return best
 
+    def _best_within_limits(self, best: PassOutcome) -> PassOutcome:
+        """The outcome with the best packing that limits allow, if that leaves out fewer pods: for few pods it is known."""
+        packer = self._packer_for(best.result) if self._context.packing_mode is not PackingMode.CLASSIC else None
+        packing = packer.within_limits() if packer is not None else None
+        if packing is None or unpacked_by_priority(packing, best.result) >= unpacked_by_priority(
+            best.packing, best.result
+        ):
+            return best
+        left = [(best.result.demands[at], count) for at, count in packing.unpacked.items()]
+        if not _may_stay_left(left):
+            return best
+        asking = {id(pod) for keyed_demand in best.result.demands for pod in keyed_demand.demand.pods}
+        others = tuple(failed for failed in best.result.unschedulable if id(failed.pods[0]) not in asking)
+        result = _with_limited(replace(best.result, unschedulable=others), left)
+        return PassOutcome(best.pass_plan, result, packing, best.caps)
+
     def with_better_domains(self, outcome: PassOutcome, groups: Sequence[EquivalenceGroup]) -> PassOutcome:
         """The outcome, or one with pods in other domains that their spreads allow: with fewer pods left out, or clearly cheaper.
 
@@ -174,7 +190,10 @@ class SchedulingPasses:
         """The way that leaves out the fewest."""
         pass_outcome = self._run_plan(PassPlan(tuple(groups)))
         self._pods_left_to_reschedule = MAX_PODS_RESCHEDULED
-        return self._improved(pass_outcome) if pass_outcome.unschedulable_by_group else pass_outcome
+        if not pass_outcome.unschedulable_by_group:
+            return pass_outcome
+        best = self._improved(pass_outcome)
+        return self._best_within_limits(best) if best.packing.unpacked else best
 
     def simplest_packing(self, best: PassOutcome) -> Packing:
         """The best packing without a search."""
@@ -324,18 +343,8 @@ class SchedulingPasses:
             self._pods_left_to_reschedule -= sum(len(group.pods) for group in pass_plan.groups)
             packing = self._pack(settled)
             left = [(settled.demands[at], count) for at, count in packing.unpacked.items()]
-            if all(keyed_demand.is_last_step and not keyed_demand.group.membership for keyed_demand, _ in left):
-                stuck = [
-                    UnschedulableGroup(
-                        keyed_demand.group,
-                        keyed_demand.group.relaxation_steps[-1],
-                        keyed_demand.last_pods(count),
-                        limited=True,
-                    )
-                    for keyed_demand, count in left
-                ]
-                settled = replace(settled, unschedulable=(*settled.unschedulable, *stuck))
-                return PassOutcome(pass_plan, settled, packing, caps)
+            if _may_stay_left(left):
+                return PassOutcome(pass_plan, _with_limited(settled, left), packing, caps)
             attempt += 1
             closing = attempt >= MAX_CAPPED_PASSES
             caps = (
@@ -364,11 +373,10 @@ class SchedulingPasses:
             (packer.best_value(), classic, packer.best_value(ReservationPolicy.SMALLEST)),
             key=lambda packing: (unpacked_by_priority(packing, result), packing.sort_key),
         )
-        for without_weights in (packer.unweighted, packer.shared):
-            if pack.unpacked and self._context.limits:
-                unlawful = without_weights()
-                fewer = unpacked_by_priority(unlawful, result) < unpacked_by_priority(pack, result)
-                pack = unlawful if fewer else pack
+        for repack in (packer.unweighted, packer.shared):
+            other = repack() if pack.unpacked and self._context.limits else pack
+            if unpacked_by_priority(other, result) < unpacked_by_priority(pack, result):
+                pack = other
         self._departed_from_classic |= pack is not classic
         return pack
 
@@ -385,6 +393,22 @@ class SchedulingPasses:
         bounds = PackingBounds(context.limits, result.satisfied_affinity, context.reservation_units)
         strict = context.strict_min_values
         return Packer(demands, bounds, relax_min_values=not strict, objective=context.objective)
+
+
+def _may_stay_left(left: Sequence[tuple[KeyedDemand, int]]) -> bool:
+    """Whether no further step could serve these pods, and no other pod counts on them."""
+    return all(keyed_demand.is_last_step and not keyed_demand.group.membership for keyed_demand, _ in left)
+
+
+def _with_limited(result: PassResult, left: Sequence[tuple[KeyedDemand, int]]) -> PassResult:
+    """The result with pods that limits leave out among the unschedulable."""
+    limited = (
+        UnschedulableGroup(
+            keyed_demand.group, keyed_demand.group.relaxation_steps[-1], keyed_demand.last_pods(count), limited=True
+        )
+        for keyed_demand, count in left
+    )
+    return replace(result, unschedulable=(*result.unschedulable, *limited))
 
 
 def _with_demand_caps(caps: DemandCaps, left: Sequence[tuple[KeyedDemand, int]], closing: bool) -> DemandCaps:

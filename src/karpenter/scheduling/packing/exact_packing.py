@@ -54,22 +54,36 @@ def cheapest_claims(
 ) -> list[SchedulingNodeClaim] | None:
     """Claims for all pods at the least objective; None where the pods are too many, or need each other on their host."""
     counts = np.array([len(demand.pods) for demand in demands], dtype=np.intp)
-    if not _is_small(demands) or any(demand.host_affinity for demand in demands):
+    if not has_few_sets(demands, MAX_STATES):
         return None
-    columns = _Columns(demands, allowed, rules).enumerate()
-    matrix = np.zeros((len(columns), len(demands)), dtype=np.intp)
-    for row, column in enumerate(columns):
-        for position, count in column.contents:
-            matrix[row, position] = count
+    columns = possible_claims(demands, allowed, rules)
+    matrix = contents_matrix(columns, len(demands))
     costs = np.array([rules.objective.claim_cost(column) for column in columns])
     chosen = _cheapest_partition(costs, matrix, counts)
     return None if chosen is None else [columns[row] for row in chosen]
 
 
-def _is_small(demands: Sequence[Demand]) -> bool:
-    if not 0 < sum(len(demand.pods) for demand in demands) <= MAX_PODS:
+def has_few_sets(demands: Sequence[Demand], max_sets: int) -> bool:
+    """Whether all sets of pods that may share a node can be looked at: few pods, none of which needs another on its host."""
+    if not 0 < sum(len(demand.pods) for demand in demands) <= MAX_PODS or any(d.host_affinity for d in demands):
         return False
-    return prod(len(demand.pods) + 1 for demand in demands) <= MAX_STATES
+    return prod(len(demand.pods) + 1 for demand in demands) <= max_sets
+
+
+def possible_claims(
+    demands: Sequence[Demand], allowed: AllowedOptions, rules: PackingRules
+) -> list[SchedulingNodeClaim]:
+    """A claim for every set of pods that may share a node of a NodePool."""
+    return _Columns(demands, allowed, rules).enumerate()
+
+
+def contents_matrix(claims: Sequence[SchedulingNodeClaim], demand_count: int) -> IntArray:
+    """How many pods of each demand (columns) are on each claim (rows)."""
+    matrix = np.zeros((len(claims), demand_count), dtype=np.intp)
+    for row, claim in enumerate(claims):
+        for position, count in claim.contents:
+            matrix[row, position] = count
+    return matrix
 
 
 def may_be_covered(demands: Sequence[Demand]) -> bool:

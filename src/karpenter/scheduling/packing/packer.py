@@ -9,8 +9,8 @@ number of different nodes, not of pods.
   the most worth per dollar is taken. Worth considering are types no other type beats on price and on every resource. Its work
   is bounded by ``STEPS``; what is still left then is bought the way of ``classic``.
 * ``priced``: claims that the search proposes, as far as rules and limits agree to them; the rest goes the way of ``value``.
-* ``exact``: the cheapest of all packings, for few pods (`exact_packing`, `search/column_enumeration`); ``covered`` where the
-  proof was cut short.
+* ``exact``: the cheapest of all packings, for few pods (`exact_packing`, `search/column_enumeration`), also under limits
+  (`limited_packing`); ``covered`` where the proof was cut short.
 * ``shared``: Karpenter's own order. All claims stay open, and a pod joins the one with the fewest pods, whatever its pool.
 
 Weight order is law: a class only joins claims of pools as heavy as the heaviest that can take it within what limits leave; among
@@ -25,12 +25,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
 
 import numpy as np
 
-from karpenter.instancetypes.type_index import OfferingPrices
-from karpenter.instancetypes.type_sets import TypeSet, members, type_set
+from karpenter.instancetypes.type_sets import TypeSet, members
 from karpenter.model import resources as res
 from karpenter.model.resources import Resources
 from karpenter.scheduling.demand import Demand, Packing, PackingBounds, SchedulingNodeClaim, at_list_price
@@ -41,18 +39,16 @@ from karpenter.scheduling.offerings.purchase_options import PurchaseOption
 from karpenter.scheduling.packing.claim_growth import ClaimGrowth
 from karpenter.scheduling.packing.exact_packing import PackingRules, cheapest_claims, may_be_covered
 from karpenter.scheduling.packing.limit_reservations import ReservationPolicy, reserved_types, widened_claims
+from karpenter.scheduling.packing.limited_packing import LimitedDemands, claims_within_limits, keeps_limits
 from karpenter.scheduling.packing.open_claims import OpenClaims
-from karpenter.scheduling.packing.packing_state import PackingState, scaled_down_count, template_equivalence
+from karpenter.scheduling.packing.packing_state import PackingState, template_equivalence
 from karpenter.scheduling.packing.pod_costs import cost_of_pod
+from karpenter.scheduling.packing.target_types import TargetTypes
 from karpenter.scheduling.search.candidate_nodes import BinType
 from karpenter.scheduling.search.column_enumeration import TOLERANCE, cheapest_cover
 from karpenter.scheduling.search.column_generation import PackingPattern, pods_of_pattern, search_patterns
 from karpenter.scheduling.search.lower_bound import independent_parts
 from karpenter.scheduling.search.packing_problem import PackingRequest, cover_problem, packing_problem
-
-#: Types the value packing fills per node; the rest are worse by price and shape than one of these.
-MAX_TARGET_TYPES = 24
-
 
 _TINY = 1e-9
 
@@ -74,11 +70,8 @@ class Packer:
         self._bounds = bounds
         self._relax = relax_min_values
         self._fill_cache = FillCache(demands)
-        self._max_target_types = scaled_down_count(MAX_TARGET_TYPES, len(demands))
-        self._target_cache: dict[tuple[int, TypeSet, int], list[int]] = {}
+        self._target_types = TargetTypes(demands, objective)
         self._pod_value_cache: dict[tuple[int, int], float] = {}
-        self._price_cache: dict[tuple[int, int], OfferingPrices] = {}
-        self._resources = sorted({name for demand in demands for name in demand.requests})
         self._pod_values = [self._pod_value(demand) for demand in demands]
         self._template_numbers = template_equivalence(demands)
         self._max_per_node = [demand.max_per_node for demand in demands]
@@ -136,14 +129,43 @@ class Packer:
     def exact(self) -> Packing | None:
         """The cheapest packing of few pods, or a cheap one; None where they are too many."""
         state = self._new_state()
-        if state.limits or self._bounds.reservation_units:
+        if self._bounds.reservation_units:
             return None
         allowed = [state.allowed(position) for position in range(len(self._demands))]
-        rules = PackingRules(self._fill_cache, self._objective, self._empty_claim)
-        claims = cheapest_claims(self._demands, allowed, rules)
+        claims = cheapest_claims(self._demands, allowed, self._packing_rules)
+        if state.limits:
+            return None if claims is None else self._limited_exact(claims, state)
         if claims is None:
             return self._covered(state)
         return replace(self._finished("exact", state, claims, {}), is_optimal=True)
+
+    def within_limits(self) -> Packing | None:
+        """The best packing of few pods that limits allow, whatever the weight of pools; None where nothing is proven."""
+        state = self._new_state(weights_bind=False)
+        if self._bounds.reservation_units:
+            return None
+        options = [state.allowed(position) for position in range(len(self._demands))]
+        claims = claims_within_limits(LimitedDemands(self._demands, options, state.limits), self._packing_rules)
+        return None if claims is None else self._bought(claims, state)
+
+    def _limited_exact(self, claims: Sequence[SchedulingNodeClaim], state: PackingState) -> Packing | None:
+        """The packing with the cheapest claims, or with others where limits do not allow these."""
+        narrowed = [self._limited_types(claim, state) for claim in claims]
+        if not keeps_limits(narrowed, state.limits):
+            return self.within_limits()
+        is_optimal = self._objective.total_cost(narrowed) <= self._objective.total_cost(claims) + TOLERANCE
+        return replace(self._bought(narrowed, state), is_optimal=is_optimal)
+
+    @property
+    def _packing_rules(self) -> PackingRules:
+        return PackingRules(self._fill_cache, self._objective, self._empty_claim)
+
+    def _bought(self, claims: Sequence[SchedulingNodeClaim], state: PackingState) -> Packing:
+        """The packing with exactly these claims, which keep limits."""
+        for claim in claims:
+            state.commit(claim, 1)
+        left = {at: count for at, count in enumerate(state.pods_left) if count}
+        return self._finished("exact", state, list(claims), left)
 
     def _covered(self, state: PackingState) -> Packing | None:
         """The packing that a cheapest cover by columns comes to; None where rules forbid it."""
@@ -381,7 +403,7 @@ class Packer:
             return self._grown_claim(seed, option, types, state)
         start = self._empty_claim(option, types)
         best: tuple[tuple[int, float], int, SchedulingNodeClaim] | None = None
-        for target in state.target_types(self._target_types(start)):
+        for target in state.target_types(self._target_types.of(start)):
             for claim in self._filled_claims(seed, start, target, state):
                 stranded = state.connected.stranded_pods(seed, dict(claim.contents))
                 score = (-stranded, self._contents_value(claim.contents) / self._cost_as(claim, target))
@@ -396,7 +418,7 @@ class Packer:
 
     def _cost_as(self, claim: SchedulingNodeClaim, target: int) -> float:
         """USD per hour that the claim is counted with as one of its types."""
-        offering = self._prices(claim).cheapest_offering[target]
+        offering = self._target_types.prices(claim).cheapest_offering[target]
         surplus = claim.template.cpu_surpluses.by_position.get(target)
         cost = self._objective.offering_cost(offering)
         return cost if surplus is None else cost + surplus.price_per_hour(self._requests(claim.contents))
@@ -446,21 +468,6 @@ class Packer:
 
     # -- what is known once and asked often ---------------------------------------------------------------------------------
 
-    def _target_types(self, claim: SchedulingNodeClaim) -> list[int]:
-        """Types to consider for a claim: unbeaten by price and shape."""
-        key = (id(claim.template), claim.types, id(claim.requirements))
-        target_types = self._target_cache.get(key)
-        if target_types is None:
-            index = claim.template.index
-            prices = self._objective.ordered(self._prices(claim))
-            burstable = claim.types & claim.template.cpu_surpluses.types
-            fronts = (
-                index.pareto_front(types, prices, self._resources) for types in (claim.types & ~burstable, burstable)
-            )
-            efficient = prices.cheapest_first(type_set(chain.from_iterable(fronts)))
-            target_types = self._target_cache[key] = _evenly_spread(efficient, self._max_target_types)
-        return target_types
-
     def _pod_value(self, demand: Demand) -> float:
         """USD per hour one pod costs on the node that suits it best, were it full of its like."""
         option = demand.options[0]
@@ -468,32 +475,17 @@ class Packer:
         pod_value = self._pod_value_cache.get(key)
         if pod_value is None:
             claim = self._empty_claim(option, option.types)
-            offering = self._prices(claim).cheapest_offering
+            offering = self._target_types.prices(claim).cheapest_offering
             pod_value = self._pod_value_cache[key] = min(
                 (
                     cost_of_pod(
                         self._objective.offering_cost(offering[position]), demand.requests, option.template, position
                     )
-                    for position in self._target_types(claim)
+                    for position in self._target_types.of(claim)
                 ),
                 default=0.0,
             )
         return pod_value
 
-    def _prices(self, claim: SchedulingNodeClaim) -> OfferingPrices:
-        """Cheapest offerings the claim accepts, remembered by its requirements."""
-        key = (id(claim.template), id(claim.requirements))
-        offering_prices = self._price_cache.get(key)
-        if offering_prices is None:
-            offering_prices = self._price_cache[key] = claim.prices
-        return offering_prices
-
     def _contents_value(self, contents: Sequence[tuple[int, int]]) -> float:
         return sum(self._pod_values[position] * count for position, count in contents)
-
-
-def _evenly_spread(positions: Sequence[int], most: int) -> list[int]:
-    """At most ``most`` of the positions, evenly spread from first to last."""
-    if len(positions) <= most:
-        return list(positions)
-    return [positions[number * (len(positions) - 1) // (most - 1)] for number in range(most)]

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from highspy import Highs
+    from highspy import Highs, HighsLp
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
@@ -58,9 +58,14 @@ def solve_linear_program(
     costs: FloatArray, columns: SparseColumns, lower: FloatArray, upper: FloatArray
 ) -> LinearSolution | None:
     """Non-negative variables of least cost with every row between ``lower`` and ``upper``; None where there are none."""
+    solver = _new_solver()
+    solver.passModel(_programme(costs, columns, lower, upper))
+    return _run_solver(solver)
+
+
+def _programme(costs: FloatArray, columns: SparseColumns, lower: FloatArray, upper: FloatArray) -> HighsLp:
     import highspy
 
-    solver = _new_solver()
     programme = highspy.HighsLp()
     programme.num_col_, programme.num_row_ = len(costs), len(lower)
     programme.col_cost_ = costs
@@ -70,8 +75,24 @@ def solve_linear_program(
     programme.a_matrix_.start_ = columns.starts.astype(np.int32)
     programme.a_matrix_.index_ = columns.rows.astype(np.int32)
     programme.a_matrix_.value_ = columns.values
+    return programme
+
+
+def solve_integer_program(
+    costs: FloatArray, columns: SparseColumns, upper: FloatArray, max_nodes: int
+) -> FloatArray | None:
+    """Non-negative integers of least cost with no row above ``upper``; None where they are not found in so many nodes of the
+    search tree."""
+    import highspy
+
+    solver = _new_solver()
+    programme = _programme(costs, columns, np.full(len(upper), -np.inf), upper)
+    programme.integrality_ = [highspy.HighsVarType.kInteger] * len(costs)
     solver.passModel(programme)
-    return _run_solver(solver)
+    solver.setOptionValue("mip_rel_gap", 0.0)
+    solver.setOptionValue("mip_max_nodes", max_nodes)
+    solution = _run_solver(solver)
+    return None if solution is None else np.rint(solution.values)
 
 
 class CoveringProgram:

@@ -49,7 +49,6 @@ from karpenter.state.virtual_pods import VirtualPods
 #: Interval of passes over a buffer without events (SCH-721).
 BUFFER_REQUEUE_SECONDS = 30.0
 _CONFLICT_REQUEUE_SECONDS = 1.0
-_APPS = ("", "apps")
 _WORKERS = 10
 _log = structlog.get_logger()
 

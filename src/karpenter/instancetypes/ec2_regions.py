@@ -20,7 +20,7 @@ from importlib import resources as package_files
 BASE_REGION = "us-east-1"
 #: The day of the price lists that the ratios compare.
 PRICE_RATIO_DATE = "2025-04-04"
-_ZONE_ID = re.compile(r"(?P<prefix>[a-z0-9]+)-az[0-9]+")
+_ZONE_ID = re.compile(r"(?P<prefix>[a-z0-9]+)(?:-[a-z0-9]+)?-az[0-9]+")
 
 
 @dataclass(frozen=True, slots=True)

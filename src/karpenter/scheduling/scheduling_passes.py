@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from math import inf
 
 from karpenter.scheduling.arrival_forecast import SpareRoomValue
 from karpenter.scheduling.demand import Demand, Packing, PackingBounds, sum_of_prices
@@ -236,11 +235,11 @@ class SchedulingPasses:
         """
         plan_pods = sum(claim.pod_count for claim in cheapest.claims)
         chosen, price = cheapest, sum_of_prices(cheapest.claims)
-        for most, extra in ((shares.max_pods_in, inf), (shares.usual_pods_in, USUAL_EXTRA_COST)):
+        for most, extra in ((shares.max_pods_in, None), (shares.usual_pods_in, USUAL_EXTRA_COST)):
             if all(claim.pod_count <= most(claim.template.name, plan_pods) for claim in chosen.claims):
                 continue
             capped = self._capped(best, cheapest, partial(most, plan_pods=plan_pods))
-            if capped is not None and sum_of_prices(capped.claims) <= price * (1 + extra):
+            if capped is not None and (extra is None or sum_of_prices(capped.claims) <= price * (1 + extra)):
                 chosen, price = capped, sum_of_prices(capped.claims)
         return chosen
 

@@ -68,6 +68,15 @@ class _MoveBlocker(Blocker):
     concerns_consolidation_only = True
 
 
+class _MeasuredMoveBlocker(_MoveBlocker):
+    """Its figures change with prices and with pods elsewhere: the same cause with other figures is not reported again."""
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """The kind alone."""
+        return (self.kind,)
+
+
 # -- the node ---------------------------------------------------------------------------------------------------------------
 
 
@@ -300,7 +309,7 @@ class SavingBelowThreshold(Blocker):
 
 
 @dataclass(frozen=True)
-class SavingTooSmall(_MoveBlocker):
+class SavingTooSmall(_MeasuredMoveBlocker):
     """A move saves at most ``saving_per_hour``, less than the NodePools require for what it disrupts; both in USD."""
 
     kind = "saving-too-small"
@@ -310,7 +319,7 @@ class SavingTooSmall(_MoveBlocker):
 
 
 @dataclass(frozen=True)
-class NotCheaper(_MoveBlocker):
+class NotCheaper(_MeasuredMoveBlocker):
     """Other nodes have no room for all pods, and new nodes for the rest are not cheaper.
 
     They cost at least ``replacement_price_per_hour``, the node ``price_per_hour``, both in USD.
@@ -323,7 +332,7 @@ class NotCheaper(_MoveBlocker):
 
 
 @dataclass(frozen=True)
-class RoomWithinConsolidateAfter(_MoveBlocker):
+class RoomWithinConsolidateAfter(_MeasuredMoveBlocker):
     """The pods fit on other nodes (by name), but these take no pods while their own ``consolidateAfter`` is not over."""
 
     kind = "room-within-consolidate-after"

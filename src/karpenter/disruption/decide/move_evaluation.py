@@ -61,10 +61,6 @@ class MoveEvaluator:
         """The evaluator of further moves, with the command done."""
         return replace(self, simulation=self.simulation.after(command))
 
-    def with_closed_nodes(self, keys: Iterable[str]) -> MoveEvaluator:
-        """The evaluator of moves that place no pod on these nodes."""
-        return replace(self, simulation=self.simulation.with_closed_nodes(keys))
-
     def delete(self, candidate: Candidate) -> Command | None:
         """Delete the node and move its pods to existing nodes; None if they do not fit or the move is not worth it."""
         if not self.scoring.are_acceptable(self.scoring.scores((candidate,), 0.0), candidate.price_per_hour):

@@ -68,15 +68,22 @@ def _refusal(
     pool: NodePool, lone: PodGroup, problem: Problem, solution: Solution, indexes: Mapping[str, TypeIndex]
 ) -> UnschedulablePod | None:
     """Why the pod alone gets no node of the NodePool: within all of its limits, else within what the plan leaves of them."""
-    index = indexes.get(pool.metadata.name)
-    own = {pool.metadata.name: index} if index is not None else {}
-    for candidate in (pool, _within_plan(pool, solution, index)):
-        snapshot = replace(problem.snapshot, pools=(candidate,), pod_groups=(lone,))
-        alone = replace(problem, snapshot=snapshot, catalogs={name: problem.catalogs[name] for name in own})
-        unschedulable = solve(alone, own).unschedulable
-        if unschedulable:
-            return unschedulable[0]
-    return None
+    refused = _refusal_alone(pool, lone, problem, indexes)
+    if refused is not None:
+        return refused
+    remainder = _within_plan(pool, solution, indexes.get(pool.metadata.name))
+    return _refusal_alone(remainder, lone, problem, indexes)
+
+
+def _refusal_alone(
+    pool: NodePool, lone: PodGroup, problem: Problem, indexes: Mapping[str, TypeIndex]
+) -> UnschedulablePod | None:
+    name = pool.metadata.name
+    own = {name: indexes[name]} if name in indexes else {}
+    snapshot = replace(problem.snapshot, pools=(pool,), pod_groups=(lone,))
+    alone = replace(problem, snapshot=snapshot, catalogs={name: problem.catalogs[name] for name in own})
+    unschedulable = solve(alone, own).unschedulable
+    return unschedulable[0] if unschedulable else None
 
 
 def _unavailable_offerings(pool: NodePool, index: TypeIndex | None) -> int:

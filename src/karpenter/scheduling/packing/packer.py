@@ -51,6 +51,8 @@ from karpenter.scheduling.search.lower_bound import independent_parts
 from karpenter.scheduling.search.packing_problem import PackingRequest, cover_problem, packing_problem
 
 _TINY = 1e-9
+#: What a free node costs where values per dollar are compared, in USD per hour.
+_LEAST_COST = 1e-6
 
 #: Chooses and fills a claim for the class at a position, from one option and its affordable types.
 _ClaimChoice = Callable[[int, PurchaseOption, TypeSet, PackingState], SchedulingNodeClaim | None]
@@ -406,7 +408,10 @@ class Packer:
         for target in state.target_types(self._target_types.of(start)):
             for claim in self._filled_claims(seed, start, target, state):
                 stranded = state.connected.stranded_pods(seed, dict(claim.contents))
-                score = (-stranded, self._contents_value(claim.contents) / self._cost_as(claim, target))
+                score = (
+                    -stranded,
+                    self._contents_value(claim.contents) / max(self._cost_as(claim, target), _LEAST_COST),
+                )
                 if best is None or score > best[0]:
                     best = (score, target, claim)
         if best is not None:

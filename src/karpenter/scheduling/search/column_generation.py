@@ -55,6 +55,8 @@ MIN_NODES_APART, MIN_SHARE_APART, MAX_WORK_APART = 2, 0.05, 3_000_000
 PREFERENCE_PERTURBATION_APART = 0.6
 _SEED = 20_240_807
 _TINY = 1e-6
+#: What a free node costs where values per dollar are compared, in USD per hour.
+_LEAST_PRICE = 1e-6
 
 
 @dataclass(frozen=True)
@@ -192,7 +194,7 @@ class _ColumnGeneration:
                 break
             filled = self._new_columns()
             if not self._add_new_columns(
-                covering, filled.select(np.argsort(-(filled.values / filled.prices), kind="stable"))
+                covering, filled.select(np.argsort(-_value_per_dollar(filled), kind="stable"))
             ):
                 break
             solution = covering.solve()
@@ -321,7 +323,7 @@ class _Restarts:
             noise[:number], weights[:number] = 1.0, 1.0
         preferences = self._filler.preferences(rows, self._pod_values, noise, weights)
         filled = self._filler.fill(rows, preferences, self._pod_values, np.repeat(waiting, number, axis=0))
-        score = (filled.values / filled.prices).reshape(len(waiting), number)
+        score = _value_per_dollar(filled).reshape(len(waiting), number)
         ranked = np.argsort(-score, axis=1, kind="stable")
         near = np.take_along_axis(score, ranked, axis=1) >= NEAR_BEST * score.max(axis=1)[:, None]
         return filled, [
@@ -360,3 +362,7 @@ def _times(contents: FloatArray, left: FloatArray) -> float:
 def _pattern(bin_type: int, groups: IntArray, numbers: FloatArray, times: int) -> PackingPattern:
     contents = tuple((group, int(number)) for group, number in zip(groups.tolist(), numbers.tolist(), strict=True))
     return PackingPattern(bin_type, contents, times)
+
+
+def _value_per_dollar(filled: FilledPatterns) -> FloatArray:
+    return filled.values / np.maximum(filled.prices, _LEAST_PRICE)

@@ -234,7 +234,7 @@ def echoing(**answer: object) -> ExecPlugin:
         (echoing(status={}), "neither a token nor a client certificate"),
         (echoing(status={"clientKeyData": "k"}), "only one of client certificate and key"),
         (echoing(status={"clientCertificateData": "c", "clientKeyData": "k"}), "are not a pair in PEM"),
-        (ExecPlugin(V1, "echo", interactive_mode=InteractiveMode.ALWAYS), "wants to talk to a person"),
+        (ExecPlugin(V1, "echo", interactive_mode=InteractiveMode.ALWAYS), "needs a terminal"),
     ],
 )
 async def test_a_program_that_gives_nothing_usable_is_named(wanted: ExecPlugin, complaint: str) -> None:

@@ -19,6 +19,7 @@ from karpenter.api.scheduling_constraints import (
 )
 from karpenter.disruption.decide.blocker_messages import blocker_message
 from karpenter.disruption.decide.command import ConsolidationType, Decision, DisruptionReason
+from karpenter.disruption.decide.disruption_blockers import NotCheaper
 from karpenter.disruption.decide.disruption_problem import DisruptionOptions
 from karpenter.model import labels
 from karpenter.model.pod_disruption import DELETION_COST_ANNOTATION
@@ -496,3 +497,9 @@ def test_a_node_whose_pods_fit_where_consolidate_after_is_not_over_says_where_an
     leaving = running("b", "m", 3, conditions=(initialized, *drifted()))
     for other in (full, leaving):
         assert "Can't replace with a cheaper node" in why(decide(cluster, other), "a")
+
+
+def test_the_same_cause_with_other_figures_is_the_same_blocker() -> None:
+    """DIS-398: a price that changes makes no other event."""
+    first, second = NotCheaper(1.0, 1.1), NotCheaper(1.00001, 1.2)
+    assert first.identity == second.identity == ("not-cheaper",)

@@ -9,13 +9,17 @@ The decision takes the first blocker of a node, in the order of DIS §4; an expl
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import ClassVar
 
 from karpenter.disruption.decide.budget_status import BudgetStatus
 from karpenter.scheduling.unschedulable_reasons import UnschedulableReason
+
+_FIGURES_THAT_CHANGE = frozenset(
+    {"until", "saving_per_hour", "minimum_per_hour", "price_per_hour", "replacement_price_per_hour", "nodes"}
+)
 
 
 class BlockerCategory(StrEnum):
@@ -50,8 +54,8 @@ class Blocker:
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """Kind and figures: blockers of one node with equal identities are reported once."""
-        return (self.kind, *(str(getattr(self, each.name)) for each in fields(self) if each.name != "until"))
+        """Kind and lasting figures: blockers of one node with equal identities are reported once."""
+        return (self.kind, *(str(value) for name, value in vars(self).items() if name not in _FIGURES_THAT_CHANGE))
 
 
 class _NodeBlocker(Blocker):
@@ -66,15 +70,6 @@ class _NodePoolBlocker(Blocker):
 class _MoveBlocker(Blocker):
     category = BlockerCategory.MOVE
     concerns_consolidation_only = True
-
-
-class _MeasuredMoveBlocker(_MoveBlocker):
-    """Its figures change with prices and with pods elsewhere: the same cause with other figures is not reported again."""
-
-    @property
-    def identity(self) -> tuple[str, ...]:
-        """The kind alone."""
-        return (self.kind,)
 
 
 # -- the node ---------------------------------------------------------------------------------------------------------------
@@ -309,7 +304,7 @@ class SavingBelowThreshold(Blocker):
 
 
 @dataclass(frozen=True)
-class SavingTooSmall(_MeasuredMoveBlocker):
+class SavingTooSmall(_MoveBlocker):
     """A move saves at most ``saving_per_hour``, less than the NodePools require for what it disrupts; both in USD."""
 
     kind = "saving-too-small"
@@ -319,11 +314,8 @@ class SavingTooSmall(_MeasuredMoveBlocker):
 
 
 @dataclass(frozen=True)
-class NotCheaper(_MeasuredMoveBlocker):
-    """Other nodes have no room for all pods, and new nodes for the rest are not cheaper.
-
-    They cost at least ``replacement_price_per_hour``, the node ``price_per_hour``, both in USD.
-    """
+class NotCheaper(_MoveBlocker):
+    """Other nodes have no room for all pods; new ones for the rest cost at least ``replacement_price_per_hour`` in USD."""
 
     kind = "not-cheaper"
 
@@ -332,7 +324,7 @@ class NotCheaper(_MeasuredMoveBlocker):
 
 
 @dataclass(frozen=True)
-class RoomWithinConsolidateAfter(_MeasuredMoveBlocker):
+class RoomWithinConsolidateAfter(_MoveBlocker):
     """The pods fit on other nodes (by name), but these take no pods while their own ``consolidateAfter`` is not over."""
 
     kind = "room-within-consolidate-after"

@@ -99,8 +99,9 @@ class RolloutSpec(Wire, frozen=True, kw_only=True):
 
 
 class RolloutStatus(Wire, frozen=True, kw_only=True):
-    """What a Deployment or StatefulSet reports of its roll-out."""
+    """What a Deployment or StatefulSet reports of its roll-out; it is about the generation ``observed_generation``."""
 
+    observed_generation: int = 0
     updated_replicas: int = 0
     conditions: tuple[Condition, ...] = ()
 

@@ -40,10 +40,21 @@ def rollout_control(workload: RolloutWorkload) -> RolloutControl:
 
 
 def _is_stopped(workload: RolloutWorkload) -> bool:
+    spec = workload.spec
+    if spec.paused or spec.update_strategy.type == _ON_DELETE:
+        return True
+    return _is_status_current(workload) and (_has_failed(workload) or _waits_at_partition(workload))
+
+
+def _is_status_current(workload: RolloutWorkload) -> bool:
+    """Whether the status is about the present specification. Right after a change it is still about the roll-out before."""
+    return workload.status.observed_generation >= workload.metadata.generation
+
+
+def _has_failed(workload: RolloutWorkload) -> bool:
+    """Whether a Deployment has exceeded its progress deadline."""
     progressing = find_condition(workload.status.conditions, "Progressing")
-    has_failed = progressing is not None and progressing.status == "False"
-    strategy = workload.spec.update_strategy
-    return workload.spec.paused or has_failed or strategy.type == _ON_DELETE or _waits_at_partition(workload)
+    return progressing is not None and progressing.status == "False"
 
 
 def _waits_at_partition(workload: RolloutWorkload) -> bool:

@@ -79,6 +79,33 @@ def test_a_stateful_set_that_waits_for_somebody_is_stopped(
     assert _disrupted(("default", "StatefulSet", "web"), 5, spec=spec, status=status) == goes
 
 
+@pytest.mark.parametrize(("generation", "goes"), [(3, ["a"]), (4, [])], ids=["current", "outdated"])
+@pytest.mark.parametrize(
+    ("kind", "spec", "status"),
+    [
+        ("Deployment", {}, {"conditions": [_FAILED]}),
+        (
+            "StatefulSet",
+            {"replicas": 3, "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 2}}},
+            {"updatedReplicas": 1},
+        ),
+    ],
+)
+def test_a_status_says_nothing_about_a_rollout_that_its_controller_has_not_seen(
+    kind: str, spec: dict[str, object], status: dict[str, object], generation: int, goes: list[str]
+) -> None:
+    """A changed specification raises ``metadata.generation``; until ``observedGeneration`` follows, the status is the old one."""
+    metadata, observed = {"generation": generation}, {**status, "observedGeneration": 3}
+    assert _disrupted(("default", kind, "web"), 5, metadata=metadata, spec=spec, status=observed) == goes
+
+
+@pytest.mark.parametrize("spec", [{"paused": True}, {"updateStrategy": {"type": "OnDelete"}}])
+def test_what_a_specification_says_counts_at_once(spec: dict[str, object]) -> None:
+    """It needs no status."""
+    kind = "Deployment" if "paused" in spec else "StatefulSet"
+    assert _disrupted(("default", kind, "web"), 5, metadata={"generation": 2}, spec=spec) == ["a"]
+
+
 @story
 async def test_a_rollout_that_is_paused_or_resumed_leads_to_a_decision_at_once(world: World) -> None:
     """Without an informer it took up to ten minutes."""

@@ -178,13 +178,15 @@ def on_demand_prices(region: str) -> dict[str, float]:
 def burstable_cpu(name: str, currency: str = PRICE_CURRENCY) -> BurstableCpu | None:
     """The CPU credits of a type, in the credit mode it launches in by default; None for types without credits.
 
-    Surplus prices are known in USD only; in other currencies they are unknown.
+    Surplus prices are known in USD only. In other currencies a type in mode ``unlimited`` counts as if it guaranteed all of its
+    CPU: a surplus is to be had there, at a price that is not known.
     """
     family, _, size = name.partition(".")
     sizes = _BASELINE_MILLIS.get(family, {})
-    if size not in sizes:
+    surplus_price = _SURPLUS_USD_PER_VCPU_HOUR.get(family)
+    if size not in sizes or (surplus_price is not None and currency != PRICE_CURRENCY):
         return None
-    return BurstableCpu(sizes[size], _SURPLUS_USD_PER_VCPU_HOUR.get(family) if currency == PRICE_CURRENCY else None)
+    return BurstableCpu(sizes[size], surplus_price)
 
 
 def _rows() -> Iterator[_Row]:

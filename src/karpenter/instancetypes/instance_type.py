@@ -48,8 +48,7 @@ class BurstableCpu:
     """What a burstable type guarantees of its vCPUs: it earns CPU credits for ``baseline_millis`` and no more.
 
     ``baseline_millis`` are thousandths of a vCPU, summed over all vCPUs. CPU beyond it, averaged over a day, costs
-    ``surplus_price_per_vcpu_hour``; None where no more than the baseline is to be had (credit mode ``standard``), or where the
-    price is unknown.
+    ``surplus_price_per_vcpu_hour``; None where no more than the baseline is to be had (credit mode ``standard``).
     """
 
     baseline_millis: int
@@ -62,7 +61,7 @@ class InstanceType:
 
     ``requirements`` has an entry for every well-known label, DoesNotExist for those it lacks (SCH-116). ``overlay_capacity`` is
     the capacity added by NodeOverlays, ``is_price_overlaid`` whether one changed the price of an offering (SCH-760).
-    ``burstable_cpu`` is None for types that guarantee all of their CPU.
+    ``burstable_cpu`` is None for types that guarantee all of their CPU, and where the price of their surplus is unknown.
     """
 
     name: str

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from karpenter.instancetypes import ec2_capacity, ec2_catalog, well_known_labels
+from karpenter.instancetypes.instance_type import BurstableCpu
 from karpenter.model import labels
 from karpenter.model import resources as res
 
@@ -257,11 +258,14 @@ def test_burstable_types_guarantee_the_cpu_they_earn_credits_for(
     assert cpu.surplus_price_per_vcpu_hour == surplus_price
 
 
-def test_surplus_prices_in_other_currencies_are_unknown() -> None:
-    """China's prices are in CNY."""
-    cpu = ec2_catalog.burstable_cpu("t3.medium", "CNY")
-    assert cpu is not None
-    assert cpu.surplus_price_per_vcpu_hour is None
+@pytest.mark.parametrize("name", ["t3.medium", "t3a.medium", "t4g.medium"])
+def test_without_a_surplus_price_a_type_in_mode_unlimited_has_all_of_its_cpu(name: str) -> None:
+    """China's prices are in CNY. Planned as in mode ``standard``, a t3.medium would have 0.4 of its 2 vCPUs there."""
+    assert ec2_catalog.burstable_cpu(name, "CNY") is None
+
+
+def test_in_mode_standard_the_baseline_counts_in_every_currency() -> None:
+    assert ec2_catalog.burstable_cpu("t2.medium", "CNY") == ec2_catalog.burstable_cpu("t2.medium") == BurstableCpu(400)
 
 
 def test_every_burstable_type_of_the_reference_has_its_baseline() -> None:

@@ -207,6 +207,8 @@ class _ManifestReader:
         self._well_known = well_known
         self._used = {(kind.api_version, kind.name): kind for kind in used}
         self._generated = 0
+        #: Where the first object of a kind and name stands.
+        self._places: dict[tuple[str, str], _ObjectLocation] = {}
         self._objects_by_source: Counter[str] = Counter()
         #: Where labels are asked for that look like others: by key, the line of the first object and how many there are.
         self._odd_labels: dict[str, list[str]] = {}
@@ -254,7 +256,7 @@ class _ManifestReader:
         if obj is None:
             self._report_findings(raw_object, findings)
             return
-        findings = tuple(self._findings(obj, raw_object))
+        findings = (*self._findings(obj, raw_object), *self._repetitions(obj, raw_object))
         if findings:
             self._report_findings(raw_object, findings)
         else:
@@ -280,6 +282,15 @@ class _ManifestReader:
         except msgspec.ValidationError as error:
             self._report_findings(raw_object, (_decode_finding(error, raw_object.data),))
             return None
+
+    def _repetitions(self, obj: PlanObject, raw_object: _RawObject) -> Iterator[Finding]:
+        """That an object of the kind and name stands elsewhere: counted twice, its pods would be bought for twice."""
+        if obj.metadata.name:
+            location = raw_object.location
+            first = self._places.setdefault((raw_object.kind, location.name), location)
+            if first is not location:
+                where = f"{first.document.source}, document {first.document.number}"
+                yield Finding("metadata.name", "unique", f"stands in {where}, too; leave one of them out")
 
     def _findings(self, obj: PlanObject, raw_object: _RawObject) -> Iterator[Finding]:
         if not (obj.metadata.name or obj.metadata.generate_name):

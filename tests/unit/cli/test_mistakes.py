@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -460,3 +460,14 @@ def test_an_interrupt_right_after_the_start_is_quiet() -> None:
         [sys.executable, "-c", _INTERRUPTED_WHILE_IMPORTING], capture_output=True, text=True, check=False
     )
     assert (ended.returncode, ended.stdout, ended.stderr) == (-signal.SIGINT, "", "")
+
+
+def test_an_object_that_stands_in_two_files_is_not_counted_twice(plan: Plan, written: Callable[..., Path]) -> None:
+    first, second = written("a.json", pool(), pod("web")), written("b.json", pod("web"))
+    refused = plan("-f", first, "-f", second)
+    assert refused.exit_code == 2
+    where = f"{second}: document 1 (Pod default/web): metadata.name: stands in {first}, document 1, too"
+    assert f"{where}; leave one of them out" in refused.stderr
+    planned = plan("-f", first, "-f", second, "--skip-invalid")
+    assert planned.exit_code == 0
+    assert "1 new node with 1 pod" in planned.stdout

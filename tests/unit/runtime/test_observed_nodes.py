@@ -130,7 +130,7 @@ def test_nothing_is_left_of_a_node_that_is_gone() -> None:
 
 def test_a_claim_without_a_node_has_no_series_of_a_node() -> None:
     seen = Observed()
-    seen.put(claim("c", {"cpu": "4"}))
+    seen.put(node_pool(), claim("c", {"cpu": "4"}))
     scrape = seen.scrape()
     assert scrape.series("karpenter_nodes_allocatable") == []
     assert scrape.value("karpenter_cluster_state_node_count") == 1

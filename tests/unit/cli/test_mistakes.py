@@ -466,7 +466,7 @@ def test_an_object_that_stands_in_two_files_is_not_counted_twice(plan: Plan, wri
     first, second = written("a.json", pool(), pod("web")), written("b.json", pod("web"))
     refused = plan("-f", first, "-f", second)
     assert refused.exit_code == 2
-    where = f"{second}: document 1 (Pod default/web): metadata.name: stands in {first}, document 1, too"
+    where = f"{second}: document 1 (Pod default/web): items[0].metadata.name: stands in {first}, document 1, too"
     assert f"{where}; leave one of them out" in refused.stderr
     planned = plan("-f", first, "-f", second, "--skip-invalid")
     assert planned.exit_code == 0

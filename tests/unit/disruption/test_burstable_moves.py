@@ -6,10 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from karpenter.disruption.decide.disruption_problem import DisruptionOptions
+from karpenter.api.core import Pod
+from karpenter.disruption.decide.disruption_problem import DisruptionOptions, DisruptionSolution
 from karpenter.instancetypes.instance_type import BurstableCpu, InstanceType
+from karpenter.model import labels, pods
 from karpenter.scheduling.objective import Objective
 from karpenter.scheduling.scheduling_options import SchedulingOptions
+from support.builders import pod
 from support.disrupting import KINDS, USUAL, bought, decide, gone, kind, pool, running, sold
 
 #: Four cores for less than type ``m`` (2 USD per hour), of which one is guaranteed; each core more costs 0.5 USD per hour.
@@ -46,3 +49,58 @@ def test_pods_that_move_onto_a_burstable_node_cost_what_they_request_beyond_its_
     types = (kind("s", 2, sold(0.9)), replace(BURSTABLE, offerings=tuple(sold(0.9))))
     solution = decide(pool(), running("a", "s", 2), running("b", "burstable", 2), types=types, options=options)
     assert gone(solution) == moved
+
+
+_CREDIT_NODE = replace(BURSTABLE, offerings=tuple(sold(0.9)), burstable_cpu=BurstableCpu(1000, 2.0))
+_CREDIT_TYPES = (kind("s", 2, sold(0.9)), _CREDIT_NODE)
+
+
+def _saved(solution: DisruptionSolution) -> float:
+    """USD per hour that all commands say they save."""
+    return sum(command.saving_per_hour or 0.0 for command in solution.commands)
+
+
+@pytest.mark.parametrize("small_nodes", [1, 2, 3])
+def test_moves_of_one_decision_share_a_baseline(small_nodes: int) -> None:
+    """Each move alone costs 0.2 USD of surplus and saves 0.7. Every further core on the burstable node costs 2 USD."""
+    names = ("a", "c", "d")[:small_nodes]
+    busy = running("b", "burstable", 0.1, conditions=())
+    solution = decide(pool(), busy, *(running(name, "s", 1) for name in names), types=_CREDIT_TYPES)
+    hosts = [placed.node_name for command in solution.commands for placed in command.placed_on_existing]
+    assert hosts.count("b") <= 1
+    assert _saved(solution) <= 0.9 * len(gone(solution)) - 0.2 * hosts.count("b") + 1e-9
+
+
+def test_a_pending_pod_uses_the_baseline_before_pods_that_move() -> None:
+    """It takes the one core that is guaranteed, so a move there would cost 2 USD and save 0.9."""
+    waiting = pod("waiting", {"cpu": "0.9"}, node_selector={labels.INSTANCE_TYPE: "burstable"})
+    cluster = (pool(), running("a", "s", 1), running("b", "burstable", 0.1, conditions=()))
+    assert gone(decide(*cluster, types=_CREDIT_TYPES)) == ["a"]
+    assert gone(decide(*cluster, waiting, types=_CREDIT_TYPES)) == []
+
+
+def test_moves_that_follow_each_other_count_the_surplus_where_their_pods_end_up() -> None:
+    """A plan made of several steps says no higher saving than what its nodes cost less at the end."""
+    cores = {"b": [0.3], "e": [2], "c": [0.1], "d": [0.2]}
+    staying = [running(name, "burstable", *cores[name], conditions=()) for name in "cd"]
+    leaving = [running(name, "burstable", *cores[name]) for name in "be"]
+    full = running("a", "m", 1.5, 0.1, conditions=())
+    solution = decide(pool(), full, *staying, *leaving, types=(TYPES[0], _CREDIT_NODE))
+    loads = {name: sum(requests) for name, requests in cores.items()}
+    before = sum(_node_cost(load) for load in loads.values())
+    for command in solution.commands:
+        assert not command.replacements
+        for placed in command.placed_on_existing:
+            loads[placed.node_name] = loads.get(placed.node_name, 0) + sum(map(_cores, placed.pods))
+    after = sum(_node_cost(loads[name]) for name in cores if name not in gone(solution))
+    assert gone(solution)
+    assert 0 < _saved(solution) <= before - after + 1e-9
+
+
+def _node_cost(cores: float) -> float:
+    """USD per hour of a node of type ``burstable`` with so many cores requested."""
+    return 0.9 + 2.0 * max(0.0, cores - 1)
+
+
+def _cores(moved: Pod) -> float:
+    return pods.pod_requests(moved)["cpu"] / 1000

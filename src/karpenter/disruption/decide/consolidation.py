@@ -27,7 +27,7 @@ from karpenter.disruption.decide.consolidation_search import ConsolidationResult
 from karpenter.disruption.decide.costs import is_empty
 from karpenter.disruption.decide.disruption_problem import PreparedDisruption, prepare
 from karpenter.disruption.decide.move_evaluation import ConsolidationSettings, MoveEvaluator
-from karpenter.disruption.decide.multi_step import composed_commands
+from karpenter.disruption.decide.multi_step import CommandPricing, composed_commands
 from karpenter.disruption.decide.projected_snapshot import after_commands
 from karpenter.disruption.decide.remaining_budgets import RemainingBudgets
 from karpenter.disruption.decide.scheduling_simulation import SchedulingSimulation, simulate
@@ -108,12 +108,15 @@ class Consolidation:
         if not pending and not self._preceding.move_pods:
             commands = self._improved_if_few(candidates, commands)
             if not result.limited_by_budgets:
-                commands = self._with_follow_up_steps(candidates, commands)
+                pricing = CommandPricing(self._scoring(), simulation.arrivals)
+                commands = self._with_follow_up_steps(candidates, commands, pricing)
         nodes = {candidate.key: candidate.state_node for candidate in candidates}
         rejected = [BlockedNode(nodes[key], result.rejections[key]) for key in sorted(result.rejections)]
         return commands, rejected
 
-    def _with_follow_up_steps(self, candidates: Sequence[Candidate], first: tuple[Command, ...]) -> tuple[Command, ...]:
+    def _with_follow_up_steps(
+        self, candidates: Sequence[Candidate], first: tuple[Command, ...], pricing: CommandPricing
+    ) -> tuple[Command, ...]:
         """The moves merged with those that would follow once they are done."""
         best = first
         steps = [*first]
@@ -125,7 +128,7 @@ class Consolidation:
                 break
             steps += step
             end = after_commands(snapshot, step, self._prepared.indexes)
-            composed = self._composed(candidates, end, steps)
+            composed = self._composed(candidates, end, steps, pricing)
             if composed is None:
                 break
             best = composed
@@ -144,18 +147,23 @@ class Consolidation:
         return later._improved_if_few(candidates, result.commands)
 
     def _composed(
-        self, candidates: Sequence[Candidate], end: ClusterSnapshot, steps: Sequence[Command]
+        self,
+        candidates: Sequence[Candidate],
+        end: ClusterSnapshot,
+        steps: Sequence[Command],
+        pricing: CommandPricing,
     ) -> tuple[Command, ...] | None:
         """All steps merged; None if that is impossible, beyond budgets, or not worth what it disrupts."""
-        scoring = self._scoring()
-        composed = composed_commands(candidates, end, steps, scoring)
+        composed = composed_commands(candidates, end, steps, pricing)
         may_go = {candidate.key for candidate in candidates} | self._preceding.candidate_keys
         removed = {node.key for node in self._prepared.snapshot.nodes} - {node.key for node in end.nodes}
         if composed is None or not removed <= may_go or not self._is_within_budgets(composed):
             return None
         if any(map(self._prepared.context.failed_moves.has_in_backoff, composed)):
             return None
-        acceptable = all(scoring.are_acceptable(command.scores, command.saving_per_hour) for command in composed)
+        acceptable = all(
+            pricing.scoring.are_acceptable(command.scores, command.saving_per_hour) for command in composed
+        )
         return composed if acceptable else None
 
     def _improved_if_few(self, candidates: Sequence[Candidate], commands: tuple[Command, ...]) -> tuple[Command, ...]:

@@ -97,7 +97,7 @@ class MoveEvaluator:
         names = {replacement.name for replacement in bought}
         placed = tuple(placed_pods for placed_pods in place.placements if placed_pods.node_key not in names)
         price = sum(planned.cost_per_hour for planned in bought)
-        price += self.simulation.added_cpu_surplus(candidates, placed)
+        price += self.simulation.arrivals.added_cpu_surplus(candidates, placed)
         saving = saving_per_hour(candidates, price)
         scores = self.scoring.scores(candidates, price)
         if not self.scoring.are_approved(scores) or (bought and (saving is None or saving <= 0)):
@@ -133,8 +133,12 @@ class MoveEvaluator:
         """What `replace` plans for the candidates, as one move for each group of them; groups share no new node."""
         reschedule = self.simulation.reschedule(candidates)
         assert isinstance(reschedule, ReschedulingResult)
-        pods_to_place = self.simulation.pods_to_place
-        return [self._rescheduled(group, reschedule.restricted_to(pods_to_place(group))) for group in groups]
+        evaluator, moves = self, list[Command | MoveRejection]()
+        for group in groups:
+            part = reschedule.restricted_to(self.simulation.pods_to_place(group))
+            moves.append(evaluator._rescheduled(group, part))
+            evaluator = replace(evaluator, simulation=evaluator.simulation.with_arrivals(part.placements))
+        return moves
 
     def _rescheduled(self, candidates: Sequence[Candidate], reschedule: ReschedulingResult) -> Command | MoveRejection:
         """The move of the candidates whose pods go where the simulation places them."""
@@ -176,7 +180,7 @@ class MoveEvaluator:
         price = replacement_price
         if price is None:
             price = cheaper.price_per_hour if cheaper is not None else 0.0
-        price += self.simulation.added_cpu_surplus(candidates, reschedule.placements)
+        price += self.simulation.arrivals.added_cpu_surplus(candidates, reschedule.placements)
         return Command(
             reason=DisruptionReason.UNDERUTILIZED,
             candidates=tuple(candidates),

@@ -9,7 +9,7 @@ what they share is gone at the end and each part is worth it by itself.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from msgspec.structs import replace as changed
 
@@ -18,6 +18,7 @@ from karpenter.api.karpenter import NodeSelectorRequirementWithMinValues
 from karpenter.disruption.decide.balanced import MoveScoring
 from karpenter.disruption.decide.command import Candidate, Command, ConsolidationType, DisruptionReason, saving_per_hour
 from karpenter.disruption.decide.connected_parts import connected_candidates
+from karpenter.disruption.decide.pod_arrivals import PodArrivals
 from karpenter.model import labels, pods
 from karpenter.model import resources as res
 from karpenter.scheduling.solution import NewNodeClaim, PlacedPods
@@ -25,8 +26,21 @@ from karpenter.state.snapshot import ClusterSnapshot
 from karpenter.state.virtual_pods import is_virtual_pod
 
 
+@dataclass(frozen=True, eq=False)
+class CommandPricing:
+    """How commands are scored, and the pods that arrive on existing nodes before them."""
+
+    scoring: MoveScoring
+    arrivals: PodArrivals
+
+    def after(self, commands: Iterable[Command]) -> CommandPricing:
+        """The pricing of commands that follow these."""
+        placements = (placed for command in commands for placed in command.placed_on_existing)
+        return replace(self, arrivals=self.arrivals.after(placements))
+
+
 def composed_commands(
-    candidates: Sequence[Candidate], final_snapshot: ClusterSnapshot, steps: Sequence[Command], scoring: MoveScoring
+    candidates: Sequence[Candidate], final_snapshot: ClusterSnapshot, steps: Sequence[Command], pricing: CommandPricing
 ) -> tuple[Command, ...] | None:
     """The commands that lead to ``final_snapshot``, in which all steps are done.
 
@@ -60,9 +74,13 @@ def composed_commands(
     names = {key: view.name for key, view in after.items()}
     commands: list[Command] = []
     for group in _dependent_groups(gone, moving, steps):
-        whole = _command(group, moving, final, names, scoring)
-        parts = [_command(part, moving, final, names, scoring) for part in connected_candidates(whole)]
-        commands += parts if all(_is_worth_it(part, scoring) for part in parts) else [whole]
+        whole = _command(group, moving, final, names, pricing)
+        parts: list[Command] = []
+        for part in connected_candidates(whole):
+            parts.append(_command(part, moving, final, names, pricing.after(parts)))
+        chosen = parts if all(_is_worth_it(part, pricing.scoring) for part in parts) else [whole]
+        commands += chosen
+        pricing = pricing.after(chosen)
     return tuple(commands)
 
 
@@ -130,7 +148,7 @@ def _command(
     destinations: Mapping[str, Sequence[tuple[Pod, str]]],
     replacements_by_name: Mapping[str, NewNodeClaim],
     names: Mapping[str, str],
-    scoring: MoveScoring,
+    pricing: CommandPricing,
 ) -> Command:
     going = [destination for candidate in group for destination in destinations[candidate.key]]
     hosts = sorted({host for _, host in going})
@@ -141,6 +159,7 @@ def _command(
         if host and host not in replacements_by_name
     )
     price = sum(new_nodeclaim.cost_per_hour for new_nodeclaim in replacements)
+    price += pricing.arrivals.added_cpu_surplus(group, placed)
     return Command(
         reason=DisruptionReason.UNDERUTILIZED,
         candidates=tuple(group),
@@ -148,5 +167,5 @@ def _command(
         placed_on_existing=placed,
         consolidation_type=ConsolidationType.MULTI if len(group) > 1 else ConsolidationType.SINGLE,
         saving_per_hour=saving_per_hour(group, price),
-        scores=scoring.scores(group, price),
+        scores=pricing.scoring.scores(group, price),
     )

@@ -20,6 +20,7 @@ from karpenter.disruption.decide.command import Candidate, Command, PendingComma
 from karpenter.disruption.decide.costs import disruption_cost
 from karpenter.disruption.decide.disruption_blockers import NeedsUninitializedNode, PodsUnschedulable, StrandedPod
 from karpenter.disruption.decide.disruption_problem import PreparedDisruption
+from karpenter.disruption.decide.pod_arrivals import PodArrivals
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.model import pod_disruption, pods
 from karpenter.scheduling import pod_eligibility
@@ -53,14 +54,16 @@ class UnreschedulablePods:
 class SchedulingSimulation:
     """A snapshot, ready for questions about its nodes, with what has been decided about it so far (``prepare_simulation``).
 
-    ``nominated``: keys of the nodes that pending pods are going to need. ``_buffer_pods``: the virtual pods of capacity buffers
-    by node. ``_consolidate_after_ends``: when nodes (by key) may take pods again that are closed within ``consolidateAfter``.
+    ``arrivals``: the pods that go to existing nodes by what is decided so far. ``nominated``: keys of the nodes that pending pods
+    are going to need. ``_buffer_pods``: the virtual pods of capacity buffers by node. ``_consolidate_after_ends``: when nodes (by
+    key) may take pods again that are closed within ``consolidateAfter``.
     """
 
     _base: ReschedulingBase
     _snapshot: ClusterSnapshot
     _checks: CandidateChecks
     _now: datetime
+    arrivals: PodArrivals
     nominated: frozenset[str] = frozenset()
     _buffer_pods: Mapping[str, tuple[Pod, ...]] = field(default_factory=dict)
     _consolidate_after_ends: Mapping[str, datetime] = field(default_factory=dict)
@@ -88,7 +91,11 @@ class SchedulingSimulation:
         removed = tuple(candidate.key for candidate in command.candidates)
         leaving = self.pods_to_place(command.candidates)
         base = self._base.after_move(command.placed_on_existing, leaving, removed, command.replacements)
-        return replace(self, _base=base)
+        return replace(self, _base=base, arrivals=self.arrivals.after(command.placed_on_existing))
+
+    def with_arrivals(self, placements: Iterable[PlacedPods]) -> SchedulingSimulation:
+        """The simulation in which these pods count on the nodes they go to when CPU beyond the baseline is priced."""
+        return replace(self, arrivals=self.arrivals.after(placements))
 
     # -- questions --------------------------------------------------------------------------------------------------------
 
@@ -163,16 +170,6 @@ class SchedulingSimulation:
             return UnreschedulablePods(NeedsUninitializedNode(first, min(result.uninitialized_nodes)))
         return result
 
-    def added_cpu_surplus(self, candidates: Sequence[Candidate], placements: Iterable[PlacedPods]) -> float:
-        """USD per hour that CPU beyond the baseline of existing nodes costs more once the pods are there; never below 0."""
-        prices = self._checks.prices
-        added = -sum(prices.cpu_surplus_per_hour(candidate.state_node) for candidate in candidates)
-        for placed in placements:
-            node = self._checks.nodes_by_key.get(placed.node_key)
-            if node is not None:
-                added += prices.cpu_surplus_per_hour(node, placed.pods) - prices.cpu_surplus_per_hour(node)
-        return max(0.0, added)
-
     def minimum_price(self, candidates: Iterable[Candidate]) -> float:
         """USD per hour that nodes for their pods alone would cost at least."""
         return self._base.minimum_price(self.pods_to_place(candidates))
@@ -215,8 +212,9 @@ def prepare_simulation(
     fill_order = tuple(node.key for node in sorted(problem.snapshot.nodes, key=partial(_fill_order, checks)))
     base = prepare_rescheduling(problem, indexes, fill_order).with_closed_nodes(node.key for node in planned_nodes)
     leaving = pod_eligibility.pods_leaving_nodes(snapshot, context.now)
+    arrivals = PodArrivals(checks.prices, checks.nodes_by_key)
     if not snapshot.pod_groups and not leaving:
-        return SchedulingSimulation(base, snapshot, checks, context.now)
+        return SchedulingSimulation(base, snapshot, checks, context.now, arrivals)
     plan = solve(build_problem(snapshot, indexes, context.now, options), indexes)
     placed = plan.placed_on_existing
     return SchedulingSimulation(
@@ -224,6 +222,7 @@ def prepare_simulation(
         snapshot,
         checks,
         context.now,
+        arrivals.after(placed),
         frozenset(placed_pods.node_key for placed_pods in placed if not all(map(is_virtual_pod, placed_pods.pods))),
         {placed_pods.node_key: tuple(filter(is_virtual_pod, placed_pods.pods)) for placed_pods in placed},
     )

@@ -242,7 +242,8 @@ class Manager:
             self._on_plan,
             ProblemRecorder(settings.record_problems) if settings.record_problems else None,
         )
-        queue = DisruptionQueue(context, self.command_history, self._successors, DEFAULT_TIMEOUTS.total)
+        patience = DEFAULT_TIMEOUTS.total if settings.wait_for_slow_replacements else None
+        queue = DisruptionQueue(context, self.command_history, self._successors, patience)
         self.disruption = DisruptionController(
             context,
             CommandExecution(

@@ -56,14 +56,17 @@ class CommandHistory:
 
 
 class DisruptionQueue:
-    """All commands under way, by ID, and the nodes they hold. ``registration_timeout``: what a NodeClaim may take to register."""
+    """All commands under way, by ID, and the nodes they hold.
+
+    ``registration_timeout``: what a NodeClaim may take to register; None where slow replacements are not waited for.
+    """
 
     def __init__(
         self,
         context: ControllerContext,
         history: CommandHistory,
         successor_nominations: SuccessorNominations,
-        registration_timeout: timedelta,
+        registration_timeout: timedelta | None,
     ) -> None:
         self._context = context
         self._registration_timeout = registration_timeout
@@ -175,7 +178,7 @@ class DisruptionQueue:
         elapsed = _elapsed_seconds(queued)
         if elapsed <= command_timeout_seconds(len(self._command_by_candidate)):
             return False
-        if not any(queued.pending_replacements()):
+        if self._registration_timeout is None or not any(queued.pending_replacements()):
             return True
         if queued.replacement_timeout_seconds is None:
             node_pools = {planned.node_pool for planned in queued.command.replacements}

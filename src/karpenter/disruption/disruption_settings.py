@@ -57,6 +57,14 @@ class DisruptionSettings:
         "are exceeded until the node is gone.",
     )
 
+    wait_for_slow_replacements: bool = setting(
+        kinds.SWITCH,
+        "true",
+        "Let a command wait for its replacements as long as a NodeClaim may take to register, and half as long again as the "
+        "slowest node of the NodePool took to become ready. Otherwise it ends after ten minutes, or an hour in large commands.",
+        karpenter_default="false",
+    )
+
     expiration_window: timedelta = setting(
         kinds.DURATION,
         "1h",

@@ -25,6 +25,7 @@ DIFFERENT = {
     "--minimum-node-age": ("5m", "0s"),
     "--wait-for-rollouts": ("true", "false"),
     "--stabilization-window": ("15s", "0s"),
+    "--wait-for-slow-replacements": ("true", "false"),
     "--expiration-window": ("1h", "0s"),
 }
 

@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 
 from karpenter.api import kinds
+from karpenter.settings import Settings
 from support.drifting import ONE_BY_ONE, all_running, drift, errors, is_renewed, launches, start_pool, workload
 from support.world import World, startup, story, until
 
@@ -24,6 +25,18 @@ async def test_nodes_that_join_after_more_than_ten_minutes_are_replaced_without_
     assert launches(world) == 2 * nodes
     assert await all_running(world)
     assert errors(world) == []
+
+
+@pytest.mark.parametrize(("waits", "failed"), [(True, []), (False, ["command reached its timeout"])])
+@story
+async def test_a_command_ends_after_ten_minutes_where_slow_replacements_are_not_waited_for(
+    world: World, waits: bool, failed: list[str]
+) -> None:
+    """DIS-030: Karpenter's time, which the profile `karpenter` takes; its suite expects the taint to be gone by then."""
+    await start_pool(world, "11m", Settings(wait_for_slow_replacements=waits), pods=1)
+    await drift(world)
+    await asyncio.sleep(10 * 60 + 55)
+    assert errors(world) == failed
 
 
 @story

@@ -112,6 +112,14 @@ def nothing_is_half_done(stage: Stage, running: Controller) -> Callable[[], str]
     return at_rest(running, _QUIET_PASSES, lambda: len(running.lines("disrupting node(s)")), lambda: half_done(stage))
 
 
+def failures(running: Controller) -> list[str]:
+    """Why commands failed. A roll-out may bind pods to a node that is about to be tainted: such a command is undone by design."""
+    errors = [
+        str(line["error"]) for line in running.lines("failed terminating nodes while executing a disruption command")
+    ]
+    return [error for error in errors if not error.startswith("pods have come to node ")]
+
+
 def test_nodes_are_given_back_while_pods_stay_available(stage: Stage) -> None:
     """Half of the pods go, the others are rolled out anew meanwhile; the budget over them holds all the time."""
     with controller(stage.account.kubeconfig, *ALONE) as running:
@@ -130,7 +138,7 @@ def test_nodes_are_given_back_while_pods_stay_available(stage: Stage) -> None:
         assert available.fewest >= FEWEST
         assert cost(stage.look().claims) <= 0.65 * before
         assert any(name == "karpenter_nodeclaims_disrupted_total" for name, _ in running.metrics())
-        assert not running.lines("failed terminating nodes while executing a disruption command")
+        assert failures(running) == []
         assert not running.lines("Reconciler error")
 
 

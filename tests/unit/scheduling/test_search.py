@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from karpenter.api.core import Pod
+from karpenter.api.karpenter import NodePool
 from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.model import labels
 from karpenter.scheduling.objective import NO_EXPOSURE_LIMITS, Objective
+from karpenter.scheduling.packing import exact_packing
 from karpenter.scheduling.scheduling_options import ArrivalForecast, SchedulingOptions
 from karpenter.scheduling.solution import Solution
 from support.builders import bought, left, node_pool, plan, pod, pods, sizes, wanted, where
@@ -178,3 +180,51 @@ def test_pods_that_want_different_values_of_a_custom_label_are_on_different_node
     asked = [("team", "In", "a"), ("team", "In", "b"), (labels.ARCH, "In", "amd64")]
     solution = priced(pool, narrowing(*asked, each=6), types=of_cores((4, 0.4)))
     assert (left(solution), len(sizes(solution))) == ([], 5)
+
+
+def equal_pools(number: int, **spec: object) -> list[NodePool]:
+    return [node_pool(f"np{n}", **spec) for n in range(number)]  # type: ignore[arg-type]
+
+
+def contents(solution: Solution) -> list[tuple[str, list[str]]]:
+    """The types that are bought and the pods on them, the names of NodePools aside."""
+    return [
+        (types, sorted(waiting.metadata.name for waiting in claim.pods))
+        for types, claim in zip(bought(solution), solution.new_claims, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("pod_count", [20, 61])
+def test_equal_nodepools_change_nothing_about_the_plan(pod_count: int) -> None:
+    """SCH-865: their candidate nodes are the same ones; copies would displace others and change what the search draws."""
+    types = of_cores(*((cores, 0.1 * cores**0.9) for cores in range(2, 40)))
+    zones = (("z1",), ("z2",), ("z1", "z2"))
+    waiting = [
+        pod(
+            f"p{n}",
+            {"cpu": f"{150 + n * 37}m", "memory": f"{300 + n * 103}Mi"},
+            affinity=where(labels.ZONE, "In", *zones[n % 3]),
+        )
+        for n in range(pod_count)
+    ]
+    assert contents(priced(*equal_pools(3), waiting, types=types)) == contents(
+        priced(node_pool("np0"), waiting, types=types)
+    )
+
+
+def test_equal_nodepools_with_limits_each_sell_what_their_own_limits_leave() -> None:
+    """SCH-384: a NodePool with limits is like no other: two with two cores each take four of seven different pods."""
+    waiting = [pod(f"p{n}", {"cpu": f"{500 + 170 * n}m", "memory": "300Mi"}) for n in range(7)]
+    solution = priced(*equal_pools(2, limits={"cpu": "2"}), waiting, types=of_cores((2, 0.2), (4, 0.4)))
+    assert (len(left(solution)), solution.packing_heuristic) == (3, "exact")
+
+
+def test_equal_nodepools_are_enumerated_once_and_different_ones_count_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SCH-865: six different pods have 64 sets in one NodePool, in ten equal ones, and in each of two different ones."""
+    monkeypatch.setattr(exact_packing, "MAX_COLUMNS", 64)
+    waiting = [pod(f"p{n}", {"cpu": f"{500 + n}m", "memory": "500Mi"}) for n in range(6)]
+    types = of_cores((2, 0.2), (4, 0.4))
+    other = node_pool("other", [wanted("team", "In", "a")])
+    assert not priced(node_pool(), other, waiting, types=types).is_optimal
+    assert priced(node_pool(), waiting, types=types).is_optimal
+    assert priced(*equal_pools(10), waiting, types=types).is_optimal

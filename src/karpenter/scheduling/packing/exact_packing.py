@@ -5,11 +5,13 @@ so every constraint between pods and nodes counts. Dynamic programming over the 
 partition into columns.
 
 Work doubles with each pod that differs from the others, so it is done for up to `MAX_STATES` sets of at most `MAX_PODS` pods:
-twelve different pods, or three groups of eighteen. Alternatives: HiGHS with the same columns took 3 s for twelve pods where the
-linear relaxation is weak; a program that assigns pods to nodes takes longer still, because equal nodes are symmetric. More pods
-that narrow different labels are covered by columns with a bound (`search/column_enumeration`), which needs no enumeration of
-all sets. Pods with
-affinity by host are left to the search: whether a node may begin with them depends on the other nodes.
+twelve different pods, or three groups of eighteen. Every purchase channel enumerates the sets of the pods that may use it, so
+these are bounded, too, by `MAX_COLUMNS`: five different NodePools for twelve different pods.
+
+Alternatives: HiGHS with the same columns took 3 s for twelve pods where the linear relaxation is weak; a program that assigns
+pods to nodes takes longer still, because equal nodes are symmetric. More pods that narrow different labels are covered by
+columns with a bound (`search/column_enumeration`), which needs no enumeration of all sets. Pods with affinity by host are left
+to the search: whether a node may begin with them depends on the other nodes.
 """
 
 from __future__ import annotations
@@ -32,6 +34,8 @@ from karpenter.scheduling.topology.topology_groups import TopologyGroup
 
 #: Up to so many different sets of pods are looked at; more pods are left to the search.
 MAX_STATES = 7_000
+#: Up to so many sets in all purchase channels together, each of which may become a column; 10,000 take about 1 s.
+MAX_COLUMNS = 21_000
 #: Up to so many pods; of more equal pods the search loses next to nothing, and columns grow with the pods on a node.
 MAX_PODS = 60
 
@@ -54,7 +58,7 @@ def cheapest_claims(
 ) -> list[SchedulingNodeClaim] | None:
     """Claims for all pods at the least objective; None where the pods are too many, or need each other on their host."""
     counts = np.array([len(demand.pods) for demand in demands], dtype=np.intp)
-    if not has_few_sets(demands, MAX_STATES):
+    if not has_few_sets(demands, MAX_STATES) or _max_columns(demands, allowed) > MAX_COLUMNS:
         return None
     columns = possible_claims(demands, allowed, rules)
     matrix = contents_matrix(columns, len(demands))
@@ -68,6 +72,15 @@ def has_few_sets(demands: Sequence[Demand], max_sets: int) -> bool:
     if not 0 < sum(len(demand.pods) for demand in demands) <= MAX_PODS or any(d.host_affinity for d in demands):
         return False
     return prod(len(demand.pods) + 1 for demand in demands) <= max_sets
+
+
+def _max_columns(demands: Sequence[Demand], allowed: AllowedOptions) -> int:
+    """How many sets of pods there are in all channels, each with the pods that may use it."""
+    sets: dict[PurchaseChannel, int] = {}
+    for demand, options in zip(demands, allowed, strict=True):
+        for channel in {option.channel for option, _ in options}:
+            sets[channel] = sets.get(channel, 1) * (len(demand.pods) + 1)
+    return sum(sets.values())
 
 
 def possible_claims(

@@ -7,7 +7,7 @@ number of different nodes, not of pods.
 * ``classic``: a claim grows as long as any type holds its pods; the largest node that fills is bought.
 * ``value``: for every type worth considering, fill it and ask what its pods would be worth bought one by one; the type with
   the most worth per dollar is taken. Worth considering are types no other type beats on price and on every resource. Its work
-  is bounded by ``STEPS``; what is still left then is bought the way of ``classic``.
+  is bounded by ``MAX_FILL_STEPS``; what is still left then is bought the way of ``classic``.
 * ``priced``: claims that the search proposes, as far as rules and limits agree to them; the rest goes the way of ``value``.
 * ``exact``: the cheapest of all packings, for few pods (`exact_packing`, `search/column_enumeration`), also under limits
   (`limited_packing`); ``covered`` where the proof was cut short.
@@ -133,7 +133,7 @@ class Packer:
         state = self._new_state()
         if self._bounds.reservation_units:
             return None
-        allowed = [state.allowed(position) for position in range(len(self._demands))]
+        allowed = list(state.distinct_options(range(len(self._demands))).values())
         claims = cheapest_claims(self._demands, allowed, self._packing_rules)
         if state.limits:
             return None if claims is None else self._limited_exact(claims, state)
@@ -146,7 +146,7 @@ class Packer:
         state = self._new_state(weights_bind=False)
         if self._bounds.reservation_units:
             return None
-        options = [state.allowed(position) for position in range(len(self._demands))]
+        options = list(state.distinct_options(range(len(self._demands))).values())
         claims = claims_within_limits(LimitedDemands(self._demands, options, state.limits), self._packing_rules)
         return None if claims is None else self._bought(claims, state)
 
@@ -195,7 +195,7 @@ class Packer:
             self._demands,
             positions,
             state.pods_left,
-            state.allowed,
+            state.distinct_options(positions),
             types_within,
             self._fill_cache,
             self._objective,

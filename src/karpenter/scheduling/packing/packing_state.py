@@ -10,7 +10,7 @@ from karpenter.instancetypes.type_sets import TypeSet
 from karpenter.model import resources as res
 from karpenter.model.resources import Resources
 from karpenter.scheduling.demand import Demand, PackingBounds, SchedulingNodeClaim
-from karpenter.scheduling.node_filling import DemandSet, demand_set
+from karpenter.scheduling.node_filling import DemandSet, PurchaseChannel, demand_set
 from karpenter.scheduling.offerings.nodepool_templates import NodePoolTemplate
 from karpenter.scheduling.offerings.purchase_options import PurchaseOption
 from karpenter.scheduling.offerings.remaining_capacity import max_capacity, types_within_limits
@@ -62,6 +62,37 @@ class PackingState:
     def allowed(self, position: int) -> tuple[tuple[PurchaseOption, TypeSet], ...]:
         """Options of the heaviest pools the class can still be bought from, with their affordable types."""
         return self._allowed[position]
+
+    def distinct_options(self, positions: Iterable[int]) -> dict[int, tuple[tuple[PurchaseOption, TypeSet], ...]]:
+        """The allowed options of these demands; of channels that are alike for all of them only those of the first.
+
+        Such channels differ in nothing but the name of their NodePool. A NodePool with limits is like no other: what they leave
+        differs as soon as something is bought.
+        """
+        uses: dict[PurchaseChannel, list[object]] = {}
+        templates: dict[PurchaseChannel, NodePoolTemplate] = {}
+        allowed = {position: self._allowed[position] for position in positions}
+        for position, options in allowed.items():
+            for option, types in options:
+                templates[option.channel] = option.template
+                use = (position, types, option.relaxation_step.requirements, self._exposure(position, option.template))
+                uses.setdefault(option.channel, []).append(use)
+        first: dict[object, PurchaseChannel] = {}
+        for (pool, reservation), use_of_channel in uses.items():
+            key = templates[pool, reservation].equivalence_key
+            limited = pool if pool in self.limits else None
+            first.setdefault((key, reservation, limited, tuple(use_of_channel)), (pool, reservation))
+        kept = frozenset(first.values())
+        return {
+            position: tuple((option, types) for option, types in options if option.channel in kept)
+            for position, options in allowed.items()
+        }
+
+    def _exposure(self, position: int, template: NodePoolTemplate) -> int | None:
+        """How many pods of the demand's workload a node of the NodePool should take; None: any number."""
+        limits = self._demands[position].host_limits
+        exposed = limits.exposed_workload if limits is not None else None
+        return None if exposed is None else exposed.max_in_pool(template.name)
 
     def types_within(self, template: NodePoolTemplate) -> TypeSet | None:
         """Types the pool's limits still allow; None when it has no limits."""

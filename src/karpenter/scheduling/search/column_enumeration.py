@@ -49,7 +49,7 @@ _WEIGHT_STEPS = 4
 #: USD per hour that count as nothing: below every difference of prices, above what sums of floats miss.
 TOLERANCE = 1e-8
 #: More CPU than any node has, for baselines without end.
-_MAX = 1e15
+_MAX_CPU_UNITS = 1e15
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +81,9 @@ class CoverProblem:
 
         On a burstable node that is less than its cost: the price of the baseline is taken off, and all CPU is charged.
         """
-        return np.where(self._charges_cpu, self.costs - self.cpu_prices * np.minimum(self.baselines, _MAX), self.costs)
+        return np.where(
+            self._charges_cpu, self.costs - self.cpu_prices * np.minimum(self.baselines, _MAX_CPU_UNITS), self.costs
+        )
 
     def values_on_nodes(self, values: FloatArray) -> FloatArray:
         """What a pod of each group is worth on each node, less what is charged for its CPU there."""

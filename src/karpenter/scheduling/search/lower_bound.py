@@ -2,8 +2,8 @@
 
 Nodes may be bought in parts, and pods split over the nodes they fit on, but all a pod requests comes from the same kind
 of node; rules between pods play no part. No plan can be cheaper. The programme has, for every kind of node worth it, how
-much of it to buy and how much CPU beyond its baseline, and for every crowd how many of it go there; the prices of its rows are
-what the search goes by: of a pod of each crowd, and of each resource on each kind of node.
+much of it to buy and how much CPU beyond its baseline, and for every item type how many pods go there; the prices of its rows
+are what the search goes by: of a pod of each item type, and of each resource on each kind of node.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from karpenter.scheduling.search.offering_rows import (
 
 @dataclass(frozen=True, eq=False)
 class ItemTypes:
-    """Pods by what they request and their taste: how many, what each needs, and the number of the taste."""
+    """Pods by what they request and their option signature: how many, what each requests, and the number of the signature."""
 
     counts: FloatArray
     requests: FloatArray
@@ -35,7 +35,7 @@ class ItemTypes:
 
 @dataclass(frozen=True, eq=False)
 class FractionalBound:
-    """The outcome: USD per hour at least, what a pod of each crowd is worth, and each resource on the kinds in ``rows``."""
+    """The outcome: USD per hour at least, what a pod of each item type is worth, and each resource on ``rows``."""
 
     cost: float
     pod_values: FloatArray
@@ -49,7 +49,7 @@ def fractional_bound(
 ) -> FractionalBound | None:
     """The least cost, each node costing a fee beside its price; None where somebody fits nowhere.
 
-    ``units``: what is left of each numbered reservation.
+    ``reservation_units``: what is left of each numbered reservation.
     """
     fits = (item_types.requests[None, :, :] <= rows.capacities[:, None, :]).all(axis=2)
     opens = rows.accepts[:, np.array(item_types.signatures, dtype=np.intp)] & fits
@@ -68,18 +68,18 @@ def fractional_bound(
 def _solve(
     item_types: ItemTypes, rows: OfferingRows, opens: BoolArray, reservation_units: Mapping[int, int]
 ) -> tuple[float, FloatArray, FloatArray] | None:
-    """Columns: pods of a crowd in a kind, nodes of a kind, CPU beyond the baseline of a kind. Rows: crowds, resources of kinds,
-    reservations. Where there is such CPU, what the baseline covers is one more resource.
+    """Columns: pods of an item type in a kind, nodes of a kind, CPU beyond the baseline of a kind. Rows: item types, resources
+    of kinds, reservations. Where there is such CPU, what the baseline covers is one more resource.
     """
     surplus_kinds = np.flatnonzero(rows.surplus.prices)
     if len(surplus_kinds):
         item_types, rows = _with_baseline_column(item_types, rows)
     number, kinds, resources = len(item_types.counts), len(rows.prices), item_types.requests.shape[1]
     scale = np.maximum(item_types.requests.max(axis=0), 1.0)
-    kind, crowd = np.nonzero(opens)
+    kind, item_type = np.nonzero(opens)
     places = np.arange(resources)
-    inside = np.column_stack([crowd, number + kind[:, None] * resources + places])
-    amounts = np.column_stack([np.ones(len(kind)), (item_types.requests / scale)[crowd]])
+    inside = np.column_stack([item_type, number + kind[:, None] * resources + places])
+    amounts = np.column_stack([np.ones(len(kind)), (item_types.requests / scale)[item_type]])
     marks = sorted(reservation_units)
     reserved = np.array(
         [marks.index(int(mark)) if mark in reservation_units else -1 for mark in rows.reservation], dtype=np.intp
@@ -157,8 +157,8 @@ def lower_bound(
 ) -> float | None:
     """USD per hour below which no nodes for these pods can be had, whoever packs them.
 
-    The weights of pools count for nothing here, nor do fees. ``left_out`` counts pods by demand that get no node, ``units``
-    what is left of each reservation. None where the linear programme has no answer.
+    The weights of pools count for nothing here, nor do fees. ``left_out`` counts pods by demand that get no node,
+    ``reservation_units`` what is left of each reservation. None where the linear programme has no answer.
     """
     counts = {at: len(demand.pods) - left_out.get(at, 0) for at, demand in enumerate(demands)}
     parts = independent_parts({at: demands[at].options for at, count in counts.items() if count > 0})
@@ -170,13 +170,13 @@ def _bound_of_part(asked: Sequence[tuple[Demand, int]], reservation_units: Mappi
     demands = [demand for demand, _ in asked]
     indexes = {id(o.template.index): o.template.index for demand in demands for o in demand.options}
     measures = ResourceUnits.for_requests([demand.requests for demand in demands], list(indexes.values()))
-    tastes = OptionSignatures(measures)
-    numbers = [tastes.add(demand.options) for demand in demands]
+    signatures = OptionSignatures(measures)
+    numbers = [signatures.add(demand.options) for demand in demands]
     needs = measures.request_rows([demand.requests for demand in demands])
     keys = np.column_stack([needs, np.array(numbers, dtype=np.float64)])
     rows, alike = np.unique(keys, axis=0, return_inverse=True)
     pods = np.bincount(alike.ravel(), weights=np.array([float(count) for _, count in asked]))
-    crowds = ItemTypes(pods.astype(np.float64), rows[:, :-1], [int(number) for number in rows[:, -1]])
-    left = {number: reservation_units.get(name, 0) for number, name in enumerate(tastes.reservations)}
-    found = fractional_bound(crowds, tastes.rows(), 0.0, left)
-    return found.cost if found is not None else None
+    item_types = ItemTypes(pods.astype(np.float64), rows[:, :-1], [int(number) for number in rows[:, -1]])
+    left = {number: reservation_units.get(name, 0) for number, name in enumerate(signatures.reservations)}
+    bound = fractional_bound(item_types, signatures.rows(), 0.0, left)
+    return bound.cost if bound is not None else None

@@ -1,8 +1,8 @@
-"""What is for sale, as numbers: rows of nodes with their room, their price and who may use them.
+"""What is for sale, as numbers: rows of nodes with their capacity, their price and who may use them.
 
-A *taste* is what a class asks of nodes in every lane it may buy from; classes of one taste that request the same are one crowd
-for the linear programme. Amounts are whole numbers stored as floats, small enough (`_LARGEST`) for every sum to be exact, so
-that no order of adding changes a plan.
+An *option signature* is what a class asks of nodes in every purchase channel; classes of one signature that request the same
+are one item type for the linear programme. Amounts are whole numbers stored as floats, small enough (`_MAX_AMOUNT`) for
+every sum to be exact, so that no order of adding changes a plan.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from karpenter.scheduling.search.linear_program import BoolArray, FloatArray, In
 
 #: Amounts are divided until none is larger; sums over a node then stay far below 2**53.
 _MAX_AMOUNT = 1 << 40
-#: With more different wishes in one lane prices are not told apart any more: the cheapest holds for all.
+#: With more different requirements in one channel prices are not told apart any more: the cheapest holds for all.
 _MAX_REQUIREMENTS_PER_CHANNEL = 24
 #: USD per hour that stands for no price at all where something is divided by it.
 _MIN_PRICE = 1e-6
@@ -126,7 +126,7 @@ class CpuSurplusRows:
 
 @dataclass(frozen=True, eq=False)
 class OfferingRows:
-    """Nodes of one kind each: what one holds, what it costs in USD per hour, and which tastes may use it.
+    """Nodes of one kind each: what one holds, what it costs in USD per hour, and which signatures may use it.
 
     ``reservation`` numbers the reservation a row draws from, -1 for what is bought freely. ``cpu_column`` is the column of CPU,
     -1 if nobody requests any; ``surplus`` says how much of it the price includes.
@@ -151,7 +151,7 @@ class OfferingRows:
         )
 
 
-#: What one class asks in every lane it may buy from: template, reservation and the requirements a node for it alone has.
+#: What one class asks in every purchase channel: template, reservation and the requirements a node for it alone has.
 OptionSignature = tuple[tuple[int, str | None, Requirements], ...]
 
 
@@ -161,26 +161,24 @@ def option_signature(options: Sequence[PurchaseOption]) -> OptionSignature:
 
 
 class OptionSignatures:
-    """The tastes of a decision, numbered, and the rows all of them may choose from. ``units`` as for `Wares`.
+    """The option signatures of a decision, numbered, and the rows all of them may choose from, in these ``units``.
 
     ``surcharge``: USD per hour an offering counts beside its price.
     """
 
-    def __init__(
-        self, reservation_units: ResourceUnits, surcharge: Callable[[Offering], float] = lambda _: 0.0
-    ) -> None:
-        self.units = reservation_units
+    def __init__(self, units: ResourceUnits, surcharge: Callable[[Offering], float] = lambda _: 0.0) -> None:
+        self.units = units
         self._surcharge = surcharge
         self.number_of: dict[OptionSignature, int] = {}
         self._options: list[tuple[PurchaseOption, ...]] = []
 
     def add(self, options: tuple[PurchaseOption, ...]) -> int:
-        """The number of a class' taste."""
-        taste = option_signature(options)
-        if taste not in self.number_of:
-            self.number_of[taste] = len(self._options)
+        """The number of the signature of a class with these options."""
+        signature = option_signature(options)
+        if signature not in self.number_of:
+            self.number_of[signature] = len(self._options)
             self._options.append(options)
-        return self.number_of[taste]
+        return self.number_of[signature]
 
     @cached_property
     def reservations(self) -> tuple[str, ...]:
@@ -189,13 +187,13 @@ class OptionSignatures:
 
     def rows(self) -> OfferingRows:
         """Every node that may be bought, at every price it may have for somebody, those beaten by others left out."""
-        lanes: dict[tuple[int, str | None], list[tuple[int, PurchaseOption]]] = {}
+        channels: dict[tuple[int, str | None], list[tuple[int, PurchaseOption]]] = {}
         for number, options in enumerate(self._options):
             for option in options:
-                lanes.setdefault((id(option.template), option.reservation), []).append((number, option))
+                channels.setdefault((id(option.template), option.reservation), []).append((number, option))
         rooms: dict[int, FloatArray] = {}
         parts = []
-        for (template, reservation), asking in lanes.items():
+        for (template, reservation), asking in channels.items():
             if template not in rooms:
                 rooms[template] = self.units.capacity_rows(asking[0][1].template)
             mark = -1 if reservation is None else self.reservations.index(reservation)
@@ -256,7 +254,7 @@ class OptionSignatures:
 
 
 def undominated_rows(rows: OfferingRows) -> OfferingRows:
-    """Rows no other row beats: none as cheap, open to the same tastes, has as much room of everything for its price."""
+    """Rows no other row beats: none as cheap, open to the same signatures, has as much room of everything for its price."""
     classes: dict[tuple[bytes, float], list[int]] = {}
     order = np.lexsort((-rows.capacities.sum(axis=1), rows.prices))
     for row in order.tolist():
@@ -278,7 +276,7 @@ def pareto_front_rows(capacities: FloatArray, by_price: Sequence[int]) -> list[i
 
 
 def undominated_per_dollar(rows: OfferingRows, opens: BoolArray) -> BoolArray:
-    """Rows worth using in parts: no other has more of everything for each dollar and is open to all the same crowds."""
+    """Rows worth using in parts: no other has more of everything for each dollar and is open to all the same item types."""
     per_dollar = 1 / np.maximum(rows.prices, _MIN_PRICE)[:, None]
     worth = rows.surplus.merits(rows.capacities)
     worth[:, :-1] *= per_dollar

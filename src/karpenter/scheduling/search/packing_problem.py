@@ -1,4 +1,4 @@
-"""The packing problem as arrays: groups of pods, kinds of nodes they may be put into, and first prices for both.
+"""The packing problem as arrays: groups of pods, bin types (nodes they may be put into), and first prices for both.
 
 Demands are one group if filling a node cannot tell them apart: equal requests, one option signature, equal use of host limits. A
 host limit is counted like a resource of the node: a pod that must be alone of its sort takes all of it, one that others only
@@ -31,7 +31,7 @@ from karpenter.scheduling.search.offering_rows import (
 )
 from karpenter.scheduling.topology.host_limits import HostLimits
 
-#: Kinds of nodes tried at most; the rest are worse by value and price.
+#: Bin types tried at most; the rest are worse by value and price.
 MAX_BIN_TYPES = 128
 #: Covers are for at most so many groups with one option signature on average.
 MAX_GROUPS_PER_SIGNATURE = 3
@@ -43,13 +43,13 @@ HOST_LIMIT_CAPACITY = 1 << 20
 
 @dataclass(frozen=True, eq=False)
 class PackingProblem:
-    """The problem. ``groups`` are positions of demands; ``needs`` and ``rooms`` have resources and then seats in their columns.
+    """The problem. ``groups`` are positions of demands; ``requests`` and ``capacities`` have resources, then seats, in columns.
 
-    ``opens`` says which kinds could hold one pod of a group, ``accepts`` which would have pods of a taste at all, ``tastes`` the
-    taste of each group. ``prices`` are USD per hour with the fee of a node and all CPU beyond the baseline that it may hold
-    (``surplus``): a burstable type is there twice, with its baseline for capacity and with all of its CPU. ``pod_values`` say
-    what a pod of each group is worth, ``resource_values`` what one unit of each column is worth on each kind: how much of a
-    node's price a pod deserves there.
+    ``admits`` says which bin types could hold one pod of a group, ``accepts`` which would have pods of a signature at all,
+    ``signatures`` the signature of each group. ``prices`` are USD per hour with the fee of a node and all CPU beyond the
+    baseline that it may hold (``surplus``): a burstable type is there twice, with its baseline for capacity and with all of its
+    CPU. ``pod_values`` say what a pod of each group is worth, ``resource_values`` what one unit of each column is worth on each
+    bin type: how much of a node's price a pod deserves there.
     """
 
     groups: tuple[tuple[int, ...], ...]
@@ -99,14 +99,14 @@ class PackingProblem:
 class PackingRequest:
     """What is to be packed: the demands at ``positions``, with the pods ``left`` of each and what it may be bought from now.
 
-    ``worth`` says how nodes are valued, ``within`` which types limits leave of each pool (None: all), ``strict`` whether
-    minValues are law.
+    ``types_within`` says which types limits leave of each NodePool (None: all), ``strict_min_values`` whether minValues are law.
+    Equal channels in ``allowed`` would bring the same candidate nodes more than once.
     """
 
     demands: Sequence[Demand]
     positions: Sequence[int]
     left: Sequence[int]
-    allowed: Callable[[int], tuple[tuple[PurchaseOption, TypeSet], ...]]
+    allowed: Mapping[int, tuple[tuple[PurchaseOption, TypeSet], ...]]
     types_within: Mapping[str, TypeSet | None]
     fill_cache: FillCache
     objective: Objective
@@ -129,7 +129,7 @@ def cover_problem(request: PackingRequest) -> GroupedCover | None:
     anything, and the search loses little. The problem allows at least what rules allow: rules by host that one sum cannot
     express, and minValues, are left out.
     """
-    signatures = {option_signature([o for o, _ in request.allowed(at)]) for at in request.positions}
+    signatures = {option_signature([o for o, _ in request.allowed[at]]) for at in request.positions}
     if len(signatures) * MAX_GROUPS_PER_SIGNATURE < len(request.positions):
         return None
     grouped = _GroupedDemands(replace(request, strict_min_values=False), _own_host_limit_usage)
@@ -199,7 +199,7 @@ class _GroupedDemands:
 
     def __init__(self, request: PackingRequest, host_limit_usage: Callable[[HostLimits], Mapping[object, int]]) -> None:
         able = [at for at in request.positions if not request.demands[at].host_affinity]
-        options = {at: tuple(o for o, _ in request.allowed(at) if o.reservation is None) for at in able}
+        options = {at: tuple(o for o, _ in request.allowed[at] if o.reservation is None) for at in able}
         self.positions = [at for at in able if options[at]]
         if not self.positions:
             return
@@ -298,9 +298,10 @@ def _own_host_limit_usage(host_limits: HostLimits) -> dict[object, int]:
 def _resource_values(
     capacities: FloatArray, prices: FloatArray, opens: BoolArray, relaxation: FractionalBound, waiting: IntArray
 ) -> tuple[FloatArray, FloatArray]:
-    """For each kind what its columns are worth, and the most value per dollar it can promise.
+    """For each bin type what its columns are worth, and the most value per dollar it can promise.
 
-    What the linear programme says of one kind holds of any other that is open to no more crowds: the least such promise counts.
+    What the linear programme says of one bin type holds of any other that admits no more item types: the least such promise
+    counts.
     """
     known = relaxation.admits[:, waiting]
     strangers = opens.astype(np.float32) @ (~known).astype(np.float32).T > 0
@@ -316,7 +317,7 @@ def _resource_values(
 
 
 def _promising_bin_types(promise: FloatArray, prices: FloatArray, opens: BoolArray, sensible: float) -> list[int]:
-    """Kinds worth trying: of those that promise well and are not dearer than is sensible all sizes, small ones closer together.
+    """Bin types worth trying: of those that promise well and are not too dear all sizes, small ones closer together.
 
     For every group at least a few it may use are among them.
     """
@@ -333,7 +334,7 @@ def _promising_bin_types(promise: FloatArray, prices: FloatArray, opens: BoolArr
 
 
 def _spread_by_price(rows: IntArray, prices: FloatArray) -> list[int]:
-    """At most `KINDS` of the rows, their prices in steps of about equal ratio."""
+    """At most `MAX_BIN_TYPES` of the rows, their prices in steps of about equal ratio."""
     ordered = rows[np.argsort(prices[rows], kind="stable")]
     if len(ordered) <= MAX_BIN_TYPES:
         return [int(row) for row in ordered]
@@ -349,7 +350,7 @@ def _max_sensible_price(counts: FloatArray, usage: FloatArray, cost: float) -> f
     return _MAX_TIMES_AVERAGE_PRICE * cost / nodes if nodes >= 1 else np.inf
 
 
-#: Kinds that promise so much of their price are tried, smaller ones before others.
+#: Bin types that promise so much of their price are tried, smaller ones before others.
 _MIN_PROMISE = 0.8
 #: Where rules by host ask for many nodes: as many times the average price a node may cost.
 _MAX_TIMES_AVERAGE_PRICE = 4.0

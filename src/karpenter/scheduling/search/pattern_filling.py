@@ -117,8 +117,8 @@ class PatternFiller:
         holds = np.ones((len(filling.rows), len(shapes.prices)), dtype=bool)
         for column in range(shapes.capacities.shape[1]):
             holds &= shapes.capacities[None, :, column] >= filling.total_requests[:, None, column]
-        for taste in range(self._rejects.shape[1]):
-            holds &= ~(filling.signatures[:, taste, None] & self._rejects[None, :, taste])
+        for signature in range(self._rejects.shape[1]):
+            holds &= ~(filling.signatures[:, signature, None] & self._rejects[None, :, signature])
         prices = np.where(holds, shapes.prices_with(filling.total_requests), np.inf)
         kinds = prices.argmin(axis=1)
         return FilledPatterns(filling.contents, filling.values, kinds, prices[filling.rows, kinds])

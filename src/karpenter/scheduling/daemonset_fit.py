@@ -25,7 +25,7 @@ class DaemonSetShortfall:
 
 
 def daemonset_shortfalls(daemons: Iterable[DaemonSetPod], state_node: StateNode) -> Iterator[DaemonSetShortfall]:
-    """DaemonSets that belong on an initialised node, have no pod there, and whose pod does not fit beside the others."""
+    """DaemonSets that belong on an initialized node, have no pod there, and whose pod does not fit beside the others."""
     if not state_node.initialized:
         return
     there = set(_daemon_sets_on(state_node))

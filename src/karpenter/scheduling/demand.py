@@ -32,9 +32,9 @@ class PackingBounds:
 
 @dataclass(frozen=True, eq=False)
 class Demand:
-    """Pods of one class that need new nodes. ``options`` are of one variant, in the order of pools, never empty.
+    """Pods of one group that need new nodes. ``options`` are of one relaxation step, in the order of pools, never empty.
 
-    ``host_limits`` say who may share a node with whom; None where they do not care.
+    ``host_limits`` say who may share a node with whom; None where any pod may.
     """
 
     signature: PodSignature

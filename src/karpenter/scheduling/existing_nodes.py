@@ -134,7 +134,7 @@ class ExistingNode:
         return res.subtract(allocatable, {name: max(0, amount) for name, amount in missing.items()})
 
     def _runs_daemon(self, daemon: DaemonSetPod) -> bool:
-        """Whether the DaemonSet runs here; a node that still starts is going to be registered and initialised."""
+        """Whether the DaemonSet runs here; a node that still starts is going to be registered and initialized."""
         held = self._known_labels
         if self.view.managed and not self.view.initialized:
             held = held.without(labels.SIMULATION_ONLY).intersect(
@@ -265,7 +265,7 @@ def existing_nodes(
     volume_attachments: VolumeAttachments,
     in_flight_claims: InFlightClaims,
 ) -> tuple[ExistingNode, ...]:
-    """Nodes pods may join, in the order they are tried: initialised first, then by name (SCH-270, SCH-095).
+    """Nodes pods may join, in the order they are tried: initialized first, then by name (SCH-270, SCH-095).
 
     What is on its way is told by its pool's types, even if the pool sells no more of them.
     """

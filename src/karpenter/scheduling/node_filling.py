@@ -1,8 +1,8 @@
-"""Filling one node with pods of many classes, fast: the inner loop of the value packing.
+"""Filling one node with pods of many demands, fast: the inner loop of the value packing.
 
-Classes are bits of one integer. Which of them a node could still take is a few ANDs: waiting, no more demanding than what is
-free, able to live with the requirements so far, not shut out by rules. So a filling costs about as many steps as it puts classes
-into the node, however many are waiting.
+Demands are bits of one integer. Which of them a node could still take is a few ANDs: waiting, requests within what is free,
+compatible with the requirements so far, not excluded by host limits. So a filling costs about as many steps as it puts demands
+on the node, however many are waiting.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ JoinResult = tuple[Requirements, TypeSet] | None
 
 
 class JoiningOption(Protocol):
-    """How a class may join a claim: what it asks for and the types that hold one of its pods."""
+    """How a demand may join a claim: what it asks for and the types that hold one of its pods."""
 
     @property
     def template(self) -> NodePoolTemplate:
@@ -47,7 +47,7 @@ class JoiningOption(Protocol):
 
 
 class EmptyClaim(Protocol):
-    """A claim nobody is in yet. Its requirements are given as by `FillCache.canonical`."""
+    """A claim without pods. Its requirements are given as by `FillCache.canonical`."""
 
     @property
     def template(self) -> NodePoolTemplate:
@@ -67,7 +67,7 @@ class EmptyClaim(Protocol):
 
 
 class PackableDemand(Protocol):
-    """Pods of one class that want new nodes."""
+    """Pods of one group that want new nodes."""
 
     @property
     def requests(self) -> Resources:
@@ -108,7 +108,7 @@ class FillCache:
     def with_same_requirements(
         self, asked: Requirements, channel: PurchaseChannel, joining: Sequence[Mapping[PurchaseChannel, JoiningOption]]
     ) -> DemandSet:
-        """Demands that ask the same of nodes in a lane: what is shut to one is shut to all."""
+        """Demands that require the same of nodes in a purchase channel: what excludes one excludes all."""
         canonical = self.canonical(asked)
         key = (channel, id(canonical))
         if key not in self._demands_by_requirements:
@@ -136,7 +136,7 @@ class FillCache:
         return self._canonical.setdefault(requirements, requirements)
 
     def joined(self, template: NodePoolTemplate, requirements: Requirements, joining: JoiningOption) -> JoinResult:
-        """What one more class makes of a claim's requirements (given as by `FillCache.canonical`), None if it may not join."""
+        """What one more demand makes of a claim's requirements (given as by `FillCache.canonical`), None if it may not join."""
         asked = joining.pod_requirements
         if not asked:
             return requirements, joining.types
@@ -234,7 +234,7 @@ class NodeFill:
             self._free[cpu_at] = min(self._free[cpu_at], millis)
 
     def fill(self, waiting: DemandSet, left: Sequence[int]) -> int:
-        """Put in class after class, in their order, as many pods as go; how many were tried."""
+        """Add demand after demand, in their order, as many pods as fit; how many were tried."""
         tried = 0
         waiting_demands = waiting & self._fill_cache.fitting(self._free)
         while waiting_demands:
@@ -248,7 +248,7 @@ class NodeFill:
         return tried
 
     def add(self, position: int, wanted: int) -> int:
-        """As many pods of a class as go in."""
+        """As many pods of a demand as fit."""
         needs = self._fill_cache.needs[position]
         free = self._free
         count = wanted - self.contents.get(position, 0)

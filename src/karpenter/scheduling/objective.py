@@ -40,6 +40,8 @@ _DEFAULT_SHARE = parse_share(DEFAULT_EXPOSURE)
 #: The share of a plan on one new node, and the most pods there.
 _DEFAULT_PLAN_SHARE = Fraction(1, 4)
 MAX_PODS_PER_NODE = 110
+#: USD per hour that a free node counts with where values per dollar are compared.
+LEAST_PRICE_PER_HOUR = 1e-6
 
 
 @dataclass(frozen=True)

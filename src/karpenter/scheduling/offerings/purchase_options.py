@@ -1,7 +1,7 @@
-"""What can be bought for a class of pods: the pools that would take it, each with the types that could hold one of them.
+"""What can be bought for a pod group: the pools that would take it, each with the types that could hold one of them.
 
-A pool whose types are sold out of reservations, too, has several lanes: what is bought freely, and each reservation by
-itself. A claim keeps to one lane, so one unit of one reservation is all it ever holds; Karpenter holds one of each it
+A pool whose types are sold out of reservations, too, has several purchase channels: what is bought freely, and each reservation
+by itself. A claim keeps to one channel, so one unit of one reservation is all it ever holds; Karpenter holds one of each it
 might use and makes others wait for them (§21 Beyond).
 """
 
@@ -48,7 +48,7 @@ class PurchaseOptionIndex:
         self._types_fitting: dict[tuple[int, PodSignature], int] = {}
 
     def options(self, signature: PodSignature, relaxation_step: RelaxationStep) -> tuple[PurchaseOption, ...]:
-        """Legal ways to buy for the class, in the order of pools."""
+        """Legal ways to buy for the pod group, in the order of pools."""
         key = (signature, relaxation_step.requirements, relaxation_step.tolerations)
         purchase_options = self._options.get(key)
         if purchase_options is None:
@@ -84,7 +84,7 @@ class PurchaseOptionIndex:
                 yield PurchaseOption(held, template, self._types_for(signature, held, template), reservation)
 
     def restricted_to(self, relaxation_step: RelaxationStep, pins: Requirements) -> RelaxationStep:
-        """The variant in one combination; equal ones are one object, as much is remembered by them."""
+        """The relaxation step in one combination; equal ones are one object, as much is remembered by them."""
         key = (relaxation_step.requirements, pins)
         together = self._restricted.get(key)
         if together is None:
@@ -95,7 +95,7 @@ class PurchaseOptionIndex:
         )
 
     def _types_for(self, signature: PodSignature, relaxation_step: RelaxationStep, template: NodePoolTemplate) -> int:
-        """Types of a pool that could each hold one pod of the class, within what its limits leave."""
+        """Types of a pool that could each hold one pod of the group, within what its limits leave."""
         key = (id(template), relaxation_step.requirements, relaxation_step.tolerations)
         suiting = self._suitable.get(key)
         if suiting is None:
@@ -105,7 +105,7 @@ class PurchaseOptionIndex:
         return suiting & self._types_fitting_one(signature, template)
 
     def _types_fitting_one(self, signature: PodSignature, template: NodePoolTemplate) -> int:
-        """Types of a pool that could hold one pod of the class, whatever it asks of nodes."""
+        """Types of a pool that could hold one pod of the group, whatever it asks of nodes."""
         key = (id(template), signature)
         types_fitting_one = self._types_fitting.get(key)
         if types_fitting_one is None:
@@ -134,7 +134,7 @@ class PurchaseOptionIndex:
 
 @dataclass(frozen=True, eq=False)
 class PurchaseOption:
-    """A legal way to buy for a class: one variant of it on one template. ``types`` could each hold one such pod.
+    """A legal way to buy for a pod group: one relaxation step of it on one template. ``types`` could each hold one such pod.
 
     ``reservation``: the one it draws from, None for what is bought freely.
     """

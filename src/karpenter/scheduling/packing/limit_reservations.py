@@ -2,8 +2,8 @@
 
 A limit has to hold whichever of its types a claim becomes, so a claim reserves its largest type (SCH-384). A claim that keeps
 large types therefore takes room from pods that would fit. So a claim keeps the types that are no larger than the one it reserves
-for, and `widened_claims` gives types back, cheapest first, when nobody else needs the room. Claims of pools without limits keep
-all types.
+for, and `widened_claims` gives types back, cheapest first, when no other claim needs the room. Claims of pools without limits
+keep all types.
 
 Which type a claim reserves for is a policy: the cheapest is the best price, the smallest leaves the most room, the largest is
 what Karpenter does.

@@ -1,11 +1,11 @@
 """Claims that still take pods: for pods that limits leave out, and for Karpenter's own order of filling.
 
-Packings close one claim before they open the next (`packer`), which is fast and needs no weight law for open claims. Where limits
-leave pods out, that is not enough: a claim bought for others may have room, or could grow to a larger type within the limits.
-`OpenClaims` keeps every claim of a plan open. A pod joins a claim of any pool; the claim's types follow its pods and its
-reservation follows its types.
+Packings close one claim before they open the next (`packer`), which is fast and needs no rule for weights of open claims.
+Where limits leave pods out, that is not enough: a claim bought for others may have room, or could grow to a larger type within
+the limits. `OpenClaims` keeps every claim of a plan open. A pod joins a claim of any pool; the claim's types follow its pods and
+its reservation follows its types.
 
-Work: each claim is tried once per pod class, and once more for each pod that it takes.
+Work: each claim is tried once per demand, and once more for each pod that it takes.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class OpenClaims:
         return claim.template.cpu_surpluses.types_at_list_price(possible, claim.requests)
 
     def offer(self, position: int, count: int) -> int:
-        """Put so many pods of a class into the claims whose price rises least; how many found no room."""
+        """Put so many pods of a demand into the claims whose price rises least; how many found no room."""
         ranked: list[tuple[float, int]] = []
         for at, opened in enumerate(self._open):
             joined = self._joined(opened, position)
@@ -116,7 +116,7 @@ class OpenClaims:
         return count
 
     def _fill_next(self, position: int, ranked: list[tuple[int, int]]) -> int | None:
-        """Put one pod into the first claim that takes it; those that do not are not asked again."""
+        """Put one pod into the first claim that takes it; those that do not are not tried again."""
         while ranked:
             _, at = heappop(ranked)
             joined = self._joined(self._open[at], position)
@@ -126,7 +126,7 @@ class OpenClaims:
         return None
 
     def _opened_for(self, position: int, start: Sequence[SchedulingNodeClaim]) -> int | None:
-        """Open the first claim that limits allow and that takes a pod of the class."""
+        """Open the first claim that limits allow and that takes a pod of the demand."""
         if not self._state.can_be_first(position):
             return None
         for empty in start:

@@ -1,6 +1,6 @@
 """Which pods share a new node: the packings, and the one engine they are made of.
 
-A packing opens one claim at a time, fills it with class after class (the classes in Karpenter's order, SCH-231) and closes
+A packing opens one claim at a time, fills it with one pod group after another (in Karpenter's order, SCH-231) and closes
 it. Filling is arithmetic on counts; when the filled pattern can be repeated it is repeated at once, so the work depends on the
 number of different nodes, not of pods.
 
@@ -13,8 +13,9 @@ number of different nodes, not of pods.
   (`limited_packing`); ``covered`` where the proof was cut short.
 * ``shared``: Karpenter's own order. All claims stay open, and a pod joins the one with the fewest pods, whatever its pool.
 
-Weight order is law: a class only joins claims of pools as heavy as the heaviest that can take it within what limits leave; among
-equals price decides. ``shared`` and ``unweighted`` break it; they count only where every lawful packing leaves more pods out.
+Pool weight is absolute: a pod group only joins claims of pools as heavy as the heaviest that can take it within what limits
+leave; among equals price decides. ``shared`` and ``unweighted`` break it; they count only where every packing by weight leaves
+more pods out.
 
 Limits are reserved as claims close (SCH-384), a node counting as one (its Beyond). A claim reserves what its policy says
 (`limit_reservations`). Pods that limits leave out are offered to the claims of the plan (`open_claims`); then claims are given as
@@ -33,7 +34,7 @@ from karpenter.model import resources as res
 from karpenter.model.resources import Resources
 from karpenter.scheduling.demand import Demand, Packing, PackingBounds, SchedulingNodeClaim, at_list_price
 from karpenter.scheduling.node_filling import FillCache, NodeFill
-from karpenter.scheduling.objective import Objective
+from karpenter.scheduling.objective import LEAST_PRICE_PER_HOUR, Objective
 from karpenter.scheduling.offerings.nodepool_templates import relaxed_min_values
 from karpenter.scheduling.offerings.purchase_options import PurchaseOption
 from karpenter.scheduling.packing.claim_growth import ClaimGrowth
@@ -51,10 +52,8 @@ from karpenter.scheduling.search.lower_bound import independent_parts
 from karpenter.scheduling.search.packing_problem import PackingRequest, cover_problem, packing_problem
 
 _TINY = 1e-9
-#: What a free node costs where values per dollar are compared, in USD per hour.
-_LEAST_COST = 1e-6
 
-#: Chooses and fills a claim for the class at a position, from one option and its affordable types.
+#: Chooses and fills a claim for the demand at a position, from one option and its affordable types.
 _ClaimChoice = Callable[[int, PurchaseOption, TypeSet, PackingState], SchedulingNodeClaim | None]
 
 
@@ -273,20 +272,20 @@ class Packer:
         return claims
 
     def _next_claim(self, seed: int, state: PackingState, choose: _ClaimChoice) -> SchedulingNodeClaim | None:
-        """The next claim for the first waiting class: from the heaviest pools that limits allow, equals competing.
+        """The next claim for the first waiting demand: from the heaviest pools that limits allow. Pools of equal weight compete.
 
-        Of pools alike the first is asked for all: the others would answer the same.
+        Of equal pools only the first is tried: the others would give the same claim.
         """
         chosen: list[SchedulingNodeClaim] = []
-        asked: set[tuple[int, TypeSet | None, str | None]] = set()
+        tried: set[tuple[int, TypeSet | None, str | None]] = set()
         for option, types in state.allowed(seed):
             likeness = (
                 self._template_numbers[option.template.name],
                 state.types_within(option.template),
                 option.reservation,
             )
-            claim = choose(seed, option, types, state) if likeness not in asked else None
-            asked.add(likeness)
+            claim = choose(seed, option, types, state) if likeness not in tried else None
+            tried.add(likeness)
             if claim is not None:
                 chosen.append(self._limited_types(claim, state))
         if not chosen:
@@ -309,7 +308,7 @@ class Packer:
     # -- what the search proposes -----------------------------------------------------------------------------------------
 
     def _claims_from_reservations(self, state: PackingState) -> list[SchedulingNodeClaim]:
-        """Nodes from reservations, as long as they are what a class buys first."""
+        """Nodes from reservations, as long as they are what a demand buys first."""
         claims: list[SchedulingNodeClaim] = []
         for seed in range(len(self._demands)) if self._bounds.reservation_units else ():
             while (
@@ -340,7 +339,7 @@ class Packer:
     def _claims_from_pattern(
         self, groups: Sequence[Sequence[int]], bin_type: BinType, pattern: PackingPattern, state: PackingState
     ) -> Iterator[SchedulingNodeClaim]:
-        """The nodes of a pattern with pods of actual classes in them, as far as rules and limits agree."""
+        """The nodes of a pattern with pods of actual demands in them, as far as rules and limits agree."""
         times = pattern.times
         while times > 0:
             contents = pods_of_pattern(groups, pattern, state.pods_left, self._max_per_node)
@@ -355,7 +354,7 @@ class Packer:
     def _claim_from_pattern(
         self, contents: Sequence[tuple[int, int]], bin_type: BinType, state: PackingState
     ) -> SchedulingNodeClaim | None:
-        """A node of this kind with these pods, or those of them that may be there."""
+        """A node of this bin type with these pods, or those of them that may be there."""
         first = next(((o, types) for o, types in state.allowed(contents[0][0]) if o.channel == bin_type.channel), None)
         if first is None:
             return None
@@ -410,7 +409,7 @@ class Packer:
                 stranded = state.connected.stranded_pods(seed, dict(claim.contents))
                 score = (
                     -stranded,
-                    self._contents_value(claim.contents) / max(self._cost_as(claim, target), _LEAST_COST),
+                    self._contents_value(claim.contents) / max(self._cost_as(claim, target), LEAST_PRICE_PER_HOUR),
                 )
                 if best is None or score > best[0]:
                     best = (score, target, claim)
@@ -450,7 +449,7 @@ class Packer:
         state: PackingState,
         max_cpu_millis: int | None = None,
     ) -> SchedulingNodeClaim | None:
-        """One node of the target type, filled class by class; None when the first class does not go in."""
+        """One node of the target type, filled demand by demand; None when the first demand does not fit."""
         fill = NodeFill(self._fill_cache, start, target, state.option_by_channel, state.unstarted_affinity)
         if max_cpu_millis is not None:
             fill.limit_cpu(max_cpu_millis)
@@ -471,7 +470,7 @@ class Packer:
     def _requests(self, contents: Iterable[tuple[int, int]]) -> Resources:
         return res.add(*({n: a * count for n, a in self._demands[at].requests.items()} for at, count in contents))
 
-    # -- what is known once and asked often ---------------------------------------------------------------------------------
+    # -- values computed once ---------------------------------------------------------------------------------
 
     def _pod_value(self, demand: Demand) -> float:
         """USD per hour one pod costs on the node that suits it best, were it full of its like."""

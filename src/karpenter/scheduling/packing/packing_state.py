@@ -23,7 +23,7 @@ MAX_TARGET_TYPES_USUALLY = 4
 MANY_DEMANDS = 100
 #: All of them are filled for so many nodes, then again each time the number of nodes has doubled.
 THOROUGH_NODES = 8
-#: So often the value packing asks whether a class goes into a node; a thousand pods, no two alike, stay well below.
+#: So often the value packing tries whether a demand fits on a node; a thousand pods, no two alike, stay well below.
 MAX_FILL_STEPS = 400_000
 
 
@@ -60,7 +60,7 @@ class PackingState:
         self._refresh_options()
 
     def allowed(self, position: int) -> tuple[tuple[PurchaseOption, TypeSet], ...]:
-        """Options of the heaviest pools the class can still be bought from, with their affordable types."""
+        """Options of the heaviest pools the demand can still be bought from, with their affordable types."""
         return self._allowed[position]
 
     def distinct_options(self, positions: Iterable[int]) -> dict[int, tuple[tuple[PurchaseOption, TypeSet], ...]]:
@@ -152,7 +152,7 @@ class PackingState:
         self._refresh_limited(template)
 
     def may_open(self, empty: SchedulingNodeClaim) -> bool:
-        """Whether limits and reservations allow one more claim of this kind."""
+        """Whether limits and reservations allow one more such claim."""
         if empty.reservation is not None and self._reservation_units.get(empty.reservation, 0) <= 0:
             return False
         return self.limits.get(empty.template.name, {}).get(res.NODES, res.ONE_UNIT) >= res.ONE_UNIT
@@ -179,7 +179,7 @@ class PackingState:
             self._refresh_options()
 
     def give_up(self, seed: int) -> int:
-        """Nothing can be bought for the class any more; how many of its pods are left out."""
+        """Nothing can be bought for the demand any more; how many of its pods are left out."""
         count, self.pods_left[seed] = self.pods_left[seed], 0
         return count
 
@@ -205,7 +205,7 @@ class PackingState:
         return ConnectedGroups(graph, self.pods_left, frozenset(first))
 
     def can_be_first(self, position: int) -> bool:
-        """Whether pods of the class may be the first on a node."""
+        """Whether pods of the demand may be the first on a node."""
         return all(
             itself and constraint in self.unstarted_affinity
             for constraint, itself in self._demands[position].host_affinity
@@ -229,7 +229,7 @@ class PackingState:
 
 
 class UnstartedAffinity:
-    """The affinities by host that a node may still begin: none where somebody is already, and each only once."""
+    """The affinities by host that a node may still begin: none where a pod is already, and each only once."""
 
     def __init__(self, satisfied: Iterable[TopologyGroup]) -> None:
         self._started = set(satisfied)

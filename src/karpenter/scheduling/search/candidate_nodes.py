@@ -6,8 +6,8 @@ that accept them all. Labels that neither type nor offering fixes, such as custo
 channel first.
 
 Alternative: a candidate for each set of requirements that some pods have together. Such sets double with every group; offerings
-do not. Work grows with kinds of offerings times types, a dozen times a thousand, whatever the number of pods. Candidates that
-another one beats are dropped before anything else looks at them.
+do not. Work grows with offering positions (zone and capacity type) times types, a dozen times a thousand, whatever the number of
+pods. Candidates that another one beats are dropped first.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class BinType:
 
 @dataclass(frozen=True, eq=False)
 class CandidateRequest:
-    """What candidates are for: how offerings count, which types limits leave (None: all), whether minValues are law."""
+    """What candidates are for: how offerings count, which types limits leave (None: all), whether minValues hold."""
 
     offering_cost: Callable[[Offering], float]
     types_within: Mapping[str, TypeSet | None]
@@ -184,12 +184,15 @@ def _rows_of_channel(
         numbers_by_requirements.setdefault(option.requirements, []).append(number)
     signatures = _signature_rows(numbers_by_requirements.values(), signature_count)
     matching = np.array(
-        [_membership(template.types & index.matching(asked), len(capacities)) for asked in numbers_by_requirements]
+        [
+            _membership(template.types & index.matching(requirements), len(capacities))
+            for requirements in numbers_by_requirements
+        ]
     )
     parts = [_no_rows(capacities, signature_count)]
-    for accepting, kinds in _kinds_by_requirements(list(numbers_by_requirements), index).items():
+    for accepting, offerings in _offerings_by_requirements(list(numbers_by_requirements), index).items():
         rows = list(accepting)
-        prices = index.cheapest_of_offerings(kinds)
+        prices = index.cheapest_of_offerings(offerings)
         types = np.array(prices.order, dtype=np.intp)
         costs = (
             np.array([cost(prices.cheapest_offering[at]) for at in prices.order], dtype=np.float64)
@@ -210,16 +213,18 @@ def _signature_rows(numbers: Iterable[Sequence[int]], signature_count: int) -> B
     return rows
 
 
-def _kinds_by_requirements(asked: Sequence[Requirements], index: TypeIndex) -> dict[tuple[int, ...], tuple[int, ...]]:
-    """Kinds of offerings by the places of those requirements that accept them."""
+def _offerings_by_requirements(
+    requirements_in_use: Sequence[Requirements], index: TypeIndex
+) -> dict[tuple[int, ...], tuple[int, ...]]:
+    """Positions of offerings by the places of the requirements that accept them."""
     accepting: dict[int, list[int]] = {}
-    for place, requirements in enumerate(asked):
-        for kind in index.accepted_offerings(requirements):
-            accepting.setdefault(kind, []).append(place)
-    kinds_by_places: dict[tuple[int, ...], list[int]] = {}
-    for kind in sorted(accepting):
-        kinds_by_places.setdefault(tuple(accepting[kind]), []).append(kind)
-    return {places: tuple(kinds) for places, kinds in kinds_by_places.items()}
+    for place, requirements in enumerate(requirements_in_use):
+        for position in index.accepted_offerings(requirements):
+            accepting.setdefault(position, []).append(place)
+    offerings_by_places: dict[tuple[int, ...], list[int]] = {}
+    for position in sorted(accepting):
+        offerings_by_places.setdefault(tuple(accepting[position]), []).append(position)
+    return {places: tuple(positions) for places, positions in offerings_by_places.items()}
 
 
 def _membership(types: TypeSet, count: int) -> BoolArray:
@@ -244,7 +249,7 @@ def _undominated_rows(rows: CandidateRows, surplus: CpuSurplusRows) -> Candidate
     alike: dict[bytes, list[int]] = {}
     for row in range(len(words)):
         alike.setdefault(words[row].tobytes(), []).append(row)
-    kept = [row for members_ in alike.values() for row in _undominated(rows, merits, words, members_)]
+    kept = [row for rows_alike in alike.values() for row in _undominated(rows, merits, words, rows_alike)]
     if len(alike) > 1:
         kept = _undominated(rows, merits, words, kept)
     return rows.pick(np.array(sorted(kept), dtype=np.intp))

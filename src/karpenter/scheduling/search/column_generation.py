@@ -2,10 +2,10 @@
 
 1. *Apart.* Where pods must be alone of their sort as many nodes are needed as there are such pods. Each begins with one of
    them; those that waste the least money are taken, batch after batch.
-2. *Columns.* A node with pods in it is a column; the linear programme over columns says which to buy, in parts, and what a pod
+2. *Columns.* A node with pods in it is a column; the linear program over columns says which to buy, in parts, and what a pod
    of each group is worth then. Nodes whose pods are worth more than they cost become new columns, round after round.
-3. *Whole nodes.* Of every column that is no bad bargain as many as the programme buys in whole are bought. What that leaves
-   is packed by several runs side by side, each always taking the nodes with the most worth per dollar; the cheapest run wins.
+3. *Whole nodes.* Of every column whose pods are worth its price as many as the program buys in whole are bought. What that leaves
+   is packed by several restarts, each always taking the nodes with the most worth per dollar; the cheapest restart wins.
 
 Effort is counted in cells (`pattern_filling`), never in time. Random numbers come from a generator with a fixed seed. Only
 uniform numbers and exact sums decide, so one input gives one plan on every computer.
@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from karpenter.scheduling.objective import LEAST_PRICE_PER_HOUR
 from karpenter.scheduling.search.linear_program import CoveringProgram, FloatArray, IntArray
 from karpenter.scheduling.search.packing_problem import HOST_LIMIT_CAPACITY, PackingProblem
 from karpenter.scheduling.search.pattern_filling import (
@@ -33,35 +34,33 @@ MAX_COLUMN_ROUNDS = 24
 MAX_NEW_COLUMNS = 48
 #: Cells the rounds may take: for each of the first pods, for each pod more, and at most.
 WORK_PER_FIRST_POD, FIRST_PODS, WORK_PER_POD, MAX_WORK = 12_500, 20, 600, 1_200_000
-#: Rows filled at once in a round, and in a step of the runs side by side.
+#: Rows filled at once in a round, and in a step of the restarts.
 PATTERNS_PER_ROUND, PATTERNS_PER_RESTART_STEP = 1000, 1400
-#: Runs side by side at most; sets of them are made until they took so many cells for each of the first pods, or are so many.
+#: Restarts at most; sets of them are made until they took so many cells for each of the first pods, or are so many.
 MAX_RESTARTS, MAX_RESTART_SETS = 16, 5
 WORK_TO_FINISH = 15_000
-#: Fewer runs where there are many groups; and how near the best a node has to be to be taken in the same step.
+#: Fewer restarts where there are many groups; and how near the best a node has to be to be taken in the same step.
 MAX_RESTART_GROUPS, NEAR_BEST = 3_000, 0.995
 #: Columns are bought whole if their pods are worth so much of the price by the bound.
 MIN_COLUMN_VALUE = 0.95
-#: How far preferences and the weights of resources are shaken.
+#: How far preferences and the weights of resources are perturbed.
 PREFERENCE_PERTURBATION, WEIGHT_PERTURBATION = 0.3, 0.5
-#: How much of the last round's worths the next one keeps: the programme's own jump from one extreme to the other.
+#: How much of the last round's pod values the next one keeps: the program's own duals jump from one extreme to the other.
 DUAL_SMOOTHING = 0.5
 #: Where pods must be apart: nodes in a batch (so many for each that is taken, within limits), groups each looks at, and the
 #: share of such pods a batch serves.
 MIN_PATTERNS_APART, PATTERNS_EACH_APART, MAX_PATTERNS_APART, GROUPS_TRIED_APART, SHARE_APART = 600, 8, 2400, 32, 0.1
-#: It is done for so many nodes or more, until few of those asked for at first are left, or it took so many cells.
+#: It is done for so many nodes or more, until few of the pods at first are left, or it took so many cells.
 MIN_NODES_APART, MIN_SHARE_APART, MAX_WORK_APART = 2, 0.05, 3_000_000
-#: How far preferences are shaken there.
+#: How far preferences are perturbed there.
 PREFERENCE_PERTURBATION_APART = 0.6
 _SEED = 20_240_807
 _TINY = 1e-6
-#: What a free node costs where values per dollar are compared, in USD per hour.
-_LEAST_PRICE = 1e-6
 
 
 @dataclass(frozen=True)
 class PackingPattern:
-    """Nodes of one kind with the same pods: ``contents`` counts them by group, ``times`` the nodes."""
+    """Nodes of one bin type with the same pods: ``contents`` counts them by group, ``times`` the nodes."""
 
     bin_type: int
     contents: tuple[tuple[int, int], ...]
@@ -69,7 +68,7 @@ class PackingPattern:
 
 
 def search_patterns(problem: PackingProblem) -> list[PackingPattern]:
-    """Nodes for all pods of the problem, in the order they were found."""
+    """Nodes for all pods of the problem, in the order of the steps above."""
     searching = _ColumnGeneration(problem)
     alone, left = searching.isolated_patterns()
     bought, left = searching.column_patterns(left)
@@ -79,21 +78,21 @@ def search_patterns(problem: PackingProblem) -> list[PackingPattern]:
 def pods_of_pattern(
     groups: Sequence[Sequence[int]], pattern: PackingPattern, left: Sequence[int], most: Sequence[int]
 ) -> list[tuple[int, int]]:
-    """The pods of one node of the pattern by class, those classes first that come first; as many as there still are.
+    """The pods of one node of the pattern by demand, in the order of demands; as many as there still are.
 
-    ``most``: of each class no more than so many go to one node.
+    ``most``: of each demand no more than so many go to one node.
     """
-    found: list[tuple[int, int]] = []
+    pods: list[tuple[int, int]] = []
     for group, count in pattern.contents:
         members = [position for position in groups[group] if left[position]]
-        if len(members) > 1:  # who needs more nodes than others goes into each of them
+        if len(members) > 1:  # a demand that needs more nodes than others goes into each of them
             members.sort(key=lambda position: -(-left[position] // most[position]), reverse=True)
         for position in members:
             number = min(count, left[position], most[position])
             if number:
-                found.append((position, number))
+                pods.append((position, number))
                 count -= number
-    return sorted(found)
+    return sorted(pods)
 
 
 class _ColumnGeneration:
@@ -116,20 +115,20 @@ class _ColumnGeneration:
         As many nodes are needed as there are such pods, whatever else is in them. So each begins with one of them, and those
         that waste the least money are taken: their price less the worth of what is in them.
         """
-        shapes = self._problem
-        left = shapes.counts.copy()
+        problem = self._problem
+        left = problem.counts.copy()
         patterns: list[PackingPattern] = []
-        seats = shapes.requests[:, shapes.resource_columns :] / HOST_LIMIT_CAPACITY
-        worths = _balanced_values(shapes)
+        host_shares = problem.requests[:, problem.resource_columns :] / HOST_LIMIT_CAPACITY
+        pod_values = _balanced_values(problem)
         cells = 0
-        enough = max(MIN_NODES_APART, float((left @ seats).max(initial=0.0)) * MIN_SHARE_APART)
+        enough = max(MIN_NODES_APART, float((left @ host_shares).max(initial=0.0)) * MIN_SHARE_APART)
         while cells < MAX_WORK_APART:
-            wanted = left @ seats
+            wanted = left @ host_shares
             if wanted.max(initial=0.0) < enough:
                 break
             waiting = np.flatnonzero(left)
-            scarce = np.flatnonzero(seats[waiting, int(wanted.argmax())] > _TINY)
-            cells += self._isolated_round(waiting, scarce, left, worths, patterns)
+            scarce = np.flatnonzero(host_shares[waiting, int(wanted.argmax())] > _TINY)
+            cells += self._isolated_round(waiting, scarce, left, pod_values, patterns)
         return patterns, left
 
     def _isolated_round(
@@ -144,18 +143,18 @@ class _ColumnGeneration:
 
         Large pods go first: small ones fill what they leave.
         """
-        shapes = self._problem.subset(waiting)
-        filler = PatternFiller(shapes, GROUPS_TRIED_APART)
-        number = len(shapes.bin_types)
+        problem = self._problem.subset(waiting)
+        filler = PatternFiller(problem, GROUPS_TRIED_APART)
+        number = len(problem.bin_types)
         most = max(1.0, np.ceil(left[waiting[scarce]].sum() * SHARE_APART))
         rows = int(min(MAX_PATTERNS_APART, max(MIN_PATTERNS_APART, PATTERNS_EACH_APART * most)))
-        kinds = np.tile(np.arange(number), max(1, rows // number))
-        first = self._random.choice(scarce, len(kinds))
-        noise, weights = self._perturbations(len(kinds), len(waiting), PREFERENCE_PERTURBATION_APART)
-        preferences = filler.preferences(kinds, pod_values[waiting], noise, weights) * pod_values[waiting]
-        available = np.broadcast_to(left[waiting], (len(kinds), len(waiting)))
+        bin_types = np.tile(np.arange(number), max(1, rows // number))
+        first = self._random.choice(scarce, len(bin_types))
+        noise, weights = self._perturbations(len(bin_types), len(waiting), PREFERENCE_PERTURBATION_APART)
+        preferences = filler.preferences(bin_types, pod_values[waiting], noise, weights) * pod_values[waiting]
+        available = np.broadcast_to(left[waiting], (len(bin_types), len(waiting)))
         filled = filler.fill(
-            kinds,
+            bin_types,
             preferences,
             pod_values[waiting],
             available,
@@ -177,11 +176,11 @@ class _ColumnGeneration:
     # -- columns ----------------------------------------------------------------------------------------------------------
 
     def column_patterns(self, counts: FloatArray) -> tuple[list[PackingPattern], FloatArray]:
-        """What the linear programme over columns buys in whole of so many pods, and the pods it leaves.
+        """What the linear program over columns buys in whole of so many pods, and the pods it leaves.
 
         Where columns are too few for so many different pods it buys bad ones, too: those are left.
         """
-        shapes = self._problem
+        problem = self._problem
         if counts.sum() <= 0:
             return [], counts
         self._counts = counts
@@ -200,20 +199,20 @@ class _ColumnGeneration:
             solution = covering.solve()
             if solution is None:
                 break
-            duals = np.maximum(solution.duals, _minimum_values(shapes))
+            duals = np.maximum(solution.duals, _minimum_values(problem))
             self._pod_values = DUAL_SMOOTHING * self._pod_values + (1 - DUAL_SMOOTHING) * duals
         return self._whole_patterns(solution.values if solution is not None else np.zeros(0))
 
     def _new_columns(self) -> FilledPatterns:
-        """Nodes of every kind, most of them filled at a whim."""
+        """Nodes of every bin type, most of them filled with perturbed preferences."""
         number = len(self._problem.bin_types)
         each = max(1, PATTERNS_PER_ROUND // number)
-        kinds = np.tile(np.arange(number), each)
-        noise, weights = self._perturbations(len(kinds), len(self._pod_values), PREFERENCE_PERTURBATION)
-        noise[:number], weights[:number] = 1.0, 1.0  # each kind once as it is
-        preferences = self._filler.preferences(kinds, self._pod_values, noise, weights)
-        left = np.broadcast_to(self._counts, (len(kinds), len(self._counts)))
-        return self._filler.fill(kinds, preferences, self._pod_values, left).purchasable
+        bin_types = np.tile(np.arange(number), each)
+        noise, weights = self._perturbations(len(bin_types), len(self._pod_values), PREFERENCE_PERTURBATION)
+        noise[:number], weights[:number] = 1.0, 1.0  # each bin type once unperturbed
+        preferences = self._filler.preferences(bin_types, self._pod_values, noise, weights)
+        left = np.broadcast_to(self._counts, (len(bin_types), len(self._counts)))
+        return self._filler.fill(bin_types, preferences, self._pod_values, left).purchasable
 
     def _perturbations(self, rows: int, groups: int, amount: float) -> tuple[FloatArray, FloatArray]:
         """Factors near one for the preferences and weights of every row."""
@@ -263,14 +262,14 @@ class _ColumnGeneration:
         if not len(groups):
             return []
         runs = _Restarts(self._problem.subset(groups), groups, self._pod_values[groups], self._perturbations)
-        found = [runs.best_of_set(left[groups])]
-        while runs.work < WORK_TO_FINISH * self._first_pods and len(found) < MAX_RESTART_SETS:
-            found.append(runs.best_of_set(left[groups]))
-        return min(found, key=lambda best: best[1])[0]
+        restarts = [runs.best_of_set(left[groups])]
+        while runs.work < WORK_TO_FINISH * self._first_pods and len(restarts) < MAX_RESTART_SETS:
+            restarts.append(runs.best_of_set(left[groups]))
+        return min(restarts, key=lambda best: best[1])[0]
 
 
 class _Restarts:
-    """Runs side by side that pack the same pods, each with whims of its own. ``groups``: their numbers in the whole problem."""
+    """Restarts that pack the same pods, each with its own perturbations. ``groups``: their numbers in the whole problem."""
 
     def __init__(
         self, problem: PackingProblem, groups: IntArray, pod_values: FloatArray, perturbations: _Perturbations
@@ -315,7 +314,7 @@ class _Restarts:
         return taken[winner], float(costs[winner])
 
     def _step(self, waiting: FloatArray, *, plain: bool) -> tuple[FilledPatterns, list[list[int]]]:
-        """One node of every kind for each run, and those of them nearly as good as the best: what each run takes."""
+        """One node of every bin type for each run, and those of them nearly as good as the best: what each run takes."""
         number = len(self._bin_types)
         rows = np.tile(self._bin_types, len(waiting))
         noise, weights = self._perturbations(len(rows), len(self._groups), PREFERENCE_PERTURBATION)
@@ -331,14 +330,14 @@ class _Restarts:
         ]
 
 
-#: Gives factors for so many rows and groups, shaken so much.
+#: Gives factors for so many rows and groups, perturbed so much.
 _Perturbations = Callable[[int, int, float], tuple[FloatArray, FloatArray]]
 
 
 def _balanced_values(problem: PackingProblem) -> FloatArray:
-    """Worths between what the linear programme says and a plain share of nodes.
+    """Values of pods between what the linear program says and a plain share of nodes.
 
-    Where there is a little too much of one resource the programme takes it for worthless; whole nodes never work out so well.
+    Where there is a little too much of one resource the program values it at nothing; whole nodes never work out so well.
     """
     resources = slice(None, problem.resource_columns)
     share = (problem.requests[None, :, resources] / np.maximum(problem.capacities[:, None, resources], 1.0)).sum(axis=2)
@@ -365,4 +364,4 @@ def _pattern(bin_type: int, groups: IntArray, numbers: FloatArray, times: int) -
 
 
 def _value_per_dollar(filled: FilledPatterns) -> FloatArray:
-    return filled.values / np.maximum(filled.prices, _LEAST_PRICE)
+    return filled.values / np.maximum(filled.prices, LEAST_PRICE_PER_HOUR)

@@ -1,7 +1,7 @@
-"""Linear programmes, solved by HiGHS: the one place that knows the solver.
+"""Linear programs, solved by HiGHS: the one place that knows the solver.
 
-One thread, no clock, no randomness: the same programme gives the same answer wherever the same wheel runs. The solver is loaded
-with the first programme; processes that plan load it beforehand (`load`), because that takes longer than most decisions.
+One thread, no clock, no randomness: the same program gives the same answer wherever the same wheel runs. The solver is loaded
+with the first program; processes that plan load it beforehand (`load`), because that takes longer than most decisions.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class SparseColumns:
 
     @staticmethod
     def from_dense(matrix: FloatArray) -> SparseColumns:
-        """From a dense matrix with one row for each column of the programme."""
+        """From a dense matrix with one row for each column of the program."""
         columns, rows = np.nonzero(matrix)
         starts = np.searchsorted(columns, np.arange(len(matrix) + 1))
         return SparseColumns(starts, rows, matrix[columns, rows])
@@ -59,23 +59,23 @@ def solve_linear_program(
 ) -> LinearSolution | None:
     """Non-negative variables of least cost with every row between ``lower`` and ``upper``; None where there are none."""
     solver = _new_solver()
-    solver.passModel(_programme(costs, columns, lower, upper))
+    solver.passModel(_program(costs, columns, lower, upper))
     return _run_solver(solver)
 
 
-def _programme(costs: FloatArray, columns: SparseColumns, lower: FloatArray, upper: FloatArray) -> HighsLp:
+def _program(costs: FloatArray, columns: SparseColumns, lower: FloatArray, upper: FloatArray) -> HighsLp:
     import highspy
 
-    programme = highspy.HighsLp()
-    programme.num_col_, programme.num_row_ = len(costs), len(lower)
-    programme.col_cost_ = costs
-    programme.col_lower_, programme.col_upper_ = np.zeros(len(costs)), np.full(len(costs), np.inf)
-    programme.row_lower_, programme.row_upper_ = lower, upper
-    programme.a_matrix_.format_ = highspy.MatrixFormat.kColwise
-    programme.a_matrix_.start_ = columns.starts.astype(np.int32)
-    programme.a_matrix_.index_ = columns.rows.astype(np.int32)
-    programme.a_matrix_.value_ = columns.values
-    return programme
+    program = highspy.HighsLp()
+    program.num_col_, program.num_row_ = len(costs), len(lower)
+    program.col_cost_ = costs
+    program.col_lower_, program.col_upper_ = np.zeros(len(costs)), np.full(len(costs), np.inf)
+    program.row_lower_, program.row_upper_ = lower, upper
+    program.a_matrix_.format_ = highspy.MatrixFormat.kColwise
+    program.a_matrix_.start_ = columns.starts.astype(np.int32)
+    program.a_matrix_.index_ = columns.rows.astype(np.int32)
+    program.a_matrix_.value_ = columns.values
+    return program
 
 
 def solve_integer_program(
@@ -86,9 +86,9 @@ def solve_integer_program(
     import highspy
 
     solver = _new_solver()
-    programme = _programme(costs, columns, np.full(len(upper), -np.inf), upper)
-    programme.integrality_ = [highspy.HighsVarType.kInteger] * len(costs)
-    solver.passModel(programme)
+    program = _program(costs, columns, np.full(len(upper), -np.inf), upper)
+    program.integrality_ = [highspy.HighsVarType.kInteger] * len(costs)
+    solver.passModel(program)
     solver.setOptionValue("mip_rel_gap", 0.0)
     solver.setOptionValue("mip_max_nodes", max_nodes)
     solution = _run_solver(solver)
@@ -149,17 +149,17 @@ def cheapest_integer_cover(
     solver.setOptionValue("mip_max_nodes", max_nodes)
     solver.setOptionValue("mip_rel_gap", 0.0)
     solver.setOptionValue("mip_abs_gap", _MIP_GAP)
-    programme = highspy.HighsLp()
-    programme.num_col_, programme.num_row_ = number, len(counts)
-    programme.col_cost_ = costs
-    programme.col_lower_, programme.col_upper_ = np.zeros(number), np.full(number, counts.max(initial=0.0))
-    programme.row_lower_, programme.row_upper_ = counts, np.full(len(counts), np.inf)
-    programme.a_matrix_.format_ = highspy.MatrixFormat.kColwise
-    programme.a_matrix_.start_ = columns.starts.astype(np.int32)
-    programme.a_matrix_.index_ = columns.rows.astype(np.int32)
-    programme.a_matrix_.value_ = columns.values
-    programme.integrality_ = [highspy.HighsVarType.kInteger] * number
-    solver.passModel(programme)
+    program = highspy.HighsLp()
+    program.num_col_, program.num_row_ = number, len(counts)
+    program.col_cost_ = costs
+    program.col_lower_, program.col_upper_ = np.zeros(number), np.full(number, counts.max(initial=0.0))
+    program.row_lower_, program.row_upper_ = counts, np.full(len(counts), np.inf)
+    program.a_matrix_.format_ = highspy.MatrixFormat.kColwise
+    program.a_matrix_.start_ = columns.starts.astype(np.int32)
+    program.a_matrix_.index_ = columns.rows.astype(np.int32)
+    program.a_matrix_.value_ = columns.values
+    program.integrality_ = [highspy.HighsVarType.kInteger] * number
+    solver.passModel(program)
     solver.run()
     values = np.rint(np.array(solver.getSolution().col_value, dtype=np.float64))
     if len(values) != number or (values @ matrix < counts).any():

@@ -1,9 +1,9 @@
-"""The least that pods could cost: a linear programme over parts of nodes, and what it says each pod is worth.
+"""The least that pods could cost: a linear program over parts of nodes, and what it says each pod is worth.
 
-Nodes may be bought in parts, and pods split over the nodes they fit on, but all a pod requests comes from the same kind
-of node; rules between pods play no part. No plan can be cheaper. The programme has, for every kind of node worth it, how
+Nodes may be bought in parts, and pods split over the nodes they fit on, but all a pod requests comes from the same
+candidate node; rules between pods play no part. No plan can be cheaper. The program has, for every candidate node, how
 much of it to buy and how much CPU beyond its baseline, and for every item type how many pods go there; the prices of its rows
-are what the search goes by: of a pod of each item type, and of each resource on each kind of node.
+are what the search goes by: of a pod of each item type, and of each resource on each candidate node.
 """
 
 from __future__ import annotations
@@ -47,45 +47,45 @@ class FractionalBound:
 def fractional_bound(
     item_types: ItemTypes, rows: OfferingRows, fee: float, reservation_units: Mapping[int, int]
 ) -> FractionalBound | None:
-    """The least cost, each node costing a fee beside its price; None where somebody fits nowhere.
+    """The least cost, each node costing a fee beside its price; None where some pod fits nowhere.
 
     ``reservation_units``: what is left of each numbered reservation.
     """
     fits = (item_types.requests[None, :, :] <= rows.capacities[:, None, :]).all(axis=2)
-    opens = rows.accepts[:, np.array(item_types.signatures, dtype=np.intp)] & fits
+    admits = rows.accepts[:, np.array(item_types.signatures, dtype=np.intp)] & fits
     dear = replace(rows, prices=rows.prices + fee)
-    kept = undominated_per_dollar(dear, opens)
-    dear, opens = dear.pick(kept), opens[kept]
-    if not opens.any(axis=0).all():
+    kept = undominated_per_dollar(dear, admits)
+    dear, admits = dear.pick(kept), admits[kept]
+    if not admits.any(axis=0).all():
         return None
-    solution = _solve(item_types, dear, opens, reservation_units)
+    solution = _solve(item_types, dear, admits, reservation_units)
     if solution is None:
         return None
-    cost, worths, weights = solution
-    return FractionalBound(cost, worths, dear, opens, weights)
+    cost, pod_values, weights = solution
+    return FractionalBound(cost, pod_values, dear, admits, weights)
 
 
 def _solve(
-    item_types: ItemTypes, rows: OfferingRows, opens: BoolArray, reservation_units: Mapping[int, int]
+    item_types: ItemTypes, rows: OfferingRows, admits: BoolArray, reservation_units: Mapping[int, int]
 ) -> tuple[float, FloatArray, FloatArray] | None:
-    """Columns: pods of an item type in a kind, nodes of a kind, CPU beyond the baseline of a kind. Rows: item types, resources
-    of kinds, reservations. Where there is such CPU, what the baseline covers is one more resource.
+    """Columns: pods of an item type in a node, nodes, CPU beyond the baseline of a node. Rows: item types, resources
+    of nodes, reservations. Where there is such CPU, what the baseline covers is one more resource.
     """
-    surplus_kinds = np.flatnonzero(rows.surplus.prices)
-    if len(surplus_kinds):
+    surplus_nodes = np.flatnonzero(rows.surplus.prices)
+    if len(surplus_nodes):
         item_types, rows = _with_baseline_column(item_types, rows)
-    number, kinds, resources = len(item_types.counts), len(rows.prices), item_types.requests.shape[1]
+    number, nodes, resources = len(item_types.counts), len(rows.prices), item_types.requests.shape[1]
     scale = np.maximum(item_types.requests.max(axis=0), 1.0)
-    kind, item_type = np.nonzero(opens)
+    node, item_type = np.nonzero(admits)
     places = np.arange(resources)
-    inside = np.column_stack([item_type, number + kind[:, None] * resources + places])
-    amounts = np.column_stack([np.ones(len(kind)), (item_types.requests / scale)[item_type]])
+    inside = np.column_stack([item_type, number + node[:, None] * resources + places])
+    amounts = np.column_stack([np.ones(len(node)), (item_types.requests / scale)[item_type]])
     marks = sorted(reservation_units)
     reserved = np.array(
         [marks.index(int(mark)) if mark in reservation_units else -1 for mark in rows.reservation], dtype=np.intp
     )
-    base = number + kinds * resources
-    node_rows = [number + np.arange(kinds)[:, None] * resources + places]
+    base = number + nodes * resources
+    node_rows = [number + np.arange(nodes)[:, None] * resources + places]
     node_values = [-rows.capacities / scale]
     if marks:
         node_rows.append(np.where(reserved >= 0, base + reserved, base)[:, None])
@@ -94,28 +94,28 @@ def _solve(
     width = of_node.shape[1]
     starts = np.concatenate(
         [
-            np.arange(len(kind)) * (resources + 1),
-            len(kind) * (resources + 1) + np.arange(kinds) * width,
-            len(kind) * (resources + 1) + kinds * width + np.arange(len(surplus_kinds) + 1),
+            np.arange(len(node)) * (resources + 1),
+            len(node) * (resources + 1) + np.arange(nodes) * width,
+            len(node) * (resources + 1) + nodes * width + np.arange(len(surplus_nodes) + 1),
         ]
     )
     columns = SparseColumns(
         starts,
-        np.concatenate([inside.ravel(), of_node.ravel(), number + (surplus_kinds + 1) * resources - 1]),
-        np.concatenate([amounts.ravel(), of_node_values.ravel(), np.full(len(surplus_kinds), -1.0)]),
+        np.concatenate([inside.ravel(), of_node.ravel(), number + (surplus_nodes + 1) * resources - 1]),
+        np.concatenate([amounts.ravel(), of_node_values.ravel(), np.full(len(surplus_nodes), -1.0)]),
     )
-    least = np.full(kinds * resources + len(marks), -np.inf)
-    most = np.concatenate([np.zeros(kinds * resources), np.array([float(reservation_units[mark]) for mark in marks])])
+    least = np.full(nodes * resources + len(marks), -np.inf)
+    most = np.concatenate([np.zeros(nodes * resources), np.array([float(reservation_units[mark]) for mark in marks])])
     linear_solution = solve_linear_program(
-        np.concatenate([np.zeros(len(kind)), rows.prices, rows.surplus.prices[surplus_kinds] * scale[-1]]),
+        np.concatenate([np.zeros(len(node)), rows.prices, rows.surplus.prices[surplus_nodes] * scale[-1]]),
         columns,
         np.concatenate([item_types.counts, least]),
         np.concatenate([np.full(number, np.inf), most]),
     )
     if linear_solution is None:
         return None
-    weights = -linear_solution.duals[number:base].reshape(kinds, resources) / scale
-    if len(surplus_kinds):
+    weights = -linear_solution.duals[number:base].reshape(nodes, resources) / scale
+    if len(surplus_nodes):
         weights[:, rows.cpu_column] += weights[:, -1]
         weights = weights[:, :-1]
     return linear_solution.objective, linear_solution.duals[:number], weights
@@ -158,7 +158,7 @@ def lower_bound(
     """USD per hour below which no nodes for these pods can be had, whoever packs them.
 
     The weights of pools count for nothing here, nor do fees. ``left_out`` counts pods by demand that get no node,
-    ``reservation_units`` what is left of each reservation. None where the linear programme has no answer.
+    ``reservation_units`` what is left of each reservation. None where the linear program has no answer.
     """
     counts = {at: len(demand.pods) - left_out.get(at, 0) for at, demand in enumerate(demands)}
     parts = independent_parts({at: demands[at].options for at, count in counts.items() if count > 0})
@@ -166,8 +166,8 @@ def lower_bound(
     return None if None in costs else sum(cost for cost in costs if cost is not None)
 
 
-def _bound_of_part(asked: Sequence[tuple[Demand, int]], reservation_units: Mapping[str, int]) -> float | None:
-    demands = [demand for demand, _ in asked]
+def _bound_of_part(counted_demands: Sequence[tuple[Demand, int]], reservation_units: Mapping[str, int]) -> float | None:
+    demands = [demand for demand, _ in counted_demands]
     indexes = {id(o.template.index): o.template.index for demand in demands for o in demand.options}
     measures = ResourceUnits.for_requests([demand.requests for demand in demands], list(indexes.values()))
     signatures = OptionSignatures(measures)
@@ -175,7 +175,7 @@ def _bound_of_part(asked: Sequence[tuple[Demand, int]], reservation_units: Mappi
     needs = measures.request_rows([demand.requests for demand in demands])
     keys = np.column_stack([needs, np.array(numbers, dtype=np.float64)])
     rows, alike = np.unique(keys, axis=0, return_inverse=True)
-    pods = np.bincount(alike.ravel(), weights=np.array([float(count) for _, count in asked]))
+    pods = np.bincount(alike.ravel(), weights=np.array([float(count) for _, count in counted_demands]))
     item_types = ItemTypes(pods.astype(np.float64), rows[:, :-1], [int(number) for number in rows[:, -1]])
     left = {number: reservation_units.get(name, 0) for number, name in enumerate(signatures.reservations)}
     bound = fractional_bound(item_types, signatures.rows(), 0.0, left)

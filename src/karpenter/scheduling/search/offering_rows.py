@@ -1,7 +1,7 @@
-"""What is for sale, as numbers: rows of nodes with their capacity, their price and who may use them.
+"""What is for sale, as numbers: rows of nodes with their capacity, their price and the option signatures that accept them.
 
-An *option signature* is what a class asks of nodes in every purchase channel; classes of one signature that request the same
-are one item type for the linear programme. Amounts are whole numbers stored as floats, small enough (`_MAX_AMOUNT`) for
+An *option signature* is what a demand requires of nodes in every purchase channel; demands of one signature with equal requests
+are one item type for the linear program. Amounts are whole numbers stored as floats, small enough (`_MAX_AMOUNT`) for
 every sum to be exact, so that no order of adding changes a plan.
 """
 
@@ -19,6 +19,7 @@ from karpenter.instancetypes.type_sets import members
 from karpenter.model import resources as res
 from karpenter.model.requirements import Requirements
 from karpenter.model.resources import Resources
+from karpenter.scheduling.objective import LEAST_PRICE_PER_HOUR
 from karpenter.scheduling.offerings.nodepool_templates import NodePoolTemplate
 from karpenter.scheduling.offerings.purchase_options import PurchaseOption
 from karpenter.scheduling.search.linear_program import BoolArray, FloatArray, IntArray
@@ -27,8 +28,6 @@ from karpenter.scheduling.search.linear_program import BoolArray, FloatArray, In
 _MAX_AMOUNT = 1 << 40
 #: With more different requirements in one channel prices are not told apart any more: the cheapest holds for all.
 _MAX_REQUIREMENTS_PER_CHANNEL = 24
-#: USD per hour that stands for no price at all where something is divided by it.
-_MIN_PRICE = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +39,7 @@ class ResourceUnits:
 
     @staticmethod
     def for_requests(requests: Sequence[Resources], indexes: Sequence[TypeIndex]) -> ResourceUnits:
-        """Resources somebody requests, in units fine enough for exact sums."""
+        """Resources that some pod requests, in units fine enough for exact sums."""
         names = sorted({name for amounts in requests for name, amount in amounts.items() if amount > 0})
         most = [
             max((index.max_allocatable(index.all_types).get(name, 0) for index in indexes), default=0) for name in names
@@ -75,7 +74,7 @@ class ResourceUnits:
 
     @cached_property
     def cpu_column(self) -> int:
-        """The column of CPU, -1 if nobody requests any."""
+        """The column of CPU, -1 if no pod requests any."""
         return self.names.index(res.CPU) if res.CPU in self.names else -1
 
     def surplus_rows(self, template: NodePoolTemplate) -> CpuSurplusRows:
@@ -126,10 +125,10 @@ class CpuSurplusRows:
 
 @dataclass(frozen=True, eq=False)
 class OfferingRows:
-    """Nodes of one kind each: what one holds, what it costs in USD per hour, and which signatures may use it.
+    """Candidate nodes, a row each: what one holds, what it costs in USD per hour, and which signatures may use it.
 
     ``reservation`` numbers the reservation a row draws from, -1 for what is bought freely. ``cpu_column`` is the column of CPU,
-    -1 if nobody requests any; ``surplus`` says how much of it the price includes.
+    -1 if no pod requests any; ``surplus`` says how much of it the price includes.
     """
 
     capacities: FloatArray
@@ -151,12 +150,12 @@ class OfferingRows:
         )
 
 
-#: What one class asks in every purchase channel: template, reservation and the requirements a node for it alone has.
+#: What one demand requires in every purchase channel: template, reservation and the requirements a node for it alone has.
 OptionSignature = tuple[tuple[int, str | None, Requirements], ...]
 
 
 def option_signature(options: Sequence[PurchaseOption]) -> OptionSignature:
-    """What decides where a class may go, its size aside."""
+    """What decides which nodes a demand may use, apart from its requests."""
     return tuple((id(option.template), option.reservation, option.requirements) for option in options)
 
 
@@ -173,7 +172,7 @@ class OptionSignatures:
         self._options: list[tuple[PurchaseOption, ...]] = []
 
     def add(self, options: tuple[PurchaseOption, ...]) -> int:
-        """The number of the signature of a class with these options."""
+        """The number of the signature of a demand with these options."""
         signature = option_signature(options)
         if signature not in self.number_of:
             self.number_of[signature] = len(self._options)
@@ -182,11 +181,11 @@ class OptionSignatures:
 
     @cached_property
     def reservations(self) -> tuple[str, ...]:
-        """Reservations somebody may draw from, by number."""
+        """Reservations that some demand may draw from, by number."""
         return tuple(sorted({o.reservation for options in self._options for o in options if o.reservation is not None}))
 
     def rows(self) -> OfferingRows:
-        """Every node that may be bought, at every price it may have for somebody, those beaten by others left out."""
+        """Every node that may be bought, at every price it may have for some demand, without dominated ones."""
         channels: dict[tuple[int, str | None], list[tuple[int, PurchaseOption]]] = {}
         for number, options in enumerate(self._options):
             for option in options:
@@ -226,15 +225,15 @@ class OptionSignatures:
             prices = prices.min(axis=0)[None, :]
             of_wish = np.atleast_2d(of_wish.any(axis=0))
         wish, at = np.nonzero(np.isfinite(prices))
-        asked = prices[wish, at]
+        own_price = prices[wish, at]
         # A node at this price may be used by all whose own cheapest price for the type is no higher.
-        open_to = prices[:, at] <= asked
+        open_to = prices[:, at] <= own_price
         accepts = (open_to.T.astype(np.float32) @ of_wish.astype(np.float32)) > 0
-        _, first = np.unique(np.column_stack([at, asked]), axis=0, return_index=True)
+        _, first = np.unique(np.column_stack([at, own_price]), axis=0, return_index=True)
         kept = first[(capacities[at[first]] >= 0).all(axis=1)]
         return OfferingRows(
             capacities[at[kept]],
-            asked[kept],
+            own_price[kept],
             accepts[kept],
             np.full(len(kept), float(mark)),
             surplus.pick(at[kept]),
@@ -255,12 +254,12 @@ class OptionSignatures:
 
 def undominated_rows(rows: OfferingRows) -> OfferingRows:
     """Rows no other row beats: none as cheap, open to the same signatures, has as much room of everything for its price."""
-    classes: dict[tuple[bytes, float], list[int]] = {}
+    rows_by_acceptance: dict[tuple[bytes, float], list[int]] = {}
     order = np.lexsort((-rows.capacities.sum(axis=1), rows.prices))
     for row in order.tolist():
-        classes.setdefault((rows.accepts[row].tobytes(), float(rows.reservation[row])), []).append(row)
+        rows_by_acceptance.setdefault((rows.accepts[row].tobytes(), float(rows.reservation[row])), []).append(row)
     merits = rows.surplus.merits(rows.capacities)
-    kept = [row for members_ in classes.values() for row in pareto_front_rows(merits, members_)]
+    kept = [row for alike in rows_by_acceptance.values() for row in pareto_front_rows(merits, alike)]
     return rows.pick(np.array(sorted(kept), dtype=np.intp))
 
 
@@ -277,7 +276,7 @@ def pareto_front_rows(capacities: FloatArray, by_price: Sequence[int]) -> list[i
 
 def undominated_per_dollar(rows: OfferingRows, opens: BoolArray) -> BoolArray:
     """Rows worth using in parts: no other has more of everything for each dollar and is open to all the same item types."""
-    per_dollar = 1 / np.maximum(rows.prices, _MIN_PRICE)[:, None]
+    per_dollar = 1 / np.maximum(rows.prices, LEAST_PRICE_PER_HOUR)[:, None]
     worth = rows.surplus.merits(rows.capacities)
     worth[:, :-1] *= per_dollar
     better = (worth[:, None, :] >= worth[None, :, :]).all(axis=2)

@@ -17,7 +17,7 @@ import numpy as np
 from karpenter.instancetypes.type_sets import TypeSet
 from karpenter.scheduling.demand import Demand
 from karpenter.scheduling.node_filling import FillCache, PurchaseChannel
-from karpenter.scheduling.objective import Objective
+from karpenter.scheduling.objective import LEAST_PRICE_PER_HOUR, Objective
 from karpenter.scheduling.offerings.purchase_options import PurchaseOption
 from karpenter.scheduling.search.candidate_nodes import BinType, CandidateNodes, CandidateRequest
 from karpenter.scheduling.search.column_enumeration import CoverProblem
@@ -35,15 +35,17 @@ from karpenter.scheduling.topology.host_limits import HostLimits
 MAX_BIN_TYPES = 128
 #: Covers are for at most so many groups with one option signature on average.
 MAX_GROUPS_PER_SIGNATURE = 3
-#: Rules by host that are counted as seats, those of most pods first.
+#: Host limits that have a column, those of most pods first.
 MAX_HOST_LIMIT_COLUMNS = 16
-#: Seats on one node: a pod that keeps others away takes all, one that is kept away takes one.
+#: Units of a host limit on one node: a pod that keeps others away takes all, one that is kept away takes one.
 HOST_LIMIT_CAPACITY = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
 class PackingProblem:
-    """The problem. ``groups`` are positions of demands; ``requests`` and ``capacities`` have resources, then seats, in columns.
+    """Pods and bin types as arrays.
+
+    ``groups`` are positions of demands; ``requests`` and ``capacities`` have resources, then host limits, in columns.
 
     ``admits`` says which bin types could hold one pod of a group, ``accepts`` which would have pods of a signature at all,
     ``signatures`` the signature of each group. ``prices`` are USD per hour with the fee of a node and all CPU beyond the
@@ -99,7 +101,7 @@ class PackingProblem:
 class PackingRequest:
     """What is to be packed: the demands at ``positions``, with the pods ``left`` of each and what it may be bought from now.
 
-    ``types_within`` says which types limits leave of each NodePool (None: all), ``strict_min_values`` whether minValues are law.
+    ``types_within`` says which types limits leave of each NodePool (None: all), ``strict_min_values`` whether minValues hold.
     Equal channels in ``allowed`` would bring the same candidate nodes more than once.
     """
 
@@ -224,9 +226,9 @@ class _GroupedDemands:
         self.candidates = CandidateNodes(wanted, units, by_channel, weights)
         self.cpu_column = units.cpu_column
         merged = _merged_groups(self.type_of, self.usage)
-        self.groups = tuple(tuple(self.positions[at] for at in members_) for members_ in merged)
-        self.first = [members_[0] for members_ in merged]
-        self.counts = np.array([left[list(members_)].sum() for members_ in merged])
+        self.groups = tuple(tuple(self.positions[at] for at in places) for places in merged)
+        self.first = [places[0] for places in merged]
+        self.counts = np.array([left[list(places)].sum() for places in merged])
         rows = self.candidates
         fits = (self.requests[self.first][None, :, :] <= rows.capacities[:, None, :]).all(axis=2)
         self.admits: BoolArray = rows.accepts[:, self.signature_of[self.first]] & fits
@@ -268,18 +270,18 @@ def _host_limit_columns(taken: Sequence[Mapping[object, int]], left: FloatArray)
 
 
 def _host_limit_usage(host_limits: HostLimits) -> dict[object, int]:
-    """How many of a node's seats one pod takes, by rule."""
-    fromkeys: dict[object, int] = dict.fromkeys(host_limits.repelled_by, 1)
+    """How many units of each host limit of a node one pod takes."""
+    usage: dict[object, int] = dict.fromkeys(host_limits.repelled_by, 1)
     for constraint in host_limits.others_spread:
-        fromkeys[constraint] = HOST_LIMIT_CAPACITY // max(1, constraint.term.max_skew)
+        usage[constraint] = HOST_LIMIT_CAPACITY // max(1, constraint.term.max_skew)
     for constraint, itself in host_limits.spread:
         if itself:
-            fromkeys[constraint] = HOST_LIMIT_CAPACITY // max(1, constraint.term.max_skew)
+            usage[constraint] = HOST_LIMIT_CAPACITY // max(1, constraint.term.max_skew)
     for constraint, itself in host_limits.anti_affinity:
         if itself:
-            fromkeys[constraint] = HOST_LIMIT_CAPACITY
-    fromkeys.update(dict.fromkeys(host_limits.ports, HOST_LIMIT_CAPACITY))
-    return fromkeys
+            usage[constraint] = HOST_LIMIT_CAPACITY
+    usage.update(dict.fromkeys(host_limits.ports, HOST_LIMIT_CAPACITY))
+    return usage
 
 
 def _own_host_limit_usage(host_limits: HostLimits) -> dict[object, int]:
@@ -296,19 +298,19 @@ def _own_host_limit_usage(host_limits: HostLimits) -> dict[object, int]:
 
 
 def _resource_values(
-    capacities: FloatArray, prices: FloatArray, opens: BoolArray, relaxation: FractionalBound, waiting: IntArray
+    capacities: FloatArray, prices: FloatArray, admits: BoolArray, relaxation: FractionalBound, waiting: IntArray
 ) -> tuple[FloatArray, FloatArray]:
     """For each bin type what its columns are worth, and the most value per dollar it can promise.
 
-    What the linear programme says of one bin type holds of any other that admits no more item types: the least such promise
+    What the linear program says of one bin type holds of any other that admits no more item types: the least such promise
     counts.
     """
     known = relaxation.admits[:, waiting]
-    strangers = opens.astype(np.float32) @ (~known).astype(np.float32).T > 0
+    admits_unknown = admits.astype(np.float32) @ (~known).astype(np.float32).T > 0
     value = np.zeros((len(prices), len(known)))
     for column in range(capacities.shape[1]):
         value += capacities[:, column, None] * relaxation.resource_values[None, :, column]
-    promise = np.where(strangers, np.inf, value / np.maximum(prices, _MIN_PRICE)[:, None])
+    promise = np.where(admits_unknown, np.inf, value / np.maximum(prices, LEAST_PRICE_PER_HOUR)[:, None])
     best = promise.argmin(axis=1)
     plain = prices[:, None] / np.maximum(capacities, 1.0) / capacities.shape[1]
     unknown = ~np.isfinite(promise.min(axis=1, initial=np.inf))
@@ -316,7 +318,7 @@ def _resource_values(
     return chosen, np.where(unknown, 1.0, promise.min(axis=1, initial=np.inf))
 
 
-def _promising_bin_types(promise: FloatArray, prices: FloatArray, opens: BoolArray, sensible: float) -> list[int]:
+def _promising_bin_types(promise: FloatArray, prices: FloatArray, admits: BoolArray, sensible: float) -> list[int]:
     """Bin types worth trying: of those that promise well and are not too dear all sizes, small ones closer together.
 
     For every group at least a few it may use are among them.
@@ -326,8 +328,8 @@ def _promising_bin_types(promise: FloatArray, prices: FloatArray, opens: BoolArr
     ranked = np.argsort(-promise, kind="stable")
     good = np.flatnonzero((prices <= sensible) & (promise >= (_MIN_PROMISE if len(promise) > MAX_BIN_TYPES else 0.0)))
     chosen = set(_spread_by_price(good, prices))
-    for group in range(opens.shape[1]):
-        usable = ranked[opens[ranked, group]]
+    for group in range(admits.shape[1]):
+        usable = ranked[admits[ranked, group]]
         if not chosen.intersection(usable.tolist()):
             chosen.update(usable[np.argsort(prices[usable], kind="stable")][:3].tolist(), usable[:3].tolist())
     return sorted(chosen, key=lambda row: (-promise[row], row))
@@ -338,7 +340,7 @@ def _spread_by_price(rows: IntArray, prices: FloatArray) -> list[int]:
     ordered = rows[np.argsort(prices[rows], kind="stable")]
     if len(ordered) <= MAX_BIN_TYPES:
         return [int(row) for row in ordered]
-    logs = np.log(np.maximum(prices[ordered], _MIN_PRICE))
+    logs = np.log(np.maximum(prices[ordered], LEAST_PRICE_PER_HOUR))
     marks = np.linspace(logs[0], logs[-1], MAX_BIN_TYPES)
     unique = np.unique(np.searchsorted(logs, marks - 1e-12))
     return [int(row) for row in ordered[np.minimum(unique, len(ordered) - 1)]]
@@ -354,7 +356,5 @@ def _max_sensible_price(counts: FloatArray, usage: FloatArray, cost: float) -> f
 _MIN_PROMISE = 0.8
 #: Where rules by host ask for many nodes: as many times the average price a node may cost.
 _MAX_TIMES_AVERAGE_PRICE = 4.0
-#: USD per hour that stands for no price at all where something is divided by it.
-_MIN_PRICE = 1e-6
 #: How much of a plain share is mixed into what resources are worth, so that none is worth nothing.
 _PLAIN_VALUE_SHARE = 1e-3

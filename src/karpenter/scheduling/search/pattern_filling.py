@@ -21,9 +21,9 @@ VALUE_UNITS_PER_DOLLAR = 1e9
 
 @dataclass(frozen=True, eq=False)
 class FilledPatterns:
-    """Nodes with pods in them, a row each: how many of every group, the cheapest kind that holds them, and its price.
+    """Nodes with pods in them, a row each: how many of every group, the cheapest bin type that holds them, and its price.
 
-    ``values`` are what the pods are worth, in parts of a dollar per hour. The price is infinite where no kind holds a row.
+    ``values`` are what the pods are worth, in parts of a dollar per hour. The price is infinite where no bin type holds a row.
     """
 
     contents: FloatArray
@@ -37,21 +37,21 @@ class FilledPatterns:
 
     @property
     def purchasable(self) -> FilledPatterns:
-        """Those that can be bought and have somebody in them."""
+        """Those that can be bought and have a pod in them."""
         return self.select(np.isfinite(self.prices) & (self.values > 0))
 
 
 @dataclass(frozen=True, eq=False)
 class FillPerturbation:
     """What makes nodes differ from the obvious: the group one pod of which each begins with (those that cannot take it stay
-    empty), and each group's luck in being looked at where not all are."""
+    empty), and a weight by which groups are drawn where not all are tried."""
 
     first_group: IntArray
     draw_weights: FloatArray
 
 
 class PatternFiller:
-    """Fills nodes of the kinds of one problem, whose pods are worth so much in dollars per hour."""
+    """Fills nodes of the bin types of one problem, whose pods are worth so much in dollars per hour."""
 
     def __init__(self, problem: PackingProblem, looks: int = MAX_GROUPS_TRIED) -> None:
         self._problem = problem
@@ -67,14 +67,14 @@ class PatternFiller:
 
         ``noise`` multiplies preferences, ``weights`` what a column counts, a row each.
         """
-        shapes = self._problem
-        size = np.full((len(bin_types), len(shapes.counts)), 1e-12)
-        for column in range(shapes.requests.shape[1]):
-            share = shapes.resource_values[bin_types, column] * weights[:, column]
+        problem = self._problem
+        size = np.full((len(bin_types), len(problem.counts)), 1e-12)
+        for column in range(problem.requests.shape[1]):
+            share = problem.resource_values[bin_types, column] * weights[:, column]
             if share.any():
-                size += share[:, None] * shapes.requests[None, :, column]
-        found: FloatArray = pod_values[None, :] / size * noise
-        return found
+                size += share[:, None] * problem.requests[None, :, column]
+        preferences: FloatArray = pod_values[None, :] / size * noise
+        return preferences
 
     def fill(
         self,
@@ -85,15 +85,15 @@ class PatternFiller:
         perturbation: FillPerturbation | None = None,
     ) -> FilledPatterns:
         """Nodes with as many pods as go in, in the order of preference. ``left``: how many there are, a row each."""
-        shapes = self._problem
-        usable = np.where(shapes.admits[bin_types], np.minimum(left, shapes.max_per_node[None, :]), 0.0)
+        problem = self._problem
+        usable = np.where(problem.admits[bin_types], np.minimum(left, problem.max_per_node[None, :]), 0.0)
         wanted = np.where(usable > 0, -preferences, np.inf)
         most = int((usable > 0).sum(axis=1).max(initial=0))
         order = _lowest_ranked(
             wanted, min(self._max_groups_tried, most), perturbation.draw_weights if perturbation is not None else None
         )
         first = perturbation.first_group if perturbation is not None else None
-        filling = _PatternsInProgress(shapes, bin_types, to_value_units(pod_values))
+        filling = _PatternsInProgress(problem, bin_types, to_value_units(pod_values))
         if first is not None:
             begun = usable[filling.rows, first] > 0
             filling.add(first, begun.astype(np.float64))
@@ -113,15 +113,15 @@ class PatternFiller:
         return self._with_cheapest_bin(filling)
 
     def _with_cheapest_bin(self, filling: _PatternsInProgress) -> FilledPatterns:
-        shapes = self._problem
-        holds = np.ones((len(filling.rows), len(shapes.prices)), dtype=bool)
-        for column in range(shapes.capacities.shape[1]):
-            holds &= shapes.capacities[None, :, column] >= filling.total_requests[:, None, column]
+        problem = self._problem
+        holds = np.ones((len(filling.rows), len(problem.prices)), dtype=bool)
+        for column in range(problem.capacities.shape[1]):
+            holds &= problem.capacities[None, :, column] >= filling.total_requests[:, None, column]
         for signature in range(self._rejects.shape[1]):
             holds &= ~(filling.signatures[:, signature, None] & self._rejects[None, :, signature])
-        prices = np.where(holds, shapes.prices_with(filling.total_requests), np.inf)
-        kinds = prices.argmin(axis=1)
-        return FilledPatterns(filling.contents, filling.values, kinds, prices[filling.rows, kinds])
+        prices = np.where(holds, problem.prices_with(filling.total_requests), np.inf)
+        bin_types = prices.argmin(axis=1)
+        return FilledPatterns(filling.contents, filling.values, bin_types, prices[filling.rows, bin_types])
 
 
 class _PatternsInProgress:
@@ -170,6 +170,6 @@ def _lowest_ranked(ranks: FloatArray, number: int, certainties: FloatArray | Non
 
 
 def to_value_units(pod_values: FloatArray) -> FloatArray:
-    """Worths as whole numbers of parts."""
+    """Values of pods as whole numbers of `VALUE_UNITS_PER_DOLLAR`."""
     rint: FloatArray = np.rint(pod_values * VALUE_UNITS_PER_DOLLAR)
     return rint

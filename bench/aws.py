@@ -29,7 +29,7 @@ from karpenter.providers.aws.aws_metrics import SdkMetrics
 from karpenter.providers.aws.aws_settings import AwsSettings
 from karpenter.providers.aws.instancetype.instance_type_provider import InstanceTypeCaches, InstanceTypeProvider
 from karpenter.providers.aws.sdk.aws_session import AwsSession
-from support.aws.elsewhere import Elsewhere, elsewhere
+from support.aws.double_process import Elsewhere, elsewhere
 from support.aws.machines import Pace
 from support.aws.provider_alone import provider_alone
 from support.aws.seeds import seed

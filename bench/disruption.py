@@ -24,9 +24,9 @@ from karpenter.disruption.decide.disruption_decision import decide_disruption
 from karpenter.disruption.decide.disruption_problem import DisruptionProblem
 from karpenter.model import labels
 from karpenter.state.snapshot import ClusterSnapshot
+from support.applied_commands import CONSOLIDATABLE, QUIET, with_budget
 from support.builders import NOW, flatten, machine, node_pool, owner, pod, snapshot, wanted
-from support.scaling_down import INDEX, PLAIN, OnEc2, least_price, replicas, scaled_down
-from support.shrinking import CONSOLIDATABLE, QUIET, with_budget
+from support.scale_down_case import INDEX, PLAIN, OnEc2, least_price, replicas, scaled_down
 
 _ZONES = ("us-east-1a", "us-east-1b", "us-east-1c")
 _KIND = "m5.4xlarge"

@@ -31,7 +31,7 @@ from karpenter.scheduling.solution import Solution
 from karpenter.scheduling.solver import solve
 from karpenter.state import ClusterState
 from support.builders import NOW, affinity, expr, feed, flatten, machine, node_pool, pod, term
-from support.shapes import inc
+from support.instance_types import inc
 
 _REPEATS = 3
 _ZONES = ("us-east-1a", "us-east-1b", "us-east-1c")

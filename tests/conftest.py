@@ -15,7 +15,7 @@ from xdist.remote import Producer
 from controlplane import binaries, emptying
 from controlplane.harness import ControlPlane
 from karpenter.api import crds
-from support.beside import Beside
+from support.background_command import Beside
 from support.examples import SOAK, SOAK_EXAMPLES
 from support.soak import Soak
 from support.worker_scopes import Files

@@ -20,11 +20,11 @@ from karpenter.scheduling.explain.reason_messages import reason_message
 from karpenter.scheduling.problem import build_problem
 from karpenter.scheduling.solution import Solution
 from karpenter.scheduling.solver import solve
-from support import by_hand
+from support import greedy_plan
+from support.agreement_scenarios import TYPES, Scenario, only, scenarios
 from support.builders import NOW, indexes, snapshot
 from support.judge import problems
 from support.kube_filters import spreads
-from support.scenarios_of_scheduling import TYPES, Scenario, only, scenarios
 
 pytestmark = pytest.mark.cluster
 
@@ -75,7 +75,7 @@ def by_us(scenario: Scenario) -> Solution:
 
 
 def by_the_judge(scenario: Scenario) -> Solution:
-    return by_hand.planned(scenario.world())
+    return greedy_plan.planned(scenario.world())
 
 
 def refused(plan: Solution) -> int:

@@ -17,7 +17,7 @@ from karpenter.api.kinds import NODE_POOL
 from karpenter.api.meta import Condition, ObjectMeta
 from karpenter.model import conditions
 from karpenter.model.conditions import ConditionTypes
-from support.writing import KINDS, RealServer, Write, in_memory, real_server
+from support.server_writes import KINDS, RealServer, Write, in_memory, real_server
 
 
 def _rooted(types: ConditionTypes) -> Callable[[ObjectMeta, datetime], tuple[Condition, ...]]:

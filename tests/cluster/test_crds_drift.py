@@ -12,7 +12,7 @@ from controlplane.harness import ControlPlane
 from karpenter.api import crds
 from karpenter.model import runtime_validation
 from support import mutations
-from support.writing import KINDS, Answer, RealServer, Write, in_memory, real_server
+from support.server_writes import KINDS, Answer, RealServer, Write, in_memory, real_server
 
 _THREADS = 8
 _SHOWN = 3

@@ -18,8 +18,8 @@ from karpenter.api import kinds
 from karpenter.kube import config
 from karpenter.kube.errors import Forbidden
 from karpenter.state import ClusterState
+from support.metrics_scrape import Scrape
 from support.rollouts import settled, web
-from support.scrape import Scrape
 
 pytestmark = pytest.mark.cluster
 

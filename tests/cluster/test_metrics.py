@@ -13,8 +13,8 @@ from controlplane.harness import ControlPlane, Json
 from controlplane.process import Controller, controller
 from karpenter.api import kinds
 from karpenter.kube.client import KubeClient
+from support.metrics_scrape import Scrape
 from support.rollouts import settled, web
-from support.scrape import Scrape
 
 PODS = 24
 _DEADLINE_SECONDS = 120.0

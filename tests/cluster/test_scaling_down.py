@@ -17,7 +17,7 @@ from karpenter.api import kinds
 from karpenter.api.core import Pod
 from karpenter.api.karpenter import NodeClaim
 from karpenter.model import labels
-from support.scaling_down import AFTER, BEFORE, INDEX, OF_ANY_SIZE, SIZES, least_price, pool
+from support.scale_down_case import AFTER, BEFORE, INDEX, OF_ANY_SIZE, SIZES, least_price, pool
 
 _MERGE = "application/merge-patch+json"
 #: A look comes every two seconds: longer than a node has to be quiet and a command has to wait.

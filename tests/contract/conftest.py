@@ -33,7 +33,7 @@ from karpenter.model.clock import SystemClock
 from karpenter.simulation import WorkloadControllers
 from karpenter.simulation.apiserver import MemoryKube, MemoryServer
 from karpenter.simulation.apiserver.http_front import kubeconfig_for, serving
-from support.contract_words import Backend, Web, connected
+from support.contract_builders import Backend, Web, connected
 
 if TYPE_CHECKING:
     from controlplane.harness import ControlPlane

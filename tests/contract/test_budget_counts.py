@@ -13,7 +13,7 @@ from karpenter.api.kinds import CONFIG_MAP, DEPLOYMENT, POD, POD_DISRUPTION_BUDG
 from karpenter.api.meta import LabelSelector, ObjectMeta, OwnerReference
 from karpenter.kube.errors import TooManyRequests
 from karpenter.kube.protocol import Kube
-from support.contract_words import budget, config_map, eventually, outcome, owned_by, pod, run_pod, web_pods
+from support.contract_builders import budget, config_map, eventually, outcome, owned_by, pod, run_pod, web_pods
 
 _LABELS = {"app": "web"}
 

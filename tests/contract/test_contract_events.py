@@ -11,7 +11,7 @@ from karpenter.api.kinds import EVENT
 from karpenter.api.meta import ObjectMeta
 from karpenter.kube.errors import AlreadyExists, Invalid
 from karpenter.kube.protocol import Kube
-from support.contract_words import outcome, refused
+from support.contract_builders import outcome, refused
 
 _TIME = datetime(2024, 5, 6, 7, 8, 9, tzinfo=UTC)
 

@@ -9,7 +9,7 @@ from karpenter.api.kinds import POD, POD_DISRUPTION_BUDGET
 from karpenter.api.meta import LabelSelector, ObjectMeta
 from karpenter.kube.errors import Conflict, KubeError, NotFound, ServerUnavailable, StatusCause, TooManyRequests
 from karpenter.kube.protocol import Json, Kube
-from support.contract_words import budget, condition, outcome, pod, refused, run_pod, web_pods
+from support.contract_builders import budget, condition, outcome, pod, refused, run_pod, web_pods
 
 _REFUSAL = "Cannot evict pod as it would violate the pod's disruption budget."
 

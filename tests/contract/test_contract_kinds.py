@@ -8,7 +8,7 @@ import pytest
 
 from karpenter.api import kinds
 from karpenter.api.kinds import Kind
-from support.contract_words import MERGE, Web
+from support.contract_builders import MERGE, Web
 
 _CONTAINER = {"name": "main", "image": "none"}
 _LABELS = {"app": "web"}

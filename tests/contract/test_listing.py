@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from karpenter.api.kinds import CONFIG_MAP, NODE_POOL
-from support.contract_words import Answer, Web, eventually
+from support.contract_builders import Answer, Web, eventually
 
 #: What every namespace has on a real cluster is not meant.
 _OWN = "metadata.name!=kube-root-ca.crt"

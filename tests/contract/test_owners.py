@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from karpenter.api.kinds import CONFIG_MAP
-from support.contract_words import MERGE, Web, eventually
+from support.contract_builders import MERGE, Web, eventually
 
 _HOLD = "example.com/hold"
 _Places = dict[str, str]

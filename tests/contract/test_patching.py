@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from karpenter.api.kinds import CONFIG_MAP, DEPLOYMENT, NODE_POOL
-from support.contract_words import APPLY, JSON_PATCH, MERGE, STRATEGIC, Answer, Web
+from support.contract_builders import APPLY, JSON_PATCH, MERGE, STRATEGIC, Answer, Web
 
 _LINUX = {"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]}
 _CLASS = {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}

@@ -12,7 +12,7 @@ from karpenter.api.kinds import CONFIG_MAP, NODE_POOL, POD, Kind
 from karpenter.api.meta import ObjectMeta, Wire
 from karpenter.kube.errors import Gone, Invalid
 from karpenter.kube.protocol import Kube, WatchEvent, WatchEventType
-from support.contract_words import Backend, config_map, pod, pool, take
+from support.contract_builders import Backend, config_map, pod, pool, take
 
 
 class _NumberedMap(Wire, frozen=True, kw_only=True):

@@ -18,7 +18,7 @@ from karpenter.kube.errors import (
     StatusDetails,
 )
 from karpenter.kube.protocol import Kube
-from support.contract_words import Web, claim, config_map, pool, refused
+from support.contract_builders import Web, claim, config_map, pool, refused
 
 
 def _about(details: StatusDetails) -> tuple[str, str, str]:

@@ -9,7 +9,7 @@ from karpenter.api.kinds import CONFIG_MAP, NAMESPACE, NODE, NODE_CLAIM, NODE_PO
 from karpenter.api.meta import ObjectMeta, Wire
 from karpenter.kube.errors import Invalid
 from karpenter.kube.protocol import Kube
-from support.contract_words import config_map, pod, refused
+from support.contract_builders import config_map, pod, refused
 
 _LABELS = {
     "a": {"tier": "web", "count": "7"},

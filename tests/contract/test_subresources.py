@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from karpenter.api.kinds import CONFIG_MAP, DEPLOYMENT, NODE, NODE_CLAIM, NODE_POOL, POD, POD_DISRUPTION_BUDGET
-from support.contract_words import MERGE, Web
+from support.contract_builders import MERGE, Web
 
 _CLASS = {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}
 _TOPOLOGY = {"topology.kubernetes.io/zone": "z-1", "topology.kubernetes.io/region": "r-1"}

@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from karpenter.api.kinds import CONFIG_MAP, POD
-from support.contract_words import MERGE, Web, eventually
+from support.contract_builders import MERGE, Web, eventually
 
 #: What every namespace has on a real cluster is not meant.
 _OWN = {"fieldSelector": "metadata.name!=kube-root-ca.crt"}

@@ -13,7 +13,7 @@ from karpenter.api.kinds import CONFIG_MAP, LEASE, NODE, NODE_CLAIM, NODE_POOL, 
 from karpenter.api.meta import ObjectMeta
 from karpenter.kube.errors import AlreadyExists, Conflict, Invalid, NotFound
 from karpenter.kube.protocol import Kube
-from support.contract_words import claim, condition, config_map, outcome, pod, pool
+from support.contract_builders import claim, condition, config_map, outcome, pod, pool
 
 
 async def test_a_created_object_gets_identity_time_and_version(kube: Kube, namespace: str) -> None:

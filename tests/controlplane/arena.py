@@ -23,10 +23,10 @@ from karpenter.api.meta import Wire
 from karpenter.api.scheduling_constraints import Taint
 from karpenter.api.storage import CSINode
 from karpenter.scheduling.solution import Solution
+from support.agreement_scenarios import Scenario
 from support.builders import node, pod, replaced, taint, tolerating
 from support.judge import forms_of_claim, runs_daemon, sites
 from support.kube_filters import Amounts, Machine
-from support.scenarios_of_scheduling import Scenario
 
 _BEACON = "beacon"
 _MERGE = "application/merge-patch+json"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from support.aws.double import Double
-from support.aws.scene import Scene, scene, slow_double
+from support.aws.process_scene import Scene, scene, slow_double
 
 
 @pytest.fixture(scope="module")

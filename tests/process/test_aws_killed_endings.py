@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from support.aws.ambush import DELETE, LET_GO, Fate, Moment
+from support.aws.kill_points import DELETE, LET_GO, Fate, Moment
 from support.aws.messages import spot_interruption
-from support.aws.scene import ALONE, Scene
+from support.aws.process_scene import ALONE, Scene
 
 pytestmark = pytest.mark.timeout(900)
 

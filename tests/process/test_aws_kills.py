@@ -12,8 +12,8 @@ import random
 
 import pytest
 
-from support.aws.ambush import CREATE, LOOK_BACK, MARK, TELL, Fate, Moment
-from support.aws.scene import ALONE, Scene
+from support.aws.kill_points import CREATE, LOOK_BACK, MARK, TELL, Fate, Moment
+from support.aws.process_scene import ALONE, Scene
 
 pytestmark = pytest.mark.timeout(900)
 

@@ -9,9 +9,9 @@ from collections.abc import Callable
 import pytest
 
 from controlplane.process import Controller
-from support.aws.ambush import MARK, TELL, Fate, Moment
 from support.aws.control import Control
-from support.aws.scene import ALONE, Scene
+from support.aws.kill_points import MARK, TELL, Fate, Moment
+from support.aws.process_scene import ALONE, Scene
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(900)]
 

@@ -28,12 +28,12 @@ from karpenter.scheduling.scheduling_options import ArrivalForecast, SchedulingO
 from karpenter.scheduling.solution import Solution
 from karpenter.scheduling.solver import solve
 from karpenter.scheduling.whatif.rescheduling import TooExpensive
-from support import clusters, worlds
+from support import mixed_clusters, related_pod_clusters
+from support.applied_commands import DisruptedCluster, with_budget
 from support.builders import NOW, UNSCHEDULABLE, replaced, snapshot
 from support.examples import examples
 from support.judge import problems, seen
-from support.replaying import check_disruption_replay
-from support.shrinking import Shrinking, with_budget
+from support.replay_check import check_disruption_replay
 
 _ROUNDING = 1e-9
 _QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
@@ -42,17 +42,25 @@ _STEPS = 60
 
 
 @st.composite
-def shrunken(draw: st.DrawFn, budgets: Sequence[Budget] = (), **spec: object) -> Shrinking:
+def shrunken(draw: st.DrawFn, budgets: Sequence[Budget] = (), **spec: object) -> DisruptedCluster:
     """Nodes that plans have bought in a few batches, less some of their pods. ``spec``: fields of every pool.
 
     Half of them have rich pools and nodes, the others pods that look at each other.
     """
     if draw(st.booleans()):
-        types, pools, arriving = draw(worlds.types()), draw(worlds.pools()), worlds.waiting_pods()
+        types, pools, arriving = (
+            draw(mixed_clusters.types()),
+            draw(mixed_clusters.pools()),
+            mixed_clusters.waiting_pods(),
+        )
     else:
-        types, pools, arriving = draw(clusters.instance_types()), draw(clusters.node_pools()), clusters.waiting()
+        types, pools, arriving = (
+            draw(related_pod_clusters.instance_types()),
+            draw(related_pod_clusters.node_pools()),
+            related_pod_clusters.waiting(),
+        )
     pools = [replaced(pool, spec=replaced(pool.spec, **spec)) for pool in pools]  # type: ignore[misc]
-    grown = Shrinking([with_budget(pool, *budgets) for pool in pools], types=types)
+    grown = DisruptedCluster([with_budget(pool, *budgets) for pool in pools], types=types)
     for batch in range(draw(st.integers(1, 3))):
         grown.batch([_renamed(pod, f"b{batch}") for pod in draw(arriving)])
     grown.finish()
@@ -76,7 +84,7 @@ def moved(command: Command) -> Counter[str]:
 
 @settings(max_examples=examples(250), deadline=None, suppress_health_check=_QUIET)
 @given(shrunken())
-def test_a_move_saves_money_and_leaves_no_pod_without_a_place(grown: Shrinking) -> None:
+def test_a_move_saves_money_and_leaves_no_pod_without_a_place(grown: DisruptedCluster) -> None:
     """Properties of the issue: never dearer, nobody evicted who has nowhere to go; each pod has exactly one place."""
     before = grown.price
     solution = grown.decide()
@@ -91,7 +99,7 @@ def test_a_move_saves_money_and_leaves_no_pod_without_a_place(grown: Shrinking) 
 
 @settings(max_examples=examples(250), deadline=None, suppress_health_check=_QUIET)
 @given(shrunken())
-def test_pods_are_moved_to_places_the_scheduler_would_take_them_to(grown: Shrinking) -> None:
+def test_pods_are_moved_to_places_the_scheduler_would_take_them_to(grown: DisruptedCluster) -> None:
     """The plan of all moves together, held against the judge of plans."""
     solution = grown.decide()
     gone = {candidate.state_node.name for command in solution.commands for candidate in command.candidates}
@@ -104,7 +112,7 @@ def test_pods_are_moved_to_places_the_scheduler_would_take_them_to(grown: Shrink
         placed_on_existing=tuple(placed for command in solution.commands for placed in command.placed_on_existing),
     )
     types = {pool.metadata.name: grown.given_types for pool in there.pools}
-    world = seen(there, types, namespaces=clusters.SPACES)  # type: ignore[arg-type]
+    world = seen(there, types, namespaces=related_pod_clusters.SPACES)  # type: ignore[arg-type]
     assert problems(world, plan) == []
 
 
@@ -115,7 +123,7 @@ def _waiting(pod: Pod) -> Pod:
 
 @settings(max_examples=examples(250), deadline=None, suppress_health_check=_QUIET)
 @given(shrunken([Budget(nodes="1")]))
-def test_no_pool_loses_more_nodes_than_its_budget_allows(grown: Shrinking) -> None:
+def test_no_pool_loses_more_nodes_than_its_budget_allows(grown: DisruptedCluster) -> None:
     """DIS-147: over all commands and reasons together."""
     taken = Counter(c.node_pool for command in grown.decide().commands for c in command.candidates)
     assert all(number <= 1 for number in taken.values())
@@ -123,7 +131,7 @@ def test_no_pool_loses_more_nodes_than_its_budget_allows(grown: Shrinking) -> No
 
 @settings(max_examples=examples(250), deadline=None, suppress_health_check=_QUIET)
 @given(shrunken(limits={}))
-def test_what_has_been_moved_is_not_moved_again(grown: Shrinking) -> None:
+def test_what_has_been_moved_is_not_moved_again(grown: DisruptedCluster) -> None:
     """The anti-churn law: on an unchanged snapshot without budgets, the moves leave one on which none is proposed.
 
     Limits aside: a node that goes frees room below its pool's limits, so that another node may be replaced afterwards. And a
@@ -147,7 +155,7 @@ def _moved_by(commands: Iterable[Command]) -> set[str]:
 
 @settings(max_examples=examples(80), deadline=None, suppress_health_check=_QUIET)
 @given(shrunken([Budget(nodes="1")]))
-def test_step_by_step_a_cluster_comes_to_rest(grown: Shrinking) -> None:
+def test_step_by_step_a_cluster_comes_to_rest(grown: DisruptedCluster) -> None:
     """Where budgets let one node of a pool go at a time, every step is cheaper, and there is a last one."""
     for _ in range(_STEPS):
         before = grown.price
@@ -161,7 +169,7 @@ def test_step_by_step_a_cluster_comes_to_rest(grown: Shrinking) -> None:
 
 @settings(max_examples=examples(200), deadline=None, suppress_health_check=_QUIET)
 @given(shrunken(limits={}), st.data())
-def test_the_simulation_is_the_provisioning_decision(grown: Shrinking, data: st.DataObject) -> None:
+def test_the_simulation_is_the_provisioning_decision(grown: DisruptedCluster, data: st.DataObject) -> None:
     """What a prepared world answers is what provisioning plans once the nodes are on their way out, or a dearer way to buy.
 
     But for limits: until its replacement runs, a node that goes counts against its pool's. And but for shares of spot pools.
@@ -195,7 +203,7 @@ def test_the_simulation_is_the_provisioning_decision(grown: Shrinking, data: st.
 
 @settings(max_examples=examples(250), deadline=None, suppress_health_check=_QUIET)
 @given(shrunken([Budget(nodes="2")]) | shrunken())
-def test_a_second_look_at_what_has_not_changed_confirms_everything(grown: Shrinking) -> None:
+def test_a_second_look_at_what_has_not_changed_confirms_everything(grown: DisruptedCluster) -> None:
     """DIS-272: or nothing would ever be carried out."""
     first = grown.decide().commands
     again = grown.decide(DisruptionContext(NOW, pending_commands=tuple(map(pending_command, first))))
@@ -206,7 +214,7 @@ def test_a_second_look_at_what_has_not_changed_confirms_everything(grown: Shrink
 
 @settings(max_examples=examples(100), deadline=None, suppress_health_check=_QUIET)
 @given(shrunken(), st.randoms(use_true_random=False))
-def test_the_decision_does_not_depend_on_the_order_of_events(grown: Shrinking, chance: Random) -> None:
+def test_the_decision_does_not_depend_on_the_order_of_events(grown: DisruptedCluster, chance: Random) -> None:
     """Reproducible: ties are settled by names."""
     wires = grown.objects()
     chance.shuffle(wires)
@@ -216,7 +224,7 @@ def test_the_decision_does_not_depend_on_the_order_of_events(grown: Shrinking, c
 
 @settings(max_examples=examples(60), deadline=None, suppress_health_check=_QUIET)
 @given(shrunken())
-def test_any_disruption_problem_replays(grown: Shrinking) -> None:
+def test_any_disruption_problem_replays(grown: DisruptedCluster) -> None:
     """From its file: the decision, and the validation, which has the commands as pending ones."""
     first = grown.decide()
     pending = tuple(map(pending_command, first.commands))
@@ -234,8 +242,8 @@ def _described(command: Command) -> tuple[object, ...]:
 
 
 @settings(max_examples=examples(150), deadline=None, suppress_health_check=_QUIET)
-@given(shrunken(), clusters.odd_pods(), st.data())
-def test_odd_pods_stop_nobody(grown: Shrinking, odd: list[Pod], data: st.DataObject) -> None:
+@given(shrunken(), related_pod_clusters.odd_pods(), st.data())
+def test_odd_pods_stop_nobody(grown: DisruptedCluster, odd: list[Pod], data: st.DataObject) -> None:
     """Bound pods whose every field may be nonsense: never an error, and no pod that costs something to evict loses its place."""
     hosts = [view.name for view in grown.snapshot().nodes]
     if hosts:

@@ -11,8 +11,8 @@ from karpenter.api.core import Pod
 from karpenter.scheduling.solution import Solution
 from support.builders import left, node_pool, plan
 from support.examples import examples
-from support.relations import app_pods, beside, to
-from support.shapes import inc
+from support.instance_types import inc
+from support.topology_builders import app_pods, beside, to
 
 TYPES = inc(12)
 NAMES = "abcdef"

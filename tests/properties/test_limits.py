@@ -16,9 +16,9 @@ from karpenter.model import resources as res
 from support.brute_force import most_served
 from support.builders import ANY_CAPACITY, node_pool, plan, pods, wanted
 from support.examples import examples
+from support.instance_types import WELL_KNOWN, offering, shape
 from support.judge import World, problems
 from support.karpenter_order import pods_left_out
-from support.shapes import WELL_KNOWN, offering, shape
 
 _QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 _LIMITS = (

@@ -16,8 +16,8 @@ from karpenter.model import durations, nodepool_budgets, nodepool_hash, runtime_
 from karpenter.model import resources as res
 from support import mutations
 from support.builders import NOW, READY, node_pool, plan, pod, replaced
-from support.shapes import STD
-from support.writing import KINDS, in_memory
+from support.instance_types import STD
+from support.server_writes import KINDS, in_memory
 
 _WRITES = (1, 700)
 _EC2_WRITES = (1, 300)

@@ -19,13 +19,13 @@ from karpenter.scheduling.objective import NO_EXPOSURE_LIMITS, Objective
 from karpenter.scheduling.packing import exact_packing
 from karpenter.scheduling.scheduling_options import ArrivalForecast, SchedulingOptions
 from karpenter.scheduling.search import packing_problem
-from support import worlds
+from support import mixed_clusters
 from support.brute_force import cheapest_partition
 from support.builders import ANY_CAPACITY, affinity, expr, node_pool, plan, pod, pool_taint, term, tolerating, wanted
 from support.examples import examples
+from support.instance_types import WELL_KNOWN, offering, shape
 from support.judge import World, problems
-from support.shapes import WELL_KNOWN, offering, shape
-from support.worlds import CUSTOM
+from support.mixed_clusters import CUSTOM
 
 _QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 FEE = 0.01
@@ -45,7 +45,7 @@ def few_pods(draw: st.DrawFn) -> World:
     if draw(st.booleans()):
         pools.append(node_pool("other", template={"taints": taint}))
     waiting = [draw(_pod(number)) for number in range(draw(st.integers(1, 6)))]
-    types = tuple(replace(each, burstable_cpu=draw(_burstable)) for each in draw(worlds.types()))
+    types = tuple(replace(each, burstable_cpu=draw(_burstable)) for each in draw(mixed_clusters.types()))
     return World(tuple(waiting), tuple(pools), (), (), (), types, WELL_KNOWN)
 
 
@@ -68,7 +68,7 @@ def _pod(draw: st.DrawFn, number: int) -> Pod:
         when_unsatisfiable="DoNotSchedule",
         label_selector=selector,
     )
-    node_affinity = affinity(term(draw(worlds.expressions))) if draw(st.booleans()) else Affinity()
+    node_affinity = affinity(term(draw(mixed_clusters.expressions))) if draw(st.booleans()) else Affinity()
     ports = (ContainerPort(container_port=80, host_port=80),) if draw(st.integers(0, 7)) == 0 else ()
     return pod(
         f"p{number}",

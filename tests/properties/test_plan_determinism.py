@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from karpenter.model import labels
 from karpenter.scheduling.solution import Solution
 from support.builders import claim, machine, node_pool, plan, pod, pods, replaced, wanted, where
-from support.clusters import Cluster, clusters
 from support.examples import examples
+from support.instance_types import inc
 from support.judge import World
-from support.shapes import inc
-from support.worlds import worlds
+from support.mixed_clusters import worlds
+from support.related_pod_clusters import Cluster, clusters
 
 TESTS = Path(__file__).resolve().parents[1]
 
@@ -61,7 +61,7 @@ def test_the_plan_does_not_depend_on_hash_seeds() -> None:
     """Two processes with different PYTHONHASHSEED plan alike, byte for byte."""
     code = (
         "from properties_plan_digest import digest, busy_cluster; from support.builders import plan;"
-        "from support.shapes import inc; print(digest(plan(busy_cluster(), types=inc(8))))"
+        "from support.instance_types import inc; print(digest(plan(busy_cluster(), types=inc(8))))"
     )
     code = code.replace("properties_plan_digest", "properties.test_plan_determinism")
     path = os.pathsep.join([str(TESTS), *sys.path])

@@ -8,8 +8,8 @@ from admission import refusals
 from support.builders import plan
 from support.examples import examples
 from support.judge import World, problems
-from support.preferring import missed_chances
-from support.worlds import worlds
+from support.mixed_clusters import worlds
+from support.preference_check import missed_chances
 
 _QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 

@@ -18,9 +18,9 @@ from karpenter.scheduling.scheduling_options import ArrivalForecast, PackingMode
 from karpenter.scheduling.solution import Solution
 from support.builders import node_pool, plan, pod, wanted
 from support.examples import examples
+from support.instance_types import offering, shape
 from support.judge import World
-from support.shapes import offering, shape
-from support.worlds import worlds
+from support.mixed_clusters import worlds
 
 _QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 _ROUNDING = 1e-9

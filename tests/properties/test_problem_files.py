@@ -7,11 +7,11 @@ from hypothesis import HealthCheck, given, settings
 from karpenter.scheduling.problem import build_problem
 from karpenter.scheduling.solver import solve
 from support.builders import NOW, indexes, snapshot
-from support.clusters import Cluster, clusters, odd_pods
 from support.examples import examples
 from support.judge import World
-from support.replaying import check_replay
-from support.worlds import worlds
+from support.mixed_clusters import worlds
+from support.related_pod_clusters import Cluster, clusters, odd_pods
+from support.replay_check import check_replay
 
 _QUIET = list(HealthCheck)
 

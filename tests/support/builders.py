@@ -64,7 +64,7 @@ from karpenter.scheduling.solution import Solution
 from karpenter.scheduling.solver import solve
 from karpenter.state.cluster_state import ClusterState
 from karpenter.state.snapshot import ClusterSnapshot
-from support.shapes import STD, index_of
+from support.instance_types import STD, index_of
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 UNSCHEDULABLE = Condition(type="PodScheduled", status="False", reason="Unschedulable")

@@ -10,7 +10,6 @@ from karpenter.api.scheduling_constraints import PodAffinityTerm
 from support.builders import (
     taint,
 )
-from support.disks import csi_node, pv, pvc, storage_class, user, zonal
 from support.judge_cases import (
     APP,
     HOST,
@@ -28,6 +27,7 @@ from support.judge_cases import (
     standing,
     web,
 )
+from support.volume_builders import csi_node, pv, pvc, storage_class, user, zonal
 
 
 def _affinity() -> Iterable[Case]:

@@ -15,7 +15,7 @@ from typing import cast
 from admission import CAPACITY, META, REQUIREMENTS, D, Json, T, built, condition, req
 from karpenter.api import crds
 from karpenter.model.structural_schema import Schema
-from support.writing import KINDS, Write
+from support.server_writes import KINDS, Write
 
 _Maker = Callable[[random.Random], object]
 #: Seed and number of the writes that are judged in every run.

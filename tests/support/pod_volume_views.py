@@ -12,7 +12,7 @@ from karpenter.api.storage import (
 from karpenter.model import labels
 from karpenter.state import PodVolumes
 from support.builders import snapshot
-from support.disks import pv, pvc, storage_class, user
+from support.volume_builders import pv, pvc, storage_class, user
 
 SOURCE = PersistentVolumeSource()
 

@@ -42,7 +42,7 @@ from karpenter.simulation import KubeScheduler, LoopClock, WorkloadControllers
 from karpenter.simulation.apiserver import MemoryKube, MemoryServer
 from karpenter.simulation.virtual_time import run_virtual
 from support.builders import ANY_CAPACITY, NODE_CLASS, node_pool
-from support.shapes import inc
+from support.instance_types import inc
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 TYPES = inc(8)

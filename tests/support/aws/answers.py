@@ -10,13 +10,13 @@ from support.aws.account import Examined
 from support.aws.capacity import Capacity
 from support.aws.events import Events
 from support.aws.fleets import Fleets, Shelves
-from support.aws.holdings import Holdings
 from support.aws.images import Images
 from support.aws.instances import Instances, Machine
 from support.aws.market import Market
 from support.aws.moto_side import ACCOUNT, Moto
 from support.aws.network import Network
 from support.aws.queries import page
+from support.aws.reservations_and_groups import Holdings
 from support.aws.templates import Templates
 from support.aws.wire import Call, Fields, Refusal
 

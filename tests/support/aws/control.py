@@ -16,10 +16,10 @@ from support.aws.answers import Region, cluster_arn
 from support.aws.capacity import Pool, Quotas
 from support.aws.faults import REASONS, Failing, Faults
 from support.aws.fleets import Stumbling
-from support.aws.holdings import Group, Reservation
 from support.aws.images import Image, Release
 from support.aws.instances import Health, Machine, Timing
 from support.aws.records import Calls
+from support.aws.reservations_and_groups import Group, Reservation
 from support.aws.wire import Fields
 
 _SPOT_ENDED = ("Server.SpotInstanceTermination", "Server.SpotInstanceTermination: Spot instance termination")

@@ -12,11 +12,11 @@ from uuid import uuid4
 
 from karpenter.instancetypes import ec2_capacity
 from support.aws.capacity import Capacity, Pool, Way
-from support.aws.holdings import Holdings
 from support.aws.images import Images
 from support.aws.instances import Instances, Machine
 from support.aws.market import Market
 from support.aws.network import Network
+from support.aws.reservations_and_groups import Holdings
 from support.aws.templates import Templates
 from support.aws.wire import Fields, Refusal
 

@@ -11,7 +11,7 @@ import pytest
 from karpenter.providers.aws.request_batching import BatchRequestUnanswered, RequestBatcher, RequestBatchWindow
 from karpenter.simulation import virtual_time as virtual
 from karpenter.simulation.virtual_time import LoopClock
-from support.launching import START
+from support.launch_cases import START
 
 
 @dataclass

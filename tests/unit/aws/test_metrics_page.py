@@ -21,7 +21,7 @@ from karpenter.providers.aws.instancetype.offering_metrics import OfferingMetric
 from karpenter.providers.aws.sdk.aws_session import AwsSession
 from karpenter.simulation.apiserver import MemoryKube, MemoryServer
 from support.aws.process import context
-from support.scrape import Scrape
+from support.metrics_scrape import Scrape
 
 PAGE = Path(__file__).parents[3] / "docs" / "metrics.md"
 STABILITY = {"stable", "beta", "alpha"}

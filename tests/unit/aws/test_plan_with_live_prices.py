@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 from karpenter.cli.main import app
 from support.aws.double import Double
 from support.aws.small_stage import credentials
-from support.cli_words import Json, listed, pod
+from support.manifest_builders import Json, listed, pod
 
 _TYPES = frozenset({"m5.large", "c5.xlarge", "m5.metal"})
 

@@ -28,7 +28,7 @@ from support.aws.messages import Mailbox, spot_interruption
 from support.aws.process import Process, claim, context, pool, region
 from support.aws.seeds import seed
 from support.builders import node
-from support.scrape import Scrape
+from support.metrics_scrape import Scrape
 
 SETTINGS = AwsSettings(cluster_name="prod", interruption_queue="prod", eks_control_plane=True)
 TAGGED = {"karpenter.sh/discovery": "test"}

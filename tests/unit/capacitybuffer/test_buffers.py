@@ -21,7 +21,7 @@ from karpenter.state.cluster_state import ClusterState
 from karpenter.state.snapshot import ClusterSnapshot
 from karpenter.state.virtual_pods import VirtualPods, is_virtual_pod
 from support.builders import NOW, node, node_pool, pod
-from support.shapes import STD, index_of
+from support.instance_types import STD, index_of
 
 READY = frozenset({"old"})
 

@@ -18,7 +18,7 @@ from karpenter.cli.main import app
 from karpenter.model.clock import SystemClock
 from karpenter.simulation.apiserver import MemoryKube, MemoryServer
 from support.builders import machine
-from support.cli_words import Json, pod, pool
+from support.manifest_builders import Json, pod, pool
 
 Written = Callable[..., Path]
 #: A Monday.

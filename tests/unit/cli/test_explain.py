@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 from karpenter.cli import cluster_reader
 from karpenter.cli.cluster_objects import ClusterObjects
 from karpenter.cli.main import app
-from support.cli_words import Json, pod, pool
+from support.manifest_builders import Json, pod, pool
 
 Explain = Callable[..., Result]
 Written = Callable[..., Path]

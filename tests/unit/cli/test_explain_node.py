@@ -15,7 +15,7 @@ from karpenter.cli import cluster_reader, planning_options
 from karpenter.cli.cluster_objects import FREEZE_KINDS, ClusterObjects
 from karpenter.cli.main import app
 from karpenter.settings import Settings, resolve_settings
-from support.cli_words import Json, Plan, pod, pool
+from support.manifest_builders import Json, Plan, pod, pool
 
 Explain = Callable[..., Result]
 Written = Callable[..., Path]

@@ -19,7 +19,7 @@ from karpenter.cli.main import app
 from karpenter.model import freezes, labels
 from karpenter.model.clock import SystemClock
 from karpenter.simulation.apiserver import MemoryKube, MemoryServer
-from support.cli_words import pool
+from support.manifest_builders import pool
 
 END = datetime(2999, 1, 1, tzinfo=UTC)
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 import yaml
 
-from support.cli_words import Json, Plan, pod, pool
+from support.manifest_builders import Json, Plan, pod, pool
 
 POOL = pool()
 #: A pod up to its specification, as text.

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from karpenter.cli.main import app
 from karpenter.cli.render_common import SHOWN_ENTRIES
-from support.cli_words import Json, Plan, pod, pool, type_of
+from support.manifest_builders import Json, Plan, pod, pool, type_of
 
 Written = Callable[..., Path]
 BOTH = ("--compare", "classic", "--node-fee", "0")

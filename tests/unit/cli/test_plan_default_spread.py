@@ -12,7 +12,7 @@ from karpenter.cli.cluster_objects import WORKLOAD_KINDS
 from karpenter.cli.cluster_reader import list_plan_objects
 from karpenter.model.clock import SystemClock
 from karpenter.simulation.apiserver import MemoryKube, MemoryServer
-from support.cli_words import Json, Plan, pod, pool
+from support.manifest_builders import Json, Plan, pod, pool
 
 Written = Callable[..., Path]
 CONFIG = (

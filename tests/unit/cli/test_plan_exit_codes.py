@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from support.cli_words import Json, Plan, pod, pool
+from support.manifest_builders import Json, Plan, pod, pool
 
 Written = Callable[..., Path]
 

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from karpenter.cli.main import app
-from support.cli_words import Json, Plan, listed, pod, pool, type_of
+from support.manifest_builders import Json, Plan, listed, pod, pool, type_of
 
 Written = Callable[..., Path]
 

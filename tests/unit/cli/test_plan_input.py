@@ -10,7 +10,7 @@ import pytest
 import yaml
 from typer.testing import Result
 
-from support.cli_words import Json, Plan, listed, pod, pool
+from support.manifest_builders import Json, Plan, listed, pod, pool
 
 Written = Callable[..., Path]
 

@@ -6,7 +6,7 @@ from karpenter.cli.cluster_objects import FREEZE_KINDS
 from karpenter.cli.cluster_reader import list_plan_objects
 from karpenter.model.clock import SystemClock
 from karpenter.simulation.apiserver import MemoryKube, MemoryServer
-from support.cli_words import Json, pod, pool
+from support.manifest_builders import Json, pod, pool
 
 
 def kube(*bodies: Json) -> MemoryKube:

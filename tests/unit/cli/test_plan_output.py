@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 from karpenter.api.crds import to_yaml
 from karpenter.cli.main import COMMANDS, app
 from karpenter.cli.render_common import SHOWN_ENTRIES
-from support.cli_words import Json, Plan, pod, pool, type_of
 from support.legality import faults
+from support.manifest_builders import Json, Plan, pod, pool, type_of
 
 Written = Callable[..., Path]
 

@@ -14,7 +14,7 @@ from karpenter.api.meta import ObjectMeta
 from karpenter.cli.cluster_objects import ClusterObjects
 from karpenter.cli.main import app
 from karpenter.cli.region_inference import PlanRegion, find_region
-from support.cli_words import Json, Plan, pod, pool
+from support.manifest_builders import Json, Plan, pod, pool
 
 Written = Callable[..., Path]
 ZONE = "topology.kubernetes.io/zone"

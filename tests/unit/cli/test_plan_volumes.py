@@ -18,8 +18,8 @@ from karpenter.model import labels
 from karpenter.model.clock import SystemClock
 from karpenter.simulation.apiserver import MemoryKube, MemoryServer
 from karpenter.state import PodVolumes
-from support.cli_words import Json, listed, pod
-from support.disks import DRIVER
+from support.manifest_builders import Json, listed, pod
+from support.volume_builders import DRIVER
 
 CLAIM: Json = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
 SCRATCH: Json = {"name": "tmp", "ephemeral": {"volumeClaimTemplate": {"spec": {"storageClassName": "fast"}}}}

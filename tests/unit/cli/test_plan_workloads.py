@@ -16,7 +16,7 @@ from karpenter.cli.planning_options import InputOptions
 from karpenter.cli.workload_expansion import expand_workloads
 from karpenter.model.clock import SystemClock
 from karpenter.simulation.apiserver import MemoryKube, MemoryServer
-from support.cli_words import Json, Plan, listed, pod, pool
+from support.manifest_builders import Json, Plan, listed, pod, pool
 
 Written = Callable[..., Path]
 

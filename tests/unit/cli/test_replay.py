@@ -19,10 +19,10 @@ from karpenter.disruption.disruption_recorder import DisruptionRecorder
 from karpenter.scheduling.problem import build_problem, catalogs_of
 from karpenter.scheduling.problem_file import FORMAT, read_problem, write_problem
 from karpenter.scheduling.solver import solve
+from support.agreement_scenarios import TYPES, Scenario, scenarios
+from support.applied_commands import QUIET
 from support.builders import NOW, flatten, indexes, snapshot
-from support.disrupting import KINDS, pool, running
-from support.scenarios_of_scheduling import TYPES, Scenario, scenarios
-from support.shrinking import QUIET
+from support.disruption_cases import KINDS, pool, running
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "shop.yaml"
 

@@ -10,8 +10,8 @@ from karpenter.api.karpenter import Budget
 from karpenter.disruption.decide.balanced import PoolTotals, move_score
 from karpenter.disruption.decide.command import DisruptionReason
 from karpenter.model import labels
-from support.disrupting import bought, decide, gone, kind, pool, running, sold, with_annotation
-from support.shapes import offering
+from support.disruption_cases import bought, decide, gone, kind, pool, running, sold, with_annotation
+from support.instance_types import offering
 
 BALANCED = pool(consolidation_policy="Balanced")
 

@@ -11,9 +11,9 @@ from karpenter.disruption.decide.disruption_preview import decide_without_budget
 from karpenter.disruption.decide.disruption_problem import DisruptionProblem
 from karpenter.disruption.decide.remaining_budgets import RemainingBudgets
 from karpenter.model import labels
+from support.applied_commands import CONSOLIDATABLE, QUIET, USUAL
 from support.builders import NOW, flatten, indexes, node, replaced, snapshot
-from support.disrupting import KINDS, decide, drifted, gone, pool, running, with_annotation
-from support.shrinking import CONSOLIDATABLE, QUIET, USUAL
+from support.disruption_cases import KINDS, decide, drifted, gone, pool, running, with_annotation
 
 EMPTY = DisruptionReason.EMPTY
 

@@ -13,7 +13,7 @@ from karpenter.model import labels, pods
 from karpenter.scheduling.objective import Objective
 from karpenter.scheduling.scheduling_options import SchedulingOptions
 from support.builders import pod
-from support.disrupting import KINDS, USUAL, bought, decide, gone, kind, pool, running, sold
+from support.disruption_cases import KINDS, USUAL, bought, decide, gone, kind, pool, running, sold
 
 #: Four cores for less than type ``m`` (2 USD per hour), of which one is guaranteed; each core more costs 0.5 USD per hour.
 BURSTABLE = replace(kind("burstable", 4, sold(1.2)), burstable_cpu=BurstableCpu(1000, 0.5))

@@ -12,7 +12,7 @@ from karpenter.disruption.decide.candidates import DisruptionContext
 from karpenter.disruption.decide.command import DisruptionReason
 from karpenter.model import labels
 from support.builders import NOW, budget, claim, node, node_pool, owner, pod, replaced, tolerating
-from support.disrupting import claimed, decide, gone, on, pool, running, verdict, why, with_annotation
+from support.disruption_cases import claimed, decide, gone, on, pool, running, verdict, why, with_annotation
 
 DRIFT, EMPTY = DisruptionReason.DRIFTED, DisruptionReason.EMPTY
 

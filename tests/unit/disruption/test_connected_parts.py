@@ -8,7 +8,7 @@ from karpenter.disruption.decide.command import ConsolidationType
 from karpenter.disruption.decide.connected_parts import connected_candidates
 from karpenter.model import labels
 from support.builders import owner
-from support.disrupting import KINDS, decide, gone, kind, on, pool, running, sold
+from support.disruption_cases import KINDS, decide, gone, kind, on, pool, running, sold
 
 _APART = Affinity(
     pod_anti_affinity=PodAffinity(

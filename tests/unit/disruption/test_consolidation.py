@@ -24,8 +24,9 @@ from karpenter.disruption.decide.disruption_problem import DisruptionOptions
 from karpenter.model import labels
 from karpenter.model.pod_disruption import DELETION_COST_ANNOTATION
 from karpenter.scheduling.scheduling_options import PreferencePolicy, SchedulingOptions
+from support.applied_commands import QUIET
 from support.builders import NOW, budget, node, owner, pod, replaced, wanted
-from support.disrupting import (
+from support.disruption_cases import (
     ANY,
     KINDS,
     bought,
@@ -40,8 +41,7 @@ from support.disrupting import (
     why,
     with_annotation,
 )
-from support.shapes import offering
-from support.shrinking import QUIET
+from support.instance_types import offering
 
 SPOT_TO_SPOT = DisruptionOptions(spot_to_spot=True)
 

@@ -19,8 +19,9 @@ from karpenter.disruption.decide.disruption_problem import DisruptionProblem, Di
 from karpenter.model import labels
 from karpenter.settings import resolve_settings
 from karpenter.state.virtual_pods import VirtualPods
+from support.applied_commands import QUIET
 from support.builders import NOW, container, flatten, indexes, owner, replaced, snapshot
-from support.disrupting import (
+from support.disruption_cases import (
     KINDS,
     bought,
     decide,
@@ -33,7 +34,6 @@ from support.disrupting import (
     why,
     with_annotation,
 )
-from support.shrinking import QUIET
 
 
 @pytest.mark.parametrize(("minutes", "goes"), [(4, []), (5, ["a"])])

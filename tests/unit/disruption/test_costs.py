@@ -12,8 +12,8 @@ from karpenter.disruption.decide.costs import NodePrices, candidate_order, disru
 from karpenter.model import pod_disruption
 from karpenter.model.pod_disruption import DELETION_COST_ANNOTATION
 from support.builders import NOW, flatten, indexes, pod, snapshot
-from support.disrupting import KINDS, decide, gone, kind, pool, running
-from support.shapes import offering
+from support.disruption_cases import KINDS, decide, gone, kind, pool, running
+from support.instance_types import offering
 
 
 def cost(annotation: str = "", priority: int | None = None) -> float:

@@ -25,8 +25,8 @@ from karpenter.disruption.decide.remaining_budgets import pool_node_counts
 from karpenter.model import labels
 from karpenter.simulation import LoopClock, SimulatedCluster, SimulationConfig, run_virtual, running_cluster
 from support.builders import daemon_set
-from support.shapes import offering, shape
-from support.sim_world import deployment
+from support.instance_types import offering, shape
+from support.simulation_cases import deployment
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 TYPES = tuple(

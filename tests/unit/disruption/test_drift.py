@@ -13,10 +13,10 @@ from karpenter.disruption.decide.command import Command, Decision, DisruptionRea
 from karpenter.model import labels, nodepool_hash
 from karpenter.nodeclaim.drift_rules import drift_reason
 from support import builders
+from support.applied_commands import CONSOLIDATABLE, QUIET
 from support.builders import NOW, claim, node_pool, pool_taint, replaced, wanted
-from support.disrupting import KINDS, bought, decide, drifted, gone, on, pool, running, why, with_annotation
-from support.shapes import INTEGER, index_of
-from support.shrinking import CONSOLIDATABLE, QUIET
+from support.disruption_cases import KINDS, bought, decide, drifted, gone, on, pool, running, why, with_annotation
+from support.instance_types import INTEGER, index_of
 
 INDEX = index_of(KINDS)
 LAUNCHED = (Condition(type="Launched", status="True"),)

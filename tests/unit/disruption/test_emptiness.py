@@ -16,7 +16,7 @@ from karpenter.kube.errors import Conflict, KubeError, NotFound, ServerUnavailab
 from karpenter.metrics.exposition import render_sync
 from karpenter.model import labels
 from support.commands import carry_out, command
-from support.scrape import Scrape
+from support.metrics_scrape import Scrape
 from support.world import World, refusing, story, until
 
 DAEMON = OwnerReference(api_version="apps/v1", kind="DaemonSet", name="d", uid="d", controller=True)

@@ -13,8 +13,8 @@ from karpenter.disruption.decide.candidates import DisruptionContext
 from karpenter.disruption.decide.command import Command, DisruptionReason
 from karpenter.disruption.decide.disruption_problem import DisruptionSolution
 from karpenter.disruption.decide.failed_moves import DELETION, moves_by_node
-from support.disrupting import KINDS, decide, drifted, gone, pool, running, why
-from support.shrinking import QUIET
+from support.applied_commands import QUIET
+from support.disruption_cases import KINDS, decide, drifted, gone, pool, running, why
 
 _MINUTE = 60.0
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from karpenter.model import labels
-from support.disrupting import with_annotation
-from support.scaling_down import OnEc2, least_price, pool, scaled_down
+from support.disruption_cases import with_annotation
+from support.scale_down_case import OnEc2, least_price, pool, scaled_down
 
 _STEPS = 10
 

@@ -12,11 +12,11 @@ from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.instancetypes.well_known_labels import well_known_labels_of
 from karpenter.model import labels
 from karpenter.model.requirements import Requirements, requirement, requirements_from_labels
+from support.applied_commands import QUIET
 from support.builders import expr, flatten, snapshot, term, wanted
-from support.disks import pv, pvc, using
-from support.disrupting import CPUS, bought, decide, gone, on, pool, running
-from support.shapes import shape
-from support.shrinking import QUIET
+from support.disruption_cases import CPUS, bought, decide, gone, on, pool, running
+from support.instance_types import shape
+from support.volume_builders import pv, pvc, using
 
 FREE = 1e-7
 

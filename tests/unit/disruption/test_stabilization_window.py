@@ -10,9 +10,9 @@ from karpenter.disruption.decide.command import pending_command
 from karpenter.disruption.decide.consolidation_delays import time_driven_changes
 from karpenter.disruption.decide.disruption_problem import DisruptionOptions, DisruptionSolution
 from karpenter.model.consolidation_thresholds import ConsolidationDefaults
+from support.applied_commands import CONSOLIDATABLE, QUIET
 from support.builders import NOW, flatten, snapshot
-from support.disrupting import decide, gone, pool, running
-from support.shrinking import CONSOLIDATABLE, QUIET
+from support.disruption_cases import decide, gone, pool, running
 
 _NO_WAIT = DisruptionOptions(consolidation=ConsolidationDefaults(stabilization_window=timedelta(0)))
 _PERIOD = "30s"

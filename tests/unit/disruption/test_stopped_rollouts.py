@@ -14,9 +14,9 @@ from karpenter.api.meta import ObjectMeta
 from karpenter.disruption.decide.disruption_decision import decide_disruption
 from karpenter.disruption.decide.disruption_problem import DisruptionProblem
 from karpenter.state import ClusterState
+from support.applied_commands import QUIET
 from support.builders import NOW, feed, flatten, indexes, owner
-from support.disrupting import KINDS, gone, on, pool, running
-from support.shrinking import QUIET
+from support.disruption_cases import KINDS, gone, on, pool, running
 from support.world import World, story
 
 _KEY = ("default", "Deployment", "web")

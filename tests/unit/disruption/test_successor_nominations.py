@@ -16,7 +16,7 @@ from karpenter.provisioning.nomination import DisabledNominator
 from karpenter.scheduling.solution import PlacedPods
 from karpenter.state.cluster_state import ClusterState
 from support.builders import machine, owner, pod
-from support.consolidating import begin, deployment, runs, scale
+from support.consolidation_cases import begin, deployment, runs, scale
 from support.world import World, story
 
 

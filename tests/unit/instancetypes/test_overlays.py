@@ -15,7 +15,7 @@ from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.instancetypes.overlay_application import NodePoolInstanceTypes, OverlayConflict, ParsedOverlay
 from karpenter.model import labels
 from support.builders import node_pool
-from support.shapes import SIZE, offering, shape
+from support.instance_types import SIZE, offering, shape
 
 CHEAP = shape("cheap", {"cpu": 2, "memory": "2Gi"}, [offering("spot", "z1", 1.0), offering("on-demand", "z2", 2.0)])
 DEAR = shape("dear", {"cpu": 16, "memory": "16Gi"}, [offering("on-demand", "z1", 5.0)])

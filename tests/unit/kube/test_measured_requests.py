@@ -5,7 +5,7 @@ from __future__ import annotations
 from karpenter.kube.request_metrics import NO_RESPONSE, FinishedRequest, RequestMetrics
 from karpenter.metrics import Metrics
 from karpenter.metrics.exposition import render_sync
-from support.scrape import Scrape
+from support.metrics_scrape import Scrape
 
 
 def test_requests_are_counted_by_answer_and_timed_by_what_was_asked() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from admission import OLD_SINS, ROWS, STATUS, Row
-from support.writing import Write, in_memory, in_memory_over
+from support.server_writes import Write, in_memory, in_memory_over
 
 
 @pytest.mark.parametrize("row", [*ROWS, *STATUS], ids=lambda row: row.id)

@@ -23,7 +23,7 @@ from karpenter.simulation import LoopClock
 from karpenter.simulation.apiserver import MemoryKube, MemoryServer
 from karpenter.simulation.apiserver.http_front import asgi_app
 from karpenter.simulation.virtual_time import run_virtual
-from support.pausing import stand_still
+from support.suspended_process import stand_still
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -12,7 +12,7 @@ from karpenter.api.storage import PersistentVolume
 from karpenter.manager_watches import VolumeWatchHandler
 from karpenter.state import ClusterState, ClusterVolumes
 from support.builders import feed, pod
-from support.disks import DRIVER, csi_node, pvc, storage_class, user, zonal
+from support.volume_builders import DRIVER, csi_node, pvc, storage_class, user, zonal
 from support.world import World, story
 
 

@@ -14,7 +14,7 @@ from karpenter import __version__
 from karpenter.metrics import BuildInfo, Metrics
 from karpenter.metrics.exposition import GaugeFamily, SeriesWriter, escape_label_value, label_pairs, render, render_sync
 from karpenter.metrics.registry import DURATION_BUCKETS_SECONDS, LIFETIME_BUCKETS_SECONDS, RECONCILE_BUCKETS_SECONDS
-from support.scrape import Scrape
+from support.metrics_scrape import Scrape
 
 
 def scraped(metrics: Metrics) -> Scrape:

@@ -12,7 +12,7 @@ from admission import ROWS, STATUS, Row, built, req
 from karpenter.api.kinds import NODE_POOL
 from karpenter.model import crd_admission, runtime_validation
 from support import mutations
-from support.writing import KINDS
+from support.server_writes import KINDS
 
 #: Metadata is not the schema's affair, save the name of an object that was never stored.
 _OURS = [row for row in ROWS if not any(path.startswith("metadata.") for path in row.change)]

@@ -14,7 +14,7 @@ from karpenter.api.scheduling_constraints import Taint
 from karpenter.model import conditions, labels
 from karpenter.providers.contract import InsufficientCapacity, LaunchFailed, NodeClassNotReady, ProviderError
 from support.builders import NODE_CLASS
-from support.lifecycles import launched, registered
+from support.nodeclaim_stages import launched, registered
 from support.world import World, startup, story
 
 UNINITIALIZED = Taint(key="node.cloudprovider.kubernetes.io/uninitialized", value="true", effect="NoSchedule")

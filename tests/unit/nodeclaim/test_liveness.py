@@ -21,7 +21,7 @@ from karpenter.runtime.controller_context import ControllerContext as ActWorld
 from karpenter.runtime.events import EventRecorder
 from karpenter.state import ClusterState
 from karpenter.termination.instance_termination import InstanceTermination
-from support.lifecycles import launched, registered
+from support.nodeclaim_stages import launched, registered
 from support.world import World, refusing, story
 
 

@@ -13,23 +13,11 @@ from karpenter.api.scheduling_constraints import Toleration
 from karpenter.api.storage import EphemeralVolumeSource, Volume, VolumeAttachment, VolumeAttachmentSpec
 from karpenter.model import labels
 from support.attachments import Detaching, attach, bound_volume, volume
+from support.nodeclaim_stages import all_gone, ready
 from support.world import START, World, story, until
 
 WAITING = "AwaitingVolumeDetachment"
 STAYS = (Toleration(key=labels.DISRUPTED_TAINT.key, operator="Exists"),)
-
-
-async def ready(world: World, **fields: object) -> None:
-    """A running controller, a claim and its initialised node."""
-    await world.start()
-    await world.claim(**fields)  # type: ignore[arg-type]
-    await asyncio.sleep(0.1)
-    await world.join()
-    await asyncio.sleep(1)
-
-
-async def all_gone(world: World) -> bool:
-    return not await world.has(kinds.NODE_CLAIM, "c") and not await world.has(kinds.NODE, "node-c")
 
 
 def ended(world: World) -> bool:

@@ -20,7 +20,7 @@ from karpenter.nodeoverlay.overlaid_provider import OverlaidProvider
 from karpenter.providers.contract import CloudProvider, Instance, InsufficientCapacity, UnevaluatedNodePool
 from karpenter.scheduling.planned_nodeclaims import static_claim
 from support.builders import NOW, node_pool
-from support.shapes import STD
+from support.instance_types import STD
 
 POOL = node_pool()
 T = TypeVar("T")

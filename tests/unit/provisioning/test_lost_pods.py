@@ -18,8 +18,8 @@ from karpenter.kube.informer import Informer
 from karpenter.provisioning.lost_pods import LostPods
 from karpenter.settings import Settings
 from support import builders
-from support.consolidating import deployment
-from support.observed import Observed
+from support.consolidation_cases import deployment
+from support.observed_cluster import ObservedCluster
 from support.world import World, story
 
 CHAOS = Taint(key="test", value="true", effect="NoExecute")
@@ -124,7 +124,7 @@ def test_a_pod_that_was_bound_to_its_new_node_was_not_lost_when_another_node_is_
     is_bound: bool, losses: int
 ) -> None:
     """Its node drains: the next one is planned while the pod is still there."""
-    context = Observed().world
+    context = ObservedCluster().world
     waiting = builders.pod("p", {"cpu": "1"})
     (planned,) = builders.plan(builders.node_pool(), waiting).new_claims
     launched = (Condition(type="Launched", status="True"),)
@@ -173,7 +173,7 @@ async def test_pods_that_are_evicted_from_each_new_node_count_for_their_owner(wo
 
 @story
 async def test_a_workload_whose_nodes_keep_their_pods_never_pauses(world: World) -> None:
-    """Growing by one node at a time, pod by pod, with pods deleted long after they were bound."""
+    """PlannedCluster by one node at a time, pod by pod, with pods deleted long after they were bound."""
     await world.node_class(node_registration_delay="2s")
     await world.pool(disruption=NEVER)
     world.simulated()

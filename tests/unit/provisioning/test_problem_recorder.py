@@ -11,7 +11,7 @@ from karpenter.scheduling.problem_file import read_problem, write_problem
 from karpenter.scheduling.solution import Solution
 from karpenter.scheduling.solver import solve
 from support.builders import NOW, indexes, node_pool, pods, seconds, snapshot
-from support.shapes import STD
+from support.instance_types import STD
 
 
 def problem(*objects: object) -> tuple[Problem, Solution]:

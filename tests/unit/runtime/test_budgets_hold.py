@@ -13,7 +13,7 @@ from karpenter.api import kinds
 from karpenter.api.karpenter import Budget
 from karpenter.kube.errors import Conflict, KubeError, ServerUnavailable, TooManyRequests
 from karpenter.model import conditions, labels
-from support.consolidating import begin, deployment, scale
+from support.consolidation_cases import begin, deployment, scale
 from support.examples import series
 from support.world import World, Write, story
 

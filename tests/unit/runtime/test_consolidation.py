@@ -14,7 +14,7 @@ from karpenter.api.apps import Deployment
 from karpenter.api.karpenter import Budget
 from karpenter.model import conditions, labels, pods
 from support.builders import budget
-from support.consolidating import begin, deployment, runs, scale
+from support.consolidation_cases import begin, deployment, runs, scale
 from support.world import World, story, until
 
 

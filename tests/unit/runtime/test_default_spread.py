@@ -14,8 +14,8 @@ from karpenter.api.meta import ObjectMeta, OwnerReference
 from karpenter.model import labels
 from karpenter.scheduling.scheduler_config import SchedulerConfig
 from karpenter.settings import Settings
-from support.owning import service
-from support.relations import app_pods, even, of_app
+from support.topology_builders import app_pods, even, of_app
+from support.workload_selectors import service
 from support.world import World, story
 
 ON = Settings(scheduler_config=SchedulerConfig((even(labels.HOSTNAME, selector=None),)))

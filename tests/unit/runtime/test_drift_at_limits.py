@@ -10,7 +10,7 @@ import pytest
 from karpenter.api import kinds
 from karpenter.api.karpenter import Budget, Disruption
 from karpenter.settings import Settings
-from support.drifting import all_running, drift, errors, is_renewed, launches, start_pool
+from support.drift_cases import all_running, drift, errors, is_renewed, launches, start_pool
 from support.world import World, story, until
 
 TOGETHER = Disruption(consolidate_after="30s", budgets=(Budget(nodes="100%"),))

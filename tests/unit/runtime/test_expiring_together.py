@@ -10,7 +10,7 @@ import pytest
 from karpenter.api import kinds
 from karpenter.api.karpenter import Budget, Disruption
 from karpenter.settings import Settings
-from support.drifting import PODS, all_running, errors, launches, start_pool, watch_pods
+from support.drift_cases import PODS, all_running, errors, launches, start_pool, watch_pods
 from support.world import World, story, until
 
 LIFETIME = timedelta(hours=1)

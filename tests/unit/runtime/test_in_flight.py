@@ -14,7 +14,7 @@ from karpenter.kube.errors import ServerUnavailable
 from karpenter.metrics.exposition import render_sync
 from karpenter.providers.contract import ProviderError
 from support.builders import bought, claim, existing, left, node_pool, plan, pod, pods
-from support.scrape import Scrape
+from support.metrics_scrape import Scrape
 from support.world import World, story
 
 REFUSALS = 10**4

@@ -34,7 +34,7 @@ from support.lease_candidates import (
     story,
     until,
 )
-from support.pausing import stand_still
+from support.suspended_process import stand_still
 
 # -- the ordinary course --------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from karpenter.api import kinds
 from karpenter.api.karpenter import Budget, Disruption
 from karpenter.providers.simulated import Faults
 from karpenter.providers.simulated.fault_rules import LaunchErrorRule, RegistrationRule
-from support.drifting import all_running, drift, errors, is_renewed, launches, start_pool, watch_pods
+from support.drift_cases import all_running, drift, errors, is_renewed, launches, start_pool, watch_pods
 from support.world import World, story, until
 
 PODS = 16

@@ -11,8 +11,8 @@ from karpenter.api.kwok_node_class import KWOKNodeClass
 from karpenter.api.meta import Condition, ObjectMeta, Wire
 from karpenter.model import labels
 from support.builders import NOW, claim, node, node_pool, replaced, seconds
-from support.observed import Observed
-from support.scrape import Scrape
+from support.metrics_scrape import Scrape
+from support.observed_cluster import ObservedCluster
 
 CLASS = "karpenter.kwok.sh/kwoknodeclass"
 COUNT = "operator_nodeclaim_status_condition_count"
@@ -40,7 +40,7 @@ def shown(scraped: Scrape, name: str, **own: str) -> list[tuple[str, str, str]]:
     ]
 
 
-def told(seen: Observed) -> list[tuple[str, str, str]]:
+def told(seen: ObservedCluster) -> list[tuple[str, str, str]]:
     return [
         (object_event.involved_object.kind.name, object_event.reason, object_event.message)
         for object_event in seen.events.told
@@ -49,7 +49,7 @@ def told(seen: Observed) -> list[tuple[str, str, str]]:
 
 def test_every_condition_of_an_object_is_a_series() -> None:
     """OPS-480, OPS-481, OPS-485"""
-    seen = Observed()
+    seen = ObservedCluster()
     seen.put(a_claim(is_now("Launched", "True"), is_now("Registered", "Unknown", 5, "NodeNotFound")))
     seen.passes(30)
     scrape = seen.scrape()
@@ -64,7 +64,7 @@ def test_every_condition_of_an_object_is_a_series() -> None:
 
 def test_the_documented_alert_finds_its_series() -> None:
     """OPS-486"""
-    seen = Observed()
+    seen = ObservedCluster()
     seen.put(a_claim(is_now("ConsistentStateFound", "False")))
     wanted = {"type": "ConsistentStateFound", "kind": "NodeClaim", "status": "False", "group": "karpenter.sh"}
     (series_labels,) = seen.scrape().series(TWIN_COUNT, **wanted)
@@ -73,7 +73,7 @@ def test_the_documented_alert_finds_its_series() -> None:
 
 def test_a_condition_that_turns_leaves_no_series_behind_and_is_counted_timed_and_told() -> None:
     """OPS-M9, OPS-E7, OPS-482, OPS-483, OPS-530"""
-    seen = Observed()
+    seen = ObservedCluster()
     seen.put(a_claim(is_now("Ready", "True", 0)))
     assert told(seen) == []
     seen.put(a_claim(is_now("Ready", "False", 8, "UnhealthyDependents", "Launched=False")))
@@ -98,7 +98,7 @@ def test_a_condition_that_turns_leaves_no_series_behind_and_is_counted_timed_and
 
 def test_another_reason_or_message_is_no_turn() -> None:
     """OPS-487: the series follows, nothing is counted or told."""
-    seen = Observed()
+    seen = ObservedCluster()
     seen.put(a_claim(is_now("Registered", "Unknown", 0, "NodeNotFound")))
     seen.put(a_claim(is_now("Registered", "Unknown", 0, "RegistrationHookPending", "hook")))
     scrape = seen.scrape()
@@ -110,7 +110,7 @@ def test_another_reason_or_message_is_no_turn() -> None:
 @pytest.mark.parametrize("earlier", [None, a_claim()], ids=["new-object", "new-condition"])
 def test_what_is_seen_for_the_first_time_counts_unless_unknown_and_is_not_told(earlier: NodeClaim | None) -> None:
     """OPS-487"""
-    seen = Observed()
+    seen = ObservedCluster()
     if earlier is not None:
         seen.put(earlier)
     seen.put(a_claim(is_now("Consolidatable", "True", 3), is_now("Drained", "Unknown"), is_now("Drifted", "False")))
@@ -123,7 +123,7 @@ def test_what_is_seen_for_the_first_time_counts_unless_unknown_and_is_not_told(e
 
 def test_what_every_claim_has_is_unknown_from_its_creation_on() -> None:
     """OPS-E7, OPS-100: the first write of a claim's status may bring its launch already."""
-    seen = Observed()
+    seen = ObservedCluster()
     seen.put(a_claim(creation_timestamp=NOW))
     seen.put(a_claim(is_now("Launched", "True", 3), creation_timestamp=NOW))
     assert [message for _, _, message in told(seen)] == [
@@ -134,7 +134,7 @@ def test_what_every_claim_has_is_unknown_from_its_creation_on() -> None:
 
 def test_a_condition_that_disappears_takes_its_series_along() -> None:
     """OPS-M10"""
-    seen = Observed()
+    seen = ObservedCluster()
     seen.put(a_claim(is_now("Consolidatable", "True"), is_now("Ready", "True")))
     seen.put(a_claim(is_now("Ready", "True")))
     scrape = seen.scrape()
@@ -143,7 +143,7 @@ def test_a_condition_that_disappears_takes_its_series_along() -> None:
 
 def test_an_object_that_ends_shows_for_how_long_and_counts_it_when_it_is_gone() -> None:
     """OPS-484"""
-    seen = Observed()
+    seen = ObservedCluster()
     leaving = a_claim(is_now("Ready", "True"), deletion_timestamp=NOW, finalizers=("karpenter.sh/termination",))
     seen.put(a_claim(is_now("Ready", "True")))
     assert seen.scrape().series("operator_nodeclaim_termination_current_time_seconds") == []
@@ -162,7 +162,7 @@ def test_an_object_that_ends_shows_for_how_long_and_counts_it_when_it_is_gone() 
 
 def test_finalizers_that_go_are_told() -> None:
     """OPS-531"""
-    seen = Observed()
+    seen = ObservedCluster()
     both = a_claim(deletion_timestamp=NOW, finalizers=("example.com/mine", "karpenter.sh/termination"))
     seen.put(both)
     seen.put(replaced(both, metadata=replaced(both.metadata, finalizers=("karpenter.sh/termination",))))
@@ -207,7 +207,7 @@ def _class(status: str) -> Wire:
 )
 def test_kinds_have_series_of_their_own(before: Wire, after: Wire, kind: str, own: Mapping[str, str]) -> None:
     """OPS-480, OPS-485, OPS-530: Nodes have no series without the kind in their names."""
-    seen = Observed()
+    seen = ObservedCluster()
     seen.put(before)
     seen.put(after)
     scrape = seen.scrape()
@@ -222,14 +222,14 @@ def test_kinds_have_series_of_their_own(before: Wire, after: Wire, kind: str, ow
 
 
 def test_reasons_with_odd_text_stay_readable() -> None:
-    seen = Observed()
+    seen = ObservedCluster()
     seen.put(a_claim(is_now("Launched", "False", reason='said "no"\n')))
     assert shown(seen.scrape(), COUNT) == [("Launched", "False", 'said "no"\n')]
 
 
 def test_without_details_nothing_is_shown_of_single_objects_and_nothing_told() -> None:
     """OPS-O11, OPS-320"""
-    seen = Observed(only_essentials=True)
+    seen = ObservedCluster(only_essentials=True)
     seen.put(a_claim(is_now("Ready", "True")), node_pool(limits={"cpu": "1"}), node("n", {"cpu": "1"}))
     seen.put(a_claim(is_now("Ready", "False")))
     families = set(seen.scrape().types())

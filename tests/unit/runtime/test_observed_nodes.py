@@ -12,7 +12,7 @@ from karpenter.api.meta import Condition
 from karpenter.model import labels
 from karpenter.providers.contract import ProviderError
 from support.builders import NOW, claim, container, machine, node, node_pool, owner, pod, replaced
-from support.observed import Observed
+from support.observed_cluster import ObservedCluster
 
 ZONED = {labels.ZONE: "z1", labels.REGION: "r", labels.ARCH: "amd64", labels.OS: "linux", labels.CAPACITY_TYPE: "spot"}
 NODE_GAUGES = (
@@ -31,7 +31,7 @@ def daemon_pod(name: str, **fields: object):  # type: ignore[no-untyped-def]
 
 def test_what_a_node_offers_and_what_its_pods_ask_for() -> None:
     """OPS-M2, OPS-425, OPS-427"""
-    seen = Observed()
+    seen = ObservedCluster()
     one, its_claim = machine("n", {"cpu": "4", "memory": "8Gi"}, labels=ZONED)
     seen.put(
         replaced(one, status=replaced(one.status, capacity={"cpu": "4200m", "memory": "9Gi", "pods": 110})),
@@ -49,14 +49,14 @@ def test_what_a_node_offers_and_what_its_pods_ask_for() -> None:
 
 
 def test_finished_pods_ask_for_nothing() -> None:
-    seen = Observed()
+    seen = ObservedCluster()
     seen.put(*machine("n", {"cpu": "4"}), pod("p", {"cpu": "2"}, node_name="n", status={"phase": "Succeeded"}))
     assert seen.scrape().series("karpenter_nodes_total_pod_requests", resource_type="cpu") == []
 
 
 def test_resources_are_named_as_series_name_them() -> None:
     """OPS-404"""
-    seen = Observed()
+    seen = ObservedCluster()
     seen.put(node("n", {"cpu": "1500m", "ephemeral-storage": "20Gi", "nvidia.com/GPU-2": 2}))
     assert seen.scrape().values("karpenter_nodes_allocatable", "resource_type") == {
         "cpu": 1.5,
@@ -68,7 +68,7 @@ def test_resources_are_named_as_series_name_them() -> None:
 
 def test_a_nodes_series_carry_its_well_known_labels() -> None:
     """OPS-428"""
-    seen = Observed()
+    seen = ObservedCluster()
     declared = {"karpenter.kwok.sh/instance-size": "4xlarge", "karpenter.k8s.aws/instance-gpu-name": "t4"}
     seen.put(*machine("n", {"cpu": "4"}, labels={**ZONED, **declared, "team": "a", "example.com/zone": "no"}))
     (series_labels,) = seen.scrape().series("karpenter_nodes_allocatable", resource_type="cpu")
@@ -91,7 +91,7 @@ def test_a_nodes_series_carry_its_well_known_labels() -> None:
 
 
 def test_of_two_labels_of_one_name_always_the_same_counts() -> None:
-    seen = Observed()
+    seen = ObservedCluster()
     both = {"karpenter.kwok.sh/instance-memory": "16Gi", "karpenter.k8s.aws/instance-memory": "16384"}
     seen.put(node("n", {"cpu": "1"}, labels=both), node("m", {"cpu": "1"}, labels=dict(reversed(both.items()))))
     series = seen.scrape().series("karpenter_nodes_allocatable", resource_type="cpu")
@@ -100,7 +100,7 @@ def test_of_two_labels_of_one_name_always_the_same_counts() -> None:
 
 def test_series_of_an_earlier_label_value_are_gone() -> None:
     """OPS-M3, OPS-403"""
-    seen = Observed()
+    seen = ObservedCluster()
     one, its_claim = machine("n", {"cpu": "4"}, labels=ZONED)
     seen.put(one, its_claim)
     moved = replaced(one, metadata=replaced(one.metadata, labels={**one.metadata.labels, labels.ZONE: "z2"}))
@@ -112,7 +112,7 @@ def test_series_of_an_earlier_label_value_are_gone() -> None:
 
 def test_an_unmanaged_node_is_shown_as_such() -> None:
     """OPS-M4"""
-    seen = Observed()
+    seen = ObservedCluster()
     seen.put(node("n", {"cpu": "4"}))
     (series_labels,) = seen.scrape().series("karpenter_nodes_allocatable", resource_type="cpu")
     assert (series_labels["managed"], series_labels["nodepool"]) == ("false", "")
@@ -120,7 +120,7 @@ def test_an_unmanaged_node_is_shown_as_such() -> None:
 
 def test_nothing_is_left_of_a_node_that_is_gone() -> None:
     """OPS-403"""
-    seen = Observed()
+    seen = ObservedCluster()
     one, its_claim = machine("n", {"cpu": "4"})
     seen.put(one, its_claim)
     assert 'node_name="n"' in seen.scrape().text
@@ -129,7 +129,7 @@ def test_nothing_is_left_of_a_node_that_is_gone() -> None:
 
 
 def test_a_claim_without_a_node_has_no_series_of_a_node() -> None:
-    seen = Observed()
+    seen = ObservedCluster()
     seen.put(node_pool(), claim("c", {"cpu": "4"}))
     scrape = seen.scrape()
     assert scrape.series("karpenter_nodes_allocatable") == []
@@ -138,7 +138,7 @@ def test_a_claim_without_a_node_has_no_series_of_a_node() -> None:
 
 def test_a_node_shows_its_age_and_counts_it_when_it_goes() -> None:
     """OPS-422, OPS-426"""
-    seen = Observed()
+    seen = ObservedCluster()
     one, its_claim = machine("n", {"cpu": "4"})
     born = replaced(one, metadata=replaced(one.metadata, creation_timestamp=NOW - timedelta(hours=3)))
     seen.put(born, its_claim)
@@ -152,7 +152,7 @@ def test_a_node_shows_its_age_and_counts_it_when_it_goes() -> None:
 
 
 def test_the_age_of_a_node_of_somebody_else_is_not_counted() -> None:
-    seen = Observed()
+    seen = ObservedCluster()
     one = node("n", {"cpu": "4"})
     one = replaced(one, metadata=replaced(one.metadata, creation_timestamp=NOW))
     seen.put(one)
@@ -162,7 +162,7 @@ def test_the_age_of_a_node_of_somebody_else_is_not_counted() -> None:
 
 def test_limits_count_what_runs_together_and_init_containers_alone() -> None:
     """SCH-195 for limits"""
-    seen = Observed()
+    seen = ObservedCluster()
     sidecar = container(limits={"cpu": "1"}, restart_policy="Always")
     heavy = container(limits={"cpu": "5"})
     own = (container(limits={"cpu": "2"}), container(limits={"cpu": "1"}))
@@ -175,7 +175,7 @@ def test_limits_count_what_runs_together_and_init_containers_alone() -> None:
 
 
 def test_pod_level_limits_replace_those_of_containers() -> None:
-    seen = Observed()
+    seen = ObservedCluster()
     whole = ResourceRequirements(limits={"cpu": "3"})
     seen.put(
         node("n", {"cpu": "8"}),
@@ -185,7 +185,7 @@ def test_pod_level_limits_replace_those_of_containers() -> None:
 
 
 def test_limits_that_cannot_be_read_count_for_nothing_and_spoil_nothing() -> None:
-    seen = Observed()
+    seen = ObservedCluster()
     seen.put(
         node("n", {"cpu": "8"}),
         pod("p", node_name="n", containers=(container({"cpu": "1"}, limits={"cpu": "lots"}),)),
@@ -199,7 +199,7 @@ def test_limits_that_cannot_be_read_count_for_nothing_and_spoil_nothing() -> Non
 
 def test_a_pool_shows_its_limits_and_what_it_uses() -> None:
     """OPS-M1, OPS-430"""
-    seen = Observed()
+    seen = ObservedCluster()
     pool = node_pool(limits={"cpu": "10", "memory": "10Gi", "nvidia.com/gpu": 2})
     used = replaced(pool, status=replaced(pool.status, resources={"cpu": "2500m", "nodes": "3"}))
     seen.put(used)
@@ -217,14 +217,14 @@ def test_a_pool_shows_its_limits_and_what_it_uses() -> None:
 
 
 def test_a_limit_that_cannot_be_read_is_left_out() -> None:
-    seen = Observed()
+    seen = ObservedCluster()
     seen.put(node_pool(limits={"cpu": "many", "memory": "1Gi"}))
     assert seen.scrape().values("karpenter_nodepools_limit", "resource_type") == {"memory": 2**30}
 
 
 def test_a_pool_shows_what_its_budgets_allow_and_what_they_are_spent_on() -> None:
     """OPS-433, OPS-434, DIS-145, DIS-146, DIS-417; DIS-418, 148: both gauges are set for every reason."""
-    seen = Observed()
+    seen = ObservedCluster()
     budgets = (Budget(nodes="50%"), Budget(nodes="1", reasons=("Drifted",)))
     seen.put(node_pool(disruption=Disruption(budgets=budgets)))
     for name in "abcd":
@@ -250,7 +250,7 @@ SMALL_PRICE = 0.2 + 0.1 * 2 * 2**30 / 1e9
 
 async def test_a_pool_costs_what_its_nodes_cost() -> None:
     """OPS-122, OPS-431"""
-    seen = Observed()
+    seen = ObservedCluster()
     seen.put(node_pool(), node_pool("idle"))
     for name in "ab":
         seen.put(claim(name, {"cpu": "2"}, labels=SOLD, provider_id=f"p://{name}"))
@@ -267,7 +267,7 @@ async def test_a_pool_costs_what_its_nodes_cost() -> None:
 
 async def test_a_node_nobody_sells_any_more_is_counted_once() -> None:
     """OPS-432"""
-    seen = Observed()
+    seen = ObservedCluster()
     strange = claim("c", labels={**SOLD, labels.ZONE: "moon"}, provider_id="p://c")
     seen.put(node_pool(), strange, claim("launching"))
     for _ in range(3):
@@ -282,7 +282,7 @@ async def test_a_node_nobody_sells_any_more_is_counted_once() -> None:
 
 
 async def test_a_cloud_that_fails_leaves_the_price_unknown_and_nothing_else() -> None:
-    seen = Observed()
+    seen = ObservedCluster()
     seen.shop.error = ProviderError("out of order")
     seen.put(node_pool(limits={"cpu": "1"}), claim("c", labels=SOLD, provider_id="p://c"))
     await seen.refresh()

@@ -8,7 +8,7 @@ from karpenter.api import kinds
 from karpenter.metrics.exposition import render_sync
 from karpenter.settings import Settings
 from support.builders import pod, pods
-from support.scrape import Scrape
+from support.metrics_scrape import Scrape
 from support.world import World, story
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from karpenter.api import kinds
-from support.consolidating import begin, deployment, runs, scale
-from support.drifting import launches
+from support.consolidation_cases import begin, deployment, runs, scale
+from support.drift_cases import launches
 from support.world import World, story, until
 
 _APPS = {"web": "900m", "api": "1700m", "worker": "400m"}

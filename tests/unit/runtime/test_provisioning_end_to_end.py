@@ -12,8 +12,8 @@ from karpenter.api import kinds
 from karpenter.api.karpenter import Budget, Disruption
 from karpenter.settings import Settings
 from support.builders import container, pod, pods
+from support.instance_types import offering, shape
 from support.provisioning_stories import claims, shop
-from support.shapes import offering, shape
 from support.world import World, story, until
 
 

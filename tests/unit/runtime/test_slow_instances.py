@@ -9,7 +9,7 @@ import pytest
 
 from karpenter.api import kinds
 from karpenter.settings import Settings
-from support.drifting import ONE_BY_ONE, all_running, drift, errors, is_renewed, launches, start_pool, workload
+from support.drift_cases import ONE_BY_ONE, all_running, drift, errors, is_renewed, launches, start_pool, workload
 from support.world import World, startup, story, until
 
 DRIVERS = startup("drivers")

@@ -14,7 +14,7 @@ from karpenter.api.karpenter import Budget, Disruption, NodePool
 from karpenter.api.meta import ObjectMeta
 from karpenter.metrics.exposition import render_sync
 from karpenter.model import clock, conditions, freezes, labels
-from support.scrape import Scrape
+from support.metrics_scrape import Scrape
 from support.world import START, World, story, until
 
 FROZEN, INVALID = "DisruptionFrozen", "DisruptionSettingsValid"

@@ -9,7 +9,7 @@ import pytest
 from karpenter.scheduling.problem import Problem
 from karpenter.scheduling.solution import Solution
 from support import builders
-from support.replaying import check_replay
+from support.replay_check import check_replay
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,7 @@ from karpenter.scheduling.objective import NO_EXPOSURE_LIMITS, Objective
 from karpenter.scheduling.scheduling_options import ArrivalForecast, SchedulingOptions
 from karpenter.scheduling.solution import Solution
 from support.builders import NOW, bought, existing, node, node_pool, plan, pod, sizes
-from support.shapes import offering, shape
+from support.instance_types import offering, shape
 
 TYPES: list[InstanceType] = [
     shape(f"c{n}", {"cpu": n, "memory": f"{4 * n}Gi", "pods": 50}, [offering("on-demand", "z1", n / 10)], overhead={})

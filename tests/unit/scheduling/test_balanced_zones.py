@@ -11,8 +11,8 @@ from karpenter.api.scheduling_constraints import Affinity, PodAffinity, PodAffin
 from karpenter.model import labels
 from karpenter.scheduling.solution import Solution
 from support.builders import left, node_pool, plan, pods
-from support.relations import even
-from support.shapes import offering, shape
+from support.instance_types import offering, shape
+from support.topology_builders import even
 
 ZONES = ("z1", "z2", "z3")
 

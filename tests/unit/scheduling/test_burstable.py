@@ -32,7 +32,7 @@ from support.builders import (
     tolerating,
     wanted,
 )
-from support.shapes import offering, shape
+from support.instance_types import offering, shape
 
 PRICE, SURPLUS_PRICE = 0.04, 0.05
 

@@ -15,6 +15,7 @@ from karpenter.scheduling.scheduling_options import PreferencePolicy, Scheduling
 from karpenter.scheduling.solver import solve
 from karpenter.state import virtual_pods
 from karpenter.state.virtual_pods import VirtualPods
+from support.applied_plans import PlannedCluster
 from support.builders import (
     ANY_CAPACITY,
     NOW,
@@ -29,10 +30,9 @@ from support.builders import (
     snapshot,
     wanted,
 )
-from support.growing import Growing
-from support.owning import owned_by, owning, service
-from support.relations import app_pods, even, of_app
-from support.shapes import STD
+from support.instance_types import STD
+from support.topology_builders import app_pods, even, of_app
+from support.workload_selectors import owned_by, selector_workload, service
 
 HOST, ZONE = labels.HOSTNAME, labels.ZONE
 APART = SchedulingOptions(default_spread=(even(HOST, selector=None),))
@@ -50,7 +50,7 @@ def of_set(count: int, name: str = "web", **spec: object) -> list[Pod]:
 
 def test_pods_of_a_replica_set_are_spread() -> None:
     """S-220"""
-    assert sizes(plan(node_pool(), owning("web", of_app("web")), of_set(3), options=APART)) == [1, 1, 1]
+    assert sizes(plan(node_pool(), selector_workload("web", of_app("web")), of_set(3), options=APART)) == [1, 1, 1]
 
 
 def test_pods_a_service_selects_are_spread() -> None:
@@ -78,7 +78,9 @@ def test_without_defaults_services_mean_nothing() -> None:
 def test_all_defaults_are_given_with_what_they_say() -> None:
     """SCH-831, SCH-833: as if the pods had said it themselves."""
     defaults = (even(HOST, 2, selector=None), even(ZONE, selector=None, min_domains=3))
-    cluster = Growing(node_pool(), service("web", {"app": "web"}), options=SchedulingOptions(default_spread=defaults))
+    cluster = PlannedCluster(
+        node_pool(), service("web", {"app": "web"}), options=SchedulingOptions(default_spread=defaults)
+    )
     cluster.batch(app_pods(6))
     assert (cluster.per_node(), sorted(cluster.counts().values())) == ([2, 2, 2], [2, 2, 2])
 
@@ -87,7 +89,7 @@ def test_bound_pods_of_the_same_owner_count() -> None:
     there = machine("a", {"cpu": "8"}, labels={ZONE: "z1"})
     zones = SchedulingOptions(default_spread=(even(ZONE, selector=None),))
     pool = node_pool(requirements=[ANY_CAPACITY, wanted(ZONE, "In", "z1", "z2")])
-    cluster = Growing(pool, there, owning("web", of_app("web")), options=zones)
+    cluster = PlannedCluster(pool, there, selector_workload("web", of_app("web")), options=zones)
     cluster.batch(of_set(4, requests={"cpu": "100m"}))
     cluster.batch(of_set(4, requests={"cpu": "100m"}))
     assert cluster.counts() == {"z1": 2, "z2": 2}
@@ -95,7 +97,9 @@ def test_bound_pods_of_the_same_owner_count() -> None:
 
 def test_pods_that_look_the_same_are_told_apart_by_their_owners() -> None:
     options = SchedulingOptions(default_spread=zones(soft=False))
-    result = plan(node_pool(), owning("a", of_app("web")), of_set(1, "a"), of_set(3, "stranger"), options=options)
+    result = plan(
+        node_pool(), selector_workload("a", of_app("web")), of_set(1, "a"), of_set(3, "stranger"), options=options
+    )
     assert (left(result), sizes(result)) == (["a-000"], [3])
 
 

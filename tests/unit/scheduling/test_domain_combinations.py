@@ -6,8 +6,8 @@ import pytest
 
 from karpenter.model import labels
 from support.builders import ANY_CAPACITY, left, machine, node_pool, plan, wanted, where
-from support.relations import app_pods, even
-from support.shapes import SIZE, STD, inc, shape
+from support.instance_types import SIZE, STD, inc, shape
+from support.topology_builders import app_pods, even
 
 ZONE, TYPE, KIND, ARCH = labels.ZONE, labels.INSTANCE_TYPE, labels.CAPACITY_TYPE, labels.ARCH
 RACK, TIER, DISK = "example.com/rack", "example.com/tier", "example.com/disk"

@@ -6,10 +6,10 @@ import pytest
 
 from karpenter.model import labels
 from karpenter.scheduling.solution import Solution
+from support.applied_plans import PlannedCluster
 from support.builders import ANY_CAPACITY, left, machine, node_pool, plan
-from support.growing import Growing
-from support.relations import app_pods, even
-from support.shapes import inc
+from support.instance_types import inc
+from support.topology_builders import app_pods, even
 
 ZONE, KIND = labels.ZONE, labels.CAPACITY_TYPE
 TYPES = inc(16)
@@ -23,7 +23,7 @@ def spread_over(count: int, *skews: tuple[str, int]) -> Solution:
 @pytest.mark.parametrize("count", [6, 8, 12, 40])
 def test_a_zone_sold_as_one_capacity_type_only_is_no_dead_end(count: int) -> None:
     """SCH-547: z3 sells no spot, so on-demand pods must not all have gone to z1 and z2."""
-    cluster = Growing(node_pool(requirements=[ANY_CAPACITY]), types=TYPES)
+    cluster = PlannedCluster(node_pool(requirements=[ANY_CAPACITY]), types=TYPES)
     assert left(cluster.batch(app_pods(count, {"cpu": "400m"}, spread=[even(ZONE), even(KIND)]))) == []
     for key in (ZONE, KIND):
         counts = cluster.counts(key).values()
@@ -47,6 +47,6 @@ def test_pods_use_the_freedom_that_the_skew_leaves(count: int, skews: list[tuple
 
 def test_pods_stay_even_where_another_order_saves_nothing() -> None:
     """SCH-548: among plans of one price the evenest counts."""
-    cluster = Growing(node_pool(requirements=[ANY_CAPACITY]), machine("full", {"cpu": "1m"}), types=TYPES)
+    cluster = PlannedCluster(node_pool(requirements=[ANY_CAPACITY]), machine("full", {"cpu": "1m"}), types=TYPES)
     cluster.batch(app_pods(9, {"cpu": "15"}, spread=[even(ZONE, 4)]))
     assert sorted(cluster.counts(ZONE).values()) == [3, 3, 3]

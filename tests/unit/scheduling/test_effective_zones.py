@@ -11,7 +11,7 @@ from karpenter.api.scheduling_constraints import Affinity, PodAffinity, PodAffin
 from karpenter.model import labels
 from karpenter.scheduling.scheduling_options import PreferencePolicy, SchedulingOptions
 from support.builders import affinity, expr, node, node_pool, plan, pod, pods, term, where
-from support.disks import pvc, using, zonal
+from support.volume_builders import pvc, using, zonal
 
 APP = {"app": "web"}
 SELECTED = LabelSelector(match_labels=APP)

@@ -37,7 +37,7 @@ from support.builders import (
     snapshot,
     wanted,
 )
-from support.shapes import STD, inc, index_of
+from support.instance_types import STD, inc, index_of
 
 OFF = SchedulingOptions(objective=Objective(exposure=NO_EXPOSURE_LIMITS))
 SMALL = {"cpu": "100m"}

@@ -14,7 +14,7 @@ from karpenter.scheduling.problem import build_problem
 from karpenter.scheduling.scheduling_options import SchedulingOptions
 from karpenter.scheduling.solver import solve
 from support.builders import NOW, flatten, indexes, left, node_pool, plan, pod, pods, sizes, snapshot
-from support.shapes import offering, shape
+from support.instance_types import offering, shape
 
 
 def _type(name: str, cores: int, price: float) -> InstanceType:

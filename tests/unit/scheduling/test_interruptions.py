@@ -11,7 +11,7 @@ from karpenter.model import labels
 from karpenter.scheduling.objective import Objective
 from karpenter.scheduling.scheduling_options import SchedulingOptions
 from support.builders import bought, node_pool, plan, pods, wanted
-from support.shapes import offering, shape
+from support.instance_types import offering, shape
 
 SPOT = [wanted(labels.CAPACITY_TYPE, "In", "spot")]
 

@@ -9,7 +9,7 @@ from karpenter.model import labels
 from karpenter.scheduling.solution import Solution, ViolationCause
 from karpenter.scheduling.unschedulable_reasons import NodePoolLimitReached
 from support.builders import ANY_CAPACITY, bought, left, node_pool, owner, plan, pod, pods, sizes, wanted
-from support.shapes import inc, offering, shape
+from support.instance_types import inc, offering, shape
 
 
 def medium_and_others() -> list[InstanceType]:

@@ -16,8 +16,8 @@ from karpenter.metrics import Metrics
 from karpenter.metrics.exposition import render_sync
 from karpenter.scheduling.solution import PlacedPods, Solution
 from support.builders import NOW, container, machine, node_pool, owner, pod, replaced
-from support.observed import Observed
-from support.scrape import Scrape
+from support.metrics_scrape import Scrape
+from support.observed_cluster import ObservedCluster
 
 EC2 = "## EC2 instances"
 PAGE = Path(__file__).parents[3] / "docs" / "metrics.md"
@@ -74,7 +74,7 @@ ROWS: Mapping[str, Row] = dict(_rows(_sections()[0]))
 
 
 def test_the_page_names_every_series_and_its_type() -> None:
-    assert {name: row.type for name, row in ROWS.items()} == Observed().scrape().types()
+    assert {name: row.type for name, row in ROWS.items()} == ObservedCluster().scrape().types()
 
 
 def test_every_row_says_how_stable_its_series_is() -> None:
@@ -83,7 +83,7 @@ def test_every_row_says_how_stable_its_series_is() -> None:
 
 def test_what_a_setting_takes_away_is_marked() -> None:
     """OPS-320; counted series are declared all the same, and never counted."""
-    without = set(Observed(only_essentials=True).scrape().types())
+    without = set(ObservedCluster(only_essentials=True).scrape().types())
     declared = set(Scrape(render_sync(Metrics().registry)).types())
     gone = {name for name, row in ROWS.items() if row.mark}
     assert gone - declared == set(ROWS) - without
@@ -116,7 +116,7 @@ def _turned(wire: Wire, status: str) -> Wire:
 
 async def _everything() -> Scrape:
     """A little of everything that can be seen of a cluster."""
-    seen = Observed()
+    seen = ObservedCluster()
     pool = _healthy(node_pool(limits={"cpu": 9}))
     objects = (*machine("n", {"cpu": "4"}), pool, KWOKNodeClass(metadata=ObjectMeta(name="kc")))
     for status in ("False", "True"):

@@ -13,7 +13,7 @@ from karpenter.scheduling.objective import NO_EXPOSURE_LIMITS, ExposureLimits, O
 from karpenter.scheduling.scheduling_options import SchedulingOptions
 from karpenter.scheduling.solution import Solution
 from support.builders import annotated, daemon_set, left, node_pool, plan, pods, sizes, tolerating
-from support.shapes import offering, shape
+from support.instance_types import offering, shape
 
 OFF = SchedulingOptions(objective=Objective(exposure=NO_EXPOSURE_LIMITS))
 

@@ -28,7 +28,7 @@ from karpenter.scheduling.unschedulable_reasons import (
     UnsupportedResourceClaims,
 )
 from support.builders import NOW, UNSCHEDULABLE, claim, machine, node, node_pool, pod, replaced, seconds, where
-from support.observed import Observed
+from support.observed_cluster import ObservedCluster
 
 GAUGES = (
     "karpenter_pods_unstarted_time_seconds",
@@ -91,14 +91,14 @@ def left(*pods: Pod, cause: UnschedulableCause | None = None) -> Solution:
     )
 
 
-def samples(seen: Observed) -> dict[str, tuple[float, float]]:
+def samples(seen: ObservedCluster) -> dict[str, tuple[float, float]]:
     """Count and sum of every duration that has any."""
     scrape = seen.scrape()
     counted = {name: (scrape.value(f"{name}_count"), scrape.value(f"{name}_sum")) for name in DURATIONS}
     return {name.removeprefix("karpenter_pods_"): both for name, both in counted.items() if both[0]}
 
 
-def waits(seen: Observed) -> dict[str, float]:
+def waits(seen: ObservedCluster) -> dict[str, float]:
     """The gauges of waiting times that are there, of all pods together."""
     scrape = seen.scrape()
     short = {name: name.removeprefix("karpenter_pods_").removesuffix("_time_seconds") for name in GAUGES}
@@ -110,7 +110,7 @@ def waits(seen: Observed) -> dict[str, float]:
 
 def test_a_pod_shows_where_it_is_and_how_it_is() -> None:
     """OPS-440, OPS-446"""
-    seen = Observed()
+    seen = ObservedCluster()
     own = {labels.ZONE: "z1", labels.ARCH: "arm64", labels.CAPACITY_TYPE: "spot"}
     boss = OwnerReference(api_version="apps/v1", kind="ReplicaSet", name="web-1", uid="u")
     other = OwnerReference(api_version="v1", kind="Node", name="x", uid="v")
@@ -148,7 +148,7 @@ def test_a_pod_shows_where_it_is_and_how_it_is() -> None:
 )
 def test_a_pod_has_one_series_at_any_time(item: Pod, shown: dict[str, str]) -> None:
     """OPS-M5"""
-    seen = Observed()
+    seen = ObservedCluster()
     seen.put(node("n", {"cpu": "4"}, labels={labels.ZONE: "z9"}))
     for earlier in (waiting(), bound(), item):
         seen.put(earlier)
@@ -158,7 +158,7 @@ def test_a_pod_has_one_series_at_any_time(item: Pod, shown: dict[str, str]) -> N
 
 def test_a_pod_follows_the_labels_of_its_node() -> None:
     """OPS-403"""
-    seen = Observed()
+    seen = ObservedCluster()
     seen.put(ready(), node("n", {"cpu": "4"}, labels={labels.ZONE: "z1"}))
     seen.put(node("n", {"cpu": "4"}, labels={labels.ZONE: "z2"}))
     assert [series_labels["zone"] for series_labels in seen.scrape().series("karpenter_pods_state")] == ["z2"]
@@ -169,7 +169,7 @@ def test_a_pod_follows_the_labels_of_its_node() -> None:
 
 def test_nothing_is_left_of_a_pod_that_is_gone() -> None:
     """OPS-403"""
-    seen = Observed()
+    seen = ObservedCluster()
     seen.put(waiting())
     assert '"p"' in seen.scrape().text
     seen.gone(waiting())
@@ -177,7 +177,7 @@ def test_nothing_is_left_of_a_pod_that_is_gone() -> None:
 
 
 def test_text_of_others_cannot_break_a_line() -> None:
-    seen = Observed()
+    seen = ObservedCluster()
     seen.put(stage("p", 'odd "phase"\n\\'))
     (series_labels,) = seen.scrape().series("karpenter_pods_state")
     assert series_labels["phase"] == 'odd "phase"\n\\'
@@ -188,7 +188,7 @@ def test_text_of_others_cannot_break_a_line() -> None:
 
 def test_a_pod_is_timed_from_creation_to_node_to_readiness() -> None:
     """OPS-M5, OPS-441, OPS-447"""
-    seen = Observed()
+    seen = ObservedCluster()
     for listed_pod in (waiting(), bound(), running()):
         seen.put(listed_pod)
     assert samples(seen) == {"bound_duration_seconds": (1, 10)}
@@ -201,14 +201,14 @@ def test_a_pod_is_timed_from_creation_to_node_to_readiness() -> None:
 
 
 def test_a_pod_that_is_ready_at_once_is_timed_all_the_same() -> None:
-    seen = Observed()
+    seen = ObservedCluster()
     seen.put(waiting(), ready())
     assert samples(seen) == {"bound_duration_seconds": (1, 10), "startup_duration_seconds": (1, 30)}
 
 
 def test_a_pod_that_never_was_ready_gives_no_sample_of_a_start() -> None:
     """OPS-M6, OPS-448"""
-    seen = Observed()
+    seen = ObservedCluster()
     for listed_pod in (waiting(), bound(), running(), stage("p", "Succeeded", "n")):
         seen.put(listed_pod)
     assert samples(seen) == {"bound_duration_seconds": (1, 10)}
@@ -217,7 +217,7 @@ def test_a_pod_that_never_was_ready_gives_no_sample_of_a_start() -> None:
 
 def test_a_pod_that_ran_when_the_process_started_gives_no_sample() -> None:
     """OPS-M7, OPS-447"""
-    seen = Observed()
+    seen = ObservedCluster()
     for listed_pod in (running(), ready(), ready(at=40)):
         seen.put(listed_pod)
     assert samples(seen) == {}
@@ -225,7 +225,7 @@ def test_a_pod_that_ran_when_the_process_started_gives_no_sample() -> None:
 
 
 def test_a_pod_of_the_same_name_is_another_pod() -> None:
-    seen = Observed()
+    seen = ObservedCluster()
     seen.put(waiting())
     seen.gone(waiting())
     seen.put(replaced(ready(), metadata=replaced(ready().metadata, uid="another")))
@@ -234,7 +234,7 @@ def test_a_pod_of_the_same_name_is_another_pod() -> None:
 
 def test_times_of_waiting_grow_and_end_with_the_waiting() -> None:
     """OPS-443, OPS-447, OPS-448: a pod counts as bound when it has a node and is past Pending."""
-    seen = Observed()
+    seen = ObservedCluster()
     seen.put(waiting())
     seen.passes(7)
     assert waits(seen) == {"unstarted": 7, "unbound": 7, "provisioning_scheduling_undecided": 7}
@@ -249,7 +249,7 @@ def test_times_of_waiting_grow_and_end_with_the_waiting() -> None:
 
 def test_a_pod_the_scheduler_has_not_looked_at_yet_awaits_no_decision() -> None:
     """OPS-118: only what waits for a machine."""
-    seen = Observed()
+    seen = ObservedCluster()
     seen.put(stage("p", "Pending"))
     seen.passes(3)
     assert waits(seen) == {"unstarted": 3, "unbound": 3}
@@ -258,7 +258,7 @@ def test_a_pod_the_scheduler_has_not_looked_at_yet_awaits_no_decision() -> None:
 @pytest.mark.parametrize("plan", [bought(waiting()), left(waiting())], ids=["placed", "left"])
 def test_the_first_decision_about_a_pod_is_timed(plan: Solution) -> None:
     """OPS-118"""
-    seen = Observed()
+    seen = ObservedCluster()
     seen.put(node_pool(), waiting())
     seen.passes(4)
     seen.decided(plan)
@@ -270,7 +270,7 @@ def test_the_first_decision_about_a_pod_is_timed(plan: Solution) -> None:
 
 def test_a_planned_pod_is_timed_from_the_first_plan() -> None:
     """OPS-447; SCH-680 to 682: times count from the first sight, the first decision and the first success."""
-    seen = Observed()
+    seen = ObservedCluster()
     seen.put(healthy(), waiting())
     seen.passes(4)
     seen.decided(bought(waiting()))
@@ -290,7 +290,7 @@ def test_a_planned_pod_is_timed_from_the_first_plan() -> None:
 
 @pytest.mark.parametrize("key", ["claim-n", "n"], ids=["by-claim", "by-node"])
 def test_a_place_on_a_node_that_exists_counts_as_planned(key: str) -> None:
-    seen = Observed()
+    seen = ObservedCluster()
     seen.put(healthy(), waiting(), *machine("n", {"cpu": "4"}))
     seen.decided(Solution(placed_on_existing=(PlacedPods(key, "n", (waiting(),)),)))
     seen.passes(2)
@@ -299,7 +299,7 @@ def test_a_place_on_a_node_that_exists_counts_as_planned(key: str) -> None:
 
 def test_plans_on_a_pool_whose_nodes_do_not_register_are_not_timed() -> None:
     """OPS-064, OPS-118"""
-    seen = Observed()
+    seen = ObservedCluster()
     seen.put(node_pool(), waiting())
     seen.decided(bought(waiting()))
     seen.passes(2)
@@ -309,7 +309,7 @@ def test_plans_on_a_pool_whose_nodes_do_not_register_are_not_timed() -> None:
 @pytest.mark.parametrize("later", [left(waiting()), bought(waiting(), pool="sick")], ids=["left", "unhealthy-pool"])
 def test_a_plan_without_a_good_place_begins_anew(later: Solution) -> None:
     """OPS-118"""
-    seen = Observed()
+    seen = ObservedCluster()
     seen.put(healthy(), node_pool("sick"), waiting())
     seen.decided(bought(waiting()))
     seen.passes(5)
@@ -322,7 +322,7 @@ def test_a_plan_without_a_good_place_begins_anew(later: Solution) -> None:
 
 def test_pods_of_leaving_nodes_are_not_timed_as_waiting() -> None:
     """OPS-118"""
-    seen = Observed()
+    seen = ObservedCluster()
     seen.put(healthy(), waiting(), bound())
     seen.decided(bought(bound()))
     assert samples(seen) == {}
@@ -330,7 +330,7 @@ def test_pods_of_leaving_nodes_are_not_timed_as_waiting() -> None:
 
 
 def test_a_clock_that_runs_behind_gives_no_negative_duration() -> None:
-    seen = Observed()
+    seen = ObservedCluster()
     seen.put(waiting(), ready(scheduled=-5, at=-3))
     assert samples(seen) == {"bound_duration_seconds": (1, 0), "startup_duration_seconds": (1, 0)}
 
@@ -340,7 +340,7 @@ def test_a_clock_that_runs_behind_gives_no_negative_duration() -> None:
 
 def test_pods_without_a_place_are_counted_until_they_wait_no_more() -> None:
     """OPS-461"""
-    seen = Observed()
+    seen = ObservedCluster()
     pods = [waiting(name) for name in "abc"]
     seen.put(*pods)
     seen.decided(left(*pods))
@@ -355,7 +355,7 @@ def test_pods_without_a_place_are_counted_until_they_wait_no_more() -> None:
 
 def test_a_pod_that_went_while_the_plan_was_carried_out_is_not_counted() -> None:
     """OPS-403"""
-    seen = Observed()
+    seen = ObservedCluster()
     seen.put(waiting("a"), waiting("b"))
     seen.gone(waiting("a"))
     seen.put(bound("b"))
@@ -363,14 +363,14 @@ def test_a_pod_that_went_while_the_plan_was_carried_out_is_not_counted() -> None
     assert seen.scrape().value("karpenter_scheduler_unschedulable_pods_count") == 0
 
 
-def prices(seen: Observed) -> tuple[float, ...]:
+def prices(seen: ObservedCluster) -> tuple[float, ...]:
     """Price, lower bound and gap, as far as they are shown."""
     names = {f"karpenter_scheduler_plan_price{end}" for end in ("", "_lower_bound", "_gap")}
     return tuple(value for name, _, value in seen.scrape() if name in names)
 
 
 def test_the_price_of_what_was_bought_last_stays_while_nothing_is_bought() -> None:
-    seen = Observed()
+    seen = ObservedCluster()
     assert prices(seen) == ()
     plan = bought(waiting("a"))
     seen.decided(replace(plan, lower_bound_per_hour=0.8))
@@ -384,7 +384,7 @@ def test_the_price_of_what_was_bought_last_stays_while_nothing_is_bought() -> No
 
 def test_a_part_that_breaks_costs_its_own_figures_only() -> None:
     """OPS-371"""
-    seen = Observed()
+    seen = ObservedCluster()
 
     class Broken(ClusterCollector):
         def on_pod(self, old: Pod | None, new: Pod | None) -> None:
@@ -407,7 +407,7 @@ def test_a_part_that_breaks_costs_its_own_figures_only() -> None:
 
 def test_pods_refused_for_their_own_sake_are_counted_apart() -> None:
     """OPS-462"""
-    seen = Observed()
+    seen = ObservedCluster()
     seen.put(waiting("a"), waiting("b"))
     refused = left(waiting("a"), cause=UnsupportedResourceClaims(("gpu",)))
     seen.decided(Solution(unschedulable=(*refused.unschedulable, *left(waiting("b")).unschedulable)))
@@ -435,7 +435,7 @@ def test_pods_refused_for_their_own_sake_are_counted_apart() -> None:
 )
 def test_waiting_pods_are_counted_by_the_zone_they_ask_for(spec: dict[str, Any], zone: str) -> None:
     """OPS-463"""
-    seen = Observed()
+    seen = ObservedCluster()
     seen.put(pod("p", {"cpu": "1"}, **spec))
     counts = seen.scrape().values("karpenter_scheduler_pending_pods_by_effective_zone_count", "zone")
     assert counts == {zone: 1}
@@ -443,7 +443,7 @@ def test_waiting_pods_are_counted_by_the_zone_they_ask_for(spec: dict[str, Any],
 
 def test_what_a_plan_knows_of_zones_is_counted_while_the_pod_waits() -> None:
     """SCH-665, SCH-668: volumes and other pods, which the pod's own words do not tell"""
-    seen = Observed()
+    seen = ObservedCluster()
     seen.put(waiting("a"), waiting("b"))
     seen.decided(Solution(zone_bound=(ZoneBoundPods("z3", (waiting("a"), waiting("gone"))),)))
     name = "karpenter_scheduler_pending_pods_by_effective_zone_count"
@@ -454,7 +454,7 @@ def test_what_a_plan_knows_of_zones_is_counted_while_the_pod_waits() -> None:
 
 def test_pods_that_other_pods_keep_away_are_unschedulable_not_ignored() -> None:
     """SCH-663, SCH-664; both are 0 when nothing waits (SCH-667 Beyond)"""
-    seen = Observed()
+    seen = ObservedCluster()
     seen.put(waiting("a"))
     seen.decided(left(waiting("a"), cause=NoRoom()))
     counts = ("karpenter_scheduler_ignored_pods_count", "karpenter_scheduler_unschedulable_pods_count")
@@ -465,7 +465,7 @@ def test_pods_that_other_pods_keep_away_are_unschedulable_not_ignored() -> None:
 
 def test_the_picture_says_how_many_nodes_it_has_and_whether_it_is_complete() -> None:
     """OPS-464"""
-    seen = Observed()
+    seen = ObservedCluster()
     seen.put(node_pool("np"), *machine("n", {"cpu": "1"}), claim("c"), node("foreign", {"cpu": "1"}))
     scrape = seen.scrape()
     assert scrape.value("karpenter_cluster_state_node_count") == 3
@@ -480,7 +480,7 @@ def test_the_picture_says_how_many_nodes_it_has_and_whether_it_is_complete() -> 
 
 
 def test_a_process_that_never_saw_everything_lacks_it_since_its_start() -> None:
-    seen = Observed()
+    seen = ObservedCluster()
     seen.lacking = "waiting for pods"
     seen.passes(25)
     assert seen.scrape().value("karpenter_cluster_state_unsynced_time_seconds") == 25

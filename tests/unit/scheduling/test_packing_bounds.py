@@ -17,7 +17,7 @@ from karpenter.scheduling.problem import build_problem
 from karpenter.scheduling.solution import Solution
 from karpenter.scheduling.solver import solve
 from support.builders import NOW, bought, left, node_pool, plan, pod, pods, sizes, snapshot, wanted
-from support.shapes import inc, offering, shape
+from support.instance_types import inc, offering, shape
 
 ON_DEMAND = [wanted(labels.CAPACITY_TYPE, "In", "on-demand")]
 

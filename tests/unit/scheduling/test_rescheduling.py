@@ -9,7 +9,7 @@ from karpenter.scheduling.problem import build_problem
 from karpenter.scheduling.solution import PlacedPods
 from karpenter.scheduling.whatif.rescheduling import ReschedulingBase, WhatIf, prepare_rescheduling
 from support.builders import NOW, machine, node_pool, pod, snapshot
-from support.shapes import STD, index_of
+from support.instance_types import STD, index_of
 
 _APART = Affinity(
     pod_anti_affinity=PodAffinity(

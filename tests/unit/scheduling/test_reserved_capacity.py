@@ -19,7 +19,7 @@ from karpenter.scheduling.scheduling_options import SchedulingOptions
 from karpenter.scheduling.solution import Solution
 from karpenter.scheduling.solver import solve
 from support.builders import NOW, asked, categories, claim, flatten, left, node_pool, pod, pods, sizes, snapshot, wanted
-from support.shapes import shape
+from support.instance_types import shape
 
 DEAR, CHEAP = 1.0, 0.01
 

@@ -34,7 +34,7 @@ from support.builders import (
     wanted,
     where,
 )
-from support.shapes import inc, offering, shape
+from support.instance_types import inc, offering, shape
 
 AMD = {labels.ARCH: "amd64"}
 #: Prices of the two small types of STD.

@@ -35,7 +35,7 @@ from support.builders import (
     wanted,
     where,
 )
-from support.shapes import INTEGER, SIZE, SPECIAL, inc, offering, shape
+from support.instance_types import INTEGER, SIZE, SPECIAL, inc, offering, shape
 
 
 def in_flight(*types: str, **fields: object) -> object:

@@ -37,7 +37,7 @@ from support.builders import (
     wanted,
     where,
 )
-from support.shapes import inc, offering, shape
+from support.instance_types import inc, offering, shape
 
 BEST_EFFORT = SchedulingOptions(min_values=MinValuesPolicy.BEST_EFFORT)
 

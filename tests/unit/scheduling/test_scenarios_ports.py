@@ -6,6 +6,7 @@ import pytest
 
 from karpenter.api.core import Container, ContainerPort, Pod
 from karpenter.model import labels
+from support.applied_plans import PlannedCluster
 from support.builders import (
     bought,
     claim,
@@ -22,7 +23,6 @@ from support.builders import (
     sizes,
     wanted,
 )
-from support.growing import Growing
 
 #: Number, protocol and address of a port of the host.
 Port = tuple[int, str, str]
@@ -51,7 +51,7 @@ def daemon_on_port(*ports: Port, **spec: object) -> object:
 
 def test_two_pods_on_one_port_need_two_nodes() -> None:
     """S-069, batch after batch"""
-    cluster = Growing(node_pool())
+    cluster = PlannedCluster(node_pool())
     assert sizes(cluster.batch(on_port("p"), on_port("q"))) == [1, 1]
     assert sizes(cluster.batch(on_port("r"))) == [1]
     assert cluster.per_node() == [1, 1, 1]
@@ -163,7 +163,7 @@ def test_a_node_on_its_way_keeps_ports_apart_as_well() -> None:
 
 
 def test_ports_and_limits_together_leave_the_right_number_waiting() -> None:
-    cluster = Growing(node_pool(limits={"nodes": 2}))
+    cluster = PlannedCluster(node_pool(limits={"nodes": 2}))
     result = cluster.batch([on_port(f"p{n}") for n in range(4)], pod("free"))
     assert (len(left(result)), sorted(sizes(result))) == (2, [1, 2])
     assert "node limits have been exhausted" in details(result)

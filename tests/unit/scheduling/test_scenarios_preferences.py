@@ -10,6 +10,7 @@ import pytest
 from karpenter.api.scheduling_constraints import Affinity
 from karpenter.model import labels
 from karpenter.scheduling.scheduling_options import PreferencePolicy, SchedulingOptions
+from support.applied_plans import PlannedCluster
 from support.builders import (
     affinity,
     asked,
@@ -27,8 +28,7 @@ from support.builders import (
     taint,
     term,
 )
-from support.growing import Growing
-from support.relations import app_pods, even, near, to
+from support.topology_builders import app_pods, even, near, to
 
 ZONE, HOST, TYPE = labels.ZONE, labels.HOSTNAME, labels.INSTANCE_TYPE
 IGNORE = SchedulingOptions(preferences=PreferencePolicy.IGNORE)
@@ -81,7 +81,7 @@ def test_neighbours_one_would_like_go_before_nodes_one_would_like() -> None:
 
 def test_every_wish_about_nodes_goes_before_an_even_spread() -> None:
     """SCH-250 d and e: spread is the last of the wishes to go."""
-    cluster = Growing(node_pool())
+    cluster = PlannedCluster(node_pool())
     cluster.batch(app_pods(4, spread=[even(HOST, soft=True)], affinity=wishing((9, NOWHERE), (1, NOWHERE))))
     assert cluster.per_node() == [1, 1, 1, 1]
 
@@ -89,7 +89,7 @@ def test_every_wish_about_nodes_goes_before_an_even_spread() -> None:
 def test_all_wishes_together_are_kept_where_they_can() -> None:
     """SCH-251"""
     own = wishing((1, in_zone("z2")), pod_anti_affinity=near(wished=[to()]))
-    cluster = Growing(node_pool())
+    cluster = PlannedCluster(node_pool())
     cluster.batch(app_pods(3, spread=[even(TYPE, 3, soft=True)], affinity=own))
     assert (cluster.counts(), cluster.per_node()) == ({"z2": 3}, [1, 1, 1])
 
@@ -97,7 +97,7 @@ def test_all_wishes_together_are_kept_where_they_can() -> None:
 def test_soft_taints_are_tolerated_last_of_all() -> None:
     """S-203, SCH-250f: a wish about neighbours goes before the pod comes where it is not wanted."""
     soft = node_pool(template={"taints": (pool_taint("team", "PreferNoSchedule"),)})
-    cluster = Growing(soft)
+    cluster = PlannedCluster(soft)
     own = wishing((2, NOWHERE), (1, in_zone("z1")), pod_affinity=near(wished=[to("missing")]))
     result = cluster.batch(app_pods(3, spread=[even(HOST, soft=True)], affinity=own))
     assert (left(result), sizes(result)) == ([], [3])
@@ -113,7 +113,7 @@ def test_a_node_with_a_soft_taint_is_used_when_nothing_else_is_to_be_had(soft: b
 
 def test_a_hard_spread_is_kept_while_soft_taints_are_tolerated() -> None:
     """SCH-250f changes tolerations only."""
-    cluster = Growing(node_pool(template={"taints": (pool_taint("team", "PreferNoSchedule"),)}))
+    cluster = PlannedCluster(node_pool(template={"taints": (pool_taint("team", "PreferNoSchedule"),)}))
     assert left(cluster.batch(app_pods(3, spread=[even(HOST), even(soft=True)]))) == []
     assert cluster.per_node() == [1, 1, 1]
 
@@ -165,7 +165,7 @@ def test_with_policy_ignore_a_pod_joins_nodes_against_its_wish() -> None:
 )
 def test_with_policy_ignore_no_wish_opens_a_node(spec: dict[str, object]) -> None:
     """SCH-252"""
-    cluster = Growing(node_pool(), options=IGNORE)
+    cluster = PlannedCluster(node_pool(), options=IGNORE)
     assert left(cluster.batch(app_pods(5, **spec))) == []  # type: ignore[arg-type]
     assert cluster.per_node() == [5]
 
@@ -192,7 +192,7 @@ def test_with_policy_ignore_soft_taints_are_still_minded() -> None:
 )
 def test_a_soft_spread_that_cannot_hold_keeps_nobody_waiting(spread: object) -> None:
     """S-221"""
-    cluster = Growing(node_pool(labels={ZONE: "z1"}), machine("other", {"cpu": "1m"}, labels={ZONE: "z3"}))
+    cluster = PlannedCluster(node_pool(labels={ZONE: "z1"}), machine("other", {"cpu": "1m"}, labels={ZONE: "z3"}))
     assert left(cluster.batch(app_pods(6, {"cpu": "1"}, spread=[spread]))) == []  # type: ignore[list-item]
     assert cluster.counts() == {"z1": 6}
 

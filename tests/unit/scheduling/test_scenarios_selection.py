@@ -38,7 +38,7 @@ from support.builders import (
     wanted,
     where,
 )
-from support.shapes import INTEGER
+from support.instance_types import INTEGER
 
 GATED = Condition(type="PodScheduled", status="False", reason="SchedulingGated")
 

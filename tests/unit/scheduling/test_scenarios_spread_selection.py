@@ -7,6 +7,7 @@ import pytest
 from karpenter.api.meta import LabelSelector, LabelSelectorRequirement
 from karpenter.api.scheduling_constraints import TopologySpreadConstraint
 from karpenter.scheduling.scheduling_options import PreferencePolicy, SchedulingOptions
+from support.applied_plans import PlannedCluster
 from support.builders import (
     ANY_CAPACITY,
     details,
@@ -20,10 +21,9 @@ from support.builders import (
     tolerating,
     wanted,
 )
-from support.growing import Growing
-from support.relations import app_pods, even
-from support.shapes import inc
+from support.instance_types import inc
 from support.spread_scenarios import HOST, KIND, RACK, ZONE, in_zones
+from support.topology_builders import app_pods, even
 
 
 @pytest.mark.parametrize(
@@ -37,14 +37,14 @@ from support.spread_scenarios import HOST, KIND, RACK, ZONE, in_zones
 )
 def test_selectors_may_be_expressions(selector: LabelSelector) -> None:
     """SCH-483"""
-    cluster = Growing(node_pool())
+    cluster = PlannedCluster(node_pool())
     cluster.batch(app_pods(3, spread=[even(HOST, selector=selector)]))
     assert cluster.per_node() == [1, 1, 1]
 
 
 def test_an_empty_selector_counts_nobody() -> None:
     """Unlike SCH-483: kube-scheduler counts no pod for a selector without a test, so nothing is ever uneven."""
-    cluster = Growing(node_pool())
+    cluster = PlannedCluster(node_pool())
     result = cluster.batch(app_pods(4, spread=[even(HOST, selector=LabelSelector()), even(selector=LabelSelector())]))
     assert (left(result), cluster.per_node()) == ([], [4])
 
@@ -52,17 +52,17 @@ def test_an_empty_selector_counts_nobody() -> None:
 def test_an_empty_selector_counts_the_pods_of_the_same_revision() -> None:
     """A label the pod has makes a test of its own; one it lacks does not."""
     revised = [even(selector=LabelSelector(), match_label_keys=("rev",))]
-    cluster = Growing(node_pool())
+    cluster = PlannedCluster(node_pool())
     cluster.batch(app_pods(3, spread=revised, own={"rev": "1"}))
     assert sorted(cluster.counts().values()) == [1, 1, 1]
-    unrevised = Growing(node_pool())
+    unrevised = PlannedCluster(node_pool())
     unrevised.batch(app_pods(3, spread=revised))
     assert sorted(unrevised.counts().values()) == [3]
 
 
 def test_two_apps_with_one_selector_are_counted_together() -> None:
     """SCH-481: order and repetition in a selector make no difference."""
-    cluster = Growing(node_pool())
+    cluster = PlannedCluster(node_pool())
 
     def both(*values: str) -> LabelSelector:
         return LabelSelector(match_expressions=(LabelSelectorRequirement(key="app", operator="In", values=values),))
@@ -80,7 +80,7 @@ def test_two_apps_with_one_selector_are_counted_together() -> None:
 @pytest.mark.parametrize(("policy", "expected"), [("Ignore", 1), ("Honor", 5)], ids=["S-173-Ignore", "S-173-Honor"])
 def test_tainted_nodes_are_domains_unless_taints_are_honoured(policy: str, expected: int) -> None:
     closed = [machine(name, {"cpu": "4"}, labels={RACK: name}, taints=[taint("closed")]) for name in ("foo", "bar")]
-    cluster = Growing(node_pool(requirements=[ANY_CAPACITY, wanted(RACK, "In", "baz")]), closed)
+    cluster = PlannedCluster(node_pool(requirements=[ANY_CAPACITY, wanted(RACK, "In", "baz")]), closed)
     cluster.batch(app_pods(5, spread=[even(RACK, node_taints_policy=policy)]))
     assert cluster.counts(RACK) == {"baz": expected}
 
@@ -89,7 +89,7 @@ def test_tainted_nodes_are_domains_unless_taints_are_honoured(policy: str, expec
 def test_nodes_a_pod_may_not_use_are_domains_when_affinity_is_ignored(policy: str, expected: int) -> None:
     there = [machine(name, {"cpu": "4"}, labels={RACK: name, "team": "x"}) for name in ("foo", "bar")]
     pool = node_pool(requirements=[ANY_CAPACITY, wanted(RACK, "In", "baz")], labels={"team": "mine"})
-    cluster = Growing(pool, there)
+    cluster = PlannedCluster(pool, there)
     spread = even(RACK, node_affinity_policy=policy)
     cluster.batch(app_pods(5, spread=[spread], node_selector={"team": "mine"}))
     assert cluster.counts(RACK) == {"baz": expected}
@@ -108,7 +108,7 @@ def test_a_tainted_pool_offers_domains_to_those_who_tolerate_it(
         node_pool("open", labels={ZONE: "z1"}),
         node_pool("closed", labels={ZONE: "z2"}, template={"taints": (pool_taint("closed"),)}),
     ]
-    cluster = Growing(pools)
+    cluster = PlannedCluster(pools)
     own = (tolerating("closed"),) if tolerated else ()
     cluster.batch(app_pods(4, spread=[even(node_taints_policy=policy)], tolerations=own))
     assert cluster.counts() == expected
@@ -120,14 +120,14 @@ def test_a_tainted_pool_offers_domains_to_those_who_tolerate_it(
 @pytest.mark.parametrize("key", [ZONE, HOST, KIND])
 def test_a_soft_spread_that_can_be_kept_is_kept(key: str) -> None:
     """SCH-251"""
-    cluster = Growing(node_pool())
+    cluster = PlannedCluster(node_pool())
     cluster.batch(app_pods(2, spread=[even(key, soft=True)]))
     assert list(cluster.counts(key).values()) == [1, 1]
 
 
 def test_a_soft_spread_gives_way_only_as_far_as_it_must() -> None:
     """SCH-250e: as many machines as limits allow; who goes where on them is up to kube-scheduler's scores."""
-    cluster = Growing(node_pool(limits={"nodes": 2}))
+    cluster = PlannedCluster(node_pool(limits={"nodes": 2}))
     result = cluster.batch(app_pods(4, spread=[even(HOST, soft=True)]))
     assert (left(result), len(result.new_claims)) == ([], 2)
 
@@ -135,14 +135,14 @@ def test_a_soft_spread_gives_way_only_as_far_as_it_must() -> None:
 def test_of_two_soft_spreads_the_one_that_can_be_kept_stays() -> None:
     """SCH-250e: constraints are given up one by one."""
     unknown: TopologySpreadConstraint = even("example.com/unknown", soft=True)
-    cluster = Growing(node_pool())
+    cluster = PlannedCluster(node_pool())
     cluster.batch(app_pods(2, spread=[unknown, even(HOST, soft=True)]))
     assert cluster.per_node() == [1, 1]
 
 
 def test_a_hard_spread_holds_under_policy_ignore() -> None:
     """SCH-252"""
-    cluster = Growing(node_pool(), options=SchedulingOptions(preferences=PreferencePolicy.IGNORE))
+    cluster = PlannedCluster(node_pool(), options=SchedulingOptions(preferences=PreferencePolicy.IGNORE))
     cluster.batch(app_pods(3, spread=[even(HOST)]))
     assert cluster.per_node() == [1, 1, 1]
 
@@ -153,21 +153,21 @@ def test_a_hard_spread_holds_under_policy_ignore() -> None:
 def test_pods_fill_existing_nodes_as_far_as_the_skew_allows() -> None:
     """SCH-541, SCH-548"""
     there = [machine(f"n{zone}", {"cpu": "8"}, labels={ZONE: zone}) for zone in ("z1", "z2", "z3")]
-    cluster = Growing(node_pool(), there)
+    cluster = PlannedCluster(node_pool(), there)
     result = cluster.batch(app_pods(9, {"cpu": "100m"}, spread=[even()]))
     assert (sizes(result), cluster.counts()) == ([], {"z1": 3, "z2": 3, "z3": 3})
 
 
 def test_a_full_existing_zone_is_bought_for() -> None:
     there = [machine(f"n{zone}", {"cpu": "8"}, labels={ZONE: zone}) for zone in ("z1", "z2")]
-    cluster = Growing(node_pool(), there)
+    cluster = PlannedCluster(node_pool(), there)
     result = cluster.batch(app_pods(6, {"cpu": "100m"}, spread=[even()]))
     assert (sizes(result), cluster.counts()) == ([2], {"z1": 2, "z2": 2, "z3": 2})
 
 
 def test_an_existing_node_without_the_label_takes_no_pod_that_spreads_by_it() -> None:
     """SCH-520: kube-scheduler refuses such a node as well."""
-    cluster = Growing(node_pool(), machine("bare", {"cpu": "8"}))
+    cluster = PlannedCluster(node_pool(), machine("bare", {"cpu": "8"}))
     result = cluster.batch(app_pods(1, {"cpu": "100m"}, spread=[even()]))
     assert (sizes(result), cluster.host_of("web-000") == "bare") == ([1], False)
 
@@ -184,14 +184,14 @@ def test_a_pod_that_leaves_no_longer_counts_where_it_was() -> None:
         )
         for n in range(3)
     ]
-    cluster = Growing(node_pool(), leaving, moving)
+    cluster = PlannedCluster(node_pool(), leaving, moving)
     result = cluster.batch()
     assert (left(result), sorted(cluster.counts().values())) == ([], [1, 1, 1])
 
 
 def test_larger_fleets_stay_even_to_the_last_pod() -> None:
     """SCH-548"""
-    cluster = Growing(node_pool(), types=inc(10))
+    cluster = PlannedCluster(node_pool(), types=inc(10))
     assert left(cluster.batch(app_pods(100, {"cpu": "500m"}, spread=[even()]))) == []
     assert sorted(cluster.counts().values()) == [33, 33, 34]
 
@@ -202,7 +202,7 @@ def test_larger_fleets_stay_even_to_the_last_pod() -> None:
 def test_the_text_names_the_constraint_and_the_counts() -> None:
     """SCH-523"""
     full = machine("old", {"cpu": "1m"}, labels={ZONE: "z3"})
-    cluster = Growing(in_zones("z1", "z2"), full)
+    cluster = PlannedCluster(in_zones("z1", "z2"), full)
     result = cluster.batch(app_pods(3, {"cpu": "1"}, spread=[even()]))
     assert details(result) == (
         "unsatisfiable topology constraint for topology spread, key=topology.kubernetes.io/zone "
@@ -214,6 +214,6 @@ def test_the_text_names_the_constraint_and_the_counts() -> None:
 def test_the_text_counts_at_most_25_domains() -> None:
     """SCH-523"""
     full = [machine(f"n{n:02}", {"cpu": "1m"}, labels={RACK: f"r{n:02}"}) for n in range(30)]
-    result = Growing(node_pool(), full).batch(app_pods(1, {"cpu": "1"}, spread=[even(RACK)]))
+    result = PlannedCluster(node_pool(), full).batch(app_pods(1, {"cpu": "1"}, spread=[even(RACK)]))
     assert "r24: 0 and 5 other(s), podDomains = example.com/rack Exists" in details(result)
     assert "r25" not in details(result)

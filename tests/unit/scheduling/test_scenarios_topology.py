@@ -10,6 +10,7 @@ from karpenter.api.core import Pod
 from karpenter.api.meta import LabelSelector
 from karpenter.api.scheduling_constraints import Affinity, PodAffinityTerm
 from karpenter.model import labels
+from support.applied_plans import PlannedCluster
 from support.builders import (
     ANY_CAPACITY,
     affinity,
@@ -28,9 +29,8 @@ from support.builders import (
     tolerating,
     wanted,
 )
-from support.growing import Growing
-from support.relations import apart, app_pods, beside, even, near, to
-from support.shapes import offering, shape
+from support.instance_types import offering, shape
+from support.topology_builders import apart, app_pods, beside, even, near, to
 
 ZONE, HOST, KIND = labels.ZONE, labels.HOSTNAME, labels.CAPACITY_TYPE
 ZONES = ("z1", "z2", "z3")
@@ -62,7 +62,7 @@ def full(name: str, zone: str) -> object:
 @pytest.mark.parametrize("follower_first", [True, False], ids=["larger-follower", "smaller-follower"])
 def test_a_pod_shares_the_node_of_the_one_it_follows(follower_first: bool) -> None:
     """S-175: whichever of them is looked at first."""
-    cluster = Growing(node_pool())
+    cluster = PlannedCluster(node_pool())
     sizes_ = ("1", "500m") if follower_first else ("500m", "1")
     cluster.batch(app_pods(1, {"cpu": sizes_[0]}, app="db", affinity=beside(to())), app_pods(1, {"cpu": sizes_[1]}))
     assert cluster.host_of("db-000") == cluster.host_of("web-000") != ""
@@ -70,14 +70,14 @@ def test_a_pod_shares_the_node_of_the_one_it_follows(follower_first: bool) -> No
 
 def test_followers_take_no_more_room_than_the_node_of_their_leader_has() -> None:
     """S-175, S-176: a machine for nobody but followers would stay without them."""
-    cluster = Growing(node_pool())
+    cluster = PlannedCluster(node_pool())
     result = cluster.batch(app_pods(1), app_pods(9, app="db", affinity=beside(to())))
     assert (cluster.per_node(), len(left(result)), categories(result)) == ([5], 5, {"topology"})
 
 
 def test_pods_that_must_share_one_host_get_exactly_one() -> None:
     """S-176: five pods fit on any type; those left wait, and so do all that come later."""
-    cluster = Growing(node_pool())
+    cluster = PlannedCluster(node_pool())
     together = beside(to())
     result = cluster.batch(app_pods(10, affinity=together))
     assert (cluster.per_node(), len(left(result)), categories(result)) == ([5], 5, {"topology"})
@@ -87,7 +87,7 @@ def test_pods_that_must_share_one_host_get_exactly_one() -> None:
 
 def test_pods_that_must_share_one_host_get_one_large_enough() -> None:
     """S-176, SCH-555: as many as possible are served at once, for none can begin anew later."""
-    cluster = Growing(node_pool(), machine("small", {"cpu": "2"}))
+    cluster = PlannedCluster(node_pool(), machine("small", {"cpu": "2"}))
     result = cluster.batch(app_pods(4, {"cpu": "1"}, affinity=beside(to())))
     assert (existing(result), sizes(result), left(result)) == ({}, [4], [])
 
@@ -95,7 +95,7 @@ def test_pods_that_must_share_one_host_get_one_large_enough() -> None:
 def test_a_host_where_one_of_them_is_takes_the_others() -> None:
     """SCH-555: even where another node has more room."""
     there = [machine("a", {"cpu": "8"}), machine("b", {"cpu": "2"})]
-    cluster = Growing(node_pool(), there, running("first", "b"))
+    cluster = PlannedCluster(node_pool(), there, running("first", "b"))
     result = cluster.batch(app_pods(3, {"cpu": "1"}, affinity=beside(to())))
     assert (existing(result), sizes(result), len(left(result))) == ({"b": 2}, [], 1)
 
@@ -103,7 +103,7 @@ def test_a_host_where_one_of_them_is_takes_the_others() -> None:
 def test_followers_by_host_go_to_each_host_with_a_leader() -> None:
     """SCH-555"""
     there = [machine(name, {"cpu": "2"}) for name in ("a", "b", "c")]
-    cluster = Growing(node_pool(), there, running("one", "a"), running("two", "c"))
+    cluster = PlannedCluster(node_pool(), there, running("one", "a"), running("two", "c"))
     result = cluster.batch(app_pods(4, {"cpu": "1"}, app="db", affinity=beside(to())))
     assert (existing(result), left(result)) == ({"a": 2, "c": 2}, [])
 
@@ -113,21 +113,21 @@ def test_followers_by_host_go_to_each_host_with_a_leader() -> None:
 
 def test_pods_that_follow_themselves_share_a_zone() -> None:
     """S-177"""
-    cluster = Growing(node_pool())
+    cluster = PlannedCluster(node_pool())
     assert left(cluster.batch(app_pods(3, affinity=beside(to(key=ZONE))))) == []
     assert (cluster.per_node(), len(cluster.counts())) == ([3], 1)
 
 
 def test_pods_that_follow_themselves_begin_where_they_may() -> None:
     """S-177: with a required zone."""
-    cluster = Growing(node_pool())
+    cluster = PlannedCluster(node_pool())
     assert left(cluster.batch(app_pods(3, affinity=beside(to(key=ZONE)), **at("z3")))) == []
     assert cluster.counts() == {"z3": 3}
 
 
 def test_several_nodes_of_one_company_are_all_in_one_zone() -> None:
     """SCH-556 Beyond: the reference may begin a second zone while the first is still open."""
-    cluster = Growing(node_pool())
+    cluster = PlannedCluster(node_pool())
     assert left(cluster.batch(app_pods(12, {"cpu": "1"}, affinity=beside(to(key=ZONE))))) == []
     assert (len(cluster.per_node()) > 1, list(cluster.counts().values())) == (True, [12])
     assert left(cluster.batch(app_pods(6, prefix="late", affinity=beside(to(key=ZONE))))) == []
@@ -138,7 +138,7 @@ def test_only_the_first_of_a_company_may_begin_a_zone() -> None:
     """S-178 differs from the reference, which buys in both zones: kube-scheduler lets a pod begin only where no pod it means is
     anywhere, so the second machine would stay empty.
     """
-    cluster = Growing(node_pool())
+    cluster = PlannedCluster(node_pool())
     both = [app_pods(1, prefix=zone, affinity=beside(to(key=ZONE)), **at(zone)) for zone in ("z2", "z3")]
     result = cluster.batch(both)
     assert (sizes(result), left(result), categories(result)) == ([1], ["z3-000"], {"topology"})
@@ -151,7 +151,9 @@ def test_only_the_first_of_a_company_may_begin_a_zone() -> None:
 def test_a_company_that_is_somewhere_begins_nowhere_else(bound: bool) -> None:
     """SCH-556 as kube-scheduler reads it: also for pods that were there before."""
     there = [full("old", "z1"), *([running("first", "old")] if bound else [])]
-    result = Growing(node_pool(), there).batch(app_pods(1, {"cpu": "1"}, affinity=beside(to(key=ZONE)), **at("z2")))
+    result = PlannedCluster(node_pool(), there).batch(
+        app_pods(1, {"cpu": "1"}, affinity=beside(to(key=ZONE)), **at("z2"))
+    )
     assert len(left(result)) == bound
 
 
@@ -179,16 +181,16 @@ def test_a_pod_in_a_domain_of_one_term_keeps_the_other_from_beginning() -> None:
 def test_who_follows_nobody_waits(key: str) -> None:
     """S-179"""
     term = to("missing", key)
-    result = Growing(node_pool()).batch(app_pods(10, affinity=beside(term)))
+    result = PlannedCluster(node_pool()).batch(app_pods(10, affinity=beside(term)))
     assert (len(left(result)), categories(result)) == (10, {"topology"})
-    assert left(Growing(node_pool()).batch(app_pods(10, affinity=beside(wished=[term])))) == []
+    assert left(PlannedCluster(node_pool()).batch(app_pods(10, affinity=beside(wished=[term])))) == []
 
 
 @pytest.mark.parametrize("zone", [None, "z1", "z3"], ids=["S-180-free", "S-180-z1", "S-180-z3"])
 @pytest.mark.parametrize("requests", [("1", "100m"), ("100m", "1")], ids=["leader-first", "leader-last"])
 def test_followers_go_to_the_zone_their_leader_is_planned_in(zone: str | None, requests: tuple[str, str]) -> None:
     """S-180 differs from the reference where the leader is free: its zone is settled at once, so nobody waits for a next pass."""
-    cluster = Growing(node_pool())
+    cluster = PlannedCluster(node_pool())
     leader = app_pods(1, {"cpu": requests[0]}, **(at(zone) if zone else {}))
     result = cluster.batch(
         leader, app_pods(10, {"cpu": requests[1]}, app="db", affinity=beside(to(key=ZONE))), pods(1, prefix="other")
@@ -200,7 +202,7 @@ def test_followers_go_to_the_zone_their_leader_is_planned_in(zone: str | None, r
 
 def test_a_chain_of_followers_is_planned_in_one_pass() -> None:
     """SCH-233: whatever the order they are looked at in."""
-    cluster = Growing(node_pool())
+    cluster = PlannedCluster(node_pool())
     names = ("a", "b", "c", "d")
     chain = [
         app_pods(2, {"cpu": f"{4 - number}00m"}, app=name, affinity=beside(to(names[number + 1], ZONE)))
@@ -213,7 +215,7 @@ def test_a_chain_of_followers_is_planned_in_one_pass() -> None:
 def test_followers_may_choose_among_zones_with_leaders() -> None:
     """SCH-556"""
     there = [full("a", "z1"), full("b", "z3")]
-    cluster = Growing(node_pool(), there, running("one", "a"), running("two", "b"))
+    cluster = PlannedCluster(node_pool(), there, running("one", "a"), running("two", "b"))
     term = beside(to(key=ZONE))
     free = app_pods(2, {"cpu": "1"}, app="db", prefix="free", affinity=term)
     assert left(cluster.batch(free, app_pods(1, {"cpu": "1"}, app="db", affinity=term, **at("z3")))) == []
@@ -222,7 +224,7 @@ def test_followers_may_choose_among_zones_with_leaders() -> None:
 
 def test_a_company_begins_where_there_is_still_room_when_limits_leave_no_new_node() -> None:
     """SCH-555, SCH-233: the cheapest place is not tried for ever."""
-    cluster = Growing(node_pool(limits={"nodes": 1}))
+    cluster = PlannedCluster(node_pool(limits={"nodes": 1}))
     pinned = app_pods(1, {"cpu": "500m"}, app="db", node_selector={KIND: "spot", ZONE: "z2"})
     assert left(cluster.batch(pinned, app_pods(3, {"cpu": "100m"}, affinity=beside(to(key=KIND))))) == []
     assert (cluster.per_node(), cluster.counts(KIND)) == ([4], {"spot": 4})
@@ -230,7 +232,7 @@ def test_a_company_begins_where_there_is_still_room_when_limits_leave_no_new_nod
 
 def test_nobody_is_planned_on_the_strength_of_those_who_count_on_them() -> None:
     """SCH-555: a follower by host comes only where a leader does, and so never opens a capacity type to its leaders."""
-    cluster = Growing(node_pool())
+    cluster = PlannedCluster(node_pool())
     leaders = app_pods(2, {"cpu": "1"}, prefix="leader", spread=[even(KIND)], affinity=beside(to(key=KIND)))
     result = cluster.batch(leaders, app_pods(2, {"cpu": "500m"}, spread=[even(KIND)], affinity=beside(to())))
     assert (sizes(result), left(result)) == ([1], ["leader-001", "web-000", "web-001"])
@@ -244,7 +246,7 @@ def test_nobody_is_planned_on_the_strength_of_those_who_count_on_them() -> None:
 def test_pods_that_repel_each_other_never_share_a_host(repelling: str, larger: str) -> None:
     """S-181: whichever of the two says so, and whichever is looked at first."""
     other = {"web": "db", "db": "web"}
-    cluster = Growing(node_pool())
+    cluster = PlannedCluster(node_pool())
     cluster.batch(
         [
             app_pods(
@@ -261,7 +263,7 @@ def test_pods_that_repel_each_other_never_share_a_host(repelling: str, larger: s
 
 def test_pods_that_repel_their_own_kind_get_a_host_each() -> None:
     """S-181, SCH-560"""
-    cluster = Growing(node_pool(), machine("there", {"cpu": "8"}))
+    cluster = PlannedCluster(node_pool(), machine("there", {"cpu": "8"}))
     result = cluster.batch(app_pods(4, {"cpu": "100m"}, affinity=apart(to())))
     assert (existing(result), cluster.per_node()) == ({"there": 1}, [1, 1, 1, 1])
 
@@ -271,7 +273,7 @@ def test_a_pod_repelled_from_every_zone_waits(wished: bool) -> None:
     there = [(full(f"n{zone}", zone), running(f"w{zone}", f"n{zone}")) for zone in ZONES]
     term = to(key=ZONE)
     own = apart(wished=[term]) if wished else apart(term)
-    result = Growing(node_pool(), there).batch(app_pods(1, {"cpu": "1"}, app="db", affinity=own))
+    result = PlannedCluster(node_pool(), there).batch(app_pods(1, {"cpu": "1"}, app="db", affinity=own))
     assert left(result) == ([] if wished else ["db-000"])
     if not wished:
         assert "for pod anti-affinity, key=topology.kubernetes.io/zone (counts = z1: 1, z2: 1, z3: 1," in details(
@@ -282,7 +284,7 @@ def test_a_pod_repelled_from_every_zone_waits(wished: bool) -> None:
 def test_a_pod_goes_to_the_zone_that_is_free_of_others() -> None:
     """SCH-561"""
     there = [(full(f"n{zone}", zone), running(f"w{zone}", f"n{zone}")) for zone in ("z1", "z3")]
-    cluster = Growing(node_pool(), there)
+    cluster = PlannedCluster(node_pool(), there)
     assert left(cluster.batch(app_pods(3, {"cpu": "1"}, app="db", affinity=apart(to(key=ZONE))))) == []
     assert cluster.counts(app="db") == {"z2": 3}
 
@@ -304,7 +306,7 @@ def test_pods_that_repel_others_from_every_zone_keep_them_waiting(bound: bool, w
 
 def test_a_zone_each_for_pods_that_repel_their_own_kind() -> None:
     """S-184 differs from the reference, which places one per pass: zones are settled at once, so one pass serves three."""
-    cluster = Growing(node_pool())
+    cluster = PlannedCluster(node_pool())
     own = apart(to(key=ZONE))
     assert left(cluster.batch(app_pods(3, affinity=own))) == []
     assert cluster.counts() == {"z1": 1, "z2": 1, "z3": 1}
@@ -314,7 +316,7 @@ def test_a_zone_each_for_pods_that_repel_their_own_kind() -> None:
 
 def test_more_pods_than_zones_leave_some_waiting_at_once() -> None:
     """S-184"""
-    cluster = Growing(in_zones("z1", "z2"))
+    cluster = PlannedCluster(in_zones("z1", "z2"))
     result = cluster.batch(app_pods(3, affinity=apart(to(key=ZONE))))
     assert (cluster.counts(), len(left(result))) == ({"z1": 1, "z2": 1}, 1)
 
@@ -322,7 +324,7 @@ def test_more_pods_than_zones_leave_some_waiting_at_once() -> None:
 @pytest.mark.parametrize("repelled_from", ["z1", "z2"])
 def test_free_pods_leave_room_for_a_pod_that_repels_them(repelled_from: str) -> None:
     """SCH-561: zones count as taken by what is planned there, whoever is looked at first."""
-    cluster = Growing(in_zones("z1", "z2"))
+    cluster = PlannedCluster(in_zones("z1", "z2"))
     guard = app_pods(1, {"cpu": "1"}, app="guard", affinity=apart(to(key=ZONE)), **at(repelled_from))
     assert left(cluster.batch(guard, app_pods(4, {"cpu": "100m"}))) == []
     assert set(cluster.counts(app="web")) == {"z1", "z2"} - {repelled_from}
@@ -360,13 +362,13 @@ def test_whom_a_term_means_depends_on_namespaces(fields: dict[str, object], mean
 
 def test_a_preferred_neighbour_yields_to_a_required_spread() -> None:
     """S-186"""
-    cluster = Growing(node_pool())
+    cluster = PlannedCluster(node_pool())
     result = cluster.batch(app_pods(3, spread=[even(HOST)], affinity=beside(wished=[to()])))
     assert (left(result), cluster.per_node()) == ([], [1, 1, 1])
 
 
 def test_near_in_the_zone_and_far_on_the_host_hold_together() -> None:
-    cluster = Growing(node_pool())
+    cluster = PlannedCluster(node_pool())
     both = affinity(pod_affinity=near(to(key=ZONE)), pod_anti_affinity=near(to(key=HOST)))
     assert left(cluster.batch(app_pods(3, affinity=both))) == []
     assert (cluster.per_node(), list(cluster.counts().values())) == ([1, 1, 1], [3])
@@ -375,7 +377,7 @@ def test_near_in_the_zone_and_far_on_the_host_hold_together() -> None:
 def test_terms_on_one_key_choose_a_domain_they_share() -> None:
     """SCH-520 Beyond: the reference lets each choose for itself and finds nothing when they differ."""
     there = [full("a", "z1"), full("b", "z2"), running("one", "a", "x"), running("two", "b", "x")]
-    cluster = Growing(node_pool(), there, running("three", "a", "y"))
+    cluster = PlannedCluster(node_pool(), there, running("three", "a", "y"))
     both = affinity(pod_affinity=near(to("x", ZONE)), pod_anti_affinity=near(to("y", ZONE)))
     assert left(cluster.batch(app_pods(4, {"cpu": "1"}, affinity=both))) == []
     assert cluster.counts(app="web") == {"z2": 4}
@@ -384,7 +386,7 @@ def test_terms_on_one_key_choose_a_domain_they_share() -> None:
 def test_a_spread_goes_on_where_the_neighbours_allow() -> None:
     """SCH-520: zones taken by pods that repel these are no choice, but still bound the skew."""
     there = [full("a", "z3"), running("guard", "a", "guard", affinity=apart(to(key=ZONE)))]
-    cluster = Growing(node_pool(), there)
+    cluster = PlannedCluster(node_pool(), there)
     result = cluster.batch(app_pods(4, {"cpu": "1"}, spread=[even()]))
     assert (cluster.counts(app="web"), len(left(result))) == ({"z1": 1, "z2": 1}, 2)
 
@@ -392,7 +394,7 @@ def test_a_spread_goes_on_where_the_neighbours_allow() -> None:
 def test_tolerating_more_than_others_opens_more_zones() -> None:
     """SCH-481 Beyond: the reference shares one group, and its first pod's tolerations decide for all."""
     closed = node_pool("closed", labels={ZONE: "z2"}, template={"taints": (pool_taint("closed"),)})
-    cluster = Growing(node_pool("open", labels={ZONE: "z1"}), closed)
+    cluster = PlannedCluster(node_pool("open", labels={ZONE: "z1"}), closed)
     own = apart(to(key=ZONE))
     result = cluster.batch(
         app_pods(1, {"cpu": "1"}, prefix="plain", affinity=own),
@@ -414,7 +416,7 @@ def test_tolerating_more_than_others_opens_more_zones() -> None:
 )
 def test_wishes_about_others_are_kept_where_they_can(own: Affinity, expected: list[int]) -> None:
     """SCH-251"""
-    cluster = Growing(node_pool())
+    cluster = PlannedCluster(node_pool())
     assert left(cluster.batch(app_pods(4, affinity=own))) == []
     assert cluster.per_node() == expected
 
@@ -422,7 +424,7 @@ def test_wishes_about_others_are_kept_where_they_can(own: Affinity, expected: li
 @pytest.mark.parametrize("limit", [1, 2])
 def test_a_wish_to_be_alone_costs_nobody_a_place(limit: int) -> None:
     """SCH-250c"""
-    cluster = Growing(node_pool(limits={"nodes": limit}))
+    cluster = PlannedCluster(node_pool(limits={"nodes": limit}))
     result = cluster.batch(app_pods(4, affinity=apart(wished=[to()])))
     assert (left(result), len(result.new_claims)) == ([], limit)
 
@@ -430,7 +432,7 @@ def test_a_wish_to_be_alone_costs_nobody_a_place(limit: int) -> None:
 @pytest.mark.parametrize("key", [HOST, ZONE])
 def test_a_wish_for_neighbours_is_dropped_when_they_have_no_more_room(key: str) -> None:
     """SCH-250b"""
-    cluster = Growing(in_zones("z1", "z2"), full("old", "z1"), running("leader", "old"))
+    cluster = PlannedCluster(in_zones("z1", "z2"), full("old", "z1"), running("leader", "old"))
     result = cluster.batch(app_pods(2, {"cpu": "1"}, app="db", affinity=beside(wished=[to(key=key)])))
     assert left(result) == []
     if key == ZONE:
@@ -440,7 +442,7 @@ def test_a_wish_for_neighbours_is_dropped_when_they_have_no_more_room(key: str) 
 def test_of_two_wishes_that_exclude_each_other_the_heavier_goes_first() -> None:
     """SCH-250b: as in the reference, so that the lighter one is kept."""
     there = [full("a", "z1"), full("b", "z2"), running("one", "a", "x"), running("two", "b", "y")]
-    cluster = Growing(node_pool(), there)
+    cluster = PlannedCluster(node_pool(), there)
     own = beside(wished=[to("x", ZONE), to("y", ZONE)])
     assert left(cluster.batch(app_pods(1, {"cpu": "1"}, app="db", affinity=own))) == []
     assert cluster.domain_of("db-000") == "z1"
@@ -458,7 +460,7 @@ def test_of_two_wishes_that_exclude_each_other_the_heavier_goes_first() -> None:
     ],
 )
 def test_several_terms_about_one_app_hold_at_once(terms: Sequence[PodAffinityTerm]) -> None:
-    cluster = Growing(node_pool())
+    cluster = PlannedCluster(node_pool())
     assert left(cluster.batch(app_pods(4, {"cpu": "100m"}, affinity=beside(*terms)))) == []
     assert (len(cluster.counts()), len(cluster.counts(KIND))) == (1, 1)
 
@@ -475,6 +477,6 @@ def test_of_equally_crowded_zones_the_cheapest_is_first() -> None:
     """SCH-548 Beyond"""
     sold = [offering("on-demand", "z1", 2.0), offering("on-demand", "z2", 3.0), offering("on-demand", "z3", 1.0)]
     types = [shape("t", {"cpu": 4, "memory": "4Gi", "pods": 9}, sold)]
-    cluster = Growing(node_pool(), types=types)
+    cluster = PlannedCluster(node_pool(), types=types)
     cluster.batch(app_pods(5, spread=[even()]))
     assert cluster.counts() == {"z1": 2, "z2": 1, "z3": 2}

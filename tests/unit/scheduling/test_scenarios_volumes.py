@@ -28,8 +28,8 @@ from support.builders import (
     term,
     wanted,
 )
-from support.disks import DRIVER, csi_node, pv, pvc, storage_class, user, zonal
-from support.shapes import offering, shape
+from support.instance_types import offering, shape
+from support.volume_builders import DRIVER, csi_node, pv, pvc, storage_class, user, zonal
 
 POOL = node_pool()
 

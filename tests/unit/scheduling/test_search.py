@@ -13,7 +13,7 @@ from karpenter.scheduling.packing import exact_packing
 from karpenter.scheduling.scheduling_options import ArrivalForecast, SchedulingOptions
 from karpenter.scheduling.solution import Solution
 from support.builders import bought, left, node_pool, plan, pod, pods, sizes, wanted, where
-from support.shapes import offering, shape
+from support.instance_types import offering, shape
 
 #: By price alone, and of the pods there are.
 PLAIN = SchedulingOptions(objective=Objective(0.0, exposure=NO_EXPOSURE_LIMITS), arrival_forecast=ArrivalForecast.NONE)

@@ -33,7 +33,7 @@ from support.builders import (
     wanted,
     where,
 )
-from support.shapes import offering, shape
+from support.instance_types import offering, shape
 
 SPOT = [wanted(labels.CAPACITY_TYPE, "In", "spot")]
 OFF = SchedulingOptions(objective=Objective(exposure=NO_EXPOSURE_LIMITS))

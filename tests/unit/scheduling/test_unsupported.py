@@ -38,7 +38,7 @@ from support.builders import (
     sizes,
     snapshot,
 )
-from support.shapes import inc, shape
+from support.instance_types import inc, shape
 
 WEB = LabelSelector(match_labels={"app": "web"})
 

@@ -8,7 +8,7 @@ from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.scheduling.solution import Solution
 from karpenter.scheduling.waste import WasteCalculator, accelerators
 from support.builders import daemon_set, node_pool, plan, pod
-from support.shapes import index_of, offering, shape
+from support.instance_types import index_of, offering, shape
 
 
 def sold(name: str, price: float, capacity_type: str = "on-demand", **capacity: str | int) -> InstanceType:

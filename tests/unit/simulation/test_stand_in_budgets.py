@@ -19,7 +19,7 @@ from karpenter.api.meta import Condition, LabelSelector, ObjectMeta, OwnerRefere
 from karpenter.kube.errors import KubeError
 from karpenter.model.pdb_counts import ExpectedPodsUnknown, PdbCount, count_pods
 from karpenter.simulation.pdb_controller import GRANTED_EVICTION_SECONDS
-from support.sim_world import World, deployment, node, play
+from support.simulation_cases import World, deployment, node, play
 
 
 def _pod(name: str, owner: str = "rs", *, ready: bool = True, leaving: bool = False) -> Pod:

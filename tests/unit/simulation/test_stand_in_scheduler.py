@@ -15,7 +15,7 @@ from karpenter.kube.errors import ServerUnavailable
 from karpenter.simulation import workload_traces
 from karpenter.simulation.scheduler_cache import PodPlaced, SchedulerCache
 from karpenter.simulation.scheduler_node_info import to_pod_info
-from support.sim_world import World, deployment, node, play, pod
+from support.simulation_cases import World, deployment, node, play, pod
 
 
 async def _scheduled_condition(world: World, name: str) -> Condition | None:

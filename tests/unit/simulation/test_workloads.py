@@ -16,7 +16,7 @@ from karpenter.api.scheduling_constraints import Taint, Toleration
 from karpenter.kube.errors import ServerUnavailable
 from karpenter.simulation import workload_traces
 from karpenter.simulation.workload_controllers import ReplicaSetSize, next_rollout_sizes
-from support.sim_world import World, deployment, node, play
+from support.simulation_cases import World, deployment, node, play
 
 
 async def _scale(world: World, name: str, replicas: int) -> None:

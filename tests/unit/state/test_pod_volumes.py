@@ -9,8 +9,8 @@ from karpenter.model import labels
 from karpenter.model.requirements import Requirements, compatible, requirement, requirements_from_labels
 from karpenter.state import PodVolumes
 from support.builders import expr, pod, snapshot, term
-from support.disks import DRIVER, pv, pvc, scratch, storage_class, user, zonal
 from support.pod_volume_views import BOUND, FAULTS, SOURCE, data, seen, zones
+from support.volume_builders import DRIVER, pv, pvc, scratch, storage_class, user, zonal
 
 
 def will_do(pod_volumes: PodVolumes, **offered: str) -> bool:

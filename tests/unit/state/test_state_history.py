@@ -16,8 +16,8 @@ from karpenter.api.scheduling_constraints import Affinity, PodAffinity, PodAffin
 from karpenter.api.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
 from karpenter.state import ClusterSnapshot, ClusterState
 from support.builders import UNSCHEDULABLE, budget, claim, daemon_set, feed, node, node_pool, owner, pod, seconds
-from support.disks import csi_node, pvc, storage_class, using, zonal
 from support.examples import examples
+from support.volume_builders import csi_node, pvc, storage_class, using, zonal
 
 Event = tuple[str, Wire]
 

@@ -24,9 +24,9 @@ from karpenter.model import labels
 from karpenter.state import ClusterState, ClusterVolumes
 from karpenter.state.pod_volumes import NO_POD_VOLUMES
 from support.builders import feed, pod, seconds, snapshot
-from support.disks import DRIVER, csi_node, pv, pvc, storage_class, user, using, zonal
 from support.examples import examples
 from support.pod_volume_views import BOUND, SOURCE, data, seen, zones
+from support.volume_builders import DRIVER, csi_node, pv, pvc, storage_class, user, using, zonal
 
 GCE = "pd.csi.storage.gke.io"
 

@@ -10,9 +10,16 @@ from karpenter.api.meta import LabelSelector
 from karpenter.state.pod_counts import namespaced_labels
 from karpenter.state.workload_selectors import DefaultSelectors, SelectorExpressions, WorkloadSelectorIndex
 from support.builders import pod
-from support.owning import asking, equal, owned_by, owning, replication_controller, service
+from support.workload_selectors import (
+    label_expression,
+    label_values,
+    owned_by,
+    replication_controller,
+    selector_workload,
+    service,
+)
 
-WEB = LabelSelector(match_labels={"app": "web"}, match_expressions=(asking("tier", "NotIn", "back"),))
+WEB = LabelSelector(match_labels={"app": "web"}, match_expressions=(label_expression("tier", "NotIn", "back"),))
 
 
 def index(*workloads: Service | SelectorWorkload | ReplicationController) -> WorkloadSelectorIndex:
@@ -36,42 +43,55 @@ def fellows(selector_index: WorkloadSelectorIndex, **meta: object) -> SelectorEx
     ("known", "meta", "expected"),
     [
         pytest.param(index(), {}, (), id="nobody-knows-it"),
-        pytest.param(index(service("a", {"app": "web"})), {}, equal(app="web"), id="a-service"),
+        pytest.param(index(service("a", {"app": "web"})), {}, label_values(app="web"), id="a-service"),
         pytest.param(
-            index(service("a", {"app": "web"}), service("b", {"rev": "1"})), {}, equal(app="web", rev="1"), id="two"
+            index(service("a", {"app": "web"}), service("b", {"rev": "1"})),
+            {},
+            label_values(app="web", rev="1"),
+            id="two",
         ),
         pytest.param(index(service("a", {"app": "web", "rev": "2"})), {}, (), id="not-all-labels"),
         pytest.param(index(service("a", {"app": "web"}, "other")), {}, (), id="another-namespace"),
         pytest.param(index(service("a", None), service("b", {})), {}, (), id="no-selector-and-an-empty-one"),
         pytest.param(
-            index(owning("web", WEB)),
+            index(selector_workload("web", WEB)),
             {"owner_references": owned_by("web")},
-            (asking("app", "In", "web"), asking("tier", "NotIn", "back")),
+            (label_expression("app", "In", "web"), label_expression("tier", "NotIn", "back")),
             id="a-replica-set",
         ),
         pytest.param(
-            index(owning("web", WEB), service("a", {"rev": "1"})),
+            index(selector_workload("web", WEB), service("a", {"rev": "1"})),
             {"owner_references": owned_by("web", "StatefulSet")},
-            (asking("app", "In", "web"), asking("rev", "In", "1"), asking("tier", "NotIn", "back")),
+            (
+                label_expression("app", "In", "web"),
+                label_expression("rev", "In", "1"),
+                label_expression("tier", "NotIn", "back"),
+            ),
             id="a-stateful-set-and-a-service",
         ),
         pytest.param(
             index(replication_controller("web", {"rev": "2"}), service("a", {"app": "web", "rev": "1"})),
             {"owner_references": owned_by("web", "ReplicationController")},
-            equal(app="web", rev="2"),
+            label_values(app="web", rev="2"),
             id="a-replication-controller-overwrites",
         ),
         pytest.param(
-            index(owning("web", WEB)),
+            index(selector_workload("web", WEB)),
             {"owner_references": owned_by("web", controller=False)},
             (),
             id="an-owner-that-does-not-control",
         ),
         pytest.param(
-            index(service("a", {"app": "web"})), {"owner_references": owned_by("gone")}, equal(app="web"), id="unknown"
+            index(service("a", {"app": "web"})),
+            {"owner_references": owned_by("gone")},
+            label_values(app="web"),
+            id="unknown",
         ),
         pytest.param(
-            index(owning("web", None)), {"owner_references": owned_by("web")}, (), id="owner-without-selector"
+            index(selector_workload("web", None)),
+            {"owner_references": owned_by("web")},
+            (),
+            id="owner-without-selector",
         ),
     ],
 )
@@ -88,7 +108,7 @@ def test_the_order_of_events_does_not_show() -> None:
 
 
 def test_a_picture_stays_as_it_was() -> None:
-    selector_index = index(service("a", {"app": "web"}), owning("web", WEB))
+    selector_index = index(service("a", {"app": "web"}), selector_workload("web", WEB))
     before = selector_index.snapshot()
     selector_index.set_service(service("a", {"rev": "1"}))
     selector_index.remove_service(("default", "unknown"))
@@ -106,5 +126,5 @@ def test_a_service_that_lost_its_selector_selects_nobody() -> None:
 
 def test_an_owner_without_a_uid_owns_nobody() -> None:
     """Such as a manifest: pods without a controller are not its own."""
-    nameless = SelectorWorkload(spec=owning("web", WEB).spec)
+    nameless = SelectorWorkload(spec=selector_workload("web", WEB).spec)
     assert fellows(index(nameless)) == ()

@@ -18,7 +18,7 @@ from karpenter.static import replicas as static
 from karpenter.static.replicas import ReplicaCounts, ScaleUp, StaticClaim
 from support import builders
 from support.builders import ANY_CAPACITY, NOW, node_pool, owner
-from support.shapes import STD
+from support.instance_types import STD
 
 
 def pool(replicas: int, **limits: str) -> NodePool:

@@ -13,8 +13,7 @@ from karpenter.model import labels
 from karpenter.providers.contract import ProviderError
 from karpenter.termination.pod_eviction import first_eviction_tier, must_delete_pod
 from support.builders import pod
-from support.ending import all_gone, ready
-from support.terminations import evicted
+from support.nodeclaim_stages import all_gone, evicted, ready
 from support.world import START, World, after, refusing, story, until
 
 

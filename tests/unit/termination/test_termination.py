@@ -15,8 +15,7 @@ from karpenter.api.scheduling_constraints import Toleration
 from karpenter.kube.errors import Conflict, Forbidden, NotFound, ServerUnavailable, TooManyRequests
 from karpenter.model import labels
 from support.builders import budget
-from support.ending import all_gone, ready
-from support.terminations import evicted
+from support.nodeclaim_stages import all_gone, evicted, ready
 from support.world import START, World, refusing, story, until
 
 PROTECTED = {labels.DO_NOT_DISRUPT: "true"}

@@ -15,7 +15,7 @@ from botocore.exceptions import ClientError, ConnectionClosedError
 
 from support.aws.clients import client
 from support.aws.double import Double
-from support.aws.refused import refused
+from support.aws.refusals import refused
 from support.aws.seeds import Seeds, fleet, template
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from support.aws.double import Double
-from support.aws.refused import refused
+from support.aws.refusals import refused
 from support.aws.seeds import Seeds, fleet, template
 
 A = "us-west-2a"

@@ -9,7 +9,7 @@ import pytest
 
 from support.aws.clients import client
 from support.aws.double import Double
-from support.aws.refused import refused
+from support.aws.refusals import refused
 from support.aws.seeds import STANDARD, Seeds
 
 _HVM = [

@@ -12,7 +12,7 @@ from support.aws import messages
 from support.aws.clients import client
 from support.aws.double import Double
 from support.aws.messages import Mailbox, Message
-from support.aws.refused import refused
+from support.aws.refusals import refused
 
 
 def _receive(aws: Double, box: Mailbox) -> dict[str, Any]:

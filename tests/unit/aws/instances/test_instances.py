@@ -36,7 +36,7 @@ from karpenter.providers.aws.instance.instance_controllers import (
 from karpenter.providers.aws.instance.instance_provider import VISIBILITY_DELAY, InstanceTerminator, ZoneShifted
 from karpenter.providers.contract import InstanceNotFound, ProviderError
 from karpenter.runtime.reconciler import SingletonReconciler
-from support.launching import CLUSTER, START, World, claim, machine, node_class, play
+from support.launch_cases import CLUSTER, START, World, claim, machine, node_class, play
 
 OURS = {labels.NODE_POOL: "default", aws_labels.NODE_CLASS: "default", aws_labels.CLUSTER_TAG: "c"}
 POOL_ONLY = {labels.NODE_POOL: "default", aws_labels.CLUSTER_TAG: "c"}

@@ -15,7 +15,7 @@ from karpenter.providers.aws.instance import launch_filters
 from karpenter.providers.aws.instance.launch_filters import LaunchableTypes, filter_instance_types, launch_requirements
 from karpenter.providers.contract import InsufficientCapacity, LaunchFailed
 from support.builders import wanted
-from support.launching import ON_DEMAND, RESERVED_OR_NOT, SPOT_OR_NOT, claim, machine, offering, reserved
+from support.launch_cases import ON_DEMAND, RESERVED_OR_NOT, SPOT_OR_NOT, claim, machine, offering, reserved
 
 LARGE, XLARGE = machine("m5.large", 0.1), machine("m5.xlarge", 0.2)
 METAL = machine("m5.metal", 4.6)

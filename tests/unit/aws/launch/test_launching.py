@@ -40,7 +40,7 @@ from karpenter.providers.aws.instance.fleet_request import FleetBatch, SubnetAdd
 from karpenter.providers.aws.instance.launch_plan import LaunchPlan
 from karpenter.providers.aws.instancetype.ec2_offerings import OfferingKey
 from karpenter.providers.contract import Instance, InsufficientCapacity, LaunchFailed, NodeClassNotReady, ProviderError
-from support.launching import (
+from support.launch_cases import (
     CLUSTER,
     ON_DEMAND,
     OWN_LABEL,

@@ -21,7 +21,7 @@ from karpenter.providers.contract import InstanceNotFound, LaunchFailed
 from karpenter.simulation.apiserver import MemoryKube, MemoryServer
 from support.aws.double import Double
 from support.aws.seeds import Seeds, seed
-from support.launching import X86_IMAGE, World, machine, node_class, offering
+from support.launch_cases import X86_IMAGE, World, machine, node_class, offering
 
 
 @pytest.fixture(scope="module")

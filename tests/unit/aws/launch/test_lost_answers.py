@@ -38,7 +38,7 @@ from karpenter.simulation.apiserver import MemoryKube, MemoryServer
 from karpenter.simulation.virtual_time import LoopClock
 from support.examples import series
 from support.fleets import Gate, SmallEc2
-from support.launching import START, World, claim, machine, node_class, play
+from support.launch_cases import START, World, claim, machine, node_class, play
 
 T = TypeVar("T", bound=Wire)
 TYPES = (machine("m5.large", 0.1), machine("c5.large", 0.12))

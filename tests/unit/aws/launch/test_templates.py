@@ -36,7 +36,7 @@ from karpenter.providers.aws.instance.launch_templates import (
     template_data,
 )
 from karpenter.providers.contract import LaunchFailed
-from support.launching import (
+from support.launch_cases import (
     CLUSTER,
     RESERVED_OR_NOT,
     SPOT_OR_NOT,

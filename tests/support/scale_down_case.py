@@ -16,8 +16,8 @@ from karpenter.instancetypes.well_known_labels import well_known_labels_of
 from karpenter.model import labels, pods
 from karpenter.model import resources as res
 from karpenter.scheduling.offerings.nodepool_templates import usable_templates
+from support.applied_commands import DisruptedCluster, with_budget
 from support.builders import node_pool, owner, pod, wanted
-from support.shrinking import Shrinking, with_budget
 
 #: What pods of the Deployments ask for: milli-CPU and MiB.
 SIZES = tuple((cpu, memory) for cpu in (100, 250, 500, 1000, 1500) for memory in (100, 256, 512, 1024, 2048, 4096))
@@ -34,7 +34,7 @@ PLAIN = (
 OF_ANY_SIZE = (*PLAIN, wanted("karpenter.k8s.aws/instance-generation", "Gt", "4"))
 
 
-class OnEc2(Shrinking):
+class OnEc2(DisruptedCluster):
     """A cluster of EC2 nodes."""
 
     def __init__(self, *objects: object) -> None:

@@ -20,7 +20,7 @@ from karpenter.model import labels
 from karpenter.scheduling.solution import NewNodeClaim, PlacedPods
 from karpenter.state.snapshot import ClusterSnapshot
 from support.builders import NOW, claim, machine, node_pool, pod, replaced, snapshot
-from support.shapes import STD
+from support.instance_types import STD
 
 NAMES = ("a", "b", "c")
 

@@ -16,7 +16,7 @@ from karpenter.scheduling.objective import NO_EXPOSURE_LIMITS, ExposureLimits, O
 from karpenter.scheduling.scheduling_options import SchedulingOptions
 from support.builders import left, machine, node_pool, owner, plan, pod
 from support.examples import examples
-from support.shapes import inc
+from support.instance_types import inc
 
 OFF = SchedulingOptions(objective=Objective(exposure=NO_EXPOSURE_LIMITS))
 

@@ -1,6 +1,6 @@
 """Plans for pods that look at each other, judged from outside: lawful, nobody left out without need, never an error.
 
-``support.judge`` shares no code with the decision; ``test_the_judge`` shows that it finds what is wrong.
+``support.judge`` shares no code with the decision; ``test_judge`` shows that it finds what is wrong.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from karpenter.scheduling.solution import Solution
 from karpenter.scheduling.solver import solve
 from karpenter.scheduling.unschedulable_reasons import ReasonCategory
 from support.builders import NOW, indexes, node_pool, pod, snapshot
-from support.clusters import SPACES, Cluster, clusters, odd_pods
 from support.examples import examples
 from support.judge import World, problems, room, seen
+from support.related_pod_clusters import SPACES, Cluster, clusters, odd_pods
 
 #: About pods that nobody could place.
 _EXCUSED = {ReasonCategory.POD, ReasonCategory.DEVICE}

@@ -32,7 +32,7 @@ from karpenter.scheduling.failed_filters import (
 )
 from support.builders import left, plan, tolerating
 from support.examples import examples
-from support.worlds import pools, types, waiting_pods
+from support.mixed_clusters import pools, types, waiting_pods
 
 _edited = msgspec.structs.replace
 

@@ -19,8 +19,8 @@ from karpenter.scheduling.volume_usage import (
 from karpenter.state.pod_volumes import ClusterVolumes, VolumesByDriver
 from karpenter.state.snapshot import ClusterSnapshot
 from support.builders import flatten, machine, pod, snapshot
-from support.disks import DRIVER, csi_node, pv, pvc, user
-from support.shapes import index_of, shape
+from support.instance_types import index_of, shape
+from support.volume_builders import DRIVER, csi_node, pv, pvc, user
 
 OTHER = "other.example.com"
 ROOM: dict[str, str | int] = {"cpu": 4, "memory": "8Gi"}

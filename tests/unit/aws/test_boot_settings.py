@@ -22,7 +22,7 @@ from karpenter.providers.aws.userdata.kubelet_settings import KubeletSettings
 from karpenter.providers.contract import LaunchFailed, NodeClassNotReady
 from support.builders import node_pool, pool_taint, wanted
 from support.ec2_market import PLAIN, Fair, Region, fair, of_kubelet, of_spec
-from support.launching import CLASS_REF
+from support.launch_cases import CLASS_REF
 
 CLUSTER = AwsClusterInfo("c", "us-east-1", "https://c.example", "Y2E=", "1.33", "10.100.0.10", "10.100.0.0/16")
 

@@ -1,6 +1,6 @@
 """A cluster that shrinks decision by decision: every command is carried out at once, pods go where it planned them.
 
-Nothing here decides anything. A node that is bought runs as its cheapest type in its cheapest offering, as in `growing`.
+Nothing here decides anything. A node that is bought runs as its cheapest type in its cheapest offering, as in ``PlannedCluster``.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from karpenter.disruption.decide.disruption_problem import DisruptionOptions, Di
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.scheduling.solution import NewNodeClaim
 from karpenter.state.snapshot import ClusterSnapshot
+from support.applied_plans import PlannedCluster
 from support.builders import NOW, Types, indexes, replaced, snapshot
-from support.growing import Growing
-from support.shapes import STD
+from support.instance_types import STD
 
 QUIET = DisruptionContext(NOW)
 USUAL = DisruptionOptions()
 CONSOLIDATABLE = Condition(type="Consolidatable", status="True")
 
 
-class Shrinking(Growing):
+class DisruptedCluster(PlannedCluster):
     """Objects of a cluster, and how disruption commands change them."""
 
     def __init__(self, *objects: object, types: Types = STD, index: TypeIndex | None = None) -> None:

@@ -37,7 +37,7 @@ from support.builders import (
     tolerating,
     wanted,
 )
-from support.shapes import offering, shape
+from support.instance_types import offering, shape
 
 GIB = 2**30 * 1000
 POD_ENI = "vpc.amazonaws.com/pod-eni"

@@ -21,7 +21,7 @@ from karpenter.providers.contract import HookPending, HookSatisfied, NodeClassNo
 from karpenter.settings import Settings
 from support.aws_events import SPOT, Cluster
 from support.builders import node_pool, wanted
-from support.shapes import STD
+from support.instance_types import STD
 from support.world import World, story
 
 # -- partitions -----------------------------------------------------------------------------------------------------------------

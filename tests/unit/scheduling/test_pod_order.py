@@ -11,7 +11,7 @@ from karpenter.scheduling.solver import solve
 from karpenter.state import virtual_pods
 from karpenter.state.virtual_pods import VirtualPods
 from support.builders import NOW, existing, indexes, machine, node_pool, pod, sizes, snapshot
-from support.shapes import STD
+from support.instance_types import STD
 
 
 def test_virtual_pods_never_take_the_place_of_real_ones() -> None:

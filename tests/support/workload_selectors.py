@@ -19,7 +19,7 @@ def replication_controller(name: str, selector: Mapping[str, str]) -> Replicatio
     return ReplicationController(metadata=meta, spec=LabelMapSelectorSpec(selector=selector))
 
 
-def owning(name: str, selector: LabelSelector | None) -> SelectorWorkload:
+def selector_workload(name: str, selector: LabelSelector | None) -> SelectorWorkload:
     """A ReplicaSet or StatefulSet."""
     return SelectorWorkload(
         metadata=ObjectMeta(name=name, namespace="default", uid=f"uid-{name}"), spec=SelectorSpec(selector=selector)
@@ -31,10 +31,10 @@ def owned_by(name: str, kind: str = "ReplicaSet", *, controller: bool = True) ->
     return (OwnerReference(api_version=version, kind=kind, name=name, uid=f"uid-{name}", controller=controller),)
 
 
-def asking(key: str, operator: str, *values: str) -> LabelSelectorRequirement:
+def label_expression(key: str, operator: str, *values: str) -> LabelSelectorRequirement:
     return LabelSelectorRequirement(key=key, operator=operator, values=values)
 
 
-def equal(**values: str) -> SelectorExpressions:
+def label_values(**values: str) -> SelectorExpressions:
     """Labels that must have these values."""
-    return tuple(asking(key, "In", value) for key, value in sorted(values.items()))
+    return tuple(label_expression(key, "In", value) for key, value in sorted(values.items()))

@@ -9,10 +9,10 @@ import pytest
 from karpenter.api.core import Pod
 from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.model import labels
+from support.applied_plans import PlannedCluster
 from support.builders import ANY_CAPACITY, left, node_pool, plan, sizes, wanted
-from support.growing import Growing
-from support.relations import apart, app_pods, beside, even, to
-from support.shapes import STD, inc
+from support.instance_types import STD, inc
+from support.topology_builders import apart, app_pods, beside, even, to
 
 ZONE, HOST, KIND = labels.ZONE, labels.HOSTNAME, labels.CAPACITY_TYPE
 RACK = "example.com/rack"
@@ -57,7 +57,7 @@ def test_pods_that_wait_for_planned_nodes_ask_for_no_more(
 @pytest.mark.parametrize("batch", BATCHES.values(), ids=BATCHES)
 def test_pods_that_run_where_they_were_planned_ask_for_nothing(batch: Callable[[], list[Pod]]) -> None:
     """A second pass over bound pods changes nothing."""
-    cluster = Growing(_POOL, types=inc(8))
+    cluster = PlannedCluster(_POOL, types=inc(8))
     cluster.batch(batch())
     again = cluster.batch()
     assert (sizes(again), again.placed_on_existing, left(again)) == ([], (), [])

@@ -9,7 +9,7 @@ from karpenter.api import kinds
 from karpenter.api.karpenter import Budget, Disruption, NodeClaim
 from karpenter.model import labels
 from karpenter.providers.contract import Instance, InsufficientCapacity
-from support.consolidating import begin, deployment, runs, scale
+from support.consolidation_cases import begin, deployment, runs, scale
 from support.world import World, story, until
 
 OPEN = Disruption(consolidate_after="Never", budgets=(Budget(nodes="100%"),))

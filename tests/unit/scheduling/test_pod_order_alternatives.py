@@ -6,8 +6,8 @@ from karpenter.api.core import Pod
 from karpenter.api.scheduling_constraints import Affinity
 from karpenter.model import labels
 from support.builders import existing, left, machine, node_pool, plan, pod, pods, pool_taint, sizes, tolerating
-from support.relations import apart, app_pods, beside, even, to
-from support.shapes import inc, offering, shape
+from support.instance_types import inc, offering, shape
+from support.topology_builders import apart, app_pods, beside, even, to
 
 _HALVES = (
     shape("t", {"cpu": 4, "memory": "8Gi", "pods": 10}, [offering(kind, "z1", 1.0) for kind in ("spot", "on-demand")]),

@@ -13,9 +13,9 @@ from karpenter.disruption.decide.disruption_blockers import BlockerCategory
 from karpenter.disruption.decide.disruption_preview import DisruptionPreview, preview_disruption
 from karpenter.disruption.decide.node_explanation import NodeExplanation, explain_node
 from karpenter.model import labels
+from support.applied_commands import CONSOLIDATABLE, USUAL
 from support.builders import NOW, budget, daemon_set, flatten, indexes, owner, pod, replaced, snapshot
-from support.disrupting import KINDS, drifted, gone, on, pool, running, with_annotation
-from support.shrinking import CONSOLIDATABLE, USUAL
+from support.disruption_cases import KINDS, drifted, gone, on, pool, running, with_annotation
 
 EMPTY, DRIFTED, UNDERUTILIZED = DisruptionReason.EMPTY, DisruptionReason.DRIFTED, DisruptionReason.UNDERUTILIZED
 CLOSED = Budget(nodes="0")

@@ -19,7 +19,7 @@ from karpenter.kube.protocol import PagedReader, Reader, WatchEvent
 from karpenter.model.clock import Clock
 from karpenter.simulation.apiserver import MemoryKube, MemoryServer
 from karpenter.simulation.virtual_time import run_virtual
-from support.disks import csi_node
+from support.volume_builders import csi_node
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 BARE = tuple(kind for kind in KINDS.values() if kind.group != "storage.k8s.io")

@@ -19,7 +19,7 @@ from karpenter.model import labels
 from karpenter.providers.contract import ProviderError
 from karpenter.runtime.backoff_schedules import MessageThrottle, ReportSchedule
 from support.builders import budget
-from support.ending import all_gone, ready
+from support.nodeclaim_stages import all_gone, ready
 from support.world import START, World, after, story, until
 
 PROTECTED = {labels.DO_NOT_DISRUPT: "true"}

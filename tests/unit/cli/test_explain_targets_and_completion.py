@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from karpenter.cli import main
 from karpenter.cli.explain_subjects import Subject, parse_subject
 from karpenter.cli.terminal import WrongInput
-from support.cli_words import pool
+from support.manifest_builders import pool
 
 WORKLOADS = {
     "deployment": ("apps/v1", "Deployment"),

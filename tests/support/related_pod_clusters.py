@@ -48,8 +48,8 @@ from support.builders import (
     tolerating,
     wanted,
 )
-from support.disks import csi_node, pvc, storage_class, using, zonal
-from support.shapes import offering, shape
+from support.instance_types import offering, shape
+from support.volume_builders import csi_node, pvc, storage_class, using, zonal
 
 RACK, DEDICATED, SOFT = "rack", "dedicated", "soft"
 ZONES = ("z1", "z2", "z3")

@@ -9,7 +9,7 @@ from karpenter.api.kinds import CONFIG_MAP, NAMESPACE, NODE_POOL, POD
 from karpenter.api.meta import ObjectMeta
 from karpenter.kube.errors import Conflict, Invalid, NotFound
 from karpenter.kube.protocol import Kube
-from support.contract_words import config_map, eventually, outcome, owned_by, pod, pool, run_pod, take
+from support.contract_builders import config_map, eventually, outcome, owned_by, pod, pool, run_pod, take
 
 
 async def test_an_object_without_finalizers_goes_at_once(kube: Kube, namespace: str) -> None:

@@ -18,10 +18,10 @@ from karpenter.disruption.decide.disruption_decision import decide_disruption
 from karpenter.disruption.decide.disruption_problem import DisruptionOptions, DisruptionProblem, DisruptionSolution
 from karpenter.instancetypes.instance_type import InstanceType, Offering
 from karpenter.model import labels
+from support.applied_commands import CONSOLIDATABLE, QUIET, USUAL, with_budget
 from support.builders import NOW, Types, flatten, indexes, machine, node_pool, owner, pod, replaced, snapshot, wanted
-from support.replaying import check_disruption_replay
-from support.shapes import offering, shape
-from support.shrinking import CONSOLIDATABLE, QUIET, USUAL, with_budget
+from support.instance_types import offering, shape
+from support.replay_check import check_disruption_replay
 
 CPUS = {"s": 2, "m": 4, "l": 8}
 ON_DEMAND = wanted(labels.CAPACITY_TYPE, "In", "on-demand")

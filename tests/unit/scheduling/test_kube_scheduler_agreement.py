@@ -26,9 +26,9 @@ from support.builders import (
     tolerating,
     wanted,
 )
+from support.instance_types import STD, offering, shape
 from support.judge import problems, seen
-from support.relations import apart, app_pods, even, of_app, to
-from support.shapes import STD, offering, shape
+from support.topology_builders import apart, app_pods, even, of_app, to
 
 _SOLD_OUT = (shape("t", {"cpu": 4, "memory": "8Gi", "pods": 10}, [offering("on-demand", "z1", 1.0, available=False)]),)
 _TWO_WAYS = (

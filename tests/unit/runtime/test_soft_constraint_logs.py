@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from karpenter.scheduling.scheduling_options import PreferencePolicy
 from karpenter.settings import Settings
-from support.relations import apart, app_pods, even, to
+from support.topology_builders import apart, app_pods, even, to
 from support.world import RARE, World, story
 
 APART = "pod(s) have a preferred Anti-Affinity which can prevent consolidation"

@@ -28,8 +28,8 @@ from support.builders import (
     tolerating,
     wanted,
 )
+from support.instance_types import INTEGER, SPECIAL, WELL_KNOWN, offering, shape
 from support.judge import World
-from support.shapes import INTEGER, SPECIAL, WELL_KNOWN, offering, shape
 
 CUSTOM = "team.example/name"
 _SOFT, _HARD = "soft", "hard"

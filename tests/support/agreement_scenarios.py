@@ -31,9 +31,9 @@ from support.builders import (
     tolerating,
     wanted,
 )
-from support.disks import csi_node, pvc, using, zonal
+from support.instance_types import WELL_KNOWN, offering, shape
 from support.judge import World
-from support.shapes import WELL_KNOWN, offering, shape
+from support.volume_builders import csi_node, pvc, using, zonal
 
 ZONE, HOST, KIND, RACK, DEDICATED = labels.ZONE, labels.HOSTNAME, labels.CAPACITY_TYPE, "rack", "dedicated"
 ZONES = ("z1", "z2", "z3")

@@ -1,4 +1,4 @@
-"""An observatory over a cluster that a test tells object by object, with a clock that stands still until it is moved."""
+"""Cluster metrics over objects that a test adds one by one, with a clock that moves only when the test moves it."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from karpenter.scheduling.solution import Solution
 from karpenter.state import ClusterState
 from karpenter.state.snapshot import pod_key
 from support.builders import NOW
-from support.scrape import Scrape
-from support.shapes import STD
+from support.instance_types import STD
+from support.metrics_scrape import Scrape
 
 
-class StandingClock:
+class ManualClock:
     def __init__(self) -> None:
         self.time = NOW
 
@@ -35,8 +35,8 @@ class StandingClock:
         return self.time
 
 
-class Listener:
-    """Takes events and keeps them."""
+class EventList:
+    """Keeps published events."""
 
     def __init__(self) -> None:
         self.told: list[ObjectEvent] = []
@@ -47,7 +47,7 @@ class Listener:
     publish_optional = publish = mention
 
 
-class Shop:
+class ListedTypesProvider:
     """A provider of the simulated cloud's classes that sells a list of types, or fails."""
 
     name = "shop"
@@ -63,15 +63,15 @@ class Shop:
         return self.types
 
 
-class Observed:
-    """A cluster, its observatory and what both say."""
+class ObservedCluster:
+    """A cluster, its metric collectors, and the metrics and events they emit."""
 
     def __init__(self, *, only_essentials: bool = False) -> None:
-        self.clock = StandingClock()
+        self.clock = ManualClock()
         self.metrics = Metrics(now=lambda: (self.clock.time - NOW).total_seconds())
         self.state = ClusterState()
-        self.events = Listener()
-        self.shop = Shop()
+        self.events = EventList()
+        self.shop = ListedTypesProvider()
         self.lacking = ""
         self._objects: dict[tuple[type, str, str], Any] = {}
         self.world = ControllerContext(None, self.shop, self.state, self.clock, self.events, self.metrics)  # type: ignore[arg-type]

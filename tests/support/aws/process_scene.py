@@ -22,8 +22,8 @@ from karpenter.api.karpenter import NodeClaim
 from karpenter.model import labels
 from karpenter.simulation.apiserver import MemoryKube, compile_query
 from karpenter.simulation.apiserver.http_front import kubeconfig_for, serving
-from support.aws.ambush import Ambush, Moment, WatchedServer
 from support.aws.double import Double
+from support.aws.kill_points import Ambush, Moment, WatchedServer
 from support.aws.messages import Mailbox
 from support.aws.seeds import Seeds, seed
 from support.aws.stage import CLUSTER, node_class, node_pool, settings_for

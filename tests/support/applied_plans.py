@@ -19,10 +19,10 @@ from karpenter.scheduling.scheduling_options import SchedulingOptions
 from karpenter.scheduling.solution import NewNodeClaim, Solution
 from karpenter.scheduling.solver import solve
 from support.builders import NOW, Types, flatten, machine, plan, replaced, snapshot
-from support.shapes import STD
+from support.instance_types import STD
 
 
-class Growing:
+class PlannedCluster:
     """Objects of a cluster, and how plans change them. Pods that were left out stay waiting.
 
     ``index``: the types prepared, for all pools; else they are prepared for every plan as those of the tests are.

@@ -7,7 +7,7 @@ UV_VERSION := 0.13.8
 # Tests start Python some two hundred times: bytecode is kept whatever the environment says. An empty value means unset.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test lint unit bench soak conformance crds spec docs release clean
+.PHONY: demo test lint unit bench soak conformance crds charts spec docs release clean
 
 $(STAMP): pyproject.toml uv.lock
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -74,6 +74,11 @@ release: $(STAMP)
 
 crds: $(STAMP)
 	$(BIN)/karpenter crds > deploy/crds/crds.yaml
+	$(BIN)/python tools/chart_files.py
+
+# What the charts repeat from the code, and the manifests of deploy/ that Helm renders (the first run builds Helm, some minutes).
+charts: crds
+	PYTHONPATH=tests $(BIN)/python -m helm.manifests
 
 # Rules of docs/spec that no test cites.
 spec: $(STAMP)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from xdist.remote import Producer
 
 from controlplane import binaries, emptying
 from controlplane.harness import ControlPlane
+from helm import charts
 from karpenter.api import crds
 from support.background_command import Beside
 from support.examples import SOAK, SOAK_EXAMPLES
@@ -22,6 +23,7 @@ from support.worker_scopes import Files
 
 #: Fixtures that need the control plane's binaries.
 _CLUSTER_FIXTURES = frozenset({"control_plane", "working_control_plane"})
+_HELM_FIXTURE = "helm_program"
 
 # As in the Makefile, for runs without it: workers and processes under test start several times as fast with bytecode.
 sys.dont_write_bytecode = False
@@ -55,7 +57,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Files |
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for obj in items:
-        if _CLUSTER_FIXTURES.intersection(getattr(obj, "fixturenames", ())):
+        if (_CLUSTER_FIXTURES | {_HELM_FIXTURE}).intersection(getattr(obj, "fixturenames", ())):
             obj.add_marker("cluster")
     items[:] = _interleaved(items)
 
@@ -78,15 +80,34 @@ def _interleaved(items: list[pytest.Item]) -> list[pytest.Item]:
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Build before the first test starts: the build takes minutes and no test's time limit should pay for it."""
-    wanted = any(obj.get_closest_marker("cluster") for obj in session.items)
-    if not wanted or session.config.option.collectonly or binaries.is_ready():
+    if session.config.option.collectonly:
+        return
+    if any(obj.get_closest_marker("cluster") and not _needs_helm_only(obj) for obj in session.items):
+        _build(session, "the test control plane", binaries.is_ready, binaries.folder)
+    if any(_HELM_FIXTURE in getattr(obj, "fixturenames", ()) for obj in session.items):
+        _build(session, "Helm", charts.is_ready, charts.binary)
+
+
+def _needs_helm_only(item: pytest.Item) -> bool:
+    names = getattr(item, "fixturenames", ())
+    return _HELM_FIXTURE in names and not _CLUSTER_FIXTURES.intersection(names)
+
+
+def _build(session: pytest.Session, what: str, is_ready: Callable[[], bool], build: Callable[[], Path]) -> None:
+    if is_ready():
         return
     reporter = session.config.pluginmanager.getplugin("terminalreporter")
     if reporter:
-        reporter.write_line("building the test control plane, once (about five minutes on two cores) ...")
-    # A failure is told by the tests that need the control plane; all others still run.
+        reporter.write_line(f"building {what}, once (about five minutes on two cores) ...")
+    # A failure is told by the tests that need it; all others still run.
     with suppress(binaries.BuildFailed):
-        binaries.folder()
+        build()
+
+
+@pytest.fixture(scope="session")
+def helm_program() -> Path:
+    """Helm, built on first use."""
+    return charts.binary()
 
 
 @pytest.fixture(scope="session")

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.cluster
 
 _EXAMPLE = Path(__file__).parents[2] / "examples" / "pool.yaml"
 _OBJECTS = [
-    *deployed.manifests("crds", "controller", "simulated", "other-namespace"),
+    *deployed.manifests("crds", "simulated", "aws"),
     *yaml.safe_load_all(_EXAMPLE.read_text()),
 ]
 _RESTRICTED = "deploy-restricted"
@@ -109,7 +109,7 @@ def test_people_with_the_built_in_roles_may_work_with_our_kinds(
     plane: ControlPlane, role: str, verb: str, resource: str, allowed: bool
 ) -> None:
     """API-873"""
-    plane.apply(*deployed.manifests("controller", "simulated"))
+    plane.apply(*deployed.manifests("simulated"))
     person = f"deploy-{role}"
     plane.apply(binding(person, person, role))
     # Kubernetes puts the built-in roles together from ours, one after the other; what both have tells when it is done.

@@ -33,18 +33,22 @@ _LIFETIME_SECONDS = 3600
 def manifests(*folders: str) -> list[Json]:
     """Every object of these folders of `deploy/`."""
     files = (file for folder in folders for file in sorted((DEPLOY / folder).glob("*.yaml")))
-    return [document for file in files for document in _documents(file) if document["kind"] != "Kustomization"]
-
-
-def _documents(file: Path) -> Iterator[Json]:
-    yield from yaml.safe_load_all(file.read_text())
+    documents = (document for file in files for document in yaml.safe_load_all(file.read_text()))
+    return [document for document in documents if document["kind"] != "Kustomization"]
 
 
 def rights(provider: str = "simulated") -> list[Json]:
     """The ServiceAccount with what it may do, with instances of this provider."""
-    return [
-        document for folder in ("controller", provider) for document in _documents(DEPLOY / folder / "clusterrole.yaml")
-    ]
+    return [one for one in manifests(provider) if one["kind"] in _RIGHTS and not _is_for_users(one)]
+
+
+_RIGHTS = frozenset({"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"})
+
+
+def _is_for_users(manifest: Json) -> bool:
+    """Whether a role is aggregated to a built-in one."""
+    labels: dict[str, str] = manifest["metadata"]["labels"]  # type: ignore[index]
+    return any("/aggregate-to-" in label for label in labels)
 
 
 def bindings_to(user: str) -> list[Json]:
@@ -59,31 +63,32 @@ def bindings_to(user: str) -> list[Json]:
 
 def deployment() -> Json:
     """The Deployment."""
-    (result,) = (manifest for manifest in manifests("controller") if manifest["kind"] == "Deployment")
+    (result,) = (manifest for manifest in manifests("simulated") if manifest["kind"] == "Deployment")
     return result
 
 
-def container() -> Json:
-    """The controller's container in the Deployment's pods."""
-    (result,) = deployment()["spec"]["template"]["spec"]["containers"]  # type: ignore[index]
+def container(of: Json | None = None) -> Json:
+    """The controller's container in the pods of a Deployment, by default that of `deploy/`."""
+    (result,) = (of or deployment())["spec"]["template"]["spec"]["containers"]  # type: ignore[index]
     return dict(result)
 
 
-def environment() -> dict[str, str]:
+def environment(of: Json | None = None) -> dict[str, str]:
     """The environment of the container, with what Kubernetes fills in."""
-    entries: list[Json] = container()["env"]  # type: ignore[assignment]
-    return {str(entry["name"]): _filled_in(entry) for entry in entries}
+    wanted = of or deployment()
+    entries: list[Json] = container(wanted)["env"]  # type: ignore[assignment]
+    return {str(entry["name"]): _filled_in(entry, wanted) for entry in entries}
 
 
-def _filled_in(entry: Json) -> str:
+def _filled_in(entry: Json, of: Json) -> str:
     if "value" in entry:
         return str(entry["value"])
     source: dict[str, dict[str, str]] = entry["valueFrom"]  # type: ignore[assignment]
     if "fieldRef" in source:
-        return {"metadata.namespace": NAMESPACE}[source["fieldRef"]["fieldPath"]]
+        return {"metadata.namespace": str(of["metadata"]["namespace"])}[source["fieldRef"]["fieldPath"]]  # type: ignore[index]
     wanted = source["resourceFieldRef"]
     kind, name = wanted["resource"].split(".")
-    amount = container()["resources"][kind][name]  # type: ignore[index]
+    amount = container(of)["resources"][kind][name]  # type: ignore[index]
     return str(quantity.parse_milli(str(amount)) // quantity.parse_milli(wanted["divisor"]))
 
 
@@ -92,6 +97,7 @@ class Account:
     """The controller's ServiceAccount on a control plane."""
 
     plane: ControlPlane
+    namespace: str = NAMESPACE
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1), repr=False)
     _secret: str = ""
     _earlier: int = 0
@@ -117,20 +123,20 @@ class Account:
         """Put a new token into the file, then revoke the one before: within seconds the server knows it no more."""
         old, self._secret = self._secret, f"{NAME}-token-{next(self._numbers)}"
         secret = {"apiVersion": "v1", "kind": "Secret", "name": self._secret}
-        metadata = {"name": self._secret, "namespace": NAMESPACE}
+        metadata = {"name": self._secret, "namespace": self.namespace}
         self.plane.apply({"apiVersion": "v1", "kind": "Secret", "metadata": metadata})
         # Bound to an object, a token ends with it; in a pod it is bound to the pod.
         wanted = {"boundObjectRef": secret, "expirationSeconds": _LIFETIME_SECONDS}
-        path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{NAME}/token"
+        path = f"/api/v1/namespaces/{self.namespace}/serviceaccounts/{NAME}/token"
         body: Json = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": wanted}
         status: Json = self.plane.request("POST", path, body)["status"]  # type: ignore[assignment]
         self.token_file.write_text(str(status["token"]))
         if old:
-            self.plane.request("DELETE", f"/api/v1/namespaces/{NAMESPACE}/secrets/{old}")
+            self.plane.request("DELETE", f"/api/v1/namespaces/{self.namespace}/secrets/{old}")
 
     def calls(self) -> list[Call]:
         """What was asked for in its name since it was installed."""
-        return self.plane.calls(USER)[self._earlier :]
+        return self.plane.calls(f"system:serviceaccount:{self.namespace}:{NAME}")[self._earlier :]
 
     def check(self) -> None:
         """Raise ``AssertionError`` where it was forbidden something."""

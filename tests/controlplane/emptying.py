@@ -101,12 +101,22 @@ def _items(plane: ControlPlane, root: str, query: str = "") -> Iterator[tuple[st
 
 
 def _listed(plane: ControlPlane, path: str) -> list[Json]:
+    """The objects of a collection; none of a kind that is not defined here. One that was defined just now is waited for."""
+    answers: list[list[Json]] = []
+    plane.until(lambda: _is_listed(plane, path, answers), f"{path} to be served")
+    return answers[0]
+
+
+def _is_listed(plane: ControlPlane, path: str, answers: list[list[Json]]) -> bool:
     try:
-        return plane.request("GET", path)["items"]  # type: ignore[return-value]
+        answers.append(plane.request("GET", path)["items"])  # type: ignore[arg-type]
     except ApiError as error:
-        if error.status == 404:  # a kind that is not defined here
-            return []
-        raise
+        if error.status == 429:
+            return False
+        if error.status != 404:
+            raise
+        answers.append([])
+    return True
 
 
 def _delete(plane: ControlPlane, path: str) -> None:

@@ -18,6 +18,7 @@ Format = Literal["json", "cloudformation"]
 _ACCOUNT = re.compile(r"[0-9]{12}")
 _REGION = re.compile(r"[a-z]{2,4}(-[a-z]+)+-[0-9]")
 _CLUSTER = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{0,99}")
+_SERVICE_ACCOUNT = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?:[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
 
 
 #: For who restricts tag keys, as by a service control policy. Not in the document, which is JSON.
@@ -37,6 +38,9 @@ def iam_policy(
     part: Annotated[
         str, typer.Option(metavar="NAME", help="Only this policy, such as NodeLifecycle. Default: all in one document.")
     ] = "",
+    service_account: Annotated[
+        str, typer.Option(metavar="NAMESPACE:NAME", help="The controller's ServiceAccount, for the stack.")
+    ] = "kube-system:karpenter",
     output: Annotated[
         Format,
         typer.Option("-o", "--output", help="A policy document, or a stack with roles, policies, queue and rules."),
@@ -48,11 +52,13 @@ def iam_policy(
     _check(_CLUSTER, "--cluster-name", cluster_name, "the name of an EKS cluster")
     _check(_REGION, "--region", region, "a region such as eu-central-1")
     _check(_ACCOUNT, "--account", account, "an account of twelve digits")
+    _check(_SERVICE_ACCOUNT, "--service-account", service_account, "NAMESPACE:NAME")
     place = iam_policies.ClusterLocation(
         cluster_name, region, account, partition or aws_partitions.partition_of(region).id, node_role, queue
     )
     if output == "cloudformation":
-        _print_json(cloudformation.cloudformation_template(place))
+        identity = cloudformation.ControllerServiceAccount(*service_account.split(":"))
+        _print_json(cloudformation.cloudformation_template(place, identity))
         return
     _print_json(iam_policies.policy_document(_statements(place, part)))
     print_error(_TAG_NOTE)

@@ -183,9 +183,18 @@ def test_the_command_prints_a_policy_document() -> None:
     assert "karpenter.k8s.aws/launch-batch" in done.stderr  # beside the document: a policy of tag keys must allow it
 
 
+def test_the_stack_gives_its_role_to_the_service_account_that_is_named() -> None:
+    """AWS-732: the release may live in a namespace of its own."""
+    words = ["--cluster-name", "shop", "--region", "eu-west-1", "--account", "123456789012", "-o", "cloudformation"]
+    done = CliRunner().invoke(app, ["iam-policy", *words, "--service-account", "autoscaling:karpenter"])
+    identity = json.loads(done.stdout)["Resources"]["ControllerIdentity"]["Properties"]
+    assert (identity["Namespace"], identity["ServiceAccount"]) == ("autoscaling", "karpenter")
+
+
 @pytest.mark.parametrize(
     ("flag", "value", "says"),
     [
+        ("--service-account", "karpenter", "--service-account='karpenter' is not NAMESPACE:NAME"),
         ("--account", "12", "--account='12' is not an account of twelve digits"),
         ("--region", "Frankfurt", "--region='Frankfurt' is not a region such as eu-central-1"),
         ("--cluster-name", "a b", "--cluster-name='a b' is not the name of an EKS cluster"),

@@ -273,7 +273,8 @@ async def _missing_permissions(kube: Kube, service_account: str) -> list[DoctorF
     refused = [str(right) for right, allowed in zip(REQUIRED_PERMISSIONS, answers, strict=True) if not allowed]
     if refused:
         text = f"{user} may not {', '.join(refused)}"
-        return [_RBAC_CHECK.failure(text, "the controller logs 403 and does nothing", "kubectl apply -k deploy/aws")]
+        mend = "helm upgrade karpenter charts/karpenter --reset-then-reuse-values"
+        return [_RBAC_CHECK.failure(text, "the controller logs 403 and does nothing", mend)]
     return [_RBAC_CHECK.ok(f"{user} may do its work")]
 
 

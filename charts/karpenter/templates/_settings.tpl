@@ -1,0 +1,76 @@
+{{- /* Written by `make charts` from the declarations of the settings: environment variable and value. */}}
+{{- define "karpenter.variablesOfSettings" -}}
+SIMULATED_FAULTS_FILE: simulatedFaultsFile
+INSTANCE_TYPES_FILE_PATH: instanceTypesFilePath
+KARPENTER_PROFILE: profile
+ENABLE_PROFILING: enableProfiling
+DISABLE_LEADER_ELECTION: disableLeaderElection
+LEADER_ELECTION_NAME: leaderElectionName
+LEADER_ELECTION_NAMESPACE: leaderElectionNamespace
+DISABLE_CONTROLLER_WARMUP: disableControllerWarmup
+DISABLE_CLUSTER_STATE_OBSERVABILITY: disableClusterStateObservability
+KUBE_CLIENT_QPS: kubeClientQPS
+KUBE_CLIENT_BURST: kubeClientBurst
+PREFERENCE_POLICY: preferencePolicy
+MIN_VALUES_POLICY: minValuesPolicy
+PACKING: packing
+NODE_FEE: nodeFee
+CPU_SURPLUS: cpuSurplus
+EXPOSURE: exposure
+MAX_PODS_PER_NODE: maxPodsPerNode
+INTERRUPTION_COST: interruptionCost
+IGNORE_DRA_REQUESTS: ignoreDRARequests
+SCHEDULER_CONFIG: schedulerConfig
+BATCH_MAX_DURATION: batchMaxDuration
+BATCH_IDLE_DURATION: batchIdleDuration
+NOMINATE_PODS: nominatePods
+NOMINATION_QPS: nominationQPS
+CLAIMS_PER_MINUTE: claimsPerMinute
+RECORD_PROBLEMS: recordProblems
+MINIMUM_SAVING_RATIO: minimumSavingRatio
+MINIMUM_NODE_AGE: minimumNodeAge
+WAIT_FOR_ROLLOUTS: waitForRollouts
+STABILIZATION_WINDOW: stabilizationWindow
+EMPTY_DRIFTED_NODES_AT_LIMITS: emptyDriftedNodesAtLimits
+WAIT_FOR_SLOW_REPLACEMENTS: waitForSlowReplacements
+EXPIRATION_WINDOW: expirationWindow
+CLUSTER_NAME: clusterName
+CLUSTER_ENDPOINT: clusterEndpoint
+CLUSTER_CA_BUNDLE: clusterCABundle
+CLUSTER_DNS_IP: clusterDNSIP
+SERVICE_CIDR: serviceCIDR
+ISOLATED_VPC: isolatedVPC
+EKS_CONTROL_PLANE: eksControlPlane
+VM_MEMORY_OVERHEAD_PERCENT: vmMemoryOverheadPercent
+INTERRUPTION_QUEUE: interruptionQueue
+RESERVED_ENIS: reservedENIs
+DISABLE_DRY_RUN: disableDryRun
+LAUNCH_BATCH_TAG: launchBatchTag
+ENABLE_ZONAL_SHIFT: enableZonalShift
+AMI_REFRESH_INTERVAL: amiRefreshInterval
+SUBNET_REFRESH_INTERVAL: subnetRefreshInterval
+{{- end }}
+{{- define "karpenter.variablesOfIntervals" -}}
+KARPENTER_GARBAGE_COLLECTION_INTERVAL: garbageCollection
+KARPENTER_NODEPOOL_COUNTER_INTERVAL: nodepoolCounter
+KARPENTER_PROVISIONING_RETRY_INTERVAL: provisioningRetry
+KARPENTER_DISRUPTION_POLL_INTERVAL: disruptionPoll
+KARPENTER_DISRUPTION_VALIDATION_INTERVAL: disruptionValidation
+KARPENTER_DISRUPTION_RECHECK_INTERVAL: disruptionRecheck
+KARPENTER_METRICS_REFRESH_INTERVAL: metricsRefresh
+KARPENTER_SYNC_REPORT_DELAY: syncReportDelay
+KARPENTER_LEASE_DURATION: leaseDuration
+KARPENTER_LEASE_RENEW_DEADLINE: leaseRenewDeadline
+KARPENTER_LEASE_RETRY_INTERVAL: leaseRetry
+{{- end }}
+{{- define "karpenter.gates" -}}
+- {gate: StaticCapacity, value: staticCapacity}
+- {gate: NodeOverlay, value: nodeOverlay}
+- {gate: CapacityBuffer, value: capacityBuffer}
+- {gate: NodeRepair, value: nodeRepair}
+- {gate: ReservedCapacity, value: reservedCapacity}
+- {gate: SpotToSpotConsolidation, value: spotToSpotConsolidation}
+{{- end }}
+{{- define "karpenter.awsGates" -}}
+- {gate: NodeClassCEL, value: nodeClassCEL}
+{{- end }}

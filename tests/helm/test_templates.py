@@ -1,0 +1,469 @@
+"""What Helm makes of the chart: the scenarios of OPS §7.7, and values that Karpenter's chart renders wrongly or not at all."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+import yaml
+
+from controlplane import deployed
+from controlplane.harness import Json
+from helm.charts import CHARTS, HelmFailed, helm, of_kind, template, the
+from helm.manifests import rendered
+from karpenter.settings import resolve_settings
+
+pytestmark = pytest.mark.usefixtures("helm_program")
+
+_CLUSTER = ("--set", "settings.clusterName=x")
+_MONITORING = "monitoring.coreos.com/v1/ServiceMonitor"
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_RULES = "monitoring.coreos.com/v1/PrometheusRule"
+
+
+def chart(*values: str, **where: str) -> list[Json]:
+    flags = [word for value in values for word in ("--set", value)]
+    return template(*_CLUSTER, *flags, **where)
+
+
+def of_json(path: str, value: object) -> list[Json]:
+    """The objects with a structured value."""
+    return template(*_CLUSTER, "--set-json", f"{path}={json.dumps(value)}")
+
+
+def environment(objects: list[Json]) -> dict[str, str]:
+    return deployed.environment(the(objects, "Deployment"))
+
+
+def pod(objects: list[Json]) -> Json:
+    return the(objects, "Deployment")["spec"]["template"]["spec"]  # type: ignore[index, no-any-return]
+
+
+def names(objects: list[Json], kind: str) -> list[str]:
+    return sorted(str(one["metadata"]["name"]) for one in of_kind(objects, kind))  # type: ignore[index]
+
+
+def test_the_name_of_the_cluster_is_all_the_chart_needs() -> None:
+    """OPS-H1, OPS-600, OPS-654, OPS-661, OPS-663, OPS-666"""
+    objects = chart()
+    assert the(objects, "Deployment")["spec"]["replicas"] == 2  # type: ignore[index]
+    for kind in ("Service", "PodDisruptionBudget", "ServiceAccount"):
+        assert names(objects, kind) == ["karpenter"]
+    assert names(objects, "ClusterRole") == ["karpenter-admin", "karpenter-aws", "karpenter-core", "karpenter-view"]
+    assert names(objects, "ClusterRoleBinding") == ["karpenter-aws", "karpenter-core"]
+    assert names(objects, "Role") == names(objects, "RoleBinding") == ["karpenter", "karpenter-aws"]
+    assert not of_kind(objects, "ServiceMonitor") + of_kind(objects, "NetworkPolicy") + of_kind(objects, "ConfigMap")
+    assert environment(objects)["CLUSTER_NAME"] == "x"
+
+
+def test_without_the_name_of_the_cluster_nothing_is_rendered_for_aws() -> None:
+    """OPS-640"""
+    with pytest.raises(HelmFailed, match=r"settings\.clusterName is required"):
+        template()
+    assert "CLUSTER_NAME" not in environment(template("--set", "provider=simulated"))
+
+
+@pytest.mark.parametrize(("kind", "value"), [(_MONITORING, "serviceMonitor"), (_RULES, "prometheusRule")])
+def test_an_object_of_prometheus_is_rendered_where_the_cluster_knows_its_kind(kind: str, value: str) -> None:
+    """OPS-H2, OPS-616, OPS-655"""
+    flags = ("--set", f"{value}.enabled=true", "--set", f"{value}.additionalLabels.release=monitoring")
+    name = kind.rpartition("/")[2]
+    assert not of_kind(template(*_CLUSTER, *flags), name)
+    assert not of_kind(template(*_CLUSTER, "--api-versions", kind), name)
+    found = the(template(*_CLUSTER, *flags, "--api-versions", kind), name)
+    assert found["metadata"]["labels"]["release"] == "monitoring"  # type: ignore[index]
+
+
+def test_a_service_monitor_scrapes_the_metrics_of_the_release() -> None:
+    """OPS-616, OPS-655"""
+    flags = (
+        "serviceMonitor.enabled=true",
+        "serviceMonitor.endpointConfig.interval=30s",
+        "serviceMonitor.sampleLimit=5000000",
+    )
+    values = [word for flag in flags for word in ("--set", flag)]
+    monitor = the(template(*_CLUSTER, *values, "--api-versions", _MONITORING), "ServiceMonitor")
+    spec: Json = monitor["spec"]  # type: ignore[assignment]
+    assert spec["endpoints"] == [{"port": "http-metrics", "path": "/metrics", "interval": "30s"}]
+    assert spec["namespaceSelector"] == {"matchNames": ["kube-system"]}
+    assert spec["sampleLimit"] == 5_000_000
+
+
+def test_alerts_and_dashboards_of_the_chart_are_rendered_when_they_are_wanted() -> None:
+    flags = (
+        "--set",
+        "dashboards.enabled=true",
+        "--set",
+        "dashboards.namespace=monitoring",
+        "--set",
+        "prometheusRule.enabled=true",
+    )
+    objects = template(*_CLUSTER, *flags, "--api-versions", _RULES)
+    dashboards = sorted((CHARTS / "karpenter" / "dashboards").glob("*.json"))
+    assert names(objects, "ConfigMap") == [f"karpenter-dashboard-{file.stem}" for file in dashboards]
+    for found, file in zip(of_kind(objects, "ConfigMap"), dashboards, strict=True):
+        assert json.loads(found["data"][file.name]) == json.loads(file.read_text(encoding="utf-8"))  # type: ignore[index]
+        assert found["metadata"]["namespace"] == "monitoring"  # type: ignore[index]
+    files = sorted(file for file in (CHARTS / "karpenter" / "alerts").glob("*") if file.suffix in (".json", ".yaml"))
+    groups = [group for file in files for group in yaml.safe_load(file.read_text(encoding="utf-8"))["groups"]]
+    assert (the(objects, "PrometheusRule")["spec"]["groups"] or []) == groups  # type: ignore[index]
+
+
+def test_the_rights_to_make_nodes_come_with_simulated_nodes_only() -> None:
+    """OPS-602, OPS-665, OPS-671"""
+    objects = template("--set", "provider=simulated")
+    assert "karpenter-simulated" in names(objects, "ClusterRole")
+    assert "karpenter-aws" not in names(objects, "ClusterRole")
+    assert "karpenter-simulated" not in names(chart(), "ClusterRole")
+    (term,) = pod(objects)["affinity"]["nodeAffinity"][_REQUIRED]["nodeSelectorTerms"]  # type: ignore[index]
+    assert term["matchExpressions"] == [{"key": "karpenter.sh/nodepool", "operator": "DoesNotExist"}]
+
+
+def test_without_an_account_of_its_own_the_controller_uses_the_one_named_default() -> None:
+    """OPS-H3, OPS-614"""
+    objects = chart("serviceAccount.create=false")
+    assert not of_kind(objects, "ServiceAccount")
+    assert pod(objects)["serviceAccountName"] == "default"
+    assert pod(chart("serviceAccount.create=false,serviceAccount.name=mine"))["serviceAccountName"] == "mine"
+
+
+def test_the_role_of_irsa_is_an_annotation_of_the_account() -> None:
+    """OPS-614, AWS-732"""
+    account = the(
+        chart(r"serviceAccount.annotations.eks\.amazonaws\.com/role-arn=arn:aws:iam::1:role/a"), "ServiceAccount"
+    )
+    assert account["metadata"]["annotations"] == {"eks.amazonaws.com/role-arn": "arn:aws:iam::1:role/a"}  # type: ignore[index]
+
+
+def test_a_digest_follows_the_tag() -> None:
+    """OPS-H4, OPS-632"""
+    digest = f"sha256:{'a' * 64}"
+    assert deployed.container(the(chart(), "Deployment"))["image"] == "karpenter:0.1.0"
+    image = deployed.container(
+        the(chart(f"controller.image.digest={digest},controller.image.repository=r/k"), "Deployment")
+    )["image"]
+    assert image == f"r/k:0.1.0@{digest}"
+
+
+def test_log_paths_are_joined_by_commas() -> None:
+    """OPS-H5, OPS-638"""
+    assert environment(chart("logOutputPaths={stdout,/var/log/k.log}"))["LOG_OUTPUT_PATHS"] == "stdout,/var/log/k.log"
+
+
+def test_every_feature_gate_is_named_with_its_value() -> None:
+    """OPS-H6, OPS-645, OPS-646, API-875"""
+    assert environment(chart())["FEATURE_GATES"].split(",") == [
+        "StaticCapacity=false",
+        "NodeOverlay=false",
+        "CapacityBuffer=false",
+        "NodeRepair=false",
+        "ReservedCapacity=true",
+        "SpotToSpotConsolidation=false",
+    ]
+    changed = environment(chart("settings.featureGates.nodeRepair=true", "settings.awsFeatureGates.nodeClassCEL=true"))
+    assert "NodeRepair=true" in changed["FEATURE_GATES"]
+    assert changed["AWS_FEATURE_GATES"] == "NodeClassCEL=true"
+
+
+@pytest.mark.parametrize(("release", "name"), [("karpenter", "karpenter"), ("foo", "foo-karpenter")])
+def test_objects_are_named_after_the_release(release: str, name: str) -> None:
+    """OPS-H7, OPS-610"""
+    objects = chart(release=release)
+    assert names(objects, "Deployment") == [name]
+    assert f"{name}-core" in names(objects, "ClusterRole")
+    assert names(chart("fullnameOverride=bar"), "Deployment") == ["bar"]
+    assert names(chart("nameOverride=auto"), "Deployment") == ["karpenter-auto"]
+
+
+def test_a_share_of_the_pods_may_be_evicted() -> None:
+    """OPS-H8, OPS-620"""
+    budget = the(chart("podDisruptionBudget.maxUnavailable=50%,podDisruptionBudget.name=b"), "PodDisruptionBudget")
+    assert budget["spec"]["maxUnavailable"] == "50%"  # type: ignore[index]
+    assert budget["metadata"]["name"] == "b"  # type: ignore[index]
+
+
+def test_the_chart_of_definitions_has_every_kind_with_the_annotations_that_were_given() -> None:
+    """OPS-H9, OPS-601; an uninstall keeps them."""
+    text = helm("template", "karpenter-crd", "charts/karpenter-crd", "--set", "additionalAnnotations.a=b")
+    definitions = [one for one in yaml.safe_load_all(text) if one]
+    assert {one["kind"] for one in definitions} == {"CustomResourceDefinition"}
+    plain = {one["metadata"]["name"]: one["spec"] for one in deployed.manifests("crds")}  # type: ignore[index]
+    assert {one["metadata"]["name"]: one["spec"] for one in definitions} == plain
+    karpenters = {"nodepools.karpenter.sh", "nodeclaims.karpenter.sh", "nodeoverlays.karpenter.sh"}
+    karpenters |= {"ec2nodeclasses.karpenter.k8s.aws", "capacitybuffers.autoscaling.x-k8s.io"}
+    assert plain.keys() >= karpenters
+    for one in definitions:
+        assert one["metadata"]["annotations"].items() >= {"a": "b", "helm.sh/resource-policy": "keep"}.items()
+
+
+@pytest.mark.parametrize(
+    ("flag", "variable", "text"),
+    [
+        ("settings.ignoreDRARequests=false", "IGNORE_DRA_REQUESTS", "false"),
+        ("settings.vmMemoryOverheadPercent=0", "VM_MEMORY_OVERHEAD_PERCENT", "0"),
+        ("settings.nodeFee=0", "NODE_FEE", "0"),
+        ("settings.nodeFee=0.00001", "NODE_FEE", "0.00001"),
+        ("settings.claimsPerMinute=1000000", "CLAIMS_PER_MINUTE", "1000000"),
+        ("settings.maxPodsPerNode=0", "MAX_PODS_PER_NODE", "0"),
+        ("settings.nominatePods=false", "NOMINATE_PODS", "false"),
+        ("settings.exposure=off", "EXPOSURE", "off"),
+        ("settings.profile=karpenter", "KARPENTER_PROFILE", "karpenter"),
+        ("settings.intervals.garbageCollection=1m", "KARPENTER_GARBAGE_COLLECTION_INTERVAL", "1m"),
+        ("settings.interruptionQueue=q-{{ .Release.Name }}", "INTERRUPTION_QUEUE", "q-karpenter"),
+    ],
+)
+def test_a_setting_that_is_set_reaches_the_controller_whatever_its_value(flag: str, variable: str, text: str) -> None:
+    """OPS-647, OPS-648, OPS-653"""
+    found = environment(chart(flag.replace("{", r"\{")))
+    assert found[variable] == text
+    resolve_settings({}, found)
+
+
+def test_a_setting_that_is_not_set_leaves_the_default_to_the_profile() -> None:
+    """OPS-653; an empty text and null mean the same."""
+    plain = environment(chart())
+    always = "KARPENTER_PROVIDER LOG_LEVEL LOG_OUTPUT_PATHS LOG_ERROR_OUTPUT_PATHS METRICS_PORT HEALTH_PROBE_PORT POD_NAMESPACE"
+    assert plain.keys() == {
+        *always.split(),
+        "CPU_REQUESTS",
+        "MEMORY_LIMIT",
+        "FEATURE_GATES",
+        "AWS_FEATURE_GATES",
+        "CLUSTER_NAME",
+    }
+    assert environment(chart("settings.interruptionQueue=", "settings.packing=null")) == plain
+
+
+def test_a_scheduler_configuration_may_be_written_as_yaml() -> None:
+    config = {
+        "podTopologySpread": {
+            "defaultConstraints": [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}]
+        }
+    }
+    found = environment(of_json("settings.schedulerConfig", config))
+    assert json.loads(found["SCHEDULER_CONFIG"]) == config
+    resolve_settings({}, found)
+
+
+def test_a_variable_of_the_user_wins_over_that_of_the_chart() -> None:
+    """OPS-633; the API server refuses a list with a name twice."""
+    objects = of_json("controller.env", [{"name": "LOG_LEVEL", "value": "debug"}, {"name": "MINE", "value": "1"}])
+    entries = [entry["name"] for entry in deployed.container(the(objects, "Deployment"))["env"]]  # type: ignore[attr-defined]
+    assert len(entries) == len(set(entries))
+    assert environment(objects).items() >= {"LOG_LEVEL": "debug", "MINE": "1"}.items()
+
+
+def test_one_replica_needs_neither_a_second_zone_nor_a_second_host() -> None:
+    """OPS-649"""
+    alone, usual = pod(chart("replicas=1")), pod(chart())
+    assert "podAntiAffinity" not in alone["affinity"]  # type: ignore[operator]
+    assert [term["whenUnsatisfiable"] for term in alone["topologySpreadConstraints"]] == ["ScheduleAnyway"]  # type: ignore[attr-defined]
+    assert [term["whenUnsatisfiable"] for term in usual["topologySpreadConstraints"]] == ["DoNotSchedule"]  # type: ignore[attr-defined]
+    assert "nodeAffinity" in alone["affinity"]  # type: ignore[operator]
+
+
+def test_terms_without_a_selector_get_that_of_the_pods() -> None:
+    """OPS-627, OPS-628, API-874"""
+    own = {"topologyKey": "rack", "labelSelector": {"matchLabels": {"a": "b"}}}
+    preferred = [{"weight": 1, "podAffinityTerm": {"topologyKey": "rack"}}]
+    affinity = {
+        "requiredDuringSchedulingIgnoredDuringExecution": [own, {"topologyKey": "host"}],
+        "preferredDuringSchedulingIgnoredDuringExecution": preferred,
+    }
+    found = pod(of_json("affinity", {"podAntiAffinity": affinity}))["affinity"]["podAntiAffinity"]  # type: ignore[index]
+    selector = {"matchLabels": {"app.kubernetes.io/name": "karpenter", "app.kubernetes.io/instance": "karpenter"}}
+    required = found["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert required == [own, {"topologyKey": "host", "labelSelector": selector}]
+    (only,) = found["preferredDuringSchedulingIgnoredDuringExecution"]
+    assert only["podAffinityTerm"]["labelSelector"] == selector
+
+
+@pytest.mark.parametrize(
+    ("old", "variable"),
+    [
+        ("settings.aws.clusterName", "CLUSTER_NAME"),
+        ("controller.clusterName", "CLUSTER_NAME"),
+        ("clusterName", "CLUSTER_NAME"),
+        ("settings.aws.interruptionQueueName", "INTERRUPTION_QUEUE"),
+        ("settings.aws.isolatedVPC", "ISOLATED_VPC"),
+    ],
+)
+def test_a_value_of_an_older_chart_is_taken_where_the_new_one_is_not_set(old: str, variable: str) -> None:
+    """OPS-673, OPS-674"""
+    name = () if variable == "CLUSTER_NAME" else _CLUSTER
+    assert environment(template(*name, "--set", f"{old}=true"))[variable] == "true"
+
+
+def test_the_new_name_of_a_value_wins_over_the_old() -> None:
+    assert environment(chart("settings.aws.clusterName=old"))["CLUSTER_NAME"] == "x"
+
+
+def notes(*flags: str) -> str:
+    """The notes after an installation."""
+    return helm(
+        "install", "karpenter", "charts/karpenter", "--namespace", "kube-system", "--dry-run=client", *_CLUSTER, *flags
+    )
+
+
+def test_values_of_older_charts_are_named_in_the_notes() -> None:
+    """OPS-674"""
+    old = {"matchExpressions": [{"key": "karpenter.sh/provisioner-name", "operator": "DoesNotExist"}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [old]}}}
+    flags = ("--set", "settings.aws.clusterName=a,settings.aws.defaultInstanceProfile=b,webhook.enabled=true")
+    said = notes(*flags, "--set-json", f"affinity={json.dumps(affinity)}")
+    assert "`settings.aws.clusterName` is deprecated: use `settings.clusterName`." in said
+    assert "`settings.aws.defaultInstanceProfile` has no effect: write `spec.instanceProfile`" in said
+    assert "`webhook` has no effect" in said
+    assert "`affinity` names `karpenter.sh/provisioner-name`" in said
+    assert "NOTICE" not in notes()
+
+
+def test_an_old_affinity_still_keeps_the_controller_from_its_own_nodes() -> None:
+    """OPS-627, OPS-673"""
+    old = {"matchExpressions": [{"key": "karpenter.sh/provisioner-name", "operator": "DoesNotExist"}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [old]}}}
+    found = pod(of_json("affinity", affinity))["affinity"]["nodeAffinity"]  # type: ignore[index]
+    (term,) = found["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    assert [one["key"] for one in term["matchExpressions"]] == [
+        "karpenter.sh/provisioner-name",
+        "karpenter.sh/nodepool",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("flag", "path"),
+    [
+        ("replicas=two", "/replicas"),
+        ("provider=gcp", "/provider"),
+        ("settings.batchMaxDuration=ten", "/settings/batchMaxDuration"),
+        ("settings.preferencePolicy=Maybe", "/settings/preferencePolicy"),
+        ("settings.reservedENIs=-1", "/settings/reservedENIs"),
+        ("settings.featureGates.nodeRepair=yes", "/settings/featureGates/nodeRepair"),
+        ("settings.clusterNme=x", "clusterNme"),
+        ("controler.env=", "controler"),
+        ("controller.metrics.port=99999", "/controller/metrics/port"),
+        ("podDisruptionBudget.maxUnavailable=half", "/podDisruptionBudget/maxUnavailable"),
+        ("controller.image.digest=abc", "/controller/image/digest"),
+        ("logLevel=warn", "/logLevel"),
+    ],
+)
+def test_helm_refuses_a_wrong_value_with_its_path(flag: str, path: str) -> None:
+    with pytest.raises(HelmFailed) as failed:
+        chart(flag)
+    assert path in str(failed.value)
+
+
+def test_every_value_of_the_schema_may_be_left_as_it_is() -> None:
+    """Null removes a default, as Helm documents; lint checks the schema against the values."""
+    for one in ("karpenter", "karpenter-crd"):
+        assert "0 chart(s) failed" in helm(
+            "lint", "--strict", f"charts/{one}", *(_CLUSTER if one == "karpenter" else ())
+        )
+
+
+def test_labels_and_annotations_are_on_every_object_and_the_pods() -> None:
+    """OPS-611, OPS-619"""
+    objects = chart(
+        "additionalLabels.team=a",
+        "additionalAnnotations.note=b",
+        "podLabels.l=m",
+        "podAnnotations.p=z",
+        "service.annotations.s=t",
+    )
+    for one in objects:
+        assert one["metadata"]["labels"]["team"] == "a"  # type: ignore[index]
+        assert one["metadata"]["annotations"]["note"] == "b"  # type: ignore[index]
+        assert one["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "Helm"  # type: ignore[index]
+    metadata = the(objects, "Deployment")["spec"]["template"]["metadata"]  # type: ignore[index]
+    assert metadata["labels"].items() >= {"team": "a", "l": "m"}.items()
+    assert metadata["annotations"] == {"note": "b", "p": "z"}
+    assert the(objects, "Service")["metadata"]["annotations"] == {"note": "b", "s": "t"}  # type: ignore[index]
+
+
+def test_sidecars_share_the_mounts_of_the_controller() -> None:
+    """OPS-625, OPS-630, OPS-636"""
+    values = {
+        "controller": {
+            "extraVolumeMounts": [{"name": "v", "mountPath": "/v"}],
+            "sidecarContainer": [{"name": "side", "image": "i"}],
+            "sidecarVolumeMounts": [{"name": "w", "mountPath": "/w"}],
+        },
+        "extraVolumes": [{"name": "v", "emptyDir": {}}, {"name": "w", "emptyDir": {}}],
+        "initContainers": {"first": {"image": "i"}},
+    }
+    flags = [word for name, value in values.items() for word in ("--set-json", f"{name}={json.dumps(value)}")]
+    spec = pod(template(*_CLUSTER, *flags))
+    controller, side = spec["containers"]  # type: ignore[misc]
+    assert [mount["name"] for mount in controller["volumeMounts"]] == ["v"]  # type: ignore[index]
+    assert [mount["name"] for mount in side["volumeMounts"]] == ["v", "w"]  # type: ignore[index]
+    assert spec["initContainers"] == [{"name": "first", "image": "i"}]
+    assert len(spec["volumes"]) == 2  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("flag", "read", "expected"),
+    [
+        ("hostNetwork=true", lambda spec: spec["hostNetwork"], True),
+        ("dnsPolicy=Default", lambda spec: spec["dnsPolicy"], "Default"),
+        ("priorityClassName=", lambda spec: "priorityClassName" in spec, False),
+        ("terminationGracePeriodSeconds=0", lambda spec: spec["terminationGracePeriodSeconds"], 0),
+        ("imagePullSecrets[0].name=s", lambda spec: spec["imagePullSecrets"], [{"name": "s"}]),
+        ("controller.containerName=c", lambda spec: spec["containers"][0]["name"], "c"),
+        ("controller.metrics.port=9090", lambda spec: spec["containers"][0]["ports"][0]["containerPort"], 9090),
+        (
+            "controller.securityContext.appArmorProfile.type=Unconfined",
+            lambda spec: spec["containers"][0]["securityContext"]["appArmorProfile"],
+            {"type": "Unconfined"},
+        ),
+        ("controller.envFrom[0].secretRef.name=s", lambda spec: spec["containers"][0]["envFrom"], [{"secretRef": {"name": "s"}}]),
+    ],
+)  # fmt: skip
+def test_a_value_of_the_pods_has_its_effect(flag: str, read: Callable[[Json], object], expected: object) -> None:
+    """OPS-612, OPS-622 to OPS-624, OPS-631 to OPS-637"""
+    assert read(pod(chart(flag))) == expected
+
+
+def test_the_lease_of_another_name_and_place_may_be_changed() -> None:
+    """OPS-667, OPS-664"""
+    objects = chart("settings.leaderElectionName=other,settings.leaderElectionNamespace=leases")
+    (role,) = (one for one in of_kind(objects, "Role") if one["metadata"]["name"] == "karpenter")  # type: ignore[index]
+    assert role["metadata"]["namespace"] == "leases"  # type: ignore[index]
+    assert role["rules"][0]["resourceNames"] == ["other"]  # type: ignore[index]
+
+
+def test_rules_of_the_user_are_added_to_the_role_of_the_controller() -> None:
+    """OPS-615"""
+    rule = {"apiGroups": ["example.com"], "resources": ["things"], "verbs": ["get"]}
+    (role,) = (
+        one
+        for one in of_kind(of_json("additionalClusterRoleRules", [rule]), "ClusterRole")
+        if one["metadata"]["name"] == "karpenter-core"  # type: ignore[index]
+    )
+    assert role["rules"][-1] == rule  # type: ignore[index]
+
+
+def test_another_namespace_gets_flow_schemas_and_keeps_fixed_roles_where_they_work() -> None:
+    """OPS-670"""
+    objects = chart(namespace="karpenter")
+    assert [one["spec"]["matchingPrecedence"] for one in of_kind(objects, "FlowSchema")] == [200, 1000]  # type: ignore[index]
+    assert not of_kind(chart(), "FlowSchema")
+    assert not of_kind(chart("flowSchemas.enabled=false", namespace="karpenter"), "FlowSchema")
+    places = {one["metadata"]["name"]: one["metadata"]["namespace"] for one in of_kind(objects, "Role")}  # type: ignore[index]
+    assert places == {"karpenter": "karpenter", "karpenter-aws": "kube-system"}
+    bindings = of_kind(objects, "RoleBinding") + of_kind(objects, "ClusterRoleBinding")
+    assert {one["subjects"][0]["namespace"] for one in bindings} == {"karpenter"}  # type: ignore[index]
+
+
+def test_a_network_policy_lets_metrics_and_probes_in_and_apis_out() -> None:
+    policy: Json = the(chart("networkPolicy.enabled=true"), "NetworkPolicy")["spec"]  # type: ignore[assignment]
+    assert [rule["ports"] for rule in policy["ingress"]] == [[{"port": "http-metrics"}], [{"port": "http"}]]  # type: ignore[attr-defined]
+    ports = {port["port"] for rule in policy["egress"] for port in rule["ports"]}  # type: ignore[attr-defined]
+    assert ports == {53, 443, 6443, 80}
+
+
+@pytest.mark.parametrize("file", ["aws", "simulated"])
+def test_the_manifests_for_those_without_helm_are_what_the_chart_renders(file: str) -> None:
+    """One source: the kustomize bases of `deploy/` are written by `make charts`."""
+    ((path, text),) = ((path, text) for path, text in rendered().items() if path.parent.name == file)
+    assert path.read_text(encoding="utf-8") == text, "run: make charts"

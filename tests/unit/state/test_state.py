@@ -65,7 +65,7 @@ def test_only_bound_pods_that_have_not_ended_count(seen: object, counted: int) -
 
 
 def test_a_pod_that_ends_gives_its_resources_back() -> None:
-    """OPS-S1"""
+    """OPS-S1. OPS-108: the usage of a terminal pod is removed."""
     cluster_state = state(node("n", {"cpu": "4"}), pod("p", CPU, node_name="n"))
     assert cpu(cluster_state) == 1000
     cluster_state.set_pod(pod("p", CPU, node_name="n", status={"phase": "Succeeded"}))
@@ -73,7 +73,7 @@ def test_a_pod_that_ends_gives_its_resources_back() -> None:
 
 
 def test_a_pod_name_used_again_elsewhere_moves_with_its_resources() -> None:
-    """OPS-S2: the deletion between was missed."""
+    """OPS-S2: the deletion between was missed. SCH-097, OPS-108: a pod counts on one node only."""
     cluster_state = state(node("a", {"cpu": "4"}), node("b", {"cpu": "4"}), pod("p", CPU, node_name="a"))
     cluster_state.state_nodes()
     cluster_state.set_pod(pod("p", {"cpu": "2"}, node_name="b"))
@@ -95,7 +95,7 @@ def test_a_deleted_pod_is_forgotten_everywhere() -> None:
 
 
 def test_pods_of_daemon_sets_are_counted_in_all_and_apart() -> None:
-    """OPS-S3"""
+    """OPS-S3. SCH-090: the daemon requests are the part of pods owned by a DaemonSet."""
     daemon = pod("d", {"cpu": "100m"}, node_name="n", meta={"owner_references": (owner("DaemonSet"),)})
     state_node = view(state(node("n", {"cpu": "4"}), pod("p", CPU, node_name="n"), daemon))
     assert (state_node.pod_requests["cpu"], state_node.daemonset_requests["cpu"]) == (1100, 100)
@@ -119,7 +119,10 @@ def test_a_node_that_gets_its_provider_id_late_stays_one_state_node() -> None:
 
 
 def test_a_claim_that_launches_and_registers_stays_one_node() -> None:
-    """OPS-S4, SCH-072, SCH-073: whichever comes first, Node and claim meet by provider ID."""
+    """OPS-S4, SCH-072, SCH-073: whichever comes first, Node and claim meet by provider ID.
+
+    OPS-105: the provider ID joins the two.
+    """
     cluster_state = state(claim("c"))
     assert names(cluster_state) == ["c"]
     there, behind = machine("n", {"cpu": "4"})
@@ -239,7 +242,7 @@ def daemon_pod(name: str, cpu: str, after: float) -> object:
 
 
 def test_the_newest_pod_stands_for_its_daemon_set() -> None:
-    """OPS-S11, SCH-210"""
+    """OPS-S11, SCH-210. SCH-099: by creation timestamp."""
     cluster_state = state(daemon_set("d", {"cpu": "5"}), daemon_pod("new", "2", 9), daemon_pod("old", "1", 1))
     assert cluster_state.daemonset_pods()[0].requests["cpu"] == 2000
     cluster_state.remove_pod(("default", "new"))
@@ -281,7 +284,7 @@ def test_a_mark_goes_with_its_claim() -> None:
 
 
 def test_a_nomination_lasts_as_long_as_the_latest_says() -> None:
-    """SCH-640"""
+    """SCH-640. SCH-094, DIS-005: each new nomination restarts the window."""
     cluster_state = state(machine("n", {"cpu": "4"}))
     cluster_state.nominate("claim-n", seconds(20))
     cluster_state.nominate("claim-n", seconds(10))
@@ -314,7 +317,10 @@ def test_a_node_that_moves_to_another_pool_counts_there() -> None:
     ids=["initialised", "claim-only", "starting-at-zero", "starting-with-its-own"],
 )
 def test_capacity_is_the_claims_until_the_node_says_better(objects: tuple[object, ...], capacity: int) -> None:
-    """OPS-S15, SCH-087, SCH-088. The node itself is counted where limits are (``nodes``)."""
+    """OPS-S15, SCH-087, SCH-088. The node itself is counted where limits are (``nodes``).
+
+    OPS-116: once the Node says more than zero, it is authoritative.
+    """
     state_node = view(state(objects))
     assert state_node.capacity["cpu"] == state_node.allocatable["cpu"] == capacity
 
@@ -332,7 +338,7 @@ def test_taints_that_will_go_are_hidden_while_a_node_starts(initialized: bool, k
 
 
 def test_identity_is_the_claims_until_the_node_has_registered() -> None:
-    """SCH-081, SCH-082, OPS-115"""
+    """SCH-081, SCH-082, OPS-115. DIS-002: labels and name come from the NodeClaim until then."""
     there = node("n", {"cpu": "4"}, labels={labels.NODE_POOL: "np", "team": "node"})
     behind = claim("c", {"cpu": "4"}, provider_id="p://n", labels={"team": "claim"})
     early = state(there, behind).state_nodes()[0]
@@ -388,6 +394,7 @@ def test_waiting_pods_of_one_class_are_one_group_oldest_first() -> None:
 
 
 def test_a_snapshot_does_not_change_with_later_events() -> None:
+    """SCH-080: a pass works on a copy."""
     cluster_state = state(node_pool(), machine("n", {"cpu": "4"}), pod("p", CPU))
     before = cluster_state.snapshot()
     cluster_state.set_pod(pod("p", CPU, node_name="n"))

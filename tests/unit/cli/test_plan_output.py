@@ -143,6 +143,7 @@ def test_a_pool_that_takes_no_part_is_named_with_the_reason(plan: Plan, written:
 
 
 def test_min_values_policy_decides_whether_a_pool_out_of_reach_is_used(plan: Plan, written: Written) -> None:
+    """SCH-021: the policy is an option of the pass."""
     wanted = [{"key": "example.com/family", "operator": "Exists", "minValues": 3}]
     diverse = pool()
     diverse["spec"]["template"]["spec"]["requirements"] = wanted  # type: ignore[index]

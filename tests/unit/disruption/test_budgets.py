@@ -65,7 +65,7 @@ def test_a_node_whose_instance_ends_neither_counts_nor_uses_up() -> None:
 
 
 def test_nodes_that_are_leaving_or_down_use_the_budget_up() -> None:
-    """DIS-S097"""
+    """DIS-S097. DIS-377, DIS-150: whatever removes a node, it consumes the budget."""
     host, behind = running("down")
     down = replaced(host, status=replaced(host.status, conditions=()))  # type: ignore[attr-defined]
     cluster = [empties(7), running("x", deleted=True), running("y", deleted=True), down, behind]

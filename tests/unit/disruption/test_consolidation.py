@@ -73,7 +73,7 @@ def test_pods_may_move_to_a_node_that_has_to_stay() -> None:
 
 
 def test_a_pool_without_types_does_not_hinder_the_others() -> None:
-    """DIS-S113"""
+    """DIS-S113. DIS-060: the pass goes on without that NodePool."""
     cluster = [
         pool("np"),
         pool("broken"),
@@ -130,13 +130,19 @@ def test_a_spread_over_zones_holds_when_nodes_go() -> None:
 
 
 def test_a_pod_that_fits_nowhere_keeps_no_node() -> None:
-    """DIS-S116, DIS-167: a pod that was pending before never blocks."""
+    """DIS-S116, DIS-167: a pod that was pending before never blocks.
+
+    SCH-823: pods that are pending anyway do not count.
+    """
     solution = decide(pool(), running("a", "m", 1), running("b", "m", 3), pod("giant", {"cpu": "1000"}))
     assert gone(solution) == ["a"]
 
 
 def test_waiting_pods_have_their_place_before_anybody_else() -> None:
-    """DIS-161 Beyond: the room a waiting pod will take is not there for those of others."""
+    """DIS-161 Beyond: the room a waiting pod will take is not there for those of others.
+
+    SCH-820: pending pods are part of every simulation.
+    """
     cluster = [pool(), running("a", "s", 2), running("b", "m", 2)]
     assert gone(decide(cluster)) == ["a"]
     assert gone(decide(cluster, pod("waiting", {"cpu": "1"}))) == []
@@ -162,7 +168,7 @@ def test_a_node_that_still_starts_takes_no_pods_of_others() -> None:
 
 @pytest.mark.parametrize(("policy", "goes"), [(PreferencePolicy.RESPECT, []), (PreferencePolicy.IGNORE, ["a"])])
 def test_wishes_are_heeded_unless_the_settings_say_otherwise(policy: PreferencePolicy, goes: list[str]) -> None:
-    """DIS-S120"""
+    """DIS-S120. DIS-163, SCH-821: a simulation follows the preference policy of the settings."""
     wish = WeightedPodAffinityTerm(
         weight=1,
         pod_affinity_term=PodAffinityTerm(
@@ -224,7 +230,7 @@ def test_one_pod_that_costs_something_makes_a_node_not_empty() -> None:
 
 
 def test_nodes_in_their_own_quiet_time_take_no_pods_of_others() -> None:
-    """DIS-166"""
+    """DIS-166. DIS-175, SCH-824: the guard of destinations."""
     initialized = Condition(type="Initialized", status="True", last_transition_time=NOW - timedelta(seconds=30))
     restless = running("b", "m", 3, conditions=(initialized,))
     assert gone(decide(pool(consolidate_after="1m"), running("a", "s", 1), restless)) == []
@@ -235,7 +241,7 @@ def test_nodes_in_their_own_quiet_time_take_no_pods_of_others() -> None:
 
 
 def test_a_large_node_with_little_to_do_becomes_a_small_one() -> None:
-    """DIS-S130"""
+    """DIS-S130. DIS-179: one new NodeClaim, judged by its cheapest type against the price of the node."""
     solution = decide(pool(), running("a", "l", 1))
     (command,) = solution.commands
     assert command.decision is Decision.REPLACE

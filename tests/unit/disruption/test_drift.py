@@ -55,7 +55,7 @@ def test_who_cannot_be_replaced_keeps_nobody_waiting() -> None:
     stuck = running("old", "l", 150, conditions=drifted(NOW - timedelta(days=2)))
     solution = decide(pool(), stuck, running("new", "l", 8, conditions=drifted(NOW)))
     assert gone(solution) == ["new"]
-    assert why(solution, "old").startswith("Pods can't be rescheduled: default/old-0 => ")
+    assert why(solution, "old").startswith("Pods can't be rescheduled: not all pods would schedule, default/old-0 => ")
 
 
 def test_who_drifted_first_goes_first_but_empty_nodes_before_all() -> None:
@@ -87,7 +87,7 @@ def test_drift_keeps_to_budgets_over_all_its_commands() -> None:
 
 
 def test_nodes_that_have_not_drifted_stay() -> None:
-    """DIS-S197"""
+    """DIS-S197. DIS-107: only the condition Drifted makes a candidate."""
     refused = (Condition(type="Drifted", status="False"),)
     solution = decide(pool(), running("a", "m", 4, conditions=refused), running("b", "m", 4, conditions=()))
     assert gone(solution) == []
@@ -157,7 +157,7 @@ def five(**fields: object) -> list[object]:
 def test_nodes_of_a_static_pool_are_replaced_one_for_one(
     replicas: int, budget: str, limits: dict[str, str], commands: int
 ) -> None:
-    """DIS-S205 to DIS-S209, DIS-S211"""
+    """DIS-S205 to DIS-S209, DIS-S211. DIS-108: static NodePools have a method of their own."""
     solution = decide(fixed(replicas, budget, limits=limits), five())
     assert [len(command.replacements) for command in solution.commands] == [1] * commands
     names = [planned.name for command in solution.commands for planned in command.replacements]

@@ -136,7 +136,7 @@ async def test_a_node_may_ask_to_be_left_alone(world: World, value: str, stays: 
 @pytest.mark.parametrize("after", ["Never", "1h"], ids=["DIS-S168", "DIS-S164-not-yet"])
 @story
 async def test_a_pool_decides_how_long_its_nodes_stay_empty(world: World, after: str) -> None:
-    """DIS-S164, DIS-S168"""
+    """DIS-S164, DIS-S168. DIS-100: with Never, or before the node is Consolidatable, it is no candidate."""
     await machines(world, disruption=patience(after))
     await asyncio.sleep(600)
     assert await leaving(world) == []
@@ -156,7 +156,10 @@ async def test_nodes_of_a_static_pool_stay(world: World) -> None:
 async def test_quiet_time_counts_from_the_last_pod_event(
     world: World, last_event: float | None, turns_true_at: float
 ) -> None:
-    """DIS-S235, DIS-S236, DIS-241: true exactly when the time is over, absent before."""
+    """DIS-S235, DIS-S236, DIS-241: true exactly when the time is over, absent before.
+
+    DIS-320, API-123: the condition is True or absent.
+    """
     await machines(world, disruption=patience("60s"))
     claim = await world.get_claim("n0")
     ready_at = next(c.last_transition_time for c in claim.status.conditions if c.type == "Initialized")
@@ -298,7 +301,10 @@ async def test_a_pod_that_comes_during_the_wait_keeps_its_node(world: World) -> 
 
 @story
 async def test_a_node_somebody_waits_for_is_kept(world: World) -> None:
-    """DIS-S182, DIS-075: nominated during the wait."""
+    """DIS-S182, DIS-075: nominated during the wait.
+
+    DIS-222: a pending pod protects an empty node through its nomination.
+    """
     await machines(world)
     await asyncio.sleep(12)
     assert world.manager is not None
@@ -343,7 +349,7 @@ async def test_a_removal_that_failed_is_tried_again(world: World, shown: str, er
 
 @story
 async def test_leftovers_of_a_crashed_process_are_cleared_away(world: World) -> None:
-    """DIS-054"""
+    """DIS-054. DIS-S007, OPS-121: taint and condition go with the first pass."""
     await machines(world, 2, disruption=patience("Never"))
     await world.stop()
     taint = msgspec.to_builtins((labels.DISRUPTED_TAINT,))

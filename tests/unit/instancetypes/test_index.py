@@ -192,7 +192,11 @@ def test_efficient_types_are_beaten_by_none(types: list[InstanceType], some: int
 def test_a_cut_to_the_cheapest_types_keeps_min_values_where_it_can(
     types: list[InstanceType], least: int, most: int
 ) -> None:
-    """SCH-617"""
+    """SCH-617.
+
+    SCH-361, OPS-241: of types sorted by price, minValues need a prefix of their own; no more are kept than they ask
+    for.
+    """
     index = TypeIndex(types, WELL_KNOWN)
     wanted = Requirements((Requirement(FAMILY, True, min_values=least),))
     kept = index.cheapest(wanted, index.all_types, most)

@@ -86,6 +86,7 @@ async def test_room_is_bought_and_then_said_to_be_there(world: World) -> None:
     """S-230, SCH-723, SCH-740.
 
     API-187, 192: the status names template, generation and replicas, and the condition Provisioning follows.
+    SCH-003: the buffer alone triggers the pass.
     """
     await begin(world)
     await pod_template(world)

@@ -168,6 +168,7 @@ async def test_what_has_changed_meanwhile_is_left_alone(world: World, change: st
     """DIS-S180, DIS-S182, DIS-S183: the machine stays, the refusal is counted.
 
     DIS-396, OPS-520: the event `ConsolidationRejected` names the reason.
+    DIS-271, DIS-274: what was nominated or lost its budget is refused, and each candidate is counted.
     """
     await half_empty(world)
     names = await chosen(world)
@@ -212,7 +213,7 @@ async def test_a_budget_over_pods_that_closes_meanwhile_keeps_the_node(world: Wo
 
 @story
 async def test_a_drifted_node_is_replaced_without_a_second_look(world: World) -> None:
-    """DIS-S187, DIS-S190: its replacement is there before it goes."""
+    """DIS-S187, DIS-S190: its replacement is there before it goes. DIS-228, DIS-232: drift has no validation wait."""
     await begin(world, deployment("web", 4), budgets=(Budget(nodes="1"),))
     await asyncio.sleep(30)
     old = {claim.metadata.name for claim in await world.all(kinds.NODE_CLAIM)}

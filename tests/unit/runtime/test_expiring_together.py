@@ -48,7 +48,10 @@ async def test_nodes_that_expire_together_are_replaced_one_by_one_before(world: 
 async def test_what_was_not_replaced_before_is_deleted_when_it_expires(
     world: World, settings: Settings, disruption: Disruption
 ) -> None:
-    """DIS-360: without a window, as in Karpenter, and where budgets allow nothing, expiration is exact."""
+    """DIS-360: without a window, as in Karpenter, and where budgets allow nothing, expiration is exact.
+
+    API-090, DIS-150: a budget of 0 keeps no expired node.
+    """
     nodes = await start_pool(world, settings=settings, disruption=disruption, **EXPIRING)
     claims = await world.all(kinds.NODE_CLAIM)
     await asyncio.sleep(LIFETIME.total_seconds() - world.elapsed - 5)

@@ -52,7 +52,7 @@ async def _has_claims(world: World) -> bool:
 
 @story
 async def test_pods_get_nodes_by_overlay_prices_and_claims_say_so(world: World) -> None:
-    """S-250, SCH-620, SCH-760"""
+    """S-250, SCH-620, SCH-760. API-167, API-458: the NodeClaim says that a price was overlaid, and no capacity."""
     await begin(world)
     await overlay(world, "discount", req(labels.INSTANCE_TYPE, "t7"), price="0.0001")
     await world.waiting(pod("p", {"cpu": "100m"}))
@@ -124,7 +124,7 @@ async def test_with_the_gate_off_overlays_change_nothing(world: World) -> None:
 
 @story
 async def test_a_clash_is_told_with_both_overlays_and_ends_when_a_weight_changes(world: World) -> None:
-    """SCH-757, API-162 Beyond"""
+    """SCH-757, API-162 Beyond. SCH-751, API-165: an edit evaluates all overlays again."""
     await begin(world)
     await overlay(world, "a", req(labels.INSTANCE_TYPE, "t3"), price="1")
     await overlay(world, "b", req(labels.INSTANCE_TYPE, "t3", "t4"), price="2")
@@ -151,7 +151,10 @@ async def test_an_overlay_that_makes_no_sense_is_told_why(world: World) -> None:
 
 @story
 async def test_nothing_is_bought_before_overlays_were_judged(world: World) -> None:
-    """API-166, API-S113, SCH-752: one pool whose types cannot be had stays out, and is tried again."""
+    """API-166, API-S113, SCH-752: one pool whose types cannot be had stays out, and is tried again.
+
+    API-S112: the NodePool whose types cannot be had is tried again, the others go on.
+    """
     await world.node_class()
     await world.pool("good")
     await world.pool("odd", weight=50)

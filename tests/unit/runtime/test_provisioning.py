@@ -45,7 +45,7 @@ async def test_waiting_pods_become_claims_after_a_quiet_second(world: World) -> 
 
 @story
 async def test_a_claim_belongs_to_its_pool_and_its_class(world: World) -> None:
-    """SCH-620"""
+    """SCH-620. API-135, API-S085: the name begins with that of the NodePool, which owns the NodeClaim."""
     await shop(world)
     await world.waiting(pod("p", {"cpu": "1"}))
     await asyncio.sleep(2)
@@ -55,6 +55,8 @@ async def test_a_claim_belongs_to_its_pool_and_its_class(world: World) -> None:
     assert (owner.kind, owner.name, owner.block_owner_deletion) == ("NodePool", "np", True)
     assert claim.spec.node_class_ref.name == "default"
     assert claim.metadata.name.startswith("np-")
+    assert claim.metadata.labels["karpenter.kwok.sh/kwoknodeclass"] == "default"
+    assert claim.metadata.finalizers == (labels.TERMINATION_FINALIZER,)
 
 
 @story
@@ -119,7 +121,10 @@ async def test_claims_that_are_always_refused_are_sent_with_growing_pauses(world
 
 @story
 async def test_why_a_pod_cannot_be_placed_is_said_once_and_again_when_the_cause_changes(world: World) -> None:
-    """OPS-E8, SCH-652, SCH-654 Beyond, OPS-511"""
+    """OPS-E8, SCH-652, SCH-654 Beyond, OPS-511.
+
+    SCH-655: an error in the log and an event. OPS-548: a change of cause is told at once.
+    """
     await shop(world)
     await world.waiting(pod("big", {"cpu": "500"}))
     await asyncio.sleep(60)

@@ -109,7 +109,7 @@ def waits(seen: ObservedCluster) -> dict[str, float]:
 
 
 def test_a_pod_shows_where_it_is_and_how_it_is() -> None:
-    """OPS-440, OPS-446"""
+    """OPS-440, OPS-446. SCH-686: the labels of the state."""
     seen = ObservedCluster()
     own = {labels.ZONE: "z1", labels.ARCH: "arm64", labels.CAPACITY_TYPE: "spot"}
     boss = OwnerReference(api_version="apps/v1", kind="ReplicaSet", name="web-1", uid="u")
@@ -168,7 +168,7 @@ def test_a_pod_follows_the_labels_of_its_node() -> None:
 
 
 def test_nothing_is_left_of_a_pod_that_is_gone() -> None:
-    """OPS-403"""
+    """OPS-403. SCH-685: all marks go with the pod."""
     seen = ObservedCluster()
     seen.put(waiting())
     assert '"p"' in seen.scrape().text
@@ -233,7 +233,10 @@ def test_a_pod_of_the_same_name_is_another_pod() -> None:
 
 
 def test_times_of_waiting_grow_and_end_with_the_waiting() -> None:
-    """OPS-443, OPS-447, OPS-448: a pod counts as bound when it has a node and is past Pending."""
+    """OPS-443, OPS-447, OPS-448: a pod counts as bound when it has a node and is past Pending.
+
+    SCH-685, SCH-686: gauges of waiting times end when the pod waits no more.
+    """
     seen = ObservedCluster()
     seen.put(waiting())
     seen.passes(7)
@@ -298,7 +301,7 @@ def test_a_place_on_a_node_that_exists_counts_as_planned(key: str) -> None:
 
 
 def test_plans_on_a_pool_whose_nodes_do_not_register_are_not_timed() -> None:
-    """OPS-064, OPS-118"""
+    """OPS-064, OPS-118. SCH-683: the time of a healthy NodePool counts only with NodeRegistrationHealthy."""
     seen = ObservedCluster()
     seen.put(node_pool(), waiting())
     seen.decided(bought(waiting()))

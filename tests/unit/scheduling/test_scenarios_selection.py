@@ -66,7 +66,10 @@ def nominated(**meta: object) -> Pod:
 
 
 def test_a_pod_for_which_others_are_preempted_is_left_out() -> None:
-    """S-004: the scheduler nominated the pod and a victim is on its way out of that node."""
+    """S-004: the scheduler nominated the pod and a victim is on its way out of that node.
+
+    SCH-040c: the pod waits for the victims of its preemption.
+    """
     victim = pod("v", {"cpu": "1"}, node_name="n", meta={"deletion_timestamp": NOW}, priority=1)
     result = plan(node_pool(), node("n", {"cpu": "1"}), victim, nominated())
     assert (bought(result), existing(result), left(result)) == ([], {}, [])
@@ -122,7 +125,7 @@ def test_a_custom_label_of_a_shared_domain_is_an_ordinary_label() -> None:
 
 
 def test_a_pod_that_opts_out_stays_waiting_and_is_told_apart() -> None:
-    """S-010: no event is written for it."""
+    """S-010: no event is written for it. SCH-051: required terms decide."""
     result = plan(node_pool(), pod("p", affinity=where(labels.NODE_POOL, "DoesNotExist")))
     assert left(result) == ["p"]
     assert all(is_opt_out(reason) for reason in result.unschedulable[0].reasons)

@@ -66,7 +66,10 @@ HARD = [
 def test_a_pod_with_an_unsupported_constraint_waits_and_is_told_which(
     spec: dict[str, object], category: str, named: str
 ) -> None:
-    """Neither existing machines nor new ones take it; other pods are served (S-240, S-142)."""
+    """Neither existing machines nor new ones take it; other pods are served (S-240, S-142).
+
+    SCH-780, SCH-781: a pod with device claims is not scheduled at all.
+    """
     there = machine("n", {"cpu": "1"})
     result = plan(node_pool(), there, pod("p", {"cpu": "100m"}, **spec), pod("q", {"cpu": "2"}))  # type: ignore[arg-type]
     assert (left(result), categories(result), existing(result), sizes(result)) == (["p"], {category}, {}, [1])

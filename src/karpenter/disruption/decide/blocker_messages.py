@@ -163,7 +163,8 @@ def _move_message(blocker: MoveBlocker) -> str:
             names = ", ".join(nodes[:_SHOWN_NODES]) + (f" and {more} other(s)" if more > 0 else "")
             return f"Pods fit on other nodes only once consolidateAfter of these is over: {names}"
         case disruption_blockers.PodsUnschedulable(pods, others):
-            return "; ".join(map(_stranded_pod_text, pods)) + (f" and {others} other(s)" if others else "")
+            names = "; ".join(map(_stranded_pod_text, pods))
+            return f"not all pods would schedule, {names}" + (f" and {others} other(s)" if others else "")
         case disruption_blockers.NeedsUninitializedNode(pod, node_claim):
             return f"{pod} => would schedule against uninitialized nodeclaim/{node_claim}"
     return _replacement_message(blocker)

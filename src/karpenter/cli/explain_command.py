@@ -20,8 +20,12 @@ from karpenter.cli.settings_options import PLANNING_SETTINGS, Flags, resolve_or_
 if TYPE_CHECKING:
     from karpenter.api.core import Pod
     from karpenter.cli.cluster_objects import ClusterObjects
+    from karpenter.cli.render_pod import PodExplanation
+    from karpenter.disruption.decide.disruption_preview import DisruptionPreview
     from karpenter.disruption.decide.disruption_problem import DisruptionOptions
+    from karpenter.disruption.decide.node_explanation import NodeExplanation
     from karpenter.scheduling.scheduling_options import SchedulingOptions
+    from karpenter.scheduling.solution import Solution
 
 _SUGGESTED_NAMES = 3
 
@@ -65,20 +69,14 @@ def explain(
         if is_node:
             _explain_node(plan_input, asked.name, planning_options.disruption_options(settings), output)
         else:
-            pod = _find_pod(plan_input.objects, namespace, asked)
+            pod = find_pod(plan_input.objects, namespace, asked)
             _explain_pod(plan_input, pod, settings.scheduling_options(settings.gates), output)
 
 
 def _explain_pod(plan_input: planning.PlanInput, pod: Pod, options: SchedulingOptions, output: TextOutput) -> None:
     from karpenter.cli import render_pod, render_prices
-    from karpenter.scheduling.explain.heavier_pools import passed_node_pools
 
-    computed = planning.compute_plan(plan_input, options)
-    plan = computed.solution
-    explanation = render_pod.explain_pod(pod, plan)
-    if explanation.claim is not None:
-        passed = passed_node_pools(explanation.claim, pod, computed.problem, plan, plan_input.catalogs.indexes)
-        explanation = replace(explanation, passed_pools=passed)
+    explanation, plan = explained_pod(plan_input, pod, options)
     prices = plan_input.catalogs.prices
     render_common.write_output(
         output,
@@ -87,8 +85,37 @@ def _explain_pod(plan_input: planning.PlanInput, pod: Pod, options: SchedulingOp
     )
 
 
+def explained_pod(
+    plan_input: planning.PlanInput, pod: Pod, options: SchedulingOptions
+) -> tuple[PodExplanation, Solution]:
+    """What the plan for all pods says about this one, and the plan."""
+    from karpenter.cli import render_pod
+    from karpenter.scheduling.explain.heavier_pools import passed_node_pools
+
+    computed = planning.compute_plan(plan_input, options)
+    plan = computed.solution
+    explanation = render_pod.explain_pod(pod, plan)
+    if explanation.claim is not None:
+        passed = passed_node_pools(explanation.claim, pod, computed.problem, plan, plan_input.catalogs.indexes)
+        explanation = replace(explanation, passed_pools=passed)
+    return explanation, plan
+
+
 def _explain_node(plan_input: planning.PlanInput, name: str, options: DisruptionOptions, output: TextOutput) -> None:
     from karpenter.cli import render_node
+
+    explanation, preview = explained_node(plan_input, name, options)
+    render_common.write_output(
+        output,
+        lambda: render_node.document(explanation, preview),
+        lambda out: render_node.write(explanation, preview, out),
+    )
+
+
+def explained_node(
+    plan_input: planning.PlanInput, name: str, options: DisruptionOptions
+) -> tuple[NodeExplanation, DisruptionPreview]:
+    """What blocks or triggers the disruption of a node, and the decision about all. Ends the command where there is none."""
     from karpenter.disruption.decide.node_explanation import explain_node
 
     _require_node(plan_input.objects, name)
@@ -96,12 +123,7 @@ def _explain_node(plan_input: planning.PlanInput, name: str, options: Disruption
     views = [view for view in preview.snapshot.nodes if name in (view.name, view.key)]
     if not views:
         terminal.exit_with_error(f"node {name} is left out, see above", terminal.WRONG_INPUT)
-    explanation = explain_node(views[0], preview, plan_input.catalogs.indexes)
-    render_common.write_output(
-        output,
-        lambda: render_node.document(explanation, preview),
-        lambda out: render_node.write(explanation, preview, out),
-    )
+    return explain_node(views[0], preview, plan_input.catalogs.indexes), preview
 
 
 def _require_node(objects: ClusterObjects, name: str) -> None:
@@ -116,8 +138,8 @@ def _require_node(objects: ClusterObjects, name: str) -> None:
     terminal.exit_with_error(f"no Node or NodeClaim {name} in the {where}{hint}", terminal.WRONG_INPUT)
 
 
-def _find_pod(objects: ClusterObjects, namespace: str, subject: explain_subjects.Subject) -> Pod:
-    """The pod, or the first of a workload's pods: one without a node where there is one."""
+def find_pod(objects: ClusterObjects, namespace: str, subject: explain_subjects.Subject) -> Pod:
+    """The pod, or the first of a workload's pods: one without a node where there is one. Ends the command where there is none."""
     if subject.kind != "Pod":
         return _first_pod_of(objects, namespace, subject)
     name = subject.name
@@ -137,7 +159,7 @@ def _first_pod_of(objects: ClusterObjects, namespace: str, workload: explain_sub
         terminal.exit_with_error(
             f"no pod of {workload.kind} {namespace}/{workload.name} in the {where}", terminal.WRONG_INPUT
         )
-    typer.echo(f"{workload.kind} {workload.name} has {len(pods)} pods; this is {pods[0].metadata.name}", err=True)
+    terminal.print_error(f"{workload.kind} {workload.name} has {len(pods)} pods; this is {pods[0].metadata.name}")
     return pods[0]
 
 

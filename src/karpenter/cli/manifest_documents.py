@@ -61,7 +61,7 @@ def read_documents(paths: Iterable[str], *, recursive: bool = False) -> Iterator
     """
     for path in paths:
         if path == STDIN:
-            yield from _read_source("stdin", sys.stdin.buffer.read())
+            yield from read_source("stdin", sys.stdin.buffer.read())
         elif Path(path).is_dir():
             yield from _read_directory(Path(path), recursive=recursive)
         else:
@@ -94,10 +94,11 @@ def _read_file(file: Path) -> Iterator[SourcePart]:
     except OSError as error:
         yield MalformedDocument(f"{file}: cannot be read ({error.strerror}); {EXPECTED}")
         return
-    yield from _read_source(str(file), content)
+    yield from read_source(str(file), content)
 
 
-def _read_source(source: str, content: bytes) -> Iterator[SourcePart]:
+def read_source(source: str, content: bytes) -> Iterator[SourcePart]:
+    """The documents of one source; ``source`` is its name in messages."""
     documents = parse_documents(source, content)
     first = next(documents, None)
     if first is None:

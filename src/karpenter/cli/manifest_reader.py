@@ -34,6 +34,7 @@ from karpenter.cli.manifest_documents import (
     ManifestDocument,
     SourcePart,
     read_documents,
+    read_source,
 )
 from karpenter.cli.planning_options import InputOptions
 from karpenter.cli.render_common import count_text
@@ -139,13 +140,13 @@ class _RawObject:
 def read_manifests(
     options: InputOptions, well_known: frozenset[str], extra_kinds: Iterable[Kind[Wire]] = ()
 ) -> ClusterObjects:
-    """All objects of files, directories and standard input, ready to be planned for.
+    """All objects of files, directories, standard input or a text, ready to be planned for.
 
     ``well_known`` are the labels the catalogue's types define; ``extra_kinds`` are read besides those any plan reads. What is
     wrong is left out and has its line in ``problems``.
     """
     reader = _ManifestReader(well_known, (*extra_kinds, *_PLAN_KINDS))  # type: ignore[arg-type]
-    for part in read_documents(options.filename or (), recursive=options.recursive):
+    for part in _source_parts(options):
         reader.read(part)
     reader.report_sources()
     cluster_objects = reader.objects
@@ -156,6 +157,12 @@ def read_manifests(
         cluster_objects.volume_claims, cluster_objects.pods, cluster_objects.storage_classes
     )
     return cluster_objects
+
+
+def _source_parts(options: InputOptions) -> Iterator[SourcePart]:
+    yield from read_documents(options.filename or (), recursive=options.recursive)
+    if options.text is not None:
+        yield from read_source("text", options.text.encode())
 
 
 def _split_objects(

@@ -69,13 +69,13 @@ def gc_disabled() -> Iterator[None]:
 def load_objects(
     options: InputOptions, well_known: frozenset[str], settings: Settings, extra_kinds: tuple[Kind[Wire], ...] = ()
 ) -> ClusterObjects:
-    """The objects of the files, or without any of the cluster: those a plan needs, and those of ``extra_kinds``."""
+    """The objects of files or of a text, or without either of the cluster: those a plan needs, and those of ``extra_kinds``."""
     from karpenter.cli import assumed_status, cluster_reader, manifest_reader
     from karpenter.cli.workload_expansion import expand_workloads
 
     if settings.scheduler_config.default_constraints:
         extra_kinds += cluster_objects.WORKLOAD_KINDS  # only default constraints need these
-    if options.filename:
+    if options.filename or options.text is not None:
         return manifest_reader.read_manifests(options, well_known, extra_kinds)
     extra_kinds += cluster_objects.gated_kinds(settings.gates)
     if options.replicas == "current":

@@ -17,8 +17,9 @@ ReplicaChoice = Literal["min", "current", "max"]
 
 @dataclass(frozen=True, slots=True)
 class InputOptions:
-    """Where the objects of a plan come from: files, or without any the cluster; and how they are read.
+    """Where the objects of a plan come from: files or a text, or without either the cluster; and how they are read.
 
+    ``text``: YAML or JSON instead of files.
     ``region``: the region whose types and prices count; empty where the objects decide. ``live_prices``: those of EC2 count.
     """
 
@@ -28,6 +29,7 @@ class InputOptions:
     live_prices: bool = False
     recursive: bool = False
     skip_invalid: bool = False
+    text: str | None = None
 
 
 FilesOption = Annotated[

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import NoReturn
 
 import typer
@@ -64,9 +65,27 @@ class WrongInput(CommandError):
     exit_code = WRONG_INPUT
 
 
+_collected_lines: ContextVar[list[str] | None] = ContextVar("_collected_lines", default=None)
+
+
+@contextmanager
+def collected_errors() -> Iterator[list[str]]:
+    """Collect what ``print_error`` would write: for callers that are no command, such as ``karpenter.python_api``."""
+    lines: list[str] = []
+    token = _collected_lines.set(lines)
+    try:
+        yield lines
+    finally:
+        _collected_lines.reset(token)
+
+
 def print_error(line: str) -> None:
-    """Write a line to standard error."""
-    print(line, file=sys.stderr)  # noqa: T201
+    """Write a line to standard error, or collect it (``collected_errors``)."""
+    lines = _collected_lines.get()
+    if lines is None:
+        print(line, file=sys.stderr)  # noqa: T201
+    else:
+        lines.append(line)
 
 
 def exit_with_error(line: str, exit_code: int) -> NoReturn:

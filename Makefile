@@ -66,10 +66,11 @@ docs: $(STAMP)
 	$(BIN)/sphinx-build -q -W --keep-going -b html -d docs/_build/doctrees docs docs/_build/html
 	@echo docs/_build/html/index.html
 
-# Wheel and sdist in dist/; the wheel is installed into an empty environment, and the demo runs from it.
+# Wheel, sdist and bill of materials (CycloneDX) in dist/; the wheel is installed into an empty environment, and the demo runs from it.
 release: $(STAMP)
 	rm -rf dist
 	$(BIN)/uv build --quiet --out-dir dist
+	$(BIN)/uv export --quiet --frozen --no-default-groups --format cyclonedx1.5 --output-file dist/karpenter.cdx.json >/dev/null
 	$(BIN)/python tools/try_wheel.py dist
 
 crds: $(STAMP)

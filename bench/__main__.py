@@ -10,7 +10,21 @@ from pathlib import Path
 _ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(_ROOT / "tests"))
 
-from bench import aws, coldstart, disruption, drains, drips, growth, mainjob, mixtures, objects, plans, scale, untuned  # noqa: E402
+from bench import (  # noqa: E402
+    aws,
+    coldstart,
+    disruption,
+    drains,
+    drips,
+    growth,
+    image,
+    mainjob,
+    mixtures,
+    objects,
+    plans,
+    scale,
+    untuned,
+)
 from bench.figures import Figure  # noqa: E402
 
 
@@ -25,6 +39,7 @@ MEASUREMENTS: dict[str, Callable[[], Iterator[Figure]]] = {
     "plans": lambda: plans.figures(_ROOT.parent / "shared"),
     "growth": growth.figures,
     "coldstart": coldstart.figures,
+    "image": image.figures,
     "mainjob": _main_job,
     "scale": scale.figures,
     "drains": drains.figures,

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -144,10 +147,57 @@ def test_the_image_runs_as_the_user_the_pod_demands() -> None:
 
 def test_the_image_is_made_with_the_tools_of_this_project() -> None:
     dockerfile = (DEPLOY / "Dockerfile").read_text()
+    assert "RUN /build.sh /source /opt/karpenter\n" in dockerfile
     (version,) = re.findall(r"^UV_VERSION := (\S+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert f"uv=={version}\n" in dockerfile
     bases = set(re.findall(r"^FROM python:([0-9.]+)-slim", dockerfile, re.MULTILINE))
     assert {f">={base}" for base in bases} == {PROJECT["requires-python"]}
+
+
+def test_every_package_of_the_image_has_a_wheel_for_both_architectures() -> None:
+    """The image is built for amd64 and arm64, without a compiler."""
+    for name, files in _runtime_wheels().items():
+        for machine in ("x86_64", "aarch64"):
+            assert any(_fits(file, machine) for file in files), f"{name} has no wheel for {machine}"
+
+
+def _runtime_wheels() -> dict[str, list[str]]:
+    """The wheels in the lock file of what the controller needs, by package; some have a version for each Python."""
+    packages: dict[str, list[dict[str, list[dict[str, str]]]]] = {}
+    for one in tomllib.loads((ROOT / "uv.lock").read_text())["package"]:
+        packages.setdefault(one["name"], []).append(one)
+    wanted, names = ["karpenter"], set[str]()
+    while wanted:
+        name = wanted.pop()
+        if name not in names:
+            names.add(name)
+            needed = (link for one in packages[name] for link in one.get("dependencies", ()))
+            wanted += [link["name"] for link in needed if "win32" not in link.get("marker", "")]
+    return {
+        name: [file["url"] for one in packages[name] for file in one.get("wheels", ())]
+        for name in names - {"karpenter"}
+    }
+
+
+def _fits(file: str, machine: str) -> bool:
+    python, _, platform = file.rsplit("/", 1)[1].removesuffix(".whl").rsplit("-", 3)[1:]
+    return ("cp311" in python or "py3" in python or "abi3" in file) and (
+        platform == "any" or ("manylinux" in platform and machine in platform)
+    )
+
+
+def test_the_bill_of_materials_names_every_package_of_the_image(tmp_path: Path) -> None:
+    recipe = next(
+        line for line in (ROOT / "Makefile").read_text().splitlines() if "cyclonedx" in line and "uv export" in line
+    )
+    bill = tmp_path / "bill.json"
+    words = recipe.split(">")[0].replace("$(BIN)", str(Path(sys.executable).parent)).split()
+    subprocess.run(
+        [str(bill) if word.startswith("dist/") else word for word in words], cwd=ROOT, check=True, capture_output=True
+    )
+    named = {one["name"]: one for one in json.loads(bill.read_text())["components"]}
+    assert _runtime_wheels().keys() <= named.keys()
+    assert all(one["purl"].startswith("pkg:pypi/") for one in named.values() if one["name"] in _runtime_wheels())
 
 
 def _roles() -> list[Json]:

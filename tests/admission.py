@@ -242,6 +242,7 @@ FIELDS = [
     *_values("API-S021", A, "spec.replicas", 0, 5, 2**31 - 1),
     *_values("API-S021", R, "spec.replicas", 2**31, _LARGEST, _LARGEST + 1, "5", 1.5, False),
     _update("API-S021-A4", A, {"spec.replicas": 0}, {"spec.replicas": 5}),
+    # API-035: a NodePool cannot switch between static and dynamic.
     _update("API-S022-R1", R, {"spec.replicas": 0}, {}, _SWITCH),
     _update("API-S022-R2", R, {}, {"spec.replicas": 0}, _SWITCH),
     _update("API-S022-R3", R, {"spec.replicas": 1}, {"spec.replicas": None}, _SWITCH),
@@ -435,6 +436,10 @@ ENTRIES = [
     *_requires("API-435-key", N, req("Exists", key="karpenter.k8s.aws/ec2nodeclass"), words=("restricted",)),
     *_requires("API-435-kwok", N, req("Exists", key="karpenter.kwok.sh/kwoknodeclass"), words=("restricted",)),
     *_requires("API-S051", A, req("In", "us-east-2a", key="topology.ebs.csi.aws.com/zone")),
+    *_requires("API-436", A, req("In", "a", key="team.kubernetes.io/a"), req("Exists", key="x.k8s.io/b")),
+    *_requires("API-432", A, req("Exists", key="karpenter.k8s.aws/instance-family"), req("Exists", key=TENANCY)),
+    *_requires("API-402", N, req("In", "no value!"), words=("values[0]",)),
+    *_requires("API-401", A, req("NotIn"), req("Exists", "ignored")),
     *_requires(
         "API-S052", N, req("In", "bad value!"), req("NotIn", "a" * 64), words=("values[0]", "not a label value")
     ),
@@ -707,7 +712,7 @@ EC2_CLASSES = [
     ),
     *_at("API-S157", A, "blockDeviceMappings", [{"rootVolume": True}, {"rootVolume": False}, {}], [], [{}] * 50),
     *_at("API-S157-count", R, "blockDeviceMappings", [{}] * 51, words=("50",)),
-    *_volumes("AWS-T046", R, {}, {"encrypted": True}, words=("snapshotID or volumeSize",)),
+    *_volumes("AWS-T046", R, {}, {"encrypted": True}, words=("snapshotID or volumeSize",)),  # API-S158
     # AWS-T053
     *_volumes("API-S159", A, *({"volumeSize": size} for size in _SIZES)),
     *_volumes("API-S159", R, *({"volumeSize": size} for size in _NO_SIZES), words=("volumeSize",)),
@@ -929,6 +934,7 @@ OVERLAYS = [
     *_overlays("API-S105", R, "spec.weight", 0, 10_001, -1, "1"),
     *_overlays("API-S105", A, "spec.weight", 1, 10_000, None),
     *_overlaid("API-S106", R, req("NotIn"), req("In"), {"key": "a", "operator": "NotIn"}, words=("must have a value",)),
+    # API-433: the NodePool may be asked for.
     *_overlaid("API-S107", A, req("In", "a", key="karpenter.sh/nodepool"), req("NotIn", "a"), req("Exists")),
     *_overlaid("API-150-bound", R, req("Gt"), req("Gte", "1", "2"), req("Lt", "-1")),
     *_overlaid("API-150-pruned", A, req("In", "a", minValues=7)),

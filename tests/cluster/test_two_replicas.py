@@ -78,7 +78,7 @@ def pair(stage: Stage, *flags: str) -> Iterator[Pair]:
 
 
 def test_one_leads_the_other_stands_by_and_follows_at_once_when_the_first_is_told_to_end(stage: Stage) -> None:
-    """OPS-O8, OPS-361 to OPS-363"""
+    """OPS-O8, OPS-361 to OPS-363. DIS-050: only the leader disrupts."""
     with pair(stage) as two:
         stage.deploy(2)
         stage.until_running(2)

@@ -82,7 +82,7 @@ def test_the_plan_does_not_depend_on_hash_seeds() -> None:
 @settings(max_examples=examples(80), deadline=None, suppress_health_check=list(HealthCheck))
 @given(worlds(), st.integers(0, 2**32))
 def test_the_plan_does_not_depend_on_the_order_of_anything(world: World, seed: int) -> None:
-    """SCH-862: ties are broken by rule, never by arrival."""
+    """SCH-862: ties are broken by rule, never by arrival. SCH-861."""
     objects, types = list(world.objects()), list(world.types)
     first = digest(plan(objects, types=types))
     Random(seed).shuffle(objects)

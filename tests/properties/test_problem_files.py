@@ -25,6 +25,7 @@ def replay(cluster: Cluster) -> None:
 @settings(max_examples=examples(150), deadline=None, suppress_health_check=_QUIET)
 @given(clusters())
 def test_any_problem_replays(cluster: Cluster) -> None:
+    """SCH-860, SCH-864: the file has the clock, and a solution is compared by its decisions."""
     replay(cluster)
 
 

@@ -314,7 +314,11 @@ def field(number: int, path: str) -> Schema:
 
 @pytest.mark.parametrize(("number", "path", "keywords"), TABLE)
 def test_a_field_has_the_keywords_of_the_specification(number: int, path: str, keywords: dict[str, object]) -> None:
-    """API-020 to API-031, API-040 to API-068, API-100 to API-115, API-200 to API-262, API-380, API-400, API-607"""
+    """API-020 to API-031, API-040 to API-068, API-100 to API-115, API-200 to API-262, API-380, API-400, API-607.
+
+    API-155, API-183, API-374, API-375: conditions of overlays, replicas of buffers, status of EC2NodeClasses.
+    DIS-131: the form of a budget's nodes.
+    """
     actual = field(number, path)
     for name, wanted in keywords.items():
         value = actual.get(name, ABSENT)

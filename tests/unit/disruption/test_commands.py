@@ -62,7 +62,8 @@ async def test_candidates_wait_until_their_replacement_is_initialised(world: Wor
     """Closed, bought, awaited, deleted; said, counted and linked on the way.
 
     DIS-S220, DIS-S222, DIS-302 to DIS-311, DIS-316, DIS-322, DIS-392, DIS-393, DIS-394, DIS-412, DIS-413,
-    DIS-431, DIS-432, OPS-451, OPS-452, OPS-517, OPS-518, OPS-519
+    DIS-431, DIS-432, OPS-451, OPS-452, OPS-517, OPS-518, OPS-519.
+    API-129: DisruptionReason is True with the reason of the command.
     """
     await machines(world)
     assert await carry_out(world, command(world, "n0", bought=("r0",)))
@@ -136,7 +137,10 @@ async def test_a_command_whose_replacement_never_registers_ends_with_the_registr
 
 @story
 async def test_a_command_that_takes_too_long_is_called_off(world: World) -> None:
-    """DIS-S224, DIS-030, DIS-314: its replacement has registered and is not ready after twenty minutes (Beyond: not ten)."""
+    """DIS-S224, DIS-030, DIS-314: its replacement has registered and is not ready after twenty minutes (Beyond: not ten).
+
+    DIS-433: an error with the cause.
+    """
     await machines(world)
     await carry_out(world, command(world, "n0", bought=("r0",)))
     await asyncio.sleep(1)
@@ -283,7 +287,10 @@ async def test_commands_do_not_wait_for_each_other(world: World) -> None:
 
 @story
 async def test_a_candidate_that_goes_by_itself_takes_nobody_along(world: World) -> None:
-    """DIS §12 Beyond (a): the first of two is deleted by hand; the other is neither freed nor forgotten."""
+    """DIS §12 Beyond (a): the first of two is deleted by hand; the other is neither freed nor forgotten.
+
+    DIS-378: the command goes on.
+    """
     await machines(world, 2)
     await carry_out(world, command(world, "n0", "n1", bought=("r0",)))
     await asyncio.sleep(1)

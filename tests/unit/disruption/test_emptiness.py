@@ -177,7 +177,7 @@ async def test_quiet_time_counts_from_the_last_pod_event(
 
 @story
 async def test_a_pod_event_ends_the_quiet(world: World) -> None:
-    """DIS-S237, DIS-327"""
+    """DIS-S237, DIS-327. API-123: the condition is removed, not False."""
     await machines(world, disruption=patience("60s", (Budget(nodes="0"),)))
     await asyncio.sleep(65)
     assert (await world.condition("n0", "Consolidatable") or ())[0] == "True"

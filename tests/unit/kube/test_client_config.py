@@ -149,6 +149,7 @@ def test_without_any_configuration_the_ways_out_are_told() -> None:
 
 
 async def test_a_client_announces_itself_and_its_token(tmp_path: Path) -> None:
+    """OPS-360."""
     client = config.connect(config.load(str(kubeconfig(tmp_path, "given"))))
     async with client:
         assert client.server == SERVER

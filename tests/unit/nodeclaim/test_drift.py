@@ -141,7 +141,10 @@ async def test_without_hashes_that_can_be_compared_nothing_drifts(world: World, 
 async def test_a_node_drifts_when_its_labels_are_not_asked_for_any_more(
     world: World, entry: dict[str, Any], is_drifted: bool
 ) -> None:
-    """DIS-S241 to DIS-S245, DIS-344, API-512: the labels of the claim must meet the pool's requirements."""
+    """DIS-S241 to DIS-S245, DIS-344, API-512: the labels of the claim must meet the pool's requirements.
+
+    API-124, DIS-321: the condition has the reason, or is absent.
+    """
     await up(world, wanted(labels.CAPACITY_TYPE, "In", "on-demand"), own={"number": "5"})
     assert await drifted(world) == ""
     await require(world, entry)
@@ -161,7 +164,7 @@ async def test_a_node_that_is_asked_for_again_has_not_drifted(world: World) -> N
 
 @story
 async def test_the_clouds_reason_is_asked_for_every_five_minutes_and_comes_last(world: World) -> None:
-    """API-515, DIS-033, DIS-340, DIS-S249, DIS-346 ff."""
+    """API-515, DIS-033, DIS-340, DIS-S249, DIS-346 ff. OPS-216: the provider answers with its own drift only."""
     asked: list[str] = []
     reason = ""
 
@@ -185,7 +188,7 @@ async def test_the_clouds_reason_is_asked_for_every_five_minutes_and_comes_last(
 
 @story
 async def test_a_changed_node_class_is_asked_about_at_once(world: World) -> None:
-    """DIS-340"""
+    """DIS-340. DIS-328: the class is watched."""
     reason = ""
 
     async def drift(_: NodeClaim) -> InstanceDrift | None:

@@ -99,7 +99,7 @@ async def test_a_node_registers_when_its_hook_is_satisfied_and_carries_what_the_
 
 @story
 async def test_without_hooks_a_node_registers_at_once(world: World) -> None:
-    """OPS-L16"""
+    """OPS-L16. OPS-220: hooks are optional."""
     await joined(world)
     assert await registered(world)
 

@@ -44,7 +44,10 @@ async def current(world: World) -> str:
 
 @story
 async def test_a_pool_carries_its_hash_and_follows_its_template(world: World) -> None:
-    """API-500, API-503, API-505, API-642, API-S231"""
+    """API-500, API-503, API-505, API-642, API-S231.
+
+    API-453, DIS-354: hash and version are annotations that a controller writes.
+    """
     await shop(world)
     first = await stamps(world)
     assert first == (await current(world), nodepool_hash.NODE_POOL_HASH_VERSION)

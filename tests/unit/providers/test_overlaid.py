@@ -80,10 +80,10 @@ DEVICES = overlay(capacity=res.parse_resources({"x/dev": "2"}))
 
 
 def test_a_pool_that_was_not_judged_has_no_types() -> None:
-    """API-166"""
+    """API-166. OPS-229: the error names the NodePool."""
     _, provider = seen()
     other = node_pool("other")
-    with pytest.raises(UnevaluatedNodePool):
+    with pytest.raises(UnevaluatedNodePool, match="other"):
         run(provider.instance_types(other))
     assert run(provider.types_without_overlays(other)) is STD
 

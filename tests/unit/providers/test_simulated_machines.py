@@ -142,7 +142,7 @@ def test_a_deleted_pod_stops_within_its_grace_period(grace: int, expected: float
 
 
 def test_an_instance_told_to_go_takes_its_node_pods_and_lease_along() -> None:
-    """OPS-212: not ready first, then gone."""
+    """OPS-212: not ready first, then gone. OPS-P8."""
 
     async def scene(world: World) -> None:
         instance, node = await launched(world)

@@ -216,7 +216,7 @@ async def test_a_buffer_that_refers_to_nothing_says_so(world: World, spec: dict[
 
 @story
 async def test_a_template_that_comes_later_or_changes_is_followed_at_once(world: World) -> None:
-    """SCH-721"""
+    """SCH-721. API-193: a PodTemplate is watched."""
     await begin(world)
     await buffer(world, limits={"cpu": "6"})
     await asyncio.sleep(1)

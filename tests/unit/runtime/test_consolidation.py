@@ -74,7 +74,7 @@ async def test_a_budget_over_pods_holds_while_they_move(world: World) -> None:
 
 @story
 async def test_a_protected_pod_is_not_moved(world: World) -> None:
-    """DIS-079"""
+    """DIS-079. API-S220."""
     await begin(world, deployment("web", 12), protected("kept", 3))
     before = {obj.metadata.uid for obj in await world.all(kinds.POD) if obj.metadata.labels["app"] == "kept"}
     await scale(world, "web", 3)
@@ -144,10 +144,15 @@ async def chosen(world: World) -> list[str]:
 
 @story
 async def test_what_stands_its_second_look_is_carried_out(world: World) -> None:
-    """DIS-S186, DIS-023: not before fifteen seconds have passed."""
+    """DIS-S186, DIS-023: not before fifteen seconds have passed.
+
+    DIS-395: the event ConsolidationCandidate names the saving.
+    """
     await half_empty(world)
     names = await chosen(world)
     assert names
+    candidates = [event for event in await world.events("ConsolidationCandidate") if "savings: $" in event.message]
+    assert {event.involved_object.kind for event in candidates} == {"Node", "NodeClaim"}
     await asyncio.sleep(13)
     assert not world.lines("disrupting node(s)")
     await asyncio.sleep(4)

@@ -47,7 +47,7 @@ async def test_events_of_different_pods_are_all_written(world: World) -> None:
 
 @story
 async def test_an_event_is_said_again_after_two_minutes(world: World) -> None:
-    """OPS-E3: what was dropped does not prolong the silence."""
+    """OPS-E3: what was dropped does not prolong the silence. DIS-044: the default of de-duplication."""
     events = await recorder(world)
     events.publish(evicted("p", "1"))
     await asyncio.sleep(60)
@@ -133,7 +133,7 @@ async def condition(world: World, type_: str, name: str = "np") -> tuple[str, st
 
 @story
 async def test_a_pool_is_ready_when_its_class_is(world: World) -> None:
-    """API-S245, API-S248, API-641, OPS-103"""
+    """API-S245, API-S248, API-641, OPS-103. API-667: a class that is not Ready makes its NodePools not Ready."""
     await world.pool()
     await world.start()
     assert await condition(world, "NodeClassReady") == ("False", "NodeClassNotFound", "NodeClass not found on cluster")

@@ -188,7 +188,10 @@ async def test_pods_hear_where_they_are_expected(world: World) -> None:
 
 @story
 async def test_a_pod_meant_for_a_node_is_told_its_name(world: World) -> None:
-    """SCH-651: claim and node, in that order."""
+    """SCH-651: claim and node, in that order.
+
+    SCH-684: for a node at the decision, for a new NodeClaim at its creation.
+    """
     await shop(world)
     await world.waiting(pod("first", {"cpu": "1"}))
     await asyncio.sleep(1.5)

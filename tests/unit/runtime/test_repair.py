@@ -115,7 +115,10 @@ async def test_the_drain_ends_at_once_whatever_the_claim_grants(world: World, st
 @pytest.mark.parametrize(("broken", "replaced"), [(3, 3), (4, 0)], ids=["DIS-E9", "DIS-E9-fourth"])
 @story
 async def test_when_too_many_are_broken_none_is_replaced(world: World, broken: int, replaced: int) -> None:
-    """DIS-E9, DIS-384: of twelve three may be broken. OPS-522, 547: the event `NodeRepairBlocked` says so."""
+    """DIS-E9, DIS-384: of twelve three may be broken. OPS-522, 547: the event `NodeRepairBlocked` says so.
+
+    DIS-043: looked at again after five minutes.
+    """
     await machines(world, 12)
     for number in range(broken):
         await world.set_ready(f"n{number}", "Unknown")

@@ -64,7 +64,10 @@ def test_without_anything_every_setting_has_its_default() -> None:
 
 @pytest.mark.parametrize(("variable", "flag", "default"), REFERENCE, ids=[row[0] for row in REFERENCE])
 def test_the_settings_of_the_reference_are_all_there(variable: str, flag: str, default: str) -> None:
-    """OPS-310 to OPS-332, AWS-001 to AWS-013, OPS-340 to OPS-351: names and defaults are Karpenter's."""
+    """OPS-310 to OPS-332, AWS-001 to AWS-013, OPS-340 to OPS-351: names and defaults are Karpenter's.
+
+    OPS-732: 200 requests per second, bursts of 300.
+    """
     (setting,) = [declared for declared in SETTINGS.values() if declared.spelling.variable == variable]
     assert (setting.spelling.flag, setting.default) == (flag, default)
 
@@ -153,7 +156,10 @@ def test_a_flag_wins_over_the_environment() -> None:
     ],
 )
 def test_a_value_that_cannot_be_read_is_refused_by_name(variable: str, value: str) -> None:
-    """OPS-O3, OPS-304: one line that names variable and value and says what is expected."""
+    """OPS-O3, OPS-304: one line that names variable and value and says what is expected.
+
+    OPS-O6: an endpoint without scheme, an overhead, ENIs and intervals out of range.
+    """
     with pytest.raises(SettingError) as refused:
         resolve_settings({}, {variable: value})
     text = str(refused.value)

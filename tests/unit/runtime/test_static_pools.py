@@ -46,7 +46,10 @@ async def scale(world: World, replicas: int) -> None:
 
 @story
 async def test_a_static_pool_gets_its_nodes_and_gives_up_those_that_hurt_least(world: World) -> None:
-    """S-260: the unlaunched goes first, then the empty one."""
+    """S-260: the unlaunched goes first, then the empty one.
+
+    DIS-562, DIS-S212: the log line has current, desired and the number of those that go.
+    """
     await begin(world, 2)
     nodeclaims = await claims(world)
     assert {claim.metadata.owner_references[0].name for claim in nodeclaims} == {"np"}

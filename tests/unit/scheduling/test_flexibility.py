@@ -146,6 +146,7 @@ def test_min_values_survive_the_cap() -> None:
     """SCH-360, SCH-617: dearer types stay where diversity needs them, and the order is still by price.
 
     SCH-366: they hold again after the cut.
+    API-416, OPS-731.
     """
     family = "karpenter.k8s.aws/instance-family"
     (claim,) = planned(node_pool("np", [LINUX, wanted(family, "Exists", least=60)]), pods(1, {"cpu": "1"})).new_claims

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import pytest
 
+from karpenter.api.core import ContainerPort
 from karpenter.api.karpenter import NodePool
 from karpenter.model import labels
+from karpenter.model.requirements import Requirements
+from karpenter.scheduling.failed_filters import FilterBreakdown
+from karpenter.scheduling.scheduling_options import MinValuesPolicy, SchedulingOptions
 from karpenter.scheduling.solution import SkippedNodePool
-from karpenter.scheduling.unschedulable_reasons import PoolSkipReason
+from karpenter.scheduling.unschedulable_reasons import NoFittingType, PoolSkipReason, TypeCounts, UnschedulableReason
 from support.builders import (
     TYPE,
     asked,
     bought,
     budget,
+    container,
     daemon_set,
     details,
     existing,
@@ -34,6 +39,9 @@ from support.builders import (
     where,
 )
 from support.builders import affinity as node_affinity
+from support.instance_types import inc
+from support.topology_builders import even
+from support.volume_builders import pvc, using, zonal
 
 CLASS_LABEL = "karpenter.kwok.sh/kwoknodeclass"
 
@@ -216,6 +224,31 @@ def test_the_text_of_a_failed_type_filter_has_requests_and_requirements() -> Non
     assert plain.endswith('resources={"cpu":"90","memory":"1Gi","pods":"1"}')
 
 
+@pytest.mark.parametrize(
+    ("counts", "category"),
+    [
+        ({}, "types-nothing"),
+        ({"offered": 1}, "types-requirements-or-resources"),
+        ({"with_room": 1}, "types-requirements-or-offering"),
+        ({"matching": 1}, "types-resources-or-offering"),
+        ({"with_room": 1, "offered": 1}, "types-requirements"),
+        ({"matching": 1, "offered": 1}, "types-resources"),
+        ({"matching": 1, "with_room": 1}, "types-offering"),
+        ({"matching": 1, "with_room": 1, "offered": 1, "matching_with_room": 1}, "types-offering-of-fitting"),
+        ({"matching": 1, "with_room": 1, "offered": 1, "with_room_offered": 1}, "types-requirements-of-fitting"),
+        ({"matching": 1, "with_room": 1, "offered": 1, "matching_offered": 1}, "types-resources-of-matching"),
+        ({"matching": 1, "with_room": 1, "offered": 1}, "types-never-together"),
+    ],
+)
+def test_a_failure_is_described_by_what_any_type_passes_alone_and_in_pairs(
+    counts: dict[str, int], category: str
+) -> None:
+    """SCH-333, SCH-334, SCH-860: flags over all types, and one category for each combination of them."""
+    passed = TypeCounts(within_limits=1, considered=1, **counts)
+    cause = NoFittingType(passed, Requirements(), {}, {}, {}, (), FilterBreakdown(0, 0, ()))
+    assert UnschedulableReason(cause, "np").category.value == category
+
+
 def test_limits_hold_whatever_their_resource_is_called() -> None:
     """SCH-380, API-071: ``nodes`` counts nodes, any other name the capacity of that name; without limits all is allowed."""
     asking = pod("p", {"a/gpu": "1"}), pod("q", {"a/gpu": "2"})
@@ -282,6 +315,52 @@ def test_a_placed_pod_takes_its_requests_from_the_node() -> None:
     """SCH-274, SCH-091: what is left is allocatable less the requests of bound and of placed pods."""
     there = [node("n", {"cpu": "4"}), pod("r", {"cpu": "1"}, node_name="n")]
     assert existing(plan(there, pods(9, {"cpu": "1"}))) == {"n": 3}
+
+
+def test_a_pod_whose_volume_cannot_be_looked_up_goes_to_no_existing_node() -> None:
+    """SCH-273: other pods do."""
+    asking = pod("p", {"cpu": "1"}, volumes=using("gone"))
+    result = plan(machine("n", {"cpu": "4"}), asking, pod("q", {"cpu": "1"}))
+    assert (existing(result), left(result)) == ({"n": 1}, ["p"])
+
+
+def test_a_host_port_of_a_bound_pod_is_taken_until_the_pod_ends() -> None:
+    """SCH-092: the ports of all bound pods of a node that have not ended."""
+    ports = (container(ports=(ContainerPort(container_port=80, host_port=80),)),)
+    asking = pod("p", containers=ports)
+    running = pod("r", node_name="n", containers=ports)
+    ended = pod("r", node_name="n", containers=ports, status={"phase": "Succeeded"})
+    assert existing(plan(node("n", {"cpu": "4"}), running, asking)) == {}
+    assert existing(plan(node("n", {"cpu": "4"}), ended, asking)) == {"n": 1}
+
+
+def test_a_zonal_volume_does_not_shrink_the_zones_a_spread_compares() -> None:
+    """SCH-442: the smallest count is taken over all zones, so the second pod of a full zone stays pending."""
+    spread = even(labels.ZONE)
+    there = [pvc(name, name) for name in ("a", "b")], [zonal(name, "z1") for name in ("a", "b")]
+    asking = [
+        pod(
+            name,
+            {"cpu": "1"},
+            volumes=using(name),
+            meta={"labels": {"app": "web"}},
+            topology_spread_constraints=(spread,),
+        )
+        for name in ("a", "b")
+    ]
+    result = plan(node_pool(), there, asking)
+    assert len(left(result)) == 1
+    assert asked(result, labels.ZONE) == [("In", ("z1",))]
+
+
+def test_best_effort_lowers_min_values_before_a_lighter_nodepool_is_tried() -> None:
+    """SCH-365: Strict goes on to the next NodePool, BestEffort stays with the first that works otherwise."""
+    heavy = node_pool("heavy", [wanted(TYPE, "Exists", least=3)], weight=9)
+    pools = [heavy, node_pool("light")]
+    best_effort = SchedulingOptions(min_values=MinValuesPolicy.BEST_EFFORT)
+    assert [new.node_pool for new in plan(pools, pod("p"), types=inc(2)).new_claims] == ["light"]
+    relaxed = plan(pools, pod("p"), types=inc(2), options=best_effort)
+    assert [new.node_pool for new in relaxed.new_claims] == ["heavy"]
 
 
 def test_a_missing_label_stays_missing_after_a_pod_that_excludes_its_values() -> None:

@@ -80,7 +80,10 @@ def test_a_claim_draws_from_one_reservation_and_says_which() -> None:
 
 
 def test_a_reservation_sells_no_more_than_its_units_and_the_rest_is_bought_freely() -> None:
-    """SCH-585, §21 Beyond: nobody waits for the next pass."""
+    """SCH-585, §21 Beyond: nobody waits for the next pass.
+
+    OPS-243, AWS-601: uses are counted by reservation within a pass.
+    """
     result = plan(node_pool(), pods(6, ONE), types=[selling(reserved("r1", 2))])
     assert (held(result), left(result)) == (["", "r1", "r1"], [])
 

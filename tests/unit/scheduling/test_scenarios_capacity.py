@@ -159,7 +159,7 @@ def test_a_sold_out_offering_is_not_for_sale() -> None:
 
 @pytest.mark.parametrize(("huge", "memory"), [("1Gi", 3 * 1024 - 10), ("5Gi", 0)])
 def test_huge_pages_are_no_ordinary_memory(huge: str, memory: int) -> None:
-    """S-055"""
+    """S-055. OPS-237: capacity less overhead, and memory less huge pages, never below 0."""
     instance_type = shape("huge", {"cpu": 4, "memory": "4Gi", "pods": 5, "hugepages-2Mi": huge})
     assert instance_type.allocatable["memory"] == memory * 2**20 * 1000
 

@@ -252,7 +252,10 @@ async def test_a_fault_is_logged_once_and_a_refusal_never(world: World) -> None:
 )
 @story
 async def test_an_evicted_pod_is_told_why_its_node_goes(world: World, given: str, reason: str) -> None:
-    """DIS-S304, DIS-534, OPS-445; OPS-523, DIS-399: the event `Evicted` has the reason."""
+    """DIS-S304, DIS-534, OPS-445; OPS-523, DIS-399: the event `Evicted` has the reason.
+
+    OPS-M13: without a reason on the claim, Forceful Termination is counted.
+    """
     await world.start()
     await world.claim()
     await asyncio.sleep(0.1)

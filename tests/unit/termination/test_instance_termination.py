@@ -114,7 +114,7 @@ async def test_a_kubelet_that_lives_is_drained_even_if_the_cloud_denies_its_inst
 async def test_claims_whose_instance_is_gone_are_collected(
     world: World, registered: bool, node_ready: str, node_gone: bool, instance_gone: bool, collected: bool
 ) -> None:
-    """OPS-L36, OPS-L37, OPS-L38, OPS-090, OPS-092, DIS-S265, DIS-S266"""
+    """OPS-L36, OPS-L37, OPS-L38, OPS-090, OPS-092, DIS-S265, DIS-S266. DIS-041: within two minutes."""
     await world.start()
     await world.claim()
     await asyncio.sleep(0.1)

@@ -29,6 +29,7 @@ async def test_an_empty_node_ends_step_by_step(world: World) -> None:
     DIS-524, DIS-545
 
     DIS-013, API-471: the Node gets the disruption taint first.
+    API-125, API-127: Drained is Unknown, then True; InstanceTerminating is True once the cloud was called.
     """
     world.cloud.lingers = 3
     await ready(world)
@@ -53,7 +54,10 @@ async def test_an_empty_node_ends_step_by_step(world: World) -> None:
 
 @story
 async def test_a_deleted_claim_takes_its_node_along(world: World) -> None:
-    """DIS-S294, OPS-L30, DIS-502, DIS-504, OPS-072, OPS-075: the Node goes first, the NodeClaim's finalizer last."""
+    """DIS-S294, OPS-L30, DIS-502, DIS-504, OPS-072, OPS-075: the Node goes first, the NodeClaim's finalizer last.
+
+    OPS-070: the deletion timestamp is what begins it.
+    """
     await ready(world)
     await world.kube.delete(kinds.NODE_CLAIM, "c")
     await until(lambda: all_gone(world), 20)
@@ -300,6 +304,7 @@ async def test_a_protected_pod_is_deleted_when_the_nodes_time_is_short(
     """DIS-S305, DIS-S306, DIS-530.
 
     OPS-524, API-S225: the drain waits until the deadline, and the Pod gets the event `Disrupted`.
+    DIS-E8: the pod is left alone until its own grace period before the deadline.
     """
     await ready(world, termination_grace_period=f"{grace}s")
     await world.running("protected", "node-c", meta={"annotations": PROTECTED}, termination_grace_period_seconds=own)
@@ -313,7 +318,7 @@ async def test_a_protected_pod_is_deleted_when_the_nodes_time_is_short(
 
 @story
 async def test_a_pod_that_takes_too_long_is_deleted_again_with_less_time(world: World) -> None:
-    """DIS-S307, DIS-536"""
+    """DIS-S307, DIS-536. DIS-437: a debug line has both grace periods and the deadline."""
     await ready(world, termination_grace_period="300s")
     await world.running("slow", "node-c", termination_grace_period_seconds=6000)
     await world.kube.delete(kinds.POD, "slow", "default")
@@ -323,6 +328,13 @@ async def test_a_pod_that_takes_too_long_is_deleted_again_with_less_time(world: 
     graces = [write.body["grace_period_seconds"] for write in world.wire.writes if str(write) == "delete Pod"]
     assert len(graces) == 1
     assert 290 <= graces[0] <= 300
+    (line,) = world.lines("deleting pod")
+    assert (line["level"], line["name"], line["pod.terminationGracePeriodSeconds"]) == ("DEBUG", "slow", 6000)
+    assert line["delete.gracePeriodSeconds"] == graces[0]
+    assert (
+        line["nodeclaim.terminationTime"]
+        == (await world.get_claim()).metadata.annotations[labels.TERMINATION_TIMESTAMP]
+    )
 
 
 @story
@@ -342,7 +354,10 @@ async def test_a_missed_deadline_still_leaves_a_pod_one_second(world: World) -> 
 
 @story
 async def test_the_deadline_is_written_once_and_said_on_claim_and_node(world: World) -> None:
-    """DIS-501, DIS-513, OPS-071, OPS-527, DIS-436: both get the event."""
+    """DIS-501, DIS-513, OPS-071, OPS-527, DIS-436: both get the event.
+
+    DIS-550: the grace period counts from the deletion of the NodeClaim.
+    """
     await ready(world, termination_grace_period="300s")
     await world.running("busy", "node-c", meta={"annotations": PROTECTED}, termination_grace_period_seconds=1)
     await world.kube.delete(kinds.NODE_CLAIM, "c")

@@ -97,7 +97,8 @@ def stage() -> Stage:
 async def test_a_spot_warning_ends_the_claim_and_what_was_bought_is_sold_out(stage: Stage) -> None:
     """Claim and Node are told, the offering counts as sold out.
 
-    AWS-T640, AWS-656, AWS-657, AWS-659, AWS-786, DIS-370, OPS-540
+    AWS-T640, AWS-656, AWS-657, AWS-659, AWS-786, DIS-370, OPS-540.
+    DIS-S268, DIS-376: Node and NodeClaim get TerminatingOnInterruption.
     """
     await stage.machine("a", "i-1")
     stage.say(SPOT_WARNING, "i-1")
@@ -210,7 +211,7 @@ async def test_a_health_event_ends_those_of_its_instances_that_are_ours(stage: S
 
 
 async def test_a_rebalance_recommendation_is_only_told(stage: Stage) -> None:
-    """AWS-T646, AWS-660, DIS-371, OPS-541: an event, and nothing is deleted."""
+    """AWS-T646, AWS-660, DIS-371, OPS-541: an event, and nothing is deleted. DIS-S269."""
     await stage.pool()
     await stage.machine("a", "i-1")
     stage.say(REBALANCE, "i-1")
@@ -410,7 +411,7 @@ async def ward() -> Ward:
 
 
 async def test_a_failed_check_counts_after_two_minutes_and_then_nothing_is_waited_for(ward: Ward) -> None:
-    """AWS-T651, AWS-661, AWS-665, AWS-666, API-455: the claim's deadline is now."""
+    """AWS-T651, AWS-661, AWS-665, AWS-666, API-455: the claim's deadline is now. DIS-S270."""
     ward.ec2.ill["i-1"] = InstanceStatus(instance_id="i-1", instance_status=ward.failed(90))
     assert await ward.round() == 60.0
     assert await ward.ending() == []
@@ -479,7 +480,7 @@ async def test_an_instance_that_fails_both_checks_is_deleted_and_counted_once(wa
 
 
 async def test_an_illness_is_counted_once_until_it_has_gone(ward: Ward) -> None:
-    """AWS-668."""
+    """AWS-668. OPS-476: by category."""
     status = InstanceStatus(instance_id="i-1", instance_status=ward.failed(600), system_status=ward.failed(600))
     ward.ec2.ill["i-1"] = status
     await ward.round()

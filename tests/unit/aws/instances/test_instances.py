@@ -489,7 +489,7 @@ def collector(world: World) -> InstanceGarbageCollector:
     ],
 )
 def test_instances_without_a_claim_are_ended(machine_: InstanceInfo, is_ended: bool) -> None:
-    """DIS-366, OPS-093: once they are older than thirty seconds."""
+    """DIS-366, OPS-093: once they are older than thirty seconds. DIS-S267."""
 
     async def scene(world: World) -> None:
         put(world, machine_)

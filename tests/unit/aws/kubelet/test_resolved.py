@@ -66,6 +66,7 @@ def test_static_settings_are_taken_as_they_are() -> None:
     ],
 )
 def test_an_expression_reserves_in_the_unit_of_its_resource(name: str, expression: str, quantity: str) -> None:
+    """API-362: cpu is rounded up to 10m, memory to 16Mi."""
     assert expression_fault(expression) == ""
     assert kube_reserved(**{name: expression}) == {name.replace("_", "-"): quantity}
 

@@ -48,7 +48,9 @@ def test_settings_a_kubelet_takes_are_not_objected_to(kubelet: dict[str, object]
         pytest.param({"maxPod": 3}, ["maxPod: unknown field", "maxPods"], id="AWS-130 unknown"),
         pytest.param({"memorySwap": {"behaviour": "x"}}, ["memorySwap.behaviour"], id="AWS-130 unknown nested"),
         pytest.param({"podsPerCore": "3"}, ["podsPerCore: expected int, got str"], id="AWS-130 type"),
-        pytest.param({"clusterDNS": "10.0.0.10"}, ["clusterDNS: expected array, got str"], id="AWS-130 list"),
+        pytest.param({"clusterDNS": "10.0.0.10"}, ["clusterDNS: expected array, got str"], id="AWS-130 list API-350"),
+        pytest.param({"evictionMaxPodGracePeriod": "60"}, ["evictionMaxPodGracePeriod: expected int"], id="API-355"),
+        pytest.param({"cpuCFSQuota": "no"}, ["cpuCFSQuota: expected bool"], id="API-357"),
         pytest.param({"kubeReserved": {"cpu": 1}}, ["kubeReserved", "expected str, got int"], id="AWS-130 map"),
         pytest.param({"syncFrequency": "soon"}, ["syncFrequency"], id="AWS-139 durations"),
         pytest.param({"registerWithTaints": []}, ["registerWithTaints: may not be set"], id="AWS-131"),
@@ -90,7 +92,7 @@ def test_a_violation_is_told_with_its_field(kubelet: dict[str, object], words: l
 
 
 def test_all_violations_are_told_together_but_a_wrong_type_alone() -> None:
-    """AWS-101, AWS-130."""
+    """AWS-101, AWS-130. API-360: all findings come together."""
     broken = {"unknown": 1, "maxPods": -1, "kubeReserved": {"pods": "1"}}
     assert len(kubelet_violations(broken)) == 3
     assert kubelet_violations(broken | {"podsPerCore": "x"}) == ("podsPerCore: expected int, got str",)

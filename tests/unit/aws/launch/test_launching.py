@@ -531,7 +531,7 @@ def test_a_subnet_without_addresses_is_avoided() -> None:
 
 
 def test_a_missing_spot_role_closes_spot_and_is_told_on_the_claim() -> None:
-    """AWS-T422, AWS-456."""
+    """AWS-T422, AWS-456. AWS-720, OPS-542, OPS-545: the event has a reason."""
 
     async def scene(world: World) -> None:
         empty(world, refusal("AuthFailure.ServiceLinkedRoleCreationNotPermitted"))

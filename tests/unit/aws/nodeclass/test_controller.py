@@ -27,7 +27,7 @@ ALL = (
 
 
 async def test_a_class_whose_selectors_all_find_something_becomes_ready() -> None:
-    """AWS-T080, AWS-081, AWS-083, AWS-572"""
+    """AWS-T080, AWS-081, AWS-083, AWS-572. AWS-063: the class gets its finalizer. API-375: all conditions are there."""
     world = Classes().stocked()
     await world.create()
     again = await world.look()
@@ -66,7 +66,7 @@ async def test_the_root_condition_tells_what_is_missing_newest_first() -> None:
 
 
 async def test_a_part_that_fails_keeps_its_condition_and_stops_no_other() -> None:
-    """AWS-082, AWS-084"""
+    """AWS-082, AWS-084. API-664: without a security group SecurityGroupsReady is False."""
     world = Classes().stocked()
     await world.create()
     await world.look()

@@ -84,7 +84,10 @@ def tried(world: Classes) -> list[str]:
     ],
 )
 async def test_kubelet_settings_are_judged(spec: dict[str, Any], gate: bool, reason: str) -> None:
-    """AWS-101 to AWS-107, API-666: the condition has a reason for each kind of fault."""
+    """AWS-101 to AWS-107, API-666: the condition has a reason for each kind of fault.
+
+    API-S171, API-S172, API-S173: by family, for an unknown field, and for an expression while the gate is off.
+    """
     world = Classes(kubelet_expressions=gate).stocked()
     assert await judged(world, **spec) == (("False", reason) if reason else VALID)
     assert bool(tried(world)) is not bool(reason)

@@ -19,7 +19,7 @@ def row(kind: str, zone: str) -> str:
 
 
 async def test_an_offering_counts_as_available_when_any_pool_has_it() -> None:
-    """AWS-790."""
+    """AWS-790. OPS-472."""
     fixture = await fair()
     registry = MetricsRegistry()
     shown = OfferingMetrics(registry, fixture.memories.unavailable.unavailable_offerings)
@@ -42,7 +42,7 @@ async def test_every_zone_has_a_row_for_reserved_capacity_where_it_is_on() -> No
 
 
 async def test_types_have_their_size() -> None:
-    """AWS-782."""
+    """AWS-782. OPS-473."""
     registry = MetricsRegistry()
     shown = OfferingMetrics(registry, tuple)
     shown.publish(offering_samples([(await fair()).market.types_for(PLAIN)], reserved=True))

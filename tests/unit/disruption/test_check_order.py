@@ -1,0 +1,67 @@
+"""In which order a node is checked before it may be disrupted, and how far apart passes may be."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from karpenter.api import kinds
+from karpenter.api.core import Node
+from karpenter.api.meta import Wire
+from karpenter.model import labels
+from karpenter.runtime.intervals import Intervals
+from karpenter.settings import Settings
+from support.builders import node
+from support.disruption_cases import pool, running, verdict, with_annotation
+from support.world import World, story
+
+
+def left_alone(objects: list[Wire]) -> list[Wire]:
+    """The Node asks not to be disrupted."""
+    return [
+        with_annotation(wire, labels.DO_NOT_DISRUPT, "true") if isinstance(wire, Node) else wire for wire in objects
+    ]
+
+
+@pytest.mark.parametrize(
+    ("objects", "nominated", "expected"),
+    [
+        pytest.param(running("n", initialized=False, deleted=True), False, "initialized", id="initialized-first"),
+        pytest.param(running("n", deleted=True), True, "deleting or marked for deletion", id="then-marked"),
+        pytest.param(running("n"), True, "nominated", id="then-nominated"),
+        pytest.param(running("n"), False, "do-not-disrupt", id="then-the-annotation"),
+    ],
+)
+def test_the_first_check_that_fails_names_the_reason(objects: list[Wire], nominated: bool, expected: str) -> None:
+    """OPS-119, DIS-062: initialized, not marked, not nominated, and only then the annotation, which all of these have."""
+    chosen = frozenset({"claim-n"}) if nominated else frozenset()
+    assert expected in verdict("n", pool(), left_alone(objects), nominated=chosen)
+
+
+@story
+async def test_passes_more_than_fifteen_minutes_apart_are_logged(world: World) -> None:
+    """DIS-051, DIS-022"""
+    await world.start(Settings(intervals=Intervals(disruption_poll=timedelta(minutes=16))))
+    await asyncio.sleep(33 * 60)
+    lines = world.lines("abnormal time between runs")
+    assert [(line["level"], line["time_since"]) for line in lines] == [("DEBUG", "960s")] * 2
+
+
+@story
+async def test_passes_at_the_usual_interval_are_not_logged(world: World) -> None:
+    """DIS-051"""
+    await world.start()
+    await asyncio.sleep(40 * 60)
+    assert world.lines("abnormal time between runs") == []
+
+
+@story
+async def test_a_taint_with_our_key_on_an_unmanaged_node_is_left_alone(world: World) -> None:
+    """DIS-S008"""
+    await world.kube.create(kinds.NODE, node("foreign", {"cpu": "4"}))
+    await world.set_taints("foreign", (labels.DISRUPTED_TAINT,))
+    await world.start()
+    await asyncio.sleep(60)
+    assert (await world.get_node("foreign")).spec.taints == (labels.DISRUPTED_TAINT,)

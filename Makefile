@@ -63,6 +63,7 @@ bench: $(STAMP)
 docs: $(STAMP)
 	$(BIN)/python tools/reference_docs.py
 	$(BIN)/python tools/pictures.py
+	$(BIN)/python -m monitoring
 	$(BIN)/sphinx-build -q -W --keep-going -b html -d docs/_build/doctrees docs docs/_build/html
 	@echo docs/_build/html/index.html
 

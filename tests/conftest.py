@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import structlog
 from hypothesis import settings
 from xdist.remote import Producer
 
@@ -47,6 +48,13 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Beside(command), "beside")
     if config.getoption("--hypothesis-profile") == SOAK:
         config.pluginmanager.register(Soak(str(config.getoption("--hypothesis-seed"))), "soak")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _own_logging() -> Iterator[None]:
+    """A command run in this process configures logging, into a stream that ends with the test; others must not write there."""
+    yield
+    structlog.reset_defaults()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -13,6 +13,13 @@ from controlplane.harness import ControlPlane, Json
 from controlplane.process import Controller, controller
 from karpenter.api import kinds
 from karpenter.kube.client import KubeClient
+from support.dashboards import (
+    check_every_panel_shows_something,
+    check_karpenters_panels_show_something,
+    check_no_alert_fires,
+    check_overview,
+    scrape_now,
+)
 from support.metrics_scrape import Scrape
 from support.rollouts import settled, web
 
@@ -88,7 +95,7 @@ async def _names(kube: KubeClient) -> set[str]:
 
 @pytest.mark.cluster
 async def test_the_life_of_nodes_as_prometheus_sees_it(plane: ControlPlane, account: Account) -> None:
-    """OPS §5 on a real cluster; OPS-M1, OPS-M2, OPS-M5, OPS-M14."""
+    """OPS §5 on a real cluster, OPS-M1, OPS-M2, OPS-M5, OPS-M14; the dashboards draw on it (OPS-V3)."""
     with controller(account.kubeconfig) as running:
         running.until(running.is_ready, "become ready")
         running.until(lambda: bool(_limits(_scrape(running))), "report the limits of the NodePool")
@@ -103,6 +110,9 @@ async def test_the_life_of_nodes_as_prometheus_sees_it(plane: ControlPlane, acco
         async with plane.client() as kube:
             await asyncio.to_thread(plane.apply, web(PODS))
             await settled(lambda: _started(running), _DEADLINE_SECONDS)
+            busy = await asyncio.to_thread(scrape_now, running)
+            pods, nodes = (await kube.list(kinds.POD)).items, (await kube.list(kinds.NODE)).items
+            await asyncio.to_thread(check_overview, busy, pods, nodes)
             names = await _names(kube)
             claims = (await kube.list(kinds.NODE_CLAIM)).items
             _check_running(await asyncio.to_thread(_scrape, running), len(claims))
@@ -112,6 +122,11 @@ async def test_the_life_of_nodes_as_prometheus_sees_it(plane: ControlPlane, acco
             await asyncio.to_thread(plane.apply, web(0))
             await settled(lambda: _gone(running), _DEADLINE_SECONDS)
             _check_over(await asyncio.to_thread(_scrape, running), len(claims))
+            over = await asyncio.to_thread(scrape_now, running)
+            history = (busy, over, over.unchanged_after(seconds=15))
+            await asyncio.to_thread(check_every_panel_shows_something, history)
+            await asyncio.to_thread(check_karpenters_panels_show_something, history)
+            await asyncio.to_thread(check_no_alert_fires, history)
 
 
 def _check_running(scraped: Scrape, machines: int) -> None:

@@ -1,8 +1,8 @@
 """Go programs the tests run beside the product: built once per machine from a Go module in the tests, then taken from a cache.
 
-The cache lies outside the checkout, in a folder named after what determines the result (``go.mod``, ``go.sum``, the commands,
-the Go release), so nothing is ever stale and nothing needs cleaning to be correct. A folder appears by one atomic rename
-when the build is complete, and a lock makes parallel runs build once.
+The cache lies outside the checkout, in a folder named after what determines the result (``go.mod``, ``go.sum``, Go files of the
+module itself, the commands, the Go release), so nothing is ever stale and nothing needs cleaning to be correct. A folder appears
+by one atomic rename when the build is complete, and a lock makes parallel runs build once.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ class GoModule:
 
     def _fingerprint(self, go: Path, commands: Commands) -> str:
         digest = hashlib.sha256(repr((_version(go), sorted(commands.items()))).encode())
-        for name in ("go.mod", "go.sum"):
-            digest.update((self.folder / name).read_bytes())
+        for source in sorted((*self.folder.glob("*.go"), self.folder / "go.mod", self.folder / "go.sum")):
+            digest.update(source.read_bytes())
         return digest.hexdigest()[:16]
 
     def _build(self, go: Path, commands: Commands, target: Path) -> None:

@@ -101,6 +101,10 @@ class Controller:
         """Its metrics now. ``ConnectionError`` where nobody answers."""
         return scraped(self._ports["METRICS_PORT"])
 
+    def exposition(self) -> str:
+        """The body of its metrics endpoint now. ``ConnectionError`` where nobody answers."""
+        return _exposition(self._ports["METRICS_PORT"])
+
     def disruption_passes(self) -> float:
         """How many times it has considered disruption."""
         return sum(
@@ -202,11 +206,15 @@ def _started(kubeconfig: str, command: tuple[str, ...], more: Mapping[str, str],
 
 def scraped(port: int) -> Samples:
     """The metrics served on a port. ``ConnectionError`` where nobody serves any."""
+    families = text_string_to_metric_families(_exposition(port))
+    return {(sample.name, frozenset(sample.labels.items())): sample.value for one in families for sample in one.samples}
+
+
+def _exposition(port: int) -> str:
     status, text = _fetch(port, "/metrics")
     if status != 200:
         raise ConnectionError(f"/metrics answered {status}: {text}")
-    families = text_string_to_metric_families(text)
-    return {(sample.name, frozenset(sample.labels.items())): sample.value for one in families for sample in one.samples}
+    return text
 
 
 def _fetch(port: int, path: str) -> tuple[int, str]:

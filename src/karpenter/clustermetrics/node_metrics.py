@@ -97,7 +97,8 @@ class NodeMetrics(ClusterCollector):
             (_ALLOCATABLE, lambda view: view.allocatable),
             (_POD_REQUESTS, lambda view: view.pod_requests),
             (_POD_LIMITS, lambda view: self._limits[view.key][1]),
-            (_DAEMON_REQUESTS, lambda view: view.daemonset_requests),
+            # Dashboards add pod and DaemonSet requests of a Node: a Node without DaemonSet pods has 0 of them, not none.
+            (_DAEMON_REQUESTS, lambda view: {res.PODS: 0, **view.daemonset_requests}),
             (_DAEMON_LIMITS, lambda view: self._limits[view.key][2]),
             (_OVERHEAD, lambda view: res.subtract(view.capacity, view.allocatable)),
         )

@@ -39,7 +39,7 @@ DURATION_BUCKETS_SECONDS = (
 # fmt: on
 #: Buckets of calls to a cloud, in seconds (OPS-470).
 STANDARD_BUCKETS_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-#: Buckets of one look of a controller, in seconds (OPS-492): those of durations, to a minute.
+#: Buckets of one reconcile, in seconds (OPS-492): those of durations, to a minute.
 RECONCILE_BUCKETS_SECONDS = tuple(limit for limit in DURATION_BUCKETS_SECONDS if limit <= 60.0)
 _HOUR, _DAY = 3600.0, 86400.0
 #: Buckets of a node's age when it goes, in seconds (OPS-422).
@@ -99,6 +99,11 @@ class Metrics:
         self.nodeclaims_created_total = self._counter(
             "nodeclaims_created_total", "NodeClaims created.", ("reason", "nodepool", "min_values_relaxed")
         )
+        self.nodeclaims_launched_total = self._counter(
+            "nodeclaims_launched_total",
+            "NodeClaims whose instance was launched.",
+            ("nodepool", "instance_type", "capacity_type", "zone"),
+        )
         self.nodeclaims_terminated_total = self._counter(
             "nodeclaims_terminated_total", "NodeClaims fully gone.", ("nodepool", "capacity_type", "zone")
         )
@@ -128,7 +133,7 @@ class Metrics:
 
     def _declare_nodes(self) -> None:
         self.nodes_created_total = self._counter("nodes_created_total", "Nodes registered.", ("nodepool", "zone"))
-        self.nodes_terminated_total = self._counter("nodes_terminated_total", "Nodes let go.", ("nodepool", "zone"))
+        self.nodes_terminated_total = self._counter("nodes_terminated_total", "Nodes removed.", ("nodepool", "zone"))
         self.nodes_drained_total = self._counter("nodes_drained_total", "Nodes whose drain finished.", ("nodepool",))
         self.nodes_termination_duration_seconds = self._summary(
             "nodes_termination_duration_seconds",
@@ -199,7 +204,7 @@ class Metrics:
             self.voluntary_disruption_consolidation_timeouts_total.labels(consolidation_type=search)
         self.voluntary_disruption_failed_validations_total = self._counter(
             "voluntary_disruption_failed_validations_total",
-            "Candidates that did not stand the second look before acting.",
+            "Candidates that failed validation.",
             ("consolidation_type",),
         )
         self.consolidation_score = self._histogram(
@@ -232,34 +237,34 @@ class Metrics:
         own = ("controller",)
         self.controller_runtime_reconcile_total = Counter(
             "controller_runtime_reconcile_total",
-            "Looks of a controller, by how they ended.",
+            "Reconciles by result.",
             (*own, "result"),
             registry=self.registry,
         )
         self.controller_runtime_reconcile_errors_total = Counter(
-            "controller_runtime_reconcile_errors_total", "Looks that failed.", own, registry=self.registry
+            "controller_runtime_reconcile_errors_total", "Failed reconciles.", own, registry=self.registry
         )
         self.controller_runtime_terminal_reconcile_errors_total = Counter(
             "controller_runtime_terminal_reconcile_errors_total",
-            "Looks that failed and are not repeated.",
+            "Failed reconciles that are not retried.",
             own,
             registry=self.registry,
         )
         self.controller_runtime_reconcile_panics_total = Counter(
-            "controller_runtime_reconcile_panics_total", "Looks that ended in a bug.", own, registry=self.registry
+            "controller_runtime_reconcile_panics_total", "Reconciles that ended in a bug.", own, registry=self.registry
         )
         self.controller_runtime_reconcile_timeouts_total = Counter(
-            "controller_runtime_reconcile_timeouts_total", "Looks that ran out of time.", own, registry=self.registry
+            "controller_runtime_reconcile_timeouts_total", "Reconciles that timed out.", own, registry=self.registry
         )
         self.controller_runtime_max_concurrent_reconciles = Gauge(
-            "controller_runtime_max_concurrent_reconciles", "Most looks at once.", own, registry=self.registry
+            "controller_runtime_max_concurrent_reconciles", "Most reconciles at once.", own, registry=self.registry
         )
         self.controller_runtime_active_workers = Gauge(
-            "controller_runtime_active_workers", "Looks going on.", own, registry=self.registry
+            "controller_runtime_active_workers", "Reconciles in progress.", own, registry=self.registry
         )
         self.controller_runtime_reconcile_time_seconds = Histogram(
             "controller_runtime_reconcile_time_seconds",
-            "How long a look took.",
+            "How long a reconcile took.",
             own,
             buckets=RECONCILE_BUCKETS_SECONDS,
             registry=self.registry,
@@ -272,7 +277,7 @@ class Metrics:
         )
         self.workqueue_adds_total = Counter("workqueue_adds_total", "Keys added.", _QUEUE, registry=self.registry)
         self.workqueue_retries_total = Counter(
-            "workqueue_retries_total", "Keys that got an appointment for later.", _QUEUE, registry=self.registry
+            "workqueue_retries_total", "Keys that were queued again for later.", _QUEUE, registry=self.registry
         )
         self.workqueue_queue_duration_seconds = Histogram(
             "workqueue_queue_duration_seconds",
@@ -283,20 +288,20 @@ class Metrics:
         )
         self.workqueue_work_duration_seconds = Histogram(
             "workqueue_work_duration_seconds",
-            "How long a worker was at a key.",
+            "How long a worker processed a key.",
             _QUEUE,
             buckets=buckets,
             registry=self.registry,
         )
         self.workqueue_unfinished_work_seconds = Gauge(
             "workqueue_unfinished_work_seconds",
-            "Seconds of work going on that no duration has counted yet.",
+            "Seconds of work in progress that no duration has counted yet.",
             _QUEUE,
             registry=self.registry,
         )
         self.workqueue_longest_running_processor_seconds = Gauge(
             "workqueue_longest_running_processor_seconds",
-            "How long the longest look going on has lasted.",
+            "How long the longest reconcile in progress has lasted.",
             _QUEUE,
             registry=self.registry,
         )

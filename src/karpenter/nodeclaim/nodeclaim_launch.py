@@ -7,6 +7,8 @@ provider ID that was removed from the claim or changed to another claim's instan
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 import msgspec
 import structlog
 
@@ -107,8 +109,7 @@ class NodeClaimLaunch(NodeClaimSubreconciler):
             self._launched_instances[draft.name] = (draft.claim.metadata.uid, instance)
         return instance
 
-    @staticmethod
-    def _record_instance(draft: NodeClaimDraft, instance: Instance) -> None:
+    def _record_instance(self, draft: NodeClaimDraft, instance: Instance) -> None:
         """Copy the instance onto the claim (OPS-011): existing labels of the claim win, annotations of the provider win."""
         draft.merge_metadata({**instance.labels, **draft.claim.metadata.labels}, instance.annotations)
         draft.set_status(
@@ -121,15 +122,27 @@ class NodeClaimLaunch(NodeClaimSubreconciler):
             )
         )
         draft.set_condition(conditions.LAUNCHED, conditions.TRUE)
-        claim_labels = draft.claim.metadata.labels
+        draft.after_write(self._launch_report(draft.claim.metadata.labels, instance))
+
+    def _launch_report(self, claim_labels: Mapping[str, str], instance: Instance) -> Callable[[], None]:
+        """What tells of a launch: a log line and a count by instance type (OPS-810)."""
+        offering = {
+            "instance_type": claim_labels.get(labels.INSTANCE_TYPE, ""),
+            "zone": claim_labels.get(labels.ZONE, ""),
+            "capacity_type": claim_labels.get(labels.CAPACITY_TYPE, ""),
+        }
         details = {
             "provider-id": instance.provider_id,
-            "instance-type": claim_labels.get(labels.INSTANCE_TYPE, ""),
-            "zone": claim_labels.get(labels.ZONE, ""),
-            "capacity-type": claim_labels.get(labels.CAPACITY_TYPE, ""),
+            **{name.replace("_", "-"): value for name, value in offering.items()},
             "allocatable": res.resources_to_wire(instance.allocatable),
         }
-        draft.after_write(lambda: _log.info("launched nodeclaim", **details))
+
+        def report() -> None:
+            nodepool = claim_labels.get(labels.NODE_POOL, "")
+            self._context.metrics.nodeclaims_launched_total.labels(nodepool=nodepool, **offering).inc()
+            _log.info("launched nodeclaim", **details)
+
+        return report
 
 
 def _reason_and_message(error: ProviderError) -> tuple[str, str]:

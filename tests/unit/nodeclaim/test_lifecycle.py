@@ -11,9 +11,11 @@ from karpenter.api import kinds
 from karpenter.api.karpenter import NodeClassReference, NodePoolTaint
 from karpenter.api.meta import OwnerReference
 from karpenter.api.scheduling_constraints import Taint
+from karpenter.metrics.exposition import render_sync
 from karpenter.model import conditions, labels
 from karpenter.providers.contract import InsufficientCapacity, LaunchFailed, NodeClassNotReady, ProviderError
 from support.builders import NODE_CLASS
+from support.metrics_scrape import Scrape
 from support.nodeclaim_stages import launched, registered
 from support.world import World, startup, story
 
@@ -45,6 +47,17 @@ async def test_a_new_claim_gets_its_finalizer_then_its_instance(world: World) ->
     assert line["NodeClaim"] == {"name": "c"}
     assert line["provider-id"] == claim.status.provider_id
     assert (line["instance-type"], line["zone"], line["capacity-type"]) == ("t3", "z1", "on-demand")
+
+
+@story
+async def test_a_launch_is_counted_once_by_instance_type(world: World) -> None:
+    """OPS-810: a counter with the instance type, from which a timeline of purchases can be drawn."""
+    await launched(world, pool="np")
+    await asyncio.sleep(600)
+    counted = Scrape(render_sync(world.manager.metrics.registry))
+    expected = {"instance_type": "t3", "zone": "z1", "capacity_type": "on-demand", "nodepool": "np"}
+    assert counted.value("karpenter_nodeclaims_launched_total", **expected) == 1
+    assert counted.total("karpenter_nodeclaims_launched_total") == 1
 
 
 FOREIGN = NodeClassReference(group="other.example", kind="OtherClass", name="default")

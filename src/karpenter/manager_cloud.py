@@ -1,10 +1,11 @@
-"""The cloud of a controller process: simulated or AWS, each with the loops that run for it."""
+"""The cloud of a controller process: simulated, AWS or that of another package, each with the loops that run for it."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from karpenter.api.kinds import KWOK_NODE_CLASS, Kind
@@ -12,7 +13,7 @@ from karpenter.api.meta import Wire
 from karpenter.kube.protocol import Kube
 from karpenter.manager_informers import ClusterInformers, WatchedKinds
 from karpenter.model.clock import Clock
-from karpenter.providers.contract import CloudProvider
+from karpenter.providers.contract import CloudProvider, GarbageCollectingProvider, ProviderContext, ProviderFactory
 from karpenter.runtime.events import EventRecorder
 from karpenter.settings import Settings
 
@@ -62,3 +63,25 @@ def simulated_setup(
         {"machines": partial(nodes.run, informers.pods)},
         {"instances": provider.collect_garbage},
     )
+
+
+def load_provider_factory(name: str) -> ProviderFactory:
+    """What ``MODULE:NAME`` names. Raises ``ProviderStartError``."""
+    module, _, attribute = name.partition(":")
+    try:
+        return cast(ProviderFactory, getattr(import_module(module), attribute))
+    except ImportError as error:
+        hint = "install its package, or add its folder to PYTHONPATH"
+        raise ProviderStartError(f"provider {name}: {error}; {hint}") from error
+    except AttributeError as error:
+        raise ProviderStartError(f"provider {name}: module {module} has no {attribute}") from error
+
+
+def external_setup(settings: Settings, kube: Kube, clock: Clock) -> ProviderSetup:
+    """The provider of another package, named by the setting ``provider``. Raises ``ProviderStartError``."""
+    provider = load_provider_factory(settings.provider)(ProviderContext(kube, clock))
+    informers = ClusterInformers(kube, WatchedKinds.of(settings, provider.node_class_kinds))
+    collectors: dict[str, Callable[[], Awaitable[object]]] = {}
+    if isinstance(provider, GarbageCollectingProvider):
+        collectors["instances"] = provider.collect_garbage
+    return ProviderSetup(provider, informers, garbage_collectors=collectors)

@@ -74,9 +74,9 @@ class _LeaderElection(NamedTuple):
 
 
 async def run_process(settings: Settings, simulated_cloud: SimulatedCloudConfig | None, commit: str) -> bool:
-    """Run until a signal comes, and shut down; False where the lease was lost. ``simulated_cloud`` None: the provider is AWS.
+    """Run until a signal comes, and shut down; False where the lease was lost. ``simulated_cloud`` is None with another provider.
 
-    Raises ``config.ConfigError``, and ``ProviderStartError`` where AWS cannot be used.
+    Raises ``config.ConfigError``, and ``ProviderStartError`` where the cloud cannot be used.
     """
     shutdown = _shutdown_signal()
     connection = config.load(settings.kubeconfig, settings.context)
@@ -177,12 +177,14 @@ async def _provider_setup(
 ) -> ProviderSetup:
     """The cloud the settings name. Whatever writes does so through the fence."""
     clock = SystemClock()
-    if simulated_cloud is None:
+    if settings.provider == "aws":
         from karpenter import manager_aws
 
         ca_bundle = b64encode(connection.certificate_authorities()).decode()
         cluster = manager_aws.ClusterAccess(clients.controller, clients.controller.version, ca_bundle)
         return await manager_aws.aws_setup(settings, cluster, clock, metrics)
+    if simulated_cloud is None:
+        return manager_cloud.external_setup(settings, clients.controller, clock)
     return manager_cloud.simulated_setup(settings, clients.controller, clients.simulated_nodes, clock, simulated_cloud)
 
 

@@ -10,6 +10,7 @@ that Karpenter parses (``1``, ``True``); flags are ``true`` or ``false`` (OPS-30
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -32,8 +33,20 @@ from karpenter.scheduling.scheduling_settings import SchedulingSettings
 #: Karpenter's chart sets it, nothing reads it (OPS §4.3).
 _IGNORED_VARIABLES = ("KUBERNETES_MIN_VERSION",)
 _PROVIDERS = ("simulated", "aws")
+_FACTORY = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+
+
+def _parse_provider(text: str) -> str:
+    """A provider of this package, or where one of another package is made. Raises ``ValueError``."""
+    if text not in _PROVIDERS and not _FACTORY.fullmatch(text):
+        raise ValueError(text)
+    return text
+
+
 _PROVIDER: kinds.SettingKind[str] = kinds.SettingKind(
-    kinds.one_of(*_PROVIDERS).parse, f"a provider; choose {', '.join(_PROVIDERS)}", "|".join(_PROVIDERS)
+    _parse_provider,
+    f"a provider; choose {', '.join(_PROVIDERS)} or MODULE:CLASS of your own",
+    "|".join((*_PROVIDERS, "MODULE:CLASS")),
 )
 
 
@@ -41,7 +54,12 @@ _PROVIDER: kinds.SettingKind[str] = kinds.SettingKind(
 class CloudSettings:
     """Cloud provider."""
 
-    provider: str = setting(_PROVIDER, "simulated", "Cloud provider: simulated or aws.", "KARPENTER_PROVIDER")
+    provider: str = setting(
+        _PROVIDER,
+        "simulated",
+        "Cloud provider: simulated, aws, or MODULE:CLASS of another package.",
+        "KARPENTER_PROVIDER",
+    )
     simulated_faults_file: str = setting(
         kinds.FILE, "", "Faults that the simulated provider injects; empty means none."
     )

@@ -92,6 +92,8 @@ def missing_node_classes(objects: ClusterObjects) -> Iterator[str]:
         reference = pool.spec.template.spec.node_class_ref
         where = f"NodePool {pool.metadata.name}: spec.template.spec.nodeClassRef"
         group = _NODE_CLASS_GROUPS.get(reference.kind)
+        if _is_of_another_provider(reference):
+            continue
         if group is None:
             yield f"{where}.kind: there is no node class {reference.kind}{_hint(reference.kind, _NODE_CLASS_GROUPS)}"
         elif group != reference.group:
@@ -99,6 +101,13 @@ def missing_node_classes(objects: ClusterObjects) -> Iterator[str]:
         elif _is_missing(reference, classes[reference.kind]):
             hint = _hint(reference.name, classes[reference.kind])
             yield f"{where}.name: {reference.kind} {reference.name} is not there{hint}; {_WITHOUT_CLASS}"
+
+
+def _is_of_another_provider(reference: NodeClassReference) -> bool:
+    """Whether neither kind nor group is one of ours, nor misspelt: a provider of another package has such classes."""
+    groups = _NODE_CLASS_GROUPS.values()
+    is_near = difflib.get_close_matches(reference.group, groups, 1)
+    return bool(reference.group) and reference.kind not in _NODE_CLASS_GROUPS and not is_near
 
 
 def _is_missing(reference: NodeClassReference, names: Sequence[str]) -> bool:

@@ -42,6 +42,7 @@ def _exit_with_error(message: str, exit_code: int = WRONG_INPUT) -> NoReturn:
 def _simulated_cloud(settings: Settings) -> SimulatedCloudConfig | None:
     """The simulated provider's instance types and faults; None with another provider, which needs neither."""
     if settings.provider != "simulated":
+        _check_external_provider(settings.provider)
         return None
     from karpenter.instancetypes import ec2_catalog, instance_type_file
     from karpenter.manager_cloud import SimulatedCloudConfig
@@ -54,6 +55,17 @@ def _simulated_cloud(settings: Settings) -> SimulatedCloudConfig | None:
             fault_rules.load_faults(script) if script else Faults(),
         )
     except (instance_type_file.InstanceTypeFileError, FaultsError) as error:
+        _exit_with_error(str(error))
+
+
+def _check_external_provider(provider: str) -> None:
+    """End the command where the provider of another package cannot be imported."""
+    from karpenter.manager_cloud import ProviderStartError, load_provider_factory
+
+    try:
+        if provider != "aws":
+            load_provider_factory(provider)
+    except ProviderStartError as error:
         _exit_with_error(str(error))
 
 

@@ -9,15 +9,17 @@ ProviderError                 anything else: retried with back-off
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from karpenter.api.karpenter import NodeClaim, NodePool
 from karpenter.api.kinds import Kind
 from karpenter.api.meta import Wire
 from karpenter.instancetypes.instance_type import InstanceType
+from karpenter.kube.protocol import Kube
+from karpenter.model.clock import Clock
 from karpenter.model.expected_error import ExpectedError
 from karpenter.model.resources import Resources
 
@@ -162,6 +164,26 @@ class CloudProvider(Protocol):
     @property
     def node_class_kinds(self) -> tuple[Kind[Wire], ...]:
         """Kinds of node classes this provider serves; claims and pools of other classes are left alone."""
+
+
+@runtime_checkable
+class GarbageCollectingProvider(Protocol):
+    """A provider that ends instances without a claim itself (OPS-266)."""
+
+    async def collect_garbage(self) -> object:
+        """Look once; called periodically while this process leads. Raises ``ProviderError``."""
+
+
+@dataclass(frozen=True)
+class ProviderContext:
+    """What a provider of another package is made with. ``kube`` writes only while this process leads."""
+
+    kube: Kube
+    clock: Clock
+
+
+#: What ``--provider MODULE:NAME`` names: a class or a function.
+ProviderFactory = Callable[[ProviderContext], CloudProvider]
 
 
 class UnevaluatedNodePool(ProviderError):

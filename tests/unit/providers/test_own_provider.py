@@ -1,0 +1,187 @@
+"""The provider of the tutorial keeps the contract, is selected by its name, and is short."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib import import_module
+from itertools import product
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from typer.testing import CliRunner
+
+from karpenter import manager_cloud
+from karpenter.api.karpenter import (
+    NodeClaim,
+    NodeClaimResourceRequests,
+    NodeClaimSpec,
+    NodeClaimTemplate,
+    NodeClaimTemplateSpec,
+    NodeClassReference,
+    NodePool,
+    NodePoolSpec,
+    NodeSelectorRequirementWithMinValues,
+)
+from karpenter.api.kinds import KINDS, NODE_CLAIM
+from karpenter.api.meta import ObjectMeta
+from karpenter.cli.main import app
+from karpenter.kube.errors import NotFound
+from karpenter.model import labels
+from karpenter.providers import conformance
+from karpenter.providers.contract import CloudProvider, ProviderContext
+from karpenter.settings import resolve_settings
+from karpenter.simulation import virtual_time
+from karpenter.simulation.apiserver import MemoryKube, MemoryServer
+from karpenter.simulation.virtual_time import LoopClock
+from support.simulated_world import BROKEN, START
+
+ROOT = Path(__file__).resolve().parents[3]
+FOLDER = ROOT / "examples" / "provider"
+NAME = "rack_provider:RackProvider"
+CLASS = NodeClassReference(group="rack.example.com", kind="RackNodeClass", name="default")
+
+
+@pytest.fixture
+def example(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
+    """The module of the tutorial, with a rack of its own."""
+    monkeypatch.syspath_prepend(FOLDER)
+    monkeypatch.setenv("RACK", str(tmp_path))
+    monkeypatch.delitem(sys.modules, "rack_provider", raising=False)
+    return import_module("rack_provider")
+
+
+@dataclass
+class RackEnvironment:
+    """What a conformance environment is for the example: an API server with its class, and the rack's directory."""
+
+    example: ModuleType
+    rack: Path
+    clock: LoopClock
+    kube: MemoryKube
+    started: list[CloudProvider]
+
+    @property
+    def pool(self) -> NodePool:
+        template = NodeClaimTemplate(spec=NodeClaimTemplateSpec(requirements=(), node_class_ref=CLASS))
+        return NodePool(metadata=ObjectMeta(name="rack"), spec=NodePoolSpec(template=template))
+
+    async def provider(self) -> CloudProvider:
+        self.started.append(self.example.RackProvider(ProviderContext(self.kube, self.clock)))
+        return self.started[-1]
+
+    async def claim(
+        self, name: str, requirements: Mapping[str, tuple[str, ...]], requests: Mapping[str, str]
+    ) -> NodeClaim:
+        with suppress(NotFound):
+            await self.kube.delete(NODE_CLAIM, name)
+        wire = tuple(
+            NodeSelectorRequirementWithMinValues(key=key, operator="In", values=values)
+            for key, values in requirements.items()
+        )
+        spec = NodeClaimSpec(
+            requirements=wire, node_class_ref=CLASS, resources=NodeClaimResourceRequests(requests=requests)
+        )
+        metadata = ObjectMeta(name=name, labels={labels.NODE_POOL: "rack"})
+        return await self.kube.create(NODE_CLAIM, NodeClaim(metadata=metadata, spec=spec))
+
+    async def exhaust_capacity(self, requirements: Mapping[str, tuple[str, ...]]) -> None:
+        types = json.loads((FOLDER / "server-types.json").read_text(encoding="utf-8"))
+        capacity_types = requirements.get(labels.CAPACITY_TYPE, (labels.SPOT, labels.ON_DEMAND))
+        keys = product((entry["name"] for entry in types), ("hall-1", "hall-2"), capacity_types)
+        (self.rack / "sold-out").write_text("\n".join("/".join(key) for key in keys), encoding="utf-8")
+
+    async def delete_claim(self, claim: NodeClaim) -> None:
+        await self.kube.delete(NODE_CLAIM, claim.metadata.name)
+
+    async def corrupt_claim(self, claim: NodeClaim) -> None:
+        server = self.kube.server
+        claims = server.resource(NODE_CLAIM.group, NODE_CLAIM.version, NODE_CLAIM.plural)
+        server.update_any(claims, "", claim.metadata.name, lambda body: {**body, "status": {"nodeName": 5}})
+
+    async def collect_garbage(self) -> None:
+        await asyncio.sleep(60)
+        for provider in self.started:
+            await provider.collect_garbage()  # type: ignore[attr-defined]
+
+    async def make_class_not_ready(self) -> None:
+        unready = {"status": {"conditions": [BROKEN]}}
+        await self.kube.patch(self.example.RACK_NODE_CLASS, CLASS.name, unready, subresource="status")
+
+    async def delete_class(self) -> None:
+        await self.kube.delete(self.example.RACK_NODE_CLASS, CLASS.name)
+
+    async def finish_pending_work(self) -> None:
+        await asyncio.sleep(60)
+
+
+def in_rack(example: ModuleType, rack: Path, scene: Callable[[RackEnvironment], Awaitable[None]]) -> None:
+    async def main(clock: LoopClock) -> None:
+        kube = MemoryKube(MemoryServer(clock, kinds=(*KINDS.values(), example.RACK_NODE_CLASS)))
+        await kube.create(example.RACK_NODE_CLASS, example.RackNodeClass(metadata=ObjectMeta(name=CLASS.name)))
+        await scene(RackEnvironment(example, rack, clock, kube, []))
+
+    virtual_time.run_virtual(main, START)
+
+
+@pytest.mark.parametrize("check", conformance.CHECKS, ids=lambda check: check.__name__)
+def test_the_provider_of_the_tutorial_conforms(
+    example: ModuleType, tmp_path: Path, check: conformance.ConformanceCheck
+) -> None:
+    """OPS-210 ff.; each check names its own rules."""
+    in_rack(example, tmp_path, check)
+
+
+def test_the_setting_builds_the_provider_with_its_class_and_its_garbage_collection(
+    example: ModuleType, tmp_path: Path
+) -> None:
+    async def scene(stage: RackEnvironment) -> None:
+        setup = manager_cloud.external_setup(resolve_settings({"provider": NAME}, {}), stage.kube, stage.clock)
+        assert (setup.provider.name, list(setup.garbage_collectors)) == ("rack", ["instances"])
+
+    in_rack(example, tmp_path, scene)
+
+
+def test_run_accepts_the_name_of_a_provider_that_can_be_imported(example: ModuleType) -> None:
+    result = CliRunner().invoke(app, ["run", "--check", "--provider", NAME])
+    assert (result.exit_code, NAME in result.stdout) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        (
+            "no_such_module:Provider",
+            "karpenter run: provider no_such_module:Provider: No module named 'no_such_module'; "
+            "install its package, or add its folder to PYTHONPATH",
+        ),
+        (
+            "rack_provider:Racks",
+            "karpenter run: provider rack_provider:Racks: module rack_provider has no Racks",
+        ),
+    ],
+)
+def test_run_says_in_one_line_why_a_provider_cannot_be_imported(example: ModuleType, name: str, line: str) -> None:
+    result = CliRunner().invoke(app, ["run", "--check", "--provider", name])
+    assert (result.exit_code, result.stderr) == (2, line + "\n")
+
+
+def test_a_plan_takes_pools_of_another_providers_class_without_a_complaint() -> None:
+    arguments = ["-f", str(FOLDER / "racknodeclass.yaml"), "--instance-types", str(FOLDER / "server-types.json")]
+    result = CliRunner().invoke(app, ["plan", *arguments])
+    assert result.exit_code == 0
+    assert "node class" not in result.stderr
+
+
+def test_the_tutorial_shows_the_code_of_the_example_and_keeps_its_promise_of_200_lines() -> None:
+    """Without blank lines, comments and docstrings; the page includes the file, so that there is one source."""
+    page = (ROOT / "docs" / "how-to" / "own-provider.md").read_text(encoding="utf-8")
+    assert "../../examples/provider/rack_provider.py" in page
+    code = (FOLDER / "rack_provider.py").read_text(encoding="utf-8")
+    lines = [line for line in code.splitlines() if line.strip() and not line.lstrip().startswith(("#", '"""'))]
+    assert len(lines) <= 200

@@ -19,8 +19,7 @@ from karpenter.cli.render_common import count_text
 from karpenter.model import selectors
 from karpenter.model.pdb_counts import ExpectedPodsUnknown, count_pods
 from karpenter.model.pod_defaults import priority_classes_of
-from karpenter.model.pods import is_active
-from karpenter.model.workload_pods import controller_of
+from karpenter.model.pods import controller_of, is_active
 
 _UNSCHEDULABLE = Condition(type="PodScheduled", status="False", reason="Unschedulable")
 _READY = Condition(type="Ready", status="True", reason="Assumed")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from karpenter.cli.terminal import WrongInput
+from karpenter.model.pods import controller_of
 
 if TYPE_CHECKING:
     from karpenter.api.core import Pod
@@ -51,7 +52,7 @@ def pods_of_workload(pods: Sequence[Pod], namespace: str, workload: Subject) -> 
 
 
 def _is_owned(pod: Pod, workload: Subject) -> bool:
-    owner = next((reference for reference in pod.metadata.owner_references if reference.controller), None)
+    owner = controller_of(pod.metadata)
     if owner is None:
         return False
     between = _OWNED_THROUGH.get(workload.kind)

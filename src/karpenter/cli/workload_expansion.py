@@ -33,10 +33,10 @@ from karpenter.cli.cluster_objects import ClusterObjects
 from karpenter.cli.planning_options import ReplicaChoice
 from karpenter.model import pods, selectors
 from karpenter.model.pod_templates import Workload
+from karpenter.model.pods import controller_of
 from karpenter.model.workload_pods import (
     REVISION_HASH_LABEL,
     TEMPLATE_HASH_LABEL,
-    controller_of,
     desired_replicas,
     pod_of_template,
     reference_to,

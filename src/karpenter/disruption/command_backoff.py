@@ -20,6 +20,7 @@ from karpenter.api.core import Pod
 from karpenter.disruption.decide.command import Command, DisruptionReason
 from karpenter.disruption.decide.failed_moves import FailedMoves, moves_by_node
 from karpenter.model.backoff import Backoff
+from karpenter.model.pods import controller_of
 from karpenter.scheduling.solution import Solution
 from karpenter.state.state_node import StateNode
 
@@ -191,6 +192,5 @@ class ConsolidationReversals:
 def owner_backoff_keys(pods: Iterable[Pod]) -> Iterator[str]:
     """The keys under which owners of pods are in backoff."""
     for pod in pods:
-        for owner in pod.metadata.owner_references:
-            if owner.controller:
-                yield f"{owner.kind}/{pod.metadata.namespace}/{owner.name}"
+        if (owner := controller_of(pod.metadata)) is not None:
+            yield f"{owner.kind}/{pod.metadata.namespace}/{owner.name}"

@@ -17,8 +17,7 @@ from dataclasses import dataclass
 
 from karpenter.api.core import Pod, PodDisruptionBudgetSpec
 from karpenter.api.meta import OwnerReference
-from karpenter.model.pods import is_ready
-from karpenter.model.workload_pods import controller_of
+from karpenter.model.pods import controller_of, is_ready
 
 #: Replicas a controller in a namespace is set to, None when there is no such controller. Raises ``ExpectedPodsUnknown``.
 ReplicasOf = Callable[[str, OwnerReference], int | None]

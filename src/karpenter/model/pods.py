@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from karpenter.api.core import Container, ContainerStatus, Pod, PodSpec
-from karpenter.api.meta import OwnerReference
+from karpenter.api.meta import ObjectMeta, OwnerReference
 from karpenter.model import resources as res
 
 _POD_LEVEL_PREFIX = "hugepages-"
@@ -124,12 +124,18 @@ def is_unschedulable(pod: Pod) -> bool:
     return any(c.type == "PodScheduled" and c.reason == "Unschedulable" for c in pod.status.conditions)
 
 
+def controller_of(metadata: ObjectMeta) -> OwnerReference | None:
+    """The owner that controls the pod (or another object of a workload), if any."""
+    for owner in metadata.owner_references:
+        if owner.controller:
+            return owner
+    return None
+
+
 def workload_id(pod: Pod) -> str:
     """What tells apart the workloads of pods: the uid of the controlling owner, else its kind and name; empty without one."""
-    for owner in pod.metadata.owner_references:
-        if owner.controller:
-            return owner.uid or f"{pod.metadata.namespace}/{owner.kind}/{owner.name}"
-    return ""
+    owner = controller_of(pod.metadata)
+    return "" if owner is None else owner.uid or f"{pod.metadata.namespace}/{owner.kind}/{owner.name}"
 
 
 def is_daemonset_pod(pod: Pod) -> bool:

@@ -21,11 +21,6 @@ REVISION_HASH_LABEL = "controller-revision-hash"
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 
 
-def controller_of(metadata: ObjectMeta) -> OwnerReference | None:
-    """The owner that controls the object, if any."""
-    return next((owner for owner in metadata.owner_references if owner.controller), None)
-
-
 def reference_to(kind: Kind[W], metadata: ObjectMeta) -> OwnerReference:
     """A controlling reference to an object."""
     return OwnerReference(

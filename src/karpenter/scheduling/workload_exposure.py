@@ -121,8 +121,8 @@ def _share_from_annotation(
 
 
 def _workload_name(pod: Pod) -> str:
-    owner = next(owner_reference for owner_reference in pod.metadata.owner_references if owner_reference.controller)
-    return f"{owner.kind} {pod.metadata.namespace}/{owner.name}"
+    owner = pods.controller_of(pod.metadata)
+    return f"{owner.kind} {pod.metadata.namespace}/{owner.name}" if owner is not None else ""
 
 
 def exposure_violations(claims: Sequence[NewNodeClaim], workloads: ExposedWorkloads) -> Iterator[ExposureViolation]:

@@ -30,9 +30,9 @@ from karpenter.kube.protocol import JsonObject
 from karpenter.model import pods
 from karpenter.model.clock import Clock
 from karpenter.model.pdb_counts import ExpectedPodsUnknown
+from karpenter.model.pods import controller_of
 from karpenter.model.workload_pods import (
     REVISION_HASH_LABEL,
-    controller_of,
     desired_replicas,
     reference_to,
     replica_set_of,

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from karpenter.api.apps import RolloutWorkload, SelectorWorkload
 from karpenter.api.core import Pod, ReplicationController, Service
 from karpenter.api.meta import LabelSelector, LabelSelectorRequirement
+from karpenter.model.pods import controller_of
 from karpenter.state.pod_counts import NamespacedLabels
 
 Labels = Mapping[str, str]
@@ -112,11 +113,12 @@ class DefaultSelectors:
 
     def default_selector(self, namespaced_labels: NamespacedLabels, pod: Pod) -> SelectorExpressions:
         """The default selector of a pod (SCH-832); empty if no Service selects it and no known owner controls it."""
-        owner = next((reference.uid for reference in pod.metadata.owner_references if reference.controller), "")
-        selector = self._selectors.get((namespaced_labels, owner))
+        owner = controller_of(pod.metadata)
+        uid = owner.uid if owner is not None else ""
+        selector = self._selectors.get((namespaced_labels, uid))
         if selector is None:
-            selector = self._selectors[namespaced_labels, owner] = self._deduce(
-                namespaced_labels, self._workloads.owners.get(owner, _NO_OWNER)
+            selector = self._selectors[namespaced_labels, uid] = self._deduce(
+                namespaced_labels, self._workloads.owners.get(uid, _NO_OWNER)
             )
         return selector
 

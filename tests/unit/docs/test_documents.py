@@ -36,9 +36,7 @@ _FENCE = re.compile(r"^ *```(\w+)\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 
 @pytest.mark.parametrize("page", list(REFERENCE))
 def test_a_generated_page_is_what_the_code_says(page: str) -> None:
-    assert (DOCS / "reference" / page).read_text(encoding="utf-8") == REFERENCE[page](), (
-        "run: python tools/reference_docs.py"
-    )
+    assert (DOCS / page).read_text(encoding="utf-8") == REFERENCE[page](), "run: python tools/reference_docs.py"
 
 
 def test_every_event_reason_in_the_code_is_in_the_table_of_events() -> None:

@@ -132,6 +132,23 @@ def test_nor_cheaper_than_enumerated_columns_in_a_long_series(world: World) -> N
         is_cheapest_where_proven(world)
 
 
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=_QUIET)
+@given(few_pods())
+def test_nor_cheaper_than_the_integer_program_over_nodes(world: World) -> None:
+    """SCH-865: the way of more pods that fit the same nodes, on few."""
+    with node_program_alone():
+        is_cheapest_where_proven(world)
+
+
+@pytest.mark.soak
+@settings(max_examples=5_000, deadline=None, suppress_health_check=_QUIET)
+@given(few_pods())
+def test_nor_cheaper_than_the_integer_program_over_nodes_in_a_long_series(world: World) -> None:
+    """SCH-865."""
+    with node_program_alone():
+        is_cheapest_where_proven(world)
+
+
 @contextmanager
 def columns_alone() -> Iterator[None]:
     """Without dynamic programming, for however few groups."""
@@ -139,6 +156,33 @@ def columns_alone() -> Iterator[None]:
         patch.setattr(exact_packing, "MAX_STATES", 0)
         patch.setattr(packing_problem, "MAX_GROUPS_PER_SIGNATURE", 100)
         yield
+
+
+@contextmanager
+def node_program_alone() -> Iterator[None]:
+    """Without dynamic programming and columns, for however few groups."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(exact_packing, "MAX_STATES", 0)
+        patch.setattr(packing_problem, "MAX_GROUPS_PER_SIGNATURE", 0)
+        yield
+
+
+@pytest.mark.parametrize("each", [1, 2])
+def test_a_dozen_and_more_different_pods_are_packed_at_a_proven_optimum(each: int) -> None:
+    """SCH-865: twenty groups of one pod, or fourteen of two: against the cheapest nodes that have enough CPU in sum."""
+    sizes = [150 + 70 * number for number in range(20 if each == 1 else 14)]
+    waiting = [pod(f"p{size}-{copy}", {"cpu": f"{size}m"}) for size in sizes for copy in range(each)]
+    prices = {2: 0.10, 4: 0.19, 8: 0.37, 16: 0.73}
+    types = [
+        shape(f"c{cpu}", {"cpu": cpu, "memory": "99Gi", "pods": 99}, [offering("on-demand", "z1", price)], overhead={})
+        for cpu, price in prices.items()
+    ]
+    solution = plan(node_pool(), waiting, types=types, options=OPTIONS)
+    least = [0.0]  # by CPU in millicores / 10
+    for needed in range(1, sum(sizes) * each // 10 + 1):
+        least.append(min(least[max(0, needed - cpu * 100)] + price + FEE for cpu, price in prices.items()))
+    cost = solution.price_per_hour + FEE * len(solution.new_claims)
+    assert (solution.is_optimal, cost) == (True, pytest.approx(least[-1]))
 
 
 def test_pods_that_each_narrow_another_label_share_a_node() -> None:

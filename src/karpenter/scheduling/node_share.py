@@ -6,7 +6,7 @@ annotation ``karpenter.sh/max-node-share``. The plan says what that costs.
 
 The limit is no constraint of pods. It is stated to packings as pods that DaemonSets already have on each type, so every packing
 and the search keep to it without a rule of their own; claims get their own template back afterwards. It gives way where it would
-leave pods out. It applies to provisioning only: what disruption moves is no plan of its own.
+leave pods out, and the plan says so. It applies to provisioning only: what disruption moves is no plan of its own.
 
 Within 1 % of the price, a plan with at most 60 pods on a node is preferred to one with more, unless exposure is off or the
 NodePool asks for a share of its own.
@@ -29,7 +29,8 @@ from karpenter.scheduling.demand import Demand, SchedulingNodeClaim
 from karpenter.scheduling.objective import ExposureLimits
 from karpenter.scheduling.offerings.nodepool_templates import DaemonGroup, NodePoolTemplate
 from karpenter.scheduling.offerings.purchase_options import PurchaseOption
-from karpenter.scheduling.solution import UnreadableAnnotation
+from karpenter.scheduling.solution import ExposureViolation, NewNodeClaim, UnreadableAnnotation, ViolationCause
+from karpenter.scheduling.workload_exposure import has_host_affinity
 
 #: Smaller plans may be on one node.
 MIN_PLAN_PODS = 40
@@ -74,6 +75,18 @@ def node_shares(pools: Iterable[NodePool], exposure: ExposureLimits) -> NodeShar
             subject = f"NodePool {pool.metadata.name}"
             unreadable.append(UnreadableAnnotation(subject, labels.MAX_NODE_SHARE, str(error)))
     return NodeShares(exposure.per_plan, by_pool, exposure.max_pods_per_node, tuple(unreadable))
+
+
+def node_share_violations(
+    claims: Iterable[NewNodeClaim], plan_pods: int, shares: NodeShares
+) -> Iterator[ExposureViolation]:
+    """New nodes with more of a plan of so many pods than should be there, and why."""
+    for claim in claims:
+        most = shares.max_pods_in(claim.node_pool, plan_pods)
+        if len(claim.pods) > most:
+            together = any(map(has_host_affinity, claim.pods))
+            cause = ViolationCause.TOGETHER if together else ViolationCause.LIMITS
+            yield ExposureViolation("the plan", f"NodeClaim {claim.name}", len(claim.pods), most, cause)
 
 
 class CappedDemands:

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from math import inf
 
 from karpenter.scheduling.arrival_forecast import SpareRoomValue
 from karpenter.scheduling.demand import Demand, Packing, PackingBounds, sum_of_prices
@@ -20,6 +21,7 @@ from karpenter.scheduling.existing_nodes import ExistingNodeIndex
 from karpenter.scheduling.node_share import USUAL_EXTRA_COST, CappedDemands, NodeShares
 from karpenter.scheduling.objective import Objective
 from karpenter.scheduling.offerings.purchase_options import PurchaseOptionIndex
+from karpenter.scheduling.packing.exact_packing import ProvenPacking
 from karpenter.scheduling.packing.limit_reservations import ReservationPolicy
 from karpenter.scheduling.packing.packer import Packer
 from karpenter.scheduling.pass_outcome import (
@@ -41,6 +43,7 @@ from karpenter.scheduling.pass_result import (
 )
 from karpenter.scheduling.scheduling_options import PackingMode
 from karpenter.scheduling.scheduling_pass import SchedulingPass
+from karpenter.scheduling.search.column_enumeration import TOLERANCE
 from karpenter.scheduling.topology.host_limits import ExposedWorkload
 from karpenter.scheduling.topology.topology_domains import TopologyDomains
 from karpenter.state.topology_terms import TopologyType
@@ -218,15 +221,22 @@ class SchedulingPasses:
         if best.result.pods_needing_nodes < SEARCH_ONLY_FROM:
             packings.append(self.simplest_packing(best))
         packer = self._packer_for(best.result)
-        exact = packer.exact() if room is None and not best.packing.unpacked else None
-        if exact is not None and exact.is_optimal:
-            cheapest = min([*packings, exact], key=lambda packing: packing.sort_key)
-            return replace(cheapest, is_optimal=True)
-        packings += [packer.searched(), *([exact] if exact is not None else [])]
-        alike = [packing for packing in packings if packing.unpacked == best.packing.unpacked]
-        if room is None:
-            return min(alike, key=lambda packing: packing.sort_key)
-        return min(alike, key=lambda packing: packing.objective_value - room.of_packing(packing))
+        if room is not None:
+            alike = _leaving_the_same([*packings, packer.searched()], best)
+            return min(alike, key=lambda packing: packing.objective_value - room.of_packing(packing))
+        cheapest, bound = min(_leaving_the_same(packings, best), key=lambda packing: packing.sort_key), -inf
+
+        def search(_: float) -> ProvenPacking:
+            return ProvenPacking(packer.searched(), -inf)
+
+        for attempt in (search,) if best.packing.unpacked else (packer.exact, search, packer.exact_after_search):
+            proven = attempt(cheapest.objective_value)
+            alike = _leaving_the_same([] if proven.packing is None else [proven.packing], best)
+            cheapest = min((cheapest, *alike), key=lambda packing: packing.sort_key)
+            bound = max(bound, proven.bound)
+            if cheapest.objective_value <= bound + TOLERANCE:
+                return replace(cheapest, is_optimal=True)
+        return cheapest
 
     def _within_node_shares(self, best: PassOutcome, cheapest: Packing, shares: NodeShares) -> Packing:
         """The cheapest packing without a node that has more than its share of the pods, if that leaves out no further pod.
@@ -270,9 +280,8 @@ class SchedulingPasses:
 
     def _schedulable_alone(self, outcome: PassOutcome) -> bool:
         """Whether those left out, limits aside, would fare better were they alone."""
-        groups = {
-            failed.group for failed in outcome.result.unschedulable if failed.group.membership or not failed.limited
-        }
+        unschedulable = outcome.result.unschedulable
+        groups = {failed.group for failed in unschedulable if failed.group.membership or not failed.limited}
         alone = tuple(
             group
             for group in _groups_first(outcome.unschedulable_by_group, outcome.pass_plan.groups)
@@ -392,6 +401,11 @@ class SchedulingPasses:
         bounds = PackingBounds(context.limits, result.satisfied_affinity, context.reservation_units)
         strict = context.strict_min_values
         return Packer(demands, bounds, relax_min_values=not strict, objective=context.objective)
+
+
+def _leaving_the_same(packings: Iterable[Packing], best: PassOutcome) -> list[Packing]:
+    """The packings that leave out the same pods as the outcome."""
+    return [packing for packing in packings if packing.unpacked == best.packing.unpacked]
 
 
 def _may_stay_left(left: Sequence[tuple[KeyedDemand, int]]) -> bool:

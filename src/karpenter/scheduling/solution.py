@@ -101,7 +101,7 @@ class ViolationCause(StrEnum):
 class ExposureViolation:
     """An exposure limit that was relaxed: ``actual`` in one place instead of ``limit``.
 
-    ``subject`` is a workload or a NodePool (its spot nodes), ``place`` a NodeClaim or an instance type and zone.
+    ``subject`` is a workload, a NodePool (its spot nodes) or the plan, ``place`` a NodeClaim or an instance type and zone.
     """
 
     subject: str

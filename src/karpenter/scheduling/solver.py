@@ -32,7 +32,7 @@ from karpenter.scheduling.explain.unschedulable_diagnosis import (
     RemainingCapacity,
     UnschedulableDiagnosis,
 )
-from karpenter.scheduling.node_share import node_shares
+from karpenter.scheduling.node_share import NodeShares, node_share_violations, node_shares
 from karpenter.scheduling.pass_outcome import PassOutcome
 from karpenter.scheduling.pass_result import NodePlacement, PassResult, PlannedPlacements
 from karpenter.scheduling.planned_nodeclaims import planned_claims
@@ -41,7 +41,7 @@ from karpenter.scheduling.problem import Problem, build_type_indexes
 from karpenter.scheduling.scheduling_options import ArrivalForecast, PackingMode
 from karpenter.scheduling.scheduling_passes import SchedulingPasses
 from karpenter.scheduling.search.lower_bound import lower_bound
-from karpenter.scheduling.solution import PlacedPods, Solution, UnschedulablePod
+from karpenter.scheduling.solution import ExposureViolation, NewNodeClaim, PlacedPods, Solution, UnschedulablePod
 from karpenter.scheduling.spot_spread import spread_spot_claims
 from karpenter.scheduling.topology.bound_pod_counts import BoundPodCounts, leaving_pods
 from karpenter.scheduling.topology.topology_domains import TopologyDomains
@@ -104,7 +104,11 @@ class _Solver:
             packing_heuristic=packing.name if demands else "",
             lower_bound_per_hour=self._lower_bound(_without_expected_demands(demands), packing.unpacked),
             zone_bound=effective_zones(groups, domains),
-            exposure_violations=(*exposure_violations(claims, prepared.exposed_workloads), *purchase.violations),
+            exposure_violations=(
+                *exposure_violations(claims, prepared.exposed_workloads),
+                *self._node_share_violations(claims, packing, shares),
+                *purchase.violations,
+            ),
             unreadable_annotations=(*prepared.exposed_workloads.unreadable, *shares.unreadable),
             node_share_cost_per_hour=packing.node_share_cost,
             is_optimal=_is_optimal(outcome.result, packing, purchase.claims),
@@ -135,6 +139,12 @@ class _Solver:
         for failed in result.unschedulable:
             if not is_expected(failed.pods[0]):
                 yield from diagnosis.for_pods(failed, after if failed.limited else before)
+
+    def _node_share_violations(
+        self, claims: Sequence[NewNodeClaim], packing: Packing, shares: NodeShares
+    ) -> Iterator[ExposureViolation]:
+        if self._problem.options.packing_mode is not PackingMode.CLASSIC:
+            yield from node_share_violations(claims, sum(claim.pod_count for claim in packing.claims), shares)
 
     def _recent_arrivals(self, outcome: PassOutcome) -> RecentArrivals:
         """The pods that came lately, where that matters: a few need new nodes, and nothing keeps any pod from one."""

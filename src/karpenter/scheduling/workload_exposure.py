@@ -133,7 +133,7 @@ def exposure_violations(claims: Sequence[NewNodeClaim], workloads: ExposedWorklo
             exposed = workloads.workload_of(pod)
             if exposed is not None:
                 counts[exposed] += 1
-        together = {workloads.workload_of(pod) for pod in claim.pods if _has_host_affinity(pod)}
+        together = {workloads.workload_of(pod) for pod in claim.pods if has_host_affinity(pod)}
         for exposed, number in counts.items():
             most = exposed.max_in_pool(claim.node_pool)
             if number > most:
@@ -141,7 +141,7 @@ def exposure_violations(claims: Sequence[NewNodeClaim], workloads: ExposedWorklo
                 yield ExposureViolation(exposed.name, f"NodeClaim {claim.name}", number, most, why)
 
 
-def _has_host_affinity(pod: Pod) -> bool:
+def has_host_affinity(pod: Pod) -> bool:
     """Whether the pod wants to be on the host of others."""
     affinity = pod.spec.affinity.pod_affinity if pod.spec.affinity is not None else None
     if affinity is None:

@@ -201,3 +201,12 @@ def test_ordinary_pods_get_no_swarm_of_small_nodes(daemons: bool, capacity_type:
     assert solution.cpu_surplus_per_hour < 0.01 * solution.price_per_hour
     assert on_nodes[len(on_nodes) // 2] >= 8
     assert max(on_nodes) <= 110
+
+
+def test_free_cpu_beyond_the_baseline_is_no_bound_on_the_price() -> None:
+    """A surplus price of 0: the type with such CPU is the cheapest, and the lower bound is no higher than its price."""
+    free = sold("t9.medium", 2, PRICE, BurstableCpu(400, 0.0))
+    solution = planned([free, BURSTABLE, WHOLE], pods(4, {"cpu": "900m"}))
+    assert bought(solution) == ["t9.medium", "t9.medium"]
+    assert solution.lower_bound_per_hour is not None
+    assert solution.lower_bound_per_hour <= solution.price_per_hour == pytest.approx(2 * PRICE)

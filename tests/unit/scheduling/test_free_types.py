@@ -32,6 +32,15 @@ def test_a_free_type_is_planned_without_a_fault(fee: float, count: int) -> None:
     assert solution.price_per_hour == 0
 
 
+@pytest.mark.parametrize("count", [3, 6])
+def test_of_plans_that_cost_nothing_the_one_with_the_fewest_nodes_is_taken(count: int) -> None:
+    """Four of the pods have room on a large node."""
+    different = [pod(f"p{number}", {"cpu": f"{950 - number}m"}) for number in range(count)]
+    types = [_type("small", 2, 0.0), _type("large", 4, 0.0)]
+    solution = plan(node_pool(), different, types=types, options=SchedulingOptions(objective=Objective(0.0)))
+    assert (len(solution.new_claims), solution.is_optimal) == (-(-count // 4), True)
+
+
 @pytest.mark.parametrize("price", [0.0, 1e-7])
 def test_the_share_of_a_plan_on_one_node_holds_where_the_plan_is_free(price: float) -> None:
     marks = {labels.ZONE: "z1", labels.CAPACITY_TYPE: "reserved", labels.RESERVATION_ID: "r1"}

@@ -9,9 +9,10 @@ from karpenter.api.meta import LabelSelector
 from karpenter.api.scheduling_constraints import Affinity, PodAffinity, PodAffinityTerm
 from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.model import labels
+from karpenter.scheduling.explain.reason_messages import exposure_messages
 from karpenter.scheduling.objective import NO_EXPOSURE_LIMITS, ExposureLimits, Objective
 from karpenter.scheduling.scheduling_options import SchedulingOptions
-from karpenter.scheduling.solution import Solution
+from karpenter.scheduling.solution import Solution, ViolationCause
 from support.builders import annotated, daemon_set, left, node_pool, plan, pods, sizes, tolerating
 from support.instance_types import offering, shape
 
@@ -77,8 +78,26 @@ def test_pods_of_daemon_sets_do_not_count() -> None:
 
 
 def test_a_limit_of_nodes_is_no_reason_to_leave_a_pod_out() -> None:
-    """One node may be bought, so it holds all."""
-    assert sizes(planned(40, pool=node_pool(limits={"nodes": "1"}))) == [40]
+    """One node may be bought, so it holds all, and the plan says that the share was relaxed."""
+    solution = planned(40, pool=node_pool(limits={"nodes": "1"}))
+    assert sizes(solution) == [40]
+    assert relaxed(solution) == [("the plan", 40, 10, ViolationCause.LIMITS)]
+    (message,) = exposure_messages(solution)
+    assert "40 pods of the plan in NodeClaim" in message
+
+
+def test_more_pods_than_a_node_should_have_are_told() -> None:
+    """Limits of the NodePool allow one node for 300 pods, 110 are the most by default, a quarter is 75."""
+    solution = planned(300, pool=node_pool(limits={"nodes": "1"}))
+    assert relaxed(solution) == [("the plan", 300, 75, ViolationCause.LIMITS)]
+
+
+def test_nothing_is_relaxed_where_the_shares_hold_or_are_off() -> None:
+    assert relaxed(planned(300)) == relaxed(planned(40, options=OFF)) == []
+
+
+def relaxed(solution: Solution) -> list[tuple[str, int, int, ViolationCause]]:
+    return [(each.subject, each.actual, each.limit, each.cause) for each in solution.exposure_violations]
 
 
 def test_pods_that_must_be_together_are() -> None:
@@ -89,7 +108,9 @@ def test_pods_that_must_be_together_are() -> None:
         meta={"labels": {"app": "web"}},
         affinity=Affinity(pod_affinity=PodAffinity(required=(term,))),
     )
-    assert sizes(plan(node_pool(), waiting, types=of_cores(2, 4, 8))) == [40]
+    solution = plan(node_pool(), waiting, types=of_cores(2, 4, 8))
+    assert sizes(solution) == [40]
+    assert relaxed(solution) == [("the plan", 40, 10, ViolationCause.TOGETHER)]
 
 
 def test_claims_keep_the_requests_and_types_of_their_own_pods() -> None:

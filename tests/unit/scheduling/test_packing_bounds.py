@@ -12,7 +12,8 @@ from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.model import labels
 from karpenter.scheduling.demand import Demand
 from karpenter.scheduling.objective import NODE_FEE_PER_HOUR
-from karpenter.scheduling.packing import packer, packing_state
+from karpenter.scheduling.packing import packing_state
+from karpenter.scheduling.packing.pod_values import PodValues
 from karpenter.scheduling.problem import build_problem
 from karpenter.scheduling.solution import Solution
 from karpenter.scheduling.solver import solve
@@ -112,15 +113,15 @@ def test_a_rare_resource_has_its_price_in_the_comparison() -> None:
         for n in range(1, 150)
     ]
     dear = shape("dear", {"cpu": 200, "memory": "200Gi", "pods": 50, "x/rare": 1}, [offering("on-demand", "z1", 15.0)])
-    demand = pod("rare", {"cpu": "1", "x/rare": 1})
+    waiting = pod("rare", {"cpu": "1", "x/rare": 1})
     seen: list[float] = []
-    original = packer.Packer._pod_value
+    original = PodValues._of_demand
 
-    def spy(self: packer.Packer, obj: Demand) -> float:
-        seen.append(original(self, obj))
+    def spy(self: PodValues, demand: Demand) -> float:
+        seen.append(original(self, demand))
         return seen[-1]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(packer.Packer, "_pod_value", spy)
-        assert bought(plan(node_pool(), demand, types=[*cheap, dear])) == ["dear"]
+        patch.setattr(PodValues, "_of_demand", spy)
+        assert bought(plan(node_pool(), waiting, types=[*cheap, dear])) == ["dear"]
     assert seen == [pytest.approx(15.0 + NODE_FEE_PER_HOUR)]

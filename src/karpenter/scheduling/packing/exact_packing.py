@@ -18,13 +18,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from math import prod
+from math import inf, prod
 
 import numpy as np
 
 from karpenter.instancetypes.type_sets import TypeSet
 from karpenter.model import resources as res
-from karpenter.scheduling.demand import Demand, SchedulingNodeClaim
+from karpenter.scheduling.demand import Demand, Packing, SchedulingNodeClaim
 from karpenter.scheduling.node_filling import FillCache, PurchaseChannel
 from karpenter.scheduling.objective import Objective
 from karpenter.scheduling.offerings.purchase_options import PurchaseOption
@@ -38,6 +38,8 @@ MAX_STATES = 7_000
 MAX_COLUMNS = 21_000
 #: Up to so many pods; of more equal pods the search loses next to nothing, and columns grow with the pods on a node.
 MAX_PODS = 60
+#: USD per hour for each node, so that of packings that cost the same the one with the fewest nodes is taken.
+_FEWER_NODES = 1e-11
 
 #: The options of each demand within its heaviest pools, with the types that may be bought.
 AllowedOptions = Sequence[Sequence[tuple[PurchaseOption, TypeSet]]]
@@ -53,6 +55,17 @@ class PackingRules:
     empty_claim: EmptyClaim
 
 
+@dataclass(frozen=True)
+class ProvenPacking:
+    """A packing, if one was found, and USD per hour by the objective that no packing of the same pods costs less than."""
+
+    packing: Packing | None
+    bound: float
+
+
+NOTHING_PROVEN = ProvenPacking(None, -inf)
+
+
 def cheapest_claims(
     demands: Sequence[Demand], allowed: AllowedOptions, rules: PackingRules
 ) -> list[SchedulingNodeClaim] | None:
@@ -62,7 +75,7 @@ def cheapest_claims(
         return None
     columns = possible_claims(demands, allowed, rules)
     matrix = contents_matrix(columns, len(demands))
-    costs = np.array([rules.objective.claim_cost(column) for column in columns])
+    costs = np.array([rules.objective.claim_cost(column) for column in columns]) + _FEWER_NODES
     chosen = _cheapest_partition(costs, matrix, counts)
     return None if chosen is None else [columns[row] for row in chosen]
 

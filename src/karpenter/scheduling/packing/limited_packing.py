@@ -28,7 +28,7 @@ from karpenter.scheduling.packing.exact_packing import (
     has_few_sets,
     possible_claims,
 )
-from karpenter.scheduling.search.linear_program import FloatArray, SparseColumns, solve_integer_program
+from karpenter.scheduling.search.linear_program import FloatArray, IntegerProgram, SparseColumns, solve_integer_program
 
 #: Up to so many sets of pods, and so many columns times pods.
 MAX_SETS = 260
@@ -146,7 +146,9 @@ class _Program:
 
     def minimize(self, costs: FloatArray) -> FloatArray | None:
         """How often each column is taken at the least cost."""
-        return solve_integer_program(costs, SparseColumns.from_dense(self.matrix), self.upper, MAX_SEARCH_NODES)
+        columns, lower = SparseColumns.from_dense(self.matrix), np.full(len(self.upper), -np.inf)
+        solution = solve_integer_program(IntegerProgram(costs, columns, lower, self.upper), MAX_SEARCH_NODES)
+        return solution.values if solution is not None and solution.is_optimal else None
 
     def with_row(self, values: FloatArray, most: float) -> _Program:
         """With one more row."""

@@ -9,7 +9,7 @@ number of different nodes, not of pods.
   the most worth per dollar is taken. Worth considering are types no other type beats on price and on every resource. Its work
   is bounded by ``MAX_FILL_STEPS``; what is still left then is bought the way of ``classic``.
 * ``priced``: claims that the search proposes, as far as rules and limits agree to them; the rest goes the way of ``value``.
-* ``exact``: the cheapest of all packings, for few pods (`exact_packing`, `search/column_enumeration`), also under limits
+* ``exact``: the cheapest of all packings, for few pods (`exact_packing`), also under limits
   (`limited_packing`); ``covered`` where the proof was cut short.
 * ``shared``: Karpenter's own order. All claims stay open, and a pod joins the one with the fewest pods, whatever its pool.
 
@@ -38,18 +38,24 @@ from karpenter.scheduling.objective import LEAST_PRICE_PER_HOUR, Objective
 from karpenter.scheduling.offerings.nodepool_templates import relaxed_min_values
 from karpenter.scheduling.offerings.purchase_options import PurchaseOption
 from karpenter.scheduling.packing.claim_growth import ClaimGrowth
-from karpenter.scheduling.packing.exact_packing import PackingRules, cheapest_claims, may_be_covered
+from karpenter.scheduling.packing.exact_packing import (
+    NOTHING_PROVEN,
+    PackingRules,
+    ProvenPacking,
+    cheapest_claims,
+    may_be_covered,
+)
 from karpenter.scheduling.packing.limit_reservations import ReservationPolicy, reserved_types, widened_claims
 from karpenter.scheduling.packing.limited_packing import LimitedDemands, claims_within_limits, keeps_limits
 from karpenter.scheduling.packing.open_claims import OpenClaims
 from karpenter.scheduling.packing.packing_state import PackingState, template_equivalence
-from karpenter.scheduling.packing.pod_costs import cost_of_pod
+from karpenter.scheduling.packing.pod_values import PodValues
 from karpenter.scheduling.packing.target_types import TargetTypes
 from karpenter.scheduling.search.candidate_nodes import BinType
-from karpenter.scheduling.search.column_enumeration import TOLERANCE, cheapest_cover
+from karpenter.scheduling.search.column_enumeration import Cover
 from karpenter.scheduling.search.column_generation import PackingPattern, pods_of_pattern, search_patterns
 from karpenter.scheduling.search.lower_bound import independent_parts
-from karpenter.scheduling.search.packing_problem import PackingRequest, cover_problem, packing_problem
+from karpenter.scheduling.search.packing_problem import GroupedCover, PackingRequest, cover_problem, packing_problem
 
 _TINY = 1e-9
 
@@ -72,8 +78,7 @@ class Packer:
         self._relax = relax_min_values
         self._fill_cache = FillCache(demands)
         self._target_types = TargetTypes(demands, objective)
-        self._pod_value_cache: dict[tuple[int, int], float] = {}
-        self._pod_values = [self._pod_value(demand) for demand in demands]
+        self._pod_values = PodValues(demands, self._target_types, objective, self._empty_claim)
         self._template_numbers = template_equivalence(demands)
         self._max_per_node = [demand.max_per_node for demand in demands]
 
@@ -127,18 +132,29 @@ class Packer:
                     )
         return self._packed("priced", run, claims, self._most_valuable)
 
-    def exact(self) -> Packing | None:
-        """The cheapest packing of few pods, or a cheap one; None where they are too many."""
+    def exact(self, known_cost: float) -> ProvenPacking:
+        """The cheapest packing of few pods or a cheap one, and what none costs less than.
+
+        ``known_cost``: the objective of some packing of the same pods.
+        """
         state = self._new_state()
         if self._bounds.reservation_units:
-            return None
+            return NOTHING_PROVEN
         allowed = list(state.distinct_options(range(len(self._demands))).values())
         claims = cheapest_claims(self._demands, allowed, self._packing_rules)
         if state.limits:
-            return None if claims is None else self._limited_exact(claims, state)
+            return NOTHING_PROVEN if claims is None else self._limited_exact(claims, state)
         if claims is None:
-            return self._covered(state)
-        return replace(self._finished("exact", state, claims, {}), is_optimal=True)
+            return self._covered(state, lambda cover: cover.cheapest_cover(known_cost))
+        packing = self._finished("exact", state, claims, {})
+        return ProvenPacking(packing, packing.objective_value)
+
+    def exact_after_search(self, known_cost: float) -> ProvenPacking:
+        """The same once a search found a packing of that objective: what was too much work may be less now."""
+        state = self._new_state()
+        if self._bounds.reservation_units or state.limits:
+            return NOTHING_PROVEN
+        return self._covered(state, lambda cover: cover.cheapest_cover_after_search(known_cost))
 
     def within_limits(self) -> Packing | None:
         """The best packing of few pods that limits allow, whatever the weight of pools; None where nothing is proven."""
@@ -149,13 +165,11 @@ class Packer:
         claims = claims_within_limits(LimitedDemands(self._demands, options, state.limits), self._packing_rules)
         return None if claims is None else self._bought(claims, state)
 
-    def _limited_exact(self, claims: Sequence[SchedulingNodeClaim], state: PackingState) -> Packing | None:
+    def _limited_exact(self, claims: Sequence[SchedulingNodeClaim], state: PackingState) -> ProvenPacking:
         """The packing with the cheapest claims, or with others where limits do not allow these."""
         narrowed = [self._limited_types(claim, state) for claim in claims]
-        if not keeps_limits(narrowed, state.limits):
-            return self.within_limits()
-        is_optimal = self._objective.total_cost(narrowed) <= self._objective.total_cost(claims) + TOLERANCE
-        return replace(self._bought(narrowed, state), is_optimal=is_optimal)
+        packing = self._bought(narrowed, state) if keeps_limits(narrowed, state.limits) else self.within_limits()
+        return ProvenPacking(packing, self._objective.total_cost(claims))
 
     @property
     def _packing_rules(self) -> PackingRules:
@@ -168,24 +182,22 @@ class Packer:
         left = {at: count for at, count in enumerate(state.pods_left) if count}
         return self._finished("exact", state, list(claims), left)
 
-    def _covered(self, state: PackingState) -> Packing | None:
-        """The packing that a cheapest cover by columns comes to; None where rules forbid it."""
+    def _covered(self, state: PackingState, cheapest: Callable[[GroupedCover], Cover | None]) -> ProvenPacking:
+        """The packing that a cheapest cover by nodes comes to, as far as rules allow it."""
         if not may_be_covered(self._demands):
-            return None
+            return NOTHING_PROVEN
         grouped = cover_problem(self._request(range(len(self._demands)), state, {}))
-        cover = cheapest_cover(grouped.problem) if grouped is not None else None
+        cover = cheapest(grouped) if grouped is not None else None
         if grouped is None or cover is None:
-            return None
+            return NOTHING_PROVEN
         claims: list[SchedulingNodeClaim] = []
         for node, contents in zip(cover.columns.nodes.tolist(), cover.columns.contents, strict=True):
             groups = np.flatnonzero(contents).tolist()
             pattern = PackingPattern(node, tuple((group, int(contents[group])) for group in groups), 1)
             claims += self._claims_from_pattern(grouped.groups, grouped.bin_types[node], pattern, state)
-        packing = self._finished("exact", state, claims, {})
-        if any(state.pods_left):
-            return None
-        is_optimal = cover.is_optimal and packing.objective_value <= cover.cost + TOLERANCE
-        return replace(packing, name="exact" if is_optimal else "covered", is_optimal=is_optimal)
+        if not claims or any(state.pods_left):
+            return ProvenPacking(None, cover.bound)
+        return ProvenPacking(self._finished("covered", state, claims, {}), cover.bound)
 
     def _request(
         self, positions: Sequence[int], state: PackingState, types_within: Mapping[str, TypeSet | None]
@@ -294,7 +306,7 @@ class Packer:
             chosen,
             key=lambda claim: (
                 state.connected.stranded_pods(seed, dict(claim.contents)),
-                self._objective.claim_cost(claim) / max(self._contents_value(claim.contents), _TINY),
+                self._objective.claim_cost(claim) / max(self._pod_values.of_contents(claim.contents), _TINY),
             ),
         )
 
@@ -409,7 +421,8 @@ class Packer:
                 stranded = state.connected.stranded_pods(seed, dict(claim.contents))
                 score = (
                     -stranded,
-                    self._contents_value(claim.contents) / max(self._cost_as(claim, target), LEAST_PRICE_PER_HOUR),
+                    self._pod_values.of_contents(claim.contents)
+                    / max(self._cost_as(claim, target), LEAST_PRICE_PER_HOUR),
                 )
                 if best is None or score > best[0]:
                     best = (score, target, claim)
@@ -469,27 +482,3 @@ class Packer:
 
     def _requests(self, contents: Iterable[tuple[int, int]]) -> Resources:
         return res.add(*({n: a * count for n, a in self._demands[at].requests.items()} for at, count in contents))
-
-    # -- values computed once ---------------------------------------------------------------------------------
-
-    def _pod_value(self, demand: Demand) -> float:
-        """USD per hour one pod costs on the node that suits it best, were it full of its like."""
-        option = demand.options[0]
-        key = (id(demand.signature), id(option))
-        pod_value = self._pod_value_cache.get(key)
-        if pod_value is None:
-            claim = self._empty_claim(option, option.types)
-            offering = self._target_types.prices(claim).cheapest_offering
-            pod_value = self._pod_value_cache[key] = min(
-                (
-                    cost_of_pod(
-                        self._objective.offering_cost(offering[position]), demand.requests, option.template, position
-                    )
-                    for position in self._target_types.of(claim)
-                ),
-                default=0.0,
-            )
-        return pod_value
-
-    def _contents_value(self, contents: Sequence[tuple[int, int]]) -> float:
-        return sum(self._pod_values[position] * count for position, count in contents)

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import inf
 
 import numpy as np
 
@@ -30,8 +31,10 @@ from karpenter.scheduling.search.linear_program import (
     CoveringProgram,
     FloatArray,
     IntArray,
+    IntegerProgram,
     LinearSolution,
-    cheapest_integer_cover,
+    SparseColumns,
+    solve_integer_program,
 )
 
 #: Rounds of pricing, new columns in a round, and how much of the last round's duals the next one keeps.
@@ -82,19 +85,19 @@ class CoverProblem:
         On a burstable node that is less than its cost: the price of the baseline is taken off, and all CPU is charged.
         """
         return np.where(
-            self._charges_cpu, self.costs - self.cpu_prices * np.minimum(self.baselines, _MAX_CPU_UNITS), self.costs
+            self.charges_cpu, self.costs - self.cpu_prices * np.minimum(self.baselines, _MAX_CPU_UNITS), self.costs
         )
 
     def values_on_nodes(self, values: FloatArray) -> FloatArray:
         """What a pod of each group is worth on each node, less what is charged for its CPU there."""
         on_nodes = np.repeat(values[None, :], len(self.costs), axis=0)
-        charged = np.flatnonzero(self._charges_cpu)
+        charged = np.flatnonzero(self.charges_cpu)
         if len(charged):
             on_nodes[charged] -= self.cpu_prices[charged, None] * self.requests[None, :, self.cpu_column]
         return on_nodes
 
     @cached_property
-    def _charges_cpu(self) -> BoolArray:
+    def charges_cpu(self) -> BoolArray:
         """Nodes that may hold more CPU than their baseline."""
         if self.cpu_column < 0:
             return np.zeros(len(self.costs), dtype=bool)
@@ -130,11 +133,11 @@ class NodeColumns:
 
 @dataclass(frozen=True, eq=False)
 class Cover:
-    """Columns that together hold all pods, some of them perhaps twice; ``is_optimal``: no cover costs less."""
+    """Columns that together hold all pods, some of them perhaps twice; no cover costs less than ``bound``."""
 
     columns: NodeColumns
     cost: float
-    is_optimal: bool
+    bound: float
 
 
 def cheapest_cover(problem: CoverProblem) -> Cover | None:
@@ -146,27 +149,33 @@ def cheapest_cover(problem: CoverProblem) -> Cover | None:
     solution = generation.solution
     if solution is None:
         return None
-    duals, cover = solution.duals, generation.rounded_cover()
+    duals, cover = solution.duals, replace(generation.rounded_cover(), bound=solution.objective)
     gap = cover.cost - solution.objective
-    if not is_bound or gap <= TOLERANCE:
-        return replace(cover, is_optimal=is_bound)
+    if not is_bound:
+        return replace(cover, bound=-inf)
+    if gap <= TOLERANCE:
+        return cover
     contents = _Contents(problem, duals).all_worth(gap + TOLERANCE, MAX_PARTIAL_ENUMERATED)
     better = _integer_cover(problem, contents.at_lowest_cost()) if contents is not None else None
     if better is None:
         return cover
-    best = min(better, cover, key=lambda cover: cover.cost)
-    return replace(best, is_optimal=better.is_optimal)
+    # No cover with another column costs less than the rounding.
+    bound = min(better.bound, cover.cost)
+    return replace(min(better, cover, key=lambda cover: cover.cost), bound=bound)
 
 
 def _integer_cover(problem: CoverProblem, columns: NodeColumns) -> Cover | None:
     """The cheapest cover by these columns, optimal among them at most; None where they are too many."""
     if len(columns.costs) > MAX_INTEGER_COLUMNS:
         return None
-    cover = cheapest_integer_cover(columns.costs, columns.contents.astype(np.float64), problem.counts, MAX_TREE_NODES)
-    if cover is None:
+    matrix = columns.contents.astype(np.float64)
+    rows = SparseColumns.from_dense(matrix)
+    program = IntegerProgram(columns.costs, rows, problem.counts, np.full(len(problem.counts), np.inf))
+    solution = solve_integer_program(program, MAX_TREE_NODES)
+    if solution is None or (solution.values @ matrix < problem.counts).any():
         return None
-    chosen = columns.select(np.repeat(np.arange(len(columns.costs)), cover.times))
-    return Cover(chosen, float(sum(chosen.costs.tolist())), cover.is_optimal)
+    chosen = columns.select(np.repeat(np.arange(len(columns.costs)), solution.values.astype(np.intp)))
+    return Cover(chosen, float(sum(chosen.costs.tolist())), solution.bound)
 
 
 class _ColumnPricing:
@@ -216,7 +225,7 @@ class _ColumnPricing:
             taken.append(column)
             left = np.maximum(left - self.columns.contents[column], 0.0)
         chosen = self.columns.select(np.array(taken, dtype=np.intp))
-        return Cover(chosen, float(sum(chosen.costs.tolist())), is_optimal=False)
+        return Cover(chosen, float(sum(chosen.costs.tolist())), bound=-inf)
 
     def _missing(self, priced_by: FloatArray, duals: FloatArray) -> tuple[NodeColumns, bool]:
         """Columns that such values of pods show and the duals confirm, and whether all contents were looked at."""

@@ -26,11 +26,13 @@ _MIP_GAP = 1e-8
 
 @dataclass(frozen=True, eq=False)
 class LinearSolution:
-    """A minimum: its value, the variables, and what one unit more on the right of each row would cost."""
+    """A minimum: its value, the variables, what one unit more on the right of each row would cost, and what one unit of each
+    variable costs beyond its worth to the rows."""
 
     objective: float
     values: FloatArray
     duals: FloatArray
+    reduced_costs: FloatArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,8 +47,15 @@ class SparseColumns:
     def from_dense(matrix: FloatArray) -> SparseColumns:
         """From a dense matrix with one row for each column of the program."""
         columns, rows = np.nonzero(matrix)
-        starts = np.searchsorted(columns, np.arange(len(matrix) + 1))
-        return SparseColumns(starts, rows, matrix[columns, rows])
+        return SparseColumns.from_entries(columns, rows, matrix[columns, rows], len(matrix))
+
+    @staticmethod
+    def from_entries(columns: IntArray, rows: IntArray, values: FloatArray, number: int) -> SparseColumns:
+        """From the entries of so many columns, in any order; zeros are left out."""
+        kept = np.flatnonzero(values)
+        order = kept[np.lexsort((rows[kept], columns[kept]))]
+        starts = np.searchsorted(columns[order], np.arange(number + 1))
+        return SparseColumns(starts, rows[order], values[order])
 
 
 def load_solver() -> None:
@@ -78,21 +87,51 @@ def _program(costs: FloatArray, columns: SparseColumns, lower: FloatArray, upper
     return program
 
 
-def solve_integer_program(
-    costs: FloatArray, columns: SparseColumns, upper: FloatArray, max_nodes: int
-) -> FloatArray | None:
-    """Non-negative integers of least cost with no row above ``upper``; None where they are not found in so many nodes of the
-    search tree."""
+@dataclass(frozen=True, eq=False)
+class IntegerProgram:
+    """Non-negative variables of least cost with every row between ``lower`` and ``upper``: whole numbers, but for the last ones.
+
+    ``continuous``: how many of the last variables may have any value.
+    """
+
+    costs: FloatArray
+    columns: SparseColumns
+    lower: FloatArray
+    upper: FloatArray
+    continuous: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class IntegerSolution:
+    """Variables that keep to all rows, and the least that any such variables cost as far as is proven."""
+
+    values: FloatArray
+    bound: float
+    is_optimal: bool
+
+
+def solve_integer_program(program: IntegerProgram, max_nodes: int) -> IntegerSolution | None:
+    """The best of so many nodes of the search tree; None where none was found."""
     import highspy
 
     solver = _new_solver()
-    program = _program(costs, columns, np.full(len(upper), -np.inf), upper)
-    program.integrality_ = [highspy.HighsVarType.kInteger] * len(costs)
-    solver.passModel(program)
-    solver.setOptionValue("mip_rel_gap", 0.0)
+    model = _program(program.costs, program.columns, program.lower, program.upper)
+    whole = len(program.costs) - program.continuous
+    kinds = highspy.HighsVarType
+    model.integrality_ = [kinds.kInteger] * whole + [kinds.kContinuous] * program.continuous
+    solver.passModel(model)
     solver.setOptionValue("mip_max_nodes", max_nodes)
-    solution = _run_solver(solver)
-    return None if solution is None else np.rint(solution.values)
+    solver.setOptionValue("mip_rel_gap", 0.0)
+    solver.setOptionValue("mip_abs_gap", _MIP_GAP)
+    solver.setOptionValue("mip_allow_restart", False)
+    solver.run()
+    information = solver.getInfo()
+    if information.primal_solution_status != highspy.SolutionStatus.kSolutionStatusFeasible:
+        return None
+    values = np.array(solver.getSolution().col_value, dtype=np.float64)
+    values[:whole] = np.rint(values[:whole])
+    is_optimal = solver.getModelStatus() == highspy.HighsModelStatus.kOptimal
+    return IntegerSolution(values, float(information.mip_dual_bound), is_optimal)
 
 
 class CoveringProgram:
@@ -130,43 +169,6 @@ class CoveringProgram:
         return _run_solver(self._solver)
 
 
-@dataclass(frozen=True, eq=False)
-class IntegerCover:
-    """How often each column is taken, and whether no cover is cheaper."""
-
-    times: IntArray
-    is_optimal: bool
-
-
-def cheapest_integer_cover(
-    costs: FloatArray, matrix: FloatArray, counts: FloatArray, max_nodes: int
-) -> IntegerCover | None:
-    """The cheapest cover of counts by whole columns, a row of the matrix each; the best of so many nodes of its search tree."""
-    import highspy
-
-    columns, number = SparseColumns.from_dense(matrix), len(costs)
-    solver = _new_solver()
-    solver.setOptionValue("mip_max_nodes", max_nodes)
-    solver.setOptionValue("mip_rel_gap", 0.0)
-    solver.setOptionValue("mip_abs_gap", _MIP_GAP)
-    program = highspy.HighsLp()
-    program.num_col_, program.num_row_ = number, len(counts)
-    program.col_cost_ = costs
-    program.col_lower_, program.col_upper_ = np.zeros(number), np.full(number, counts.max(initial=0.0))
-    program.row_lower_, program.row_upper_ = counts, np.full(len(counts), np.inf)
-    program.a_matrix_.format_ = highspy.MatrixFormat.kColwise
-    program.a_matrix_.start_ = columns.starts.astype(np.int32)
-    program.a_matrix_.index_ = columns.rows.astype(np.int32)
-    program.a_matrix_.value_ = columns.values
-    program.integrality_ = [highspy.HighsVarType.kInteger] * number
-    solver.passModel(program)
-    solver.run()
-    values = np.rint(np.array(solver.getSolution().col_value, dtype=np.float64))
-    if len(values) != number or (values @ matrix < counts).any():
-        return None
-    return IntegerCover(values.astype(np.intp), solver.getModelStatus() == highspy.HighsModelStatus.kOptimal)
-
-
 def _new_solver() -> Highs:
     import highspy
 
@@ -187,4 +189,5 @@ def _run_solver(solver: Highs) -> LinearSolution | None:
         float(solver.getInfo().objective_function_value),
         np.array(solution.col_value, dtype=np.float64),
         np.array(solution.row_dual, dtype=np.float64),
+        np.array(solution.col_dual, dtype=np.float64),
     )

@@ -82,7 +82,7 @@ class ResourceUnits:
         rows = CpuSurplusRows.none(len(template.index.types))
         for position, surplus in template.cpu_surpluses.by_position.items():
             rows.fixed[position] = surplus.price_per_hour({})
-            if self.cpu_column >= 0:
+            if self.cpu_column >= 0 and surplus.price_per_vcpu_hour:
                 size = self.sizes[self.cpu_column]
                 rows.baselines[position] = max(0, surplus.pod_baseline_millis) // size
                 rows.prices[position] = surplus.price_per_vcpu_hour * size / res.ONE_UNIT

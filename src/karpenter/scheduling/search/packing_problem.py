@@ -20,9 +20,10 @@ from karpenter.scheduling.node_filling import FillCache, PurchaseChannel
 from karpenter.scheduling.objective import LEAST_PRICE_PER_HOUR, Objective
 from karpenter.scheduling.offerings.purchase_options import PurchaseOption
 from karpenter.scheduling.search.candidate_nodes import BinType, CandidateNodes, CandidateRequest
-from karpenter.scheduling.search.column_enumeration import CoverProblem
+from karpenter.scheduling.search.column_enumeration import Cover, CoverProblem, cheapest_cover
 from karpenter.scheduling.search.linear_program import BoolArray, FloatArray, IntArray
 from karpenter.scheduling.search.lower_bound import FractionalBound, ItemTypes, fractional_bound
+from karpenter.scheduling.search.node_program import FEW_ASSIGNMENTS, MAX_ASSIGNMENTS, cheapest_nodes
 from karpenter.scheduling.search.offering_rows import (
     CpuSurplusRows,
     OptionSignatures,
@@ -33,7 +34,7 @@ from karpenter.scheduling.topology.host_limits import HostLimits
 
 #: Bin types tried at most; the rest are worse by value and price.
 MAX_BIN_TYPES = 128
-#: Covers are for at most so many groups with one option signature on average.
+#: Groups are diverse if at most so many have one option signature on average.
 MAX_GROUPS_PER_SIGNATURE = 3
 #: Host limits that have a column, those of most pods first.
 MAX_HOST_LIMIT_COLUMNS = 16
@@ -117,23 +118,34 @@ class PackingRequest:
 
 @dataclass(frozen=True, eq=False)
 class GroupedCover:
-    """A cover problem, the positions of the demands of each group, and what its candidate nodes are."""
+    """A cover problem, the positions of the demands of each group, and what its candidate nodes are.
+
+    ``is_diverse``: few groups accept the same nodes. Else the columns that are nearly worth their cost are too many.
+    """
 
     problem: CoverProblem
     groups: tuple[tuple[int, ...], ...]
     bin_types: tuple[BinType, ...]
+    is_diverse: bool
+
+    def cheapest_cover(self, known_cost: float) -> Cover | None:
+        """The cheapest cover as far as it is found; ``known_cost``: that of some packing, in USD per hour."""
+        if self.is_diverse:
+            return cheapest_cover(self.problem)
+        return cheapest_nodes(self.problem, known_cost, FEW_ASSIGNMENTS)
+
+    def cheapest_cover_after_search(self, known_cost: float) -> Cover | None:
+        """The same with more work, where that may find more."""
+        return None if self.is_diverse else cheapest_nodes(self.problem, known_cost, MAX_ASSIGNMENTS)
 
 
 def cover_problem(request: PackingRequest) -> GroupedCover | None:
     """Few pods and all nodes worth buying for them; None where a pod has no way to be bought.
 
-    None also where most groups accept the same nodes: there columns that are nearly worth their cost are too many to prove
-    anything, and the search loses little. The problem allows at least what rules allow: rules by host that one sum cannot
+    The problem allows at least what rules allow: rules by host that one sum cannot
     express, and minValues, are left out.
     """
     signatures = {option_signature([o for o, _ in request.allowed[at]]) for at in request.positions}
-    if len(signatures) * MAX_GROUPS_PER_SIGNATURE < len(request.positions):
-        return None
     grouped = _GroupedDemands(replace(request, strict_min_values=False), _own_host_limit_usage)
     if len(grouped.positions) < len(request.positions):
         return None
@@ -149,7 +161,8 @@ def cover_problem(request: PackingRequest) -> GroupedCover | None:
         candidates.surplus.prices,
         grouped.cpu_column,
     )
-    return GroupedCover(problem, grouped.groups, tuple(candidates.bin_types))
+    is_diverse = len(signatures) * MAX_GROUPS_PER_SIGNATURE >= len(request.positions)
+    return GroupedCover(problem, grouped.groups, tuple(candidates.bin_types), is_diverse)
 
 
 def packing_problem(request: PackingRequest) -> PackingProblem | None:

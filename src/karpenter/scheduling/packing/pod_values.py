@@ -1,0 +1,69 @@
+"""What pods are worth: what one costs on a node that is full of its like. By that packings compare nodes with different pods."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from karpenter.instancetypes.type_sets import TypeSet
+from karpenter.model import resources as res
+from karpenter.model.resources import Resources
+from karpenter.scheduling.demand import Demand, SchedulingNodeClaim
+from karpenter.scheduling.objective import Objective
+from karpenter.scheduling.offerings.nodepool_templates import NodePoolTemplate
+from karpenter.scheduling.offerings.purchase_options import PurchaseOption
+from karpenter.scheduling.packing.target_types import TargetTypes
+
+_TINY = 1e-9
+
+
+class PodValues:
+    """USD per hour that pods of each demand cost on the node that suits them best, were it full of their like."""
+
+    def __init__(
+        self,
+        demands: Sequence[Demand],
+        target_types: TargetTypes,
+        objective: Objective,
+        empty_claim: Callable[[PurchaseOption, TypeSet], SchedulingNodeClaim],
+    ) -> None:
+        self._target_types = target_types
+        self._objective = objective
+        self._empty_claim = empty_claim
+        self._by_signature: dict[tuple[int, int], float] = {}
+        self._by_demand = [self._of_demand(demand) for demand in demands]
+
+    def of_contents(self, contents: Sequence[tuple[int, int]]) -> float:
+        """What counts of pods by demand position are worth together."""
+        return sum(self._by_demand[position] * count for position, count in contents)
+
+    def _of_demand(self, demand: Demand) -> float:
+        option = demand.options[0]
+        key = (id(demand.signature), id(option))
+        if key not in self._by_signature:
+            claim = self._empty_claim(option, option.types)
+            offering = self._target_types.prices(claim).cheapest_offering
+            cost = self._objective.offering_cost
+            self._by_signature[key] = min(
+                (
+                    cost_of_pod(cost(offering[position]), demand.requests, option.template, position)
+                    for position in self._target_types.of(claim)
+                ),
+                default=0.0,
+            )
+        return self._by_signature[key]
+
+
+def cost_of_pod(node_cost: float, requests: Resources, template: NodePoolTemplate, position: int) -> float:
+    """USD per hour of a pod on a node of the type that is full of its like, or full within the baseline of a burstable type."""
+    share = _resource_share(requests, template, position)
+    surplus = template.cpu_surpluses.by_position.get(position)
+    cpu = requests.get(res.CPU, 0)
+    if surplus is None or not share or not cpu:
+        return node_cost * share
+    full = node_cost + surplus.price_per_hour({res.CPU: int(cpu / share)})
+    return min(full * share, node_cost * max(share, cpu / max(surplus.pod_baseline_millis, _TINY)))
+
+
+def _resource_share(requests: Resources, template: NodePoolTemplate, position: int) -> float:
+    allocatable = template.index.types[position].allocatable
+    return max((amount / allocatable[name] for name, amount in requests.items() if amount > 0), default=0.0)

@@ -12,7 +12,8 @@ from karpenter.model import labels, pods
 from karpenter.model import resources as res
 from karpenter.scheduling.solution import NewNodeClaim
 from support.builders import ANY_CAPACITY, NODE_CLASS
-from support.world import TYPES, World
+from support.fake_cloud import TYPES
+from support.world import World
 
 
 def replacement(name: str, pool: str = "np", meant: Sequence[Pod] = ()) -> NewNodeClaim:

@@ -12,74 +12,47 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import cast
 
-from admission import CAPACITY, META, REQUIREMENTS, D, Json, T, built, condition, req
+from admission import META, REQUIREMENTS, D, Json, T, built, condition
 from karpenter.api import crds
 from karpenter.model.structural_schema import Schema
+from support.mutation_values import (
+    BOUNDS,
+    BUFFER,
+    BY_NAME,
+    CLAIM,
+    COUNTS,
+    EC2_BASES,
+    JUNK,
+    KEYS,
+    NODES,
+    OVERLAY,
+    POOL,
+    QUANTITIES,
+    RESOURCES,
+    TEXTS,
+    TIMES,
+)
 from support.server_writes import KINDS, Write
 
 _Maker = Callable[[random.Random], object]
+
 #: Seed and number of the writes that are judged in every run.
 USUAL = (13, 1600)
 #: The same for EC2NodeClasses, which have many rules of their own.
 USUAL_EC2 = (13, 1200)
 
-_TAINT: Json = {"key": "example.com/a", "value": "b", "effect": "NoSchedule"}
-_POOL: Json = {
-    "spec.weight": 10,
-    "spec.limits": {"cpu": "400", "nodes": 50},
-    f"{D}.budgets": [{"nodes": "20%"}, {"nodes": "0", "reasons": ["Empty"], "schedule": "@daily", "duration": "1h"}],
-    "spec.template.metadata.labels": {"team": "shop", CAPACITY: "spot"},
-    "spec.template.metadata.annotations": {"shop.example/owner": "infra"},
-    f"{T}.taints": [_TAINT],
-    f"{T}.startupTaints": [_TAINT],
-    f"{T}.terminationGracePeriod": "4h",
-    f"{T}.requirements": [req("In", "a", "b", minValues=2), req("Gt", "5"), req("Exists", key=CAPACITY)],
-}
-_CLAIM: Json = {
-    "spec.requirements": [req("In", "a", "b"), req("Gte", "5"), req("In", "web", key="karpenter.sh/nodepool")],
-    "spec.resources": {"requests": {"cpu": "2100m", "memory": 5}},
-    "spec.taints": [_TAINT],
-    "spec.terminationGracePeriod": "4h0m0s",
-}
-_OVERLAY: Json = {
-    "spec.requirements": [req("In", "a", "b"), req("Gte", "5"), req("NotIn", "web", key="karpenter.sh/nodepool")],
-    "spec.priceAdjustment": "-5%",
-    "spec.capacity": {"example.com/gpu": 2},
-    "spec.weight": 10,
-}
-_BUFFER: Json = {
-    "spec.scalableRef": {"kind": "Deployment", "name": "d", "apiGroup": "apps"},
-    "spec.replicas": 3,
-    "spec.percentage": 20,
-    "spec.limits": {"cpu": 5},
-}
 #: Valid objects to start from; each may also be what is stored.
 _BASES = [
     built("NodePool", {}),
-    built("NodePool", _POOL),
+    built("NodePool", POOL),
     built("NodePool", {"spec.replicas": 3, "spec.limits": {"nodes": 5}}),
     built("NodeClaim", {}),
-    built("NodeClaim", _CLAIM),
+    built("NodeClaim", CLAIM),
     built("KWOKNodeClass", {"spec.nodeRegistrationDelay": "30s"}),
-    built("NodeOverlay", _OVERLAY),
-    built("CapacityBuffer", _BUFFER),
+    built("NodeOverlay", OVERLAY),
+    built("CapacityBuffer", BUFFER),
     built("CapacityBuffer", {"spec.podTemplateRef": {"name": "t"}, "spec.replicas": 1}),
 ]
-_EC2_CLASS: Json = {
-    "spec.subnetSelectorTerms": [{"tags": {"a": "b"}}, {"id": "subnet-1"}],
-    "spec.securityGroupSelectorTerms": [{"name": "n"}],
-    "spec.capacityReservationSelectorTerms": [{"id": "cr-1"}, {"tags": {"a": "b"}, "ownerID": "1" * 12}],
-    "spec.amiSelectorTerms": [{"id": "ami-1"}, {"name": "n", "owner": "self"}, {"ssmParameter": "/p"}],
-    "spec.amiFamily": "AL2",
-    "spec.placementGroupSelector": {"name": "near"},
-    "spec.tags": {"team": "shop"},
-    "spec.kubelet": {"maxPods": 58},
-    "spec.blockDeviceMappings": [{"deviceName": "/dev/xvda", "rootVolume": True, "ebs": {"volumeSize": "20Gi"}}],
-    "spec.networkInterfaces": [{"networkCardIndex": 0, "deviceIndex": 0, "interfaceType": "interface"}],
-    "spec.metadataOptions": {"httpTokens": "optional"},
-    "spec.connectionTracking": {"udpTimeout": 45},
-}
-_EC2_BASES = [built("EC2NodeClass", {}), built("EC2NodeClass", _EC2_CLASS)]
 _STATUSES: Mapping[str, Json] = {
     "EC2NodeClass": {
         "subnets": [{"id": "subnet-1", "zone": "z"}],
@@ -91,142 +64,6 @@ _STATUSES: Mapping[str, Json] = {
     "KWOKNodeClass": {"conditions": [condition(type="Ready")]},
     "NodeOverlay": {"conditions": [condition(type="Ready")]},
     "CapacityBuffer": {"replicas": 3, "podTemplateRef": {"name": "t"}, "conditions": [condition()]},
-}
-
-_DURATIONS = [
-    "30s",
-    "1h30m",
-    "0s",
-    "Never",
-    "never",
-    "1d",
-    "-1s",
-    "30",
-    "",
-    "1h1h",
-    "2562048h",
-    "1.5h",
-    "30s\n",
-    "8h0m0s",
-]
-_NAMES = ["a", "a.b/c", "A", "a/b/c", "-a", "a b", "", "a" * 63, "a" * 317, "é", "???", "karpenter.sh/foo"]
-_KEYS = [
-    "a",
-    "example.com/a",
-    "karpenter.sh",
-    "karpenter.sh/nodepool",
-    "karpenter.sh/nodepool",
-    CAPACITY,
-    "karpenter.sh/foo",
-    "sub.karpenter.sh/x",
-    "mykarpenter.sh/x",
-    "karpenter.k8s.aws/instance-cpu",
-    "karpenter.k8s.aws/instance-pods",
-    "a.karpenter.k8s.aws/instance-cpu",
-    "karpenter.kwok.sh/instance-size",
-    "karpenter.kwok.sh/foo",
-    "karpenter.kwok.sh/x/y",
-    "kubernetes.io/hostname",
-    "kubernetes.io/arch",
-    "/karpenter.sh",
-    "spaces are not allowed",
-]
-_BOUNDS = [
-    "0",
-    "5",
-    "-1",
-    "+5",
-    "007",
-    "1.5",
-    " 1",
-    "1 ",
-    "",
-    "a",
-    "0x1",
-    "1e3",
-    "9223372036854775807",
-    "9223372036854775808",
-]
-_QUANTITIES = [
-    1,
-    -3,
-    0,
-    "1",
-    "1.",
-    ".5",
-    "1Gi",
-    "500m",
-    "1e3",
-    "1e1.5",
-    "-1",
-    "+1",
-    "x",
-    "",
-    "1 Gi",
-    1.0,
-    0.5,
-    2**63,
-    "1Gi\n",
-]
-_NODES = ["0", "10", "10%", "100%", "101%", "1000", "-1", "1.5%", "", "10%\n", 10]
-_SCHEDULES = [
-    "@daily",
-    "@Daily",
-    "@dailyX",
-    "* * * * *",
-    "* * * *",
-    "a b c d e",
-    "*",
-    "\v \v \v \v \v",
-    "0\t9 * *\f1",
-    "",
-]
-_TIMES = [
-    "2025-01-31T12:00:00Z",
-    "2025-01-31t12:00:00.5+01:00",
-    "2025-02-30T12:00:00Z",
-    "2025-01-31T24:00:00Z",
-    "2025-01-31T12:00:60Z",
-    "2025-01-31 12:00:00Z",
-    "2025-01-31T12:00:00",
-    "2025-01-31",
-    "noon",
-]
-_COUNTS = [0, 1, 2, 3, 50, 51, 100, 101, -1, 2**31 - 1, 2**31, 2**63 - 1, 2**63, 2.5, "5"]
-_TEXTS = ["", "a", "a" * 63, "a" * 64, "a" * 1025, "b-", "9a", "True", "In", "WhenEmpty", "Empty", "-", "/"]
-_JUNK: list[object] = [
-    None,
-    True,
-    0,
-    -1,
-    1.5,
-    2**70,
-    "",
-    "é",
-    "٣",
-    [],
-    {},
-    [None],
-    {"a": None},
-    ["a", "a"],
-    {"x": {"y": 1}},
-]
-_RESOURCES = ["cpu", "memory", "nodes", "example.com/gpu"]
-#: By name of the field; what is not named here is chosen by type.
-_BY_NAME: Mapping[str, list[object]] = {
-    "consolidateAfter": list(_DURATIONS),
-    "expireAfter": list(_DURATIONS),
-    "terminationGracePeriod": list(_DURATIONS),
-    "nodeRegistrationDelay": list(_DURATIONS),
-    "duration": list(_DURATIONS),
-    "schedule": list(_SCHEDULES),
-    "key": [*_NAMES, *_KEYS],
-    "group": ["karpenter.kwok.sh", "", "a/b", "other"],
-    "kind": ["KWOKNodeClass", "", "Other"],
-    "name": ["default", "", "other"],
-    "operator": ["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "Gte", "Lte", "in", ""],
-    "values": [["5"], ["a", "b"], [], ["1", "2"], *([bound] for bound in _BOUNDS)],
-    "reasons": [[], ["Empty"], ["Empty", "Empty"], ["Drifted", "Empty", "Underutilized"], ["empty"]],
 }
 
 
@@ -241,7 +78,7 @@ def writes(seed: int, count: int, bases: Sequence[Json] = _BASES) -> Iterator[Wr
 
 def ec2_writes(seed: int, count: int) -> Iterator[Write]:
     """The same of EC2NodeClasses alone."""
-    return writes(seed, count, _EC2_BASES)
+    return writes(seed, count, EC2_BASES)
 
 
 def _created(rng: random.Random, base: Json, _bases: Sequence[Json]) -> Write:
@@ -292,11 +129,11 @@ def _put(place: object, names: Sequence[str], value: object) -> None:
 def _requirement(rng: random.Random) -> Json:
     """One with a doubtful key, or one with doubtful values."""
     if rng.random() < 0.5:
-        return {"key": rng.choice(_KEYS), "operator": "Exists"}
+        return {"key": rng.choice(KEYS), "operator": "Exists"}
     operator = rng.choice(["In", "In", "In", "In", "Gt", "Lt", "Gte", "Lte", "NotIn", "DoesNotExist"])
     requirement: Json = {"key": "example.com/a", "operator": operator}
     if operator in ("Gt", "Lt", "Gte", "Lte"):
-        requirement["values"] = rng.choice([[rng.choice(_BOUNDS)], [rng.choice(_BOUNDS)], ["1", "2"], []])
+        requirement["values"] = rng.choice([[rng.choice(BOUNDS)], [rng.choice(BOUNDS)], ["1", "2"], []])
     elif rng.random() < 0.9:
         requirement["values"] = rng.choice([["a"], ["a", "b"], ["a", "b"], []])
     if rng.random() < 0.3:
@@ -313,7 +150,7 @@ def _budgets(rng: random.Random) -> object:
 
 
 def _budget(rng: random.Random) -> Json:
-    budget: Json = {"nodes": rng.choice(["1", "10%", rng.choice(_NODES)])}
+    budget: Json = {"nodes": rng.choice(["1", "10%", rng.choice(NODES)])}
     if rng.random() < 0.6:
         budget["schedule"] = rng.choice(["@daily", "0 9 * * 1-5"])
     if rng.random() < 0.6:
@@ -322,12 +159,12 @@ def _budget(rng: random.Random) -> Json:
 
 
 def _labels(rng: random.Random) -> object:
-    return {rng.choice(_KEYS): rng.choice(["a", "a", ""]) for _ in range(rng.choice((1, 1, 2)))}
+    return {rng.choice(KEYS): rng.choice(["a", "a", ""]) for _ in range(rng.choice((1, 1, 2)))}
 
 
 def _reference(rng: random.Random) -> object:
     name = rng.choice(list(_CLASS))
-    return {**_CLASS, name: rng.choice(_BY_NAME[name])}
+    return {**_CLASS, name: rng.choice(BY_NAME[name])}
 
 
 def _terms(*fields: tuple[str, Sequence[object]]) -> _Maker:
@@ -457,14 +294,14 @@ def _mutated_object(rng: random.Random, schema: Schema, value: object, name: str
         return _made(rng, schema, name)
     result = dict(value)
     if "additionalProperties" in schema:
-        keys = _RESOURCES if "int-or-string" in str(schema["additionalProperties"]) else _KEYS
+        keys = RESOURCES if "int-or-string" in str(schema["additionalProperties"]) else KEYS
         key = rng.choice([*keys, *result])
         result[key] = _made(rng, cast(Schema, schema["additionalProperties"]), "a value")
         return result
     fields = cast("Mapping[str, Schema]", schema.get("properties", {}))
     field = rng.choice([*fields, *result, "unknown"])
     if field not in fields:
-        result[field] = rng.choice(_JUNK)
+        result[field] = rng.choice(JUNK)
     elif rng.random() < 0.1:
         result.pop(field, None)
     else:
@@ -474,7 +311,7 @@ def _mutated_object(rng: random.Random, schema: Schema, value: object, name: str
 
 def _mutated_list(rng: random.Random, schema: Schema, value: object, name: str) -> object:
     element_schema = cast(Schema, schema["items"])
-    if not isinstance(value, list) or name in _BY_NAME:
+    if not isinstance(value, list) or name in BY_NAME:
         return _made(rng, schema, name)
     result = list(value)
     choice = rng.random()
@@ -496,17 +333,17 @@ def _made(rng: random.Random, schema: Schema, name: str) -> object:
         return copy.deepcopy(rng.choice(_OPEN))
     if rng.random() < 0.15:
         # A real server lets a list pass for a time, which is nothing to imitate: it does not decode.
-        return rng.choice([element for element in _JUNK if not (isinstance(element, list) and "format" in schema)])
-    if name in _BY_NAME:
-        return copy.deepcopy(rng.choice(_BY_NAME[name]))
+        return rng.choice([element for element in JUNK if not (isinstance(element, list) and "format" in schema)])
+    if name in BY_NAME:
+        return copy.deepcopy(rng.choice(BY_NAME[name]))
     return _new(rng, schema, name)
 
 
 def _new(rng: random.Random, schema: Schema, name: str) -> object:
     if schema.get("x-kubernetes-int-or-string"):
-        return rng.choice(_QUANTITIES)
+        return rng.choice(QUANTITIES)
     if schema.get("type") == "integer":
-        return rng.choice(_COUNTS)
+        return rng.choice(COUNTS)
     if schema.get("type") == "array":
         return [_made(rng, cast(Schema, schema["items"]), name) for _ in range(rng.randint(0, 2))]
     if schema.get("type") == "object":
@@ -517,7 +354,7 @@ def _new(rng: random.Random, schema: Schema, name: str) -> object:
 def _new_object(rng: random.Random, schema: Schema) -> Json:
     if "additionalProperties" in schema:
         element_schema = cast(Schema, schema["additionalProperties"])
-        keys = _RESOURCES if "int-or-string" in str(element_schema) else _KEYS
+        keys = RESOURCES if "int-or-string" in str(element_schema) else KEYS
         return {rng.choice(keys): _made(rng, element_schema, "a value") for _ in range(rng.randint(0, 2))}
     required = cast("list[str]", schema.get("required", []))
     fields = cast("Mapping[str, Schema]", schema.get("properties", {}))
@@ -532,8 +369,8 @@ def _new_text(rng: random.Random, schema: Schema, name: str) -> object:
     if "enum" in schema:
         return rng.choice([*cast("list[str]", schema["enum"]), *cast("list[str]", schema["enum"]), "", "wrong"])
     if schema.get("format") == "date-time":
-        return rng.choice(_TIMES)
-    return rng.choice(_NODES if name == "nodes" else _TEXTS)
+        return rng.choice(TIMES)
+    return rng.choice(NODES if name == "nodes" else TEXTS)
 
 
 _INSIDE: Mapping[str, Callable[[random.Random, Schema, object, str], object]] = {

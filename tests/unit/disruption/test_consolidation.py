@@ -17,9 +17,7 @@ from karpenter.api.scheduling_constraints import (
     TopologySpreadConstraint,
     WeightedPodAffinityTerm,
 )
-from karpenter.disruption.decide.blocker_messages import blocker_message
 from karpenter.disruption.decide.command import ConsolidationType, Decision, DisruptionReason
-from karpenter.disruption.decide.disruption_blockers import NotCheaper
 from karpenter.disruption.decide.disruption_problem import DisruptionOptions
 from karpenter.model import labels
 from karpenter.model.pod_disruption import DELETION_COST_ANNOTATION
@@ -31,7 +29,6 @@ from support.disruption_cases import (
     KINDS,
     bought,
     decide,
-    drifted,
     gone,
     kind,
     on,
@@ -464,49 +461,3 @@ def test_consolidation_that_is_off_keeps_empty_nodes_too() -> None:
     solution = decide(pool(consolidate_after="Never"), running("a"))
     assert gone(solution) == []
     assert why(solution, "a") == 'NodePool "np" has consolidation disabled'
-
-
-# -- calm ----------------------------------------------------------------------------------------------------------------
-
-
-def test_pods_are_not_moved_for_pennies() -> None:
-    """DIS-487: less than a tenth of what the machine's share of the pool would justify (`model.calm`)."""
-    types = (kind("m", 4, sold(1.0)), kind("x", 4, sold(0.95)))
-    solution = decide(pool(), running("a", "m", 3), types=types)
-    assert gone(solution) == []
-    assert why(solution, "a") == (
-        "Consolidation would save too little for what it disrupts: at most $0.0500/h, $0.1000/h are required"
-    )
-    eager = with_annotation(pool(), labels.MINIMUM_SAVING_RATIO, "0")
-    assert gone(decide(eager, running("a", "m", 3), types=types)) == ["a"]
-
-
-def test_a_node_without_a_cheaper_type_is_not_said_to_save_too_little() -> None:
-    """DIS-487: no node for the pods costs less than this one, whatever saving is asked for."""
-    solution = decide(pool(), running("a", "m", 3), types=(kind("m", 4, sold(1.0)), kind("x", 4, sold(1.2))))
-    assert gone(solution) == []
-    assert why(solution, "a") == (
-        "Can't replace with a cheaper node, other nodes have no room for all of its pods and new nodes for the rest cost at "
-        "least $1.0000/h, this one costs $1.0000/h"
-    )
-
-
-def test_a_node_whose_pods_fit_where_consolidate_after_is_not_over_says_where_and_until_when() -> None:
-    """DIS-241: the saving is not what is in the way. A node that drifts takes no pods later either."""
-    initialized = Condition(type="Initialized", status="True", last_transition_time=NOW - timedelta(seconds=30))
-    restless = running("b", "m", 3, conditions=(initialized,))
-    cluster = (pool(consolidate_after="1m"), running("a", "s", 1))
-    solution = decide(cluster, restless)
-    [blocked] = [node for node in solution.blocked_nodes if node.state_node.name == "a"]
-    assert blocked.blocker.until == NOW + timedelta(seconds=30)
-    assert blocker_message(blocked.blocker) == "Pods fit on other nodes only once consolidateAfter of these is over: b"
-    full = running("b", "m", 3.5, conditions=(initialized,))
-    leaving = running("b", "m", 3, conditions=(initialized, *drifted()))
-    for other in (full, leaving):
-        assert "Can't replace with a cheaper node" in why(decide(cluster, other), "a")
-
-
-def test_the_same_cause_with_other_figures_is_the_same_blocker() -> None:
-    """DIS-398: a price that changes makes no other event."""
-    first, second = NotCheaper(1.0, 1.1), NotCheaper(1.00001, 1.2)
-    assert first.identity == second.identity == ("not-cheaper",)

@@ -12,7 +12,8 @@ from karpenter.providers.decorators import TimeoutProvider
 from karpenter.settings import Settings
 from support.aws.process import node_class
 from support.builders import ANY_CAPACITY, node_pool, pod, replaced
-from support.world import FakeCloud, Tapped, World, story
+from support.fake_cloud import FakeCloud, Tapped
+from support.world import World, story
 
 OTHER_CLASS = NodeClassReference(group="karpenter.k8s.aws", kind="EC2NodeClass", name="default")
 NEVER = Disruption(consolidate_after="Never")

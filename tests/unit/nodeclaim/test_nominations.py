@@ -10,7 +10,8 @@ import asyncio
 from karpenter.api import kinds
 from karpenter.model import labels
 from support.builders import pods
-from support.world import World, Write, story
+from support.fake_cloud import Write
+from support.world import World, story
 
 _TAKEN = {"status": {"nominatedNodeName": None}}
 

@@ -15,7 +15,8 @@ from karpenter.kube.errors import Conflict, KubeError, ServerUnavailable, TooMan
 from karpenter.model import conditions, labels
 from support.consolidation_cases import begin, deployment, scale
 from support.examples import series
-from support.world import World, Write, story
+from support.fake_cloud import Write
+from support.world import World, story
 
 MOST = 2
 #: Happenings of a day in `make test`.

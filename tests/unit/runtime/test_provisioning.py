@@ -16,8 +16,9 @@ from karpenter.model import labels
 from karpenter.providers.contract import InsufficientCapacity, NodeClassNotReady, ProviderError
 from karpenter.settings import Settings
 from support.builders import container, pod, pods, wanted
+from support.fake_cloud import Write
 from support.provisioning_stories import CALM, claims, shop
-from support.world import World, Write, story, until
+from support.world import World, story, until
 
 
 @story

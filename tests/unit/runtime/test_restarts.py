@@ -23,7 +23,8 @@ from karpenter.model import labels
 from karpenter.providers.simulated import Faults
 from karpenter.providers.simulated.fault_rules import InsufficientCapacityRule, RegistrationRule
 from support.builders import container
-from support.world import World, Write, story, until
+from support.fake_cloud import Write
+from support.world import World, story, until
 
 FEW = (1, 2, 5, 8, 11, 17, 25)
 REPLICAS = 12

@@ -12,7 +12,8 @@ from karpenter.providers.aws.ec2_descriptions import ImageInfo
 from karpenter.providers.aws.nodeclass import ami_selection
 from karpenter.providers.aws.nodeclass.nodeclass_controller import NodeClassReconcileFailed
 from karpenter.providers.aws.userdata.ami_families import effective_ami_family
-from support.ec2_classes import THROTTLED, Classes
+from support.ec2_class_services import THROTTLED
+from support.ec2_classes import Classes
 
 EKS = "/aws/service/eks/optimized-ami"
 

@@ -12,7 +12,8 @@ from karpenter.api.kinds import EC2_NODE_CLASS
 from karpenter.model import conditions
 from karpenter.providers.aws.nodeclass.nodeclass_controller import NodeClassReconcileFailed
 from karpenter.providers.aws.nodeclass.nodeclass_drift import HASH_ANNOTATION, HASH_VERSION, HASH_VERSION_ANNOTATION
-from support.ec2_classes import THROTTLED, Classes
+from support.ec2_class_services import THROTTLED
+from support.ec2_classes import Classes
 
 ALL = (
     "AMIsReady",

@@ -20,7 +20,8 @@ from karpenter.providers.aws.aws_types import Ec2Filter, tag_list
 from karpenter.providers.aws.ec2_descriptions import CapacityReservationInfo, PlacementGroupInfoEntry, SecurityGroupInfo
 from karpenter.providers.aws.nodeclass import selector_queries
 from karpenter.providers.aws.nodeclass.nodeclass_controller import NodeClassReconcileFailed
-from support.ec2_classes import START, THROTTLED, Classes, subnet
+from support.ec2_class_services import START, THROTTLED
+from support.ec2_classes import Classes, subnet
 
 
 def of(name: str, *values: str) -> Ec2Filter:

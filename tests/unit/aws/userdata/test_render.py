@@ -3,123 +3,30 @@
 from __future__ import annotations
 
 import dataclasses
-import shlex
-import tomllib
-from email import message_from_string
 
 import pytest
-import yaml
 from structlog.testing import capture_logs
 
 from karpenter.api.scheduling_constraints import Taint
-from karpenter.providers.aws.aws_settings import AwsClusterInfo
-from karpenter.providers.aws.userdata import BootstrapOptions, UserDataError, render_user_data
-from karpenter.providers.aws.userdata.kubelet_settings import KubeletTypeFacts, resolve_kubelet_settings
+from karpenter.providers.aws.userdata import UserDataError, render_user_data
 from karpenter.providers.aws.userdata.user_data import USER_DATA_LIMIT_BYTES, USER_DATA_WARNING_BYTES, user_data_size
 from karpenter.providers.contract import NodeClassNotReady
-
-CLUSTER = AwsClusterInfo(
-    "prod", "eu-west-1", "https://api.example.com", "Q0E=", "1.33", dns_ip="10.0.0.10", service_cidr="10.0.0.0/16"
+from support.user_data import (
+    CLUSTER,
+    FAMILIES,
+    MIME,
+    SYSTEM_LABEL,
+    after,
+    al2_command,
+    command,
+    given,
+    labels_of,
+    node_config,
+    parts,
+    rendered,
 )
-FACTS = KubeletTypeFacts("m5.xlarge", 4, 16384, 4, 15, 58)
-FAMILIES = ("AL2", "AL2023", "Bottlerocket", "Windows2019", "Windows2022", "Windows2025")
-SYSTEM_LABEL = "karpenter.sh/do-not-sync-taints"
-MIME = """MIME-Version: 1.0
-Content-Type: multipart/mixed; boundary="BOUND"
-
---BOUND
-Content-Type: text/cloud-config; charset="us-ascii"
-X-Own: kept
-
-packages: [htop]
-
---BOUND
-Content-Type: text/x-shellscript; charset="us-ascii"
-
-#!/bin/sh
-echo one
---BOUND--
-"""
-
-Parts = list[tuple[str, str]]
-
-
-def given(family: str, custom: str = "", **settings: object) -> BootstrapOptions:
-    return BootstrapOptions(
-        cluster=CLUSTER,
-        family=family,
-        labels={"karpenter.sh/capacity-type": "spot", "team": "a"},
-        taints=(Taint(key="dedicated", value="gpu", effect="NoSchedule"),),
-        kubelet_spec=settings,
-        kubelet_settings=resolve_kubelet_settings(settings, FACTS, expressions=True),
-        max_pods=58,
-        custom_user_data=custom,
-    )
-
-
-def rendered(bootstrap: BootstrapOptions) -> str:
-    return render_user_data(bootstrap).decode()
-
-
-def parts(text: str) -> Parts:
-    """Types and texts of a MIME message's parts, as Python's own parser finds them."""
-    message = message_from_string(text)
-    assert message["MIME-Version"] == "1.0"
-    assert message.get_boundary() == "//"
-    assert not message.defects
-    payload = message.get_payload()
-    assert isinstance(payload, list)
-    return [(str(part["Content-Type"]), str(part.get_payload())) for part in payload]
-
-
-def command(script: str) -> list[str]:
-    """The words of the script's call of the image's bootstrap script."""
-    assert script.startswith("#!/bin/bash -xe\n")
-    _, _, call = script.partition("/etc/eks/")
-    return shlex.split("/etc/eks/" + call.replace("\\\n", ""))
-
-
-def al2_command(bootstrap: BootstrapOptions) -> list[str]:
-    return command(parts(rendered(bootstrap))[-1][1])
-
-
-def after(words: list[str], name: str) -> str:
-    return words[words.index(name) + 1]
-
-
-def node_config(bootstrap: BootstrapOptions) -> dict[str, dict[str, dict[str, object]]]:
-    kind, text = parts(rendered(bootstrap))[-1]
-    assert kind == "application/node.eks.aws"
-    assert text.startswith("#")
-    safe_load: dict[str, dict[str, dict[str, object]]] = yaml.safe_load(text)
-    return safe_load
-
-
-def settings_of(bootstrap: BootstrapOptions) -> dict[str, dict[str, object]]:
-    settings: dict[str, dict[str, object]] = tomllib.loads(rendered(bootstrap))["settings"]
-    return settings
-
-
-def kubernetes(bootstrap: BootstrapOptions) -> dict[str, object]:
-    return settings_of(bootstrap)["kubernetes"]
-
 
 # -- common to all ---------------------------------------------------------------------------------------------------------
-
-
-def labels_of(bootstrap: BootstrapOptions) -> str:
-    match bootstrap.family:
-        case "AL2023":
-            flags = node_config(bootstrap)["spec"]["kubelet"]["flags"]
-            assert isinstance(flags, list)
-            return str(flags[0])
-        case "Bottlerocket":
-            result = kubernetes(bootstrap)["node-labels"]
-            assert isinstance(result, dict)
-            return '--node-labels="' + ",".join(f"{key}={value}" for key, value in result.items()) + '"'
-        case _:
-            text = rendered(bootstrap)
-            return text[text.index("--node-labels") : text.index(" --register-with-taints")]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -370,158 +277,3 @@ def test_al2023_needs_the_service_addresses() -> None:
     """AWS-T228, AWS-248."""
     with pytest.raises(NodeClassNotReady, match="service CIDR"):
         render_user_data(dataclasses.replace(given("AL2023"), cluster=dataclasses.replace(CLUSTER, service_cidr="")))
-
-
-# -- Bottlerocket ----------------------------------------------------------------------------------------------------------
-
-
-def test_bottlerocket_is_told_by_settings() -> None:
-    """AWS-252."""
-    settings = {
-        "systemReserved": {"cpu": "50m"},
-        "kubeReserved": {"memory": "memory_mib / 20"},
-        "evictionHard": {"memory.available": "5%"},
-        "evictionSoft": {"memory.available": "10%"},
-        "evictionSoftGracePeriod": {"memory.available": "90s"},
-        "evictionMaxPodGracePeriod": 60,
-        "imageGCHighThresholdPercent": 80,
-        "imageGCLowThresholdPercent": 70,
-        "cpuCFSQuota": False,
-    }
-    assert kubernetes(given("Bottlerocket", **settings)) == {
-        "cluster-name": "prod",
-        "api-server": "https://api.example.com",
-        "cluster-certificate": "Q0E=",
-        "cluster-dns-ip": "10.0.0.10",
-        "max-pods": 58,
-        "system-reserved": {"cpu": "50m"},
-        "kube-reserved": {"memory": "832Mi"},
-        "eviction-hard": {"memory.available": "5%"},
-        "eviction-soft": {"memory.available": "10%"},
-        "eviction-soft-grace-period": {"memory.available": "1m30s"},
-        "eviction-max-pod-grace-period": 60,
-        "image-gc-high-threshold-percent": "80",
-        "image-gc-low-threshold-percent": "70",
-        "cpu-cfs-quota-enforced": False,
-        "node-labels": {"karpenter.sh/capacity-type": "spot", SYSTEM_LABEL: "true", "team": "a"},
-        "node-taints": {"dedicated": ["gpu:NoSchedule"], "karpenter.sh/unregistered": [":NoExecute"]},
-    }
-
-
-def test_bottlerocket_replaces_the_owners_taints_and_merges_his_labels() -> None:
-    """AWS-T229, AWS-253."""
-    custom = """
-        [settings.kubernetes]
-        cluster-name = "other"
-        max-pods = 3
-        [settings.kubernetes.node-taints]
-        mine = ["x:NoSchedule"]
-        [settings.kubernetes.node-labels]
-        mine = "x"
-        team = "b"
-    """
-    actual = kubernetes(given("Bottlerocket", custom))
-    assert actual["node-taints"] == {"dedicated": ["gpu:NoSchedule"], "karpenter.sh/unregistered": [":NoExecute"]}
-    assert actual["node-labels"] == {
-        "karpenter.sh/capacity-type": "spot",
-        SYSTEM_LABEL: "true",
-        "mine": "x",
-        "team": "a",
-    }
-    assert (actual["cluster-name"], actual["max-pods"]) == ("prod", 58)
-
-
-def test_bottlerocket_keeps_what_the_owner_set_and_the_class_did_not() -> None:
-    """AWS-T230, AWS-251, AWS-254; keys nobody here knows stay too (Beyond)."""
-    custom = """
-        [settings]
-        motd = "hi"
-        [settings.ntp]
-        time-servers = ["169.254.169.123"]
-        [settings.kubernetes]
-        cpu-manager-policy = "static"
-        cluster-dns-ip = "169.254.20.10"
-        not-invented-yet = 1
-        [settings.kubernetes.eviction-hard]
-        "memory.available" = "15%"
-        [settings.bootstrap-commands.mine]
-        commands = [["apiclient", "get"]]
-        mode = "once"
-    """
-    settings = settings_of(dataclasses.replace(given("Bottlerocket", custom), raid0=True))
-    assert settings["motd"] == "hi"
-    assert settings["ntp"] == {"time-servers": ["169.254.169.123"]}
-    assert settings["kubernetes"]["cpu-manager-policy"] == "static"
-    assert settings["kubernetes"]["cluster-dns-ip"] == "169.254.20.10"
-    assert settings["kubernetes"]["not-invented-yet"] == 1
-    assert settings["kubernetes"]["eviction-hard"] == {"memory.available": "15%"}
-    assert set(settings["bootstrap-commands"]) == {"mine", "000-mount-instance-storage"}
-    by_class = kubernetes(given("Bottlerocket", custom, clusterDNS=["10.9.9.9"], evictionHard={"pid.available": "5%"}))
-    assert by_class["cluster-dns-ip"] == "10.9.9.9"
-    assert by_class["eviction-hard"] == {"pid.available": "5%"}
-
-
-@pytest.mark.parametrize(
-    ("version", "is_told"),
-    [("v1.45.0", True), ("v1.46.0", False), ("latest", False), ("1.100.2", False), ("v1.46", True), ("", True)],
-)
-def test_older_bottlerocket_is_told_which_directories_to_mount(version: str, is_told: bool) -> None:
-    """AWS-T231, AWS-255."""
-    settings = settings_of(dataclasses.replace(given("Bottlerocket"), raid0=True, image_version=version))
-    directories = ["--dirs", "/var/lib/containerd", "/var/lib/kubelet", "/var/log/pods"] if is_told else []
-    assert settings["bootstrap-commands"]["000-mount-instance-storage"] == {
-        "commands": [
-            ["apiclient", "ephemeral-storage", "init"],
-            ["apiclient", "ephemeral-storage", "bind", *directories],
-        ],
-        "mode": "always",
-        "essential": True,
-    }
-
-
-@pytest.mark.parametrize(
-    ("custom", "words"),
-    [
-        pytest.param("not toml {", "TOML", id="AWS-T232"),
-        pytest.param("settings = 1", "settings", id="settings are no table"),
-        pytest.param("a = " + "[" * 16000, "TOML", id="lists nested beyond reason"),
-        pytest.param("a." * 7000 + "b = 1", "nested", id="tables nested beyond reason"),
-        pytest.param('[settings]\nkubernetes = "x"', "kubernetes", id="kubernetes is no table"),
-        pytest.param('[settings.kubernetes]\nnode-labels = "x"', "node-labels", id="labels are no table"),
-    ],
-)
-def test_bottlerocket_refuses_what_is_no_toml_or_no_settings(custom: str, words: str) -> None:
-    with pytest.raises(UserDataError, match=words):
-        render_user_data(given("Bottlerocket", custom))
-
-
-# -- Windows ---------------------------------------------------------------------------------------------------------------
-
-
-def test_windows_runs_the_owners_commands_and_then_the_images_own_script() -> None:
-    """AWS-T233, AWS-258, AWS-259: instanceStorePolicy is ignored, and the service CIDR saves a call of the EKS API."""
-    text = rendered(dataclasses.replace(given("Windows2022", "Write-Host 1", clusterDNS=["10.0.100.10"]), raid0=True))
-    head, own, call, tail = text.split("\n")
-    assert (head, own, tail) == ("<powershell>", "Write-Host 1", "</powershell>")
-    assert call.startswith("& \"$env:ProgramFiles\\Amazon\\EKS\\Start-EKSBootstrap.ps1\" -EKSClusterName 'prod' ")
-    for words in (
-        "-APIServerEndpoint 'https://api.example.com'",
-        "-Base64ClusterCA 'Q0E='",
-        "-KubeletExtraArgs '--node-labels=\"karpenter.sh/capacity-type=spot",
-        "-DNSClusterIP '10.0.100.10'",
-        "-ServiceCIDR '10.0.0.0/16'",
-    ):
-        assert words in call
-
-
-def test_windows_of_a_cluster_of_which_little_is_known() -> None:
-    cluster = dataclasses.replace(CLUSTER, ca_bundle="", dns_ip="", service_cidr="")
-    text = rendered(dataclasses.replace(given("Windows2019"), cluster=cluster))
-    assert not any(word in text for word in ("-Base64ClusterCA", "-DNSClusterIP", "-ServiceCIDR"))
-    assert text.count("\n") == 2
-
-
-def test_quotes_in_names_stay_inside_their_word() -> None:
-    cluster = dataclasses.replace(CLUSTER, name="it's")
-    assert al2_command(dataclasses.replace(given("AL2"), cluster=cluster))[1] == "it's"
-    assert "-EKSClusterName 'it''s'" in rendered(dataclasses.replace(given("Windows2022"), cluster=cluster))

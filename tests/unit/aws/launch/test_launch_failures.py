@@ -1,0 +1,283 @@
+"""Launches that EC2 refuses: what the NodeClaim is told, and which offerings count as unavailable (AWS §9)."""
+
+from __future__ import annotations
+
+import pytest
+
+from karpenter.model import labels
+from karpenter.providers.aws import aws_errors, aws_labels
+from karpenter.providers.aws.aws_errors import AwsError
+from karpenter.providers.aws.ec2_requests import (
+    FleetAnswer,
+    FleetError,
+)
+from karpenter.providers.aws.instancetype.ec2_offerings import OfferingKey
+from karpenter.providers.contract import InsufficientCapacity, LaunchFailed, ProviderError
+from support.launch_cases import (
+    RESERVED_OR_NOT,
+    World,
+    claim,
+    machine,
+    offering,
+    planned,
+    play,
+    reserved,
+)
+from support.refused_launches import LARGE, empty, failures_counted, launch, refusal
+
+
+@pytest.mark.parametrize(
+    ("errors", "expected", "reason"),
+    [
+        pytest.param((), InsufficientCapacity, "", id="AWS-T417"),
+        pytest.param((refusal("UnauthorizedOperation"),), LaunchFailed, "Unauthorized", id="AWS-T418"),
+        pytest.param((refusal("InvalidAMIID.NotFound"),), LaunchFailed, "AMINotFound", id="AWS-452 row 8"),
+    ],
+)
+def test_what_a_claim_without_an_instance_is_told(
+    errors: tuple[FleetError, ...], expected: type[ProviderError], reason: str
+) -> None:
+    async def scene(world: World) -> None:
+        empty(world, *errors)
+        with pytest.raises(expected) as refused:
+            await launch(world, LARGE)
+        assert getattr(refused.value, "reason", "") == reason
+
+    play(scene)
+
+
+def test_two_refusals_in_one_answer_count_twice() -> None:
+    """AWS-T781."""
+
+    async def scene(world: World) -> None:
+        empty(world, refusal("VcpuLimitExceeded", zone="b"))
+        with pytest.raises(InsufficientCapacity):
+            await launch(world, machine("m5.large", offerings=[offering(labels.SPOT, "a", 0.04)]))
+        assert failures_counted(world, "a", "LaunchFailed") == 1
+        assert failures_counted(world, "b", "VCPULimitExceeded") == 1
+        assert ("one", "QuotaExceeded") in world.told.warnings
+
+    play(scene)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "InsufficientInstanceCapacity",
+        "MaxSpotInstanceCountExceeded",
+        "VcpuLimitExceeded",
+        "UnfulfillableCapacity",
+        "Unsupported",
+        "InsufficientFreeAddressesInSubnet",
+        "MaxFleetCountExceeded",
+        "ReservationCapacityExceeded",
+    ],
+)
+def test_a_lack_of_capacity_closes_the_offering_and_no_other(code: str) -> None:
+    """AWS-450, AWS-453: the next pass buys another offering instead of the same one again."""
+
+    async def scene(world: World) -> None:
+        empty(world, refusal(code))
+        with pytest.raises(InsufficientCapacity):
+            await launch(world, machine("m5.large", offerings=[offering(labels.SPOT, "a", 0.04)]))
+        assert set(world.told.lacking) == {OfferingKey("spot", "m5.large", "a")}
+
+    play(scene)
+
+
+@pytest.mark.parametrize(
+    "code", ["InvalidParameterValue", "UnauthorizedOperation", "InvalidAMIID.NotFound", "InternalError"]
+)
+def test_other_refusals_close_nothing(code: str) -> None:
+    """AWS-450: a mistake in the class would otherwise mark all offerings unavailable, one after the other."""
+    refused = aws_errors.LaunchRefusal(code, "no", "m5.large", "a", "s-a")
+    assert not any(aws_errors.marks_offering_unavailable(refused, kind) for kind in ("spot", "on-demand", "reserved"))
+
+
+def test_a_full_reservation_closes_no_offering_of_the_market() -> None:
+    """AWS-455: the reservation is counted down instead."""
+    refused = aws_errors.LaunchRefusal("ReservationCapacityExceeded", "no", "m5.large", "a", "s-a")
+    assert not aws_errors.marks_offering_unavailable(refused, "reserved")
+    assert aws_errors.marks_offering_unavailable(refused, "on-demand")
+
+
+def test_a_burst_reserves_as_many_addresses_as_the_smallest_type_has_pods() -> None:
+    """AWS-433: of the types with an offering in the zone."""
+    small = machine("m5.large", capacity={"pods": "29"}, offerings=[offering(labels.SPOT, "a", 0.04)])
+    large = machine(
+        "m5.4xlarge", capacity={"pods": "234"}, offerings=[offering(labels.SPOT, zone, 0.3) for zone in "ab"]
+    )
+    assert planned(claim("one"), (small, large)).address_needs == {"a": 29, "b": 234}
+
+
+def test_a_subnet_without_addresses_is_avoided() -> None:
+    """AWS-T419, AWS-435."""
+
+    async def scene(world: World) -> None:
+        world.addresses.set_free({"s-a": 100, "s-b": 100})
+        empty(world, refusal("InsufficientFreeAddressesInSubnet"))
+        with pytest.raises(InsufficientCapacity):
+            await launch(world, LARGE)
+        assert world.told.full_subnets == ["s-a"]
+        assert (world.addresses.free_in("s-a"), world.addresses.free_in("s-b")) == (0, 100)
+
+    play(scene)
+
+
+def test_a_missing_spot_role_closes_spot_and_is_told_on_the_claim() -> None:
+    """AWS-T422, AWS-456. AWS-720, OPS-542, OPS-545: the event has a reason."""
+
+    async def scene(world: World) -> None:
+        empty(world, refusal("AuthFailure.ServiceLinkedRoleCreationNotPermitted"))
+        with pytest.raises(InsufficientCapacity):
+            await launch(world, LARGE)
+        assert world.told.lacking_all == ["spot"]
+        assert world.told.warnings == [("one", "SpotServiceLinkedRoleMissing")]
+        assert failures_counted(world, "a", "SpotSLRCreationFailed") == 1
+
+    play(scene)
+
+
+def test_a_full_reservation_is_counted_down_and_the_market_left_alone() -> None:
+    """AWS-T428, AWS-455."""
+
+    async def scene(world: World) -> None:
+        sold = machine("m5.large", offerings=[reserved("a", 1e-8, 2, "cr-1")])
+        empty(world, refusal("ReservationCapacityExceeded"))
+        with pytest.raises(InsufficientCapacity):
+            await launch(world, sold, wishes=RESERVED_OR_NOT)
+        assert world.told.units == {"cr-1": 0}
+        assert world.told.lacking == []
+
+    play(scene)
+
+
+def test_a_full_spread_group_takes_no_type_in_that_zone() -> None:
+    """AWS-454, AWS-376."""
+
+    async def scene(world: World) -> None:
+        group = {aws_labels.PLACEMENT_GROUP_ID: ("pg-1",)}
+        types = (machine("m5.large", more=group), machine("c5.large", more=group))
+        empty(
+            world,
+            refusal("UnfulfillableCapacity", "the limit of instances in this spread placement group"),
+            types=types,
+        )
+        with pytest.raises(InsufficientCapacity):
+            await launch(world, *types)
+        assert {pool.instance_type for pool in world.told.lacking if pool.zone == "a"} == {"m5.large", "c5.large"}
+        assert {pool.placement_group for pool in world.told.lacking} == {"pg-1"}
+
+    play(scene)
+
+
+def test_an_answer_with_neither_instances_nor_refusals_is_a_lack_of_capacity() -> None:
+    """Beyond AWS-453."""
+    said = aws_errors.fleet_refusals(FleetAnswer(fleet_id="fleet-1"))
+    assert isinstance(aws_errors.no_instance_error(said), InsufficientCapacity)
+    assert said[0].instance_type == ""
+
+
+@pytest.mark.parametrize("gone", [1, 2], ids=["AWS-T421 once", "AWS-T421 twice"])
+def test_a_template_deleted_under_our_feet_is_made_again_once(gone: int) -> None:
+    async def scene(world: World) -> None:
+        await launch(world, LARGE, name="first")
+        world.ec2.templates.clear()
+        fault = AwsError("InvalidLaunchTemplateName.NotFoundException", "no such template")
+        world.ec2.faults["CreateFleet"] = [fault] * (gone - 1)
+        world.ec2.faults["CreateFleet"] = [fault] * gone
+        if gone == 1:
+            await launch(world, LARGE)
+            assert len(world.ec2.templates) == 1
+        else:
+            with pytest.raises(LaunchFailed, match="no such template"):
+                await launch(world, LARGE)
+
+    play(scene)
+
+
+@pytest.mark.parametrize("code", ["InvalidLaunchTemplateName.NotFoundException", "InvalidLaunchTemplateId.NotFound"])
+def test_a_template_the_fleet_does_not_find_is_looked_for_before_the_next_launch(code: str) -> None:
+    """AWS-457: else every launch of its sort would fail until a restart."""
+
+    async def scene(world: World) -> None:
+        empty(world, refusal(code))
+        with pytest.raises(LaunchFailed, match=code):
+            await launch(world, LARGE)
+        world.ec2.templates.clear()
+        world.ec2.free, world.ec2.extra_errors = {}, ()
+        await launch(world, LARGE, name="second")
+        assert world.ec2.calls["CreateFleet"] == 2
+        assert len(world.ec2.templates) == 1
+
+    play(scene)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "reason"),
+    [
+        pytest.param("CreateFleet", AwsError("UnauthorizedOperation", "no"), "Unauthorized", id="AWS-457"),
+        pytest.param("CreateLaunchTemplate", AwsError("AccessDenied", "no"), "Unauthorized", id="AWS-458"),
+        pytest.param(
+            "CreateLaunchTemplate",
+            AwsError("InvalidUserData.Malformed", "User data is limited to 16384 bytes"),
+            "UserDataSizeLimitExceeded",
+            id="AWS-T237",
+        ),
+    ],
+)
+def test_a_refused_call_is_a_create_error_with_its_reason(call: str, error: AwsError, reason: str) -> None:
+    async def scene(world: World) -> None:
+        world.ec2.faults[call] = [error]
+        with pytest.raises(LaunchFailed) as refused:
+            await launch(world, LARGE)
+        assert refused.value.reason == reason
+        assert await launch(world, LARGE, name="two")
+
+    play(scene)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("AuthFailure.ServiceLinkedRoleCreationNotPermitted: UnauthorizedOperation", "SpotSLRCreationFailed"),
+        ("UnauthorizedOperation: with an explicit deny in a permissions boundary", "Unauthorized"),
+        ("AuthFailure: Not authorized for images: [ami-1]", "AMIAuthorizationFailure"),
+        ("InvalidParameter: sg-1 and subnet s-1 belong to different networks", "SecurityGroupSubnetVPCMismatch"),
+        (
+            "InvalidParameterValue: Value (x) for parameter iamInstanceProfile.name is invalid",
+            "InstanceProfileNameInvalid",
+        ),
+        ("InvalidLaunchTemplateId.NotFound: x", "LaunchTemplateNotFound"),
+        ("InvalidUserData: User data is limited to 16384 bytes", "UserDataSizeLimitExceeded"),
+        ("InvalidAMIID.Malformed: x", "InvalidAMIID"),
+        ("InvalidAMIID.NotFound: x", "AMINotFound"),
+        ("RequestLimitExceeded: x", "RequestLimitExceeded"),
+        ("InternalError: x", "InternalError"),
+        ("x: The specified instance type is not eligible for Free Tier", "FreeTierIneligible"),
+        ("MaxFleetCountExceeded: x", "FleetQuotaExceeded"),
+        ("PendingVerification: x", "AccountPendingVerification"),
+        ("MaxSpotInstanceCountExceeded: x", "SpotQuotaExceeded"),
+        ("VcpuLimitExceeded: x", "VCPULimitExceeded"),
+        ("InsufficientFreeAddressesInSubnet: x", "InsufficientFreeAddressesInSubnet"),
+        ("SomethingElse: x", "LaunchFailed"),
+    ],
+)
+def test_the_reason_table(text: str, reason: str) -> None:
+    """AWS-452: the first row that fits."""
+    assert aws_errors.launch_failure_reason(text) == reason
+
+
+@pytest.mark.parametrize(
+    ("text", "lead"),
+    [
+        ("AccessDenied: with an explicit deny in a permissions boundary", "a permissions boundary denies it: "),
+        ("AccessDenied: with an explicit deny in a service control policy", "a service control policy denies it: "),
+        ("AuthFailure: Not authorized for images", "the image is not shared with this account: "),
+        ("UnauthorizedOperation: you are not", "no policy allows it: "),
+        ("InternalError: x", ""),
+    ],
+)
+def test_who_denies_it_is_said_first(text: str, lead: str) -> None:
+    """AWS-126."""
+    assert aws_errors.explain_denial(text) == lead + text

@@ -1,0 +1,133 @@
+"""What a launch needs before it begins: a class that is Ready, instance types, a cluster (AWS §9)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from karpenter.api.ec2_node_class import (
+    AMISelectorTerm,
+    EC2NodeClass,
+    EC2NodeClassSpec,
+    SecurityGroupSelectorTerm,
+    SubnetSelectorTerm,
+)
+from karpenter.api.kinds import EC2_NODE_CLASS, NODE_CLAIM
+from karpenter.api.meta import Condition, ObjectMeta
+from karpenter.instancetypes.instance_type import InstanceType
+from karpenter.providers.aws import aws_labels
+from karpenter.providers.aws.aws_provider import AwsProvider, check_node_class_ready, ready_node_class
+from karpenter.providers.aws.aws_types import tag_map
+from karpenter.providers.contract import InsufficientCapacity, LaunchFailed, NodeClassNotReady, ProviderError
+from support.launch_cases import (
+    World,
+    claim,
+    node_class,
+    play,
+)
+from support.refused_launches import LARGE, launch
+
+
+def ready(status: str, message: str = "", generation: int = 1) -> Mapping[str, Any]:
+    return {"conditions": (Condition(type="Ready", status=status, message=message, observed_generation=generation),)}
+
+
+@pytest.mark.parametrize(
+    ("status", "spec", "expected", "text"),
+    [
+        pytest.param(ready("False", "no images"), {}, NodeClassNotReady, "no images", id="AWS-T423"),
+        pytest.param(ready("True", generation=0), {}, NodeClassNotReady, "changed", id="AWS-T424"),
+        pytest.param(ready("Unknown", "wait"), {}, LaunchFailed, "wait", id="AWS-413"),
+        pytest.param({"conditions": ()}, {}, LaunchFailed, "not known to be ready", id="AWS-413 absent"),
+        pytest.param(
+            ready("True"),
+            {"tags": {"karpenter.sh/nodepool": "x"}},
+            NodeClassNotReady,
+            "karpenter.sh/nodepool",
+            id="AWS-415",
+        ),
+    ],
+)
+def test_a_class_that_is_not_ready_launches_nothing(
+    status: Mapping[str, Any], spec: Mapping[str, Any], expected: type[ProviderError], text: str
+) -> None:
+    """AWS-412, AWS-414, API-377, API-S177: an old generation counts as not ready."""
+    with pytest.raises(expected, match=text):
+        check_node_class_ready(node_class(spec, **status))
+
+
+def _provider_without_types(world: World) -> AwsProvider:
+    def types_for(node_class: EC2NodeClass) -> tuple[InstanceType, ...]:
+        raise ProviderError("no instance types found")
+
+    dependencies: Any = SimpleNamespace(
+        cluster_view=SimpleNamespace(node_class_named=lambda name: node_class()),
+        instance_types=SimpleNamespace(types_for=types_for),
+    )
+    return AwsProvider(dependencies, world.clock, reserved_capacity=True)
+
+
+def test_without_instance_types_a_launch_fails_with_its_reason() -> None:
+    """AWS-416: nothing is bought, and the claim says that EC2's instance types are the cause."""
+
+    async def scene(world: World) -> None:
+        with pytest.raises(LaunchFailed, match="no instance types found") as caught:
+            await _provider_without_types(world).create(claim("one"))
+        assert caught.value.reason == "InstanceTypeResolutionFailed"
+        assert world.ec2.calls["CreateFleet"] == 0
+
+    play(scene)
+
+
+def test_the_provider_is_called_aws_and_knows_its_kind_of_class() -> None:
+    """AWS-691"""
+
+    async def scene(world: World) -> None:
+        provider = _provider_without_types(world)
+        assert (provider.name, provider.node_class_kinds) == ("aws", (EC2_NODE_CLASS,))
+
+    play(scene)
+
+
+def test_a_class_that_is_missing_or_going_is_told_on_the_claim() -> None:
+    """AWS-410."""
+
+    async def scene(world: World) -> None:
+        with pytest.raises(InsufficientCapacity, match="does not exist"):
+            await ready_node_class(world.kube, claim(), world.told)
+        own = ObjectMeta(name="default", finalizers=("karpenter.k8s.aws/termination",))
+        spec = EC2NodeClassSpec(
+            subnet_selector_terms=(SubnetSelectorTerm(id="subnet-1"),),
+            security_group_selector_terms=(SecurityGroupSelectorTerm(id="sg-1"),),
+            ami_selector_terms=(AMISelectorTerm(alias="al2023@latest"),),
+            role="nodes",
+        )
+        await world.kube.create(EC2_NODE_CLASS, EC2NodeClass(metadata=own, spec=spec))
+        await world.kube.delete(EC2_NODE_CLASS, "default")
+        with pytest.raises(InsufficientCapacity, match="being deleted"):
+            await ready_node_class(world.kube, claim(), world.told)
+        assert [name for name, _ in world.told.warnings] == ["one", "one"]
+
+    play(scene)
+
+
+def test_the_batch_is_on_the_claim_before_the_instance_is() -> None:
+    """Issue 8: the identity of a purchase is written down before the call."""
+
+    async def scene(world: World) -> None:
+        seen: list[str] = []
+
+        async def gate(call: str, moment: str) -> None:
+            if (call, moment) == ("CreateFleet", "before"):
+                stored = await world.kube.get(NODE_CLAIM, "one")
+                seen.append(stored.metadata.annotations[aws_labels.LAUNCH_BATCH])
+
+        world.ec2.gate = gate
+        await launch(world, LARGE)
+        assert seen == [world.ec2.fleets[0].client_token]
+        assert tag_map(world.ec2.alive[0].tags)[aws_labels.LAUNCH_BATCH] == seen[0]
+
+    play(scene)

@@ -10,13 +10,15 @@ import msgspec
 import pytest
 import yaml
 
-from admission import OLD_SINS, ROWS, STATUS, Json, Row, built
 from controlplane.harness import ControlPlane
 from karpenter.api import crds
 from karpenter.api.kinds import NODE_POOL
 from karpenter.api.meta import Condition, ObjectMeta
 from karpenter.model import conditions
 from karpenter.model.conditions import ConditionTypes
+from support.admission import INVALID_STORED, ROWS
+from support.admission_rows import Json, Row, built
+from support.admission_statuses import STATUS
 from support.server_writes import KINDS, RealServer, Write, in_memory, real_server
 
 
@@ -100,10 +102,10 @@ def _moved(obj: Json, name: str) -> Json:
 
 @pytest.fixture(scope="module")
 def old_sinners(server: ControlPlane, real: RealServer) -> Iterator[str]:
-    """The path of a collection of the objects ``OLD_SINS`` starts from, by the ids of the rows."""
+    """The path of a collection of the objects ``INVALID_STORED`` starts from, by the ids of the rows."""
     path = f"/apis/{_LOOSER}/v1/nodepools"
     server.apply(_looser_group({"type": "object", "x-kubernetes-preserve-unknown-fields": True}))
-    for row in OLD_SINS:
+    for row in INVALID_STORED:
         assert row.stored is not None
         made = server.request("POST", path, _moved(row.stored, row.id.lower()))
         if "status" in row.stored:
@@ -116,7 +118,7 @@ def old_sinners(server: ControlPlane, real: RealServer) -> Iterator[str]:
     server.request("DELETE", f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/nodepools.{_LOOSER}")
 
 
-@pytest.mark.parametrize("row", OLD_SINS, ids=lambda row: row.id)
+@pytest.mark.parametrize("row", INVALID_STORED, ids=lambda row: row.id)
 def test_what_was_stored_under_looser_rules_does_not_stand_against_other_changes(
     old_sinners: str, server: ControlPlane, real: RealServer, row: Row
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import HealthCheck, given, settings
 
-from admission import refusals
+from support.admission_rows import refusals
 from support.builders import plan
 from support.examples import examples
 from support.judge import World, problems

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from admission import CAPACITY, D, Json, T, built, req
+from support.admission_rows import CAPACITY, D, Json, T, built, req
 
 TAINT: Json = {"key": "example.com/a", "value": "b", "effect": "NoSchedule"}
 POOL: Json = {

@@ -12,9 +12,9 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import cast
 
-from admission import META, REQUIREMENTS, D, Json, T, built, condition
 from karpenter.api import crds
 from karpenter.model.structural_schema import Schema
+from support.admission_rows import META, REQUIREMENTS, D, Json, T, built, condition
 from support.mutation_values import (
     BOUNDS,
     BUFFER,

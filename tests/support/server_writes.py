@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 
 import httpx2
 
-from admission import Json, Row
 from controlplane.harness import ADMIN, ControlPlane
 from karpenter.api.kinds import CAPACITY_BUFFER, EC2_NODE_CLASS, KWOK_NODE_CLASS, NODE_CLAIM, NODE_OVERLAY, NODE_POOL
 from karpenter.kube.errors import KubeError
@@ -18,6 +17,7 @@ from karpenter.model.clock import SystemClock
 from karpenter.simulation.apiserver import MemoryServer
 from karpenter.simulation.apiserver.object_store import StoredEntry
 from karpenter.simulation.apiserver.served_resources import ServedResource
+from support.admission_rows import Json, Row
 
 KINDS = {
     kind.name: kind for kind in (NODE_POOL, NODE_CLAIM, KWOK_NODE_CLASS, EC2_NODE_CLASS, NODE_OVERLAY, CAPACITY_BUFFER)

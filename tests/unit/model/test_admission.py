@@ -8,10 +8,12 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from admission import ROWS, STATUS, Row, built, req
 from karpenter.api.kinds import NODE_POOL
 from karpenter.model import crd_admission, runtime_validation
 from support import mutations
+from support.admission import ROWS
+from support.admission_rows import Row, built, req
+from support.admission_statuses import STATUS
 from support.server_writes import KINDS
 
 #: Metadata is not the schema's affair, save the name of an object that was never stored.

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 import msgspec
 import pytest
 
-from admission import CAPACITY, REQUIREMENTS, D, T, built, req
 from karpenter.api.capacity_buffer import CapacityBuffer, CapacityBufferSpec, ScalableReference
 from karpenter.api.karpenter import NodeClaim, NodePool
 from karpenter.api.kwok_node_class import KWOKNodeClass
 from karpenter.model import labels, runtime_validation
 from karpenter.model.feature_gates import DEFAULT_FEATURE_GATES, FeatureGate, FeatureGates
+from support.admission_rows import CAPACITY, REQUIREMENTS, D, T, built, req
 
 NO_GATES: FeatureGates = frozenset()
 RESERVATION = "karpenter.k8s.aws/capacity-reservation-id"

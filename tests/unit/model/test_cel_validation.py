@@ -6,10 +6,10 @@ import re
 import subprocess
 import sys
 
-from admission import built, req
 from karpenter.api.cel_rules import CEL_RULES
 from karpenter.api.kinds import EC2_NODE_CLASS, NODE_POOL
 from karpenter.model.crd_admission import admit
+from support.admission_rows import built, req
 
 REQUIREMENTS = "spec.template.spec.requirements"
 RULES = [rule for rules in CEL_RULES.values() for rule in rules]

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 import msgspec
 import pytest
 
-from admission import ABSENT, Json, built
 from karpenter.api.kinds import EC2_NODE_CLASS
 from karpenter.model import runtime_validation
 from karpenter.model.ec2_volume_size import VolumeSizeError, volume_size_gib
 from karpenter.model.structural_schema import Finding
+from support.admission_rows import ABSENT, Json, built
 
 A_B: Json = {"tags": {"a": "b"}}
 

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 import msgspec
 import pytest
 
-from admission import built, req
 from karpenter.api.apps import DaemonSet, DaemonSetSpec
 from karpenter.api.core import Container, Node, NodeStatus, Pod, PodSpec, PodTemplateSpec, ResourceRequirements
 from karpenter.api.karpenter import NodePool
 from karpenter.model import labels, nodepool_hash, runtime_validation
+from support.admission_rows import built, req
 
 T = "spec.template.spec"
 META = "spec.template.metadata"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from admission import refusals
 from karpenter.api.core import Pod
 from karpenter.api.karpenter import NodePool, NodePoolTaint
 from karpenter.api.scheduling_constraints import Toleration
@@ -13,6 +12,7 @@ from karpenter.scheduling.explain.reason_messages import skipped_pool_message
 from karpenter.scheduling.scheduling_options import MinValuesPolicy, PreferencePolicy, SchedulingOptions
 from karpenter.scheduling.solution import Solution
 from karpenter.scheduling.unschedulable_reasons import PoolSkipReason
+from support.admission_rows import refusals
 from support.builders import (
     ANY_CAPACITY,
     TYPE,

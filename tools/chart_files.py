@@ -41,6 +41,8 @@ ELSEWHERE: Mapping[str, str] = {
 #: Settings without a value: a pod uses its ServiceAccount, and the Service of the webhook has no effect.
 WITHOUT_VALUE = frozenset({"kubeconfig", "context", "karpenter_service"})
 AWS_GATES = ("NodeClassCEL",)
+#: Gates that installations by the chart have on, unless they chose the profile karpenter.
+LEAN_GATES = frozenset({FeatureGate.NODE_REPAIR})
 _ACRONYMS = {
     "Ca": "CA",
     "Vpc": "VPC",
@@ -89,7 +91,10 @@ def _values_lines() -> Iterator[str]:
     yield "  # Feature gates."
     yield "  featureGates:"
     for gate in FeatureGate:
-        yield from _value(gate_value_name(gate), f"Gate {gate}.", _gate_default(gate), 4)
+        default = " Default: true (profile karpenter: false)." if gate in LEAN_GATES else ""
+        yield from _value(
+            gate_value_name(gate), f"Gate {gate}.{default}", "null" if default else _gate_default(gate), 4
+        )
     yield "  # Feature gates of the AWS provider."
     yield "  awsFeatureGates:"
     for gate in AWS_GATES:
@@ -194,8 +199,15 @@ def _template_lines() -> Iterator[str]:
     yield "{{- end }}"
     for title, gates in (("gates", tuple(FeatureGate)), ("awsGates", AWS_GATES)):
         yield f'{{{{- define "karpenter.{title}" -}}}}'
-        yield from (f"- {{gate: {gate}, value: {gate_value_name(gate)}}}" for gate in gates)
+        yield from map(_gate_line, gates)
         yield "{{- end }}"
+
+
+def _gate_line(gate: str) -> str:
+    """A gate with its default in each profile."""
+    karpenter = "true" if gate in DEFAULT_FEATURE_GATES else "false"
+    lean = "true" if gate in LEAN_GATES else karpenter
+    return f"- {{gate: {gate}, value: {gate_value_name(gate)}, lean: {lean}, karpenter: {karpenter}}}"
 
 
 def readme_file(chart: Path) -> str:

@@ -157,13 +157,23 @@ def test_every_feature_gate_is_named_with_its_value() -> None:
         "StaticCapacity=false",
         "NodeOverlay=false",
         "CapacityBuffer=false",
-        "NodeRepair=false",
+        "NodeRepair=true",
         "ReservedCapacity=true",
         "SpotToSpotConsolidation=false",
     ]
-    changed = environment(chart("settings.featureGates.nodeRepair=true", "settings.awsFeatureGates.nodeClassCEL=true"))
-    assert "NodeRepair=true" in changed["FEATURE_GATES"]
+    changed = environment(chart("settings.featureGates.nodeRepair=false", "settings.awsFeatureGates.nodeClassCEL=true"))
+    assert "NodeRepair=false" in changed["FEATURE_GATES"]
     assert changed["AWS_FEATURE_GATES"] == "NodeClassCEL=true"
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["settings.profile=karpenter", "controller.env[0].name=KARPENTER_PROFILE,controller.env[0].value=karpenter"],
+)
+def test_nodes_are_repaired_unless_the_profile_is_karpenters(given: str) -> None:
+    """DIS-380"""
+    assert "NodeRepair=false" in environment(chart(given))["FEATURE_GATES"]
+    assert "NodeRepair=true" in environment(chart(given, "settings.featureGates.nodeRepair=true"))["FEATURE_GATES"]
 
 
 @pytest.mark.parametrize(("release", "name"), [("karpenter", "karpenter"), ("foo", "foo-karpenter")])

@@ -41,10 +41,10 @@
       resource: limits.memory
       divisor: "1"
 - name: FEATURE_GATES
-  value: {{ include "karpenter.gateList" (dict "values" $settings.featureGates "gates" (include "karpenter.gates" . | fromYamlArray)) }}
+  value: {{ include "karpenter.gateList" (dict "values" $settings.featureGates "gates" (include "karpenter.gates" . | fromYamlArray) "profile" (include "karpenter.profile" .)) }}
 {{- if eq .Values.provider "aws" }}
 - name: AWS_FEATURE_GATES
-  value: {{ include "karpenter.gateList" (dict "values" $settings.awsFeatureGates "gates" (include "karpenter.awsGates" . | fromYamlArray)) }}
+  value: {{ include "karpenter.gateList" (dict "values" $settings.awsFeatureGates "gates" (include "karpenter.awsGates" . | fromYamlArray) "profile" (include "karpenter.profile" .)) }}
 {{- end }}
 {{- include "karpenter.variables" (dict "root" . "values" $settings "variables" (include "karpenter.variablesOfSettings" . | fromYaml)) }}
 {{- include "karpenter.variables" (dict "root" . "values" $settings.intervals "variables" (include "karpenter.variablesOfIntervals" . | fromYaml)) }}

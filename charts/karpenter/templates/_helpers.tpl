@@ -97,21 +97,32 @@ annotations:
 {{- end }}
 {{- end }}
 
-{{- /* A list of feature gates as the process reads it. Takes a dict: values, gates. */}}
+{{- /* The profile in force: that of `controller.env` wins, as for every variable. */}}
+{{- define "karpenter.profile" -}}
+{{- $profile := get (include "karpenter.settings" . | fromJson) "profile" | default "lean" }}
+{{- range .Values.controller.env }}
+{{- if eq .name "KARPENTER_PROFILE" }}{{ $profile = .value | default "lean" }}{{ end }}
+{{- end }}
+{{- $profile }}
+{{- end }}
+
+{{- /* A list of feature gates as the process reads it; a gate without a value has that of the profile. Takes a dict: values, gates, profile. */}}
 {{- define "karpenter.gateList" -}}
 {{- $list := list }}
 {{- range .gates }}
-{{- $list = append $list (printf "%s=%v" .gate (get $.values .value)) }}
+{{- $value := get $.values .value }}
+{{- if has (toString $value) (list "" "<nil>") }}{{ $value = get . $.profile }}{{ end }}
+{{- $list = append $list (printf "%s=%v" .gate $value) }}
 {{- end }}
 {{- join "," $list }}
 {{- end }}
 
 {{- define "karpenter.leaseName" -}}
-{{- get (include "karpenter.settings" . | fromJson) "leaderElectionName" | default "karpenter-leader-election" }}
+{{- tpl (get (include "karpenter.settings" . | fromJson) "leaderElectionName" | default "karpenter-leader-election") . }}
 {{- end }}
 
 {{- define "karpenter.leaseNamespace" -}}
-{{- get (include "karpenter.settings" . | fromJson) "leaderElectionNamespace" | default .Release.Namespace }}
+{{- tpl (get (include "karpenter.settings" . | fromJson) "leaderElectionNamespace" | default .Release.Namespace) . }}
 {{- end }}
 
 {{- /* Whether one replica, or a cluster without zones, must not wait for a spread. */}}

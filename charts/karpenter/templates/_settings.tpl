@@ -64,13 +64,13 @@ KARPENTER_LEASE_RENEW_DEADLINE: leaseRenewDeadline
 KARPENTER_LEASE_RETRY_INTERVAL: leaseRetry
 {{- end }}
 {{- define "karpenter.gates" -}}
-- {gate: StaticCapacity, value: staticCapacity}
-- {gate: NodeOverlay, value: nodeOverlay}
-- {gate: CapacityBuffer, value: capacityBuffer}
-- {gate: NodeRepair, value: nodeRepair}
-- {gate: ReservedCapacity, value: reservedCapacity}
-- {gate: SpotToSpotConsolidation, value: spotToSpotConsolidation}
+- {gate: StaticCapacity, value: staticCapacity, lean: false, karpenter: false}
+- {gate: NodeOverlay, value: nodeOverlay, lean: false, karpenter: false}
+- {gate: CapacityBuffer, value: capacityBuffer, lean: false, karpenter: false}
+- {gate: NodeRepair, value: nodeRepair, lean: true, karpenter: false}
+- {gate: ReservedCapacity, value: reservedCapacity, lean: true, karpenter: true}
+- {gate: SpotToSpotConsolidation, value: spotToSpotConsolidation, lean: false, karpenter: false}
 {{- end }}
 {{- define "karpenter.awsGates" -}}
-- {gate: NodeClassCEL, value: nodeClassCEL}
+- {gate: NodeClassCEL, value: nodeClassCEL, lean: false, karpenter: false}
 {{- end }}

@@ -2,11 +2,15 @@
 
 The provider defines which conditions are unhealthy (``CloudProvider.repair_policies``). The drain that follows gets a deadline
 in the past, so it waits for no pod: nothing on an unhealthy node runs reliably.
+
+A repair cannot be taken back, so three things stop it: too many unhealthy nodes in the pool (DIS-384); too many in the cluster,
+because many small pools would each replace their nodes when the network of the control plane fails; and the first minutes of a
+process, because a restored etcd shows conditions of the day of the backup until kubelets have reported.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
 import structlog
@@ -24,11 +28,13 @@ from karpenter.runtime import nodeclaim_deletion
 from karpenter.runtime.controller_context import ControllerContext
 from karpenter.runtime.events import WARNING, InvolvedObject, ObjectEvent, involved_claim, involved_node, involved_pool
 
-#: The share of a pool's nodes that may be unhealthy, in percent and rounded up; above it repair is blocked (DIS-384).
+#: The share of a pool's nodes and of all nodes that may be unhealthy, in percent, rounded up; above it nothing is repaired.
 _MAX_UNHEALTHY_PERCENT = 20
 #: Requeue delay while repair is blocked (DIS-043), and interval of the event that reports it.
 _BLOCKED_REQUEUE_SECONDS = 300.0
 _BLOCKED_DEDUPE_TIMEOUT = timedelta(minutes=15)
+#: How long after its start the controller trusts no condition: kubelets report every five minutes where nothing changes.
+_SETTLING = timedelta(minutes=6)
 _log = structlog.get_logger()
 
 
@@ -37,6 +43,7 @@ class NodeHealthReconciler:
 
     def __init__(self, context: ControllerContext) -> None:
         self._context = context
+        self._trusted_from = context.clock.now() + _SETTLING
 
     async def reconcile(self, name: str) -> float | None:
         """Delete the claim if repair is due; returns seconds until the next pass, None for events only. Raises ``KubeError``."""
@@ -48,13 +55,14 @@ class NodeHealthReconciler:
         due_condition = first_due_condition(node.status.conditions, policies)
         if due_condition is None:
             return None
-        due, condition = due_condition
+        due, condition = max(due_condition[0], self._trusted_from), due_condition[1]
         now = self._context.clock.now()
         if now < due:
             return (due - now).total_seconds()
         pool = claim.metadata.labels.get(labels.NODE_POOL, "")
-        if self._are_too_many_unhealthy(pool, policies):
-            self._publish_blocked(node, claim, pool)
+        scope = self._scope_with_too_many_unhealthy(pool, policies)
+        if scope:
+            self._publish_blocked(node, claim, scope)
             return _BLOCKED_REQUEUE_SECONDS
         with structlog.contextvars.bound_contextvars(NodeClaim={"name": claim.metadata.name}):
             await self._delete_claim(claim, condition, now)
@@ -71,25 +79,20 @@ class NodeHealthReconciler:
             return None
         return claims[0]
 
-    def _are_too_many_unhealthy(self, pool: str, policies: Iterable[RepairPolicy]) -> bool:
-        """Whether too many Nodes of the pool (without a pool: of the cluster) are unhealthy, for any duration (DIS-384)."""
+    def _scope_with_too_many_unhealthy(self, pool: str, policies: Iterable[RepairPolicy]) -> str:
+        """Where too many Nodes are unhealthy, for any duration: the pool (DIS-384), the cluster, or nowhere (empty)."""
         nodes = [
-            state_node.node
-            for state_node in self._context.state.state_nodes()
-            if state_node.node is not None and pool in ("", state_node.pool)
+            (state_node.pool, state_node.node) for state_node in self._context.state.state_nodes() if state_node.node
         ]
         policy_list = tuple(policies)
-        unhealthy = sum(
-            any(_matches(condition, policy) for condition in node.status.conditions for policy in policy_list)
-            for node in nodes
-        )
-        return unhealthy > -(-_MAX_UNHEALTHY_PERCENT * len(nodes) // 100)
+        if pool and _are_too_many_unhealthy([node for owner, node in nodes if owner == pool], policy_list):
+            return f"nodepool {pool}"
+        return "the cluster" if _are_too_many_unhealthy([node for _, node in nodes], policy_list) else ""
 
-    def _publish_blocked(self, node: Node, claim: NodeClaim, pool: str) -> None:
-        scope = f"nodepool {pool}" if pool else "the cluster"
+    def _publish_blocked(self, node: Node, claim: NodeClaim, scope: str) -> None:
         text = f"More than {_MAX_UNHEALTHY_PERCENT}% nodes are unhealthy in {scope}"
         involved_objects: list[InvolvedObject] = [involved_node(node.metadata), involved_claim(claim.metadata)]
-        node_pool = self._context.state.pool(pool)
+        node_pool = self._context.state.pool(claim.metadata.labels.get(labels.NODE_POOL, ""))
         if node_pool is not None:
             involved_objects.append(involved_pool(node_pool.metadata))
         self._context.events.publish(
@@ -135,6 +138,14 @@ def first_due_condition(
         if _matches(condition, policy) and condition.last_transition_time is not None
     ]
     return min(due, key=lambda entry: entry[0], default=None)
+
+
+def _are_too_many_unhealthy(nodes: Sequence[Node], policies: tuple[RepairPolicy, ...]) -> bool:
+    unhealthy = sum(
+        any(_matches(condition, policy) for condition in node.status.conditions for policy in policies)
+        for node in nodes
+    )
+    return unhealthy > -(-_MAX_UNHEALTHY_PERCENT * len(nodes) // 100)
 
 
 def _matches(condition: Condition, policy: RepairPolicy) -> bool:

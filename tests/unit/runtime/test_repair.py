@@ -135,6 +135,47 @@ async def test_when_too_many_are_broken_none_is_replaced(world: World, broken: i
         assert 12 - len(await world.all(kinds.NODE_CLAIM)) + len(await leaving(world)) == 3
 
 
+async def small_pools(world: World, count: int, broken: int) -> None:
+    """Pools of one node each, of which so many break at once."""
+    world.cloud.repair_policies = lambda: POLICIES  # type: ignore[method-assign]
+    await world.node_class()
+    pools = [await world.pool(f"np{number}", disruption=CLOSED) for number in range(count)]
+    await world.start(ON)
+    for number, pool in enumerate(pools):
+        await world.owned_claim(pool, f"n{number}")
+    await asyncio.sleep(0.1)
+    for number in range(count):
+        await world.join(f"n{number}", f"n{number}", annotations={labels.DO_NOT_DISRUPT: "true"})
+    await asyncio.sleep(1)
+    for number in range(broken):
+        await world.set_ready(f"n{number}", "Unknown")
+    await asyncio.sleep(31 * 60)
+
+
+@pytest.mark.parametrize(("broken", "replaced"), [(2, 2), (3, 0), (10, 0)])
+@story
+async def test_many_small_pools_are_not_replaced_when_their_nodes_break_together(
+    world: World, broken: int, replaced: int
+) -> None:
+    """Of ten nodes two may be broken, whatever their pools: more look like a failure of the network, not of the nodes."""
+    await small_pools(world, 10, broken)
+    assert 10 - len(await world.all(kinds.NODE_CLAIM)) + len(await leaving(world)) == replaced
+    texts = {event.message for event in await world.events("NodeRepairBlocked")}
+    assert texts == (set() if replaced else {"More than 20% nodes are unhealthy in the cluster"})
+
+
+@story
+async def test_a_condition_from_before_the_start_counts_only_after_kubelets_could_report(world: World) -> None:
+    """A restored etcd shows a node as it was on the day of the backup."""
+    await machines(world)
+    yesterday = world.clock.now() - timedelta(days=1)
+    await world.set_condition(kinds.NODE, "n0", "Ready", "Unknown", last_transition_time=yesterday)
+    await asyncio.sleep(5 * 60)
+    assert await leaving(world) == []
+    await asyncio.sleep(90)
+    assert await leaving(world) == ["n0"]
+
+
 @story
 async def test_without_its_gate_nothing_is_repaired(world: World) -> None:
     """DIS-S281, DIS-380"""

@@ -1,0 +1,58 @@
+"""A Deployment replaces both replicas while pods arrive: no launch is lost, and nothing is bought twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from controlplane.harness import ControlPlane
+from controlplane.process import Controller, controller
+from controlplane.stage import Stage, staged
+from karpenter.api import kinds
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+
+
+@pytest.fixture
+def stage(plane: ControlPlane) -> Iterator[Stage]:
+    with staged(plane) as ready:
+        ready.pool()
+        yield ready
+
+
+def has_launched(process: Controller, instances: int) -> bool:
+    return len(process.lines("launched nodeclaim")) >= instances
+
+
+@pytest.mark.parametrize("wave", [20, pytest.param(100, marks=pytest.mark.soak)])
+def test_pods_that_arrive_while_both_replicas_are_replaced_get_a_node_each(stage: Stage, wave: int) -> None:
+    """Each time the leader goes first, in the middle of its launches, as a node that is drained would have it (OPS-361)."""
+    begun = wave // 5  # launches that are done when a leader is told to end
+    with ExitStack() as processes:
+
+        def start() -> Controller:
+            return processes.enter_context(controller(stage.account.kubeconfig))
+
+        first = start()
+        first.await_leading()
+        second = start()
+        second.until(second.is_ready, "be ready to follow")
+        stage.deploy(wave)
+        first.until(lambda: has_launched(first, begun), "launch some instances")
+        assert first.terminate() == 0
+
+        third = start()
+        stage.deploy(2 * wave)
+        second.await_leading(60.0)
+        third.until(third.is_ready, "be ready to follow")
+        second.until(lambda: has_launched(second, begun), "launch some instances", 60.0)
+        assert second.terminate() == 0
+
+        fourth = start()
+        fourth.until(fourth.is_ready, "be ready to follow")
+        sight = stage.until_running(2 * wave, 180.0)
+        assert [process.leads for process in (third, fourth)] == [True, False]
+        assert len(sight.instances) == len(sight.claims) == 2 * wave
+        assert stage.given_up(kinds.NODE_CLAIM) == stage.given_up(kinds.CONFIG_MAP) == 0

@@ -25,7 +25,7 @@ from karpenter.api.storage import CSINode
 from karpenter.scheduling.solution import Solution
 from support.agreement_scenarios import Scenario
 from support.builders import node, pod, replaced, taint, tolerating
-from support.judge import forms_of_claim, runs_daemon, sites
+from support.judge_world import forms_of_claim, runs_daemon, sites
 from support.kube_filters import Amounts, Machine
 
 _BEACON = "beacon"

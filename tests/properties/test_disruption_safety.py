@@ -32,7 +32,8 @@ from support import mixed_clusters, related_pod_clusters
 from support.applied_commands import DisruptedCluster, with_budget
 from support.builders import NOW, UNSCHEDULABLE, replaced, snapshot
 from support.examples import examples
-from support.judge import problems, seen
+from support.judge import problems
+from support.judge_world import seen
 from support.replay_check import check_disruption_replay
 
 _ROUNDING = 1e-9

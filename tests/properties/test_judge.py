@@ -14,8 +14,9 @@ from support.builders import (
     claim,
     wanted,
 )
-from support.judge import problems, room
+from support.judge import problems
 from support.judge_cases import Case, about, buy, placement_cases, plan_of, put, shunning, spreading, standing, web
+from support.judge_places import room
 from support.judge_topology_cases import topology_cases
 
 CASES = [*placement_cases(), *topology_cases()]

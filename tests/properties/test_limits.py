@@ -17,7 +17,8 @@ from support.brute_force import most_served
 from support.builders import ANY_CAPACITY, node_pool, plan, pods, wanted
 from support.examples import examples
 from support.instance_types import WELL_KNOWN, offering, shape
-from support.judge import World, problems
+from support.judge import problems
+from support.judge_world import World
 from support.karpenter_order import pods_left_out
 
 _QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]

@@ -24,7 +24,8 @@ from support.brute_force import cheapest_partition
 from support.builders import ANY_CAPACITY, affinity, expr, node_pool, plan, pod, pool_taint, term, tolerating, wanted
 from support.examples import examples
 from support.instance_types import WELL_KNOWN, offering, shape
-from support.judge import World, problems
+from support.judge import problems
+from support.judge_world import World
 from support.mixed_clusters import CUSTOM
 
 _QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]

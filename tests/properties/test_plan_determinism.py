@@ -17,7 +17,7 @@ from karpenter.scheduling.solution import Solution
 from support.builders import claim, machine, node_pool, plan, pod, pods, replaced, wanted, where
 from support.examples import examples
 from support.instance_types import inc
-from support.judge import World
+from support.judge_world import World
 from support.mixed_clusters import worlds
 from support.related_pod_clusters import Cluster, clusters
 

@@ -7,7 +7,8 @@ from hypothesis import HealthCheck, given, settings
 from support.admission_rows import refusals
 from support.builders import plan
 from support.examples import examples
-from support.judge import World, problems
+from support.judge import problems
+from support.judge_world import World
 from support.mixed_clusters import worlds
 from support.preference_check import missed_chances
 

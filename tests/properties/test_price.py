@@ -19,7 +19,7 @@ from karpenter.scheduling.solution import Solution
 from support.builders import node_pool, plan, pod, wanted
 from support.examples import examples
 from support.instance_types import offering, shape
-from support.judge import World
+from support.judge_world import World
 from support.mixed_clusters import worlds
 
 _QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]

@@ -8,7 +8,7 @@ from karpenter.scheduling.problem import build_problem
 from karpenter.scheduling.solver import solve
 from support.builders import NOW, indexes, snapshot
 from support.examples import examples
-from support.judge import World
+from support.judge_world import World
 from support.mixed_clusters import worlds
 from support.related_pod_clusters import Cluster, clusters, odd_pods
 from support.replay_check import check_replay

@@ -13,7 +13,9 @@ from karpenter.scheduling.solver import solve
 from karpenter.scheduling.unschedulable_reasons import ReasonCategory
 from support.builders import NOW, indexes, node_pool, pod, snapshot
 from support.examples import examples
-from support.judge import World, problems, room, seen
+from support.judge import problems
+from support.judge_places import room
+from support.judge_world import World, seen
 from support.related_pod_clusters import SPACES, Cluster, clusters, odd_pods
 
 #: About pods that nobody could place.

@@ -32,7 +32,7 @@ from support.builders import (
     wanted,
 )
 from support.instance_types import WELL_KNOWN, offering, shape
-from support.judge import World
+from support.judge_world import World
 from support.volume_builders import csi_node, pvc, using, zonal
 
 ZONE, HOST, KIND, RACK, DEDICATED = labels.ZONE, labels.HOSTNAME, labels.CAPACITY_TYPE, "rack", "dedicated"

@@ -16,7 +16,8 @@ from karpenter.model import labels
 from karpenter.model import resources as res
 from karpenter.model.pods import pod_requests
 from karpenter.scheduling.cpu_surplus import UNAVAILABLE_CPU_PRICE
-from support.judge import World, fresh, pod_expressions
+from support.judge_places import fresh, pod_expressions
+from support.judge_world import World
 from support.kube_filters import HOST, Machine, Scene, crowding, misfits
 
 #: Amounts by resource, as the engine counts them.

@@ -13,7 +13,9 @@ from karpenter.model import labels
 from karpenter.scheduling.solution import NewNodeClaim, PlacedPods, Solution, UnschedulablePod
 from karpenter.scheduling.unschedulable_reasons import NoNodePool, UnschedulableReason
 from support.builders import claim, wanted
-from support.judge import POOL, World, fresh, pod_expressions, remaining, sites, waiting
+from support.judge import remaining, waiting
+from support.judge_places import fresh, pod_expressions
+from support.judge_world import POOL, World, sites
 from support.kube_filters import HOST, Machine, Scene, crowding, misfits
 
 _OPEN = (labels.INSTANCE_TYPE, labels.ZONE, labels.CAPACITY_TYPE)

@@ -27,7 +27,7 @@ from support.builders import (
     where,
 )
 from support.instance_types import WELL_KNOWN, offering, shape
-from support.judge import World
+from support.judge_world import World
 
 ZONE, HOST, KIND = labels.ZONE, labels.HOSTNAME, labels.CAPACITY_TYPE
 _SOLD_OUT = [offering("on-demand", "z1", 1.0, available=False), offering("on-demand", "z2", 1.0)]

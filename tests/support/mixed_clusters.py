@@ -29,7 +29,7 @@ from support.builders import (
     wanted,
 )
 from support.instance_types import INTEGER, SPECIAL, WELL_KNOWN, offering, shape
-from support.judge import World
+from support.judge_world import World
 
 CUSTOM = "team.example/name"
 _SOFT, _HARD = "soft", "hard"

@@ -12,7 +12,9 @@ from karpenter.api.core import Pod, PodSpec
 from karpenter.api.karpenter import NodePool
 from karpenter.api.scheduling_constraints import Taint
 from karpenter.scheduling.solution import Solution
-from support.judge import World, forms_of_claim, fresh, remaining, sites
+from support.judge import remaining
+from support.judge_places import fresh
+from support.judge_world import World, forms_of_claim, sites
 from support.kube_filters import Amounts, Expression, Machine, accepts, crowding, expressions, tolerated
 
 

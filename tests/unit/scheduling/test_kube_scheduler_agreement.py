@@ -27,7 +27,8 @@ from support.builders import (
     wanted,
 )
 from support.instance_types import STD, offering, shape
-from support.judge import problems, seen
+from support.judge import problems
+from support.judge_world import seen
 from support.topology_builders import apart, app_pods, even, of_app, to
 
 _SOLD_OUT = (shape("t", {"cpu": 4, "memory": "8Gi", "pods": 10}, [offering("on-demand", "z1", 1.0, available=False)]),)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 
 import pytest
 
@@ -95,6 +96,29 @@ def test_moves_that_follow_each_other_count_the_surplus_where_their_pods_end_up(
     after = sum(_node_cost(loads[name]) for name in cores if name not in gone(solution))
     assert gone(solution)
     assert 0 < _saved(solution) <= before - after + 1e-9
+
+
+@pytest.mark.parametrize("seed", [351, 368, 378, 392])
+def test_a_replacement_that_steps_fill_up_counts_the_surplus_of_all_its_pods(seed: int) -> None:
+    """It was made for the pods of one move; pods of later moves join it."""
+    dice = Random(seed)
+    small = replace(kind("burstable", 4, sold(1.2)), burstable_cpu=BurstableCpu(1000, 0.3))
+    large = replace(kind("burst2", 8, sold(1.9)), burstable_cpu=BurstableCpu(2000, 0.2))
+    types = (kind("s", 2, sold(0.9)), kind("m", 4, sold(2.0)), kind("l", 8, sold(3.9)), small, large)
+    nodes = [
+        running(
+            chr(ord("a") + number),
+            dice.choice(["s", "m", "l", "l", "burstable"]),
+            *[dice.choice([0.3, 0.5, 1, 1.5]) for _ in range(dice.choice([1, 1, 2]))],
+        )
+        for number in range(dice.choice([3, 4, 5, 6]))
+    ]
+    commands = decide(pool(), *nodes, types=types).commands
+    burstable = [each for command in commands for each in command.replacements if each.instance_types[0] == "burst2"]
+    assert burstable
+    for replacement in burstable:
+        surplus = 0.2 * max(0, sum(map(_cores, replacement.pods)) - 2)
+        assert replacement.cpu_surplus_per_hour == pytest.approx(surplus)
 
 
 def _node_cost(cores: float) -> float:

@@ -11,6 +11,7 @@ from karpenter.instancetypes.instance_type import Offering
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.model import labels, pod_disruption, pods
 from karpenter.model import resources as res
+from karpenter.model.resources import Resources
 from karpenter.scheduling.cpu_surplus import CpuSurplus
 from karpenter.state.state_node import StateNode
 
@@ -61,15 +62,18 @@ class NodePrices:
 
     def cpu_surplus_per_hour(self, state_node: StateNode, arriving: Iterable[Pod] = ()) -> float:
         """USD per hour for CPU that its pods, and further ones, request beyond the baseline of its type."""
-        index = self._indexes.get(state_node.pool)
-        at = index.position_by_name.get(node_labels(state_node).get(labels.INSTANCE_TYPE, "")) if index else None
+        requests = res.add(state_node.pod_requests, *map(pods.pod_requests, arriving))
+        instance_type = node_labels(state_node).get(labels.INSTANCE_TYPE, "")
+        return self.cpu_surplus_of_type(state_node.pool, instance_type, requests)
+
+    def cpu_surplus_of_type(self, pool: str, instance_type: str, requests: Resources) -> float:
+        """USD per hour for CPU that pods and DaemonSets request beyond the baseline of the type."""
+        index = self._indexes.get(pool)
+        at = index.position_by_name.get(instance_type) if index is not None else None
         if index is None or at is None or not self._counts_cpu_surplus:
             return 0.0
         burstable_cpu = index.types[at].burstable_cpu
-        if burstable_cpu is None:
-            return 0.0
-        requests = res.add(state_node.pod_requests, *map(pods.pod_requests, arriving))
-        return CpuSurplus.of_type(burstable_cpu, {}).price_per_hour(requests)
+        return 0.0 if burstable_cpu is None else CpuSurplus.of_type(burstable_cpu, {}).price_per_hour(requests)
 
     def _priced(self, pool: str, kind: str, zone: str, capacity_type: str, reservation: str) -> float | None:
         index = self._indexes.get(pool)

@@ -70,7 +70,7 @@ def composed_commands(
         fixed = _resized_claim(new_nodeclaim, inside[name])
         if fixed is None:
             return None
-        final[name] = fixed
+        final[name] = fixed if fixed.claim is new_nodeclaim.claim else _with_surplus(fixed, pricing.arrivals)
     names = {key: view.name for key, view in after.items()}
     commands: list[Command] = []
     for group in _dependent_groups(gone, moving, steps):
@@ -110,6 +110,11 @@ def _resized_claim(planned: NewNodeClaim, placed_pods: Sequence[Pod]) -> NewNode
     )
     claim = changed(planned.claim, spec=changed(spec, requirements=tuple(asked), resources=sized))
     return replace(planned, claim=claim, instance_types=planned.instance_types[:1], pods=tuple(placed_pods))
+
+
+def _with_surplus(claim: NewNodeClaim, arrivals: PodArrivals) -> NewNodeClaim:
+    """The claim with what CPU beyond its baseline costs with the pods it is for now."""
+    return replace(claim, cpu_surplus_per_hour=arrivals.cpu_surplus_of(claim))
 
 
 def _uids(of: Iterable[Pod]) -> set[str]:

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 from karpenter.api.core import Pod
 from karpenter.disruption.decide.command import Candidate
 from karpenter.disruption.decide.costs import NodePrices
-from karpenter.scheduling.solution import PlacedPods
+from karpenter.model import resources as res
+from karpenter.scheduling.solution import NewNodeClaim, PlacedPods
 from karpenter.state.state_node import StateNode
 
 
@@ -39,6 +40,11 @@ class PodArrivals:
             if node is not None:
                 added += self._cpu_surplus_per_hour(node, placed.pods) - self._cpu_surplus_per_hour(node)
         return max(0.0, added)
+
+    def cpu_surplus_of(self, claim: NewNodeClaim) -> float:
+        """USD per hour for the CPU that the claim requests beyond the baseline of its cheapest type."""
+        requests = res.parse_resources(claim.claim.spec.resources.requests)
+        return self._prices.cpu_surplus_of_type(claim.node_pool, claim.instance_types[0], requests)
 
     def _cpu_surplus_per_hour(self, node: StateNode, arriving: Iterable[Pod] = ()) -> float:
         return self._prices.cpu_surplus_per_hour(node, (*self._pods_by_key.get(node.key, ()), *arriving))

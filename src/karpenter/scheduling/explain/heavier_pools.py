@@ -1,7 +1,8 @@
 """Why a pod that gets a new node gets none of a heavier NodePool.
 
 NodePools are tried by weight, so a pod in a lighter one was refused by every heavier one. The problem is solved for this pod and
-that NodePool alone: the reason why the pod is unschedulable then is the answer. Limits count with the nodes that the plan takes.
+that NodePool alone, without room on existing nodes: the reason why the pod is unschedulable then is the answer. Limits count with
+the nodes that the plan takes.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ from karpenter.scheduling.problem import Problem
 from karpenter.scheduling.solution import NewNodeClaim, Solution, UnschedulablePod
 from karpenter.scheduling.solver import solve
 from karpenter.state.snapshot import PodGroup
+from karpenter.state.state_node import StateNode
+
+_MORE_PODS_THAN_A_NODE_HOLDS = 1_000_000 * res.ONE_UNIT
 
 
 @dataclass(frozen=True)
@@ -80,10 +84,16 @@ def _refusal_alone(
 ) -> UnschedulablePod | None:
     name = pool.metadata.name
     own = {name: indexes[name]} if name in indexes else {}
-    snapshot = replace(problem.snapshot, pools=(pool,), pod_groups=(lone,))
+    nodes = tuple(map(_without_room, problem.snapshot.nodes))
+    snapshot = replace(problem.snapshot, nodes=nodes, pools=(pool,), pod_groups=(lone,))
     alone = replace(problem, snapshot=snapshot, catalogs={name: problem.catalogs[name] for name in own})
     unschedulable = solve(alone, own).unschedulable
     return unschedulable[0] if unschedulable else None
+
+
+def _without_room(node: StateNode) -> StateNode:
+    """The node with its pods and no room for another one: the pod is not there because others took the room first."""
+    return replace(node, pod_requests={**node.pod_requests, res.PODS: _MORE_PODS_THAN_A_NODE_HOLDS})
 
 
 def _unavailable_offerings(pool: NodePool, index: TypeIndex | None) -> int:

@@ -33,7 +33,7 @@ from karpenter.scheduling.search.linear_program import (
 )
 
 #: Pairs of group and candidate node: before the search, in its place, and after it.
-FEW_ASSIGNMENTS, MAX_ASSIGNMENTS = 300, 500
+FEW_ASSIGNMENTS, MAX_ASSIGNMENTS = 300, 1_400
 #: Nodes of the search tree, and nodes times pairs.
 MAX_TREE_NODES, MAX_WORK = 30, 10_000
 #: USD per hour by which a candidate may exceed the gap: rounding errors of the linear program.

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from karpenter.providers.aws.instance.fleet_launcher import FLEET_BATCH_WINDOW
+from karpenter.providers.aws.instance.instance_provider import DESCRIBE_WINDOW, TERMINATE_WINDOW
 from karpenter.providers.aws.request_batching import BatchRequestUnanswered, RequestBatcher, RequestBatchWindow
 from karpenter.simulation import virtual_time as virtual
 from karpenter.simulation.virtual_time import LoopClock
@@ -163,3 +165,9 @@ def test_the_idle_time_is_counted_from_the_last_request(gap: float) -> None:
         assert len(desk.batches) == (1 if gap < 0.035 else 2)
 
     play(scene)
+
+
+def test_the_windows_are_those_of_the_specification() -> None:
+    """OPS-724: fleets wait for 35 ms and take up to 1000 requests, other calls 100 ms and 500; none more than a second."""
+    assert RequestBatchWindow(0.035, 1.0, 1000) == FLEET_BATCH_WINDOW
+    assert RequestBatchWindow(0.1, 1.0, 500) == DESCRIBE_WINDOW == TERMINATE_WINDOW

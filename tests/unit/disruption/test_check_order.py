@@ -9,13 +9,15 @@ import pytest
 
 from karpenter.api import kinds
 from karpenter.api.core import Node
+from karpenter.api.karpenter import Disruption
 from karpenter.api.meta import Wire
+from karpenter.kube.errors import Conflict
 from karpenter.model import labels
 from karpenter.runtime.intervals import Intervals
 from karpenter.settings import Settings
 from support.builders import node
 from support.disruption_cases import pool, running, verdict, with_annotation
-from support.world import World, story
+from support.world import World, refusing, story
 
 
 def left_alone(objects: list[Wire]) -> list[Wire]:
@@ -65,3 +67,22 @@ async def test_a_taint_with_our_key_on_an_unmanaged_node_is_left_alone(world: Wo
     await world.start()
     await asyncio.sleep(60)
     assert (await world.get_node("foreign")).spec.taints == (labels.DISRUPTED_TAINT,)
+
+
+@story
+async def test_a_write_conflict_over_a_left_over_taint_is_no_error(world: World) -> None:
+    """DIS-S010: the taint goes with another try, and no error is logged."""
+    await world.node_class()
+    await world.pool(disruption=Disruption(consolidate_after="Never"))
+    await world.start()
+    await world.claim(pool="np")
+    await asyncio.sleep(0.1)
+    await world.join()
+    await asyncio.sleep(1)
+    await world.stop()
+    await world.set_taints("node-c", (labels.DISRUPTED_TAINT,))
+    await world.start()
+    world.wire.refuse = refusing(lambda: Conflict("changed meanwhile"), 1, "patch Node")
+    await asyncio.sleep(30)
+    assert (await world.get_node()).spec.taints == ()
+    assert [line for line in world.lines() if line["level"] == "ERROR"] == []

@@ -9,7 +9,7 @@ from karpenter.model.feature_gates import DEFAULT_FEATURE_GATES, FeatureGate
 
 
 def test_without_a_list_gates_are_as_by_default() -> None:
-    """OPS-O1"""
+    """OPS-O1. AWS-015: of the gates of core only ReservedCapacity is on."""
     assert parse_feature_gates("") == ParsedFeatureGates() == ParsedFeatureGates(DEFAULT_FEATURE_GATES)
     assert {FeatureGate.RESERVED_CAPACITY} == DEFAULT_FEATURE_GATES
 

@@ -427,3 +427,15 @@ async def test_an_expected_node_is_not_given_back(world: World) -> None:
         return not await world.has(kinds.NODE, "node-1")
 
     await until(gone, 90)
+
+
+@story
+async def test_a_pending_pod_is_in_a_pass_every_ten_seconds(world: World) -> None:
+    """SCH-001: for as long as it stays pending, though nothing else happens."""
+    await shop(world)
+    await world.waiting(pod("big", {"cpu": "500"}))
+    await asyncio.sleep(5)
+    line = "computing scheduling decision for provisionable pod(s)"
+    before = len(world.lines(line))
+    await asyncio.sleep(60)
+    assert len(world.lines(line)) == before + 6

@@ -16,6 +16,7 @@ from controlplane.stage import ALONE, NAMESPACE, Stage, at_rest, staged
 from karpenter.api import kinds
 from karpenter.api.core import Pod
 from karpenter.api.karpenter import NodeClaim
+from karpenter.instancetypes.type_sets import members
 from karpenter.model import labels
 from support.scale_down_case import AFTER, BEFORE, INDEX, OF_ANY_SIZE, SIZES, least_price, pool
 
@@ -75,7 +76,11 @@ def staying(stage: Stage) -> tuple[Pod, ...]:
 
 def cost(claims: tuple[NodeClaim, ...]) -> float:
     """USD per hour, on demand."""
-    kinds_of = (INDEX.types[INDEX.position_by_name[claim.metadata.labels[labels.INSTANCE_TYPE]]] for claim in claims)
+    kinds_of = (
+        INDEX.types[position]
+        for claim in claims
+        for position in members(INDEX.named(claim.metadata.labels[labels.INSTANCE_TYPE]))
+    )
     return sum(
         min(
             offer.price_per_hour

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from karpenter.model import labels
@@ -19,6 +19,8 @@ class Offering:
 
     ``reservation_capacity``: remaining instances of its reservation; None without a reservation or if unknown.
     ``interruptions_per_hour``: average interruption rate of such instances; 0 if unknown.
+    ``capacity_override`` and ``overhead_override`` replace amounts of the type on instances bought this way, resource by
+    resource (SCH-117, OPS-238).
     """
 
     requirements: Requirements
@@ -26,6 +28,8 @@ class Offering:
     available: bool = True
     reservation_capacity: int | None = None
     interruptions_per_hour: float = 0.0
+    capacity_override: Resources = field(default_factory=dict, hash=False)
+    overhead_override: Resources = field(default_factory=dict, hash=False)
 
     @cached_property
     def zone(self) -> str:
@@ -81,6 +85,36 @@ class InstanceType:
         if huge_pages and res.MEMORY in allocatable:
             allocatable[res.MEMORY] = max(0, allocatable[res.MEMORY] - huge_pages)
         return allocatable
+
+    def sized_by(self, offering: Offering) -> InstanceType:
+        """The type as one of its offerings sells it: with the amounts that the offering overrides (OPS-238)."""
+        return replace(
+            self,
+            capacity={**self.capacity, **offering.capacity_override},
+            overhead={**self.overhead, **offering.overhead_override},
+        )
+
+    def allocatable_groups(self) -> tuple[InstanceType, ...]:
+        """The type once per allocatable group (SCH-117), each with the offerings of that group, the base group first.
+
+        Unavailable offerings stay in their group, because explanations name them. A group without offerings is left out,
+        unless the type has none at all.
+        """
+        groups: dict[tuple[frozenset[tuple[str, int]], ...], list[Offering]] = {(frozenset(), frozenset()): []}
+        for offering in self.offerings:
+            overrides = (offering.capacity_override, offering.overhead_override)
+            groups.setdefault(tuple(frozenset(amounts.items()) for amounts in overrides), []).append(offering)
+        if len(groups) == 1:
+            return (self,)
+        return tuple(
+            replace(self.sized_by(offerings[0]), offerings=tuple(_without_overrides(each) for each in offerings))
+            for offerings in groups.values()
+            if offerings
+        )
+
+
+def _without_overrides(offering: Offering) -> Offering:
+    return replace(offering, capacity_override={}, overhead_override={})
 
 
 def _single_value(requirements: Requirements, key: str) -> str:

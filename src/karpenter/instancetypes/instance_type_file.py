@@ -59,6 +59,10 @@ class _OfferingEntry(msgspec.Struct, frozen=True, gc=False):
     units_capital: Annotated[int, Meta(ge=0)] | None = msgspec.field(name="ReservationCapacity", default=None)
     interruptions: Annotated[float, Meta(ge=0)] = msgspec.field(name="interruptionsPerHour", default=0.0)
     interruptions_capital: Annotated[float, Meta(ge=0)] = msgspec.field(name="InterruptionsPerHour", default=0.0)
+    capacity_override: WireResources | None = msgspec.field(name="capacityOverride", default=None)
+    capacity_override_capital: WireResources | None = msgspec.field(name="CapacityOverride", default=None)
+    overhead_override: WireResources | None = msgspec.field(name="overheadOverride", default=None)
+    overhead_override_capital: WireResources | None = msgspec.field(name="OverheadOverride", default=None)
     requirements: Raw = msgspec.field(default_factory=Raw)
     requirements_capital: Raw = msgspec.field(name="Requirements", default_factory=Raw)
 
@@ -146,7 +150,7 @@ class _InstanceTypeReader:
 
     location: _JsonLocation
     _requirements_by_json: dict[bytes, tuple[Requirements, ...]] = field(default_factory=dict)
-    _offerings: dict[tuple[int, float, bool, int | None, float], Offering] = field(default_factory=dict)
+    _offerings: dict[tuple[object, ...], Offering] = field(default_factory=dict)
 
     def instance_types(self, entries: tuple[_InstanceTypeEntry, ...]) -> tuple[InstanceType, ...]:
         self._refuse_duplicates(entries)
@@ -179,36 +183,31 @@ class _InstanceTypeReader:
 
     def _offerings_of_entries(self, entries: tuple[_OfferingEntry, ...], location: _JsonLocation) -> Iterator[Offering]:
         for index, entry in enumerate(entries):
+            here = location.child(f".offerings[{index}]")
             requirements_json = bytes(entry.requirements) or bytes(entry.requirements_capital)
             price = entry.price if entry.price is not None else entry.price_capital
             if not requirements_json or price is None:
-                location.child(f".offerings[{index}]").error(
-                    f"expected `{'price' if requirements_json else 'requirements'}`"
-                )
-            available = entry.available_capital if entry.available is None else entry.available
-            units = entry.units_capital if entry.units is None else entry.units
-            interruptions = entry.interruptions or entry.interruptions_capital
-            for requirements in self._requirements_of_offering(requirements_json, location, index):
-                yield self._offering(Offering(requirements, price, available is not False, units, interruptions))
+                here.error(f"expected `{'price' if requirements_json else 'requirements'}`")
+            sold = _offering(entry, price, here)
+            for requirements in self._requirements_of_offering(requirements_json, here):
+                yield self._shared_offering(replace(sold, requirements=requirements))
 
-    def _offering(self, offering: Offering) -> Offering:
+    def _shared_offering(self, offering: Offering) -> Offering:
         """The shared object of all equal offerings."""
         terms = (
             offering.price_per_hour,
             offering.available,
             offering.reservation_capacity,
             offering.interruptions_per_hour,
+            *(frozenset(amounts.items()) for amounts in (offering.capacity_override, offering.overhead_override)),
         )
-        key = (id(offering.requirements), *terms)
-        return self._offerings.setdefault(key, offering)
+        return self._offerings.setdefault((id(offering.requirements), *terms), offering)
 
-    def _requirements_of_offering(
-        self, content: bytes, location: _JsonLocation, index: int
-    ) -> tuple[Requirements, ...]:
+    def _requirements_of_offering(self, content: bytes, location: _JsonLocation) -> tuple[Requirements, ...]:
         requirements = self._requirements_by_json.get(content)
         if requirements is None:
             requirements = self._requirements_by_json[content] = _parse_requirements(
-                content, location.child(f".offerings[{index}].requirements")
+                content, location.child(".requirements")
             )
         return requirements
 
@@ -221,6 +220,22 @@ def _outside_reservations(offerings: tuple[Offering, ...]) -> tuple[Offering, ..
     return tuple(
         offering if offering.reservation_id else replace(offering, requirements=offering.requirements.intersect(none))
         for offering in offerings
+    )
+
+
+def _offering(entry: _OfferingEntry, price_per_hour: float, location: _JsonLocation) -> Offering:
+    """An entry but for its requirements."""
+    available = entry.available_capital if entry.available is None else entry.available
+    capacity = entry.capacity_override or entry.capacity_override_capital or {}
+    overhead = entry.overhead_override or entry.overhead_override_capital or {}
+    return Offering(
+        Requirements(),
+        price_per_hour,
+        available is not False,
+        entry.units_capital if entry.units is None else entry.units,
+        entry.interruptions or entry.interruptions_capital,
+        _parse_resources(capacity, location.child(".capacityOverride")),
+        _parse_resources(overhead, location.child(".overheadOverride")),
     )
 
 

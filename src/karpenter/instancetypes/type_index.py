@@ -17,8 +17,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, reduce
 from itertools import islice
+from operator import or_
 
 from karpenter.instancetypes.instance_type import InstanceType, Offering
 from karpenter.instancetypes.label_values import LabelValues, label_forms
@@ -57,13 +58,18 @@ class OfferingPrices:
 
 
 class TypeIndex:
-    """Instance types indexed for set queries. ``well_known`` are the label keys that need not be defined (SCH-168)."""
+    """Instance types indexed for set queries. ``well_known`` are the label keys that need not be defined (SCH-168).
+
+    A type whose offerings override amounts has one entry in ``types`` per allocatable group (SCH-117), all of the same name.
+    So "fits and has an offering" is one question per entry.
+    """
 
     def __init__(self, types: Iterable[InstanceType], well_known: frozenset[str]) -> None:
-        self.types = tuple(sorted(types, key=lambda instance_type: instance_type.name))
+        groups = (group for instance_type in types for group in instance_type.allocatable_groups())
+        self.types = tuple(sorted(groups, key=lambda instance_type: instance_type.name))
         self.well_known = well_known
         self.all_types: TypeSet = (1 << len(self.types)) - 1
-        self.position_by_name = {instance_type.name: position for position, instance_type in enumerate(self.types)}
+        self._types_by_name = _types_by_name(self.types)
         self._label_forms = label_forms(self.types)
         self._available_offerings = _available_offerings_by_requirements(self.types)
         #: Units left of every reservation, and of reserved capacity that names none (SCH-581).
@@ -100,6 +106,18 @@ class TypeIndex:
         other._capacity = {**self._capacity, **further}
         other._max_allocatable = lru_cache(_CACHE_SIZE)(other._find_max_allocatable)
         return other
+
+    def named(self, *names: str) -> TypeSet:
+        """The types of these names; names that the index lacks are passed over."""
+        return reduce(or_, (self._types_by_name.get(name, 0) for name in names), 0)
+
+    def selling(self, name: str, offering: Offering) -> InstanceType:
+        """The type of this name, in the allocatable group that sells the offering; the first group if none does.
+
+        Raises ``KeyError`` if there is no type of this name.
+        """
+        groups = [self.types[position] for position in members(self._types_by_name[name])]
+        return next((group for group in groups if offering in group.offerings), groups[0])
 
     def matching(self, requirements: Requirements) -> TypeSet:
         """Types whose labels intersect the requirements (SCH-165): the R of SCH-331."""
@@ -279,6 +297,10 @@ class TypeIndex:
     def _find_max_allocatable(self, types: TypeSet) -> Resources:
         return res.maximum(self.types[position].allocatable for position in members(types))
 
+    def max_capacity(self, types: TypeSet) -> Resources:
+        """The largest capacity of each resource over these types."""
+        return res.maximum(self.types[position].capacity for position in members(types))
+
     def within_limits(self, remaining: Resources) -> TypeSet:
         """Types whose capacity does not exceed any remaining limit; a missing resource counts as 0 (SCH-382)."""
         types = self.all_types
@@ -378,6 +400,13 @@ class TypeIndex:
                 axis.at_least(instance_type.allocatable.get(name, 0)) for instance_type in self.types
             ]
         return type_sets
+
+
+def _types_by_name(types: Sequence[InstanceType]) -> dict[str, TypeSet]:
+    types_by_name: dict[str, TypeSet] = {}
+    for position, instance_type in enumerate(types):
+        types_by_name[instance_type.name] = types_by_name.get(instance_type.name, 0) | 1 << position
+    return types_by_name
 
 
 def _available_offerings_by_requirements(types: Sequence[InstanceType]) -> dict[Requirements, dict[int, Offering]]:

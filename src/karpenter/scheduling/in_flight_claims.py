@@ -25,29 +25,33 @@ class InFlightClaims:
 
     def __init__(self, daemons: Sequence[DaemonSetPod]) -> None:
         self._daemons = daemons
-        self._allocatable_cache: dict[tuple[int, Requirements, tuple[Taint, ...]], Resources] = {}
+        self._allocatable_cache: dict[tuple[int, Requirements, tuple[Taint, ...], TypeSet], Resources] = {}
         self._capacity_cache: dict[tuple[int, TypeSet], Resources] = {}
 
     def possible_types(self, view: StateNode, index: TypeIndex) -> TypeSet:
-        """Types the claim may become; none once it has launched."""
-        return 0 if view.launched or view.claim is None else index.matching(_offered_requirements(view))
+        """Types the claim may become; none once it has launched.
+
+        A provider launches no type, and no allocatable group of one, that does not hold what the claim requests (SCH-117).
+        """
+        if view.launched or view.claim is None:
+            return 0
+        matching = index.matching(_offered_requirements(view))
+        return matching & index.fitting(res.parse_resources(view.claim.spec.resources.requests)) or matching
 
     def max_capacity(self, view: StateNode, index: TypeIndex) -> Resources:
         """The most of each resource the node may have."""
         key = (id(index), self.possible_types(view, index))
         cached = self._capacity_cache.get(key)
         if cached is None:
-            cached = self._capacity_cache[key] = res.maximum(index.types[at].capacity for at in members(key[1]))
+            cached = self._capacity_cache[key] = index.max_capacity(key[1])
         return cached
 
     def min_allocatable(self, view: StateNode, index: TypeIndex) -> Resources:
         """What the claim leaves to pods at least: of each of its types what that type's DaemonSets leave."""
-        key = (id(index), _offered_requirements(view), view.taints)
+        key = (id(index), _offered_requirements(view), view.taints, self.possible_types(view, index))
         cached = self._allocatable_cache.get(key)
         if cached is None:
-            cached = self._allocatable_cache[key] = self._min_allocatable(
-                self.possible_types(view, index), key[1], view.taints, index
-            )
+            cached = self._allocatable_cache[key] = self._min_allocatable(key[3], key[1], view.taints, index)
         return cached
 
     def _min_allocatable(

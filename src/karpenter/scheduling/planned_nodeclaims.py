@@ -81,7 +81,7 @@ def _claim_shape(claim: SchedulingNodeClaim) -> _ClaimShape:
     index = template.index
     kept = index.cheapest(claim.requirements, claim.types, MAX_INSTANCE_TYPES)
     types = [index.types[position] for position in kept]
-    names = tuple([instance_type.name for instance_type in types])
+    names = tuple(dict.fromkeys(instance_type.name for instance_type in types))
     relaxed = "true" if claim.min_values_relaxed else "false"
     return _ClaimShape(
         instance_types=names,

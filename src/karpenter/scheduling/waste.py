@@ -59,7 +59,7 @@ class WasteCalculator:
         return {name: part * _unused_fraction(used.get(name, 0), offered[name]) for name, part in parts.items()}
 
     def _type(self, claim: NewNodeClaim) -> InstanceType:
-        return self._index.types[self._index.position_by_name[claim.instance_types[0]]]
+        return self._index.selling(claim.instance_types[0], claim.cheapest_offering)
 
     def _parts(self, price_per_hour: float, capacity_type: str, offered: Resources) -> Mapping[str, float]:
         """The price divided among resources."""

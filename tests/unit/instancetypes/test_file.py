@@ -204,6 +204,24 @@ def test_an_offering_may_say_how_often_it_is_interrupted() -> None:
         loads(described(offerings=[{"price": 0.1, "interruptionsPerHour": -1, "requirements": wanted()}]))
 
 
+def test_an_offering_may_have_amounts_of_its_own() -> None:
+    """SCH-117, OPS-238: both spellings; each amount is checked where it stands."""
+    larger = {"capacityOverride": {"cpu": "8", "example.com/card": "1"}, "overheadOverride": {"cpu": "200m"}}
+    sold = [{"price": 0.1, "requirements": wanted(), **larger}, {"price": 0.2, "requirements": wanted("b")}]
+    older = [{"Price": 0.1, "CapacityOverride": {"memory": "1Gi"}, "OverheadOverride": {}, "Requirements": wanted()}]
+    new, old = loads(described(offerings=sold), described(name="d-4x", offerings=older))
+    special, plain = new.offerings
+    assert special.capacity_override == {"cpu": 8_000, "example.com/card": 1_000}
+    assert special.overhead_override == {"cpu": 200}
+    assert (plain.capacity_override, plain.overhead_override) == ({}, {})
+    assert new.sized_by(special).allocatable["cpu"] == 7_800
+    assert new.sized_by(plain) == new
+    assert old.offerings[0].capacity_override == {"memory": 2**30 * 1_000}
+    wrong = [{"price": 0.1, "requirements": wanted(), "capacityOverride": {"cpu": "many"}}]
+    with pytest.raises(instance_type_file.InstanceTypeFileError, match=r"offerings\[0\]\.capacityOverride\.cpu"):
+        loads(described(offerings=wrong))
+
+
 def reserved(reservation: str, **sold: object) -> dict[str, object]:
     """An offering of reserved capacity."""
     place = [*wanted(kind="reserved"), {"key": labels.RESERVATION_ID, "operator": "In", "values": [reservation]}]

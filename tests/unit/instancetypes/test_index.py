@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,7 +14,7 @@ from karpenter.instancetypes.type_sets import TypeSet, members
 from karpenter.instancetypes.well_known_labels import label_absent, label_in
 from karpenter.model import labels
 from karpenter.model.requirements import Requirement, Requirements, compatible, intersects, requirement
-from karpenter.model.resources import Resources, fits
+from karpenter.model.resources import Resources, fits, subtract
 from support.examples import examples
 
 FAMILY, CORES, GPU = "family", "cores", "a/gpu"
@@ -35,13 +36,19 @@ forms = {
 }
 offerings = st.lists(
     st.builds(
-        lambda zone, kind, price, available: Offering(
-            Requirements((label_in(labels.ZONE, zone), label_in(labels.CAPACITY_TYPE, kind))), price, available
+        lambda zone, kind, price, available, larger, leaner: Offering(
+            Requirements((label_in(labels.ZONE, zone), label_in(labels.CAPACITY_TYPE, kind))),
+            price,
+            available,
+            capacity_override=larger,
+            overhead_override=leaner,
         ),
         st.sampled_from(["z1", "z2"]),
         st.sampled_from(["spot", "on-demand"]),
         st.sampled_from([1.0, 2.0, 3.0]),
         st.booleans(),
+        st.sampled_from([{}, {}, {"cpu": 8000}, {"memory": 2, GPU: 1000}]),
+        st.sampled_from([{}, {}, {"cpu": 100}, {"memory": 1}]),
     ),
     max_size=3,
 )
@@ -215,3 +222,39 @@ def test_the_order_types_are_given_in_does_not_matter(types: list[InstanceType])
     forwards, backwards = TypeIndex(types, WELL_KNOWN), TypeIndex(reversed(types), WELL_KNOWN)
     assert forwards.types == backwards.types
     assert forwards.prices(Requirements()) == backwards.prices(Requirements())
+
+
+@_QUICK
+@given(type_lists)
+def test_every_offering_is_sold_once_by_an_entry_of_its_amounts(types: list[InstanceType]) -> None:
+    """SCH-117, OPS-238: an override replaces or adds amounts of capacity, and amounts of the total overhead."""
+    index = TypeIndex(types, WELL_KNOWN)
+    for instance_type in types:
+        groups = [index.types[position] for position in members(index.named(instance_type.name))]
+        sold = [(rank(offer), group.allocatable) for group in groups for offer in group.offerings]
+        expected = [
+            (rank(offer), subtract(instance_type.capacity | offer.capacity_override, overhead))
+            for offer in instance_type.offerings
+            for overhead in [instance_type.overhead | offer.overhead_override]
+        ]
+        assert sorted(sold, key=_by_content) == sorted(expected, key=_by_content)
+        assert len(groups) == 1 or all(group.offerings for group in groups)
+
+
+def _by_content(entry: tuple[tuple[float, str, str], Resources]) -> object:
+    return (entry[0], sorted(entry[1].items()))
+
+
+def test_the_entry_that_sells_an_offering_is_found_by_name() -> None:
+    """SCH-117: the base group is the first, and stands for an offering that nobody sells."""
+    here, there = (
+        Offering(Requirements((label_in(labels.ZONE, zone), label_in(labels.CAPACITY_TYPE, "spot"))), 1.0)
+        for zone in ("z1", "z2")
+    )
+    large = replace(there, capacity_override={"cpu": 8000})
+    index = TypeIndex([InstanceType("t", Requirements(), {"cpu": 4000}, {}, (large, here))], WELL_KNOWN)
+    assert [entry.allocatable["cpu"] for entry in index.types] == [4000, 8000]
+    assert index.selling("t", there).allocatable["cpu"] == 8000
+    assert index.selling("t", here).allocatable["cpu"] == 4000
+    assert index.selling("t", replace(here, price_per_hour=9.0)).allocatable["cpu"] == 4000
+    assert index.named("t", "elsewhere").bit_count() == 2

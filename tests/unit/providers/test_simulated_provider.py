@@ -314,3 +314,22 @@ def test_a_reservation_is_used_up_instance_by_instance_and_free_again_when_they_
         assert await units() == {1}
 
     play(scene)
+
+
+def test_an_instance_has_the_amounts_of_the_offering_it_was_bought_by() -> None:
+    """SCH-117, OPS-238: an offering that does not hold the requests is not bought, though others of its type would."""
+    small = types()[0]
+    dear = max(small.offerings, key=lambda offering: offering.price_per_hour)
+    offerings = tuple(
+        replace(offering, capacity_override={"cpu": 64_000}) if offering == dear else offering
+        for offering in small.offerings
+    )
+    by_name = {small.name: replace(small, offerings=offerings)}
+
+    def cheapest(requests: dict[str, str]) -> simulated_offerings.SimulatedOffering:
+        found = simulated_offerings.launchable_offerings(by_name, claim({}, requests), lambda *_: True)
+        return found.launchable[0]
+
+    assert cheapest({"cpu": "100m"}).instance_type.capacity == small.capacity
+    assert cheapest({"cpu": "32"}).instance_type.capacity == {**small.capacity, "cpu": 64_000}
+    assert cheapest({"cpu": "32"}).offering.zone == dear.zone

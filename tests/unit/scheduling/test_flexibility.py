@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from karpenter.instancetypes import ec2_catalog
 from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.instancetypes.type_index import TypeIndex
+from karpenter.instancetypes.type_sets import members
 from karpenter.model import labels
 from karpenter.model import resources as res
 from karpenter.model.requirements import Requirements, compatible, requirements_from_wire
@@ -138,7 +139,7 @@ def test_daemons_count_where_they_run() -> None:
     """SCH-216: a type that holds the pods, and not the DaemonSet beside them, is not offered."""
     agent = daemon_set("agent", {"cpu": "1500m"})
     (claim,) = planned(node_pool("np", [LINUX]), agent, pods(1, {"cpu": "1"})).new_claims
-    assert min(real().types[real().position_by_name[name]].allocatable["cpu"] for name in claim.instance_types) >= 2500
+    assert min(real().types[at].allocatable["cpu"] for at in members(real().named(*claim.instance_types))) >= 2500
     check(claim)
 
 
@@ -162,7 +163,7 @@ def test_limits_far_from_reached_keep_the_cheapest_types_and_all_that_are_no_lar
     """SCH-384: a claim keeps its sixty cheapest types, and those that take no more of the limit than its cheapest."""
     (claim,) = planned(node_pool("np", [LINUX], limits={"cpu": "1000"}), pods(1, {"cpu": "1"})).new_claims
     prices, index = holding(claim), real()
-    cores = {name: index.types[index.position_by_name[name]].capacity["cpu"] for name in prices}
+    cores = {index.types[at].name: index.types[at].capacity["cpu"] for at in members(index.named(*prices))}
     cheapest = sorted(prices, key=lambda name: prices[name])
     no_larger = {name for name in prices if cores[name] <= cores[cheapest[0]]}
     sixty_cheapest = {name for name in prices if prices[name] < prices[cheapest[60]]}

@@ -199,7 +199,7 @@ class CandidateChecks:
         pool = self._pools[candidate.node_pool]
         own_labels = node_labels(candidate.state_node)
         instance_type = own_labels.get(labels.INSTANCE_TYPE, "")
-        if self._indexes is not None and instance_type not in self._indexes[candidate.node_pool].position_by_name:
+        if self._indexes is not None and not self._indexes[candidate.node_pool].named(instance_type):
             yield disruption_blockers.InstanceTypeUnknown(instance_type)
         for key in (labels.CAPACITY_TYPE, labels.ZONE):
             if key not in own_labels:

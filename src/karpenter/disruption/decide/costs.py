@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from itertools import chain
 
 from karpenter.api.core import Pod
 from karpenter.disruption.decide.command import Candidate
 from karpenter.instancetypes.instance_type import Offering
 from karpenter.instancetypes.type_index import TypeIndex
+from karpenter.instancetypes.type_sets import members
 from karpenter.model import labels, pod_disruption, pods
 from karpenter.model import resources as res
 from karpenter.model.resources import Resources
@@ -69,18 +71,17 @@ class NodePrices:
     def cpu_surplus_of_type(self, pool: str, instance_type: str, requests: Resources) -> float:
         """USD per hour for CPU that pods and DaemonSets request beyond the baseline of the type."""
         index = self._indexes.get(pool)
-        at = index.position_by_name.get(instance_type) if index is not None else None
-        if index is None or at is None or not self._counts_cpu_surplus:
+        groups = index.named(instance_type) if index is not None else 0
+        if index is None or not groups or not self._counts_cpu_surplus:
             return 0.0
-        burstable_cpu = index.types[at].burstable_cpu
+        burstable_cpu = index.types[next(members(groups))].burstable_cpu
         return 0.0 if burstable_cpu is None else CpuSurplus.of_type(burstable_cpu, {}).price_per_hour(requests)
 
     def _priced(self, pool: str, kind: str, zone: str, capacity_type: str, reservation: str) -> float | None:
         index = self._indexes.get(pool)
-        at = index.position_by_name.get(kind) if index is not None else None
-        if index is None or at is None:
+        if index is None:
             return None
-        for offering in index.types[at].offerings:
+        for offering in chain.from_iterable(index.types[at].offerings for at in members(index.named(kind))):
             is_its_own = not reservation or offering.reservation_id in ("", reservation)
             if is_its_own and _is_in(offering, zone, capacity_type):
                 return offering.price_per_hour if math.isfinite(offering.price_per_hour) else None

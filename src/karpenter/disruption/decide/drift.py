@@ -226,7 +226,7 @@ def _static_replacement(pool: NodePool, index: TypeIndex, slot: replicas.Replica
     return NewNodeClaim(
         claim=static_claim(pool, slot.name, labels.WELL_KNOWN | index.well_known, slot.zone),
         node_pool=pool.metadata.name,
-        instance_types=tuple(index.types[position].name for position in kept),
+        instance_types=tuple(dict.fromkeys(index.types[position].name for position in kept)),
         cheapest_offering=index.prices(asked).cheapest_offering[kept[0]],
         pods=(),
     )

@@ -65,7 +65,7 @@ def _with_pods(host: StateNode, arriving: Iterable[Pod]) -> StateNode:
 
 def _as_running_node(planned: NewNodeClaim, index: TypeIndex) -> StateNode:
     """A replacement as a running node."""
-    kind = index.types[index.position_by_name[planned.instance_types[0]]]
+    kind = index.selling(planned.instance_types[0], planned.cheapest_offering)
     own = _labels(planned, kind)
     provider_id = f"planned:///{planned.name}"
     ready = tuple(Condition(type=name, status=conditions.TRUE) for name in _DONE)

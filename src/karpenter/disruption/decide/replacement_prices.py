@@ -195,7 +195,7 @@ def without_same_types(
             kept.append(replace(claim, types=types))
             price += cheapest_price
             continue
-        alike = (c for c in candidates if c.key not in again and _position(claim, c) is not None)
+        alike = (c for c in candidates if c.key not in again and _own_types(claim, c))
         nearest = min(
             alike, key=lambda c: (c.price_per_hour or 0.0, -c.disruption_cost, c.state_node.name), default=None
         )
@@ -213,13 +213,13 @@ def _types_cheaper_than_candidates(candidates: Sequence[Candidate], claim: Sched
     A type whose price nobody knows is left out by itself (Beyond of DIS-213).
     """
     worst = _worst_launch_prices(claim)
-    own = {at: candidate.price_per_hour for candidate in candidates if (at := _position(claim, candidate)) is not None}
+    own = {at: candidate.price_per_hour for candidate in candidates for at in members(_own_types(claim, candidate))}
     limit = min((price for price in own.values() if price is not None), default=float("inf"))
     unknown = {at for at, price in own.items() if price is None}
     return type_set(at for at, price in worst.items() if price < limit - _TINY and at not in unknown)
 
 
-def _position(claim: SchedulingNodeClaim, candidate: Candidate) -> int | None:
-    """The candidate's type, if the claim could be one of it."""
-    at = claim.template.index.position_by_name.get(node_labels(candidate.state_node).get(labels.INSTANCE_TYPE, ""))
-    return at if at is not None and claim.types >> at & 1 else None
+def _own_types(claim: SchedulingNodeClaim, candidate: Candidate) -> TypeSet:
+    """The candidate's type, as far as the claim could be of it: a set, because a type has one entry per allocatable group."""
+    name = node_labels(candidate.state_node).get(labels.INSTANCE_TYPE, "")
+    return claim.types & claim.template.index.named(name)

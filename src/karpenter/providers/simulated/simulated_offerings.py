@@ -27,7 +27,7 @@ class SimulatedOfferingRejection(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SimulatedOffering:
-    """An offering of a type."""
+    """An offering, and its type with the amounts that the offering overrides."""
 
     instance_type: InstanceType
     offering: Offering
@@ -88,16 +88,15 @@ def _classify_offerings(
 ) -> Iterator[SimulatedOfferingRejection]:
     # The type defines every well-known label, so a label it has nothing to say about is the claim's own business.
     suits = requirements.intersects(instance_type.requirements, required)
-    fits = res.fits(requests, instance_type.allocatable)
     for offering in instance_type.offerings:
         if not suits or not requirements.intersects(offering.requirements, required):
             yield SimulatedOfferingRejection.INCOMPATIBLE
-        elif not fits:
+        elif not res.fits(requests, (sized := instance_type.sized_by(offering)).allocatable):
             yield SimulatedOfferingRejection.TOO_SMALL
         elif not is_available(instance_type, offering):
             yield SimulatedOfferingRejection.UNAVAILABLE
         else:
-            offerings.launchable.append(SimulatedOffering(instance_type, offering))
+            offerings.launchable.append(SimulatedOffering(sized, offering))
 
 
 def _price_order(choice: SimulatedOffering) -> tuple[float, str, str, str]:

@@ -120,7 +120,4 @@ def _within_plan(pool: NodePool, solution: Solution, index: TypeIndex | None) ->
 def _planned_capacities(pool: str, solution: Solution, index: TypeIndex) -> Iterator[res.Resources]:
     for claim in solution.new_claims:
         if claim.node_pool == pool:
-            types = [index.types[index.position_by_name[name]] for name in claim.instance_types]
-            names = {name for instance_type in types for name in instance_type.capacity}
-            largest = {name: max(instance_type.capacity.get(name, 0) for instance_type in types) for name in names}
-            yield {**largest, res.NODES: res.ONE_UNIT}
+            yield {**index.max_capacity(index.named(*claim.instance_types)), res.NODES: res.ONE_UNIT}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from karpenter.instancetypes.type_index import TypeIndex
-from karpenter.instancetypes.type_sets import TypeSet, members
+from karpenter.instancetypes.type_sets import TypeSet
 from karpenter.model import labels
 from karpenter.model import resources as res
 from karpenter.model.requirements import Requirement, Requirements
@@ -64,7 +64,7 @@ def types_within_limits(template: NodePoolTemplate, left: Mapping[str, int]) -> 
 
 def max_capacity(template: NodePoolTemplate, types: TypeSet) -> Resources:
     """The most of each resource any of the types brings."""
-    return res.maximum(template.index.types[position].capacity for position in members(types))
+    return template.index.max_capacity(types)
 
 
 #: Whatever is bought without any reservation.

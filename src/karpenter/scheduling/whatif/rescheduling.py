@@ -432,5 +432,5 @@ def _unpacked_pods(result: PassResult, packing: Packing) -> Iterator[Unschedulab
 
 def _largest_capacity(template: NodePoolTemplate, claim: NewNodeClaim) -> Mapping[str, int]:
     """The most a new node may take of the limits of its NodePool."""
-    types = (template.index.types[template.index.position_by_name[name]] for name in claim.instance_types)
-    return {**res.maximum(instance_type.capacity for instance_type in types), res.NODES: res.ONE_UNIT}
+    index = template.index
+    return {**index.max_capacity(index.named(*claim.instance_types)), res.NODES: res.ONE_UNIT}

@@ -64,6 +64,7 @@ _SPECS: dict[str, dict[str, Any]] = {
         "spec": {"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "none"}, "maxReplicas": 2}
     },
     "PriorityClass": {"value": 10},
+    "LimitRange": {"spec": {"limits": [{"type": "Pod", "max": {"cpu": "100"}}]}},
 }
 _COUNTED = {
     "Pod",

@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from karpenter.api import control_plane, core
-from karpenter.api.kinds import CONFIG_MAP, LEASE, NODE, NODE_CLAIM, NODE_POOL, POD
+from karpenter.api.kinds import CONFIG_MAP, LEASE, LIMIT_RANGE, NODE, NODE_CLAIM, NODE_POOL, POD
+from karpenter.api.limit_range import LimitRange, LimitRangeItem, LimitRangeSpec
 from karpenter.api.meta import ObjectMeta
 from karpenter.kube.errors import AlreadyExists, Conflict, Invalid, NotFound
 from karpenter.kube.protocol import Kube
@@ -250,3 +251,22 @@ async def test_a_lease_is_taken_over_only_from_the_version_that_was_read(kube: K
     await kube.patch(LEASE, "lock", takeover, namespace, resource_version=read)
     with pytest.raises(Conflict):
         await kube.patch(LEASE, "lock", {"spec": {"holderIdentity": "third"}}, namespace, resource_version=read)
+
+
+async def test_limit_ranges_fill_in_requests_and_limits_of_new_pods(kube: Kube, namespace: str) -> None:
+    """A default limit that is not stated is the maximum, a default request the default limit, else the minimum."""
+    item = LimitRangeItem(
+        type="Container",
+        max={"cpu": "4"},
+        min={"memory": "1Mi"},
+        default={"memory": "1Gi"},
+        default_request={"memory": "64Mi"},
+    )
+    limit_range = LimitRange(
+        metadata=ObjectMeta(name="defaults", namespace=namespace), spec=LimitRangeSpec(limits=(item,))
+    )
+    await kube.create(LIMIT_RANGE, limit_range)
+    stored = await kube.create(POD, pod("web", namespace))
+    resources = stored.spec.containers[0].resources
+    assert dict(resources.requests) == {"cpu": "4", "memory": "64Mi"}
+    assert dict(resources.limits) == {"cpu": "4", "memory": "1Gi"}

@@ -23,6 +23,7 @@ from karpenter.api import (
     ec2_node_class,
     karpenter,
     kwok_node_class,
+    limit_range,
     node_overlay,
     priority_class,
     storage,
@@ -123,6 +124,7 @@ HORIZONTAL_POD_AUTOSCALER_V1 = replace(HORIZONTAL_POD_AUTOSCALER, version="v1")
 PRIORITY_CLASS = Kind(
     "scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", False, priority_class.PriorityClass
 )
+LIMIT_RANGE = Kind("", "v1", "limitranges", "LimitRange", True, limit_range.LimitRange)
 POD_TEMPLATE = Kind("", "v1", "podtemplates", "PodTemplate", True, core.PodTemplate)
 POD_DISRUPTION_BUDGET = Kind(
     "policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", True, core.PodDisruptionBudget
@@ -184,6 +186,7 @@ KINDS: dict[tuple[str, str], Kind[Wire]] = {
         CRON_JOB,
         HORIZONTAL_POD_AUTOSCALER,
         PRIORITY_CLASS,
+        LIMIT_RANGE,
         POD_TEMPLATE,
         POD_DISRUPTION_BUDGET,
         PERSISTENT_VOLUME,

@@ -23,6 +23,7 @@ from karpenter.api.ec2_node_class import EC2NodeClass
 from karpenter.api.karpenter import NodeClaim, NodePool
 from karpenter.api.kinds import Kind
 from karpenter.api.kwok_node_class import KWOKNodeClass
+from karpenter.api.limit_range import LimitRange
 from karpenter.api.meta import Wire
 from karpenter.api.node_overlay import NodeOverlay
 from karpenter.api.priority_class import PriorityClass
@@ -33,7 +34,7 @@ from karpenter.model.pod_templates import Workload
 _StorageObject = PersistentVolumeClaim | PersistentVolume | StorageClass | CSINode
 _PodOwner = SelectorWorkload | ReplicationController
 _SchedulingObject = Pod | Node | NodePool | NodeClaim | DaemonSet | PodDisruptionBudget | Namespace
-_WorkloadObject = Workload | HorizontalPodAutoscaler | PriorityClass
+_WorkloadObject = Workload | HorizontalPodAutoscaler | PriorityClass | LimitRange
 _FeatureObject = KWOKNodeClass | EC2NodeClass | NodeOverlay | CapacityBuffer
 PlanObject = _SchedulingObject | _WorkloadObject | _FeatureObject | _StorageObject | Service | _PodOwner | ConfigMap
 #: What the selectors of default spread constraints are worked out from: read only where there are such constraints.
@@ -50,6 +51,7 @@ EXPANDED_KINDS: tuple[Kind[Wire], ...] = (
     kinds.STATEFUL_SET,
     kinds.HORIZONTAL_POD_AUTOSCALER,
     kinds.PRIORITY_CLASS,
+    kinds.LIMIT_RANGE,
 )
 _OVERLAY_KINDS: tuple[Kind[Wire], ...] = (kinds.NODE_OVERLAY,)  # type: ignore[assignment]
 #: Capacity buffers, and what they may name.
@@ -89,6 +91,7 @@ class ClusterObjects:
     workloads: list[Workload] = field(default_factory=list)
     autoscalers: list[HorizontalPodAutoscaler] = field(default_factory=list)
     priority_classes: list[PriorityClass] = field(default_factory=list)
+    limit_ranges: list[LimitRange] = field(default_factory=list)
     node_classes: list[EC2NodeClass] = field(default_factory=list)
     kwok_node_classes: list[KWOKNodeClass] = field(default_factory=list)
     overlays: list[NodeOverlay] = field(default_factory=list)
@@ -126,6 +129,8 @@ class ClusterObjects:
                 self.autoscalers.append(obj)
             case PriorityClass():
                 self.priority_classes.append(obj)
+            case LimitRange():
+                self.limit_ranges.append(obj)
             case _:
                 self.workloads.append(obj)
 

@@ -41,7 +41,7 @@ _OTHER_KINDS = frozenset(
             "Endpoints",
             "Eviction",
         ),
-        *("Ingress", "LimitRange", "List", "NetworkPolicy", "PodSecurityPolicy", "ResourceQuota", "Scale", "Secret"),
+        *("Ingress", "List", "NetworkPolicy", "PodSecurityPolicy", "ResourceQuota", "Scale", "Secret"),
         *("ServiceAccount", "VolumeAttributesClass"),
     }
 )

@@ -24,7 +24,7 @@ from karpenter.api.karpenter import NodeClaim, NodePool
 from karpenter.api.kinds import Kind, without_nulls
 from karpenter.api.meta import ObjectMeta, Wire
 from karpenter.api.node_overlay import NodeOverlay
-from karpenter.cli import assumed_status, label_advice, manifest_kinds, offline_volume_claims
+from karpenter.cli import assumed_admission, assumed_status, label_advice, manifest_kinds, offline_volume_claims
 from karpenter.cli.cluster_objects import ClusterObjects, PlanObject
 from karpenter.cli.finding_hints import with_hint
 from karpenter.cli.manifest_documents import (
@@ -65,6 +65,7 @@ _PLAN_KINDS = (
     kinds.HORIZONTAL_POD_AUTOSCALER_V1,
     kinds.HORIZONTAL_POD_AUTOSCALER,
     kinds.PRIORITY_CLASS,
+    kinds.LIMIT_RANGE,
     kinds.POD_DISRUPTION_BUDGET,
     kinds.NAMESPACE,
     kinds.PERSISTENT_VOLUME_CLAIM,
@@ -150,6 +151,7 @@ def read_manifests(
         reader.read(part)
     reader.report_sources()
     cluster_objects = reader.objects
+    assumed_admission.apply_limit_ranges(cluster_objects)
     replicas_by_owner = expand_workloads(cluster_objects, options.replicas)
     assumed_status.assign_priorities(cluster_objects)
     assumed_status.count_budgets(cluster_objects, replicas_by_owner)

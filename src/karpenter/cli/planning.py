@@ -70,7 +70,7 @@ def load_objects(
     options: InputOptions, well_known: frozenset[str], settings: Settings, extra_kinds: tuple[Kind[Wire], ...] = ()
 ) -> ClusterObjects:
     """The objects of files or of a text, or without either of the cluster: those a plan needs, and those of ``extra_kinds``."""
-    from karpenter.cli import assumed_status, cluster_reader, manifest_reader
+    from karpenter.cli import assumed_admission, assumed_status, cluster_reader, manifest_reader
     from karpenter.cli.workload_expansion import expand_workloads
 
     if settings.scheduler_config.default_constraints:
@@ -81,6 +81,7 @@ def load_objects(
     if options.replicas == "current":
         return cluster_reader.read_cluster(settings, extra_kinds)
     objects = cluster_reader.read_cluster(settings, extra_kinds + cluster_objects.EXPANDED_KINDS)
+    assumed_admission.apply_limit_ranges(objects)
     expand_workloads(objects, options.replicas)
     assumed_status.assign_priorities(objects)
     return objects

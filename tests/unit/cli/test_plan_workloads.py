@@ -225,6 +225,71 @@ def test_limits_count_where_no_requests_are_stated(plan: Plan, written: Written)
     assert sorted(claim["requests"]["cpu"] for claim in claims) == ["6", "6"]
 
 
+def limit_range(name: str = "defaults", namespace: str = "default", **item: object) -> Json:
+    return {
+        "apiVersion": "v1",
+        "kind": "LimitRange",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"limits": [{"type": "Container", **item}]},
+    }
+
+
+def cpu_of_claims(plan: Plan, file: Path) -> list[str]:
+    claims = json.loads(plan("-f", file, "-o", "json").stdout)["nodeClaims"]
+    return sorted(claim["requests"]["cpu"] for claim in claims)
+
+
+@pytest.mark.parametrize(
+    ("item", "cpu"),
+    [
+        ({"defaultRequest": {"cpu": "6"}}, "6"),
+        ({"default": {"cpu": "6"}}, "6"),
+        ({"max": {"cpu": "6"}}, "6"),
+        ({"min": {"cpu": "6"}}, "6"),
+        ({"default": {"cpu": "7"}, "defaultRequest": {"cpu": "5"}, "max": {"cpu": "7"}, "min": {"cpu": "1"}}, "5"),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else value,
+)
+def test_limit_ranges_fill_in_what_containers_do_not_request(
+    plan: Plan, written: Written, item: Json, cpu: str
+) -> None:
+    """As admission does it, wherever the LimitRange stands: the default request, else the default limit, else the minimum; a
+    maximum is the default limit where there is none."""
+    container = {"name": "a", "resources": {"requests": {"memory": "1Mi"}}}
+    bare = {**pod("bare"), "spec": {"containers": [container]}}
+    deployment = workload("Deployment", 1, template={**template(), "spec": {"containers": [container]}})
+    assert cpu_of_claims(plan, written("a.json", pool(), bare, deployment, limit_range(**item))) == [cpu, cpu]
+
+
+def test_limit_ranges_leave_alone_what_is_stated_or_stored_or_elsewhere(plan: Plan, written: Written) -> None:
+    """A stated limit is the request; a pod that a server stored was admitted there; a LimitRange is for its namespace."""
+    limited = {**pod("limited"), "spec": {"containers": [{"name": "a", "resources": {"limits": {"cpu": "2"}}}]}}
+    stored = pod("stored", "1")
+    stored["metadata"] = {**stored["metadata"], "resourceVersion": "7"}
+    stored["spec"] = {"containers": [{"name": "a", "resources": {"requests": {"memory": "1Mi"}}}]}
+    default = limit_range(defaultRequest={"cpu": "6"})
+    away = limit_range(namespace="elsewhere", defaultRequest={"cpu": "7"})
+    second = limit_range(name="second", defaultRequest={"cpu": "3"})
+    bare = {**pod("bare"), "spec": {"containers": [{"name": "a"}]}}
+    assert cpu_of_claims(plan, written("a.json", pool(), limited, default)) == ["2"]
+    assert cpu_of_claims(plan, written("b.json", pool(), bare, away, second, default)) == ["6"]
+    claims = json.loads(plan("-f", written("c.json", pool(), stored, default), "-o", "json").stdout)["nodeClaims"]
+    assert [claim["requests"].get("cpu", "0") for claim in claims] == ["0"]
+
+
+def test_limit_ranges_count_for_daemon_sets(plan: Plan, written: Written) -> None:
+    """Their pods are admitted like others, so nodes keep room for what they will request."""
+    agent = {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": "agent"},
+        "spec": {"selector": {"matchLabels": LABELS}, "template": {"spec": {"containers": [{"name": "a"}]}}},
+    }
+    agent["spec"]["template"]["metadata"] = {"labels": LABELS}  # type: ignore[index]
+    file = written("a.json", pool(), agent, pod("web", "2"), limit_range(defaultRequest={"cpu": "500m"}))
+    assert cpu_of_claims(plan, file) == ["2500m"]
+
+
 def test_pods_of_a_higher_priority_class_get_the_last_room(plan: Plan, written: Written) -> None:
     classes = [
         {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": value}

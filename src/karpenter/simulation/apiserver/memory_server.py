@@ -228,8 +228,7 @@ class MemoryServer:
         if resource.kind.name == "Event":
             check_event(resource, new)
         if resource.kind.name == "Pod":
-            classes = self._tables.get(("scheduling.k8s.io", "v1", "priorityclasses"))
-            object_admission.set_priority(resource, new, classes.entries() if classes is not None else ())
+            self._admit_pod(resource, namespace, new)
         for key in _SERVER_SET_METADATA:
             new["metadata"].pop(key, None)
         self._set_uid_and_creation_time(new)
@@ -333,6 +332,13 @@ class MemoryServer:
     def _table(self, resource: ServedResource) -> ObjectTable:
         kind = resource.kind
         return self._tables[(kind.group, kind.version, kind.plural)]
+
+    def _admit_pod(self, resource: ServedResource, namespace: str, pod: JsonDict) -> None:
+        """Fill in what other objects say about a new pod: its priority and the defaults of LimitRanges."""
+        classes = self._tables.get(("scheduling.k8s.io", "v1", "priorityclasses"))
+        object_admission.set_priority(resource, pod, classes.entries() if classes is not None else ())
+        limit_ranges = self._tables.get(("", "v1", "limitranges"))
+        object_admission.apply_limit_ranges(pod, limit_ranges.entries(namespace) if limit_ranges is not None else ())
 
     def _draft(self, resource: ServedResource, namespace: str, body: JsonObject) -> JsonDict:
         """The first draft of a new object: its place and its name, and nothing the server decides on."""

@@ -13,9 +13,10 @@ from typing import Any
 
 import msgspec
 
-from karpenter.api.kinds import PRIORITY_CLASS
+from karpenter.api.kinds import LIMIT_RANGE, PRIORITY_CLASS
 from karpenter.api.meta import ObjectMeta
 from karpenter.model import crd_admission, labels, structural_schema
+from karpenter.model.limit_range_defaults import container_defaults
 from karpenter.model.pod_defaults import default_pod_spec, priority_classes_of
 from karpenter.simulation.apiserver.object_store import JsonDict, StoredEntry
 from karpenter.simulation.apiserver.served_resources import ServedResource
@@ -55,6 +56,13 @@ def set_priority(resource: ServedResource, pod: JsonDict, classes: Iterable[Stor
     if priority is None:
         raise forbidden(resource, pod["metadata"]["name"], f"no PriorityClass with name {name} was found")
     spec.setdefault("priority", priority)
+
+
+def apply_limit_ranges(pod: JsonDict, limit_ranges: Iterable[StoredEntry]) -> None:
+    """Give the containers of a new pod the defaults of these LimitRanges of its namespace."""
+    defaults = container_defaults(LIMIT_RANGE.decode(stored.data) for stored in limit_ranges)
+    if defaults is not None:
+        defaults.apply_to(pod.setdefault("spec", {}))
 
 
 def on_update(resource: ServedResource, old: JsonDict, new: JsonDict) -> JsonDict:

@@ -16,6 +16,7 @@ _SELECTING_KINDS = {"Service", "ReplicationController"}
 _PARTLY_DECODED_KINDS = {"Namespace", "DaemonSet", "CustomResourceDefinition", "CronJob", "HorizontalPodAutoscaler"}
 _STATUS_WITHOUT_FIELD = _PARTLY_DECODED_KINDS | _VOLUME_KINDS | _SELECTING_KINDS
 _KINDS_WITHOUT_SPEC_GENERATION = {
+    "LimitRange",
     "Node",
     "Namespace",
     "ConfigMap",
@@ -47,6 +48,7 @@ _SHORT_NAMES = {
     "PersistentVolume": ("pv",),
     "StorageClass": ("sc",),
     "PriorityClass": ("pc",),
+    "LimitRange": ("limits",),
     "CustomResourceDefinition": ("crd", "crds"),
     "NodeOverlay": ("overlays",),
     "CapacityBuffer": ("cb",),

@@ -3,9 +3,10 @@
     objective = price of the nodes + a fee for every node + the expected cost of interruptions
 
 All in USD per hour; less is better. The *price* of a node is what the cloud asks for the cheapest offering its claim accepts, and
-for CPU that its pods request beyond the baseline of a burstable type (`cpu_surplus`). The *fee*
-stands for what a node costs beside its price: addresses, agents, root volume, the work of starting it. It is small, but large
-enough that a saving of pennies does not buy many tiny nodes. *Interruptions* are what spot nodes cost by being taken away:
+for CPU that its pods request beyond the baseline of a burstable type (`cpu_surplus`). The *fee* stands for what a node costs
+whatever its size: root volume, image pulls, a public address. It is small, but large enough that a saving of pennies does not
+buy many tiny nodes. What DaemonSets request is no part of it: packings take it off each node. Nor is the time a node boots: it is
+paid by the price, so it favors no size. *Interruptions* are what spot nodes cost by being taken away:
 
     interruptions per hour, as the provider states them for the offering, times the cost of one
 
@@ -30,7 +31,8 @@ from karpenter.instancetypes.instance_type import Offering
 from karpenter.instancetypes.type_index import OfferingPrices
 from karpenter.model.shares import WHOLE, parse_share
 
-#: USD per hour: about an 80 GiB root volume share and an address in use, on the low side.
+#: USD per hour: 20 GiB of root volume (0.08 USD per GiB and month), and 2 GB of images (0.045 USD per GB through a NAT gateway)
+#: over a node life of a day or two. docs/concepts/packing.md tells what other fees lead to.
 NODE_FEE_PER_HOUR = 0.005
 #: USD: see above.
 COST_PER_INTERRUPTION = 1.0

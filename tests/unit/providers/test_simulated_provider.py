@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
 
@@ -333,3 +334,14 @@ def test_an_instance_has_the_amounts_of_the_offering_it_was_bought_by() -> None:
     assert cheapest({"cpu": "100m"}).instance_type.capacity == small.capacity
     assert cheapest({"cpu": "32"}).instance_type.capacity == {**small.capacity, "cpu": 64_000}
     assert cheapest({"cpu": "32"}).offering.zone == dear.zone
+
+
+def test_launches_take_turns_between_zones_of_one_price() -> None:
+    """OPS-256 leaves ties within a type to chance; here they are spread, so that no zone gets all nodes of a plan."""
+
+    async def scene(world: World) -> None:
+        provider = await world.provider()
+        launched = [await provider.create(await world.claim(f"claim-{number}", {}, SMALL)) for number in range(6)]
+        assert Counter(instance.labels[labels.ZONE] for instance in launched) == {"zone-a": 3, "zone-b": 3}
+
+    play(scene)

@@ -85,6 +85,7 @@ class SimulatedProvider:
         self._fault_injector = FaultInjector(faults or Faults())
         self._types = types
         self._by_name = {instance_type.name: instance_type for instance_type in types}
+        self._launches_by_zone: Counter[str] = Counter()
         self._unavailable: dict[_OfferingKey, datetime] = {}
         self._cached_types: tuple[_Availability, tuple[InstanceType, ...]] = (_Availability(), types)
         self._has_reservations = any(
@@ -144,6 +145,7 @@ class SimulatedProvider:
         node_class = await self._usable_class(claim)
         choice = self._choose_offering(claim, await self._availability())
         record = await self._store.create(self._new_instance(claim, node_class, choice))
+        self._launches_by_zone[record.zone] += 1
         if record.claim_uid != claim.metadata.uid:
             raise ProviderError(
                 f"instance {record.node_name} belongs to another claim, {record.claim_uid}; it must go first"
@@ -223,7 +225,7 @@ class SimulatedProvider:
             claim,
             lambda instance_type, offering: availability.remaining(instance_type, offering).available,
         )
-        for choice in offerings.launchable:
+        for choice in sorted(offerings.launchable, key=self._launch_order):
             launch = _simulated_launch(claim, choice)
             launch_error = self._fault_injector.launch_error(launch)
             if launch_error is not None:
@@ -233,6 +235,11 @@ class SimulatedProvider:
             offerings.rejections[simulated_offerings.SimulatedOfferingRejection.UNAVAILABLE] += 1
             self._unavailable[_key(choice.instance_type, choice.offering)] = self._clock.now() + UNAVAILABLE_FOR
         raise InsufficientCapacity(str(offerings))
+
+    def _launch_order(self, choice: simulated_offerings.SimulatedOffering) -> tuple[float, str, int]:
+        """By price and name of the type; of its zones at equal price the one with the fewest launches."""
+        offering = choice.offering
+        return offering.price_per_hour, choice.instance_type.name, self._launches_by_zone[offering.zone]
 
     def _unavailable_offerings(self) -> frozenset[_OfferingKey]:
         now = self._clock.now()

@@ -9,22 +9,45 @@ from __future__ import annotations
 import os
 import time
 from contextlib import nullcontext
-from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Literal, TextIO
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TextIO
 
 import typer
 
 from karpenter.cli import planning, planning_options, terminal
-from karpenter.cli.render_common import Output
 from karpenter.cli.settings_options import PLANNING_SETTINGS, Flags, resolve_or_exit, with_setting_options
+from karpenter.cli.terminal import WrongInput
 
 if TYPE_CHECKING:
-    from karpenter.cli.render_common import Json
+    from karpenter.cli.planning_options import InputOptions, PlanOutput
+    from karpenter.cli.render_common import Json, Output
     from karpenter.cli.render_plan_data import PlanComparison, PlanReport
     from karpenter.disruption.decide.disruption_preview import DisruptionPreview
+    from karpenter.scheduling.scheduling_options import SchedulingOptions
+    from karpenter.settings import Settings
 
 _IMPORTED_AT = time.perf_counter()
 _CLOCK_TICK_FIELD = 19
+#: The word that stands for the objects of the cluster in ``--diff``.
+_CLUSTER = "cluster"
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """What a call asks for beside the plan."""
+
+    compares: bool
+    consolidates: bool
+    record: str
+    verbose: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """What the exit code says: pods stay without a place, or there is something to do."""
+
+    has_unschedulable: bool
+    has_changes: bool
 
 
 @with_setting_options(PLANNING_SETTINGS)
@@ -32,7 +55,7 @@ def plan(
     *,
     flags: Flags,
     filename: planning_options.FilesOption = None,
-    output: Annotated[Output, typer.Option("-o", "--output", help="What to print.")] = "table",
+    output: planning_options.PlanOutputOption = "table",
     recursive: planning_options.RecursiveOption = False,
     replicas: planning_options.ReplicasOption = "current",
     region: planning_options.RegionOption = "",
@@ -41,57 +64,97 @@ def plan(
     verbose: planning_options.VerboseOption = False,
     detailed_exitcode: planning_options.DetailedExitcodeOption = False,
     fail_on: planning_options.FailOnOption = None,
-    compare: Annotated[
-        Literal["classic"] | None,
-        typer.Option(help="Compare with another packing; classic: first-fit decreasing, one node at a time."),
-    ] = None,
-    consolidate: Annotated[
-        bool,
-        typer.Option(
-            "--consolidate",
-            help="Also show which nodes would be disrupted (deleted or replaced), when, and the savings.",
-        ),
-    ] = False,
-    record: Annotated[
-        str,
-        typer.Option(
-            metavar="FILE", help="Write the problem and its solution to a file that karpenter replay solves again."
-        ),
-    ] = "",
+    diff: planning_options.DiffOption = None,
+    compare: planning_options.CompareOption = None,
+    consolidate: planning_options.ConsolidateOption = False,
+    record: planning_options.RecordOption = "",
 ) -> None:
     """Show the nodes Karpenter would launch for pending pods and their cost. Read-only."""
-    from karpenter.cli.cluster_objects import FREEZE_KINDS
-    from karpenter.cli.render_plan_data import PlanComparison, PlanReport, PlanTiming
-    from karpenter.scheduling.scheduling_options import PackingMode
-
-    with terminal.all_errors_as_failures() if detailed_exitcode else nullcontext():
+    wanted = _Wanted(compare is not None, consolidate, record, verbose)
+    with terminal.all_errors_as_failures() if detailed_exitcode else nullcontext(), planning.gc_disabled():
         settings = resolve_or_exit("plan", flags)
-        options = settings.scheduling_options(settings.gates)
-        input_options = planning_options.InputOptions(
+        options = planning_options.InputOptions(
             filename, replicas, region, live_prices, recursive=recursive, skip_invalid=skip_invalid
         )
-        with planning.gc_disabled():
-            disruption = planning_options.disruption_options(settings) if consolidate else None
-            extra_kinds = FREEZE_KINDS if consolidate else ()
-            plan_input = planning.load_plan_input(input_options, settings, extra_kinds)
-            catalogs = plan_input.catalogs
-
-            def report(packing: PackingMode) -> PlanReport:
-                computed = planning.compute_plan(plan_input, replace(options, packing_mode=packing))
-                timing = PlanTiming(computed.seconds, catalogs.load_seconds, wall_seconds())
-                if record and packing is options.packing_mode:
-                    _record(computed, record)
-                return PlanReport(computed.solution, catalogs.indexes, timing, catalogs.prices, verbose)
-
-            chosen = report(options.packing_mode)
-            planning.report_skipped_pools(chosen.plan)
-            classic = report(PackingMode.CLASSIC) if compare is not None else None
-            preview = planning.compute_disruption_preview(plan_input, disruption) if disruption is not None else None
-            write_reports(chosen, PlanComparison(chosen, classic) if classic is not None else None, preview, output)
-    if chosen.plan.unschedulable and (detailed_exitcode or fail_on is not None):
+        if diff is not None:
+            outcome = _show_difference(options, diff, settings, wanted, output)
+        elif output == "markdown":
+            raise WrongInput("-o markdown prints the difference of two plans: add --diff OLD NEW")
+        else:
+            outcome = _show_plan(options, settings, wanted, output)
+    if outcome.has_unschedulable and (detailed_exitcode or fail_on is not None):
         raise typer.Exit(terminal.UNSCHEDULABLE)
-    if detailed_exitcode and (chosen.plan.new_claims or (preview is not None and preview.within_budgets.commands)):
+    if detailed_exitcode and outcome.has_changes:
         raise typer.Exit(terminal.CHANGES)
+
+
+def _show_plan(input_options: InputOptions, settings: Settings, wanted: _Wanted, output: Output) -> _Outcome:
+    """Print the plan of one input."""
+    from karpenter.cli.cluster_objects import FREEZE_KINDS
+    from karpenter.cli.render_plan_data import PlanComparison
+    from karpenter.scheduling.scheduling_options import PackingMode
+
+    plan_input = planning.load_plan_input(input_options, settings, FREEZE_KINDS if wanted.consolidates else ())
+    options = settings.scheduling_options(settings.gates)
+    chosen = _report(plan_input, options, wanted.record, wanted.verbose)
+    planning.report_skipped_pools(chosen.plan)
+    comparison = None
+    if wanted.compares:
+        classic = replace(options, packing_mode=PackingMode.CLASSIC)
+        comparison = PlanComparison(chosen, _report(plan_input, classic, "", wanted.verbose))
+    preview = None
+    if wanted.consolidates:
+        preview = planning.compute_disruption_preview(plan_input, planning_options.disruption_options(settings))
+    write_reports(chosen, comparison, preview, output)
+    has_commands = preview is not None and bool(preview.within_budgets.commands)
+    return _Outcome(bool(chosen.plan.unschedulable), bool(chosen.plan.new_claims) or has_commands)
+
+
+def _report(plan_input: planning.PlanInput, options: SchedulingOptions, record: str, verbose: bool) -> PlanReport:
+    from karpenter.cli.render_plan_data import PlanReport, PlanTiming
+
+    computed = planning.compute_plan(plan_input, options)
+    if record:
+        _record(computed, record)
+    catalogs = plan_input.catalogs
+    timing = PlanTiming(computed.seconds, catalogs.load_seconds, wall_seconds())
+    return PlanReport(computed.solution, catalogs.indexes, timing, catalogs.prices, verbose)
+
+
+def _show_difference(
+    options: InputOptions, sides: tuple[str, str], settings: Settings, wanted: _Wanted, output: PlanOutput
+) -> _Outcome:
+    """Print what differs between the plans of two inputs."""
+    from karpenter.cli import render_difference
+    from karpenter.cli.plan_difference import plan_difference
+    from karpenter.cli.render_common import write_output
+
+    if wanted.compares or wanted.consolidates or wanted.record:
+        raise WrongInput("--diff excludes --compare, --consolidate and --record: run karpenter plan for each input")
+    scheduling = settings.scheduling_options(settings.gates)
+    old, new = (
+        planning.compute_plan(planning.load_plan_input(_side(options, side), settings), scheduling).solution
+        for side in sides
+    )
+    difference = plan_difference(old, new)
+    if output == "markdown":
+        terminal.write_text(render_difference.markdown(difference))
+    else:
+        write_output(
+            output,
+            lambda: render_difference.document(difference),
+            lambda out: render_difference.write(difference, out),
+        )
+    return _Outcome(bool(difference.lost), not difference.is_empty)
+
+
+def _side(options: InputOptions, side: str) -> InputOptions:
+    """The input of one side: its files with those of both sides, or the cluster."""
+    if side != _CLUSTER:
+        return replace(options, filename=[*(options.filename or ()), side])
+    if options.filename:
+        raise WrongInput("--diff with the cluster takes no -f: its objects are those of the cluster")
+    return replace(options, filename=None)
 
 
 def _record(computed: planning.ComputedPlan, path: str) -> None:

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from karpenter.disruption.decide.disruption_problem import DisruptionOptions
     from karpenter.settings import Settings
 
+#: Values of ``--output`` of a plan.
+PlanOutput = Literal["table", "json", "yaml", "markdown"]
 #: Which replicas of a workload with a HorizontalPodAutoscaler count.
 ReplicaChoice = Literal["min", "current", "max"]
 
@@ -80,6 +82,34 @@ DetailedExitcodeOption = Annotated[
 ]
 FailOnOption = Annotated[
     Literal["unschedulable"] | None, typer.Option("--fail-on", help="Exit with 3 if pods stay unschedulable.")
+]
+CompareOption = Annotated[
+    Literal["classic"] | None,
+    typer.Option(help="Compare with another packing; classic: first-fit decreasing, one node at a time."),
+]
+ConsolidateOption = Annotated[
+    bool,
+    typer.Option(
+        "--consolidate", help="Also show which nodes would be disrupted (deleted or replaced), when, and the savings."
+    ),
+]
+RecordOption = Annotated[
+    str,
+    typer.Option(
+        metavar="FILE", help="Write the problem and its solution to a file that karpenter replay solves again."
+    ),
+]
+DiffOption = Annotated[
+    tuple[str, str] | None,
+    typer.Option(
+        "--diff",
+        metavar="OLD NEW",
+        help="Show what differs between the plans of two inputs: nodes, price, pods that lose their place. An input is a file, a "
+        "directory, or the word cluster. Files of -f belong to both.",
+    ),
+]
+PlanOutputOption = Annotated[
+    PlanOutput, typer.Option("-o", "--output", help="What to print; markdown: of --diff, for a pull request.")
 ]
 SkipInvalidOption = Annotated[bool, typer.Option("--skip-invalid", help="Ignore invalid objects instead of failing.")]
 

@@ -11,13 +11,22 @@ from karpenter.cli.terminal import write_text
 
 def schema(
     name: Annotated[
-        Literal["instance-types"], typer.Argument(metavar="NAME", help="instance-types: --instance-types.")
+        Literal["instance-types", "plan", "plan-difference"],
+        typer.Argument(
+            metavar="NAME",
+            help="instance-types: the file of --instance-types; plan: plan -o json; plan-difference: plan --diff -o json.",
+        ),
     ],
 ) -> None:
-    """Print a JSON schema: of the file of --instance-types."""
+    """Print a JSON schema of a file that people write or of output that programs read."""
     import msgspec
 
+    from karpenter.cli.plan_schemas import plan_difference_schema, plan_schema
     from karpenter.instancetypes.instance_type_file import instance_type_file_schema
 
-    encoded = msgspec.json.format(msgspec.json.encode(instance_type_file_schema()), indent=2)
-    write_text(f"{encoded.decode()}\n")
+    schemas = {
+        "instance-types": instance_type_file_schema,
+        "plan": plan_schema,
+        "plan-difference": plan_difference_schema,
+    }
+    write_text(f"{msgspec.json.format(msgspec.json.encode(schemas[name]()), indent=2).decode()}\n")

@@ -1,8 +1,9 @@
 """Custom resource definitions, generated from the structs that decode the objects (API-001 ff.).
 
-One source: the struct's annotations give types, patterns, ranges and defaults, its docstring the description, ``api.cel_rules``
-what needs more than one field. The schema refuses nothing users could store before (API-033 and the compatibility rule that
-admission never gets stricter), and whatever it lets in, the structs decode.
+One source: the struct's annotations give types, patterns, ranges and defaults, its docstring the description,
+``api.cel_rules`` what needs more than one field, ``api.field_descriptions`` what each field means. The schema refuses nothing
+users could store before (API-033 and the compatibility rule that admission never gets stricter), and whatever it lets in, the
+structs decode.
 """
 
 from __future__ import annotations
@@ -18,7 +19,16 @@ import msgspec
 import yaml
 from msgspec import inspect
 
-from karpenter.api import capacity_buffer, cel_rules, ec2_node_class, karpenter, kinds, kwok_node_class, node_overlay
+from karpenter.api import (
+    capacity_buffer,
+    cel_rules,
+    ec2_node_class,
+    field_descriptions,
+    karpenter,
+    kinds,
+    kwok_node_class,
+    node_overlay,
+)
 from karpenter.api.kinds import Kind
 from karpenter.api.meta import Condition, ObjectMeta, Wire
 
@@ -220,14 +230,18 @@ def schema(type_: type[Wire]) -> Json:
     """The structural schema of a kind's struct, ``apiVersion`` and ``kind`` included. Not to be modified."""
     object_schema = _object(cast(inspect.StructType, inspect.type_info(type_)))
     properties = cast(Json, object_schema["properties"])
-    object_schema["properties"] = {"apiVersion": {"type": "string"}, "kind": {"type": "string"}, **properties}
+    object_schema["properties"] = {
+        "apiVersion": {"description": field_descriptions.API_VERSION, "type": "string"},
+        "kind": {"description": field_descriptions.KIND, "type": "string"},
+        **properties,
+    }
     return object_schema
 
 
 def _object(info: inspect.StructType) -> Json:
     """Schema of a struct. The API server validates metadata itself, so its schema stays open."""
     if info.cls is ObjectMeta:
-        return {"type": "object"}
+        return {"description": field_descriptions.METADATA, "type": "object"}
     owner = cast(type[Wire], info.cls)
     object_schema: Json = {"description": _description(owner), "type": "object"}
     object_schema["properties"] = {field.encode_name: _property(owner, field) for field in info.fields}
@@ -259,7 +273,13 @@ def _property(owner: type[Wire], field: inspect.Field) -> Json:
         property_schema["default"] = default
     if place in cel_rules.CEL_RULES:
         property_schema["x-kubernetes-validations"] = [rule.as_json() for rule in cel_rules.CEL_RULES[place]]
-    return property_schema
+    description = field_descriptions.FIELD_DESCRIPTIONS.get(place)
+    if description is None:
+        return property_schema
+    return {
+        "description": description,
+        **{name: part for name, part in property_schema.items() if name != "description"},
+    }
 
 
 def _with_reason_and_message(condition: Json) -> Json:

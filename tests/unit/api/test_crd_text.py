@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
 import yaml
 
-from karpenter.api import crds
+from karpenter.api import crds, field_descriptions
 
 
 def test_the_yaml_says_the_same_without_anchors() -> None:
@@ -25,6 +29,33 @@ def test_descriptions_use_the_names_users_write_and_no_private_references() -> N
     assert "asking for minValues different values among the types." in text
     assert "API-" not in text
     assert "``" not in text
+
+
+def fields_without_description(path: str, schema: dict[str, Any]) -> Iterator[str]:
+    for name, field in (schema.get("properties") or {}).items():
+        place = f"{path}.{name}"
+        if not field.get("description"):
+            yield place
+        yield from fields_without_description(place, field)
+        for below in ("items", "additionalProperties"):
+            if isinstance(field.get(below), dict):
+                yield from fields_without_description(f"{place}[]", field[below])
+
+
+def test_kubectl_explain_has_a_description_for_every_field() -> None:
+    missing = [
+        place
+        for definition in yaml.safe_load_all(crds.to_yaml())
+        for version in definition["spec"]["versions"]
+        for place in fields_without_description(definition["metadata"]["name"], version["schema"]["openAPIV3Schema"])
+    ]
+    assert missing == []
+
+
+def test_every_description_is_of_a_field_that_exists_and_is_a_sentence() -> None:
+    for (owner, name), text in field_descriptions.FIELD_DESCRIPTIONS.items():
+        assert name in {field.encode_name for field in msgspec.structs.fields(owner)}, (owner, name)
+        assert text[-1] == ".", text
 
 
 def test_pools_and_claims_are_cluster_wide_in_one_category() -> None:

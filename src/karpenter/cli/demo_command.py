@@ -19,7 +19,7 @@ from karpenter.cli.terminal import FAILED, INTERRUPTED, WRONG_INPUT, exit_on_clo
 def demo(
     pods: Annotated[int, typer.Option(min=1, max=5000, help="Number of pods.")] = 400,
     seed: Annotated[int, typer.Option(help="Random seed of the workload.")] = 1,
-    speed: Annotated[float, typer.Option(help="Simulated seconds per real second.")] = 14.0,
+    speed: Annotated[float, typer.Option(help="Simulated seconds per real second.")] = 25.0,
     serve: Annotated[
         bool,
         typer.Option(
@@ -28,13 +28,17 @@ def demo(
     ] = False,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port for --serve on loopback; 0 picks a free one.")] = 0,
     log: Annotated[Path | None, typer.Option(help="File for the controllers' log.", metavar="FILE")] = None,
+    svg: Annotated[
+        Path | None,
+        typer.Option(help="File for a chart of $ per hour against the lower bound.", metavar="FILE"),
+    ] = None,
 ) -> None:
     """Run a simulated cluster in this process and watch it scale up and down. Needs no cluster."""
     if speed <= 0:
         _exit_with_error(f"--speed={speed:g} must be greater than 0", WRONG_INPUT)
     if port and not serve:
         _exit_with_error("--port needs --serve", WRONG_INPUT)
-    options = DemoOptions(pods, seed, speed, port if serve else None, log)
+    options = DemoOptions(pods, seed, speed, port if serve else None, log, svg)
     with exit_on_closed_pipe():
         # Printed before the imports that take half a second.
         if not sys.stdout.isatty():

@@ -8,10 +8,14 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class DemoOptions:
-    """Options of the demo. ``port`` None: no API is served; 0: a free port. ``log`` None: the controllers' log is dropped."""
+    """Options of the demo. ``port`` None: no API is served; 0: a free port. ``log`` None: the controllers' log is dropped.
+
+    ``svg`` None: no chart is written.
+    """
 
     pods: int
     seed: int
     speed: float
     port: int | None
     log: Path | None
+    svg: Path | None

@@ -15,10 +15,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from karpenter.cli.demo_chart import PriceChart, Step
 from karpenter.cli.demo_options import DemoOptions
 from karpenter.cli.demo_scenario import ScenarioPlayer, build_scenario
 from karpenter.cli.demo_screen import DemoScreen
-from karpenter.cli.demo_text import DemoPresenter, PlainPresenter, progress, summary
+from karpenter.cli.demo_text import DemoPresenter, PlainPresenter, comparison, progress, summary
 from karpenter.instancetypes import ec2_catalog
 from karpenter.providers.simulated import SimulatedTiming
 from karpenter.runtime import logging
@@ -29,7 +30,7 @@ from karpenter.simulation.virtual_time import PacedLoop
 #: When stories begin that nobody can reach into: always the same, so that they are the same.
 _FIXED_START = datetime(2026, 1, 1, 8, tzinfo=UTC)
 #: More cluster time than the show takes. Where kubectl reads the time too, a show begins this long ago and ends about now.
-_LONGEST_RUN = timedelta(minutes=6)
+_LONGEST_RUN = timedelta(minutes=16)
 #: The pace of the quiet time that may be left then.
 _CATCH_UP_SPEED = 60.0
 
@@ -77,6 +78,8 @@ def run_demo(options: DemoOptions) -> str:
     reads on.
     """
     console = _Console()
+    if options.svg is not None and not options.svg.parent.is_dir():
+        raise DemoStartError(f"--svg={options.svg}: {options.svg.parent} is no directory")
     with _log_to(options.log):
         return run_paced(lambda clock: _DemoRun(console, options, clock).run(), _start(options), options.speed)
 
@@ -151,9 +154,10 @@ class _DemoRun:
         return PlainPresenter(self._console, stage, self._start)
 
     async def _play_scenario(self, stage: SimulatedCluster, presenter: DemoPresenter) -> str:
-        teller = ScenarioPlayer(stage, build_scenario(self._options.pods, self._options.seed), presenter.phase)
+        teller = ScenarioPlayer(stage, build_scenario(self._options.pods, self._options.seed), presenter)
         finished = await self._present_while(presenter, self._run_phases(teller))
-        self._print_summary(stage)
+        self._print_summary(stage, teller)
+        self._write_chart(stage, teller)
         if self._console.quiet:
             raise BrokenPipeError
         if not finished:
@@ -163,6 +167,9 @@ class _DemoRun:
     async def _run_phases(self, teller: ScenarioPlayer) -> None:
         await teller.create_pools()
         await teller.run_load_peak()
+        await teller.survive_interruption()
+        await teller.explain_unschedulable_pod()
+        await teller.let_load_fall()
         if self._options.port is None:
             await teller.scale_to_zero()
         else:
@@ -189,11 +196,31 @@ class _DemoRun:
                 task.cancel()
         return not working.cancelled()
 
-    def _print_summary(self, stage: SimulatedCluster) -> None:
+    def _print_summary(self, stage: SimulatedCluster, teller: ScenarioPlayer) -> None:
         self._print()
-        self._print(_two_columns(summary(stage, self._start, self._clock.now()), "dim", "bold"))
+        self._print(
+            _two_columns(
+                (*summary(stage, self._start, self._clock.now()), *comparison(teller.comparisons)), "dim", "bold"
+            )
+        )
         self._print()
         self._print(_two_columns(_NEXT_COMMANDS if self._options.port is None else _NEXT_COMMANDS[1:], "cyan", ""))
+
+    def _write_chart(self, stage: SimulatedCluster, teller: ScenarioPlayer) -> None:
+        if self._options.svg is None:
+            return
+
+        def steps(changes: Iterable[tuple[datetime, float]]) -> list[Step]:
+            return [Step((at - self._start).total_seconds(), price) for at, price in changes]
+
+        chart = PriceChart(
+            steps(stage.history.meter.rate_changes()),
+            steps(teller.bounds),
+            [((at - self._start).total_seconds(), headline) for at, headline in teller.phases],
+            (self._clock.now() - self._start).total_seconds(),
+        )
+        self._options.svg.write_text(chart.svg(), encoding="utf-8")
+        self._print(f"chart: {self._options.svg}")
 
     def _print_address(self, url: str) -> None:
         if url:

@@ -61,6 +61,11 @@ class DemoScreen:
         self._headline = headline
         self._recent_lines.append(DemoLine(self._now(), "chapter", headline))
 
+    def note(self, text: str) -> None:
+        """See ``DemoPresenter.note``."""
+        self._drain_notices()
+        self._recent_lines.append(DemoLine(self._now(), "note", text))
+
     def switch_to_real_time(self) -> None:
         """See ``Presenter.settle_down``."""
         self._full_screen = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import groupby
@@ -13,18 +13,19 @@ from typing import Protocol
 from rich.console import Console
 from rich.text import Text
 
+from karpenter.cli.demo_reference import ReferencePrices
 from karpenter.cli.render_common import count_text
 from karpenter.simulation import ClusterCounts, InstanceEnded, InstanceLaunched, InstanceNotice, SimulatedCluster
 
 #: How often plain progress is reported, in seconds of the story.
 PROGRESS_SECONDS = 30.0
 _TICK_SECONDS = 1.0
-_STYLES = {"chapter": "bold", "bought": "green", "ended": "yellow", "progress": "dim"}
+_STYLES = {"chapter": "bold", "bought": "green", "ended": "yellow", "progress": "dim", "note": "cyan"}
 
 
 @dataclass(frozen=True, slots=True)
 class DemoLine:
-    """A line: when in the run, of what kind (chapter, bought, ended, progress), and its text."""
+    """A line: when in the run, of what kind (chapter, bought, ended, progress, note), and its text."""
 
     elapsed: timedelta
     kind: str
@@ -40,6 +41,9 @@ class DemoPresenter(Protocol):
 
     def phase(self, headline: str) -> None:
         """A phase begins."""
+
+    def note(self, text: str) -> None:
+        """Something came out of the phase."""
 
     def switch_to_real_time(self) -> None:
         """From the next ``run`` on in real time, below what was printed."""
@@ -132,7 +136,7 @@ def summary(stage: SimulatedCluster, start: datetime, end: datetime) -> tuple[tu
     never = len(ledger.pod_times.never_ready())
     wait = f"median {ready.p50_seconds:.0f} s, 95 % within {ready.p95_seconds:.0f} s, longest {ready.max_seconds:.0f} s"
     return (
-        ("pods", f"{ready.count} became ready" + (f", {never} never did" if never else "")),
+        ("pods", f"{ready.count} became ready, restarted ones again" + (f"; {never} never did" if never else "")),
         ("time to ready", wait),
         (
             "nodes bought",
@@ -143,6 +147,17 @@ def summary(stage: SimulatedCluster, start: datetime, end: datetime) -> tuple[tu
         ("cost of the run", f"{dollars(bill.cost_usd)} for {elapsed_text(end - start)} minutes of cluster time"),
         ("left at the end", _leftovers(stage.counts(), ledger.meter.rate_usd_per_hour(end))),
     )
+
+
+def comparison(comparisons: Sequence[tuple[float, ReferencePrices]]) -> tuple[tuple[str, str], ...]:
+    """What was paid at the dearest moment that was compared, beside classic packing and the lower bound, as label and value."""
+    if not comparisons:
+        return ()
+    paid, prices = max(comparisons, key=lambda entry: entry[0])
+    figures = (
+        f"{dollars(paid)}/h, classic packing {dollars(prices.classic)}/h, lower bound {dollars(prices.lower_bound)}/h"
+    )
+    return (("paid at most", figures),)
 
 
 def _leftovers(census: ClusterCounts, usd_per_hour: float) -> str:
@@ -167,6 +182,11 @@ class PlainPresenter:
         """See ``DemoPresenter.phase``."""
         self._flush()
         self._print_line(DemoLine(self._now(), "chapter", headline))
+
+    def note(self, text: str) -> None:
+        """See ``DemoPresenter.note``."""
+        self._flush()
+        self._print_line(DemoLine(self._now(), "note", f"  {text}"))
 
     def switch_to_real_time(self) -> None:
         """See ``DemoPresenter.switch_to_real_time``."""

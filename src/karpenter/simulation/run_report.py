@@ -45,6 +45,10 @@ class StepFunction:
         """Raise the level by this from ``at`` on."""
         self.set(at, (self._levels[-1] if self._levels else 0) + difference)
 
+    def changes(self) -> list[tuple[datetime, int]]:
+        """The moments and the levels that begin there."""
+        return list(zip(self._moments, self._levels, strict=True))
+
     def level(self, at: datetime) -> int:
         """The level at a moment."""
         index = bisect_right(self._moments, at) - 1
@@ -108,6 +112,10 @@ class CostMeter:
     def rate_usd_per_hour(self, at: datetime) -> float:
         """What all instances cost per hour at a moment."""
         return self._rate.level(at) / _NANO
+
+    def rate_changes(self) -> list[tuple[datetime, float]]:
+        """When the cost per hour changed, and to what, in USD."""
+        return [(at, level / _NANO) for at, level in self._rate.changes()]
 
     def instance_count(self, at: datetime) -> int:
         """How many instances are paid for at a moment."""

@@ -15,6 +15,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import partial
 
 from karpenter.api import kinds
@@ -28,7 +29,12 @@ from karpenter.manager_informers import ClusterInformers, WatchedKinds
 from karpenter.model import pods
 from karpenter.model.clock import Clock
 from karpenter.providers.simulated import Faults, SimulatedNodes, SimulatedProvider, SimulatedTiming
-from karpenter.providers.simulated.simulated_instances import INSTANCE_NAMESPACE, INSTANCE_SELECTOR
+from karpenter.providers.simulated.simulated_instances import (
+    INSTANCE_NAMESPACE,
+    INSTANCE_SELECTOR,
+    SimulatedInstance,
+    SimulatedInstanceStore,
+)
 from karpenter.settings import Settings
 from karpenter.simulation.apiserver import MemoryKube, MemoryServer
 from karpenter.simulation.kube_scheduler import KubeScheduler
@@ -38,6 +44,8 @@ from karpenter.state import ClusterState
 
 #: How often ``wait_until`` checks, in seconds of the cluster's clock.
 POLL_SECONDS = 1.0
+#: Between the notice of an interruption and the end of the instance, as EC2 gives it.
+INTERRUPTION_NOTICE = timedelta(minutes=2)
 
 #: Nothing in a simulated cluster watches leases.
 NO_NODE_HEARTBEATS = SimulatedTiming(lease_renewal=None)
@@ -131,6 +139,10 @@ class SimulatedCluster:
     async def scale(self, deployment: str, replicas: int, namespace: str = "default") -> None:
         """Tell a Deployment how many pods it wants. Raises ``NotFound``."""
         await self.kube.patch(kinds.DEPLOYMENT, deployment, {"spec": {"replicas": replicas}}, namespace)
+
+    async def interrupt(self, instance: SimulatedInstance) -> None:
+        """Announce that the cloud takes an instance back in two minutes. Raises ``ProviderError``."""
+        await SimulatedInstanceStore(self.kube).interrupt(instance, self.clock.now(), INTERRUPTION_NOTICE)
 
     def pods(self) -> list[Pod]:
         """The pods that no DaemonSet owns."""

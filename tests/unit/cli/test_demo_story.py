@@ -6,10 +6,12 @@ import asyncio
 import io
 import re
 from datetime import UTC, datetime
+from xml.etree import ElementTree as ET
 
 import pytest
 from rich.console import Console
 
+from karpenter.cli.demo_chart import PriceChart, Step
 from karpenter.cli.demo_scenario import ScenarioPlayer, build_scenario
 from karpenter.cli.demo_screen import DemoScreen
 from karpenter.instancetypes import ec2_catalog
@@ -19,6 +21,20 @@ from karpenter.simulation import LoopClock, SimulationConfig, run_virtual, runni
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
+
+
+class Recorder:
+    """A narrator that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.phases: list[str] = []
+        self.notes: list[str] = []
+
+    def phase(self, headline: str) -> None:
+        self.phases.append(headline)
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
 
 
 @pytest.mark.parametrize("pod_count", [1, 7, 150])
@@ -40,7 +56,7 @@ def test_pods_that_get_no_node_are_complained_about() -> None:
 
     async def main(clock: LoopClock) -> list[str]:
         async with running_cluster(clock, SimulationConfig(few, faults=nothing_to_be_had)) as stage:
-            teller = ScenarioPlayer(stage, build_scenario(2, 1), lambda _headline: None)
+            teller = ScenarioPlayer(stage, build_scenario(2, 1), Recorder())
             await teller.create_pools()
             await teller.run_load_peak()
             return teller.failures
@@ -48,6 +64,46 @@ def test_pods_that_get_no_node_are_complained_about() -> None:
     complaints = run_virtual(main, START)
     assert len(complaints) == 1
     assert complaints[0].startswith("2 pods did not become ready (")
+
+
+def test_the_story_compares_prices_survives_an_interruption_explains_a_pod_and_consolidates() -> None:
+    """Each phase ends with its figures, and nothing is left at the end."""
+    narrator = Recorder()
+
+    async def main(clock: LoopClock) -> ScenarioPlayer:
+        async with running_cluster(clock, SimulationConfig(ec2_catalog.packaged_instance_types())) as stage:
+            teller = ScenarioPlayer(stage, build_scenario(60, 1), narrator)
+            await teller.create_pools()
+            await teller.run_load_peak()
+            await teller.survive_interruption()
+            await teller.explain_unschedulable_pod()
+            await teller.let_load_fall()
+            await teller.scale_to_zero()
+            return teller
+
+    teller = run_virtual(main, START)
+    assert teller.failures == []
+    notes = "\n".join(narrator.notes)
+    assert re.search(r"^paid \$\S+/h; classic packing of these pods \$\S+/h, lower bound \$\S+/h$", notes, re.MULTILINE)
+    survived = re.search(r"^survived: (\d+) pods? moved, all pods are ready$", notes, re.MULTILINE)
+    assert survived is not None
+    assert int(survived[1]) > 0
+    assert re.search(r"^unschedulable: nearest is NodePool \S+ the pod is \S+ CPU short on", notes, re.MULTILINE)
+    assert re.search(r"^consolidation: \$\S+/h -> \$\S+/h, \d+ of \d+ pods? restarted$", notes, re.MULTILINE)
+    assert all(prices.lower_bound <= min(paid, prices.classic) + 1e-9 for paid, prices in teller.comparisons)
+    assert [price for _, price in teller.bounds][-1] == 0.0
+
+
+def test_the_chart_draws_each_change_as_a_step_and_names_the_phases() -> None:
+    chart = PriceChart([Step(0, 0.0), Step(10, 2.0)], [Step(0, 1.0)], [(0, "a <b>"), (10, "c")], 20.0)
+    root = ET.fromstring(chart.svg())
+    lines = {line.get("class"): line.get("points") for line in root.iter("{http://www.w3.org/2000/svg}polyline")}
+    assert lines == {
+        "paid": "60.0,280.0 450.0,280.0 450.0,40.0 840.0,40.0",
+        "bound": "60.0,160.0 840.0,160.0",
+    }
+    titles = [title.text for title in root.iter("{http://www.w3.org/2000/svg}title")]
+    assert titles == ["USD per hour in the demo, against the lower bound", "a <b>", "c"]
 
 
 def test_every_frame_fits_the_terminal_and_counts_what_it_does_not_show() -> None:
@@ -58,7 +114,7 @@ def test_every_frame_fits_the_terminal_and_counts_what_it_does_not_show() -> Non
     async def main(clock: LoopClock) -> None:
         async with running_cluster(clock, SimulationConfig(ec2_catalog.packaged_instance_types())) as stage:
             screens = [DemoScreen(_console(text, *size), stage, START, 40.0) for size, text in shown.items()]
-            teller = ScenarioPlayer(stage, build_scenario(150, 1), screens[0].phase)
+            teller = ScenarioPlayer(stage, build_scenario(150, 1), screens[0])
             showing = [asyncio.create_task(screen.run()) for screen in screens]
             await teller.create_pools()
             await teller.run_load_peak()

@@ -152,6 +152,18 @@ class SimulatedInstanceStore:
         records = (decode_instance(entry) for entry in listing.items)
         return tuple(sorted((entry for entry in records if entry is not None), key=lambda entry: entry.node_name))
 
+    async def interrupt(self, instance: SimulatedInstance, now: datetime, notice: timedelta) -> None:
+        """Announce now that the cloud takes the instance back after ``notice``. Raises ``ProviderError``."""
+        seconds = (now - instance.created_at).total_seconds()
+        fate = msgspec.structs.replace(
+            instance.fate, interrupted_seconds=seconds, notice_seconds=notice.total_seconds()
+        )
+        interrupted = msgspec.structs.replace(instance, fate=fate)
+        try:
+            await self.kube.patch(CONFIG_MAP, instance.node_name, {"data": _encoded(interrupted)}, INSTANCE_NAMESPACE)
+        except KubeError as error:
+            raise ProviderError(f"interrupting simulated instance {instance.node_name}, {error}") from error
+
     async def terminate(self, instance: SimulatedInstance, now: datetime) -> None:
         """Terminate an instance (idempotent). Raises ``InstanceNotFound`` if it is gone."""
         if instance.terminating:

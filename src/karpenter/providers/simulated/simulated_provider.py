@@ -97,6 +97,11 @@ class SimulatedProvider:
         self._fault_injector = FaultInjector(faults)
 
     @property
+    def all_types(self) -> tuple[InstanceType, ...]:
+        """The catalogue, whatever of it is available now."""
+        return self._types
+
+    @property
     def name(self) -> str:
         """The provider name in metrics."""
         return "kwok"

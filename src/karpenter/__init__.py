@@ -9,6 +9,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from karpenter.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from karpenter.python_api import (
         ClusterError,
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
         plan,
     )
 
-__version__ = "0.1.0"
 __all__ = [
     "load",
     "load_text",

@@ -22,6 +22,7 @@ from karpenter.capacitybuffer.buffer_placements import without_buffer_pods
 from karpenter.capacitybuffer.buffer_reconciler import CapacityBufferController
 from karpenter.clustermetrics.cluster_collector import ClusterCollector, StatusObject
 from karpenter.clustermetrics.cluster_metrics import ClusterMetrics, detail_collectors, essential_collectors
+from karpenter.controller_context import ControllerContext
 from karpenter.disruption.command_starter import CommandStarter
 from karpenter.disruption.disruption_controller import CommandExecution, DisruptionController
 from karpenter.disruption.disruption_queue import CommandHistory, DisruptionQueue
@@ -64,7 +65,6 @@ from karpenter.provisioning.problem_recorder import ProblemRecorder
 from karpenter.provisioning.provisioner import Provisioner
 from karpenter.runtime import worker_scaling
 from karpenter.runtime.batch_window import BatchWindow
-from karpenter.runtime.controller_context import ControllerContext
 from karpenter.runtime.events import EventRecorder, ObjectKind
 from karpenter.runtime.reconciler import ReconcileKey, Reconciler, SingletonReconciler, run_supervised
 from karpenter.runtime.workqueue import WorkQueue

@@ -12,12 +12,12 @@ from karpenter.api.kwok_node_class import KWOKNodeClass
 from karpenter.api.meta import Wire
 from karpenter.clustermetrics.cluster_collector import ClusterCollector
 from karpenter.clustermetrics.cluster_metrics import ClusterMetrics, detail_collectors, essential_collectors
+from karpenter.controller_context import ControllerContext
 from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.kube.decoding import metadata_of
 from karpenter.metrics import Metrics
 from karpenter.metrics.exposition import render_sync
 from karpenter.providers.contract import ProviderError
-from karpenter.runtime.controller_context import ControllerContext
 from karpenter.runtime.events import ObjectEvent
 from karpenter.scheduling.solution import Solution
 from karpenter.state import ClusterState

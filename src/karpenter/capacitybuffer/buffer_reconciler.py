@@ -35,10 +35,10 @@ from karpenter.capacitybuffer.buffer_resolution import (
     is_handled,
     resolved_template,
 )
+from karpenter.controller_context import ControllerContext
 from karpenter.kube.errors import Conflict, NotFound
 from karpenter.kube.informer import Informer
 from karpenter.model import conditions
-from karpenter.runtime.controller_context import ControllerContext
 from karpenter.runtime.patching import merge_patch
 from karpenter.runtime.reconciler import Reconciler
 from karpenter.scheduling.solution import Solution

@@ -21,8 +21,8 @@ from karpenter.clustermetrics.nodepool_metrics import (
 )
 from karpenter.clustermetrics.pod_metrics import PodDurationMetrics, PodStateMetrics
 from karpenter.clustermetrics.scheduling_metrics import ClusterSyncMetrics, PlanPriceMetrics, UnschedulablePodMetrics
+from karpenter.controller_context import ControllerContext
 from karpenter.metrics.exposition import SeriesWriter
-from karpenter.runtime.controller_context import ControllerContext
 from karpenter.runtime.events import ObjectKind
 from karpenter.scheduling.solution import Solution
 

@@ -18,10 +18,10 @@ from karpenter.api.karpenter import NodeClaim, NodePool
 from karpenter.api.kinds import NODE, NODE_CLAIM, NODE_POOL
 from karpenter.api.meta import Condition
 from karpenter.clustermetrics.cluster_collector import ClusterCollector, ClusterMetricsSnapshot, StatusObject
+from karpenter.controller_context import ControllerContext
 from karpenter.metrics.exposition import GaugeFamily, SeriesWriter, label_pairs
 from karpenter.metrics.registry import STANDARD_BUCKETS_SECONDS, Metrics, exponential_buckets
 from karpenter.model import conditions, labels
-from karpenter.runtime.controller_context import ControllerContext
 from karpenter.runtime.events import NORMAL, InvolvedObject, ObjectEvent, ObjectKind
 
 #: How long a condition kept its status before it turned, in seconds (OPS-483).

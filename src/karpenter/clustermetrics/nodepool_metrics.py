@@ -15,13 +15,13 @@ from karpenter.clustermetrics.cluster_collector import (
     decimal_text,
     resource_type_label,
 )
+from karpenter.controller_context import ControllerContext
 from karpenter.disruption.decide.remaining_budgets import pool_node_counts
 from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.metrics.exposition import GaugeFamily, SeriesWriter, label_pairs
 from karpenter.model import labels, quantity
 from karpenter.model.disruption_rules import disruption_rules
 from karpenter.providers.contract import ProviderError
-from karpenter.runtime.controller_context import ControllerContext
 
 _LIMIT = GaugeFamily("karpenter_nodepools_limit", "What a NodePool's nodes may have at most, as its limits say.")
 _USAGE = GaugeFamily("karpenter_nodepools_usage", "What a NodePool's nodes have, as its status says.")

@@ -15,9 +15,9 @@ from functools import lru_cache, partial
 from karpenter.api.core import Pod
 from karpenter.api.meta import OwnerReference
 from karpenter.clustermetrics.cluster_collector import ClusterCollector, ClusterMetricsSnapshot
+from karpenter.controller_context import ControllerContext
 from karpenter.metrics.exposition import GaugeFamily, SeriesWriter, escape_label_value, label_pairs
 from karpenter.model import conditions, labels, pods
-from karpenter.runtime.controller_context import ControllerContext
 from karpenter.scheduling.solution import Solution
 
 _STATE = GaugeFamily("karpenter_pods_state", "A pod as it is now; the value is 1.")

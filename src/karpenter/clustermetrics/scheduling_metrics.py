@@ -12,9 +12,9 @@ import msgspec
 from karpenter.api.core import Pod
 from karpenter.api.scheduling_constraints import NodeSelectorTerm
 from karpenter.clustermetrics.cluster_collector import ClusterCollector, ClusterMetricsSnapshot
+from karpenter.controller_context import ControllerContext
 from karpenter.metrics.exposition import GaugeFamily, SeriesWriter, label_pairs
 from karpenter.model import labels
-from karpenter.runtime.controller_context import ControllerContext
 from karpenter.scheduling.effective_zones import FLEXIBLE, NO_ZONE
 from karpenter.scheduling.solution import Solution, UnschedulablePod
 from karpenter.scheduling.unschedulable_reasons import ReasonCategory

@@ -15,6 +15,7 @@ import msgspec
 import structlog
 
 from karpenter.api.core import Pod
+from karpenter.controller_context import ControllerContext
 from karpenter.disruption import node_marking
 from karpenter.disruption.decide.command import Candidate, Command
 from karpenter.disruption.decide.command_validation import has_new_pods
@@ -23,7 +24,6 @@ from karpenter.disruption.node_marking import DisruptionMark
 from karpenter.disruption.queued_command import QueuedCommand
 from karpenter.kube.errors import KubeError
 from karpenter.provisioning.claim_creation import ClaimCreationPace, ClaimCreationReason, create_claim
-from karpenter.runtime.controller_context import ControllerContext
 from karpenter.runtime.events import NORMAL, ObjectEvent, involved_pod
 from karpenter.scheduling.solution import NewNodeClaim, PlacedPods
 from karpenter.state.state_node import StateNode

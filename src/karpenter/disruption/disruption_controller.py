@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import structlog
 
+from karpenter.controller_context import ControllerContext
 from karpenter.disruption import disruption_events
 from karpenter.disruption.command_backoff import CommandBackoff
 from karpenter.disruption.command_starter import CommandStarter
@@ -42,7 +43,6 @@ from karpenter.disruption.disruption_recorder import DisruptionRecorder
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.model.clock import ClockJumpDetector
 from karpenter.provisioning.provisioner import PoolTypeIndexes
-from karpenter.runtime.controller_context import ControllerContext
 from karpenter.runtime.reconciler import Reconciler, SingletonReconciler
 from karpenter.state.snapshot import ClusterSnapshot, PodKey
 from karpenter.state.virtual_pods import VirtualPods

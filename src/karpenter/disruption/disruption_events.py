@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 
+from karpenter.controller_context import ControllerContext
 from karpenter.disruption.decide.blocker_messages import blocker_message, closed_budget_message
 from karpenter.disruption.decide.candidates import BlockedNode
 from karpenter.disruption.decide.command import Command, Decision, DisruptionReason, MoveScore
 from karpenter.disruption.decide.command_validation import ValidationFailure
 from karpenter.disruption.queued_command import candidate_summary, command_summary
 from karpenter.model import labels
-from karpenter.runtime.controller_context import ControllerContext
 from karpenter.runtime.events import NORMAL, InvolvedObject, ObjectEvent, involved_claim, involved_node, involved_pool
 from karpenter.state.state_node import StateNode
 from karpenter.termination import pod_eviction

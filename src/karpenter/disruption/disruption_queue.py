@@ -15,6 +15,7 @@ import structlog
 
 from karpenter.api.karpenter import NodeClaim
 from karpenter.api.kinds import NODE_CLAIM
+from karpenter.controller_context import ControllerContext
 from karpenter.disruption import node_marking
 from karpenter.disruption.command_backoff import CommandBackoff, ConsolidationReversals
 from karpenter.disruption.command_timeout import (
@@ -31,7 +32,6 @@ from karpenter.kube.errors import KubeError, NotFound
 from karpenter.model import conditions, pods
 from karpenter.model.freezes import Freeze
 from karpenter.runtime import nodeclaim_deletion
-from karpenter.runtime.controller_context import ControllerContext
 from karpenter.runtime.events import NORMAL, ObjectEvent, involved_claim, involved_node
 from karpenter.state.state_node import StateNode
 

@@ -15,9 +15,9 @@ import msgspec
 from karpenter.api.core import Node
 from karpenter.api.karpenter import NodeClaim
 from karpenter.api.kinds import NODE, NODE_CLAIM
+from karpenter.controller_context import ControllerContext
 from karpenter.kube.errors import Conflict, NotFound
 from karpenter.model import conditions, labels, taints
-from karpenter.runtime.controller_context import ControllerContext
 from karpenter.runtime.nodeclaim_draft import NodeClaimDraft
 from karpenter.runtime.patching import merge_patch
 from karpenter.state.state_node import StateNode
@@ -98,7 +98,7 @@ async def _patch_claim(context: ControllerContext, claim: NodeClaim, change: Cal
         draft = NodeClaimDraft(claim, context.clock.now())
         change(draft)
         try:
-            await draft.write(context)
+            await draft.write(context.kube)
             return
         except Conflict:
             claim = await context.kube.get(NODE_CLAIM, name)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from karpenter import __version__
+from karpenter.version import __version__
 
 _REVISION_CHARACTERS = 7
 

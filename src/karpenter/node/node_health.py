@@ -19,13 +19,13 @@ from karpenter.api.core import Node
 from karpenter.api.karpenter import NodeClaim
 from karpenter.api.kinds import NODE_CLAIM
 from karpenter.api.meta import Condition
+from karpenter.controller_context import ControllerContext
 from karpenter.kube.errors import NotFound
 from karpenter.kube.protocol import JsonObject
 from karpenter.model import labels
 from karpenter.model.clock import parse_annotation_time, rfc3339
 from karpenter.providers.contract import RepairPolicy
 from karpenter.runtime import nodeclaim_deletion
-from karpenter.runtime.controller_context import ControllerContext
 from karpenter.runtime.events import WARNING, InvolvedObject, ObjectEvent, involved_claim, involved_node, involved_pool
 
 #: The share of a pool's nodes and of all nodes that may be unhealthy, in percent, rounded up; above it nothing is repaired.

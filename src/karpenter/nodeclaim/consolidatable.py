@@ -13,12 +13,12 @@ import structlog
 from karpenter.api.core import Pod
 from karpenter.api.karpenter import NodePool
 from karpenter.api.kinds import NODE_CLAIM
+from karpenter.controller_context import ControllerContext
 from karpenter.kube.errors import NotFound
 from karpenter.model import conditions, durations, labels, pods
 from karpenter.model.clock import rfc3339
 from karpenter.model.durations import DurationError
 from karpenter.nodeclaim.subreconciler import NodeClaimSubreconciler
-from karpenter.runtime.controller_context import ControllerContext
 from karpenter.runtime.nodeclaim_draft import NodeClaimDraft
 
 _MAX_CLOCK_SKEW = timedelta(minutes=5)

@@ -15,6 +15,7 @@ import msgspec
 import structlog
 
 from karpenter.api.karpenter import NodeClaim, NodePool
+from karpenter.controller_context import ControllerContext
 from karpenter.model import conditions, labels, nodepool_hash
 from karpenter.nodeclaim.drift_rules import (
     DAEMON_SETS_LACK_ROOM,
@@ -28,7 +29,6 @@ from karpenter.nodeclaim.drift_rules import (
 from karpenter.nodeclaim.expiration import replacement_due
 from karpenter.nodeclaim.subreconciler import NodeClaimSubreconciler
 from karpenter.providers.contract import InstanceDrift, InstanceNotFound
-from karpenter.runtime.controller_context import ControllerContext
 from karpenter.runtime.events import WARNING, ObjectEvent, involved_claim, involved_node, shortened
 from karpenter.runtime.nodeclaim_draft import NodeClaimDraft
 from karpenter.scheduling.daemonset_fit import daemonset_shortfalls

@@ -13,10 +13,10 @@ from datetime import datetime, timedelta
 import structlog
 
 from karpenter.api.karpenter import NodeClaim
+from karpenter.controller_context import ControllerContext
 from karpenter.model import durations
 from karpenter.model.durations import DurationError
 from karpenter.nodeclaim.subreconciler import NodeClaimSubreconciler
-from karpenter.runtime.controller_context import ControllerContext
 from karpenter.runtime.nodeclaim_deletion import delete_claim
 from karpenter.runtime.nodeclaim_draft import NodeClaimDraft
 

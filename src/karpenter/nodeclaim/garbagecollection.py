@@ -12,11 +12,11 @@ import structlog
 from karpenter.api.core import Node
 from karpenter.api.karpenter import NodeClaim
 from karpenter.api.kinds import NODE, NODE_CLAIM
+from karpenter.controller_context import ControllerContext
 from karpenter.kube.errors import KubeError, NotFound
 from karpenter.model import conditions
 from karpenter.providers.contract import ProviderError
 from karpenter.runtime import nodeclaim_deletion
-from karpenter.runtime.controller_context import ControllerContext
 
 #: How many claims are processed concurrently (OPS-090).
 _MAX_CONCURRENT = 20

@@ -16,10 +16,10 @@ from karpenter.api.core import Node
 from karpenter.api.karpenter import NodeClaim
 from karpenter.api.kinds import NODE
 from karpenter.api.meta import ObjectMeta
+from karpenter.controller_context import ControllerContext
 from karpenter.model import conditions, labels
 from karpenter.nodeclaim.node_ownership import node_class_label, own_node, owner_references_with, owns
 from karpenter.nodeclaim.subreconciler import NodeClaimSubreconciler
-from karpenter.runtime.controller_context import ControllerContext
 from karpenter.runtime.nodeclaim_draft import NodeClaimDraft
 from karpenter.runtime.patching import merge_patch
 from karpenter.state import ClusterState

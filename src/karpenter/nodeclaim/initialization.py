@@ -12,13 +12,13 @@ import structlog
 from karpenter.api.core import Node
 from karpenter.api.karpenter import NodeClaim
 from karpenter.api.kinds import NODE
+from karpenter.controller_context import ControllerContext
 from karpenter.model import conditions, labels, taints
 from karpenter.model import resources as res
 from karpenter.model.clock import rfc3339
 from karpenter.model.quantity import QuantityError
 from karpenter.nodeclaim.subreconciler import NodeClaimSubreconciler
 from karpenter.runtime.backoff_schedules import ReportSchedule
-from karpenter.runtime.controller_context import ControllerContext
 from karpenter.runtime.events import WARNING, ObjectEvent, involved_claim
 from karpenter.runtime.nodeclaim_draft import NodeClaimDraft
 

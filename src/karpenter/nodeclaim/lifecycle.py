@@ -18,6 +18,7 @@ import structlog
 
 from karpenter.api.karpenter import NodeClaim
 from karpenter.api.kinds import NODE_CLAIM
+from karpenter.controller_context import ControllerContext
 from karpenter.kube.errors import Conflict, KubeError, NotFound
 from karpenter.model import labels, runtime_validation
 from karpenter.nodeclaim.consistency import NodeClaimConsistency, OwnershipIssueReporter
@@ -32,7 +33,6 @@ from karpenter.nodeclaim.registration import NodeClaimRegistration
 from karpenter.nodeclaim.subreconciler import NodeClaimSubreconciler
 from karpenter.providers.contract import ProviderError
 from karpenter.provisioning.nomination import PodNominator
-from karpenter.runtime.controller_context import ControllerContext
 from karpenter.runtime.events import WARNING, ObjectEvent, involved_claim
 from karpenter.runtime.nodeclaim_draft import NodeClaimDraft
 from karpenter.termination.instance_termination import InstanceTermination
@@ -138,7 +138,7 @@ class NodeClaimLifecycle:
             self._deleted_claims[draft.name] = draft.claim.metadata.uid, until
             return None
         if not draft.is_deleted:
-            self._expect_version(draft.name, await draft.write(self._context))
+            self._expect_version(draft.name, await draft.write(self._context.kube))
             if draft.expected_node_name:
                 await self._nominator.nominate_planned_pods(draft.name, draft.expected_node_name)
         return _requeue_after(draft)

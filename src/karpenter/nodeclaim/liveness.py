@@ -11,9 +11,9 @@ from datetime import datetime, timedelta
 
 import structlog
 
+from karpenter.controller_context import ControllerContext
 from karpenter.model import conditions, durations, labels
 from karpenter.nodeclaim.subreconciler import NodeClaimSubreconciler
-from karpenter.runtime.controller_context import ControllerContext
 from karpenter.runtime.nodeclaim_deletion import delete_claim
 from karpenter.runtime.nodeclaim_draft import NodeClaimDraft
 

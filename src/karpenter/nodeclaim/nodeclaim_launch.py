@@ -13,6 +13,7 @@ import msgspec
 import structlog
 
 from karpenter.api.karpenter import NodeClaim
+from karpenter.controller_context import ControllerContext
 from karpenter.model import conditions, labels
 from karpenter.model import resources as res
 from karpenter.model.texts import truncate_message
@@ -20,7 +21,6 @@ from karpenter.nodeclaim.node_ownership import other_owner
 from karpenter.nodeclaim.subreconciler import NodeClaimSubreconciler
 from karpenter.providers.contract import Instance, InsufficientCapacity, LaunchFailed, NodeClassNotReady, ProviderError
 from karpenter.runtime.backoff_schedules import NodeClaimBackoff
-from karpenter.runtime.controller_context import ControllerContext
 from karpenter.runtime.events import WARNING, ObjectEvent, involved_claim
 from karpenter.runtime.nodeclaim_deletion import delete_claim
 from karpenter.runtime.nodeclaim_draft import NodeClaimDraft

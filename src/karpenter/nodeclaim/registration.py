@@ -19,6 +19,7 @@ import structlog
 from karpenter.api.core import Node
 from karpenter.api.karpenter import NodeClaim
 from karpenter.api.kinds import NODE
+from karpenter.controller_context import ControllerContext
 from karpenter.kube.protocol import Kube
 from karpenter.model import conditions, labels, taints
 from karpenter.nodeclaim.node_ownership import is_replacement_node, node_class_label, other_owner, owner_references_with
@@ -26,7 +27,6 @@ from karpenter.nodeclaim.subreconciler import NodeClaimSubreconciler
 from karpenter.providers.contract import HookPending, HookSatisfied, ProviderError, RegistrationHook
 from karpenter.provisioning.nomination import PodNominator
 from karpenter.runtime.backoff_schedules import NodeClaimBackoff
-from karpenter.runtime.controller_context import ControllerContext
 from karpenter.runtime.events import WARNING, ObjectEvent, involved_claim
 from karpenter.runtime.nodeclaim_draft import NodeClaimDraft
 from karpenter.runtime.patching import merge_patch

@@ -11,6 +11,7 @@ from karpenter.api.karpenter import NodePool
 from karpenter.api.kinds import NODE_OVERLAY
 from karpenter.api.meta import Condition, Wire
 from karpenter.api.node_overlay import NodeOverlay
+from karpenter.controller_context import ControllerContext
 from karpenter.instancetypes import overlay_application
 from karpenter.instancetypes.overlay_application import NodePoolInstanceTypes, OverlayConflict
 from karpenter.instancetypes.well_known_labels import well_known_labels_of
@@ -18,7 +19,6 @@ from karpenter.kube.errors import KubeError, NotFound
 from karpenter.model import conditions, labels, runtime_validation
 from karpenter.nodeoverlay.overlaid_provider import OverlaidProvider
 from karpenter.providers.contract import ProviderError
-from karpenter.runtime.controller_context import ControllerContext
 from karpenter.runtime.patching import merge_patch
 from karpenter.runtime.reconciler import Reconciler
 

@@ -15,9 +15,9 @@ import structlog
 
 from karpenter.api.karpenter import NodeClaim, NodePool
 from karpenter.api.kinds import NODE_CLAIM, NODE_POOL
+from karpenter.controller_context import ControllerContext
 from karpenter.kube.errors import NotFound
 from karpenter.model import conditions, labels, nodepool_hash
-from karpenter.runtime.controller_context import ControllerContext
 
 _MAX_CONCURRENT_WRITES = 20
 _log = structlog.get_logger()

@@ -15,6 +15,7 @@ import structlog
 from karpenter.api.karpenter import NodePool, NodePoolStatus
 from karpenter.api.kinds import NODE_POOL
 from karpenter.api.meta import Condition
+from karpenter.controller_context import ControllerContext
 from karpenter.kube.errors import Conflict, KubeError, NotFound
 from karpenter.model import conditions, feature_gates, labels, runtime_validation
 from karpenter.model import resources as res
@@ -32,7 +33,6 @@ from karpenter.nodepool.readiness import (
     node_class_ready_condition,
     validation_condition,
 )
-from karpenter.runtime.controller_context import ControllerContext
 from karpenter.runtime.patching import merge_patch
 
 #: Requeue delay after a write conflict.

@@ -11,9 +11,9 @@ import structlog
 
 from karpenter.api.karpenter import NodeClaim
 from karpenter.api.kinds import NODE_CLAIM
+from karpenter.controller_context import ControllerContext
 from karpenter.kube.errors import AlreadyExists
 from karpenter.model import labels
-from karpenter.runtime.controller_context import ControllerContext
 from karpenter.runtime.events import shortened
 
 _log = structlog.get_logger()

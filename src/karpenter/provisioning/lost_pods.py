@@ -18,9 +18,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from karpenter.api.core import Pod
+from karpenter.controller_context import ControllerContext
 from karpenter.model import conditions, pods
 from karpenter.model.backoff import Backoff
-from karpenter.runtime.controller_context import ControllerContext
 from karpenter.scheduling.solution import NewNodeClaim
 
 #: The pause after the first loss, and the longest one.

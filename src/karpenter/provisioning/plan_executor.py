@@ -10,11 +10,11 @@ from datetime import timedelta
 import structlog
 
 from karpenter.api.core import Pod
+from karpenter.controller_context import ControllerContext
 from karpenter.kube.errors import KubeError
 from karpenter.provisioning.claim_creation import ClaimCreationPace, ClaimCreationReason, create_claim
 from karpenter.provisioning.lost_pods import LostPods
 from karpenter.provisioning.nomination import PodNominator
-from karpenter.runtime.controller_context import ControllerContext
 from karpenter.runtime.events import NORMAL, WARNING, ObjectEvent, involved_pod, involved_pool, shortened
 from karpenter.scheduling.explain.reason_messages import (
     EVENT_PREFIX,

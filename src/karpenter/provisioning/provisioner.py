@@ -12,6 +12,7 @@ import structlog
 from karpenter.api.core import Pod, PodSpec
 from karpenter.api.karpenter import NodePool
 from karpenter.capacitybuffer.buffer_placements import without_buffer_pods
+from karpenter.controller_context import ControllerContext
 from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.instancetypes.well_known_labels import well_known_labels_of
@@ -21,7 +22,6 @@ from karpenter.providers.contract import NodeClassNotReady, ProviderError, Uneva
 from karpenter.provisioning.batcher import ProvisioningBatcher
 from karpenter.provisioning.plan_executor import PlanExecutor, PlanOutcome
 from karpenter.provisioning.problem_recorder import ProblemRecorder
-from karpenter.runtime.controller_context import ControllerContext
 from karpenter.runtime.events import shortened
 from karpenter.runtime.reconciler import SingletonReconciler, run_supervised
 from karpenter.scheduling.problem import build_problem

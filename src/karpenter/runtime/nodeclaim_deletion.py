@@ -9,9 +9,9 @@ from typing import Protocol
 from karpenter.api.karpenter import NodeClaim
 from karpenter.api.kinds import NODE_CLAIM
 from karpenter.kube.errors import NotFound
+from karpenter.kube.protocol import Kube
 from karpenter.metrics import Metrics
 from karpenter.model import durations, labels, pods
-from karpenter.runtime.controller_context import ControllerContext
 from karpenter.runtime.nodeclaim_draft import NodeClaimDraft
 from karpenter.state import ClusterState
 
@@ -44,6 +44,14 @@ class DisruptionMetrics(Protocol):
         """The pods of each Node."""
 
 
+class DeletionContext(DisruptionMetrics, Protocol):
+    """Where a claim is deleted and its disruption counted."""
+
+    @property
+    def kube(self) -> Kube:
+        """The API server."""
+
+
 def count_disrupted(context: DisruptionMetrics, claim: NodeClaim, reason: str, consolidation_policy: str = "") -> None:
     """This process began the end of a claim, for a reason in snake case; its pods that must move are counted as well.
 
@@ -62,7 +70,7 @@ def count_disrupted(context: DisruptionMetrics, claim: NodeClaim, reason: str, c
         context.metrics.pods_disruption_initiated_total.labels(**described).inc(moving)
 
 
-async def delete_claim(draft: NodeClaimDraft, context: ControllerContext, reason: str) -> bool:
+async def delete_claim(draft: NodeClaimDraft, context: DeletionContext, reason: str) -> bool:
     """Delete the claim for a reason of OPS-421; whether it was there. Nothing else of the draft is written.
 
     Raises ``KubeError``.

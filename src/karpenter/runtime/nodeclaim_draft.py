@@ -13,8 +13,8 @@ import msgspec
 from karpenter.api.karpenter import NodeClaim, NodeClaimStatus
 from karpenter.api.kinds import NODE_CLAIM
 from karpenter.api.meta import Condition, ObjectMeta
+from karpenter.kube.protocol import Kube
 from karpenter.model import conditions
-from karpenter.runtime.controller_context import ControllerContext
 from karpenter.runtime.patching import merge_patch
 
 #: What is due sooner than that is due now, give or take what two clocks may differ: asking again at once could go on for ever.
@@ -113,17 +113,17 @@ class NodeClaimDraft:
         """Say something (a log line) once what it is about has been written, and not again when the write is repeated."""
         self._after_write.append(callback)
 
-    async def write(self, context: ControllerContext) -> str:
+    async def write(self, kube: Kube) -> str:
         """Write metadata, then status, where they differ; the resource version written, empty if there was nothing to write."""
         version = self._stored.metadata.resource_version
         written = ""
         meta = merge_patch(self._stored.metadata, self.claim.metadata)
         if meta:
-            stored = await context.kube.patch(NODE_CLAIM, self.name, {"metadata": meta}, resource_version=version)
+            stored = await kube.patch(NODE_CLAIM, self.name, {"metadata": meta}, resource_version=version)
             version = written = stored.metadata.resource_version
         status = merge_patch(self._stored.status, self.claim.status)
         if status:
-            stored = await context.kube.patch(
+            stored = await kube.patch(
                 NODE_CLAIM, self.name, {"status": status}, subresource="status", resource_version=version
             )
             written = stored.metadata.resource_version

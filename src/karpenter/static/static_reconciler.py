@@ -15,13 +15,13 @@ import structlog
 
 from karpenter.api.karpenter import NodeClaim, NodePool
 from karpenter.api.kinds import NODE_CLAIM, NODE_POOL
+from karpenter.controller_context import ControllerContext
 from karpenter.instancetypes.well_known_labels import well_known_labels_of
 from karpenter.kube.errors import KubeError, NotFound
 from karpenter.model import conditions, labels
 from karpenter.model.backoff import DEFAULT_BACKOFF
 from karpenter.model.quantity_checks import check_quantities
 from karpenter.provisioning.claim_creation import create_claim
-from karpenter.runtime.controller_context import ControllerContext
 from karpenter.runtime.reconciler import Reconciler
 from karpenter.scheduling.planned_nodeclaims import static_claim
 from karpenter.static import replicas

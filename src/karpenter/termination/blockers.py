@@ -17,12 +17,12 @@ from karpenter.api.core import Node, Pod, PodDisruptionBudget
 from karpenter.api.karpenter import NodeClaim
 from karpenter.api.meta import ObjectMeta
 from karpenter.api.storage import VolumeAttachment
+from karpenter.controller_context import ControllerContext
 from karpenter.kube.errors import KubeError
 from karpenter.model import labels, pod_disruption
 from karpenter.model.clock import rfc3339
 from karpenter.model.texts import abbreviated, shorten
 from karpenter.runtime.backoff_schedules import ReportSchedule
-from karpenter.runtime.controller_context import ControllerContext
 from karpenter.runtime.events import WARNING, InvolvedObject, ObjectEvent, involved_claim, involved_node
 from karpenter.termination.pod_eviction import is_budget_refusal
 

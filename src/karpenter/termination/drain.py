@@ -12,9 +12,9 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
 from karpenter.api.core import Node, Pod
+from karpenter.controller_context import ControllerContext
 from karpenter.model import conditions, pod_disruption, pods
 from karpenter.model.clock import rfc3339
-from karpenter.runtime.controller_context import ControllerContext
 from karpenter.runtime.events import WARNING, ObjectEvent, involved_node
 from karpenter.termination import blockers, pod_eviction
 from karpenter.termination.instance_termination import InstanceTermination

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 
+from karpenter.controller_context import ControllerContext
 from karpenter.model import conditions
 from karpenter.providers.contract import InstanceNotFound, ProviderError
 from karpenter.runtime.backoff_schedules import MessageThrottle
-from karpenter.runtime.controller_context import ControllerContext
 from karpenter.runtime.nodeclaim_draft import NodeClaimDraft
 
 #: Interval between provider calls for one instance (DIS-039).

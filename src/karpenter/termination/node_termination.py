@@ -12,12 +12,12 @@ import structlog
 from karpenter.api.core import Node
 from karpenter.api.karpenter import NodeClaim
 from karpenter.api.kinds import NODE, NODE_CLAIM
+from karpenter.controller_context import ControllerContext
 from karpenter.kube.delete_preconditions import delete_if_present
 from karpenter.kube.errors import Conflict, NotFound
 from karpenter.model import conditions, labels
 from karpenter.model.texts import abbreviated
 from karpenter.providers.contract import ProviderError
-from karpenter.runtime.controller_context import ControllerContext
 from karpenter.runtime.events import NORMAL, ObjectEvent, involved_node
 from karpenter.runtime.patching import merge_patch, remove_finalizer
 from karpenter.termination import blockers, volume_detachment
@@ -165,7 +165,7 @@ class NodeTermination:
         if terminating.draft is None or terminating.claim is None:
             return
         was_drained = conditions.is_true(terminating.claim.status.conditions, conditions.DRAINED)
-        await terminating.draft.write(self._context)
+        await terminating.draft.write(self._context.kube)
         if terminating.is_true(conditions.DRAINED) and not was_drained:
             pool = terminating.node.metadata.labels.get(labels.NODE_POOL, "")
             self._context.metrics.nodes_drained_total.labels(nodepool=pool).inc()

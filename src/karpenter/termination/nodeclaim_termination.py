@@ -9,12 +9,12 @@ import structlog
 from karpenter.api.core import Node
 from karpenter.api.karpenter import NodeClaim
 from karpenter.api.kinds import NODE, NODE_CLAIM
+from karpenter.controller_context import ControllerContext
 from karpenter.kube.errors import NotFound
 from karpenter.kube.protocol import JsonObject
 from karpenter.model import conditions, durations, labels
 from karpenter.model.clock import rfc3339
 from karpenter.providers.contract import ProviderError
-from karpenter.runtime.controller_context import ControllerContext
 from karpenter.runtime.events import WARNING, ObjectEvent, involved_claim
 from karpenter.runtime.nodeclaim_draft import NodeClaimDraft
 from karpenter.runtime.patching import remove_finalizer
@@ -108,11 +108,11 @@ class NodeClaimTermination:
         try:
             remaining = await self._instances.terminate(draft, provider_id)
         except ProviderError as error:
-            await draft.write(self._context)
+            await draft.write(self._context.kube)
             self._reporter.report(None, claim, [blockers.instance_blocker(provider_id, error)])
             raise
         if remaining > 0:
-            await draft.write(self._context)
+            await draft.write(self._context.kube)
             self._reporter.report(None, claim, [blockers.instance_blocker(provider_id, None)])
         return remaining
 

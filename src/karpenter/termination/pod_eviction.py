@@ -16,13 +16,13 @@ import structlog
 
 from karpenter.api.core import Node, Pod
 from karpenter.api.kinds import POD
+from karpenter.controller_context import ControllerContext
 from karpenter.kube.delete_preconditions import delete_if_present
 from karpenter.kube.errors import Conflict, KubeError, NotFound, TooManyRequests
 from karpenter.model import conditions, labels, pod_disruption, pods
 from karpenter.model.backoff import Backoff
 from karpenter.model.clock import rfc3339
 from karpenter.model.token_bucket import TokenBucket
-from karpenter.runtime.controller_context import ControllerContext
 from karpenter.runtime.events import NORMAL, WARNING, ObjectEvent, involved_node, involved_pod
 
 _BACKOFF = Backoff(0.1, 10.0)

@@ -11,11 +11,11 @@ import msgspec
 from karpenter.api.core import Node, Pod
 from karpenter.api.karpenter import NodeClaim
 from karpenter.api.kinds import POD
+from karpenter.controller_context import ControllerContext
 from karpenter.kube.errors import KubeError
 from karpenter.model import labels, taints
 from karpenter.model.clock import parse_annotation_time
 from karpenter.providers.contract import ProviderError
-from karpenter.runtime.controller_context import ControllerContext
 from karpenter.runtime.nodeclaim_draft import NodeClaimDraft
 
 #: Poll interval of a terminating node (DIS-038).

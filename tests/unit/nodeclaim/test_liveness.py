@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from karpenter.api import kinds
+from karpenter.controller_context import ControllerContext as ActWorld
 from karpenter.kube.errors import Conflict, Invalid, ServerUnavailable, TooManyRequests
 from karpenter.metrics import Metrics
 from karpenter.model import conditions, labels
@@ -17,7 +18,6 @@ from karpenter.nodeclaim.lifecycle import NodeClaimLifecycle
 from karpenter.nodeclaim.liveness import LivenessTimeouts
 from karpenter.providers.contract import InsufficientCapacity, ProviderError
 from karpenter.provisioning.nomination import DisabledNominator
-from karpenter.runtime.controller_context import ControllerContext as ActWorld
 from karpenter.runtime.events import EventRecorder
 from karpenter.state import ClusterState
 from karpenter.termination.instance_termination import InstanceTermination

@@ -27,7 +27,6 @@ from botocore.exceptions import BotoCoreError
 from botocore.session import Session, get_session
 from botocore.utils import InstanceMetadataRegionFetcher
 
-from karpenter import __version__
 from karpenter.providers.aws import aws_partitions
 from karpenter.providers.aws.aws_apis import AwsApis
 from karpenter.providers.aws.aws_errors import AwsError
@@ -53,6 +52,7 @@ from karpenter.providers.aws.sdk.service_client import (
     ServiceTransport,
     error_from_botocore,
 )
+from karpenter.version import __version__
 
 #: The region is named as other SDKs do first: the webhooks that hand roles to pods set both.
 _REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")

@@ -160,3 +160,13 @@ async def test_no_other_series_names_a_single_object() -> None:
     for series, labels, _ in await _everything():
         if _row(series)[1].mark != "◆":
             assert not names & set(labels.values()), series
+
+
+def test_every_name_that_replaced_an_older_one_is_exported() -> None:
+    """OPS §5.9: a dashboard that follows the list of renames finds data."""
+    page = PAGE.read_text(encoding="utf-8")
+    series = {name for name, _ in _rows(page)}
+    renames = [line for line in page.splitlines() if line.startswith("* ") and "`: now `" in line]
+    replacements = [name for line in renames for name in re.findall(r"`(\w+)`", line.partition(": now ")[2])]
+    assert len(renames) == 15
+    assert [name for name in replacements if name not in series] == []

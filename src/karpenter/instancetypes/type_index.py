@@ -337,13 +337,13 @@ class TypeIndex:
         return self._available_values(requirements, key).count(types, requirements[key].min_values or 0)
 
     def _available_values(self, requirements: Requirements, key: str) -> LabelValues:
-        matters = self._offering_requirements(requirements) if key in self._offering_keys else Requirements()
+        matters = self._offering_requirements(requirements) if key in self.all_offering_keys else Requirements()
         return self._available_values_of(requirements[key], matters)
 
     def _find_available_values(self, requirement: Requirement, of_offerings: Requirements) -> LabelValues:
         forms = self._label_forms.get(requirement.key)
         values = {v: types for v, types in forms.by_value.items() if requirement.allows(v)} if forms is not None else {}
-        if requirement.key not in self._offering_keys:
+        if requirement.key not in self.all_offering_keys:
             return LabelValues(values)
         available_values: dict[str, TypeSet] = {}
         for offered, sold in self._available_offerings.items():

@@ -258,3 +258,11 @@ def test_the_entry_that_sells_an_offering_is_found_by_name() -> None:
     assert index.selling("t", here).allocatable["cpu"] == 4000
     assert index.selling("t", replace(here, price_per_hour=9.0)).allocatable["cpu"] == 4000
     assert index.named("t", "elsewhere").bit_count() == 2
+
+
+def test_an_offering_that_is_unavailable_adds_no_value() -> None:
+    """SCH-360 Beyond: the only zone of the type cannot be bought."""
+    sold = Offering(Requirements((label_in(labels.ZONE, "z1"), label_in(labels.CAPACITY_TYPE, "spot"))), 1.0, False)
+    types = [with_zones(InstanceType("t0", Requirements(), {"cpu": 1000}, {}, (sold,)))]
+    wanted = Requirements((Requirement(labels.ZONE, True, min_values=4),))
+    assert TypeIndex(types, WELL_KNOWN).min_values_shortages(wanted, 1) == {labels.ZONE: 0}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import example, HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from karpenter.instancetypes import ec2_catalog
@@ -179,6 +179,7 @@ amounts = st.tuples(
 
 @settings(max_examples=examples(15), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(amounts, min_size=1, max_size=4))
+@example([(4, 250, 17000), (4, 1700, 64), (27, 250, 700), (13, 9000, 64)])
 def test_no_plan_is_tightened_to_few_types(groups: list[tuple[int, int, int]]) -> None:
     """Whatever goes together: every claim offers all types that hold it, those near the cheapest among them."""
     waiting = [

@@ -8,7 +8,6 @@ Exposure limits give way where limits of NodePools would leave a pod out, or sen
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -24,6 +23,7 @@ from karpenter.scheduling.offerings.purchase_options import PurchaseOptionIndex
 from karpenter.scheduling.packing.exact_packing import ProvenPacking
 from karpenter.scheduling.packing.limit_reservations import ReservationPolicy
 from karpenter.scheduling.packing.packer import Packer
+from karpenter.scheduling.pass_caps import plans_with_other_caps, with_demand_caps, with_step_caps
 from karpenter.scheduling.pass_outcome import (
     PassOutcome,
     PassPlan,
@@ -81,8 +81,10 @@ class PassContext:
 class SchedulingPasses:
     """The rounds of one decision."""
 
-    def __init__(self, context: PassContext) -> None:
+    def __init__(self, context: PassContext, packings: dict[int, tuple[PassOutcome, Packing]] | None = None) -> None:
         self._context = context
+        #: The cheapest packings of outcomes, by the identity of these: orders of domains are compared by them.
+        self._packings = {} if packings is None else packings
         self._pods_left_to_reschedule = MAX_PODS_RESCHEDULED
         self._last_packer: tuple[Sequence[KeyedDemand] | None, Packer | None] = (None, None)
         #: Whether some round was packed otherwise than the classic way, so that the rounds after it may have gone otherwise, too.
@@ -159,7 +161,7 @@ class SchedulingPasses:
         return self.simplest_packing(outcome)
 
     def _with_orders(self, *orders: DomainOrder) -> Iterator[SchedulingPasses]:
-        return (SchedulingPasses(replace(self._context, domain_order=order)) for order in orders)
+        return (SchedulingPasses(replace(self._context, domain_order=order), self._packings) for order in orders)
 
     def _best_relaxing_exposure(self, groups: Sequence[EquivalenceGroup]) -> PassOutcome:
         """The outcome with the fewest pods left out, then the most in the heaviest pools; exposure limits give way to both."""
@@ -217,6 +219,13 @@ class SchedulingPasses:
         return cheapest if shares is None else self._within_node_shares(best, cheapest, shares)
 
     def _cheapest_packing(self, best: PassOutcome, room: SpareRoomValue | None) -> Packing:
+        if room is not None:
+            return self._newly_packed(best, room)
+        if id(best) not in self._packings:
+            self._packings[id(best)] = (best, self._newly_packed(best, None))
+        return self._packings[id(best)][1]
+
+    def _newly_packed(self, best: PassOutcome, room: SpareRoomValue | None) -> Packing:
         packings = [best.packing]
         if best.result.pods_needing_nodes < SEARCH_ONLY_FROM:
             packings.append(self.simplest_packing(best))
@@ -272,7 +281,7 @@ class SchedulingPasses:
     def _improved(self, first: PassOutcome) -> PassOutcome:
         """The best that other ways make of an outcome that leaves pods out."""
         best = first
-        for way in _plans_with_other_caps(first):
+        for way in plans_with_other_caps(first):
             best = self._better_of(way, best)
         if self._schedulable_alone(best):
             best = self._with_groups_added(self._with_unschedulable_first(best))
@@ -356,9 +365,9 @@ class SchedulingPasses:
             attempt += 1
             closing = attempt >= MAX_CAPPED_PASSES
             caps = (
-                _with_step_caps(caps, settled, left, closing)
+                with_step_caps(caps, settled, left, closing)
                 if pass_plan.caps_in_total
-                else _with_demand_caps(caps, left, closing)
+                else with_demand_caps(caps, left, closing)
             )
 
     def _run_pass(self, groups: Sequence[EquivalenceGroup], caps: DemandCaps) -> PassResult:
@@ -422,35 +431,6 @@ def _with_limited(result: PassResult, left: Sequence[tuple[KeyedDemand, int]]) -
         for keyed_demand, count in left
     )
     return replace(result, unschedulable=(*result.unschedulable, *limited))
-
-
-def _with_demand_caps(caps: DemandCaps, left: Sequence[tuple[KeyedDemand, int]], closing: bool) -> DemandCaps:
-    """With a cap wherever pods were left out: on what was served there, or on everything."""
-    places = {keyed_demand.key: 0 if closing else len(keyed_demand.demand.pods) - count for keyed_demand, count in left}
-    return replace(caps, per_demand={**caps.per_demand, **places})
-
-
-def _with_step_caps(
-    caps: DemandCaps, result: PassResult, left: Sequence[tuple[KeyedDemand, int]], closing: bool
-) -> DemandCaps:
-    """With a cap on what group that were left out may ask for altogether at that step."""
-    asked: Counter[tuple[EquivalenceGroup, int]] = Counter()
-    for keyed_demand in result.demands:
-        asked[keyed_demand.group, keyed_demand.step_number] += len(keyed_demand.demand.pods)
-    for keyed_demand, count in left:
-        asked[keyed_demand.group, keyed_demand.step_number] -= count
-    totals = {(item.group, item.step_number): 0 if closing else asked[item.group, item.step_number] for item, _ in left}
-    return replace(caps, per_step={**caps.per_step, **totals})
-
-
-def _plans_with_other_caps(first: PassOutcome) -> Iterator[PassPlan]:
-    """Other caps. One may have been set for the sake of pods that later gave way themselves: those are lifted once."""
-    groups, caps = first.pass_plan.groups, first.caps
-    lasting = {place: cap for place, cap in caps.per_demand.items() if place[0] not in first.unschedulable_by_group}
-    if len(lasting) < len(caps.per_demand):
-        yield PassPlan(groups, DemandCaps(lasting))
-    if caps:
-        yield PassPlan(groups, caps_in_total=True)
 
 
 def _exposed_workloads(groups: Iterable[EquivalenceGroup]) -> frozenset[ExposedWorkload]:

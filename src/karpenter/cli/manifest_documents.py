@@ -51,24 +51,41 @@ class EmptySource:
     source: str
 
 
+@dataclass(frozen=True, slots=True)
+class SourceContent:
+    """A file or standard input as it was read, not yet parsed."""
+
+    source: str
+    content: bytes
+
+
 SourcePart = ManifestDocument | MalformedDocument | EmptySource
 
 
 def read_documents(paths: Iterable[str], *, recursive: bool = False) -> Iterator[SourcePart]:
-    """Every document of every path, in order: files, the files of directories (hidden ones left out), ``-``.
+    """Every document of every path, in order, as ``read_contents`` finds them."""
+    for part in read_contents(paths, recursive=recursive):
+        if isinstance(part, MalformedDocument):
+            yield part
+        else:
+            yield from read_source(part.source, part.content)
+
+
+def read_contents(paths: Iterable[str], *, recursive: bool = False) -> Iterator[SourceContent | MalformedDocument]:
+    """The content of every path, in order: files, the files of directories (hidden ones left out), ``-``.
 
     ``recursive``: also of directories in directories.
     """
     for path in paths:
         if path == STDIN:
-            yield from read_source("stdin", sys.stdin.buffer.read())
+            yield SourceContent("stdin", sys.stdin.buffer.read())
         elif Path(path).is_dir():
             yield from _read_directory(Path(path), recursive=recursive)
         else:
             yield from _read_file(Path(path))
 
 
-def _read_directory(folder: Path, *, recursive: bool) -> Iterator[SourcePart]:
+def _read_directory(folder: Path, *, recursive: bool) -> Iterator[SourceContent | MalformedDocument]:
     files = [file for file in _manifests_below(folder) if recursive or file.parent == folder]
     if not files:
         deeper = len(_manifests_below(folder))
@@ -88,13 +105,11 @@ def _manifests_below(folder: Path) -> list[Path]:
     )
 
 
-def _read_file(file: Path) -> Iterator[SourcePart]:
+def _read_file(file: Path) -> Iterator[SourceContent | MalformedDocument]:
     try:
-        content = file.read_bytes()
+        yield SourceContent(str(file), file.read_bytes())
     except OSError as error:
         yield MalformedDocument(f"{file}: cannot be read ({error.strerror}); {EXPECTED}")
-        return
-    yield from read_source(str(file), content)
 
 
 def read_source(source: str, content: bytes) -> Iterator[SourcePart]:
@@ -164,7 +179,7 @@ def _parse_yaml(source: str, content: bytes) -> Iterator[ManifestDocument | Malf
             number += 1
     except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
         rendered = _UNRENDERED if _TEMPLATE_MARK in content else EXPECTED
-        yield MalformedDocument(f"{source}: document {number}: {_yaml_error_text(error)}; {rendered}")
+        yield MalformedDocument(f"{source}: document {number}: {yaml_error_text(error)}; {rendered}")
 
 
 def _as_json(source: str, number: int, value: object) -> ManifestDocument | MalformedDocument:
@@ -174,7 +189,8 @@ def _as_json(source: str, number: int, value: object) -> ManifestDocument | Malf
         return MalformedDocument(f"{source}: document {number}: a value JSON does not have ({error}); {EXPECTED}")
 
 
-def _yaml_error_text(error: Exception) -> str:
+def yaml_error_text(error: Exception) -> str:
+    """Where a YAML text is malformed, and how."""
     import yaml
 
     if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:

@@ -6,14 +6,14 @@ import difflib
 
 from karpenter.api.kinds import KINDS, Kind
 from karpenter.api.meta import Wire
+from karpenter.conversion.manifests import OLDER_KINDS
 from karpenter.model.structural_schema import Finding
 
-_CONVERTER = "karpenter-convert (github.com/aws/karpenter-provider-aws, tools/karpenter-convert)"
-_TO_V1 = "see the v1 migration guide of Karpenter for the fields that changed"
+_CONVERT = "translate it with karpenter convert"
 #: Kinds of older releases of Karpenter with what to do.
 _OLD_KINDS = {
-    "Provisioner": f"is a NodePool now: convert it with {_CONVERTER}, then set apiVersion karpenter.sh/v1",
-    "AWSNodeTemplate": f"is an EC2NodeClass now: convert it with {_CONVERTER}, then set apiVersion karpenter.k8s.aws/v1",
+    "Provisioner": f"is a NodePool now; {_CONVERT}",
+    "AWSNodeTemplate": f"is an EC2NodeClass now; {_CONVERT}",
     "Machine": "is a NodeClaim now: leave it out, the controller creates NodeClaims itself",
 }
 _KARPENTER_GROUPS = frozenset({"karpenter.sh", "karpenter.k8s.aws"})
@@ -69,8 +69,8 @@ def _wrong_version(api_version: str, group: str, kind: Kind[Wire]) -> Finding | 
     if api_version == kind.api_version or (group != kind.group and not _is_like_known_group(group)):
         return None
     text = f"{api_version} is not supported; expected {kind.api_version}"
-    if group in _KARPENTER_GROUPS and group == kind.group:
-        text += f" ({_TO_V1})"
+    if (api_version, kind.name) in OLDER_KINDS:
+        text += f"; {_CONVERT}"
     return Finding("apiVersion", "version", text)
 
 

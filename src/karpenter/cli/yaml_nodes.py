@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
 
 import yaml
@@ -10,16 +12,34 @@ import yaml
 #: Characters that the aliases of a document may add to it.
 MAX_ALIASED_CHARACTERS = 2_000_000
 _MERGE_TAG = "tag:yaml.org,2002:merge"
+#: Lists of which people write two, when they put manifests together.
+_JOINED_KEYS = frozenset({"requirements", "taints", "startupTaints"})
 
 
 class YamlNodeError(Exception):
     """What is wrong with a document that is well-formed, with its line."""
 
 
+@dataclass(frozen=True, slots=True)
+class DuplicateKey:
+    """A key that stood twice in a mapping, and what became of its values."""
+
+    path: str
+    text: str
+
+
 def check_nodes(root: yaml.Node | None) -> None:
     """Raises ``YamlNodeError`` where a mapping has a key twice, or where aliases add too much or contain themselves."""
     if root is None:
         return
+    check_aliases(root)
+    for node in _distinct_nodes(root):
+        if isinstance(node, yaml.MappingNode):
+            _check_keys(node)
+
+
+def check_aliases(root: yaml.Node) -> None:
+    """Raises ``YamlNodeError`` where aliases add too much or contain themselves."""
     sizes: dict[int, int] = {}
     expanded = _expanded_size(root, sizes, set())
     nodes = _distinct_nodes(root)
@@ -28,9 +48,36 @@ def check_nodes(root: yaml.Node | None) -> None:
         raise YamlNodeError(
             f"its aliases make {expanded:,} characters of {written:,}; write out what they stand for, or less of it"
         )
-    for node in nodes:
-        if isinstance(node, yaml.MappingNode):
-            _check_keys(node)
+
+
+def merge_duplicate_keys(node: yaml.Node, path: str = "") -> Iterator[DuplicateKey]:
+    """Make every key stand once: lists that pools are made of are joined, of other values the last one stays (API-829)."""
+    if isinstance(node, yaml.SequenceNode):
+        for index, element in enumerate(node.value):
+            yield from merge_duplicate_keys(element, f"{path}[{index}]")
+    if isinstance(node, yaml.MappingNode):
+        merged: dict[str, tuple[yaml.Node, yaml.Node]] = {}
+        for key, value in node.value:
+            name = key.value if isinstance(key, yaml.ScalarNode) and key.tag != _MERGE_TAG else f"{_place(key)}"
+            if name in merged:
+                yield _merged_value(merged, name, (key, value), f"{path}.{name}".lstrip("."))
+            else:
+                merged[name] = (key, value)
+        node.value = list(merged.values())
+        for name, (_, value) in merged.items():
+            yield from merge_duplicate_keys(value, f"{path}.{name}".lstrip("."))
+
+
+def _merged_value(
+    merged: dict[str, tuple[yaml.Node, yaml.Node]], name: str, second: tuple[yaml.Node, yaml.Node], path: str
+) -> DuplicateKey:
+    first_key, first = merged[name]
+    lines = f"lines {first_key.start_mark.line + 1} and {second[0].start_mark.line + 1}"
+    if name in _JOINED_KEYS and isinstance(first, yaml.SequenceNode) and isinstance(second[1], yaml.SequenceNode):
+        first.value = [*first.value, *second[1].value]
+        return DuplicateKey(path, f"key {name!r} stands twice ({lines}); both lists are joined")
+    merged[name] = second
+    return DuplicateKey(path, f"key {name!r} stands twice ({lines}); the last value is taken")
 
 
 def _expanded_size(node: yaml.Node, sizes: dict[int, int], open_nodes: set[int]) -> int:

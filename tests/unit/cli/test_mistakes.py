@@ -108,8 +108,7 @@ MISTAKES = {
             pod(),
         ],
         "FILE: document 1 (Provisioner default): kind: Provisioner of karpenter.sh/v1alpha5 is a NodePool "
-        "now: convert it with karpenter-convert (github.com/aws/karpenter-provider-aws, "
-        "tools/karpenter-convert), then set apiVersion karpenter.sh/v1",
+        "now; translate it with karpenter convert",
     ),
     "AWSNodeTemplate": Mistake(
         [
@@ -122,8 +121,7 @@ MISTAKES = {
             pod(),
         ],
         "FILE: document 1 (AWSNodeTemplate default): kind: AWSNodeTemplate of karpenter.k8s.aws/v1alpha1 is "
-        "an EC2NodeClass now: convert it with karpenter-convert (github.com/aws/karpenter-provider-aws, "
-        "tools/karpenter-convert), then set apiVersion karpenter.k8s.aws/v1",
+        "an EC2NodeClass now; translate it with karpenter convert",
     ),
     "Machine": Mistake(
         [
@@ -136,7 +134,7 @@ MISTAKES = {
     "NodePool v1beta1": Mistake(
         [{**pool(), "apiVersion": "karpenter.sh/v1beta1"}, pod()],
         "FILE: document 1 (NodePool default): apiVersion: karpenter.sh/v1beta1 is not supported; expected "
-        "karpenter.sh/v1 (see the v1 migration guide of Karpenter for the fields that changed)",
+        "karpenter.sh/v1; translate it with karpenter convert",
     ),
     "EC2NodeClass v1beta1": Mistake(
         [
@@ -144,7 +142,7 @@ MISTAKES = {
             {"apiVersion": "karpenter.k8s.aws/v1beta1", "kind": "EC2NodeClass", "metadata": {"name": "x"}, "spec": {}},
         ],
         "FILE: document 2 (EC2NodeClass x): apiVersion: karpenter.k8s.aws/v1beta1 is not supported; expected "
-        "karpenter.k8s.aws/v1 (see the v1 migration guide of Karpenter for the fields that changed)",
+        "karpenter.k8s.aws/v1; translate it with karpenter convert",
     ),
     "NodePool group": Mistake(
         [{**pool(), "apiVersion": "karpenter.k8s.aws/v1"}, pod()],

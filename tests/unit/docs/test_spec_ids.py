@@ -32,7 +32,7 @@ def rules() -> list:
 
 def test_every_id_is_defined_once(rules):
     counts = Counter(rule.id for rule in rules)
-    assert len(counts) > 3000
+    assert len(counts) > 1500
     assert [f"{rule.place}: {rule.id}" for rule in rules if counts[rule.id] > 1] == []
 
 
@@ -107,5 +107,5 @@ def test_a_rule_is_left_out_or_tested_and_never_both(rules):
     """The list of rules without an implementation ends with the first test that cites one of them."""
     skipped = spec.left_out()
     tested = {rule.id for rule in rules} - {rule.id for rule in spec.untested(rules, spec.citations())}
-    assert len(skipped) > 300
+    assert len(skipped) > 150
     assert sorted(skipped & tested) == []

@@ -1,0 +1,126 @@
+"""``karpenter convert``: manifests of older Karpenter releases as objects of ``v1`` (API §17.1)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from karpenter.cli.planning_options import RecursiveOption
+from karpenter.cli.terminal import FAILED, CommandError, WrongInput, print_error, write_text
+
+if TYPE_CHECKING:
+    from karpenter.conversion.drafts import InputObject
+    from karpenter.conversion.manifests import ConvertedManifests
+
+Format = Literal["yaml", "json"]
+
+
+def convert(
+    filename: Annotated[
+        list[str] | None,
+        typer.Option(
+            "-f",
+            "--filename",
+            metavar="FILE",
+            help="YAML or JSON with objects, a directory of such files, or - for standard input; may be repeated.",
+        ),
+    ] = None,
+    recursive: RecursiveOption = False,
+    output: Annotated[Format, typer.Option("-o", "--output", help="YAML documents, or one JSON List.")] = "yaml",
+    ignore_defaults: Annotated[
+        bool,
+        typer.Option(
+            "--ignore-defaults", help="Do not add the requirements that the old webhook wrote into each Provisioner."
+        ),
+    ] = False,
+    node_role: Annotated[
+        str, typer.Option(metavar="ROLE", help="Role of classes with neither role nor instance profile.")
+    ] = "",
+    instance_profile: Annotated[
+        str, typer.Option(metavar="NAME", help="Instance profile of classes with neither role nor instance profile.")
+    ] = "",
+    default_nodeclass: Annotated[
+        str, typer.Option(metavar="NAME", help="EC2NodeClass of NodePools that name none.")
+    ] = "default",
+    cluster_name: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME", help="Cluster whose tag selects subnets and security groups where none are given."
+        ),
+    ] = "",
+    kubernetes_version: Annotated[
+        str, typer.Option(metavar="MINOR", help="Minor version of the cluster, such as 1.33, for Ubuntu images.")
+    ] = "",
+    keep_others: Annotated[bool, typer.Option("--keep-others", help="Write objects of other kinds unchanged.")] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit with 1 and write nothing when there is a warning.")
+    ] = False,
+) -> None:
+    """Convert Provisioners, Machines, AWSNodeTemplates and v1beta1 objects to v1.
+
+    Objects go to standard output, notes to standard error. Exits with 1 when an object could not be converted.
+    """
+    from karpenter.conversion.manifests import convert_manifests
+    from karpenter.conversion.options import ConversionOptions
+
+    if not filename:
+        raise WrongInput("convert needs -f FILE; use -f - for standard input")
+    if node_role and instance_profile:
+        raise WrongInput("--node-role and --instance-profile exclude each other; keep one")
+    options = ConversionOptions(
+        ignore_defaults=ignore_defaults,
+        node_role=node_role,
+        instance_profile=instance_profile,
+        default_node_class=default_nodeclass,
+        cluster_name=cluster_name,
+        kubernetes_version=kubernetes_version,
+        keep_others=keep_others,
+    )
+    inputs, malformed = _read(filename, recursive=recursive)
+    converted = convert_manifests(inputs, options)
+    for line in (*malformed, *_note_lines(converted)):
+        print_error(line)
+    failed = bool(malformed) or converted.failed
+    if not (strict and _has_warnings(converted)):
+        write_text(_rendered(converted, output))
+    else:
+        failed = True
+    if converted.nothing_to_convert and not malformed:
+        raise CommandError("no objects passed to convert")
+    if failed:
+        raise typer.Exit(FAILED)
+
+
+def _read(paths: list[str], *, recursive: bool) -> tuple[list[InputObject], list[str]]:
+    """The objects of the input, and a line for each document that is none."""
+    from karpenter.cli.convert_input import read_input
+    from karpenter.cli.manifest_documents import MalformedDocument
+
+    parts = list(read_input(paths, recursive=recursive))
+    malformed = [f"ERROR {part.message}" for part in parts if isinstance(part, MalformedDocument)]
+    return [part for part in parts if not isinstance(part, MalformedDocument)], malformed
+
+
+def _note_lines(converted: ConvertedManifests) -> list[str]:
+    """``LEVEL FILE:DOCUMENT KIND/NAME PATH: TEXT`` for each note (API-818)."""
+    return [
+        f"{note.level.value} {' '.join(part for part in (noted.origin, f'{noted.kind}/{noted.name}', note.path) if part)}: "
+        f"{note.text}"
+        for noted in converted.notes
+        for note in noted.notes
+    ]
+
+
+def _has_warnings(converted: ConvertedManifests) -> bool:
+    return any(note.level.value == "WARN" for noted in converted.notes for note in noted.notes)
+
+
+def _rendered(converted: ConvertedManifests, output: Format) -> str:
+    if output == "json":
+        import json
+
+        return f"{json.dumps({'apiVersion': 'v1', 'kind': 'List', 'items': list(converted.objects)}, indent=2)}\n"
+    from karpenter.cli.manifest_yaml import manifests_yaml
+
+    return manifests_yaml(converted.objects)

@@ -1,0 +1,146 @@
+"""``karpenter convert``: what it reads, what it writes where, and how it exits (API §17.1)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+from karpenter.cli.main import app
+from karpenter.cli.manifest_yaml import manifests_yaml
+from support.older_manifests import beta_pool, node_template, provisioner
+
+Write = Callable[..., Path]
+
+
+def convert(*arguments: str | Path, stdin: str | None = None) -> Result:
+    return CliRunner().invoke(app, ["convert", *map(str, arguments)], input=stdin, catch_exceptions=False)
+
+
+def kinds_of(result: Result) -> list[str]:
+    return [content["kind"] for content in yaml.safe_load_all(result.stdout)]
+
+
+def test_nothing_to_read_is_a_usage_error() -> None:
+    """API-815, API-818."""
+    result = convert()
+    assert (result.exit_code, result.stderr) == (2, "convert needs -f FILE; use -f - for standard input\n")
+
+
+def test_role_and_profile_together_are_a_usage_error(written: Write) -> None:
+    """API-815."""
+    file = written("a.json", provisioner())
+    assert convert("-f", file, "--node-role", "a", "--instance-profile", "b").exit_code == 2
+
+
+def test_lists_files_and_directories_are_read(written: Write, tmp_path: Path) -> None:
+    """API-816: lists, several files; directories below only with -R."""
+    written("a.json", provisioner(), beta_pool())
+    written("below/b.json", node_template())
+    assert kinds_of(convert("-f", tmp_path)) == ["NodePool", "NodePool"]
+    assert kinds_of(convert("-f", tmp_path, "-R")) == ["NodePool", "NodePool", "EC2NodeClass"]
+
+
+def test_items_of_a_typed_list_have_its_kind() -> None:
+    """API-816."""
+    pools = {"apiVersion": "karpenter.sh/v1beta1", "kind": "NodePoolList", "items": [{"metadata": {"name": "a"}}]}
+    assert kinds_of(convert("-f", "-", stdin=json.dumps(pools))) == ["NodePool"]
+
+
+def test_json_output_is_one_list(written: Write) -> None:
+    """API-817."""
+    output = json.loads(convert("-f", written("a.json", provisioner()), "-o", "json").stdout)
+    assert (output["kind"], [item["kind"] for item in output["items"]]) == ("List", ["NodePool"])
+
+
+def test_messages_name_file_document_object_and_field(written: Write) -> None:
+    """API-818."""
+    file = written("a.json", provisioner({"weigth": 5}))
+    (warning,) = (line for line in convert("-f", file).stderr.splitlines() if line.startswith("WARN"))
+    assert warning == (
+        f"WARN {file}:1 Provisioner/shop spec.weigth: unknown field 'weigth' is dropped; did you mean 'weight'?"
+    )
+
+
+def test_strict_writes_nothing_after_a_warning(written: Write) -> None:
+    """API-818: information does not count."""
+    assert convert("-f", written("good.json", provisioner()), "--strict").exit_code == 0
+    result = convert("-f", written("bad.json", provisioner({"weigth": 5})), "--strict")
+    assert (result.exit_code, result.stdout) == (1, "")
+
+
+def test_an_object_that_cannot_be_converted_does_not_stop_the_others(written: Write) -> None:
+    """API-818, API-S292, API-S282."""
+    file = written("a.json", node_template({"launchTemplate": "old"}), provisioner())
+    result = convert("-f", file)
+    assert (result.exit_code, kinds_of(result)) == (1, ["NodePool"])
+    assert 'spec.launchTemplate: cannot convert with "spec.launchTemplate"' in result.stderr
+
+
+def test_a_document_that_is_no_yaml_does_not_stop_other_files(written: Write) -> None:
+    """API-818, API-S292."""
+    result = convert("-f", written("bad.yaml", "a: [1\n"), "-f", written("good.json", provisioner()))
+    assert (result.exit_code, kinds_of(result)) == (1, ["NodePool"])
+    assert result.stderr.startswith("ERROR ")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "apiVersion: karpenter.sh/v1alpha5\nkind: Provisioner\nmetadata:\nname: default\nspec:\nproviderRef:\n",
+        "apiVersion: karpenter.sh/v1alpha5\nkind: Provisioner\nspec:\nrequirements:\n- key: a\noperator: In\n- values\n",
+    ],
+)
+def test_lost_indentation_is_named(text: str) -> None:
+    """API-839."""
+    result = convert("-f", "-", stdin=text)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "stdin: document 1: line" in result.stderr
+    assert "its indentation is lost" in result.stderr
+
+
+def test_the_last_of_two_values_is_taken() -> None:
+    """API-829: lists of taints are joined, other values are not."""
+    content = yaml.safe_dump(provisioner({"weight": 1})) + "  weight: 2\n  taints: [{key: a, effect: NoSchedule}]\n"
+    result = convert("-f", "-", stdin=content + "  taints: [{key: b, effect: NoSchedule}]\n")
+    (pool,) = yaml.safe_load_all(result.stdout)
+    assert pool["spec"]["weight"] == 2
+    assert [taint["key"] for taint in pool["spec"]["template"]["spec"]["taints"]] == ["a", "b"]
+    assert result.stderr.count("stands twice") == 2
+
+
+def test_keys_given_twice_in_json_are_merged_alike() -> None:
+    """API-829."""
+    text = json.dumps(provisioner())[:-2] + ', "taints": [{"key": "a", "effect": "NoSchedule"}]'
+    result = convert("-f", "-", stdin=text + ', "taints": [{"key": "b", "effect": "NoSchedule"}]}}')
+    (pool,) = yaml.safe_load_all(result.stdout)
+    assert [taint["key"] for taint in pool["spec"]["template"]["spec"]["taints"]] == ["a", "b"]
+    assert "WARN stdin:1 Provisioner/shop taints: key 'taints' stands twice" in result.stderr
+
+
+def test_other_objects_pass_on_request(written: Write) -> None:
+    """API-816."""
+    config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"b": "c"}}
+    file = written("a.json", provisioner(), config)
+    result = convert("-f", file, "--keep-others")
+    assert list(yaml.safe_load_all(result.stdout))[1] == config
+    assert "WARN" not in result.stderr
+    assert kinds_of(convert("-f", file)) == ["NodePool"]
+
+
+@pytest.mark.parametrize(
+    "text", ["no", "1e3", "0o17", "0x1F", "12_000", "1.5", "720", "-3", "2024-01-01", "null", "~", "1:30"]
+)
+def test_text_is_quoted_where_a_reader_takes_it_for_something_else(text: str) -> None:
+    """API-817, API-830."""
+    assert manifests_yaml([{"a": text}])[3] in "'\""
+
+
+@pytest.mark.parametrize("text", ["30Gi", "720h", "10%", "m5.large", "a", "${ROLE}"])
+def test_plain_text_is_not_quoted(text: str) -> None:
+    """API-817."""
+    assert manifests_yaml([{"a": text}]) == f"a: {text}\n"

@@ -107,7 +107,7 @@ class RolloutStatus(Wire, frozen=True, kw_only=True):
 
 
 class RolloutWorkload(Wire, frozen=True, kw_only=True):
-    """A Deployment or StatefulSet for whoever watches all of them and needs but this of them."""
+    """A Deployment or StatefulSet with only the fields that a watch of all of them needs."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: RolloutSpec = RolloutSpec()
@@ -121,7 +121,7 @@ class SelectorSpec(Wire, frozen=True, kw_only=True):
 
 
 class SelectorWorkload(Wire, frozen=True, kw_only=True):
-    """A ReplicaSet or StatefulSet for whoever watches all of them and needs but their selectors."""
+    """A ReplicaSet or StatefulSet with only its selector, for a watch of all of them."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: SelectorSpec = SelectorSpec()

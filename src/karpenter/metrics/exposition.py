@@ -37,7 +37,7 @@ class MetricsRegistry(CollectorRegistry):
     def __init__(self) -> None:
         super().__init__(auto_describe=False)
         self.sources: list[SeriesSource] = []
-        #: Held by whoever writes an answer.
+        #: Held while an answer is written.
         self.write_lock = asyncio.Lock()
 
     def prepare_all(self) -> list[SeriesWriter]:
@@ -52,7 +52,7 @@ async def render(registry: MetricsRegistry) -> bytes:
 
 
 def render_sync(registry: MetricsRegistry) -> bytes:
-    """The same without a thread, for whoever has no event loop to keep free."""
+    """The same without a thread, for callers outside an event loop."""
     return _write(registry, registry.prepare_all())
 
 

@@ -74,7 +74,7 @@ def _annotation(field: str, of_type: str) -> object:
 
 @cache
 def _schema(name: str) -> Schema:
-    """The same as a structural schema. Metadata of the object itself is looked at by whoever walks the schema."""
+    """The same as a structural schema. The caller that walks the schema checks the metadata of the object itself."""
     return {"properties": {field: _field_schema(field, of_type) for field, of_type in _fields_by_type()[name].items()}}
 
 

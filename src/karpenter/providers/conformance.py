@@ -241,7 +241,7 @@ async def _is_terminating(provider: CloudProvider, bought: Instance) -> bool:
 
 
 async def an_instance_without_a_claim_is_collected(stage: ConformanceEnvironment) -> None:
-    """OPS-266: nobody would ever give it back."""
+    """OPS-266: no controller would ever terminate it."""
     provider = await stage.provider()
     kept, lost = [await stage.claim(name, {}, _SMALL_REQUESTS) for name in ("kept", "lost")]
     instances = [await provider.create(claim) for claim in (kept, lost)]

@@ -136,7 +136,7 @@ class NodeTermination:
     def _await_instance_lookup(self, terminating: TerminatingNode) -> StepBlocked | None:
         """Wait while the cloud cannot say whether the instance of a Node that is not Ready exists (DIS-512).
 
-        If it is gone, its pods need no eviction, which nobody there could carry out.
+        If it is gone, its pods need no eviction: no kubelet could carry it out.
         """
         provider_id = terminating.node.spec.provider_id
         error = self._instance_termination.lookup_error(provider_id)

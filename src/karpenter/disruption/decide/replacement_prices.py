@@ -210,7 +210,7 @@ def without_same_types(
 def _types_cheaper_than_candidates(candidates: Sequence[Candidate], claim: SchedulingNodeClaim) -> TypeSet:
     """Those of the claim's types that are cheaper than the cheapest of the candidates' own types.
 
-    A type whose price nobody knows is left out by itself (Beyond of DIS-213).
+    A type of unknown price is left out by itself (Beyond of DIS-213).
     """
     worst = _worst_launch_prices(claim)
     own = {at: candidate.price_per_hour for candidate in candidates for at in members(_own_types(claim, candidate))}

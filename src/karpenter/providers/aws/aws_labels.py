@@ -10,7 +10,6 @@ from karpenter.providers.aws.aws_settings import AwsClusterInfo
 
 NODE_CLASS = f"{labels.AWS_GROUP}/ec2nodeclass"
 TENANCY = f"{labels.AWS_GROUP}/instance-tenancy"
-SIZE = f"{labels.AWS_GROUP}/instance-size"
 RESERVATION_TYPE = f"{labels.AWS_GROUP}/capacity-reservation-type"
 RESERVATION_INTERRUPTIBLE = f"{labels.AWS_GROUP}/capacity-reservation-interruptible"
 PLACEMENT_GROUP_ID = f"{labels.AWS_GROUP}/placement-group-id"

@@ -16,7 +16,6 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
-from functools import cached_property
 from itertools import chain
 from math import inf
 
@@ -42,7 +41,7 @@ from karpenter.scheduling.unschedulable_reasons import InvalidPod, NoRoom, Unsch
 from karpenter.scheduling.whatif.price_bounds import PriceBounds
 from karpenter.state.pod_counts import NamespacedLabels, namespaced_labels
 from karpenter.state.pod_signature import PodSignature, PodSignatureCache
-from karpenter.state.snapshot import PodGroup, PodKey, creation_order, pod_key
+from karpenter.state.snapshot import PodGroup, creation_order
 from karpenter.state.state_node import NO_NODE_USAGE, build_state_node
 from karpenter.state.virtual_pods import is_virtual_pod
 
@@ -115,11 +114,6 @@ class ReschedulingResult:
             uninitialized_nodes=self.uninitialized_nodes & {placed_pods.node_key for placed_pods in placements},
             _demands=tuple(replace(demand, pods=_of_uids(demand.pods, uids)) for demand in self._demands),
         )
-
-    @cached_property
-    def pods_on_existing(self) -> frozenset[PodKey]:
-        """The pods that go to existing nodes."""
-        return frozenset(pod_key(pod) for placed_pods in self.placements for pod in placed_pods.pods)
 
 
 @dataclass(frozen=True)

@@ -77,7 +77,7 @@ def _claimed_instance_id(claim: NodeClaim) -> str:
         return ""
 
 
-#: A claim is also written by those who look after it; so often we read it again before the next look has to.
+#: Other controllers write the claim as well: after so many conflicts the write is left to the next reconcile.
 _MARK_ATTEMPTS = 5
 
 
@@ -92,7 +92,7 @@ class BatchChanged(Exception):
 async def mark_claim(kube: Kube, claim: NodeClaim, batch: str) -> NodeClaim:
     """Write the batch on a claim, against the version it was read at, so that no other purchase of it is overwritten.
 
-    Raises ``Changed``; ``ProviderError`` for a claim that is gone, going, has an instance, or cannot be written.
+    Raises ``BatchChanged``; ``ProviderError`` for a claim that is gone, going, has an instance, or cannot be written.
     """
     name = claim.metadata.name
     patch = {"metadata": {"annotations": {aws_labels.LAUNCH_BATCH: batch}}}

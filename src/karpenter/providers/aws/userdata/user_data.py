@@ -55,7 +55,7 @@ def windows_user_data(options: BootstrapOptions) -> str:
 
 
 def _powershell_call(options: BootstrapOptions) -> Iterator[str]:
-    """The script's service CIDR, where it is known, spares the instance a question to the EKS API (AWS-259, Beyond)."""
+    """With the service CIDR, where it is known, the script does not call the EKS API (AWS-259, Beyond)."""
     words = KubeletArguments(options)
     yield f'& "{_SCRIPT}"'
     yield f"-EKSClusterName {_powershell_quoted(options.cluster.name)}"
@@ -81,6 +81,6 @@ _WRITERS: Mapping[str, Callable[[BootstrapOptions], str]] = {
     WINDOWS_2019: windows_user_data,
     WINDOWS_2022: windows_user_data,
     WINDOWS_2025: windows_user_data,
-    # The image's owner sees to everything (AWS-261).
+    # The user data of the EC2NodeClass is all there is (AWS-261).
     CUSTOM: lambda given: given.custom_user_data,
 }

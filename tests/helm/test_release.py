@@ -22,6 +22,8 @@ _VALUES = ("--set", "provider=simulated", "--set", "settings.batchIdleDuration=2
 _DEPLOYMENT = f"/apis/apps/v1/namespaces/{_NAMESPACE}/deployments/karpenter"
 _PODS = "/api/v1/namespaces/default/pods"
 _OUR_PODS = f"/api/v1/namespaces/{_NAMESPACE}/pods"
+_CLAIMS = "/apis/karpenter.sh/v1/nodeclaims"
+_POOLS = "/apis/karpenter.sh/v1/nodepools"
 _DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 #: Ports a process of the test cannot share with others.
 _PORTS = frozenset({"METRICS_PORT", "HEALTH_PROBE_PORT"})
@@ -111,13 +113,31 @@ def test_a_release_is_installed_upgraded_rolled_back_and_removed_while_nodes_sta
     assert "NODE_FEE" not in environment(bare)
     check_serves(bare, account, 3)
 
-    claims = {one["metadata"]["name"] for one in items(bare, "/apis/karpenter.sh/v1/nodeclaims")}  # type: ignore[index]
+    claims = {one["metadata"]["name"] for one in items(bare, _CLAIMS)}  # type: ignore[index]
     run(bare, "uninstall", "karpenter")
     run(bare, "uninstall", "karpenter-crd")
     assert not exists(bare, _DEPLOYMENT)
     assert not exists(bare, "/apis/rbac.authorization.k8s.io/v1/clusterroles/karpenter-core")
-    assert {one["metadata"]["name"] for one in items(bare, "/apis/karpenter.sh/v1/nodeclaims")} == claims  # type: ignore[index]
+    assert {one["metadata"]["name"] for one in items(bare, _CLAIMS)} == claims  # type: ignore[index]
     assert len(items(bare, "/api/v1/nodes")) == len(claims)
+    check_nodes_survive_the_removal_of_our_objects(bare)
+
+
+def check_nodes_survive_the_removal_of_our_objects(plane: ControlPlane) -> None:
+    """The steps of docs/operations/removal.md: finalizers first, then our objects without their dependents."""
+    nodes = {one["metadata"]["name"] for one in items(plane, "/api/v1/nodes")}  # type: ignore[index]
+    for collection in (_CLAIMS, "/api/v1/nodes"):
+        for one in items(plane, collection):
+            path = f"{collection}/{one['metadata']['name']}"  # type: ignore[index]
+            plane.request("PATCH", path, {"metadata": {"finalizers": None}}, "application/merge-patch+json")
+    for collection in (_POOLS, _CLAIMS):
+        plane.request(
+            "DELETE", collection, {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Orphan"}
+        )
+        plane.until(lambda collection=collection: not items(plane, collection), "our objects to be gone")  # type: ignore[misc]
+    left = items(plane, "/api/v1/nodes")
+    assert {one["metadata"]["name"] for one in left} == nodes  # type: ignore[index]
+    assert not any("deletionTimestamp" in one["metadata"] or one["metadata"].get("ownerReferences") for one in left)  # type: ignore[operator, attr-defined]
 
 
 def test_the_main_chart_alone_brings_the_kinds_and_leaves_them(bare: ControlPlane) -> None:

@@ -28,7 +28,9 @@ REFERENCE = runpy.run_path(str(ROOT / "tools" / "reference_docs.py"))["PAGES"]
 #: Pages for users. The specification and the design notes show fragments.
 PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
 PAGES += sorted(
-    page for folder in ("getting-started", "concepts", "how-to", "migrate") for page in (DOCS / folder).glob("*.md")
+    page
+    for folder in ("getting-started", "concepts", "how-to", "migrate", "operations")
+    for page in (DOCS / folder).glob("*.md")
 )
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
 _FENCE = re.compile(r"^ *```(\w+)\n(.*?)^ *```", re.MULTILINE | re.DOTALL)

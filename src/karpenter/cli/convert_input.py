@@ -10,6 +10,7 @@ import yaml
 
 from karpenter.cli.manifest_documents import EXPECTED, MalformedDocument, SourceContent, read_contents, yaml_error_text
 from karpenter.cli.yaml_nodes import (
+    JOINED_KEYS,
     DuplicateKey,
     YamlNodeError,
     check_aliases,
@@ -20,7 +21,6 @@ from karpenter.conversion.drafts import InputObject
 from karpenter.conversion.json_fields import Json
 from karpenter.conversion.notes import Note, NoteLevel
 
-_JOINED_KEYS = frozenset({"requirements", "taints", "startupTaints"})
 _LOST_INDENTATION = "its indentation is lost: no line is indented; restore it from the schema of the kind"
 
 
@@ -66,7 +66,7 @@ def _json_document(part: SourceContent) -> list[InputObject | MalformedDocument]
             before = merged.get(key)
             if key in merged:
                 notes.append(Note(NoteLevel.WARN, key, f"key {key!r} stands twice in one object"))
-            joined = key in _JOINED_KEYS and isinstance(before, list) and isinstance(value, list)
+            joined = key in JOINED_KEYS and isinstance(before, list) and isinstance(value, list)
             merged[key] = [*before, *value] if joined else value  # type: ignore[misc]  # both are lists here
         return merged
 

@@ -13,7 +13,7 @@ import yaml
 MAX_ALIASED_CHARACTERS = 2_000_000
 _MERGE_TAG = "tag:yaml.org,2002:merge"
 #: Lists of which people write two, when they put manifests together.
-_JOINED_KEYS = frozenset({"requirements", "taints", "startupTaints"})
+JOINED_KEYS = frozenset({"requirements", "taints", "startupTaints"})
 
 
 class YamlNodeError(Exception):
@@ -73,7 +73,7 @@ def _merged_value(
 ) -> DuplicateKey:
     first_key, first = merged[name]
     lines = f"lines {first_key.start_mark.line + 1} and {second[0].start_mark.line + 1}"
-    if name in _JOINED_KEYS and isinstance(first, yaml.SequenceNode) and isinstance(second[1], yaml.SequenceNode):
+    if name in JOINED_KEYS and isinstance(first, yaml.SequenceNode) and isinstance(second[1], yaml.SequenceNode):
         first.value = [*first.value, *second[1].value]
         return DuplicateKey(path, f"key {name!r} stands twice ({lines}); both lists are joined")
     merged[name] = second

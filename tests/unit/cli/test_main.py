@@ -43,7 +43,7 @@ def test_help_imports_no_command() -> None:
     )
     loaded = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout.split()
     own = {name for name in loaded if name.startswith("karpenter")}
-    assert own == {"karpenter", "karpenter.cli", "karpenter.cli.main"}
+    assert own == {"karpenter", "karpenter.version", "karpenter.cli", "karpenter.cli.main"}
     assert not {"numpy", "msgspec", "botocore", "yaml", "rich.console"} & set(loaded)
 
 

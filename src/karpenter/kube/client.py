@@ -62,6 +62,8 @@ _WATCH_TIMEOUT_SECONDS = (300, 600)
 _WATCH_IDLE_SECONDS = (75.0, 105.0)
 
 _JSON = "application/json"
+#: Ends of the names of the transport's events right before it writes.
+_BEFORE_WRITES = ("send_request_headers.started", "send_request_body.started")
 _MERGE_PATCH = "application/merge-patch+json"
 _METHODS = {"LIST": "GET", "WATCH": "GET", "CREATE": "POST"}
 #: Failures before a connection stood: nothing was sent.
@@ -323,7 +325,7 @@ class KubeClient:
     async def _send_once(self, call: _Request[T], check: Callable[[], None]) -> bytes:
         headers = {"Accept": _JSON} if call.body is None else {"Accept": _JSON, "Content-Type": call.content_type}
         request = self._http.build_request(
-            call.method, call.path, params=call.query, content=call.body, headers=headers
+            call.method, call.path, params=call.query, content=call.body, headers=headers, extensions=_checked(check)
         )
         await self._rate_limit.take()
         with not_counted():
@@ -351,6 +353,22 @@ class KubeClient:
             return response
         finally:
             self._observer.request_finished(call.to_finished(code, now() - began))
+
+
+def _checked(check: Callable[[], None]) -> dict[str, object]:
+    """What makes the transport run ``check`` each time before it writes to the connection.
+
+    Between the start of a request and its first byte lie a turn in the pool, perhaps a connection and a handshake. A process
+    that is stopped there and resumes after its lease has ended would write before the timer of the fence runs.
+    """
+    if check is _always_permitted:
+        return {}
+
+    async def trace(event: str, _info: Mapping[str, object]) -> None:
+        if event.endswith(_BEFORE_WRITES):
+            check()
+
+    return {"trace": trace}
 
 
 def _selector_query(label_selector: str, field_selector: str) -> dict[str, str]:

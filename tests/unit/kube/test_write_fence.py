@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -14,14 +16,16 @@ import pytest
 from karpenter.api.core import ConfigMap, Container, Node, Pod, PodSpec
 from karpenter.api.kinds import CONFIG_MAP, NODE, POD
 from karpenter.api.meta import ObjectMeta
+from karpenter.kube import config
 from karpenter.kube.client import KubeClient
 from karpenter.kube.errors import NotFound
 from karpenter.kube.protocol import Kube, Listing
 from karpenter.kube.write_fence import NO_EXPIRY, Fence, WriteFenced
+from karpenter.model.clock import SystemClock
 from karpenter.model.token_bucket import TokenBucket
 from karpenter.simulation import LoopClock
 from karpenter.simulation.apiserver import MemoryKube, MemoryServer
-from karpenter.simulation.apiserver.http_front import asgi_app
+from karpenter.simulation.apiserver.http_front import asgi_app, kubeconfig_for, serving
 from karpenter.simulation.virtual_time import run_virtual
 from support.suspended_process import stand_still
 
@@ -259,3 +263,27 @@ async def test_a_client_without_a_fence_writes_and_its_cancelled_writes_end(clus
     waiting.cancel()
     await asyncio.sleep(200)
     assert await cluster.names() == ["first"]
+
+
+async def test_a_request_that_waits_for_its_connection_when_the_permission_ends_is_not_written(tmp_path: Path) -> None:
+    """OPS-361: a process may be stopped after the last check and before the first byte, and resume too late."""
+    server = MemoryServer(SystemClock())
+    async with serving(server) as url:
+        path = tmp_path / "kubeconfig"
+        path.write_text(kubeconfig_for(url))
+        fence = Fence()
+        fence.extend_until(NO_EXPIRY)
+        async with config.connect(config.load(str(path)), fence=fence) as client:
+            await client.create(CONFIG_MAP, thing("in-time"))
+            send = client._http.send
+
+            async def send_late(request: httpx2.Request) -> httpx2.Response:
+                fence.extend_until(-math.inf)
+                return await send(request)
+
+            client._http.send = send_late  # type: ignore[method-assign, assignment]
+            with pytest.raises(WriteFenced):
+                await client.create(CONFIG_MAP, thing("too-late"))
+            names = [found.metadata.name for found in (await client.list(CONFIG_MAP)).items]
+    assert "in-time" in names
+    assert "too-late" not in names

@@ -227,13 +227,17 @@ def _definition(kind: Kind[T], short_names: tuple[str, ...], columns: tuple[Json
 
 @cache
 def schema(type_: type[Wire]) -> Json:
-    """The structural schema of a kind's struct, ``apiVersion`` and ``kind`` included. Not to be modified."""
+    """The structural schema of a kind's struct, ``apiVersion`` and ``kind`` included. Not to be modified.
+
+    The API server knows ``metadata`` of an object itself and refuses a definition that says more of it than its type.
+    """
     object_schema = _object(cast(inspect.StructType, inspect.type_info(type_)))
     properties = cast(Json, object_schema["properties"])
     object_schema["properties"] = {
         "apiVersion": {"description": field_descriptions.API_VERSION, "type": "string"},
         "kind": {"description": field_descriptions.KIND, "type": "string"},
         **properties,
+        "metadata": {"type": "object"},
     }
     return object_schema
 

@@ -240,7 +240,9 @@ class _SideTasks:
                 ),
             ).run
         if self._settings.metrics_port:
-            pages = debug_pages.metrics_pages(self._manager.metrics.registry)
+            registry = self._manager.metrics.registry
+            registry.has_legacy_names = self._settings.legacy_metrics
+            pages = debug_pages.metrics_pages(registry)
             if self._settings.enable_profiling:
                 pages |= debug_pages.debug_pages(self._debug_state)
             address = ListenAddress(self._settings.metrics_port, "--metrics-port", "metrics cannot be served")

@@ -18,6 +18,8 @@ from typing import Protocol
 
 from prometheus_client import CollectorRegistry, generate_latest
 
+from karpenter.metrics.legacy_names import LegacySeries
+
 _LINES_AT_ONCE = 1000
 
 #: Writes text, piece by piece; runs in a thread and reads only what does not change.
@@ -37,6 +39,8 @@ class MetricsRegistry(CollectorRegistry):
     def __init__(self) -> None:
         super().__init__(auto_describe=False)
         self.sources: list[SeriesSource] = []
+        #: Whether answers also have the series' older names (``legacy_names``).
+        self.has_legacy_names = False
         #: Held while an answer is written.
         self.write_lock = asyncio.Lock()
 
@@ -58,11 +62,19 @@ def render_sync(registry: MetricsRegistry) -> bytes:
 
 def _write(registry: MetricsRegistry, writers: Iterable[SeriesWriter]) -> bytes:
     out = io.BytesIO()
-    out.write(generate_latest(registry))
-    for writing in writers:
-        for text in writing():
-            out.write(text.encode())
+    legacy = LegacySeries()
+    for text in _pieces(registry, writers):
+        out.write(text.encode())
+        if registry.has_legacy_names:
+            legacy.collect(text)
+    out.write(legacy.text().encode())
     return out.getvalue()
+
+
+def _pieces(registry: MetricsRegistry, writers: Iterable[SeriesWriter]) -> Iterator[str]:
+    yield generate_latest(registry).decode()
+    for writing in writers:
+        yield from writing()
 
 
 @dataclass(frozen=True)

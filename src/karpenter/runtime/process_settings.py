@@ -52,6 +52,9 @@ class ProcessSettings:
         "false",
         "Leave out metrics about single nodes, pods and conditions, which cost memory in large clusters.",
     )
+    legacy_metrics: bool = setting(
+        kinds.SWITCH, "false", "Also export series under the names they had before Karpenter 1.0, for older dashboards."
+    )
     memory_limit: int = setting(
         kinds.INTEGER,
         "-1",

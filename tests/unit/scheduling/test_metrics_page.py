@@ -14,6 +14,7 @@ from karpenter.api.kwok_node_class import KWOKNodeClass
 from karpenter.api.meta import Condition, ObjectMeta, Wire
 from karpenter.metrics import Metrics
 from karpenter.metrics.exposition import render_sync
+from karpenter.metrics.legacy_names import LEGACY_NAMES
 from karpenter.scheduling.solution import PlacedPods, Solution
 from support.builders import NOW, container, machine, node_pool, owner, pod, replaced
 from support.metrics_scrape import Scrape
@@ -163,10 +164,13 @@ async def test_no_other_series_names_a_single_object() -> None:
 
 
 def test_every_name_that_replaced_an_older_one_is_exported() -> None:
-    """OPS §5.9: a dashboard that follows the list of renames finds data."""
+    """OPS §5.9: the page lists every older name that can be served, and a dashboard that follows the list finds data."""
     page = PAGE.read_text(encoding="utf-8")
     series = {name for name, _ in _rows(page)}
-    renames = [line for line in page.splitlines() if line.startswith("* ") and "`: now `" in line]
-    replacements = [name for line in renames for name in re.findall(r"`(\w+)`", line.partition(": now ")[2])]
-    assert len(renames) == 15
+    renames = [
+        line.partition(": now ") for line in page.splitlines() if line.startswith("* `karpenter_") and ": now `" in line
+    ]
+    listed = {name for older, _, _ in renames for name in re.findall(r"`(karpenter_\w+)`", older)}
+    replacements = [name for _, _, newer in renames for name in re.findall(r"`(karpenter_\w+)`", newer)]
+    assert {f"karpenter_{older}" for older in LEGACY_NAMES} <= listed
     assert [name for name in replacements if name not in series] == []

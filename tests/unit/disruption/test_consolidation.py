@@ -461,3 +461,13 @@ def test_consolidation_that_is_off_keeps_empty_nodes_too() -> None:
     solution = decide(pool(consolidate_after="Never"), running("a"))
     assert gone(solution) == []
     assert why(solution, "a") == 'NodePool "np" has consolidation disabled'
+
+
+def test_a_node_that_goes_once_its_pool_is_cheaper_takes_no_pods_and_says_why_it_stays() -> None:
+    """DIS-253, anti-churn: ``small`` is worth too little of what its NodePool costs until ``big`` is gone, then it goes too."""
+    types = (*KINDS, kind("big", 8, sold(40)), kind("small", 8, [offering("on-demand", "z1", 0.4, available=False)]))
+    foreign = node("foreign", {"cpu": 8, "memory": "64Gi"})
+    solution = decide(pool(), running("big", "big", 1), running("small", "small", 1, 1, 1), foreign, types=types)
+    assert gone(solution) == ["big"]
+    assert [placed.node_name for placed in solution.commands[0].placed_on_existing] == ["foreign"]
+    assert "would save too little" in why(solution, "small")

@@ -9,13 +9,16 @@ after the other, some pods would move twice. So follow-up steps are computed on 
 commands lead from the cluster as it is straight to the end. Each step costs one more search on a smaller problem, and at most
 ``_MAX_STEPS`` are made. This is skipped if budgets limit the search, if commands await validation (they must stay comparable),
 or if drift moves pods in the same pass.
+
+A follow-up step may be worth it only because the steps before it made its NodePool cheaper. Its nodes stay in this pass, and take
+no pods in it: they would move twice.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from karpenter.disruption.decide.balanced import MoveScoring
 from karpenter.disruption.decide.candidate_set_search import MAX_CANDIDATES, CandidateSetSearch
@@ -25,6 +28,7 @@ from karpenter.disruption.decide.connected_parts import split_into_parts
 from karpenter.disruption.decide.consolidation_delays import node_age_blocker
 from karpenter.disruption.decide.consolidation_search import ConsolidationResult, ConsolidationSearch
 from karpenter.disruption.decide.costs import is_empty
+from karpenter.disruption.decide.disruption_blockers import MoveBlocker, SavingTooSmall
 from karpenter.disruption.decide.disruption_problem import PreparedDisruption, prepare
 from karpenter.disruption.decide.move_evaluation import ConsolidationSettings, MoveEvaluator
 from karpenter.disruption.decide.multi_step import CommandPricing, composed_commands
@@ -37,6 +41,7 @@ from karpenter.state.snapshot import ClusterSnapshot
 
 #: Limit on follow-up steps. Each saves money, so the series ends by itself, normally after one or two.
 _MAX_STEPS = 16
+_ROUNDING = 1e-9
 _REASON = DisruptionReason.UNDERUTILIZED
 
 
@@ -90,6 +95,14 @@ class PrecedingCommands:
         return any(command.replacements or command.pod_restarts for command in self.commands)
 
 
+@dataclass(frozen=True)
+class _MergedSteps:
+    """Moves of a pass. ``too_small_now``: nodes, by key, that go only once the moves have made their pool cheaper (DIS-253)."""
+
+    commands: tuple[Command, ...]
+    too_small_now: Mapping[str, SavingTooSmall] = field(default_factory=dict)
+
+
 class Consolidation:
     """Consolidation of one pass. ``budgets`` are only read."""
 
@@ -105,20 +118,36 @@ class Consolidation:
         pending = self._prepared.context.pending_commands
         result = self._search(candidates, simulation, pending)
         commands = result.commands
+        rejections: dict[str, MoveBlocker] = dict(result.rejections)
         if not pending and not self._preceding.move_pods:
             commands = self._improved_if_few(candidates, commands)
             if not result.limited_by_budgets:
                 pricing = CommandPricing(self._scoring(), simulation.arrivals)
-                commands = self._with_follow_up_steps(candidates, commands, pricing)
+                merged = self._with_follow_up_steps(candidates, commands, pricing)
+                commands = self._without_pods_on_nodes_that_go_next(candidates, merged, pricing)
+                rejections |= merged.too_small_now
         nodes = {candidate.key: candidate.state_node for candidate in candidates}
-        rejected = [BlockedNode(nodes[key], result.rejections[key]) for key in sorted(result.rejections)]
+        rejected = [BlockedNode(nodes[key], rejections[key]) for key in sorted(rejections)]
         return commands, rejected
+
+    def _without_pods_on_nodes_that_go_next(
+        self, candidates: Sequence[Candidate], merged: _MergedSteps, pricing: CommandPricing
+    ) -> tuple[Command, ...]:
+        """The moves, none of them to a node that a later pass removes, if such moves save as much: a pod would move twice."""
+        going_next = merged.too_small_now.keys()
+        hosts = {placed.node_key for command in merged.commands for placed in command.placed_on_existing}
+        if not going_next & hosts:
+            return merged.commands
+        simulation = simulate(self._prepared, self._preceding.closed_to_pods | going_next)
+        others = self._with_follow_up_steps(candidates, self._search(candidates, simulation, ()).commands, pricing)
+        is_as_good = _total_saving(others.commands) >= _total_saving(merged.commands) - _ROUNDING
+        return others.commands if is_as_good else merged.commands
 
     def _with_follow_up_steps(
         self, candidates: Sequence[Candidate], first: tuple[Command, ...], pricing: CommandPricing
-    ) -> tuple[Command, ...]:
+    ) -> _MergedSteps:
         """The moves merged with those that would follow once they are done."""
-        best = first
+        best = _MergedSteps(first)
         steps = [*first]
         snapshot, step = self._prepared.snapshot, (*self._preceding.commands, *first)
         for _ in range(_MAX_STEPS if first else 0):
@@ -131,7 +160,10 @@ class Consolidation:
             composed = self._composed(candidates, end, steps, pricing)
             if composed is None:
                 break
-            best = composed
+            too_small = self._too_small(composed, pricing.scoring)
+            if too_small:
+                return replace(best, too_small_now=too_small)
+            best = _MergedSteps(composed)
         return best
 
     def _next_step(self, snapshot: ClusterSnapshot) -> tuple[Command, ...]:
@@ -153,7 +185,7 @@ class Consolidation:
         steps: Sequence[Command],
         pricing: CommandPricing,
     ) -> tuple[Command, ...] | None:
-        """All steps merged; None if that is impossible, beyond budgets, or not worth what it disrupts."""
+        """All steps merged; None if that is impossible, beyond budgets, or failed lately."""
         composed = composed_commands(candidates, end, steps, pricing)
         may_go = {candidate.key for candidate in candidates} | self._preceding.candidate_keys
         removed = {node.key for node in self._prepared.snapshot.nodes} - {node.key for node in end.nodes}
@@ -161,10 +193,17 @@ class Consolidation:
             return None
         if any(map(self._prepared.context.failed_moves.has_in_backoff, composed)):
             return None
-        acceptable = all(
-            pricing.scoring.are_acceptable(command.scores, command.saving_per_hour) for command in composed
-        )
-        return composed if acceptable else None
+        return composed
+
+    @staticmethod
+    def _too_small(commands: Iterable[Command], scoring: MoveScoring) -> Mapping[str, SavingTooSmall]:
+        """By key, the nodes of the commands that are not worth what they disrupt while the other nodes still cost something."""
+        return {
+            candidate.key: SavingTooSmall(command.saving_per_hour or 0.0, scoring.minimum_saving(command.candidates))
+            for command in commands
+            if not scoring.are_acceptable(command.scores, command.saving_per_hour)
+            for candidate in command.candidates
+        }
 
     def _improved_if_few(self, candidates: Sequence[Candidate], commands: tuple[Command, ...]) -> tuple[Command, ...]:
         """The moves, or one of a higher net saving where there are few candidates."""
@@ -203,3 +242,8 @@ class Consolidation:
             self._prepared.checks.prices,
             self._prepared.problem.options.consolidation,
         )
+
+
+def _total_saving(commands: Iterable[Command]) -> float:
+    """USD per hour."""
+    return sum(command.saving_per_hour or 0.0 for command in commands)

@@ -148,7 +148,8 @@ def find_pod(objects: ClusterObjects, namespace: str, subject: explain_subjects.
         if pod.metadata.namespace == namespace:
             return pod
     where = "cluster" if objects.from_cluster else "input"
-    hint = _hint([pod.metadata.namespace for pod in named])
+    names = sorted({pod.metadata.name for pod in objects.pods if pod.metadata.namespace == namespace})
+    hint = _namespace_hint([pod.metadata.namespace for pod in named]) or _name_hint(name, names)
     return terminal.exit_with_error(f"no pod {namespace}/{name} in the {where}{hint}", terminal.WRONG_INPUT)
 
 
@@ -163,7 +164,13 @@ def _first_pod_of(objects: ClusterObjects, namespace: str, workload: explain_sub
     return pods[0]
 
 
-def _hint(namespaces: Sequence[str]) -> str:
+def _name_hint(name: str, names: Sequence[str]) -> str:
+    """Names that are nearly the same or begin with it, as those of a workload's pods do."""
+    near = [other for other in names if other.startswith(f"{name}-")] or difflib.get_close_matches(name, names)
+    return f"; did you mean {' or '.join(near[:_SUGGESTED_NAMES])}?" if near else ""
+
+
+def _namespace_hint(namespaces: Sequence[str]) -> str:
     if not namespaces:
         return ""
     shown = ", ".join(f"-n {namespace}" for namespace in sorted(namespaces)[:_SUGGESTED_NAMES])

@@ -26,6 +26,8 @@ _UNRENDERED = "it has template marks ({{): render it first, for example with hel
 #: Bytes.
 _LARGEST_JSON_BY_HAND = 2**20
 STDIN = "-"
+#: What a path makes of a URL.
+_URL_PATHS = ("http:/", "https:/", "s3:/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +111,13 @@ def _read_file(file: Path) -> Iterator[SourceContent | MalformedDocument]:
     try:
         yield SourceContent(str(file), file.read_bytes())
     except OSError as error:
-        yield MalformedDocument(f"{file}: cannot be read ({error.strerror}); {EXPECTED}")
+        yield MalformedDocument(f"{file}: {_why_unreadable(file, error)}")
+
+
+def _why_unreadable(file: Path, error: OSError) -> str:
+    if str(file).startswith(_URL_PATHS):
+        return "URLs are not fetched; pipe the content: curl URL | karpenter plan -f -"
+    return f"cannot be read ({error.strerror}); {EXPECTED}"
 
 
 def read_source(source: str, content: bytes) -> Iterator[SourcePart]:

@@ -24,7 +24,14 @@ from karpenter.api.karpenter import NodeClaim, NodePool
 from karpenter.api.kinds import Kind, without_nulls
 from karpenter.api.meta import ObjectMeta, Wire
 from karpenter.api.node_overlay import NodeOverlay
-from karpenter.cli import assumed_admission, assumed_status, label_advice, manifest_kinds, offline_volume_claims
+from karpenter.cli import (
+    assumed_admission,
+    assumed_status,
+    label_advice,
+    manifest_kinds,
+    offline_volume_claims,
+    quantity_advice,
+)
 from karpenter.cli.cluster_objects import ClusterObjects, PlanObject
 from karpenter.cli.finding_hints import with_hint
 from karpenter.cli.manifest_documents import (
@@ -272,6 +279,9 @@ class _ManifestReader:
             admitted = obj if raw_object.is_stored else _with_server_defaults(obj, kind, raw_object.data)
             self.objects.add(self._with_assumed_status(admitted, kind))
             self._note_odd_labels(obj, raw_object)
+            self.objects.notices += [
+                raw_object.location.problem_line(path, text) for path, text in quantity_advice.odd_requests(obj)
+            ]
 
     def _note_odd_labels(self, obj: PlanObject, raw_object: _RawObject) -> None:
         for path, key in label_advice.asked_labels(obj):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -20,6 +21,10 @@ from karpenter.state.pod_signature import required_node_affinity_terms
 
 _ENVIRONMENT = ("AWS_REGION", "AWS_DEFAULT_REGION")
 _ZONE_LABELS = (labels.ZONE, ZONE_ID)
+#: How much a name must be like a region's, of 1: one wrong letter, or the letter of a zone at the end.
+_MIN_SIMILARITY = 0.85
+#: Sources that a person types; zones of nodes are what they are.
+_TYPED_SOURCES = ("--region", "AWS_REGION")
 _HOW_TO_CHOOSE = "give --region, or --instance-types with types of your own"
 #: How AWS names regions, also those without packaged data, and their zones.
 _AWS_REGION = re.compile(r"(?:af|ap|ca|cn|eu|eusc|il|me|mx|sa|us)(?:-[a-z]+)+-\d")
@@ -60,10 +65,14 @@ def region_of_objects(objects: ClusterObjects) -> PlanRegion | None:
 
 def _checked(region: PlanRegion, source: str) -> PlanRegion:
     if region.name not in ec2_regions.ec2_regions():
-        regions = ", ".join(sorted(ec2_regions.ec2_regions()))
+        regions = sorted(ec2_regions.ec2_regions())
+        is_typed = source.startswith(_TYPED_SOURCES)
+        near = difflib.get_close_matches(region.name, regions, 1, _MIN_SIMILARITY) if is_typed else []
+        choice = f"did you mean {near[0]}? Otherwise give" if near else "give"
+        others = "" if near else f", or another --region: {', '.join(regions)}"
         raise WrongInput(
-            f"{source}: there are no packaged prices for this region; give --live-prices, --instance-types with types of your "
-            f"own, or another --region: {regions}"
+            f"{source}: there are no packaged prices for this region; {choice} --live-prices, or --instance-types with types of "
+            f"your own{others}"
         )
     return region
 

@@ -382,6 +382,18 @@ MISTAKES = {
         "HorizontalPodAutoscaler default/w: Deployment wbe is not in the input; add it",
         exit_code=0,
     ),
+    "cpu 100M": Mistake(
+        [POOL, pod(cpu="100M")],
+        "FILE: document 2 (Pod default/web): spec.containers[0].resources.requests.cpu: 100M are 100 million cores; did you "
+        "mean 100m?",
+        0,
+    ),
+    "memory 512m": Mistake(
+        [POOL, P + "  containers: [{name: a, resources: {limits: {memory: 512m}}}]\n"],
+        "FILE: document 2 (Pod default/web): spec.containers[0].resources.limits.memory: 512m are 512 thousandths of a byte; "
+        "did you mean 512Mi?",
+        0,
+    ),
     "json dup": Mistake(
         [
             '{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"},"spec":{"containers":[{"name":"a"}],"containers":[{"name":"b"}]}}'
@@ -408,6 +420,12 @@ def test_kinds_of_other_groups_that_are_called_like_ours_are_passed_over(plan: P
     result = plan("-f", file)
     assert result.exit_code == 0
     assert result.stderr.startswith("ignored 1 object of kinds that planning does not use: NodePool 1\n")
+
+
+def test_a_url_is_not_fetched_and_the_way_is_named(plan: Plan) -> None:
+    result = plan("-f", "https://example.com/web.yaml")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "URLs are not fetched; pipe the content: curl URL | karpenter plan -f -" in result.stderr
 
 
 def test_directories_in_directories_are_named_where_nothing_else_is_there(plan: Plan, tmp_path: Path) -> None:

@@ -140,11 +140,24 @@ def test_zones_of_two_regions_are_refused_with_both(written: Written) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("region", "meant"),
+    [("eu-centrall-1", "eu-central-1"), ("eu-central-1a", "eu-central-1"), ("eu-north1", "eu-north-1")],
+)
+def test_a_misspelt_region_is_told_which_one_was_probably_meant(written: Written, region: str, meant: str) -> None:
+    result = run("plan", "-f", written("a.json", zonal_pool()), "--region", region)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == (
+        f"--region={region}: there are no packaged prices for this region; did you mean {meant}? Otherwise give --live-prices, "
+        "or --instance-types with types of your own\n"
+    )
+
+
 def test_a_region_without_packaged_prices_is_refused_with_those_that_have_them(written: Written) -> None:
-    result = run("plan", "-f", written("a.json", zonal_pool()), "--region", "eu-centrall-1")
+    result = run("plan", "-f", written("a.json", zonal_pool()), "--region", "mars")
     assert result.exit_code == 2
     assert result.stderr.startswith(
-        "--region=eu-centrall-1: there are no packaged prices for this region; give --live-prices, --instance-types with "
+        "--region=mars: there are no packaged prices for this region; give --live-prices, or --instance-types with "
         "types of your own, or another --region: af-south-1, "
     )
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from karpenter.cli import planning, planning_options, terminal
-from karpenter.cli.render_common import Output, names_text
+from karpenter.cli.output_formats import OutputOption, Printable, nodepool_name, write_output
+from karpenter.cli.render_common import names_text
 from karpenter.cli.settings_options import CONNECTION_SETTINGS, Flags, resolve_or_exit, with_setting_options
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def budgets(
     nodes: Annotated[int | None, typer.Option(min=0, help="Assumed node count. Default: current count.")] = None,
     time_zone: Annotated[str, typer.Option(metavar="ZONE", help="Time zone of the table.")] = "UTC",
     filename: planning_options.FilesOption = None,
-    output: Annotated[Output, typer.Option("-o", "--output", help="What to print.")] = "table",
+    output: OutputOption = "table",
     skip_invalid: planning_options.SkipInvalidOption = False,
 ) -> None:
     """Show how many nodes of a NodePool may be disrupted over time, for each reason, and which budget or freeze limits them.
@@ -48,7 +49,6 @@ def budgets(
     """
     from karpenter.cli import render_budgets
     from karpenter.cli.render_budgets import DISRUPTION_REASONS, BudgetPreview
-    from karpenter.cli.render_common import write_output
     from karpenter.model.disruption_rules import disruption_rules, disruption_timeline
 
     settings = resolve_or_exit("budgets", flags)
@@ -63,7 +63,12 @@ def budgets(
         rules = disruption_rules(node_pool, planning.cluster_freeze(objects))
         segments = disruption_timeline(rules, count, period, DISRUPTION_REASONS)
     preview = BudgetPreview(node_pool, count, own.unavailable, rules, segments, zone)
-    write_output(output, lambda: render_budgets.document(preview), lambda out: render_budgets.write(preview, out))
+    printable = Printable(
+        document=lambda: render_budgets.document(preview),
+        page=lambda out: render_budgets.write(preview, out),
+        names=lambda: [nodepool_name(pool)],
+    )
+    write_output(output, printable)
 
 
 def _period(begin: str, days: int) -> TimeSpan:

@@ -1,10 +1,10 @@
-"""The objects of a running cluster, as its API server lists them."""
+"""The objects of a running cluster, as its API server lists them, and writes to it."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TypeVar, cast
+from typing import TYPE_CHECKING, Literal, TypeVar, cast
 
 from karpenter.api import kinds
 from karpenter.api.apps import DaemonSet
@@ -12,7 +12,7 @@ from karpenter.api.karpenter import NodePool
 from karpenter.api.kinds import Kind
 from karpenter.api.meta import Wire
 from karpenter.cli.cluster_objects import ClusterObjects, PlanObject
-from karpenter.cli.terminal import CommandError
+from karpenter.cli.terminal import CommandError, print_error
 from karpenter.kube import config, errors
 from karpenter.kube.client_settings import KubeClientSettings
 from karpenter.kube.error_messages import explain_error
@@ -20,7 +20,12 @@ from karpenter.kube.optional_kinds import OptionalKindsReader
 from karpenter.kube.protocol import Kube, Reader
 from karpenter.model import freezes, runtime_validation
 
+if TYPE_CHECKING:
+    from karpenter.kube.client import KubeClient
+
 A = TypeVar("A")
+#: Whether the API server stores what is written; the values are kubectl's.
+DryRun = Literal["none", "server"]
 T = TypeVar("T", bound=Wire)
 
 
@@ -43,19 +48,39 @@ def read_pools_and_nodes(settings: KubeClientSettings) -> ClusterObjects:
 
 def query_cluster(settings: KubeClientSettings, query: Callable[[Kube], Awaitable[A]]) -> A:
     """The result of a query to the cluster. Raises ``ClusterUnreachable`` where it is refused or gets no answer."""
+    return _ask(_connection(settings), config.connect, query)
+
+
+def change_cluster(settings: KubeClientSettings, dry_run: DryRun, change: Callable[[Kube], Awaitable[A]]) -> A:
+    """The result of a change to the cluster, which standard error names before. Raises ``ClusterUnreachable`` as a query."""
+    connection = _connection(settings)
+    print_error(f"cluster: context {connection.context} of {connection.source}, server {connection.server}")
+    connect = config.connect_for_dry_run if dry_run == "server" else config.connect
+    return _ask(connection, connect, change)
+
+
+def _connection(settings: KubeClientSettings) -> config.Connection:
     try:
-        connection = config.load(settings.kubeconfig, settings.context)
-        return asyncio.run(_query(connection, query))
+        return config.load(settings.kubeconfig, settings.context)
+    except config.ConfigError as error:
+        raise ClusterUnreachable(" ".join(str(error).split())) from error
+
+
+def _ask(
+    connection: config.Connection,
+    connect: Callable[[config.Connection], KubeClient],
+    query: Callable[[Kube], Awaitable[A]],
+) -> A:
+    async def ask() -> A:
+        async with connect(connection) as client:
+            return await query(client)
+
+    try:
+        return asyncio.run(ask())
     except config.ConfigError as error:
         raise ClusterUnreachable(" ".join(str(error).split())) from error
     except errors.KubeError as error:
         raise ClusterUnreachable(" ".join(explain_error(error, connection.server).split())) from error
-
-
-async def _query(connection: config.Connection, query: Callable[[Kube], Awaitable[A]]) -> A:
-    client = config.connect(connection)
-    async with client:
-        return await query(client)
 
 
 async def list_plan_objects(reader: Reader, extra_kinds: Iterable[Kind[Wire]] = ()) -> ClusterObjects:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import re
 import sys
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 from karpenter.cli import terminal
+from karpenter.cli.output_formats import OutputOption, Printable, write_output
 from karpenter.cli.settings_options import CONNECTION_SETTINGS, Flags, resolve_or_exit, with_setting_options
-from karpenter.cli.terminal import write_text
 from karpenter.settings import SETTING_GROUPS
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from karpenter.providers.aws.sdk.aws_session import AwsSession
     from karpenter.settings import Settings
 
-Output = Literal["table", "json"]
 #: Settings that the checks depend on.
 _SETTINGS = (*SETTING_GROUPS["AWS provider"], "feature_gates", *CONNECTION_SETTINGS)
 _ARN = re.compile(r"arn:(?P<partition>[^:]+):(?:sts|iam)::(?P<account>[0-9]{12}):(?P<who>.+)")
@@ -55,13 +54,13 @@ def doctor(
             help="EC2NodeClasses and NodePools to check instead of the cluster's.",
         ),
     ] = None,
-    output: Annotated[Output, typer.Option("-o", "--output", help="What to print.")] = "table",
+    output: OutputOption = "table",
 ) -> None:
     """Check that AWS and the cluster are set up as the controller needs them. Read-only.
 
     Exits with 1 if a check fails.
     """
-    from karpenter.cli.render_doctor import findings_json, findings_page
+    from karpenter.cli import render_doctor
     from karpenter.providers.aws.doctor import FindingLevel
     from karpenter.runtime import logging
 
@@ -75,7 +74,12 @@ def doctor(
     if filename:
         in_cluster = in_cluster._replace(classes=given.classes, pools=given.pools)
     findings = [*asyncio.run(_run_checks(settings, role, in_cluster)), *in_cluster.installation_findings]
-    write_text(findings_json(findings) if output == "json" else findings_page(findings))
+    printable = Printable(
+        document=lambda: render_doctor.document(findings),
+        page=lambda out: render_doctor.write(findings, out),
+        names=lambda: (finding.check for finding in findings),
+    )
+    write_output(output, printable)
     if any(finding.level is FindingLevel.FAILURE for finding in findings):
         raise typer.Exit(1)
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from karpenter.cli import cluster_objects, explain_subjects, planning, planning_options, render_common, terminal
-from karpenter.cli.render_common import TextOutput
+from karpenter.cli import cluster_objects, explain_subjects, planning, planning_options, terminal
+from karpenter.cli.output_formats import Output, OutputOption, Printable, node_name, write_output
 from karpenter.cli.settings_options import PLANNING_SETTINGS, Flags, resolve_or_exit, with_setting_options
 
 if TYPE_CHECKING:
@@ -45,9 +45,7 @@ def explain(
         str, typer.Option("-n", "--namespace", metavar="NAMESPACE", help="Namespace of the pod or workload.")
     ] = "default",
     filename: planning_options.FilesOption = None,
-    output: Annotated[
-        TextOutput, typer.Option("-o", "--output", help="What to print; text and table are the same.")
-    ] = "text",
+    output: OutputOption = "table",
     recursive: planning_options.RecursiveOption = False,
     replicas: planning_options.ReplicasOption = "current",
     region: planning_options.RegionOption = "",
@@ -73,16 +71,17 @@ def explain(
             _explain_pod(plan_input, pod, settings.scheduling_options(settings.gates), output)
 
 
-def _explain_pod(plan_input: planning.PlanInput, pod: Pod, options: SchedulingOptions, output: TextOutput) -> None:
+def _explain_pod(plan_input: planning.PlanInput, pod: Pod, options: SchedulingOptions, output: Output) -> None:
     from karpenter.cli import render_pod, render_prices
 
     explanation, plan = explained_pod(plan_input, pod, options)
     prices = plan_input.catalogs.prices
-    render_common.write_output(
-        output,
-        lambda: {**render_pod.document(explanation), "prices": render_prices.price_data(prices, plan)},
-        lambda out: render_pod.write(explanation, render_prices.price_lines(prices, plan), out),
+    printable = Printable(
+        document=lambda: {**render_pod.document(explanation), "prices": render_prices.price_data(prices, plan)},
+        page=lambda out: render_pod.write(explanation, render_prices.price_lines(prices, plan), out),
+        names=lambda: [f"pod/{pod.metadata.name}"],
     )
+    write_output(output, printable)
 
 
 def explained_pod(
@@ -101,15 +100,16 @@ def explained_pod(
     return explanation, plan
 
 
-def _explain_node(plan_input: planning.PlanInput, name: str, options: DisruptionOptions, output: TextOutput) -> None:
+def _explain_node(plan_input: planning.PlanInput, name: str, options: DisruptionOptions, output: Output) -> None:
     from karpenter.cli import render_node
 
     explanation, preview = explained_node(plan_input, name, options)
-    render_common.write_output(
-        output,
-        lambda: render_node.document(explanation, preview),
-        lambda out: render_node.write(explanation, preview, out),
+    printable = Printable(
+        document=lambda: render_node.document(explanation, preview),
+        page=lambda out: render_node.write(explanation, preview, out),
+        names=lambda: [node_name(explanation.state_node.name)],
     )
+    write_output(output, printable)
 
 
 def explained_node(

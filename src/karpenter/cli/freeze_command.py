@@ -5,8 +5,9 @@ They write the annotations and the ConfigMap of ``model.freezes``, which can be 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
     from karpenter.api.karpenter import NodePool
     from karpenter.kube.protocol import Json, Kube
 
+DryRunOption = Annotated[
+    Literal["none", "server"],
+    typer.Option("--dry-run", help="server: let the API server check everything and store nothing."),
+]
 PoolsOption = Annotated[
     list[str] | None,
     typer.Option("--pool", metavar="POOL", help="A NodePool; may be repeated. Default: the whole cluster."),
@@ -35,27 +40,32 @@ def freeze(
     until: Annotated[
         str, typer.Option(metavar="TIME", help="End time with UTC offset, such as 2026-12-24T00:00:00+01:00.")
     ] = "",
+    dry_run: DryRunOption = "none",
 ) -> None:
     """Suspend voluntary disruption (emptiness, drift, consolidation) of NodePools or of the cluster.
 
     Expiration, interruption and manual deletion continue.
     """
-    from karpenter.cli.cluster_reader import query_cluster
+    from karpenter.cli.cluster_reader import change_cluster
 
     settings = resolve_or_exit("freeze", flags)
     end = _freeze_end(duration, until)
-    for line in query_cluster(settings, lambda kube: freeze_pools_or_cluster(kube, pool or [], reason, end)):
-        typer.echo(line)
+    lines = change_cluster(settings, dry_run, lambda kube: freeze_pools_or_cluster(kube, pool or [], reason, end))
+    _print_lines(lines, dry_run)
 
 
 @with_setting_options(CONNECTION_SETTINGS)
-def thaw(*, flags: Flags, pool: PoolsOption = None) -> None:
+def thaw(*, flags: Flags, pool: PoolsOption = None, dry_run: DryRunOption = "none") -> None:
     """Lift a freeze and list what remains frozen."""
-    from karpenter.cli.cluster_reader import query_cluster
+    from karpenter.cli.cluster_reader import change_cluster
 
     settings = resolve_or_exit("thaw", flags)
-    for line in query_cluster(settings, lambda kube: thaw_pools_or_cluster(kube, pool or [])):
-        typer.echo(line)
+    _print_lines(change_cluster(settings, dry_run, lambda kube: thaw_pools_or_cluster(kube, pool or [])), dry_run)
+
+
+def _print_lines(lines: Iterable[str], dry_run: str) -> None:
+    for line in lines:
+        typer.echo(f"{line} (server dry run)" if dry_run == "server" else line)
 
 
 def _freeze_end(duration: str, until: str) -> datetime | None:

@@ -76,7 +76,12 @@ class _Command(TyperCommand):
         said = [
             f"{word}=true" if word in bare and after.startswith("-") else word for word, after in pairwise([*args, "-"])
         ]
-        return super().parse_args(ctx, said)
+        try:
+            return super().parse_args(ctx, said)
+        except typer.BadParameter as error:
+            # What pydantic, by which typer checks values, puts before every sentence.
+            error.message = error.message.removeprefix("Value error, ")
+            raise
 
 
 class _LazyCommands(UserDict[str, Any]):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TextIO
@@ -15,12 +16,13 @@ from typing import TYPE_CHECKING, TextIO
 import typer
 
 from karpenter.cli import planning, planning_options, terminal
+from karpenter.cli.output_formats import Output, OutputOption, Printable, node_name, nodeclaim_name, write_output
 from karpenter.cli.settings_options import PLANNING_SETTINGS, Flags, resolve_or_exit, with_setting_options
 from karpenter.cli.terminal import WrongInput
 
 if TYPE_CHECKING:
-    from karpenter.cli.planning_options import InputOptions, PlanOutput
-    from karpenter.cli.render_common import Json, Output
+    from karpenter.cli.planning_options import InputOptions
+    from karpenter.cli.render_common import Json
     from karpenter.cli.render_plan_data import PlanComparison, PlanReport
     from karpenter.disruption.decide.disruption_preview import DisruptionPreview
     from karpenter.scheduling.scheduling_options import SchedulingOptions
@@ -55,7 +57,7 @@ def plan(
     *,
     flags: Flags,
     filename: planning_options.FilesOption = None,
-    output: planning_options.PlanOutputOption = "table",
+    output: OutputOption = "table",
     recursive: planning_options.RecursiveOption = False,
     replicas: planning_options.ReplicasOption = "current",
     region: planning_options.RegionOption = "",
@@ -70,7 +72,7 @@ def plan(
     record: planning_options.RecordOption = "",
 ) -> None:
     """Show the nodes Karpenter would launch for pending pods and their cost. Read-only."""
-    wanted = _Wanted(compare is not None, consolidate, record, verbose)
+    wanted = _Wanted(compare is not None, consolidate, record, verbose or output == "wide")
     with terminal.all_errors_as_failures() if detailed_exitcode else nullcontext(), planning.gc_disabled():
         settings = resolve_or_exit("plan", flags)
         options = planning_options.InputOptions(
@@ -78,8 +80,6 @@ def plan(
         )
         if diff is not None:
             outcome = _show_difference(options, diff, settings, wanted, output)
-        elif output == "markdown":
-            raise WrongInput("-o markdown prints the difference of two plans: add --diff OLD NEW")
         else:
             outcome = _show_plan(options, settings, wanted, output)
     if outcome.has_unschedulable and (detailed_exitcode or fail_on is not None):
@@ -122,12 +122,11 @@ def _report(plan_input: planning.PlanInput, options: SchedulingOptions, record: 
 
 
 def _show_difference(
-    options: InputOptions, sides: tuple[str, str], settings: Settings, wanted: _Wanted, output: PlanOutput
+    options: InputOptions, sides: tuple[str, str], settings: Settings, wanted: _Wanted, output: Output
 ) -> _Outcome:
     """Print what differs between the plans of two inputs."""
     from karpenter.cli import render_difference
     from karpenter.cli.plan_difference import plan_difference
-    from karpenter.cli.render_common import write_output
 
     if wanted.compares or wanted.consolidates or wanted.record:
         raise WrongInput("--diff excludes --compare, --consolidate and --record: run karpenter plan for each input")
@@ -137,14 +136,13 @@ def _show_difference(
         for side in sides
     )
     difference = plan_difference(old, new)
-    if output == "markdown":
-        terminal.write_text(render_difference.markdown(difference))
-    else:
-        write_output(
-            output,
-            lambda: render_difference.document(difference),
-            lambda out: render_difference.write(difference, out),
-        )
+    printable = Printable(
+        document=lambda: render_difference.document(difference),
+        page=lambda out: render_difference.write(difference, out),
+        names=lambda: (f"pod/{pod.name}" for pod in difference.lost),
+        markdown=lambda: render_difference.markdown(difference),
+    )
+    write_output(output, printable)
     return _Outcome(bool(difference.lost), not difference.is_empty)
 
 
@@ -174,13 +172,19 @@ def write_reports(
     report: PlanReport, comparison: PlanComparison | None, disruption: DisruptionPreview | None, output: Output
 ) -> None:
     """Print a plan, with a comparison and the disruption preview where there are such."""
-    from karpenter.cli.render_common import write_output
-
-    write_output(
-        output,
-        lambda: _document(report, comparison, disruption),
-        lambda out: _write_page(report, comparison, disruption, out),
+    printable = Printable(
+        document=lambda: _document(report, comparison, disruption),
+        page=lambda out: _write_page(report, comparison, disruption, out),
+        names=lambda: _object_names(report, disruption),
     )
+    write_output(output, printable)
+
+
+def _object_names(report: PlanReport, disruption: DisruptionPreview | None) -> Iterator[str]:
+    """The NodeClaims to launch, then the nodes to disrupt."""
+    yield from (nodeclaim_name(claim.name) for claim in report.plan.new_claims)
+    for command in disruption.within_budgets.commands if disruption is not None else ():
+        yield from (node_name(candidate.state_node.name) for candidate in command.candidates)
 
 
 def _write_page(

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from karpenter.disruption.decide.disruption_problem import DisruptionOptions
     from karpenter.settings import Settings
 
-#: Values of ``--output`` of a plan.
-PlanOutput = Literal["table", "json", "yaml", "markdown"]
 #: Which replicas of a workload with a HorizontalPodAutoscaler count.
 ReplicaChoice = Literal["min", "current", "max"]
 
@@ -107,9 +105,6 @@ DiffOption = Annotated[
         help="Show what differs between the plans of two inputs: nodes, price, pods that lose their place. An input is a file, a "
         "directory, or the word cluster. Files of -f belong to both.",
     ),
-]
-PlanOutputOption = Annotated[
-    PlanOutput, typer.Option("-o", "--output", help="What to print; markdown: of --diff, for a pull request.")
 ]
 SkipInvalidOption = Annotated[bool, typer.Option("--skip-invalid", help="Ignore invalid objects instead of failing.")]
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
-from karpenter.cli.render_common import Output, write_output
+from karpenter.cli.output_formats import OutputOption, Printable, write_output
 
 
-def profiles(output: Annotated[Output, typer.Option("-o", "--output", help="What to print.")] = "table") -> None:
+def profiles(output: OutputOption = "table") -> None:
     """Print the settings whose defaults differ between the profiles lean and karpenter (`run --profile`)."""
     from karpenter.cli import render_settings
 
-    write_output(output, render_settings.profiles_document, render_settings.write_profiles)
+    document = render_settings.profiles_document
+    write_output(output, Printable(document, render_settings.write_profiles, document))

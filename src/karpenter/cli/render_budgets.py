@@ -43,6 +43,8 @@ def write(preview: BudgetPreview, out: TextIO) -> None:
         console.print(Text(str(finding), style="red"), soft_wrap=True)
     for finding in budget_advice.advise_budgets(preview.pool):
         console.print(Text(str(finding), style="yellow"), soft_wrap=True)
+    if not preview.nodes:
+        console.print("no node of this NodePool is known: --nodes N shows what N nodes would allow", soft_wrap=True)
     table = Table(box=None, padding=(0, 1), header_style="dim")
     table.add_column("from", no_wrap=True)
     table.add_column("until", no_wrap=True)

@@ -1,26 +1,23 @@
-"""What all renderers share: the console, widths, counts and names in words, and the choice of table, JSON or YAML."""
+"""What all renderers share: the console, widths, counts and names in words, JSON and YAML."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from io import StringIO
-from typing import Literal, TextIO
+from typing import TextIO
 
 import msgspec
 from rich.console import Console
 from rich.table import Table
 
 from karpenter.api.core import Pod
-from karpenter.cli.terminal import exit_on_closed_pipe, write_text
 
 Json = dict[str, object]
-#: Values of ``--output``; text and table are the same.
-Output = Literal["table", "json", "yaml"]
-TextOutput = Literal["text", "table", "json", "yaml"]
 #: Columns of a page that goes to no terminal, and of one that is made for searching: one line per fact.
 PAGE_WIDTH = 80
 SEARCHABLE_WIDTH = 4096
+#: Columns of ``-o wide``.
+WIDE_WIDTH = 160
 #: Entries shown of each part of the page.
 SHOWN_ENTRIES = 20
 _SHOWN_NAMES = 3
@@ -36,7 +33,7 @@ def to_json(data: object) -> str:
     return msgspec.json.format(msgspec.json.encode(data), indent=2).decode() + "\n"
 
 
-def to_yaml(data: Json) -> str:
+def to_yaml(data: object) -> str:
     """YAML of plain data, members in their order."""
     import yaml
 
@@ -45,18 +42,15 @@ def to_yaml(data: Json) -> str:
     return str(yaml.dump(data, Dumper=dumper, sort_keys=False, default_flow_style=False, width=120))
 
 
-def write_output(output: TextOutput, document: Callable[[], Json], page: Callable[[TextIO], None]) -> None:
-    """Write the page for people, or the document as JSON or YAML; only the one asked for is made."""
-    if output in ("text", "table"):
-        with exit_on_closed_pipe():
-            page(sys.stdout)
-    else:
-        write_text(to_json(document()) if output == "json" else to_yaml(document()))
+class WidePage(StringIO):
+    """A page of ``-o wide``: the text goes to no terminal yet and has longer lines."""
 
 
 def console_for(out: TextIO, plain_width: int) -> Console:
     """A console for pages: plain and of a fixed width unless the output is a terminal."""
     terminal = out.isatty()
+    if isinstance(out, WidePage):
+        plain_width = max(plain_width, WIDE_WIDTH)
     return Console(
         file=out,
         force_terminal=terminal,

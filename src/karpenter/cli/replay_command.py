@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
+from karpenter.cli.output_formats import Output, OutputOption, Printable, node_name, write_output
 from karpenter.cli.plan_command import wall_seconds, write_reports
-from karpenter.cli.render_common import Output, write_output
 from karpenter.cli.terminal import WRONG_INPUT, exit_with_error, print_error
 from karpenter.model.texts import shorten
 
@@ -29,7 +29,7 @@ _SAME_SOLUTION = "the solution is the recorded one, byte for byte"
 
 def replay(
     file: Annotated[str, typer.Argument(metavar="FILE", help="A file of plan --record or run --record-problems.")],
-    output: Annotated[Output, typer.Option("-o", "--output", help="What to print.")] = "table",
+    output: OutputOption = "table",
 ) -> None:
     """Solve a recorded problem again, of scheduling or of disruption. Exits with 0 and prints the plan or the commands where the
     solution is the recorded one byte for byte; with 1 and prints the differences where it is not; with 2 where the file cannot
@@ -90,7 +90,14 @@ def _replay_disruption(file: str, content: bytes, output: Output) -> None:
     solved_bytes = disruption_solution_bytes(recorded.problem, solution)
     if solved_bytes != recorded.solution_bytes:
         _end_with_differences(file, recorded.recorded_by, recorded.solution_bytes, solved_bytes)
-    write_output(output, lambda: msgspec.json.decode(solved_bytes), lambda out: _print_commands(out, solution))
+    printable = Printable(
+        document=lambda: msgspec.json.decode(solved_bytes),
+        page=lambda out: _print_commands(out, solution),
+        names=lambda: [
+            node_name(candidate.state_node.name) for command in solution.commands for candidate in command.candidates
+        ],
+    )
+    write_output(output, printable)
     print_error(f"{file}: {_SAME_SOLUTION}")
 
 

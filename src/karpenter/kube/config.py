@@ -25,6 +25,8 @@ from karpenter.kube import kubeconfig
 from karpenter.kube.kubeconfig import KubeconfigCluster, KubeconfigUser, SelectedContext
 
 if TYPE_CHECKING:
+    import httpx2
+
     from karpenter.kube.client import KubeClient
     from karpenter.kube.credentials import Identity
     from karpenter.kube.exec_credentials import ExecPlugin
@@ -97,10 +99,23 @@ def connect(
 
     Raises ``ConfigError`` for unusable certificates, users or proxies.
     """
+    from karpenter.kube.client import KubeClient
+
+    return KubeClient(_http_client(connection, {}), rate_limit, observer, fence)
+
+
+def connect_for_dry_run(connection: Connection) -> KubeClient:
+    """A client whose writes are checked and answered by the API server, which stores none of them. Raises as ``connect``."""
+    from karpenter.kube.client import KubeClient
+
+    return KubeClient(_http_client(connection, {"dryRun": "All"}))
+
+
+def _http_client(connection: Connection, parameters: dict[str, str]) -> httpx2.AsyncClient:
+    """The connections below a client; every request has these parameters."""
     import httpx2
 
     from karpenter.kube import transport
-    from karpenter.kube.client import KubeClient
     from karpenter.kube.credentials import CredentialsRefused
     from karpenter.kube.reloaded_files import SourceUnreadable
     from karpenter.kube.tls import UnusableCertificate
@@ -113,13 +128,13 @@ def connect(
         )
     except (CredentialsRefused, SourceUnreadable, UnusableCertificate, ValueError, ImportError) as error:
         raise ConfigError(f"{connection.source}, context {connection.context}: {error}") from error
-    http = httpx2.AsyncClient(
+    return httpx2.AsyncClient(
         base_url=cluster.server,
+        params=parameters,
         headers=list(_request_headers(connection)),
         transport=sending,
         timeout=httpx2.Timeout(_READ_TIMEOUT_SECONDS, connect=_CONNECT_TIMEOUT_SECONDS, pool=None),
     )
-    return KubeClient(http, rate_limit, observer, fence)
 
 
 def user_agent() -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from io import StringIO
 from pathlib import Path
 from typing import Any, cast
 
@@ -24,7 +25,7 @@ from karpenter.api.ec2_node_class import (
     SubnetSelectorTerm,
 )
 from karpenter.api.meta import Condition, ObjectMeta
-from karpenter.cli.render_doctor import findings_page
+from karpenter.cli import render_doctor
 from karpenter.model import labels
 from karpenter.providers.aws.aws_apis import AwsApis, RunInstancesDryRun
 from karpenter.providers.aws.aws_errors import AwsError
@@ -175,7 +176,9 @@ async def test_in_good_health_nothing_is_found() -> None:
         "instance types",
         "quotas",
     }
-    assert findings_page(findings).endswith(f"{len(findings)} ok, 0 warnings, 0 failures\n")
+    page = StringIO()
+    render_doctor.write(findings, page)
+    assert page.getvalue().endswith(f"{len(findings)} ok, 0 warnings, 0 failures\n")
 
 
 async def test_a_missing_permission_names_the_statement_to_attach() -> None:

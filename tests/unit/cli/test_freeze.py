@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import threading
+from collections.abc import Awaitable, Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +21,7 @@ from karpenter.cli.main import app
 from karpenter.model import freezes, labels
 from karpenter.model.clock import SystemClock
 from karpenter.simulation.apiserver import MemoryKube, MemoryServer
+from karpenter.simulation.apiserver.http_front import kubeconfig_for, serving
 from support.manifest_builders import pool
 
 END = datetime(2999, 1, 1, tzinfo=UTC)
@@ -90,13 +93,13 @@ def karpenter(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
     """The command line on a cluster with one NodePool, ``web``."""
     kube = cluster("web")
 
-    def ask(_settings: object, question: Callable[[Any], Awaitable[Any]]) -> Any:
+    def ask(_settings: object, _dry_run: str, question: Callable[[Any], Awaitable[Any]]) -> Any:
         async def asked() -> Any:
             return await question(kube)
 
         return asyncio.run(asked())
 
-    monkeypatch.setattr(cluster_reader, "query_cluster", ask)
+    monkeypatch.setattr(cluster_reader, "change_cluster", ask)
 
     def run(*arguments: str) -> Result:
         return CliRunner().invoke(app, list(arguments), catch_exceptions=False)
@@ -133,3 +136,49 @@ def test_what_cannot_be_meant_is_refused_in_one_line(
     assert (result.exit_code, result.stdout) == (2, "")
     assert line in result.stderr
     assert len(result.stderr.splitlines()) == 1
+
+
+@pytest.fixture
+def served_cluster(tmp_path: Path) -> Iterator[tuple[str, MemoryServer]]:
+    """A server with the NodePool ``web`` on a port of its own, and the kubeconfig that leads to it."""
+    server = MemoryServer(SystemClock())
+    server.load_objects([pool("web")])
+    ready, done = threading.Event(), threading.Event()
+    file = tmp_path / "config"
+
+    async def serve() -> None:
+        async with serving(server) as url:
+            file.write_text(kubeconfig_for(url), encoding="utf-8")
+            ready.set()
+            await asyncio.to_thread(done.wait)
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
+    thread.start()
+    try:
+        assert ready.wait(30)
+        yield str(file), server
+    finally:
+        done.set()
+        thread.join()
+
+
+@pytest.mark.parametrize("command", [("freeze",), ("freeze", "--pool", "web"), ("thaw", "--pool", "web"), ("thaw",)])
+def test_a_dry_run_names_the_cluster_and_writes_nothing(
+    served_cluster: tuple[str, MemoryServer], command: tuple[str, ...]
+) -> None:
+    file, server = served_cluster
+    before = server.revision
+    result = CliRunner().invoke(app, [*command, "--dry-run=server", "--kubeconfig", file], catch_exceptions=False)
+    assert result.exit_code == 0
+    assert result.stdout.splitlines()[0].endswith("(server dry run)")
+    assert result.stderr.startswith("cluster: context ")
+    assert "server http://127.0.0.1:" in result.stderr
+    assert server.revision == before
+    CliRunner().invoke(app, [*command, "--kubeconfig", file], catch_exceptions=False)
+    assert (server.revision > before) == (command != ("thaw",))
+
+
+def test_a_wrong_value_of_an_option_is_told_without_the_words_of_a_library() -> None:
+    result = CliRunner().invoke(app, ["freeze", "--dry-run=client"])
+    assert result.exit_code == 2
+    assert "Invalid value for '--dry-run': 'client' is not one of 'none', 'server'." in result.stderr

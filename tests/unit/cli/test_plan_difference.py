@@ -109,7 +109,6 @@ def test_the_page_keeps_every_figure_on_narrow_terminals(
             ("--diff", "FILE", "FILE", "--compare", "classic"),
             "--diff excludes --compare, --consolidate and --record: run karpenter plan for each input",
         ),
-        (("-f", "FILE", "-o", "markdown"), "-o markdown prints the difference of two plans: add --diff OLD NEW"),
     ],
 )
 def test_what_does_not_go_together_is_refused(

@@ -101,11 +101,6 @@ async def test_an_object_of_another_kind_than_its_path_is_refused(http: httpx2.A
     assert "Secret" in status["message"]
 
 
-async def test_a_dry_run_is_refused_rather_than_done(http: httpx2.AsyncClient) -> None:
-    await _post(http, f"{_MAPS}?dryRun=All", {"metadata": {"name": "a"}}, 400)
-    assert (await http.get(f"{_MAPS}/a")).status_code == 404
-
-
 async def test_pods_show_the_usual_columns(http: httpx2.AsyncClient) -> None:
     spec = {"containers": [{"name": "c"}]}
     await _post(http, "/api/v1/namespaces/default/pods", {"metadata": {"name": "a"}, "spec": spec})

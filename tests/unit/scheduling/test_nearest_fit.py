@@ -148,7 +148,7 @@ def test_a_limit_that_others_of_the_pass_used_up_is_told() -> None:
 
 def test_a_zone_that_is_sold_out_is_named() -> None:
     result = plan(node_pool(), pod("p", node_selector={labels.ZONE: "z1"}), types=[HALF])
-    assert said(result) == "nearest is NodePool np: all matching offerings are sold out in z1 as spot"
+    assert said(result) == "nearest is NodePool np: all matching offerings are unavailable in z1 as spot"
     assert fallen(result, OfferingsUnavailable) == FilteredTypes(
         OfferingsUnavailable(("z1",), ("spot",)), types=1, only_by_this=1, offerings=1
     )
@@ -245,7 +245,7 @@ def test_a_spread_held_up_by_a_sold_out_zone_says_both() -> None:
     result = plan(node_pool(), spread, types=[HALF])
     assert {nearest_fit_sentence(unschedulable_pod.nearest_fit) for unschedulable_pod in result.unschedulable} == {
         "topology spread by topology.kubernetes.io/zone allows only z1 next: "
-        "nearest is NodePool np: all matching offerings are sold out in z1 as spot"
+        "nearest is NodePool np: all matching offerings are unavailable in z1 as spot"
     }
 
 

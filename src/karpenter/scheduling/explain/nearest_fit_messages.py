@@ -164,7 +164,7 @@ def _choice_clause(
             hint = f' (typo of "{meant}"?)' if meant else ""
             return f"the pod requires {asked}, a label the NodePool does not define{hint}"
         case OfferingsUnavailable(zones, capacity_types):
-            return f"all matching offerings are sold out{_where(zones, capacity_types)}"
+            return f"all matching offerings are unavailable{_where(zones, capacity_types)}"
         case ReservationsExhausted():
             return f"all matching offerings are reserved capacity, and {_exhausted_clause(obstacle)}"
         case NoMatchingOffering(keys):
@@ -190,7 +190,7 @@ def filter_noun(failed_filter: FailedFilter) -> str:
         case UnmetRequirement(asked, side):
             return f"the {'pod' if side is RequirementOwner.POD else 'NodePool'}'s requirement {asked}"
         case OfferingsUnavailable(zones, capacity_types):
-            return f"being sold out{_where(zones, capacity_types)}"
+            return f"being unavailable{_where(zones, capacity_types)}"
         case ReservationsExhausted():
             return f"being reserved capacity: {_exhausted_clause(failed_filter)}"
         case HostPortTaken(port, _, daemon_set):

@@ -44,6 +44,14 @@ class DependentsCollector:
         self._dependents: dict[str, dict[str, None]] = {}
         self._deleted_owner_uids: dict[str, None] = {}
 
+    def copy_for(self, writer: EntryWriter) -> DependentsCollector:
+        """The same index for another writer."""
+        copy = DependentsCollector(writer)
+        copy._live_objects = dict(self._live_objects)
+        copy._dependents = {uid: dict(entries) for uid, entries in self._dependents.items()}
+        copy._deleted_owner_uids = dict(self._deleted_owner_uids)
+        return copy
+
     def live_object(self, uid: str) -> StoredEntry | None:
         """The living object with this uid."""
         return self._live_objects.get(uid)

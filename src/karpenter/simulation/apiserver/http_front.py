@@ -25,6 +25,7 @@ from starlette.routing import Route
 from karpenter.kube.errors import KIND_NOT_SERVED, KubeError, NotFound
 from karpenter.simulation.apiserver import (
     api_discovery,
+    dry_run,
     patch_formats,
     request_parsing,
     status_errors,
@@ -164,8 +165,6 @@ class _RequestHandler:
             return Response(status_code=400)
 
     def _dispatch(self, method: str, call: ApiRequest) -> Response:
-        if call.query.get("dryRun"):
-            raise status_errors.bad_request("this server makes no dry runs")
         place = call.subresource if call.name else "collection"
         if place == "status" and not call.resource.has_status:
             raise status_errors.no_such_subresource()
@@ -173,6 +172,8 @@ class _RequestHandler:
         if handler is None:
             raise self._error_without_handler(place)
         self._server.raise_injected_fault(self._verb(method, call), call.resource.kind.plural, call.name)
+        if dry_run.is_dry_run(method, call):
+            handler = _RequestHandler(dry_run.scratch_copy(self._server))._handlers[method, place]
         return handler(call)
 
     def _error_without_handler(self, place: str) -> KubeError:

@@ -3,6 +3,7 @@
 SIMULATED_FAULTS_FILE: simulatedFaultsFile
 INSTANCE_TYPES_FILE_PATH: instanceTypesFilePath
 KARPENTER_PROFILE: profile
+LOG_FORMAT: logFormat
 ENABLE_PROFILING: enableProfiling
 DISABLE_LEADER_ELECTION: disableLeaderElection
 LEADER_ELECTION_NAME: leaderElectionName

@@ -101,7 +101,8 @@ def _run_controller(settings: Settings, simulated_cloud: SimulatedCloudConfig | 
     from karpenter.runtime import logging
 
     commit = build_info.vcs_revision()
-    logging.configure(settings.log_level, _log_output(settings), commit)
+    log_format = logging.format_for(settings.log_format, settings.log_output_paths)
+    logging.configure(settings.log_level, _log_output(settings), commit, log_format)
     logging.capture_library_logs()
     try:
         ended_well = asyncio.run(manager_process.run_process(settings, simulated_cloud, commit))

@@ -1,4 +1,5 @@
-"""Structured logs: one JSON object per line, with the keys and texts users of Karpenter search for (OPS-380 ff.).
+"""Structured logs: one JSON object per line, with the keys and texts users of Karpenter search for (OPS-380 ff.); in a terminal
+the same as text.
 
 A line passes through a list of small steps. What it is about comes from whoever logs it and from the context variables of the
 pass it belongs to (OPS-385); here it gets its shape. Of a message that floods the log every hundredth line stays (OPS-382).
@@ -14,7 +15,7 @@ import time
 from collections.abc import MutableMapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 import msgspec
 import structlog
@@ -35,6 +36,8 @@ _MAX_SAMPLED_MESSAGES = 1000
 _RECONCILE_KEYS = ("controller", "controllerGroup", "controllerKind", "namespace", "name", "reconcileID")
 
 LogEvent = MutableMapping[str, object]
+#: Text values that contain one of these are quoted in a terminal.
+_QUOTED_CHARACTERS = frozenset(' "=\t\n')
 
 
 class LogStream(Protocol):
@@ -47,7 +50,11 @@ class LogStream(Protocol):
         """Pass on what was taken."""
 
 
-def configure(level: str, stream: LogStream | None = None, commit: str = "") -> None:
+#: Forms of a line.
+LogFormat = Literal["json", "console"]
+
+
+def configure(level: str, stream: LogStream | None = None, commit: str = "", log_format: LogFormat = "json") -> None:
     """Send all log lines to ``stream`` (standard output by default), from ``level`` (debug, info, error) on.
 
     ``commit`` is the build's, empty if unknown. Only level debug and below show the place of the call.
@@ -62,7 +69,7 @@ def configure(level: str, stream: LogStream | None = None, commit: str = "") -> 
             LogSampling(),
             *where,
             _LineFormat(commit),
-            _as_json,
+            _as_json if log_format == "json" else _as_text,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
         logger_factory=structlog.WriteLoggerFactory(stream or sys.stdout),  # type: ignore[arg-type]
@@ -152,6 +159,27 @@ def _as_json(_logger: object, _method: str, event: LogEvent) -> str:
     except (TypeError, ValueError, RecursionError):
         # Something in it is no JSON; the line is worth more than its types.
         return msgspec.json.encode({str(key): str(value) for key, value in event.items()}).decode()
+
+
+def _as_text(logger: object, method: str, event: LogEvent) -> str:
+    """Time, level and message, then the other keys with their values as JSON where they are no plain words."""
+    head = f"{event.pop('time')} {event.pop('level'):<5} {event.pop('message')}"
+    event.pop("logger")
+    return " ".join([head, *(f"{key}={_value_text(logger, method, value)}" for key, value in event.items())])
+
+
+def _value_text(logger: object, method: str, value: object) -> str:
+    if isinstance(value, str) and value and not set(value) & _QUOTED_CHARACTERS:
+        return value
+    return _as_json(logger, method, {"": value}).removeprefix('{"":').removesuffix("}")
+
+
+def format_for(log_format: str, paths: Sequence[str]) -> LogFormat:
+    """The form that a setting (auto, json, console) means for these outputs."""
+    if log_format == "auto":
+        streams = {"stdout": sys.stdout, "stderr": sys.stderr}
+        return "console" if all(path in streams and streams[path].isatty() for path in paths) else "json"
+    return "console" if log_format == "console" else "json"
 
 
 def capture_library_logs() -> None:

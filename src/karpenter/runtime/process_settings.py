@@ -26,6 +26,11 @@ class ProcessSettings:
         "KARPENTER_PROFILE",
     )
     log_level: str = setting(_LOG_LEVEL, "info", "Least severity that is logged.")
+    log_format: str = setting(
+        kinds.one_of("auto", "json", "console"),
+        "auto",
+        "Form of log lines: JSON, or text for people. auto: text where they go to a terminal only.",
+    )
     log_output_paths: tuple[str, ...] = setting(
         kinds.PATHS, "stdout", "Where log lines are written: stdout, stderr or files, separated by commas."
     )

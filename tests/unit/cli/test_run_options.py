@@ -78,6 +78,7 @@ def test_every_setting_has_a_flag_that_sets_it(command: Command, name: str) -> N
 DEFAULTS = Settings().as_text()
 #: A value other than the default, where "the opposite" is none.
 OTHER_VALUES = {
+    "log_format": "console",
     "expiration_window": "30m0s",
     "max_pods_per_node": "58",
     "packing": "classic",

@@ -40,9 +40,9 @@ class Log:
 
 
 @contextmanager
-def logged(level: str = "info", commit: str = "") -> Iterator[Log]:
+def logged(level: str = "info", commit: str = "", log_format: logging.LogFormat = "json") -> Iterator[Log]:
     log = Log()
-    logging.configure(level, log.stream, commit)
+    logging.configure(level, log.stream, commit, log_format)
     try:
         yield log
     finally:
@@ -305,3 +305,30 @@ def test_the_commit_is_what_the_installer_noted(noted: str, commit: str) -> None
     """OPS-380, OPS-381"""
     assert build_info.commit_of_direct_url(noted) == commit
     assert re.fullmatch(r"[0-9a-f]{0,7}", build_info.vcs_revision())
+
+
+def test_in_a_terminal_a_line_is_text_with_the_same_keys() -> None:
+    """OPS-380: time, level and message first; values with blanks are quoted, objects are JSON."""
+    with logged("info", "1a2b3c4", "console") as log:
+        structlog.get_logger().error("launched nodeclaim", NodeClaim={"name": "a"}, zone="us-east-1a", error="no room")
+    (line,) = log.text()
+    time, _, rest = line.partition(" ")
+    assert re.fullmatch(r"[0-9T:.-]+Z", time)
+    assert rest == ('ERROR launched nodeclaim commit=1a2b3c4 NodeClaim={"name":"a"} zone=us-east-1a error="no room"')
+
+
+@pytest.mark.parametrize(
+    ("asked", "paths", "is_terminal", "expected"),
+    [
+        ("auto", ("stdout",), True, "console"),
+        ("auto", ("stdout",), False, "json"),
+        ("auto", ("stdout", "/var/log/karpenter"), True, "json"),
+        ("json", ("stdout",), True, "json"),
+        ("console", ("/var/log/karpenter",), False, "console"),
+    ],
+)
+def test_the_form_of_lines_depends_on_where_they_go_unless_it_is_given(
+    monkeypatch: pytest.MonkeyPatch, asked: str, paths: tuple[str, ...], is_terminal: bool, expected: str
+) -> None:
+    monkeypatch.setattr(logging.sys.stdout, "isatty", lambda: is_terminal, raising=False)
+    assert logging.format_for(asked, paths) == expected

@@ -22,11 +22,17 @@ _EXPECTED_FILES = "; expected files ending in .yaml, .yml or .json"
 EXPECTED = "expected Kubernetes objects as YAML or JSON"
 _KEEP_ONE = "the first value would be lost; keep one"
 _TEMPLATE_MARK = b"{{"
+_GZIP_MARK = b"\x1f\x8b"
+_PACKED = "is compressed; unpack it first, for example with gunzip"
+_BINARY = f"is not a text file; {EXPECTED}"
+_BAD_START = "a tab, @ or ` where a value begins: indent with blanks, put the others in quotes"
+_KUSTOMIZATION_NAMES = frozenset({"kustomization.yaml", "kustomization.yml"})
 _UNRENDERED = "it has template marks ({{): render it first, for example with helm template"
 #: Bytes.
 _LARGEST_JSON_BY_HAND = 2**20
 STDIN = "-"
 #: What a path makes of a URL.
+_UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _URL_PATHS = ("http:/", "https:/", "s3:/")
 
 
@@ -109,9 +115,21 @@ def _manifests_below(folder: Path) -> list[Path]:
 
 def _read_file(file: Path) -> Iterator[SourceContent | MalformedDocument]:
     try:
-        yield SourceContent(str(file), file.read_bytes())
+        content = file.read_bytes()
     except OSError as error:
         yield MalformedDocument(f"{file}: {_why_unreadable(file, error)}")
+        return
+    problem = _why_no_manifest(file, content)
+    yield MalformedDocument(f"{file}: {problem}") if problem else SourceContent(str(file), content)
+
+
+def _why_no_manifest(file: Path, content: bytes) -> str:
+    """What keeps a file from being a manifest whatever its text says; empty for none."""
+    if file.name in _KUSTOMIZATION_NAMES and b"kind:" not in content:
+        return f"is a kustomization; render it: kubectl kustomize {file.parent} | karpenter plan -f -"
+    if content.startswith(_GZIP_MARK):
+        return _PACKED
+    return _BINARY if b"\0" in content and not content.startswith(_UTF16_MARKS) else ""
 
 
 def _why_unreadable(file: Path, error: OSError) -> str:
@@ -204,4 +222,5 @@ def yaml_error_text(error: Exception) -> str:
     if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
         return f"malformed YAML ({' '.join(str(error).split())})"
     mark = error.problem_mark
-    return f"line {mark.line + 1}, column {mark.column + 1}: malformed YAML ({error.problem})"
+    problem = _BAD_START if error.problem and "cannot start any token" in error.problem else error.problem
+    return f"line {mark.line + 1}, column {mark.column + 1}: malformed YAML ({problem})"

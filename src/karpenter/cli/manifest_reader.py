@@ -46,7 +46,7 @@ from karpenter.cli.manifest_documents import (
 from karpenter.cli.planning_options import InputOptions
 from karpenter.cli.render_common import count_text
 from karpenter.cli.workload_expansion import expand_workloads
-from karpenter.model import runtime_validation
+from karpenter.model import labels, runtime_validation
 from karpenter.model.pod_defaults import default_pod_spec
 from karpenter.model.pod_templates import PodCarrier, pod_spec_of, pod_spec_path
 from karpenter.model.pod_validation import pod_findings
@@ -314,6 +314,8 @@ class _ManifestReader:
     def _findings(self, obj: PlanObject, raw_object: _RawObject) -> Iterator[Finding]:
         if not (obj.metadata.name or obj.metadata.generate_name):
             yield Finding("metadata.name", "required", "is missing; expected the name of the object")
+        elif obj.metadata.name and not labels.is_dns_subdomain(obj.metadata.name):
+            yield Finding("metadata.name", "name", f"{obj.metadata.name!r} is not a name; expected {_NAME_RULE}")
         if isinstance(obj, NodePool):
             yield from runtime_validation.validate_node_pool(obj, self._well_known)
         elif isinstance(obj, NodeOverlay):
@@ -385,6 +387,18 @@ def _admission_findings(kind: Kind[Wire], data: bytes | msgspec.Raw) -> Iterator
 
 # -- what the decoder says, made readable -------------------------------------------------------------------------------
 
+_NAME_RULE = "lower-case letters, digits, '-' and '.', such as web-1"
+_TYPE_WORDS = {
+    "str": "a string",
+    "int": "an integer",
+    "float": "a number",
+    "bool": "a boolean",
+    "array": "a list",
+    "object": "an object",
+    "null": "nothing",
+}
+_QUOTED = frozenset({("str", "int"), ("str", "float"), ("str", "bool")})
+_UNQUOTED = frozenset({("int", "str"), ("float", "str"), ("bool", "str")})
 _JSON_TYPES = {"bool": bool, "int": int, "float": float, "str": str, "array": list, "object": dict, "null": type(None)}
 
 
@@ -397,7 +411,23 @@ def _decode_finding(error: msgspec.ValidationError, data: bytes | msgspec.Raw) -
     plain = (
         text.replace("`", "").replace("int | float | str", "a quantity (such as 500m, 2 or 4Gi)").replace(" | null", "")
     )
-    return Finding(path, "decode", plain[:1].lower() + plain[1:])
+    return Finding(path, "decode", _in_words(plain[:1].lower() + plain[1:]))
+
+
+def _in_words(sentence: str) -> str:
+    """The decoder's sentence with the words of JSON for its types, and what to do about quotes."""
+    expected, comma, got = sentence.partition(", got ")
+    wanted = expected.removeprefix("expected ")
+    if not comma or expected == sentence:
+        return sentence
+    mend = (
+        "; put it in quotes"
+        if (wanted, got) in _QUOTED
+        else "; remove the quotes"
+        if (wanted, got) in _UNQUOTED
+        else ""
+    )
+    return f"expected {_TYPE_WORDS.get(wanted, wanted)}, got {_TYPE_WORDS.get(got, got)}{mend}"
 
 
 def _with_keys(path: str, data: object, got: type | None) -> str:

@@ -161,8 +161,13 @@ MISTAKES = {
     ),
     "tabs": Mistake(
         ["apiVersion: v1\nkind: Pod\nmetadata:\n\tname: a\n"],
-        "FILE: document 1: line 4, column 1: malformed YAML (found character that cannot start any token); "
-        "expected Kubernetes objects as YAML or JSON",
+        "FILE: document 1: line 4, column 1: malformed YAML (a tab, @ or ` where a value begins: indent with "
+        "blanks, put the others in quotes); expected Kubernetes objects as YAML or JSON",
+    ),
+    "name with capitals": Mistake(
+        [POOL, {**pod(), "metadata": {"name": "Web_1"}}],
+        "FILE: document 2 (Pod default/Web_1): metadata.name: 'Web_1' is not a name; expected lower-case letters, "
+        "digits, '-' and '.', such as web-1",
     ),
     "empty": Mistake(["# nothing\n"], "FILE: no objects in it; expected Kubernetes objects as YAML or JSON"),
     "label node.k8s.aws": Mistake(
@@ -248,8 +253,8 @@ MISTAKES = {
             ),
         ],
         "FILE: document 2 (Pod default/web): "
-        "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution: expected object, got "
-        "array",
+        "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution: expected an object, got "
+        "a list",
     ),
     "podAffinity key": Mistake(
         [
@@ -308,10 +313,11 @@ MISTAKES = {
     ),
     "nodeSelector bool": Mistake(
         [POOL, pod(nodeSelector={"gpu": True})],
-        "FILE: document 2 (Pod default/web): spec.nodeSelector.gpu: expected str, got bool",
+        "FILE: document 2 (Pod default/web): spec.nodeSelector.gpu: expected a string, got a boolean; put it in quotes",
     ),
     "replicas str": Mistake(
-        [POOL, dep(replicas="3")], "FILE: document 2 (Deployment default/web): spec.replicas: expected int, got str"
+        [POOL, dep(replicas="3")],
+        "FILE: document 2 (Deployment default/web): spec.replicas: expected an integer, got a string; remove the quotes",
     ),
     "replicas neg": Mistake(
         [POOL, dep(replicas=-1)], "FILE: document 2 (Deployment default/web): spec.replicas: -1 is below zero"
@@ -426,15 +432,6 @@ def test_a_url_is_not_fetched_and_the_way_is_named(plan: Plan) -> None:
     result = plan("-f", "https://example.com/web.yaml")
     assert (result.exit_code, result.stdout) == (2, "")
     assert "URLs are not fetched; pipe the content: curl URL | karpenter plan -f -" in result.stderr
-
-
-def test_directories_in_directories_are_named_where_nothing_else_is_there(plan: Plan, tmp_path: Path) -> None:
-    deep = tmp_path / "top" / "deep"
-    deep.mkdir(parents=True)
-    (deep / "pod.yaml").write_text(yaml.safe_dump(pod()))
-    result = plan("-f", tmp_path / "top")
-    assert result.exit_code == 2
-    assert result.stderr == f"{tmp_path / 'top'}: no manifests in it, 1 in directories below; add -R to read them\n"
 
 
 def test_an_empty_file_among_others_is_said_and_the_plan_goes_on(plan: Plan, tmp_path: Path) -> None:

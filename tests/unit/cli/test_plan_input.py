@@ -18,9 +18,13 @@ BAD_PODS = {
     "quantity": (pod(cpu="1core"), "spec.containers[0].resources.requests.cpu", "is not a quantity (expected"),
     "boolean": (pod(cpu=True), "spec.containers[0].resources.requests.cpu", "expected a quantity"),
     "negative": (pod(cpu="-1"), "spec.containers[0].resources.requests.cpu", "below zero; expected"),
-    "type": (pod(priority="high"), "spec.priority", "expected int"),
-    "selector": (pod(nodeSelector={"a": "x", "b": 1}), "spec.nodeSelector.b", "expected str, got int"),
-    "list": (pod(tolerations={"key": "a"}), "spec.tolerations", "expected array"),
+    "type": (pod(priority="high"), "spec.priority", "expected an integer"),
+    "selector": (
+        pod(nodeSelector={"a": "x", "b": 1}),
+        "spec.nodeSelector.b",
+        "expected a string, got an integer; put it in quotes",
+    ),
+    "list": (pod(tolerations={"key": "a"}), "spec.tolerations", "expected a list"),
 }
 
 

@@ -55,8 +55,15 @@ class Lease(Wire, frozen=True, kw_only=True):
     spec: LeaseSpec = LeaseSpec()
 
 
+class CustomResourceDefinitionStatus(Wire, frozen=True, kw_only=True):
+    """The versions in which objects may still be stored."""
+
+    stored_versions: tuple[str, ...] = ()
+
+
 class CustomResourceDefinition(Wire, frozen=True, kw_only=True):
-    """A CRD; only its existence and conditions are read back."""
+    """A CRD; only its existence, conditions and stored versions are read back."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: msgspec.Raw = msgspec.Raw(b"{}")
+    status: CustomResourceDefinitionStatus = CustomResourceDefinitionStatus()

@@ -35,6 +35,7 @@ COMMANDS = {
     "thaw": CommandEntry("karpenter.cli.freeze_command:thaw", "Lift a freeze."),
     "replay": CommandEntry("karpenter.cli.replay_command:replay", "Solve a recorded problem again."),
     "convert": CommandEntry("karpenter.cli.convert_command:convert", "Convert manifests of older releases to v1."),
+    "adopt": CommandEntry("karpenter.cli.adopt_command:adopt", "Check a take-over from a running Karpenter."),
     "profiles": CommandEntry("karpenter.cli.profiles_command:profiles", "Compare the defaults of both profiles."),
     "doctor": CommandEntry("karpenter.cli.doctor_command:doctor", "Check an installation on AWS."),
     "iam-policy": CommandEntry("karpenter.cli.iam_policy_command:iam_policy", "Print the controller's IAM policy."),

@@ -24,7 +24,8 @@ from karpenter.model import durations
 from karpenter.model import setting_kinds as kinds
 from karpenter.model.setting_kinds import Profile, Setting, SettingError, declared_settings, setting
 from karpenter.model.shares import share_text
-from karpenter.providers.aws.aws_settings import AwsProviderSettings
+from karpenter.providers.aws.aws_settings import AwsProviderSettings, DeclaredAwsSettings
+from karpenter.providers.aws.bootstrap.bootstrap_settings import BootstrapMode, SelfManagedSettings
 from karpenter.provisioning.provisioning_settings import ProvisioningSettings
 from karpenter.runtime.intervals import Intervals, resolve_intervals
 from karpenter.runtime.process_settings import ProcessSettings
@@ -67,7 +68,7 @@ class CloudSettings:
 
 @dataclass(frozen=True)
 class Settings(
-    AwsProviderSettings,
+    DeclaredAwsSettings,
     InstanceTypeSettings,
     CloudSettings,
     DisruptionSettings,
@@ -98,6 +99,7 @@ SETTING_GROUPS: Mapping[str, Mapping[str, Setting]] = {
         ProvisioningSettings,
         DisruptionSettings,
         AwsProviderSettings,
+        SelfManagedSettings,
     )
 }
 #: Every setting by its name in ``Settings``.
@@ -174,6 +176,18 @@ def _conflicts(settings: Settings) -> Iterator[str]:
         yield f"--metrics-port and --health-probe-port are both {settings.metrics_port}: choose another for one of them"
     if settings.provider == "aws" and not settings.cluster_name:
         yield "missing field, cluster-name: provider aws needs --cluster-name (CLUSTER_NAME)"
+    if settings.provider == "aws" and settings.bootstrap_mode is BootstrapMode.KUBEADM:
+        yield from _kubeadm_conflicts(settings)
+
+
+def _kubeadm_conflicts(settings: Settings) -> Iterator[str]:
+    """What mode kubeadm cannot do without EKS (AWS-900)."""
+    if not settings.cluster_endpoint:
+        yield "--bootstrap-mode=kubeadm needs --cluster-endpoint (CLUSTER_ENDPOINT), because EKS is not asked for it"
+    if settings.eks_control_plane:
+        yield "--bootstrap-mode=kubeadm and --eks-control-plane=true exclude each other: leave one of them out"
+    if settings.enable_zonal_shift:
+        yield "--bootstrap-mode=kubeadm and --enable-zonal-shift=true exclude each other: only EKS has zonal shifts"
 
 
 def ineffective_settings(settings: Settings, environment: Mapping[str, str]) -> tuple[str, ...]:

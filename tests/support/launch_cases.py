@@ -32,12 +32,19 @@ from karpenter.model.requirements import Requirements, requirement
 from karpenter.providers.aws import aws_labels
 from karpenter.providers.aws.aws_metrics import InstanceMetrics
 from karpenter.providers.aws.aws_settings import AwsClusterInfo
+from karpenter.providers.aws.bootstrap.join_parameters import JoinParameters
 from karpenter.providers.aws.instance import instance_info
-from karpenter.providers.aws.instance.fleet_launcher import FleetLauncher, LauncherDependencies
+from karpenter.providers.aws.instance.fleet_launcher import FleetLauncher, JoinParameterSource, LauncherDependencies
 from karpenter.providers.aws.instance.fleet_request import FleetSender, SubnetAddresses
 from karpenter.providers.aws.instance.instance_provider import InstanceProvider, InstanceScope
 from karpenter.providers.aws.instance.launch_effects import LaunchEffects
-from karpenter.providers.aws.instance.launch_plan import LaunchPlan, LaunchSettings, UserDataInputs, plan_launch
+from karpenter.providers.aws.instance.launch_plan import (
+    LaunchPlan,
+    LaunchSettings,
+    LaunchSubject,
+    UserDataInputs,
+    plan_launch,
+)
 from karpenter.providers.aws.instance.launch_templates import LaunchTemplateProvider
 from karpenter.providers.aws.instancetype.ec2_offerings import OfferingKey
 from karpenter.providers.aws.userdata.kubelet_settings import KubeletSettings
@@ -83,6 +90,13 @@ def node_class(spec: Mapping[str, Any] = {}, **status: Any) -> EC2NodeClass:
         spec=EC2NodeClassSpec(**{"ami_family": "AL2023", "metadata_options": MetadataOptions(), **spec}),
         status=EC2NodeClassStatus(**{**defaults, **status}),
     )
+
+
+def replaced_annotations(node_class: EC2NodeClass, annotations: Mapping[str, str]) -> EC2NodeClass:
+    """The class with these annotations beside its own."""
+    meta = node_class.metadata
+    replaced = msgspec.structs.replace(meta, annotations={**meta.annotations, **annotations})
+    return msgspec.structs.replace(node_class, metadata=replaced)
 
 
 def offering(kind: str, zone: str, price: float, **more: Any) -> Offering:
@@ -171,7 +185,19 @@ class Knowing:
 def planned(
     asked: NodeClaim, types: Iterable[InstanceType], of: EC2NodeClass | None = None, **rules: Any
 ) -> LaunchPlan:
-    return plan_launch(asked, of or node_class(), tuple(types), Knowing(), LaunchSettings(CLUSTER, **rules))
+    return plan_launch(
+        LaunchSubject(asked, of or node_class()), tuple(types), Knowing(), LaunchSettings(CLUSTER, **rules)
+    )
+
+
+class JoinsByItself:
+    """Instances of no class join with kubeadm."""
+
+    async def parameters(self, claim: NodeClaim, node_class: EC2NodeClass) -> JoinParameters | None:
+        return None
+
+    async def launch_failed(self, claim: NodeClaim) -> None:
+        raise AssertionError("nothing was made for the claim")
 
 
 @dataclass
@@ -243,6 +269,8 @@ class World:
     told: Remembered = field(default_factory=Remembered)
     addresses: SubnetAddresses = field(default_factory=SubnetAddresses)
     shifted: frozenset[str] = frozenset()
+    join_source: JoinParameterSource = field(default_factory=JoinsByItself)
+    inputs: Knowing = field(default_factory=Knowing)
 
     def __post_init__(self) -> None:
         self.metrics = Metrics()
@@ -265,7 +293,8 @@ class World:
             clock=self.clock,
             fleet_sender=FleetSender(self.ec2, self.templates),
             subnet_addresses=self.addresses,
-            input_resolver=Knowing(),
+            input_resolver=self.inputs,
+            join_source=self.join_source,
             effects=LaunchEffects(told, told, self.addresses, self.series, told),
             metrics=self.series,
         )

@@ -51,6 +51,13 @@ LAUNCH_BATCH_TAG: launchBatchTag
 ENABLE_ZONAL_SHIFT: enableZonalShift
 AMI_REFRESH_INTERVAL: amiRefreshInterval
 SUBNET_REFRESH_INTERVAL: subnetRefreshInterval
+BOOTSTRAP_MODE: bootstrapMode
+BOOTSTRAP_DEFAULT_CUSTOM: bootstrapDefaultCustom
+BOOTSTRAP_TOKEN_TTL: bootstrapTokenTtl
+BOOTSTRAP_TOKEN_DELIVERY: bootstrapTokenDelivery
+BOOTSTRAP_TOKEN_GROUPS: bootstrapTokenGroups
+SET_PROVIDER_ID: setProviderId
+APPROVE_KUBELET_SERVING: approveKubeletServing
 {{- end }}
 {{- define "karpenter.variablesOfIntervals" -}}
 KARPENTER_GARBAGE_COLLECTION_INTERVAL: garbageCollection

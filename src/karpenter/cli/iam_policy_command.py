@@ -10,6 +10,7 @@ import typer
 
 from karpenter.cli.terminal import WRONG_INPUT, exit_with_error, print_error, write_text
 from karpenter.model.setting_kinds import is_placeholder
+from karpenter.providers.aws.bootstrap.bootstrap_settings import BootstrapMode, TokenDelivery
 
 if TYPE_CHECKING:
     from karpenter.providers.aws.iam_policies import ClusterLocation, IamStatement
@@ -41,6 +42,16 @@ def iam_policy(
     service_account: Annotated[
         str, typer.Option(metavar="NAMESPACE:NAME", help="The controller's ServiceAccount, for the stack.")
     ] = "kube-system:karpenter",
+    bootstrap_mode: Annotated[
+        BootstrapMode,
+        typer.Option(envvar="BOOTSTRAP_MODE", help="The kind of cluster; kubeadm needs no EKS permissions."),
+    ] = BootstrapMode.EKS,
+    bootstrap_token_delivery: Annotated[
+        TokenDelivery,
+        typer.Option(
+            envvar="BOOTSTRAP_TOKEN_DELIVERY", help="How bootstrap tokens travel; parameter needs SSM permissions."
+        ),
+    ] = TokenDelivery.PER_CLAIM,
     output: Annotated[
         Format,
         typer.Option("-o", "--output", help="A policy document, or a stack with roles, policies, queue and rules."),
@@ -54,7 +65,14 @@ def iam_policy(
     _check(_ACCOUNT, "--account", account, "an account of twelve digits")
     _check(_SERVICE_ACCOUNT, "--service-account", service_account, "NAMESPACE:NAME")
     place = iam_policies.ClusterLocation(
-        cluster_name, region, account, partition or aws_partitions.partition_of(region).id, node_role, queue
+        cluster_name,
+        region,
+        account,
+        partition or aws_partitions.partition_of(region).id,
+        node_role,
+        queue,
+        bootstrap_mode,
+        bootstrap_token_delivery,
     )
     if output == "cloudformation":
         identity = cloudformation.ControllerServiceAccount(*service_account.split(":"))

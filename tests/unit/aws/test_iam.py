@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from typer.testing import CliRunner
 
 from karpenter.cli.main import app
 from karpenter.providers.aws import cloudformation, iam_policies
+from karpenter.providers.aws.bootstrap.bootstrap_settings import BootstrapMode, TokenDelivery
 from karpenter.providers.aws.iam_policies import ClusterLocation
 from karpenter.providers.aws.sdk import api_clients
 from karpenter.providers.aws.sdk.service_client import ApiOperation, RateLimitGroup
@@ -148,7 +150,20 @@ def callable_actions() -> set[str]:
 
 def test_what_is_allowed_is_what_the_adapters_can_call() -> None:
     """AWS-T700, AWS §16 Beyond: read from the adapters themselves, so that the policy cannot fall behind them, or go beyond."""
-    assert callable_actions() == iam_policies.allowed_actions(PLACE) - _IMPLIED
+    storing = replace(PLACE, token_delivery=TokenDelivery.PARAMETER)
+    assert callable_actions() == iam_policies.allowed_actions(storing) - _IMPLIED
+
+
+def test_a_self_managed_cluster_needs_nothing_of_eks_and_tokens_only_below_their_path() -> None:
+    """AWS-941."""
+    self_managed = replace(PLACE, bootstrap_mode=BootstrapMode.KUBEADM)
+    services = {action.partition(":")[0] for action in iam_policies.allowed_actions(self_managed)}
+    assert services == {"ec2", "iam", "sqs", "ssm", "pricing"}
+    storing = replace(self_managed, token_delivery=TokenDelivery.PARAMETER)
+    added = iam_policies.allowed_actions(storing) - iam_policies.allowed_actions(self_managed)
+    assert added == {"ssm:PutParameter", "ssm:DeleteParameter"}
+    (statement,) = iam_policies.controller_policies(storing)[-1].statements
+    assert statement.resources == (PLACE.arn("ssm", f"parameter/karpenter/{PLACE.cluster}/*"),)
 
 
 def test_every_policy_is_below_the_size_a_managed_one_may_have() -> None:

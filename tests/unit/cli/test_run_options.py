@@ -79,6 +79,10 @@ DEFAULTS = Settings().as_text()
 #: A value other than the default, where "the opposite" is none.
 OTHER_VALUES = {
     "log_format": "console",
+    "bootstrap_mode": "kubeadm",
+    "bootstrap_token_ttl": "30m0s",
+    "bootstrap_token_delivery": "window",
+    "bootstrap_token_groups": "system:bootstrappers:nodes",
     "expiration_window": "30m0s",
     "max_pods_per_node": "58",
     "packing": "classic",

@@ -177,6 +177,12 @@ class SsmApi(Protocol):
     async def get_parameter(self, name: str) -> str:
         """A parameter's value; ``ParameterNotFound``."""
 
+    async def put_secure_parameter(self, name: str, value: str) -> None:
+        """Store an encrypted parameter; one of this name is overwritten."""
+
+    async def delete_parameter(self, name: str) -> None:
+        """Delete a parameter; ``ParameterNotFound``."""
+
 
 class PricingApi(Protocol):
     """The price list."""

@@ -19,6 +19,7 @@ from karpenter.model.clock import Clock
 from karpenter.providers.aws.aws_context import AwsContext, LaunchAwareClusterView
 from karpenter.providers.aws.aws_metrics import InstanceMetrics, InterruptionMetrics
 from karpenter.providers.aws.aws_provider import AwsProvider, AwsProviderDependencies, PlacementGroupPartitionHook
+from karpenter.providers.aws.bootstrap.bootstrap_controllers import BootstrapControllers
 from karpenter.providers.aws.instance.bootstrap_resolver import BootstrapResolver
 from karpenter.providers.aws.instance.fleet_launcher import FleetLauncher, LauncherDependencies
 from karpenter.providers.aws.instance.fleet_request import FleetSender, SubnetAddresses
@@ -116,6 +117,7 @@ class AwsOperator:
             "nodeclaim.tagging", self._tag, _TAG_WORKERS, cast(ObjectKind, NODE_CLAIM), context.metrics
         )
         self._tagger = InstanceTagger(self._instances, context.kube, context.cluster.cluster)
+        self._self_managed = BootstrapControllers(context)
         self._launcher = self._build_launcher()
         self._cluster_view = LaunchAwareClusterView(context.cluster_view, self._launcher.claim_name_of)
         self._discovered_capacity = DiscoveredCapacityController(
@@ -157,6 +159,7 @@ class AwsOperator:
     def on_claim(self, old: NodeClaim | None, new: NodeClaim | None) -> None:
         """Informer handler: a NodeClaim was added, updated or deleted."""
         self._node_classes.controller.on_claim(old, new)
+        self._self_managed.on_claim(old, new)
         if new is not None and new.spec.node_class_ref.kind == EC2_NODE_CLASS.name and needs_tags(new):
             self._tagging.add(new.metadata.name)
 
@@ -188,7 +191,8 @@ class AwsOperator:
         if context.settings.node_overlay:
             passes["providers.pricing.overlay"] = self._periodic(self._apply_overlay_prices, _OVERLAYS_PERIOD)
         singletons = (SingletonReconciler(name, reconcile, context.metrics) for name, reconcile in passes.items())
-        return (self._node_classes.controller.reconciler, self._tagging, *self._refresh_controllers(), *singletons)
+        own = (self._node_classes.controller.reconciler, self._tagging, *self._self_managed.controllers())
+        return (*own, *self._refresh_controllers(), *singletons)
 
     def _periodic(self, work: Callable[[], Awaitable[object]], period: timedelta) -> _SingletonPass:
         return PeriodicRefresh(work, period, self._context.clock).reconcile
@@ -303,6 +307,7 @@ class AwsOperator:
             fleet_sender=FleetSender(services.ec2, self._launch_templates),
             subnet_addresses=self._subnet_addresses,
             input_resolver=self._bootstrap,
+            join_source=self._self_managed.join,
             effects=effects,
             metrics=self._instance_metrics,
         )

@@ -11,6 +11,11 @@ from karpenter.model import setting_kinds as kinds
 from karpenter.model.feature_gate_flags import parse_gate
 from karpenter.model.feature_gates import FeatureGate, FeatureGates
 from karpenter.model.setting_kinds import SettingKind, setting
+from karpenter.providers.aws.bootstrap.bootstrap_settings import (
+    BootstrapSettings,
+    SelfManagedSettings,
+    bootstrap_settings_of,
+)
 from karpenter.runtime.intervals import Intervals
 
 _NODE_CLASS_CEL = "NodeClassCEL"
@@ -92,6 +97,11 @@ class AwsProviderSettings:
 
 
 @dataclass(frozen=True)
+class DeclaredAwsSettings(AwsProviderSettings, SelfManagedSettings):
+    """All settings that the AWS provider declares."""
+
+
+@dataclass(frozen=True)
 class AwsSettings:
     """The provider's settings (AWS-001 to AWS-013). ``cluster_ca_bundle`` is base64 of PEM.
 
@@ -118,9 +128,10 @@ class AwsSettings:
     kubelet_expressions: bool = False
     reserved_capacity: bool = True
     node_overlay: bool = False
+    bootstrap: BootstrapSettings = BootstrapSettings()
 
 
-def aws_settings_of(settings: AwsProviderSettings, gates: FeatureGates, intervals: Intervals) -> AwsSettings:
+def aws_settings_of(settings: DeclaredAwsSettings, gates: FeatureGates, intervals: Intervals) -> AwsSettings:
     """The provider's settings from what was declared, and from feature gates and intervals of the process."""
     return AwsSettings(
         cluster_name=settings.cluster_name,
@@ -142,6 +153,7 @@ def aws_settings_of(settings: AwsProviderSettings, gates: FeatureGates, interval
         garbage_collection_interval=intervals.garbage_collection,
         reserved_capacity=FeatureGate.RESERVED_CAPACITY in gates,
         node_overlay=FeatureGate.NODE_OVERLAY in gates,
+        bootstrap=bootstrap_settings_of(settings),
     )
 
 
@@ -149,8 +161,8 @@ def aws_settings_of(settings: AwsProviderSettings, gates: FeatureGates, interval
 class AwsClusterInfo:
     """What is known of the cluster once the process has started (AWS-018 to AWS-026).
 
-    ``version`` is ``major.minor``; ``ca_bundle`` base64 of PEM; ``dns_ip`` and ``service_cidr`` are empty where unknown, ``arn``
-    where there is no EKS.
+    ``version`` is ``major.minor``, ``full_version`` also has the patch (``1.33.2``); ``ca_bundle`` is base64 of PEM.
+    ``full_version``, ``dns_ip`` and ``service_cidr`` are empty where unknown, ``arn`` where there is no EKS.
     """
 
     name: str
@@ -161,6 +173,7 @@ class AwsClusterInfo:
     dns_ip: str = ""
     service_cidr: str = ""
     arn: str = ""
+    full_version: str = ""
 
     @property
     def is_ipv6(self) -> bool:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from karpenter.model.labels import NODE_POOL
 from karpenter.providers.aws.aws_labels import CLUSTER_TAG, NODE_CLAIM_TAG, NODE_CLASS
 from karpenter.providers.aws.aws_partitions import partition_by_id
+from karpenter.providers.aws.bootstrap.bootstrap_settings import BootstrapMode, TokenDelivery
 
 #: Managed policies of the node role (AWS-725).
 NODE_POLICIES = (
@@ -43,7 +44,8 @@ IamConditions = Mapping[str, Mapping[str, str | Sequence[str]]]
 class ClusterLocation:
     """Where the controller works: the cluster, its region, account and partition (``aws``, ``aws-cn``, ``aws-us-gov``).
 
-    ``node_role`` and ``queue`` are names; the usual ones where empty (AWS-725, AWS-730).
+    ``node_role`` and ``queue`` are names; the usual ones where empty (AWS-725, AWS-730). ``bootstrap_mode`` and
+    ``token_delivery`` are the settings of these names.
     """
 
     cluster: str
@@ -52,6 +54,8 @@ class ClusterLocation:
     partition: str = "aws"
     node_role: str = ""
     queue: str = ""
+    bootstrap_mode: BootstrapMode = BootstrapMode.EKS
+    token_delivery: TokenDelivery = TokenDelivery.PER_CLAIM
 
     @property
     def node_role_name(self) -> str:
@@ -118,17 +122,18 @@ def policy_document(statements: Sequence[IamStatement]) -> dict[str, object]:
 
 
 def controller_policies(location: ClusterLocation) -> tuple[IamPolicy, ...]:
-    """Everything the controller may do, in six policies (AWS-700 to AWS-718)."""
+    """Everything the controller may do (AWS-700 to AWS-718); without EKS where the cluster is self-managed (AWS-941)."""
+    eks_discovery = _iam_statement("AllowAPIServerEndpointDiscovery", "eks:DescribeCluster", location.cluster_arn)
+    is_eks = location.bootstrap_mode is BootstrapMode.EKS
+    stores_tokens = location.token_delivery is TokenDelivery.PARAMETER
     return (
         IamPolicy("NodeLifecycle", tuple(_node_lifecycle(location))),
         IamPolicy("IAMIntegration", tuple(_iam(location))),
-        IamPolicy(
-            "EKSIntegration",
-            (_iam_statement("AllowAPIServerEndpointDiscovery", "eks:DescribeCluster", location.cluster_arn),),
-        ),
+        *((IamPolicy("EKSIntegration", (eks_discovery,)),) if is_eks else ()),
         IamPolicy("Interruption", (_queue(location),)),
-        IamPolicy("ZonalShift", (_zonal_shift(location),)),
+        *((IamPolicy("ZonalShift", (_zonal_shift(location),)),) if is_eks else ()),
         IamPolicy("ResourceDiscovery", tuple(_discovery(location))),
+        *((IamPolicy("BootstrapTokens", (_token_parameters(location),)),) if stores_tokens else ()),
     )
 
 
@@ -275,6 +280,12 @@ def _zonal_shift(location: ClusterLocation) -> IamStatement:
         "*",
         StringEquals={"arc-zonal-shift:ResourceIdentifier": location.cluster_arn},
     )
+
+
+def _token_parameters(location: ClusterLocation) -> IamStatement:
+    """AWS-941."""
+    parameters = location.arn("ssm", f"parameter/karpenter/{location.cluster}/*")
+    return _iam_statement("AllowBootstrapTokenParameters", "ssm:PutParameter ssm:DeleteParameter", parameters)
 
 
 def _discovery(location: ClusterLocation) -> Iterator[IamStatement]:

@@ -11,6 +11,7 @@ from karpenter.api.kinds import EC2_NODE_CLASS, NODE_CLAIM
 from karpenter.kube.errors import KubeError
 from karpenter.model import runtime_validation
 from karpenter.providers.aws.aws_context import AwsContext
+from karpenter.providers.aws.bootstrap import join_rules
 from karpenter.providers.aws.instance.bootstrap_resolver import BootstrapResolver
 from karpenter.providers.aws.instance.fleet_request import SubnetAddresses
 from karpenter.providers.aws.instancetype.ec2_offerings import ReservationAvailability
@@ -46,6 +47,7 @@ from karpenter.providers.aws.nodeclass.nodeclass_subreconcilers import (
     node_class_condition_types,
 )
 from karpenter.providers.aws.nodeclass.nodeclass_validation import ValidationInputs, ValidationReconciler
+from karpenter.providers.aws.userdata.template_variables import lookalikes
 from karpenter.providers.contract import ProviderError
 
 
@@ -91,7 +93,16 @@ class NodeClassControllers:
         if new is not None and (old is None or old.metadata.generation != new.metadata.generation):
             for finding in runtime_validation.advise_object(new):
                 self._context.events.warning(EC2_NODE_CLASS, new.metadata, "NodeClassAdvice", str(finding))
+            self._warn_of_misspelled_variables(new)
         self.controller.on_node_class(old, new)
+
+    def _warn_of_misspelled_variables(self, node_class: EC2NodeClass) -> None:
+        """AWS-922: such a name stays as it is, and the instance does not join."""
+        if not join_rules.joins_with_kubeadm(node_class, self._context.settings.bootstrap):
+            return
+        for name, near in lookalikes(node_class.spec.user_data or "").items():
+            text = f"spec.userData: ${{{name}}} is no variable and stays as it is; did you mean ${{{near}}}?"
+            self._context.events.warning(EC2_NODE_CLASS, node_class.metadata, "NodeClassAdvice", text)
 
     async def collect_instance_profiles(self) -> None:
         """AWS-125. Raises ``ProviderError`` while anything cannot be read: it may have a profile in use."""

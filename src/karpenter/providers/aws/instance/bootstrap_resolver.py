@@ -12,6 +12,10 @@ from karpenter.model import labels
 from karpenter.model import resources as res
 from karpenter.providers.aws.aws_labels import resource_tags_for
 from karpenter.providers.aws.aws_settings import AwsClusterInfo, AwsSettings
+from karpenter.providers.aws.bootstrap.bootstrap_token import BootstrapToken
+from karpenter.providers.aws.bootstrap.join_parameters import JoinParameters
+from karpenter.providers.aws.bootstrap.join_resolver import join_parameters
+from karpenter.providers.aws.bootstrap.join_rules import joins_with_kubeadm
 from karpenter.providers.aws.ec2_requests import LaunchTemplateData
 from karpenter.providers.aws.instance.launch_plan import UserDataInputs, placement_group_id
 from karpenter.providers.aws.instance.launch_templates import LaunchTemplateParameters, template_data
@@ -26,6 +30,7 @@ from karpenter.providers.contract import LaunchFailed
 from karpenter.scheduling.offerings.nodepool_templates import nodepool_requirements
 
 _RAID0 = "RAID0"
+_NO_TOKEN = BootstrapToken("000000", "0" * 16)
 
 #: Gets the size of a class's user data in bytes (AWS-225).
 UserDataSizeObserver = Callable[[str, int], None]
@@ -92,6 +97,7 @@ class BootstrapResolver:
             custom_user_data=spec.user_data or "",
             raid0=spec.instance_store_policy == _RAID0,
             image_version=bottlerocket_version(node_class),
+            join=inputs.join,
         )
         try:
             data = render_user_data(bootstrap)
@@ -114,6 +120,7 @@ class BootstrapResolver:
             else (),
             max_pods=dry_run.instance_type.capacity.get(res.PODS, 0) // res.ONE_UNIT,
             kubelet=self.kubelet(node_class, dry_run.instance_type),
+            join=self._dry_run_join(node_class, dry_run.pool_name),
         )
         parameters = LaunchTemplateParameters(
             image_id=dry_run.image.id,
@@ -125,6 +132,12 @@ class BootstrapResolver:
         cluster = self._cluster()
         tags = resource_tags_for(node_class, cluster, dry_run.pool_name)
         return template_data(node_class, cluster, parameters, tags, self._settings.reserved_capacity)
+
+    def _dry_run_join(self, node_class: EC2NodeClass, pool: str) -> JoinParameters | None:
+        """As a launch has them, with a token that is none: nothing boots with this user data."""
+        if not joins_with_kubeadm(node_class, self._settings.bootstrap):
+            return None
+        return join_parameters(node_class, "dry-run", pool, _NO_TOKEN)
 
 
 def _shared_labels(pool: NodePool) -> Mapping[str, str]:

@@ -39,7 +39,7 @@ from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from math import inf
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 import structlog
@@ -57,6 +57,7 @@ from karpenter.providers.aws.aws_apis import InstanceApi
 from karpenter.providers.aws.aws_errors import AwsError
 from karpenter.providers.aws.aws_metrics import CREATE_FLEET_BATCHER, InstanceMetrics
 from karpenter.providers.aws.aws_types import Ec2Filter
+from karpenter.providers.aws.bootstrap.join_parameters import JoinParameters
 from karpenter.providers.aws.ec2_descriptions import InstanceInfo
 from karpenter.providers.aws.ec2_requests import FleetAnswer, FleetRequest
 from karpenter.providers.aws.instance import fleet_request, instance_info, launch_batches
@@ -71,7 +72,13 @@ from karpenter.providers.aws.instance.fleet_request import (
 from karpenter.providers.aws.instance.instance_info import LaunchedInstance
 from karpenter.providers.aws.instance.launch_batches import BatchClaims
 from karpenter.providers.aws.instance.launch_effects import LaunchEffects
-from karpenter.providers.aws.instance.launch_plan import LaunchInputResolver, LaunchPlan, LaunchSettings, plan_launch
+from karpenter.providers.aws.instance.launch_plan import (
+    LaunchInputResolver,
+    LaunchPlan,
+    LaunchSettings,
+    LaunchSubject,
+    plan_launch,
+)
 from karpenter.providers.aws.request_batching import RequestBatcher, RequestBatchWindow
 from karpenter.providers.contract import Instance, InsufficientCapacity, ProviderError
 
@@ -107,6 +114,16 @@ class LaunchOrder:
         return self.claim.metadata.uid
 
 
+class JoinParameterSource(Protocol):
+    """How instances of self-managed clusters join."""
+
+    async def parameters(self, claim: NodeClaim, node_class: EC2NodeClass) -> JoinParameters | None:
+        """What the claim's user data contains, None where its class joins otherwise. Raises ``ProviderError``."""
+
+    async def launch_failed(self, claim: NodeClaim) -> None:
+        """The claim's launch bought nothing and will not: what was made for it is no longer needed."""
+
+
 @dataclass(frozen=True)
 class LauncherDependencies:
     """Whom a launcher works with."""
@@ -117,6 +134,7 @@ class LauncherDependencies:
     fleet_sender: FleetSender
     subnet_addresses: SubnetAddresses
     input_resolver: LaunchInputResolver
+    join_source: JoinParameterSource
     effects: LaunchEffects
     metrics: InstanceMetrics
 
@@ -135,6 +153,8 @@ class FleetLauncher:
         self._unanswered_requests: dict[str, FleetRequest] = {}
         self._running: dict[str, asyncio.Task[Instance]] = {}
         self._recovering: dict[str, asyncio.Task[Mapping[str, LaunchResult]]] = {}
+        #: NodeClaims (by uid) whose request may still buy an instance: what it refers to must stay.
+        self._undecided: set[str] = set()
         self._plans: dict[bytes, tuple[Sequence[InstanceType], LaunchPlan]] = {}
 
     def claim_name_of(self, instance_id: str) -> str:
@@ -151,23 +171,50 @@ class FleetLauncher:
             return launched
         running = self._running.get(uid)
         if running is None:
-            order = LaunchOrder(claim, self._plan(claim, node_class, types), types)
-            running = self._running[uid] = _start_detached(self._launch_or_recover(order))
+            running = self._running[uid] = _start_detached(self._launch_claim(claim, node_class, types))
             running.add_done_callback(lambda done: self._running.pop(uid, None))
         return await asyncio.shield(running)
 
+    async def _launch_claim(
+        self, claim: NodeClaim, node_class: EC2NodeClass, types: Sequence[InstanceType]
+    ) -> Instance:
+        join = await self._dependencies.join_source.parameters(claim, node_class)
+        subject, uid = LaunchSubject(claim, node_class, join), claim.metadata.uid
+        self._undecided.discard(uid)
+        try:
+            order = LaunchOrder(claim, self._plan(subject, types), types)
+            return await self._launch_and_tidy(order, join)
+        except ProviderError:
+            if join is not None and uid not in self._undecided:
+                await self._dependencies.join_source.launch_failed(claim)
+            raise
+
+    async def _launch_and_tidy(self, order: LaunchOrder, join: JoinParameters | None) -> Instance:
+        """Launch; templates that contain a token of one claim go once the request is answered (AWS-915)."""
+        try:
+            return await self._launch_or_recover(order)
+        finally:
+            if join is not None and join.is_single_use and order.uid not in self._undecided:
+                await self._dependencies.fleet_sender.delete_templates(order.plan)
+
     # -- plans --------------------------------------------------------------------------------------------------------------
 
-    def _plan(self, claim: NodeClaim, node_class: EC2NodeClass, types: Sequence[InstanceType]) -> LaunchPlan:
+    def _plan(self, subject: LaunchSubject, types: Sequence[InstanceType]) -> LaunchPlan:
         """Claims alike have one plan as long as what is sold stays the same."""
-        shape = _plan_key(claim, node_class)
+        if subject.join is not None and subject.join.is_single_use:
+            return self._new_plan(subject, types)
+        shape = _plan_key(subject)
         cached = self._plans.get(shape)
         if cached is not None and cached[0] is types:
             return cached[1]
         if len(self._plans) >= _MAX_PLANS:
             self._plans.clear()
-        plan = plan_launch(claim, node_class, types, self._dependencies.input_resolver, self._settings)
+        plan = self._new_plan(subject, types)
         self._plans[shape] = (types, plan)
+        return plan
+
+    def _new_plan(self, subject: LaunchSubject, types: Sequence[InstanceType]) -> LaunchPlan:
+        plan = plan_launch(subject, types, self._dependencies.input_resolver, self._settings)
         _log_plan(plan)
         return plan
 
@@ -241,6 +288,7 @@ class FleetLauncher:
             self._close_batch(batch)
             return {order.uid: refusal.error for order in orders}
         except FleetOutcomeUnknown as lost:
+            self._undecided.update(order.uid for order in orders)
             return {order.uid: lost.error for order in orders}
         except FleetAlreadyCreated:
             return await self._adopt_instances(batch, orders, taken)
@@ -382,12 +430,13 @@ def _start_detached(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
     return task
 
 
-def _plan_key(claim: NodeClaim, node_class: EC2NodeClass) -> bytes:
+def _plan_key(subject: LaunchSubject) -> bytes:
     """Equal for claims that get the same plan."""
+    claim, node_class = subject.claim, subject.node_class
     own, of_class = claim.metadata, node_class.metadata
     about = (claim.spec, own.labels, {key: own.annotations.get(key) for key in _READ_ANNOTATIONS})
     version = (of_class.name, of_class.uid, of_class.generation, of_class.resource_version, node_class.status)
-    return hashlib.sha256(msgspec.json.encode((about, version), order="sorted")).digest()
+    return hashlib.sha256(msgspec.json.encode((about, version, subject.join), order="sorted")).digest()
 
 
 _READ_ANNOTATIONS = ("karpenter.sh/nodeclaim-min-values-relaxed", "karpenter.sh/price-overlay-applied")

@@ -237,6 +237,11 @@ class FleetSender:
         except AwsError as error:
             raise aws_errors.launch_error(error, "preparing the launch template") from error
 
+    async def delete_templates(self, plan: LaunchPlan) -> None:
+        """Delete templates that no other plan shares. An error is only logged: unused templates are collected later."""
+        names = {template_plan.content.name for template_plan in plan.templates}
+        await asyncio.gather(*(self._templates.delete(name) for name in sorted(names)))
+
     def forget_templates(self, plan: LaunchPlan) -> None:
         """Its templates may be gone: look again before they are used (AWS-457)."""
         self._templates.forget(template_plan.content.name for template_plan in plan.templates)

@@ -21,6 +21,7 @@ from karpenter.model import labels
 from karpenter.model import resources as res
 from karpenter.providers.aws import aws_labels
 from karpenter.providers.aws.aws_settings import AwsClusterInfo
+from karpenter.providers.aws.bootstrap.join_parameters import JoinParameters
 from karpenter.providers.aws.instance import launch_filters
 from karpenter.providers.aws.instance.launch_filters import CandidateTypes, LaunchableTypes, LaunchRequirements
 from karpenter.providers.aws.instance.launch_templates import (
@@ -43,6 +44,7 @@ class UserDataInputs:
     taints: tuple[Taint, ...]
     max_pods: int
     kubelet: KubeletSettings
+    join: JoinParameters | None = None
 
 
 class LaunchInputResolver(Protocol):
@@ -129,19 +131,28 @@ class LaunchPlan:
         return next((offer for offer in matching if (offer.instance_type, offer.zone) == (instance_type, zone)), None)
 
 
+@dataclass(frozen=True)
+class LaunchSubject:
+    """Who a launch is for. ``join`` is None where the instance does not join with kubeadm."""
+
+    claim: NodeClaim
+    node_class: EC2NodeClass
+    join: JoinParameters | None = None
+
+
 def plan_launch(
-    claim: NodeClaim,
-    node_class: EC2NodeClass,
+    subject: LaunchSubject,
     types: Sequence[InstanceType],
     input_resolver: LaunchInputResolver,
     settings: LaunchSettings,
 ) -> LaunchPlan:
     """What to ask for. Raises ``ProviderError`` where nothing can be."""
+    claim, node_class = subject.claim, subject.node_class
     _check_class(node_class)
     required = launch_filters.launch_requirements(claim)
     filtered = launch_filters.filter_instance_types(required, types, strict_min_values=settings.strict_min_values)
     kind = launch_filters.launch_capacity_type(required, filtered.types)
-    return _Planner(claim, node_class, required, kind, input_resolver, settings).plan(filtered)
+    return _Planner(claim, node_class, required, kind, input_resolver, settings, subject.join).plan(filtered)
 
 
 def _check_class(node_class: EC2NodeClass) -> None:
@@ -177,6 +188,7 @@ class _Planner:
     capacity_type: str
     input_resolver: LaunchInputResolver
     settings: LaunchSettings
+    join: JoinParameters | None
 
     def plan(self, filtered: LaunchableTypes) -> LaunchPlan:
         types = self._of_capacity_type(filtered.types)
@@ -297,6 +309,7 @@ class _Planner:
             taints=tuple(taint.as_taint() for taint in (*spec.taints, *spec.startup_taints)),
             max_pods=key.max_pods,
             kubelet=KubeletSettings(kube_reserved=dict(key.kube_reserved), system_reserved=dict(key.system_reserved)),
+            join=self.join,
         )
 
 

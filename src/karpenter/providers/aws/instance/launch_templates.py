@@ -310,6 +310,15 @@ class LaunchTemplateProvider:
             self._last_used.pop(name, None)
             self._owners.pop(name, None)
 
+    async def delete(self, name: str) -> None:
+        """Delete a template, if there is one of this name. An error is only logged."""
+        try:
+            for template in await self._ec2.describe_launch_templates(names=(name,)):
+                await self._delete(template)
+        except AwsError as error:
+            if error.code not in TEMPLATE_NOT_FOUND_CODES:
+                _log.warning("deleting a launch template failed", error=str(error), **{"launch-template-name": name})
+
     async def hydrate(self) -> None:
         """Know the templates there are, as when this process begins to lead (AWS-484). An error is only logged."""
         try:

@@ -29,6 +29,7 @@ from karpenter.kube.protocol import Writer
 from karpenter.model import conditions
 from karpenter.providers.aws import aws_labels
 from karpenter.providers.aws.aws_settings import AwsClusterInfo
+from karpenter.providers.aws.bootstrap import join_rules
 from karpenter.providers.aws.ec2_descriptions import InstanceInfo
 from karpenter.providers.aws.nodeclass.ami_selection import ami_for
 from karpenter.providers.aws.userdata.ami_families import effective_ami_family
@@ -59,7 +60,11 @@ _HASHED_SPEC_FIELDS = (
     "placement_group_selector",
 )
 #: What is covered beside fields of the specification as they stand.
-_OTHER_FIELD_NAMES = {"family": "amiFamily", "ca_bundle": "cluster CA bundle"}
+_OTHER_FIELD_NAMES = {
+    "family": "amiFamily",
+    "ca_bundle": "cluster CA bundle",
+    **{key: f"annotation {key}" for key in join_rules.HASHED_ANNOTATIONS},
+}
 _MAX_REMEMBERED = 8
 _ABSENT_VALUES: tuple[object, ...] = (None, "", [], {})
 
@@ -104,6 +109,7 @@ def _hash_fields(node_class: EC2NodeClass, cluster: AwsClusterInfo) -> dict[str,
     fields["kubelet"] = _text(spec.kubelet) if spec.kubelet else ""
     fields["family"] = effective_ami_family(spec)
     fields["ca_bundle"] = cluster.ca_bundle
+    fields |= {key: node_class.metadata.annotations.get(key) for key in join_rules.HASHED_ANNOTATIONS}
     return {name: value for name, value in fields.items() if value not in _ABSENT_VALUES}
 
 

@@ -20,6 +20,7 @@ from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.model import conditions
 from karpenter.model.ec2_volume_size import VolumeSizeError, volume_size_gib
 from karpenter.providers.aws.aws_errors import AwsError
+from karpenter.providers.aws.bootstrap import join_rules
 from karpenter.providers.aws.nodeclass.nodeclass_drift import HASH_ANNOTATION, HASH_VERSION_ANNOTATION
 from karpenter.providers.aws.nodeclass.nodeclass_dry_runs import (
     DryRunResult,
@@ -101,7 +102,11 @@ class ValidationReconciler:
 
     def _static_result(self, node_class: EC2NodeClass) -> SubreconcileResult | None:
         """What can be judged without launching: the kubelet, the volumes, and conditions to wait for (AWS-101 to AWS-108)."""
-        problem = kubelet_problem(node_class.spec, self._expressions) or volume_problem(node_class.spec)
+        problem = (
+            join_problem(node_class)
+            or kubelet_problem(node_class.spec, self._expressions)
+            or volume_problem(node_class.spec)
+        )
         if problem is not None:
             return problem.as_result(node_class)
         missing = _dependencies_condition(node_class)
@@ -150,6 +155,12 @@ class NodeClassProblem:
         return SubreconcileResult(
             node_class.status, condition_false(VALIDATION_SUCCEEDED, self.reason, self.message), terminal=self.terminal
         )
+
+
+def join_problem(node_class: EC2NodeClass) -> NodeClassProblem | None:
+    """Annotations of self-managed clusters that cannot be followed (AWS-901)."""
+    message = join_rules.bootstrap_problem(node_class)
+    return NodeClassProblem("UnsupportedBootstrap", message) if message else None
 
 
 def kubelet_problem(spec: EC2NodeClassSpec, expressions: bool) -> NodeClassProblem | None:

@@ -300,6 +300,8 @@ _LIST_PROFILES = ApiOperation(
     pagination=_MARKER_PAGINATION,
 )
 _GET_PARAMETER = ApiOperation("GetParameter", "Parameter", _Parameter, RateLimitGroup.SSM)
+_PUT_PARAMETER = ApiOperation("PutParameter", "", AwsStruct, RateLimitGroup.SSM)
+_DELETE_PARAMETER = ApiOperation("DeleteParameter", "", AwsStruct, RateLimitGroup.SSM, CallRetryPolicy.ONCE)
 _GET_PRODUCTS = ApiOperation("GetProducts", "PriceList", tuple[str, ...], RateLimitGroup.PRICING)
 _GET_QUEUE_URL = ApiOperation("GetQueueUrl", "QueueUrl", str, RateLimitGroup.QUEUE)
 _RECEIVE = ApiOperation("ReceiveMessage", "Messages", tuple[SqsMessage, ...], RateLimitGroup.QUEUE)
@@ -355,6 +357,15 @@ class SsmClient:
         """See ``SsmApi``. Encrypted ones are decrypted, where the role may."""
         request = {"Name": name, "WithDecryption": True}
         return (await self._service.call(_GET_PARAMETER, request)).value
+
+    async def put_secure_parameter(self, name: str, value: str) -> None:
+        """See ``SsmApi``."""
+        request = {"Name": name, "Value": value, "Type": "SecureString", "Overwrite": True}
+        await self._service.call(_PUT_PARAMETER, request)
+
+    async def delete_parameter(self, name: str) -> None:
+        """See ``SsmApi``."""
+        await self._service.call(_DELETE_PARAMETER, {"Name": name})
 
 
 class PricingClient:

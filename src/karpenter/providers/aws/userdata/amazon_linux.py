@@ -194,14 +194,14 @@ def _node_config(options: BootstrapOptions) -> Mapping[str, object]:
             "cidr": cluster.service_cidr,
             **authority,
         },
-        "kubelet": {"config": _kubelet_config(words), "flags": [words.node_labels]},
+        "kubelet": {"config": kubelet_configuration(words), "flags": [words.node_labels]},
     }
     if options.raid0:
         spec["instance"] = {"localStorage": {"strategy": "RAID0"}}
     return {"apiVersion": "node.eks.aws/v1alpha1", "kind": "NodeConfig", "spec": spec}
 
 
-def _kubelet_config(arguments: KubeletArguments) -> dict[str, object]:
+def kubelet_configuration(arguments: KubeletArguments) -> dict[str, object]:
     """The owner's settings, completed by what we know and freed of expressions (AWS-247)."""
     config = {name: value for name, value in arguments.options.kubelet_spec.items() if value is not None}
     config["maxPods"] = arguments.max_pods

@@ -9,10 +9,25 @@ from functools import cached_property
 from karpenter.api.scheduling_constraints import Taint
 from karpenter.model import durations, labels, taints
 from karpenter.providers.aws.aws_settings import AwsClusterInfo
+from karpenter.providers.aws.bootstrap.join_parameters import JoinParameters
 from karpenter.providers.aws.userdata.kubelet_settings import KubeletSettings
 
 #: Domains a kubelet may not give itself labels of; the controllers put those on the Node when it registers.
 _RESTRICTED_DOMAINS = ("kubernetes.io", "k8s.io", "node-restriction.kubernetes.io")
+
+
+#: Flags whose values are lists or maps.
+_QUOTED_FLAGS = frozenset(
+    {
+        "node-labels",
+        "register-with-taints",
+        "system-reserved",
+        "kube-reserved",
+        "eviction-hard",
+        "eviction-soft",
+        "eviction-soft-grace-period",
+    }
+)
 
 
 class UserDataError(ValueError):
@@ -26,7 +41,8 @@ class BootstrapOptions:
     ``labels`` are the claim's and the launch's capacity type, ``taints`` the claim's, startup taints last: what is missing of our
     own is added here, and labels a kubelet may not set are left out. ``kubelet`` is the class's map as its owner wrote it,
     ``reserved`` what it comes to on the type, ``max_pods`` the pods the type runs. ``custom`` is the class's own user data.
-    ``image_version`` is Bottlerocket's only (``versions.image_version``).
+    ``image_version`` is Bottlerocket's only (``versions.image_version``). ``join`` is None where the user data of
+    family Custom is not a template.
     """
 
     cluster: AwsClusterInfo
@@ -39,6 +55,7 @@ class BootstrapOptions:
     custom_user_data: str = ""
     raid0: bool = False
     image_version: str = ""
+    join: JoinParameters | None = None
 
 
 @dataclass(frozen=True)
@@ -102,7 +119,12 @@ def _is_restricted_for_kubelet(key: str) -> bool:
 
 def kubelet_extra_args(arguments: KubeletArguments) -> str:
     """All flags in their fixed order, those not set left out, maps sorted by key: equal settings are equal texts (AWS-237)."""
-    return " ".join(_flags(arguments))
+    return " ".join(_flag_text(flag, value) for flag, value in kubelet_flags(arguments))
+
+
+def _flag_text(flag: str, value: str) -> str:
+    """A flag; lists and maps are in quotes."""
+    return f'--{flag}="{value}"' if flag in _QUOTED_FLAGS else f"--{flag}={value}"
 
 
 def go_duration(text: str) -> str:
@@ -118,11 +140,12 @@ def grace_periods(arguments: KubeletArguments) -> dict[str, str]:
     return {signal: go_duration(text) for signal, text in arguments.string_map("evictionSoftGracePeriod").items()}
 
 
-def _flags(arguments: KubeletArguments) -> Iterator[str]:
+def kubelet_flags(arguments: KubeletArguments) -> Iterator[tuple[str, str]]:
+    """Flags of the kubelet, without dashes, and their values in their fixed order; those not set left out (AWS-237)."""
     reserved = arguments.options.kubelet_settings
-    yield arguments.node_labels
-    yield f'--register-with-taints="{",".join(taints.taint_text(taint) for taint in arguments.taints)}"'
-    yield f"--max-pods={arguments.max_pods}"
+    yield "node-labels", _joined(arguments.labels, "=")
+    yield "register-with-taints", ",".join(taints.taint_text(taint) for taint in arguments.taints)
+    yield "max-pods", str(arguments.max_pods)
     yield from _number_flag(arguments, "podsPerCore", "pods-per-core")
     yield from _map_flag("system-reserved", reserved.system_reserved, "=")
     yield from _map_flag("kube-reserved", reserved.kube_reserved, "=")
@@ -134,15 +157,19 @@ def _flags(arguments: KubeletArguments) -> Iterator[str]:
     yield from _number_flag(arguments, "imageGCLowThresholdPercent", "image-gc-low-threshold")
     quota = arguments.boolean("cpuCFSQuota")
     if quota is not None:
-        yield f"--cpu-cfs-quota={str(quota).lower()}"
+        yield "cpu-cfs-quota", str(quota).lower()
 
 
-def _number_flag(arguments: KubeletArguments, name: str, flag: str) -> Iterator[str]:
+def _number_flag(arguments: KubeletArguments, name: str, flag: str) -> Iterator[tuple[str, str]]:
     value = arguments.number(name)
     if value is not None:
-        yield f"--{flag}={value}"
+        yield flag, str(value)
 
 
-def _map_flag(flag: str, values: Mapping[str, str], sign: str) -> Iterator[str]:
+def _map_flag(flag: str, values: Mapping[str, str], sign: str) -> Iterator[tuple[str, str]]:
     if values:
-        yield f'--{flag}="{",".join(f"{key}{sign}{values[key]}" for key in sorted(values))}"'
+        yield flag, _joined(values, sign)
+
+
+def _joined(values: Mapping[str, str], sign: str) -> str:
+    return ",".join(f"{key}{sign}{values[key]}" for key in sorted(values))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Callable, Iterator, Mapping
 
 import structlog
@@ -17,6 +18,7 @@ from karpenter.providers.aws.userdata.ami_families import (
     WINDOWS_2025,
 )
 from karpenter.providers.aws.userdata.bootstrap_options import BootstrapOptions, KubeletArguments, kubelet_extra_args
+from karpenter.providers.aws.userdata.template_variables import TemplateInputs, render_template
 
 #: Bytes EC2 takes, before base64.
 USER_DATA_LIMIT_BYTES = 16384
@@ -32,7 +34,9 @@ def render_user_data(options: BootstrapOptions) -> bytes:
     Raises ``UserDataError`` where the owner's part cannot be joined with ours, ``NodeClassNotReady`` where a fact about the
     cluster is missing that the family needs (AWS-248).
     """
-    return _WRITERS[options.family](options).encode()
+    data = _WRITERS[options.family](options).encode()
+    # Without a time stamp, so that the same text gives the same bytes.
+    return gzip.compress(data, mtime=0) if options.join is not None and options.join.is_compressed else data
 
 
 def user_data_size(data: bytes) -> int:
@@ -74,6 +78,13 @@ def _powershell_quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
+def custom_user_data(options: BootstrapOptions) -> str:
+    """The user data of the EC2NodeClass is all there is (AWS-261), a template where its instances join with kubeadm."""
+    if options.join is None:
+        return options.custom_user_data
+    return render_template(options.custom_user_data, TemplateInputs(options, options.join))
+
+
 _WRITERS: Mapping[str, Callable[[BootstrapOptions], str]] = {
     AL2: amazon_linux.al2_user_data,
     AL2023: amazon_linux.al2023_user_data,
@@ -81,6 +92,5 @@ _WRITERS: Mapping[str, Callable[[BootstrapOptions], str]] = {
     WINDOWS_2019: windows_user_data,
     WINDOWS_2022: windows_user_data,
     WINDOWS_2025: windows_user_data,
-    # The user data of the EC2NodeClass is all there is (AWS-261).
-    CUSTOM: lambda given: given.custom_user_data,
+    CUSTOM: custom_user_data,
 }

@@ -1,0 +1,82 @@
+"""The objects of a self-managed cluster that only this package reads and writes, as far as it does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from karpenter.api.kinds import Kind
+from karpenter.api.meta import Condition, ObjectMeta, Wire
+
+
+class Secret(Wire, frozen=True, kw_only=True):
+    """A Secret. ``data`` is base64."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    type: str = ""
+    data: Mapping[str, str] = {}
+
+    def __repr__(self) -> str:
+        return f"Secret({self.metadata.namespace}/{self.metadata.name})"
+
+
+class RoleReference(Wire, frozen=True, kw_only=True):
+    """The role of a binding."""
+
+    kind: str = ""
+    name: str = ""
+
+
+class BindingSubject(Wire, frozen=True, kw_only=True):
+    """Who a binding is for."""
+
+    kind: str = ""
+    name: str = ""
+
+
+class ClusterRoleBinding(Wire, frozen=True, kw_only=True):
+    """A ClusterRole and who has it."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    role_ref: RoleReference = RoleReference()
+    subjects: tuple[BindingSubject, ...] = ()
+
+
+class SigningRequestSpec(Wire, frozen=True, kw_only=True):
+    """What is to be signed. ``request`` is base64 of PEM; ``username`` and ``groups`` are who asks, written by the API server."""
+
+    request: str = ""
+    signer_name: str = ""
+    usages: tuple[str, ...] = ()
+    username: str = ""
+    groups: tuple[str, ...] = ()
+
+
+class SigningRequestStatus(Wire, frozen=True, kw_only=True):
+    """The decision."""
+
+    conditions: tuple[Condition, ...] = ()
+    certificate: str = ""
+
+
+class CertificateSigningRequest(Wire, frozen=True, kw_only=True):
+    """A request for a certificate."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: SigningRequestSpec = SigningRequestSpec()
+    status: SigningRequestStatus = msgspec.field(default_factory=SigningRequestStatus)
+
+
+SECRET = Kind("", "v1", "secrets", "Secret", True, Secret)
+CLUSTER_ROLE_BINDING = Kind(
+    "rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", False, ClusterRoleBinding
+)
+CERTIFICATE_SIGNING_REQUEST = Kind(
+    "certificates.k8s.io",
+    "v1",
+    "certificatesigningrequests",
+    "CertificateSigningRequest",
+    False,
+    CertificateSigningRequest,
+)

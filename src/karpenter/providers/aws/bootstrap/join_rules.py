@@ -1,0 +1,56 @@
+"""Which EC2NodeClasses describe instances that join with kubeadm, and what they want (AWS-901, AWS-902). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from karpenter.api.ec2_node_class import EC2NodeClass
+from karpenter.model import labels
+from karpenter.providers.aws.bootstrap.bootstrap_settings import BootstrapMode, BootstrapSettings
+from karpenter.providers.aws.bootstrap.join_parameters import NODE_NAME_SOURCES
+from karpenter.providers.aws.userdata.ami_families import CUSTOM, effective_ami_family
+
+BOOTSTRAP_ANNOTATION = f"{labels.AWS_GROUP}/bootstrap"
+KUBEADM = "kubeadm"
+NODE_NAME_ANNOTATION = f"{labels.AWS_GROUP}/bootstrap-node-name"
+COMPRESS_ANNOTATION = f"{labels.AWS_GROUP}/bootstrap-compress"
+GZIP = "gzip"
+#: Annotations that decide what user data contains, so that a change of them is drift (AWS-903).
+HASHED_ANNOTATIONS = (BOOTSTRAP_ANNOTATION, NODE_NAME_ANNOTATION, COMPRESS_ANNOTATION)
+
+
+def asks_for_kubeadm(node_class: EC2NodeClass) -> bool:
+    """Whether the class carries the annotation (AWS-901)."""
+    return node_class.metadata.annotations.get(BOOTSTRAP_ANNOTATION) == KUBEADM
+
+
+def joins_with_kubeadm(node_class: EC2NodeClass, settings: BootstrapSettings) -> bool:
+    """Whether the user data of the class is a template (AWS-901, AWS-902)."""
+    if effective_ami_family(node_class.spec) != CUSTOM:
+        return False
+    is_default = settings.mode is BootstrapMode.KUBEADM and settings.default_custom
+    annotated = node_class.metadata.annotations.get(BOOTSTRAP_ANNOTATION)
+    return annotated == KUBEADM or (is_default and annotated is None)
+
+
+def uses_kubeadm(settings: BootstrapSettings, classes: Iterable[EC2NodeClass]) -> bool:
+    """Whether any class of the cluster joins with kubeadm."""
+    return any(joins_with_kubeadm(node_class, settings) for node_class in classes)
+
+
+def bootstrap_problem(node_class: EC2NodeClass) -> str:
+    """What is wrong with the annotations of a class; empty where nothing is (AWS-901)."""
+    annotations = node_class.metadata.annotations
+    mode = annotations.get(BOOTSTRAP_ANNOTATION)
+    if mode not in (None, KUBEADM):
+        return f"annotation {BOOTSTRAP_ANNOTATION} is {mode!r}; the only value is {KUBEADM}"
+    family = effective_ami_family(node_class.spec)
+    if mode is not None and family != CUSTOM:
+        return f"annotation {BOOTSTRAP_ANNOTATION} needs amiFamily Custom, and this class has {family}"
+    source = annotations.get(NODE_NAME_ANNOTATION)
+    if source is not None and source not in NODE_NAME_SOURCES:
+        return f"annotation {NODE_NAME_ANNOTATION} is {source!r}; choose {' or '.join(NODE_NAME_SOURCES)}"
+    compression = annotations.get(COMPRESS_ANNOTATION)
+    if compression not in (None, GZIP):
+        return f"annotation {COMPRESS_ANNOTATION} is {compression!r}; the only value is {GZIP}"
+    return ""

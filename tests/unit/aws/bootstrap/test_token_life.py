@@ -1,0 +1,372 @@
+"""Bootstrap tokens from the launch to the registration of their NodeClaim, in virtual time on an API server in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import re
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+import msgspec
+import pytest
+from structlog.testing import capture_logs
+
+from karpenter.api.core import ConfigMap
+from karpenter.api.ec2_node_class import EC2NodeClass
+from karpenter.api.karpenter import NodeClaim
+from karpenter.api.kinds import CONFIG_MAP, KINDS, NODE_CLAIM
+from karpenter.api.meta import Condition, ObjectMeta
+from karpenter.instancetypes.instance_type import InstanceType
+from karpenter.kube.errors import Forbidden
+from karpenter.providers.aws.aws_errors import AwsError
+from karpenter.providers.aws.bootstrap.bootstrap_objects import SECRET, Secret
+from karpenter.providers.aws.bootstrap.bootstrap_settings import BootstrapSettings, TokenDelivery
+from karpenter.providers.aws.bootstrap.join_resolver import JoinResolver
+from karpenter.providers.aws.bootstrap.token_issuer import TokenIssuer
+from karpenter.providers.aws.instance.launch_plan import UserDataInputs
+from karpenter.providers.contract import InsufficientCapacity, LaunchFailed
+from karpenter.simulation import virtual_time as virtual
+from karpenter.simulation.apiserver import MemoryKube, MemoryServer
+from support import launch_cases
+from support.fleets import SmallEc2
+from support.kubeadm_user_data import FIELD_REPORT
+from support.launch_cases import Knowing, World, machine
+
+_TYPES: tuple[InstanceType, ...] = (machine("m5.large"),)
+_ANNOTATED = {"karpenter.k8s.aws/bootstrap": "kubeadm"}
+
+
+class _Templates(Knowing):
+    """User data that contains the token and nothing of the labels."""
+
+    def user_data(self, inputs: UserDataInputs) -> bytes:
+        join = inputs.join
+        return f"{join.claim} {join.token and join.token.value} {join.token_parameter}".encode() if join else b"plain"
+
+
+@dataclass
+class Parameters:
+    """SSM."""
+
+    values: dict[str, str] = field(default_factory=dict)
+
+    async def get_parameter(self, name: str) -> str:
+        return self.values[name]
+
+    async def put_secure_parameter(self, name: str, value: str) -> None:
+        self.values[name] = value
+
+    async def delete_parameter(self, name: str) -> None:
+        if self.values.pop(name, None) is None:
+            raise AwsError("ParameterNotFound", "there is none")
+
+
+@dataclass
+class Cluster(World):
+    """A world whose classes join with kubeadm; ``characters`` are what random tokens are made of, in turn."""
+
+    settings: BootstrapSettings = field(default_factory=BootstrapSettings)
+    characters: Iterator[str] | None = None
+    ssm: Parameters = field(default_factory=Parameters)
+
+    def restart(self) -> None:
+        choice = (lambda alphabet: next(self.characters)) if self.characters is not None else None  # type: ignore[arg-type]
+        chosen = {} if choice is None else {"choice": choice}
+        self.issuer = TokenIssuer(self.kube, self.settings, "c", self.clock, **chosen)  # type: ignore[arg-type]
+        self.join_source = JoinResolver(self.issuer, self.ssm, self.settings, "c")
+        self.inputs = _Templates()
+        super().restart()
+
+    async def signed(self) -> None:
+        """What the token signer of the control plane does."""
+        while True:
+            data = {f"jws-kubeconfig-{name.removeprefix('bootstrap-token-')}": "x" for name in await self.names()}
+            await self.kube.patch(CONFIG_MAP, "cluster-info", {"data": data}, "kube-public")
+            await asyncio.sleep(0.5)
+
+    async def secrets(self) -> tuple[Secret, ...]:
+        return (await self.kube.list(SECRET, "kube-system")).items
+
+    async def names(self) -> list[str]:
+        return [secret.metadata.name for secret in await self.secrets()]
+
+    async def launch(self, claim: NodeClaim, node_class: EC2NodeClass | None = None):  # type: ignore[no-untyped-def]
+        return await self.launcher.launch(claim, node_class or kubeadm_class(), _TYPES)
+
+
+def _server(clock: virtual.LoopClock) -> MemoryServer:
+    return MemoryServer(clock, kinds=(*KINDS.values(), SECRET))  # type: ignore[arg-type]
+
+
+def kubeadm_class(user_data: str = FIELD_REPORT, annotations: dict[str, str] = _ANNOTATED) -> EC2NodeClass:
+    plain = launch_cases.node_class({"ami_family": "Custom", "user_data": user_data})
+    return launch_cases.replaced_annotations(plain, annotations)
+
+
+def play(
+    scene: Callable[[Cluster], Awaitable[None]], settings: BootstrapSettings | None = None, **more: object
+) -> None:
+    """Play a scene with a signer of tokens."""
+
+    async def main(clock: virtual.LoopClock) -> None:
+        kube = MemoryKube(_server(clock))
+        world = Cluster(clock, kube, SmallEc2(clock), settings=settings or BootstrapSettings(), **more)  # type: ignore[arg-type]
+        await kube.create(CONFIG_MAP, ConfigMap(metadata=ObjectMeta(name="cluster-info", namespace="kube-public")))
+        signer = asyncio.create_task(world.signed())
+        try:
+            await scene(world)
+        finally:
+            signer.cancel()
+
+    virtual.run_virtual(main, launch_cases.START)
+
+
+def _data(secret: Secret) -> dict[str, str]:
+    return {key: base64.b64decode(value).decode() for key, value in secret.data.items()}
+
+
+def test_a_launch_makes_one_secret_as_kubeadm_does() -> None:
+    """AWS-905 to AWS-908, AWS-T919: the whole Secret; it expires after the TTL, in UTC, in seconds."""
+
+    async def scene(world: Cluster) -> None:
+        claim = await world.claim()
+        await world.launch(claim)
+        (secret,) = await world.secrets()
+        data = _data(secret)
+        assert re.fullmatch("[a-z0-9]{6}", data.pop("token-id"))
+        assert re.fullmatch("[a-z0-9]{16}", data.pop("token-secret"))
+        assert data == {
+            "description": "Karpenter, cluster c, NodeClaim one",
+            "expiration": "2026-01-05T09:15:00Z",
+            "usage-bootstrap-authentication": "true",
+            "usage-bootstrap-signing": "true",
+            "auth-extra-groups": "system:bootstrappers:kubeadm:default-node-token",
+        }
+        assert secret.type == "bootstrap.kubernetes.io/token"
+        assert secret.metadata.labels == {
+            "app.kubernetes.io/managed-by": "karpenter",
+            "karpenter.sh/nodeclaim": "one",
+            "karpenter.sh/nodepool": "default",
+        }
+        assert [(owner.kind, owner.uid) for owner in secret.metadata.owner_references] == [
+            ("NodeClaim", claim.metadata.uid)
+        ]
+
+    play(scene)
+
+
+@pytest.mark.parametrize(
+    ("user_data", "annotations"),
+    [
+        pytest.param(FIELD_REPORT, {}, id="AWS-T901: no annotation"),
+        pytest.param("#!/bin/sh\njoin ${CLUSTER_ENDPOINT}", _ANNOTATED, id="AWS-923: no token in the text"),
+    ],
+)
+def test_without_annotation_or_without_use_there_is_no_token(user_data: str, annotations: dict[str, str]) -> None:
+    """AWS-T901, AWS-923."""
+
+    async def scene(world: Cluster) -> None:
+        await world.launch(await world.claim(), kubeadm_class(user_data, annotations))
+        assert await world.names() == []
+
+    play(scene)
+
+
+def test_a_token_goes_with_registration_and_with_a_launch_that_failed_for_good() -> None:
+    """AWS-T902, AWS-T903, AWS-911."""
+
+    async def scene(world: Cluster) -> None:
+        claim = await world.claim()
+        await world.launch(claim)
+        assert world.issuer.holds_token("one")
+        await world.join_source.revoke("one")  # type: ignore[attr-defined]
+        assert await world.names() == []
+        world.ec2.free = dict.fromkeys(
+            ((("m5.large", zone, kind)) for zone in "ab" for kind in ("spot", "on-demand")), 0.0
+        )
+        with pytest.raises(InsufficientCapacity):
+            await world.launch(await world.claim("two"))
+        assert await world.names() == []
+        assert world.ec2.templates == {}
+
+    play(scene)
+
+
+def test_the_sweep_deletes_what_no_claim_needs() -> None:
+    """AWS-T904, AWS-911: claims that are gone, registered, or another of the same name lose it; a waiting one keeps it."""
+
+    async def scene(world: Cluster) -> None:
+        claims = {name: await world.claim(name) for name in ("gone", "registered", "renamed", "waiting")}
+        for claim in claims.values():
+            await world.launch(claim)
+        registered = Condition(type="Registered", status="True")
+        status = msgspec.structs.replace(claims["registered"].status, conditions=(registered,))
+        other = msgspec.structs.replace(claims["renamed"].metadata, uid="another")
+        left = (
+            claims["waiting"],
+            msgspec.structs.replace(claims["registered"], status=status),
+            msgspec.structs.replace(claims["renamed"], metadata=other),
+        )
+        await world.issuer.sweep(left)
+        (secret,) = await world.secrets()
+        assert secret.metadata.labels["karpenter.sh/nodeclaim"] == "waiting"
+
+    play(scene)
+
+
+def test_a_restart_between_token_and_launch_uses_the_same_token() -> None:
+    """AWS-T905, AWS-912: exactly one Secret, until less than five minutes of it remain."""
+
+    async def scene(world: Cluster) -> None:
+        claim = await world.claim()
+        first = await world.issuer.token_for(claim, kubeadm_class())
+        world.restart()
+        assert await world.issuer.token_for(claim, kubeadm_class()) == first
+        await asyncio.sleep(timedelta(minutes=10, seconds=1).total_seconds())
+        world.restart()
+        assert await world.issuer.token_for(claim, kubeadm_class()) != first
+        assert len(await world.names()) == 1
+
+    play(scene)
+
+
+def test_each_claim_has_its_own_token_template_and_fleet() -> None:
+    """AWS-T906, AWS-915: per claim; the templates are deleted when the fleets are answered."""
+
+    async def scene(world: Cluster) -> None:
+        claims = [await world.claim(name) for name in ("one", "two", "three")]
+        await asyncio.gather(*(world.launch(claim) for claim in claims))
+        assert len(await world.names()) == 3
+        assert world.ec2.calls["CreateFleet"] == world.ec2.calls["CreateLaunchTemplate"] == 3
+        assert world.ec2.templates == {}
+
+    play(scene)
+
+
+def test_claims_of_one_window_share_token_template_and_fleet() -> None:
+    """AWS-T907, AWS-916; the next window has another token, and the old one goes when nobody waits."""
+
+    async def scene(world: Cluster) -> None:
+        claims = [await world.claim(name) for name in ("one", "two", "three")]
+        await asyncio.gather(*(world.launch(claim) for claim in claims))
+        (first,) = await world.names()
+        (request,) = world.ec2.fleets
+        assert request.target_capacity_specification.total_target_capacity == 3
+        assert len(world.ec2.templates) == 1
+        await asyncio.sleep(600)
+        await world.launch(await world.claim("four"))
+        assert len(await world.names()) == 2
+        await world.issuer.sweep(claims)
+        assert first in await world.names()
+        await world.issuer.sweep(())
+        assert first not in await world.names()
+        assert len(await world.names()) == 1
+
+    play(scene, BootstrapSettings(token_delivery=TokenDelivery.WINDOW))
+
+
+def test_a_parameter_holds_the_token_and_goes_with_it() -> None:
+    """AWS-917: user data has the name only."""
+
+    async def scene(world: Cluster) -> None:
+        await world.launch(await world.claim())
+        (secret,) = await world.secrets()
+        data = _data(secret)
+        assert world.ssm.values == {"/karpenter/c/one": f"{data['token-id']}.{data['token-secret']}"}
+        await world.join_source.revoke("one")  # type: ignore[attr-defined]
+        assert (world.ssm.values, await world.names()) == ({}, [])
+
+    play(scene, BootstrapSettings(token_delivery=TokenDelivery.PARAMETER))
+
+
+def test_external_joining_makes_no_token() -> None:
+    """AWS-918."""
+
+    async def scene(world: Cluster) -> None:
+        await world.launch(await world.claim())
+        assert await world.names() == []
+
+    play(scene, BootstrapSettings(token_delivery=TokenDelivery.EXTERNAL))
+
+
+def test_a_taken_id_is_tried_again() -> None:
+    """AWS-T908, AWS-909."""
+    taken, free = "a" * 6 + "b" * 16, "c" * 6 + "d" * 16
+
+    async def scene(world: Cluster) -> None:
+        await world.issuer.token_for(await world.claim(), kubeadm_class())
+        token = await world.issuer.token_for(await world.claim("two"), kubeadm_class())
+        assert token.value == "cccccc.dddddddddddddddd"
+        assert await world.names() == ["bootstrap-token-aaaaaa", "bootstrap-token-cccccc"]
+
+    play(scene, characters=iter(taken + taken + free))
+
+
+def test_an_id_that_stays_taken_and_a_refusal_end_the_launch_before_money_is_spent() -> None:
+    """AWS-909: BootstrapTokenFailed."""
+
+    async def scene(world: Cluster) -> None:
+        await world.launch(await world.claim())
+        with pytest.raises(LaunchFailed) as refused:
+            await world.launch(await world.claim("two"))
+        assert refused.value.reason == "BootstrapTokenFailed"
+        assert len(world.ec2.fleets) == 1
+
+        async def forbidden(*args: object, **more: object) -> None:
+            raise Forbidden("secrets is forbidden")
+
+        world.kube.list = forbidden  # type: ignore[method-assign, assignment]
+        with pytest.raises(LaunchFailed, match="making a bootstrap token: secrets is forbidden"):
+            await world.launch(msgspec.structs.replace(launch_cases.claim("three")))
+        assert len(world.ec2.fleets) == 1
+
+    play(scene, characters=iter(("a" * 6 + "b" * 16) * 6))
+
+
+def test_a_launch_without_a_signer_warns_and_goes_on() -> None:
+    """AWS-910: five seconds at most."""
+
+    async def scene(world: Cluster) -> None:
+        await world.kube.delete(CONFIG_MAP, "cluster-info", "kube-public")
+        begin = world.clock.now()
+        await world.issuer.token_for(await world.claim(), kubeadm_class())
+        assert world.clock.now() - begin < timedelta(seconds=5.5)
+
+    async def main(clock: virtual.LoopClock) -> None:
+        kube = MemoryKube(_server(clock))
+        await kube.create(CONFIG_MAP, ConfigMap(metadata=ObjectMeta(name="cluster-info", namespace="kube-public")))
+        await scene(Cluster(clock, kube, SmallEc2(clock)))
+
+    with capture_logs() as lines:
+        virtual.run_virtual(main, launch_cases.START)
+    assert [line["log_level"] for line in lines if "no signature" in line["event"]] == ["warning"]
+
+
+def test_no_text_about_a_token_contains_its_secret() -> None:
+    """AWS-T918, AWS-913: logs, events, claims, template names and everything printable of a whole launch."""
+
+    async def scene(world: Cluster) -> None:
+        names: list[str] = []
+        created = world.ec2.create_launch_template
+
+        async def recorded(name, *args):  # type: ignore[no-untyped-def]
+            names.append(name)
+            return await created(name, *args)
+
+        world.ec2.create_launch_template = recorded  # type: ignore[method-assign]
+        with capture_logs() as lines:
+            await world.launch(await world.claim())
+            (secret,) = await world.secrets()
+            await world.join_source.revoke("one")  # type: ignore[attr-defined]
+        hidden = _data(secret)["token-secret"]
+        claims = msgspec.json.encode((await world.kube.list(NODE_CLAIM)).items).decode()
+        told = (repr(lines), repr(secret), claims, repr(names), repr(world.told), str(world.ec2.fleets))
+        assert len(names) == 1
+        assert any(line["event"] == "created bootstrap token" for line in lines)
+        for text in told:
+            assert hidden not in text
+            assert base64.b64encode(hidden.encode()).decode() not in text
+
+    play(scene)

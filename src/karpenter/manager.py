@@ -194,21 +194,15 @@ class Manager:
         )
 
     def _new_controller(
-        self,
-        name: str,
-        reconcile: ReconcileKey[str],
-        workers: int,
-        kind: Kind[T],
-        queue: WorkQueue[str] | None = None,
+        self, name: str, reconcile: ReconcileKey[str], workers: int, kind: Kind[T], queue: WorkQueue[str] | None = None
     ) -> Reconciler[str]:
         return Reconciler(name, reconcile, workers, cast(ObjectKind, kind), self.metrics, queue=queue)
 
     def _build_features(self, overlaid: OverlaidProvider | None) -> None:
         """What feature gates switch on; None while its gate is off."""
         context, informers = self.context, self.informers
-        self._static_controller = (
-            StaticCapacityController(context) if FeatureGate.STATIC_CAPACITY in self._settings.gates else None
-        )
+        has_static = FeatureGate.STATIC_CAPACITY in self._settings.gates
+        self._static_controller = StaticCapacityController(context) if has_static else None
         self._overlay_controller = (
             NodeOverlayController(context, overlaid, informers.overlays, self._trigger_pending_pods)
             if overlaid is not None and informers.overlays is not None

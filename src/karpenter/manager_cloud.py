@@ -58,10 +58,7 @@ def simulated_setup(
     informers = ClusterInformers(kube, WatchedKinds.of(settings, (cast(Kind[Wire], KWOK_NODE_CLASS),)))
     informers.fault_sources.append(nodes.faults)
     return ProviderSetup(
-        provider,
-        informers,
-        {"machines": partial(nodes.run, informers.pods)},
-        {"instances": provider.collect_garbage},
+        provider, informers, {"machines": partial(nodes.run, informers.pods)}, {"instances": provider.collect_garbage}
     )
 
 

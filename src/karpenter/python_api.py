@@ -344,11 +344,10 @@ def plan(objects: LoadedObjects, packing: Literal["cheapest", "classic"] | None 
 
 
 def _plan_of(solution: Solution, report: PlanReport, warnings: tuple[str, ...]) -> Plan:
+    existing = solution.placed_on_existing
     return Plan(
         nodes=tuple(map(_planned_node, solution.new_claims)),
-        existing_nodes=tuple(
-            PodsOnNode(placed.node_name, tuple(map(pod_name, placed.pods))) for placed in solution.placed_on_existing
-        ),
+        existing_nodes=tuple(PodsOnNode(placed.node_name, tuple(map(pod_name, placed.pods))) for placed in existing),
         unschedulable=tuple(map(_unscheduled_pod, solution.unschedulable)),
         price_per_hour=float(solution.price_per_hour + solution.cpu_surplus_per_hour),
         lower_bound_per_hour=solution.lower_bound_per_hour,

@@ -91,11 +91,7 @@ _REQUIREMENTS = (
 _POOL_REQUIREMENTS = (
     *_REQUIREMENTS,
     for_each(
-        f'x.key != "{NODE_POOL}"',
-        f'label "{NODE_POOL}" is restricted',
-        "restricted",
-        field="key",
-        hint=_USE_OWN_DOMAIN,
+        f'x.key != "{NODE_POOL}"', f'label "{NODE_POOL}" is restricted', "restricted", field="key", hint=_USE_OWN_DOMAIN
     ),
 )
 

@@ -305,9 +305,7 @@ def _default(field: inspect.Field) -> object:
 def _explicit_default(value: object) -> object:
     """A default as JSON with its own defaults spelled out, which plain encoding would leave away."""
     if isinstance(value, msgspec.Struct):
-        fields = {
-            field.encode_name: _explicit_default(getattr(value, field.name)) for field in msgspec.structs.fields(value)
-        }
+        fields = {f.encode_name: _explicit_default(getattr(value, f.name)) for f in msgspec.structs.fields(value)}
         needless: tuple[object, ...] = (None, "", 0, {}, [])
         return {name: member for name, member in fields.items() if member not in needless or name in _ALWAYS_WRITTEN}
     if isinstance(value, tuple):
@@ -333,11 +331,7 @@ def _union(type_: inspect.UnionType) -> Json:
     alternatives = [instance_type for instance_type in type_.types if not isinstance(instance_type, inspect.NoneType)]
     if len(alternatives) == 1:
         return _schema_of_type(alternatives[0])
-    return {
-        "anyOf": [{"type": "integer"}, {"type": "string"}],
-        "pattern": QUANTITY,
-        "x-kubernetes-int-or-string": True,
-    }
+    return {"anyOf": [{"type": "integer"}, {"type": "string"}], "pattern": QUANTITY, "x-kubernetes-int-or-string": True}
 
 
 def _text(type_: inspect.StrType) -> Json:

@@ -107,9 +107,7 @@ _ALIAS = (
 )
 _SPEC = (
     ValidationRule(
-        "has(self.role) != has(self.instanceProfile)",
-        "exactly one of role, instanceProfile must be given",
-        "exclusive",
+        "has(self.role) != has(self.instanceProfile)", "exactly one of role, instanceProfile must be given", "exclusive"
     ),
     ValidationRule(
         "has(self.amiFamily) || self.amiSelectorTerms.exists(x, has(x.alias))",
@@ -129,11 +127,7 @@ _TAGS = (
     ValidationRule("self.all(k, k != '')", "an empty tag key is not supported", "empty"),
     *(
         ValidationRule(
-            f"!('{key}' in self)",
-            f"tag contains a restricted tag: {key}",
-            "restricted",
-            field=key,
-            hint=_REMOVE_TAG,
+            f"!('{key}' in self)", f"tag contains a restricted tag: {key}", "restricted", field=key, hint=_REMOVE_TAG
         )
         for key in RESTRICTED_TAGS
     ),

@@ -110,7 +110,7 @@ _NODE_CLAIM: dict[type[Wire], dict[str, str]] = {
         "terminationGracePeriod": "How long the drain may take at most. Then pods are deleted, whatever protects them.",
     },
     karpenter.NodeClaimResourceRequests: {
-        "requests": "Sum of the requests of the pods it was planned for, DaemonSets included.",
+        "requests": "Sum of the requests of the pods it was planned for, DaemonSets included."
     },
     karpenter.NodeClaimStatus: {
         "nodeName": "Name of the Node.",
@@ -129,7 +129,7 @@ _KWOK: dict[type[Wire], dict[str, str]] = {
         "status": "Whether the class can be used.",
     },
     kwok_node_class.KWOKNodeClassSpec: {
-        "nodeRegistrationDelay": "How long a simulated instance takes from its launch to its Node, such as 35s.",
+        "nodeRegistrationDelay": "How long a simulated instance takes from its launch to its Node, such as 35s."
     },
     kwok_node_class.KWOKNodeClassStatus: {"conditions": _CONDITIONS},
 }

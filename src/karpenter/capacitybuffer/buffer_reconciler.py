@@ -13,12 +13,7 @@ from typing import Protocol
 import msgspec
 import structlog
 
-from karpenter.api.capacity_buffer import (
-    ACTIVE_CAPACITY,
-    CapacityBuffer,
-    CapacityBufferStatus,
-    PodTemplateReference,
-)
+from karpenter.api.capacity_buffer import ACTIVE_CAPACITY, CapacityBuffer, CapacityBufferStatus, PodTemplateReference
 from karpenter.api.core import Pod, PodTemplate, PodTemplateSpec
 from karpenter.api.karpenter import NodePool
 from karpenter.api.kinds import CAPACITY_BUFFER

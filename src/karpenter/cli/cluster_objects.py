@@ -10,15 +10,7 @@ from karpenter.api import kinds
 from karpenter.api.apps import DaemonSet, SelectorWorkload
 from karpenter.api.autoscaling import HorizontalPodAutoscaler
 from karpenter.api.capacity_buffer import CapacityBuffer
-from karpenter.api.core import (
-    ConfigMap,
-    Namespace,
-    Node,
-    Pod,
-    PodDisruptionBudget,
-    ReplicationController,
-    Service,
-)
+from karpenter.api.core import ConfigMap, Namespace, Node, Pod, PodDisruptionBudget, ReplicationController, Service
 from karpenter.api.ec2_node_class import EC2NodeClass
 from karpenter.api.karpenter import NodeClaim, NodePool
 from karpenter.api.kinds import Kind

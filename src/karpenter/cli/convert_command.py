@@ -16,46 +16,52 @@ if TYPE_CHECKING:
 Format = Literal["yaml", "json"]
 
 
+FilenameOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "-f",
+        "--filename",
+        metavar="FILE",
+        help="YAML or JSON with objects, a directory of such files, or - for standard input; may be repeated.",
+    ),
+]
+FormatOption = Annotated[Format, typer.Option("-o", "--output", help="YAML documents, or one JSON List.")]
+IgnoreDefaultsOption = Annotated[
+    bool,
+    typer.Option(
+        "--ignore-defaults", help="Do not add the requirements that the old webhook wrote into each Provisioner."
+    ),
+]
+NodeRoleOption = Annotated[
+    str, typer.Option(metavar="ROLE", help="Role of classes with neither role nor instance profile.")
+]
+InstanceProfileOption = Annotated[
+    str, typer.Option(metavar="NAME", help="Instance profile of classes with neither role nor instance profile.")
+]
+DefaultNodeClassOption = Annotated[str, typer.Option(metavar="NAME", help="EC2NodeClass of NodePools that name none.")]
+ClusterNameOption = Annotated[
+    str,
+    typer.Option(metavar="NAME", help="Cluster whose tag selects subnets and security groups where none are given."),
+]
+KubernetesVersionOption = Annotated[
+    str, typer.Option(metavar="MINOR", help="Minor version of the cluster, such as 1.33, for Ubuntu images.")
+]
+KeepOthersOption = Annotated[bool, typer.Option("--keep-others", help="Write objects of other kinds unchanged.")]
+StrictOption = Annotated[bool, typer.Option("--strict", help="Exit with 1 and write nothing when there is a warning.")]
+
+
 def convert(
-    filename: Annotated[
-        list[str] | None,
-        typer.Option(
-            "-f",
-            "--filename",
-            metavar="FILE",
-            help="YAML or JSON with objects, a directory of such files, or - for standard input; may be repeated.",
-        ),
-    ] = None,
+    filename: FilenameOption = None,
     recursive: RecursiveOption = False,
-    output: Annotated[Format, typer.Option("-o", "--output", help="YAML documents, or one JSON List.")] = "yaml",
-    ignore_defaults: Annotated[
-        bool,
-        typer.Option(
-            "--ignore-defaults", help="Do not add the requirements that the old webhook wrote into each Provisioner."
-        ),
-    ] = False,
-    node_role: Annotated[
-        str, typer.Option(metavar="ROLE", help="Role of classes with neither role nor instance profile.")
-    ] = "",
-    instance_profile: Annotated[
-        str, typer.Option(metavar="NAME", help="Instance profile of classes with neither role nor instance profile.")
-    ] = "",
-    default_nodeclass: Annotated[
-        str, typer.Option(metavar="NAME", help="EC2NodeClass of NodePools that name none.")
-    ] = "default",
-    cluster_name: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME", help="Cluster whose tag selects subnets and security groups where none are given."
-        ),
-    ] = "",
-    kubernetes_version: Annotated[
-        str, typer.Option(metavar="MINOR", help="Minor version of the cluster, such as 1.33, for Ubuntu images.")
-    ] = "",
-    keep_others: Annotated[bool, typer.Option("--keep-others", help="Write objects of other kinds unchanged.")] = False,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Exit with 1 and write nothing when there is a warning.")
-    ] = False,
+    output: FormatOption = "yaml",
+    ignore_defaults: IgnoreDefaultsOption = False,
+    node_role: NodeRoleOption = "",
+    instance_profile: InstanceProfileOption = "",
+    default_nodeclass: DefaultNodeClassOption = "default",
+    cluster_name: ClusterNameOption = "",
+    kubernetes_version: KubernetesVersionOption = "",
+    keep_others: KeepOthersOption = False,
+    strict: StrictOption = False,
 ) -> None:
     """Convert Provisioners, Machines, AWSNodeTemplates and v1beta1 objects to v1.
 
@@ -81,14 +87,12 @@ def convert(
     converted = convert_manifests(inputs, options)
     for line in (*malformed, *_note_lines(converted)):
         print_error(line)
-    failed = bool(malformed) or converted.failed
-    if not (strict and _has_warnings(converted)):
+    is_withheld = strict and _has_warnings(converted)
+    if not is_withheld:
         write_text(_rendered(converted, output))
-    else:
-        failed = True
     if converted.nothing_to_convert and not malformed:
         raise CommandError("no objects passed to convert")
-    if failed:
+    if is_withheld or malformed or converted.failed:
         raise typer.Exit(FAILED)
 
 

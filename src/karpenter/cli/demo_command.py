@@ -29,8 +29,7 @@ def demo(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port for --serve on loopback; 0 picks a free one.")] = 0,
     log: Annotated[Path | None, typer.Option(help="File for the controllers' log.", metavar="FILE")] = None,
     svg: Annotated[
-        Path | None,
-        typer.Option(help="File for a chart of $ per hour against the lower bound.", metavar="FILE"),
+        Path | None, typer.Option(help="File for a chart of $ per hour against the lower bound.", metavar="FILE")
     ] = None,
 ) -> None:
     """Run a simulated cluster in this process and watch it scale up and down. Needs no cluster."""

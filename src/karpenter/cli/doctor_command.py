@@ -48,10 +48,7 @@ def doctor(
     filename: Annotated[
         list[str] | None,
         typer.Option(
-            "-f",
-            "--filename",
-            metavar="FILE",
-            help="EC2NodeClasses and NodePools to check instead of the cluster's.",
+            "-f", "--filename", metavar="FILE", help="EC2NodeClasses and NodePools to check instead of the cluster's."
         ),
     ] = None,
     output: OutputOption = "table",
@@ -180,11 +177,8 @@ def _read_cluster(settings: Settings, service_account: str) -> _DoctorInput:
     except ClusterUnreachable as error:
         check = DoctorCheck("cluster access")
         text = f"the cluster was not checked: {error}"
-        return _DoctorInput(
-            installation_findings=(
-                check.warning(text, "nothing by itself", "set KUBECONFIG and run the command again"),
-            )
-        )
+        finding = check.warning(text, "nothing by itself", "set KUBECONFIG and run the command again")
+        return _DoctorInput(installation_findings=(finding,))
 
 
 async def _list_cluster_objects(kube: Kube, service_account: str) -> _DoctorInput:

@@ -73,15 +73,14 @@ def _freeze_end(duration: str, until: str) -> datetime | None:
 
     if duration and until:
         terminal.exit_with_error("--for and --until exclude each other", terminal.WRONG_INPUT)
+    option = "--until" if until else "--for"
     try:
         now = datetime.now(UTC)
         end = clock.parse_timestamp(until) if until else now + durations.parse_duration(duration) if duration else None
     except (durations.DurationError, clock.TimestampError, OverflowError) as error:
-        terminal.exit_with_error(f"{'--until' if until else '--for'}: {error}", terminal.WRONG_INPUT)
+        terminal.exit_with_error(f"{option}: {error}", terminal.WRONG_INPUT)
     if end is not None and end <= now:
-        terminal.exit_with_error(
-            f"{'--until' if until else '--for'}: the end of the freeze is in the past", terminal.WRONG_INPUT
-        )
+        terminal.exit_with_error(f"{option}: the end of the freeze is in the past", terminal.WRONG_INPUT)
     return end
 
 

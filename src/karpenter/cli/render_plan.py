@@ -334,8 +334,7 @@ def write_comparison(comparison: PlanComparison, out: TextIO) -> None:
     console.print(_figures_table(sides))
     if any(side.groups for side in sides):
         console.print(Text(""), _groups_table(sides), sep="\n")
-    console.print(Text(""))
-    console.print(_savings_line(comparison), soft_wrap=True)
+    console.print(Text(""), _savings_line(comparison), sep="\n", soft_wrap=True)
     if comparison.chosen.prices is not None:
         for line in price_lines(comparison.chosen.prices, comparison.chosen.plan):
             console.print(Text(line, style="dim"), soft_wrap=True)

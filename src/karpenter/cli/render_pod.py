@@ -68,10 +68,7 @@ def explain_pod(pod: Pod, plan: Solution) -> PodExplanation:
 
     return PodExplanation(
         pod,
-        unplaced=next(
-            (unschedulable_pod for unschedulable_pod in plan.unschedulable if pod_name(unschedulable_pod.pod) == name),
-            None,
-        ),
+        unplaced=next((left for left in plan.unschedulable if pod_name(left.pod) == name), None),
         claim=next((claim for claim in plan.new_claims if among(claim.pods)), None),
         placed=next((placed for placed in plan.placed_on_existing if among(placed.pods)), None),
     )
@@ -190,16 +187,17 @@ def _filtered_types_text(filtered: FilteredTypes) -> Text:
 # -- for programs -------------------------------------------------------------------------------------------------------
 
 
+def _passed_pool(passed: PassedNodePool) -> Json:
+    return {"nodePool": passed.node_pool, "weight": passed.weight, "text": _refusal_text(passed)}
+
+
 def document(explanation: PodExplanation) -> Json:
     """The answer as plain data. ``price`` is USD per hour."""
     data: Json = {"pod": pod_name(explanation.pod), "state": explanation.outcome.value, "text": headline(explanation)}
     if explanation.unplaced is not None:
         return data | render_plan_data.unplaced_data(explanation.unplaced)
     if explanation.claim is not None:
-        passed_pools = [
-            {"nodePool": passed.node_pool, "weight": passed.weight, "text": _refusal_text(passed)}
-            for passed in explanation.passed_pools
-        ]
+        passed_pools = [_passed_pool(passed) for passed in explanation.passed_pools]
         return data | {
             "nodeClaim": render_plan_data.node_claim_data(explanation.claim),
             "passedNodePools": passed_pools,

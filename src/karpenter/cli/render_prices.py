@@ -55,19 +55,23 @@ def estimated_types(prices: PackagedPrices, plan: Solution) -> list[str]:
     return sorted(filter(prices.is_estimate, {claim.instance_types[0] for claim in plan.new_claims}))
 
 
+def _live_data(prices: LivePrices) -> Json:
+    return {
+        "source": "EC2",
+        "region": prices.region_name,
+        "currency": prices.currency,
+        "readAt": prices.read_at.isoformat(),
+        "onDemand": "price list" if prices.has_price_list else "packaged",
+    }
+
+
 def price_data(prices: PriceSource, plan: Solution) -> Json:
     """The same as data; dates are those of the prices."""
     match prices:
         case FilePrices(file):
             return {"source": file, "region": None}
         case LivePrices():
-            return {
-                "source": "EC2",
-                "region": prices.region_name,
-                "currency": prices.currency,
-                "readAt": prices.read_at.isoformat(),
-                "onDemand": "price list" if prices.has_price_list else "packaged",
-            }
+            return _live_data(prices)
         case PackagedPrices():
             return _packaged_data(prices, plan)
 

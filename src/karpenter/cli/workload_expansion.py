@@ -73,10 +73,8 @@ class _WorkloadExpansion:
         self._pod_names = {(pod.metadata.namespace, pod.metadata.name) for pod in objects.pods}
         self._claim_names = {(claim.metadata.namespace, claim.metadata.name) for claim in objects.volume_claims}
         self._autoscalers = {_target_of(autoscaler): autoscaler for autoscaler in objects.autoscalers}
-        self._buffer_templates = {
-            (namespace, reference.kind.name, reference.name)
-            for namespace, reference in buffer_template_references(objects)
-        }
+        templates = buffer_template_references(objects)
+        self._buffer_templates = {(namespace, template.kind.name, template.name) for namespace, template in templates}
         self._workload_keys = {_key(workload) for workload in objects.workloads}
 
     def expand(self, workload: Workload) -> None:
@@ -139,9 +137,8 @@ class _WorkloadExpansion:
                 return owner, {TEMPLATE_HASH_LABEL: pod.metadata.labels[TEMPLATE_HASH_LABEL]}
         version = template_hash(deployment.spec.template)
         replica_set = replica_set_of(deployment, f"{deployment.metadata.name}-{version}", wanted)
-        metadata = msgspec.structs.replace(
-            replica_set.metadata, uid=assumed_uid(kinds.REPLICA_SET.name, replica_set.metadata)
-        )
+        uid = assumed_uid(kinds.REPLICA_SET.name, replica_set.metadata)
+        metadata = msgspec.structs.replace(replica_set.metadata, uid=uid)
         self._add_selector(metadata, replica_set.spec.selector)
         return reference_to(kinds.REPLICA_SET, metadata), {TEMPLATE_HASH_LABEL: version}
 

@@ -39,8 +39,7 @@ _PRICE = GaugeFamily(
     "karpenter_scheduler_plan_price", "USD per hour of the nodes the last plan that bought any bought."
 )
 _BOUND = GaugeFamily(
-    "karpenter_scheduler_plan_price_lower_bound",
-    "USD per hour that no nodes for the pods of that plan could undercut.",
+    "karpenter_scheduler_plan_price_lower_bound", "USD per hour that no nodes for the pods of that plan could undercut."
 )
 _GAP = GaugeFamily("karpenter_scheduler_plan_price_gap", "Share of that bound by which that plan's nodes were dearer.")
 _COUNT = GaugeFamily("karpenter_cluster_state_node_count", "Nodes and NodeClaims, each instance once.")
@@ -49,9 +48,7 @@ _UNSYNCED = GaugeFamily("karpenter_cluster_state_unsynced_time_seconds", "How lo
 
 _PROVISIONER = "provisioner"
 #: Reasons that speak of the pod alone, whatever pools there are.
-_POD_CATEGORIES = frozenset(
-    {ReasonCategory.POD, ReasonCategory.VOLUME, ReasonCategory.DEVICE},
-)
+_POD_CATEGORIES = frozenset({ReasonCategory.POD, ReasonCategory.VOLUME, ReasonCategory.DEVICE})
 
 
 class UnschedulablePodMetrics(ClusterCollector):

@@ -158,8 +158,7 @@ def _fitted(schema: Schema, value: object) -> object:
             for name, member in value.items()
             if member is not None and (name in properties or "properties" not in schema)
         }
-    is_text = schema.get("type") == "string" and isinstance(value, bool | int | float)
-    return text_of(value) if is_text else value
+    return text_of(value) if schema.get("type") == "string" and isinstance(value, bool | int | float) else value
 
 
 def _advice(kind: Kind[Wire], content: Json) -> Iterator[Finding]:

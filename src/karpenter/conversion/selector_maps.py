@@ -34,10 +34,8 @@ def _tag_terms(selector: Mapping[str, str], path: str) -> list[Json]:
         raise NotConvertible(path, f"has {len(tag_keys)} tags; a term may have {_MAX_TAGS}")
     owners: Sequence[str] = _parts(selector.get(_OWNER_KEY, "")) or [""]
     names: Sequence[str] = _parts(selector.get(_NAME_KEY, "")) or [""]
-    tag_sets = [
-        dict(zip(tag_keys, values, strict=True))
-        for values in product(*(_parts(selector[key]) or ["*"] for key in tag_keys))
-    ]
+    combinations = product(*(_parts(selector[key]) or ["*"] for key in tag_keys))
+    tag_sets = [dict(zip(tag_keys, values, strict=True)) for values in combinations]
     terms: list[Json] = []
     for owner, name, tags in product(owners, names, tag_sets):
         term: Json = {"tags": tags} if tags else {}

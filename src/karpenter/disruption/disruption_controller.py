@@ -19,13 +19,7 @@ from karpenter.disruption import disruption_events
 from karpenter.disruption.command_backoff import CommandBackoff
 from karpenter.disruption.command_starter import CommandStarter
 from karpenter.disruption.decide.candidates import DisruptionContext
-from karpenter.disruption.decide.command import (
-    Command,
-    ConsolidationType,
-    DisruptionReason,
-    MoveScore,
-    pending_command,
-)
+from karpenter.disruption.decide.command import Command, ConsolidationType, DisruptionReason, MoveScore, pending_command
 from karpenter.disruption.decide.command_validation import (
     ValidationFailure,
     empty_validation_failures,
@@ -234,15 +228,14 @@ class DisruptionController:
         """What the decision depends on beside the snapshot, taken in the same step as the snapshot."""
         now = self._context.clock.now()
         pending = (candidate.key for waiting in self._pending_validations for candidate in waiting.command.candidates)
+        underutilized = (command for command in due if command.reason is DisruptionReason.UNDERUTILIZED)
         return DisruptionContext(
             now=now,
             nominated=self._context.state.nominated_nodes(now) | nodes_awaiting_planned_pods(snapshot),
             in_command=self._execution.queue.candidate_keys.union(pending),
             excluded_by_backoff=self._execution.backoff.excluded_nodes(snapshot.nodes, _now()),
             failed_moves=self._execution.backoff.failed_moves(_now()),
-            pending_commands=tuple(
-                pending_command(command) for command in due if command.reason is DisruptionReason.UNDERUTILIZED
-            ),
+            pending_commands=tuple(pending_command(command) for command in underutilized),
             controller_node=self._own_node(),
         )
 
@@ -260,10 +253,7 @@ class DisruptionController:
             *time_driven_changes(snapshot, now, recheck, self._options.consolidation),
             *(() if nominated is None else (nominated,)),
         ]
-        ends: list[float] = [
-            seconds + recheck,
-            *(seconds + (moment - now).total_seconds() for moment in moments),
-        ]
+        ends: list[float] = [seconds + recheck, *(seconds + (moment - now).total_seconds() for moment in moments)]
         backoff_end = self._execution.backoff.next_expiry()
         if backoff_end is not None:
             ends.append(backoff_end)

@@ -296,9 +296,5 @@ def _offerings(row: _Row, offer: _RegionalOffer) -> Iterator[Offering]:
 @lru_cache(maxsize=512)
 def _offering_requirements(zone: str, zone_id: str, capacity_type: str) -> Requirements:
     return Requirements(
-        (
-            label_in(labels.ZONE, zone),
-            label_in(ZONE_ID, zone_id),
-            label_in(labels.CAPACITY_TYPE, capacity_type),
-        )
+        (label_in(labels.ZONE, zone), label_in(ZONE_ID, zone_id), label_in(labels.CAPACITY_TYPE, capacity_type))
     )

@@ -92,9 +92,8 @@ def instance_type_file_schema() -> dict[str, Any]:
     offering = definitions[_OfferingEntry.__name__]
     requirements = {"type": "array", "items": requirement_ref}
     offering["properties"] |= {"requirements": requirements, "Requirements": requirements}
-    offering["allOf"] = [
-        {"anyOf": [{"required": [name]}, {"required": [name.capitalize()]}]} for name in ("price", "requirements")
-    ]
+    spellings = [(name, name.capitalize()) for name in ("price", "requirements")]
+    offering["allOf"] = [{"anyOf": [{"required": [name]} for name in either]} for either in spellings]
     schema = {"$schema": _JSON_SCHEMA_DIALECT, "title": "Instance types", **array, "$defs": definitions}
     plain = re.sub(r"_(InstanceType|Offering|Requirement)Entry", r"\1", msgspec.json.encode(schema).decode())
     described: dict[str, Any] = msgspec.json.decode(plain)

@@ -422,9 +422,8 @@ def _available_offerings_by_requirements(types: Sequence[InstanceType]) -> dict[
                 current = offerings.get(position)
                 if current is None or offering.price_per_hour < current.price_per_hour:
                     offerings[position] = offering
-    return dict(
-        sorted(offerings_by_requirements.items(), key=lambda entry: _offering_sort_key(next(iter(entry[1].values()))))
-    )
+    entries = offerings_by_requirements.items()
+    return dict(sorted(entries, key=lambda entry: _offering_sort_key(next(iter(entry[1].values())))))
 
 
 def _reservation_units(types: Iterable[InstanceType]) -> dict[str, int]:

@@ -273,13 +273,7 @@ class KubeClient:
         return decoding.decode_object(kind, await self._write(call, WRITE_RETRIES))
 
     async def delete(
-        self,
-        kind: Kind[T],
-        name: str,
-        namespace: str = "",
-        *,
-        uid: str = "",
-        grace_period_seconds: int | None = None,
+        self, kind: Kind[T], name: str, namespace: str = "", *, uid: str = "", grace_period_seconds: int | None = None
     ) -> None:
         """Delete; finalizers and grace period may keep the object a while. ``uid`` is a precondition (``Conflict``)."""
         options = {"apiVersion": "v1", "kind": "DeleteOptions", **_preconditions(uid)}

@@ -145,9 +145,8 @@ def select_context(config: Kubeconfig, context: str) -> SelectedContext:
         raise InvalidKubeconfig(f"context {name!r} refers to cluster {selected.cluster!r}, which is not defined")
     if selected.user not in users:
         raise InvalidKubeconfig(f"context {name!r} refers to user {selected.user!r}, who is not defined")
-    return SelectedContext(
-        name, clusters[selected.cluster], users[selected.user], selected.namespace or _DEFAULT_NAMESPACE
-    )
+    namespace = selected.namespace or _DEFAULT_NAMESPACE
+    return SelectedContext(name, clusters[selected.cluster], users[selected.user], namespace)
 
 
 def _read_file(file: Path) -> Kubeconfig:

@@ -118,13 +118,7 @@ class Writer(Protocol):
         """
 
     async def delete(
-        self,
-        kind: Kind[T],
-        name: str,
-        namespace: str = "",
-        *,
-        uid: str = "",
-        grace_period_seconds: int | None = None,
+        self, kind: Kind[T], name: str, namespace: str = "", *, uid: str = "", grace_period_seconds: int | None = None
     ) -> None:
         """Delete; finalizers and grace period may keep the object a while. ``uid`` is a precondition (``Conflict``)."""
 

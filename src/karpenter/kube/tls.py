@@ -63,9 +63,8 @@ def _verifying_context(trust: ServerTrust, authorities: bytes) -> ssl.SSLContext
     try:
         made = ssl.create_default_context(cadata=authorities.decode("ascii"))
     except (ssl.SSLError, ValueError) as error:
-        raise UnusableCertificate(
-            f"certificate-authority holds no certificates in PEM ({_short_reason(error)})"
-        ) from error
+        reason = _short_reason(error)
+        raise UnusableCertificate(f"certificate-authority holds no certificates in PEM ({reason})") from error
     made.verify_flags &= ~ssl.VERIFY_X509_STRICT
     made.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     return made

@@ -14,13 +14,7 @@ import platform
 import time
 from collections.abc import Callable, Sequence
 
-from prometheus_client import (
-    Counter,
-    Gauge,
-    Histogram,
-    ProcessCollector,
-    disable_created_metrics,
-)
+from prometheus_client import Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
 
 from karpenter.metrics.build_info import BuildInfo
 from karpenter.metrics.exposition import MetricsRegistry
@@ -236,10 +230,7 @@ class Metrics:
     def _declare_controllers(self) -> None:
         own = ("controller",)
         self.controller_runtime_reconcile_total = Counter(
-            "controller_runtime_reconcile_total",
-            "Reconciles by result.",
-            (*own, "result"),
-            registry=self.registry,
+            "controller_runtime_reconcile_total", "Reconciles by result.", (*own, "result"), registry=self.registry
         )
         self.controller_runtime_reconcile_errors_total = Counter(
             "controller_runtime_reconcile_errors_total", "Failed reconciles.", own, registry=self.registry

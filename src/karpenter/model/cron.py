@@ -139,6 +139,9 @@ def parse_schedule(text: str) -> CronSchedule:
     return CronSchedule(minutes, hours, days_of_month, months, days_of_week, either_day)
 
 
+_NO_TIME_ZONE = "schedules take no time zone; name it in the annotation karpenter.sh/budget-windows"
+
+
 def _parse_fields(text: str) -> list[str]:
     stripped = text.strip()
     if stripped.startswith("@"):
@@ -146,9 +149,7 @@ def _parse_fields(text: str) -> list[str]:
             raise CronScheduleError(text, f"use one of {', '.join(sorted(_DESCRIPTORS))}, or five fields")
         stripped = _DESCRIPTORS[stripped]
     if stripped.startswith(("TZ=", "CRON_TZ=")):
-        raise CronScheduleError(
-            text, "schedules take no time zone; name it in the annotation karpenter.sh/budget-windows"
-        )
+        raise CronScheduleError(text, _NO_TIME_ZONE)
     parts = stripped.split()
     if len(parts) != len(_FIELDS):
         wanted = " ".join(field.name.replace(" ", "-") for field in _FIELDS)

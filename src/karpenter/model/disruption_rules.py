@@ -81,10 +81,8 @@ def _merged_segments(stretches: Iterator[TimelineSegment]) -> Iterator[TimelineS
     """A budget that comes or goes under a stricter one changes nothing."""
     last: TimelineSegment | None = None
     for stretch in stretches:
-        if last is not None and (last.allowance_by_reason, last.freeze) == (
-            stretch.allowance_by_reason,
-            stretch.freeze,
-        ):
+        rules = (stretch.allowance_by_reason, stretch.freeze)
+        if last is not None and (last.allowance_by_reason, last.freeze) == rules:
             last = replace(last, span=TimeSpan(last.span.begin, stretch.span.end))
             continue
         if last is not None:

@@ -42,10 +42,7 @@ def node_pool_hash(pool: NodePool) -> str:
 
 def hash_annotations(pool: NodePool) -> dict[str, str]:
     """The hash annotations that a pool, and every claim created from it, carries (API-500)."""
-    return {
-        labels.NODE_POOL_HASH: node_pool_hash(pool),
-        labels.NODE_POOL_HASH_VERSION: NODE_POOL_HASH_VERSION,
-    }
+    return {labels.NODE_POOL_HASH: node_pool_hash(pool), labels.NODE_POOL_HASH_VERSION: NODE_POOL_HASH_VERSION}
 
 
 def _canonical_taints(taints: Iterable[NodePoolTaint]) -> list[list[str]]:

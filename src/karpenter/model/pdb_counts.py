@@ -48,9 +48,8 @@ def count_pods(
 
     Raises ``ExpectedPodsUnknown``.
     """
-    healthy = sum(
-        pod.metadata.deletion_timestamp is None and pod.metadata.name not in granted and is_ready(pod) for pod in pods
-    )
+    staying = [pod for pod in pods if pod.metadata.deletion_timestamp is None and pod.metadata.name not in granted]
+    healthy = sum(map(is_ready, staying))
     if spec.max_unavailable is not None:
         expected = _expected_replicas(pods, scale)
         return PdbCount(expected, healthy, max(0, expected - _resolve_percentage(spec.max_unavailable, expected)))

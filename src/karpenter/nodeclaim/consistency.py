@@ -81,9 +81,8 @@ def consistency_issues(node: Node, claim: NodeClaim) -> Iterator[str]:
         expected = claim.status.capacity.get(name, 0)
         reported = node.status.capacity.get(name, 0)
         try:
-            requested_amount, expected_amount, reported_amount = (
-                quantity.parse_milli(value) for value in (requested, expected, reported)
-            )
+            amounts = map(quantity.parse_milli, (requested, expected, reported))
+            requested_amount, expected_amount, reported_amount = amounts
         except QuantityError as error:
             yield f"resource {name} cannot be compared: {error}"
             continue
@@ -143,9 +142,8 @@ class OwnershipIssueReporter(NodeClaimSubreconciler):
             text = f"Nodes {', '.join(nodes)} have the same provider ID {provider_id}; delete all but the one that runs"
             yield OwnershipIssue("MultipleNodesFound", text)
         if len(claims) > 1:
-            text = (
-                f"NodeClaims {', '.join(claims)} have the same provider ID {provider_id}; only one of them can be right"
-            )
+            names = ", ".join(claims)
+            text = f"NodeClaims {names} have the same provider ID {provider_id}; only one of them can be right"
             yield OwnershipIssue("MultipleNodeClaimsFound", text)
         if not nodes and draft.is_true(conditions.REGISTERED):
             text = f"Node {draft.claim.status.node_name} is gone, and the instance {provider_id} is not; delete the NodeClaim"

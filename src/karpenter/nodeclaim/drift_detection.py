@@ -204,9 +204,8 @@ class DaemonSetFitCheck(NodeClaimSubreconciler):
         state_node = self._context.state.state_node_of(draft.claim) if draft.is_true(conditions.INITIALIZED) else None
         if state_node is None:
             return
-        daemon_sets = sorted(
-            shortfall.daemon_set for shortfall in daemonset_shortfalls(self._list_daemon_sets(), state_node)
-        )
+        shortfalls = daemonset_shortfalls(self._list_daemon_sets(), state_node)
+        daemon_sets = sorted(shortfall.daemon_set for shortfall in shortfalls)
         previous = draft.condition(conditions.DAEMON_SETS_FIT)
         if daemon_sets:
             text = f"No room for the pods of DaemonSet(s) {shortened(daemon_sets)}: {_PRIORITY_HINT}"

@@ -57,14 +57,10 @@ def daemon_set_replacement_due(claim: NodeClaim, pool: NodePool) -> datetime | N
     """
     fit_condition = find_condition(claim.status.conditions, DAEMON_SETS_FIT)
     is_enabled = pool.metadata.annotations.get(labels.REPLACE_FOR_DAEMON_SETS) == "true"
-    if (
-        not is_enabled
-        or fit_condition is None
-        or fit_condition.status != FALSE
-        or fit_condition.last_transition_time is None
-    ):
+    if not is_enabled or fit_condition is None or fit_condition.status != FALSE:
         return None
-    return fit_condition.last_transition_time + DAEMON_SET_ROOM_GRACE_PERIOD
+    since = fit_condition.last_transition_time
+    return since + DAEMON_SET_ROOM_GRACE_PERIOD if since is not None else None
 
 
 def _differs_from_template(claim: NodeClaim, pool: NodePool) -> bool:

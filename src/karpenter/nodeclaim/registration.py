@@ -78,9 +78,8 @@ class NodeClaimRegistration(NodeClaimSubreconciler):
         self._check_unregistered_taint(draft, node)
         pending_hooks = await self._hooks.run(draft)
         if pending_hooks:
-            draft.set_condition(
-                conditions.REGISTERED, conditions.UNKNOWN, "RegistrationHookPending", ", ".join(pending_hooks)
-            )
+            hooks = ", ".join(pending_hooks)
+            draft.set_condition(conditions.REGISTERED, conditions.UNKNOWN, "RegistrationHookPending", hooks)
             await _patch_node(self._context.kube, node, synced_node(node, draft.claim))
             return
         async with self._nominator.opening(draft.name, name):

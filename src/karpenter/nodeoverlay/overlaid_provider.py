@@ -148,12 +148,9 @@ def _restricted_to(claim: NodeClaim, choice: _OfferingChoice) -> NodeClaim:
             labels.CAPACITY_TYPE: choice.capacity_type,
         }
     )
-    requirements = (
-        requirements_from_wire(claim.spec.requirements).without(choice_requirements).intersect(choice_requirements)
-    )
-    return msgspec.structs.replace(
-        claim, spec=msgspec.structs.replace(claim.spec, requirements=requirements_to_wire(requirements))
-    )
+    open_requirements = requirements_from_wire(claim.spec.requirements).without(choice_requirements)
+    wire = requirements_to_wire(open_requirements.intersect(choice_requirements))
+    return msgspec.structs.replace(claim, spec=msgspec.structs.replace(claim.spec, requirements=wire))
 
 
 def _without_requests(claim: NodeClaim, names: set[str]) -> NodeClaim:

@@ -143,11 +143,8 @@ class Nominator:
         Entering it takes as long as others are waited for. Failures cost the nomination, never the registration.
         """
         await self.nominate_planned_pods(claim_name, node_name)
-        if (
-            claim_name not in self._open_claims
-            and self._nominations_for(claim_name)
-            and self._are_other_nodes_expected(claim_name)
-        ):
+        has_nominations = claim_name not in self._open_claims and self._nominations_for(claim_name)
+        if has_nominations and self._are_other_nodes_expected(claim_name):
             await self._opening_batch.wait()
         async with self._opening_slots:
             await self._await_observed(claim_name, node_name)

@@ -203,10 +203,8 @@ class PreferenceWarnings:
         if news := self._anti_affinity.due(apart, now):
             _log.info("pod(s) have a preferred Anti-Affinity which can prevent consolidation", pods=_pod_names(news))
         if news := self._topology_spread.due(spread, now):
-            _log.info(
-                "pod(s) have a preferred TopologySpreadConstraint which can prevent consolidation",
-                pods=_pod_names(news),
-            )
+            text = "pod(s) have a preferred TopologySpreadConstraint which can prevent consolidation"
+            _log.info(text, pods=_pod_names(news))
 
 
 class _WarnedPods:

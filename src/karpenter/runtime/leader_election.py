@@ -195,10 +195,8 @@ class LeaderElection:
         holder = spec.holder_identity if spec is not None else ""
         if holder and (self._observed_record is None or holder != self._observed_record.holder_identity):
             _log.info("new leader elected", identity=holder)
-        promised = max(
-            (spec.lease_duration_seconds or 0) if spec is not None else 0,
-            self._candidate.durations.lease_duration_seconds,
-        )
+        recorded = (spec.lease_duration_seconds or 0) if spec is not None else 0
+        promised = max(recorded, self._candidate.durations.lease_duration_seconds)
         self._acquirable_at = now if _is_released(spec) else now + promised
         self._observed_record = spec
         self._has_observed_lease = True
@@ -262,9 +260,8 @@ class LeaderElection:
             self._slowpath_total.inc()
             lease = await self._read()
             if lease is not None and lease.spec.holder_identity not in ("", self._candidate.identity):
-                raise LeadershipLost(
-                    f"lease {self._candidate.lease_path} was taken by {lease.spec.holder_identity}"
-                ) from None
+                text = f"lease {self._candidate.lease_path} was taken by {lease.spec.holder_identity}"
+                raise LeadershipLost(text) from None
             began = asyncio.get_running_loop().time()
             answer = await self._write(lease)
         self._extend_lease(answer, began)

@@ -47,10 +47,7 @@ class MemoryGuard:
     """Checks the process's memory every ten seconds. ``limit_bytes`` is what it may use at most."""
 
     def __init__(
-        self,
-        limit_bytes: int,
-        measure: Callable[[], int] = resident_bytes,
-        clean: Callable[[], None] = release_memory,
+        self, limit_bytes: int, measure: Callable[[], int] = resident_bytes, clean: Callable[[], None] = release_memory
     ) -> None:
         self._limit = limit_bytes
         self._measure = measure

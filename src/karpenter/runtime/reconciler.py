@@ -198,7 +198,6 @@ async def run_supervised(name: str, loop: Callable[[], Awaitable[None]]) -> None
             _log_reconciler_error(error, controller=name)
         else:
             return
-        if asyncio.get_running_loop().time() - started > DEFAULT_BACKOFF.max_seconds:
-            failures = 0
-        failures += 1
+        ran_long = asyncio.get_running_loop().time() - started > DEFAULT_BACKOFF.max_seconds
+        failures = 1 if ran_long else failures + 1
         await asyncio.sleep(DEFAULT_BACKOFF.delay(failures))

@@ -162,10 +162,7 @@ class DataCodec:
                 raise DataError(f"expected an object with one of these kinds: {', '.join(forms)}")
             return forms[kind].decode({key: value for key, value in data.items() if key != _KIND})
 
-        return Form(
-            lambda value: {_KIND: type(value).__name__, **forms[type(value).__name__].encode(value)},
-            decode,
-        )
+        return Form(lambda value: {_KIND: type(value).__name__, **forms[type(value).__name__].encode(value)}, decode)
 
 
 class SharedValues:

@@ -271,9 +271,8 @@ def existing_nodes(
     """
     staying = (view for view in snapshot.nodes if not view.marked_for_deletion)
     ordered = sorted(staying, key=lambda view: (not view.initialized, view.name))
-    return tuple(
-        ExistingNode(view, indexes.get(view.pool), daemons, in_flight_claims, volume_attachments) for view in ordered
-    )
+    attachments = volume_attachments
+    return tuple(ExistingNode(view, indexes.get(view.pool), daemons, in_flight_claims, attachments) for view in ordered)
 
 
 class ExistingNodeIndex:

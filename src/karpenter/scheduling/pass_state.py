@@ -105,9 +105,8 @@ class PassState:
     def requestable_count(self, step: GroupStep, option_group: OptionGroup) -> int:
         """For how many more pods new nodes may be requested there."""
         for topology_group, itself in step.host_limits.affinity if step.host_limits is not None else ():
-            if not self._may_share_node(topology_group, step, option_group.combination) and not (
-                itself and topology_group in self.unmet_affinity
-            ):
+            starts = itself and topology_group in self.unmet_affinity
+            if not starts and not self._may_share_node(topology_group, step, option_group.combination):
                 return 0
         if not self._caps:
             return len(step.group.pods)

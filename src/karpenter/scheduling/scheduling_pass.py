@@ -192,9 +192,8 @@ class SchedulingPass:
         """
         nodes = self._existing_nodes.nodes_in(candidates)
         unmet = self._state.unmet_affinity
-        if step.host_limits is None or not any(
-            itself and group in unmet for group, itself in step.host_limits.affinity
-        ):
+        affinity = step.host_limits.affinity if step.host_limits is not None else ()
+        if not any(itself and group in unmet for group, itself in affinity):
             return nodes
         rooms = [(self._state.count_fitting(step, node, pods), node) for node in nodes]
         most, host = max(rooms, key=lambda room: room[0], default=(0, None))
@@ -205,10 +204,8 @@ class SchedulingPass:
     def _place_by_domain(self, step: GroupStep, constraints: DomainConstraints, pods: list[Pod]) -> list[Pod]:
         pods = list(pods)
         combinations = self._domain_options.combinations(step, constraints)
-        nodes = {
-            combination: self._domain_nodes(step, combination, pods)
-            for combination in (combinations if step.candidates else ())
-        }
+        offered = combinations if step.candidates else ()
+        nodes = {combination: self._domain_nodes(step, combination, pods) for combination in offered}
         placement = DomainPlacement(self._state, self._domain_options, step, constraints, combinations, nodes)
         while pods:
             allowed = placement.allowed_combinations()

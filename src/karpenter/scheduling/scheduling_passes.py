@@ -105,9 +105,8 @@ class SchedulingPasses:
         """The outcome with the best packing that limits allow, if that leaves out fewer pods: for few pods it is known."""
         packer = self._packer_for(best.result) if self._context.packing_mode is not PackingMode.CLASSIC else None
         packing = packer.within_limits() if packer is not None else None
-        if packing is None or unpacked_by_priority(packing, best.result) >= unpacked_by_priority(
-            best.packing, best.result
-        ):
+        unpacked = unpacked_by_priority(best.packing, best.result)
+        if packing is None or unpacked_by_priority(packing, best.result) >= unpacked:
             return best
         left = [(best.result.demands[at], count) for at, count in packing.unpacked.items()]
         if not _may_stay_left(left):
@@ -126,9 +125,8 @@ class SchedulingPasses:
         if self._context.packing_mode is PackingMode.CLASSIC or sum(len(g.pods) for g in groups) > MAX_PODS_DEALT_AGAIN:
             return outcome
         if any(failed.blocked is not None or failed.confined for failed in outcome.result.unschedulable):
-            others = [
-                passes.best_outcome(groups) for passes in self._with_orders(DomainOrder.SCARCEST, DomainOrder.FEWEST)
-            ]
+            reordered = self._with_orders(DomainOrder.SCARCEST, DomainOrder.FEWEST)
+            others = [passes.best_outcome(groups) for passes in reordered]
             return min((outcome, *others), key=outcome_order)
         combinations = {keyed_demand.key[2] for keyed_demand in outcome.result.demands}
         best = self._with_cheapest_domains(outcome, groups) if len(combinations) > 1 else outcome
@@ -373,12 +371,7 @@ class SchedulingPasses:
     def _run_pass(self, groups: Sequence[EquivalenceGroup], caps: DemandCaps) -> PassResult:
         ground = self._context
         return SchedulingPass(
-            ground.existing_nodes,
-            ground.purchase_options,
-            ground.domains,
-            ground.planned,
-            caps,
-            ground.domain_order,
+            ground.existing_nodes, ground.purchase_options, ground.domains, ground.planned, caps, ground.domain_order
         ).run(groups)
 
     def _pack(self, result: PassResult) -> Packing:
@@ -442,12 +435,8 @@ def _groups_first(
     unschedulable: Mapping[EquivalenceGroup, int], groups: Sequence[EquivalenceGroup]
 ) -> tuple[EquivalenceGroup, ...]:
     """Those whom the missed want to be near before all others, then the missed; virtual pods still last."""
-    wanted = {
-        c
-        for group in unschedulable
-        for c in group.membership.declared.values()
-        if c.term.topology_type is TopologyType.AFFINITY
-    }
+    declared = (c for group in unschedulable for c in group.membership.declared.values())
+    wanted = {c for c in declared if c.term.topology_type is TopologyType.AFFINITY}
 
     def is_wanted(group: EquivalenceGroup) -> bool:
         return any(c in wanted for c in group.membership.selected_by if c.term not in group.membership.declared)

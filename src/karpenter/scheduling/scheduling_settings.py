@@ -18,12 +18,7 @@ from karpenter.scheduling.objective import (
     Objective,
 )
 from karpenter.scheduling.scheduler_config import SCHEDULER_CONFIG, SchedulerConfig
-from karpenter.scheduling.scheduling_options import (
-    MinValuesPolicy,
-    PackingMode,
-    PreferencePolicy,
-    SchedulingOptions,
-)
+from karpenter.scheduling.scheduling_options import MinValuesPolicy, PackingMode, PreferencePolicy, SchedulingOptions
 
 
 @dataclass(frozen=True)

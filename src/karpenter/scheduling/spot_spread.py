@@ -86,10 +86,8 @@ def _spot_pool_of_node(
     view: StateNode, index: TypeIndex | None, in_flight_claims: InFlightClaims
 ) -> SpotCapacityPool | None:
     if view.launched:
-        held = {
-            key: view.requirements.requirement_for(key)
-            for key in (labels.CAPACITY_TYPE, labels.INSTANCE_TYPE, labels.ZONE)
-        }
+        keys = (labels.CAPACITY_TYPE, labels.INSTANCE_TYPE, labels.ZONE)
+        held = {key: view.requirements.requirement_for(key) for key in keys}
         if any(requirement.operator is not Op.IN or len(requirement.values) != 1 for requirement in held.values()):
             return None
         capacity_type, name, zone = (next(iter(requirement.values)) for requirement in held.values())

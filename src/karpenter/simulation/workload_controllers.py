@@ -40,12 +40,7 @@ from karpenter.model.workload_pods import (
     with_labels,
 )
 from karpenter.simulation import daemonset_pods
-from karpenter.simulation.owned_objects import (
-    OwnedObjects,
-    PodFactory,
-    WorkloadKube,
-    watch_objects,
-)
+from karpenter.simulation.owned_objects import OwnedObjects, PodFactory, WorkloadKube, watch_objects
 from karpenter.simulation.pdb_controller import PdbController
 
 _RETRY_SECONDS = 1.0
@@ -337,12 +332,7 @@ class _StatusWriter:
 
 
 def _status_counts(replicas: int, ready: int, observed: int) -> dict[str, int]:
-    return {
-        "replicas": replicas,
-        "readyReplicas": ready,
-        "availableReplicas": ready,
-        "observedGeneration": observed,
-    }
+    return {"replicas": replicas, "readyReplicas": ready, "availableReplicas": ready, "observedGeneration": observed}
 
 
 def _size_of(replica_set: ReplicaSet | None) -> ReplicaSetSize:

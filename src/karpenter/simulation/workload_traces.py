@@ -158,21 +158,18 @@ def daemon_sets() -> tuple[DaemonSet, ...]:
 
 
 def _agent_daemon_set(name: str) -> DaemonSet:
-    containers = tuple(
-        _container(container, f"{cpu}m", f"{memory}Mi") for agent, container, cpu, memory in _AGENTS if agent == name
-    )
+    own_agents = (agent for agent in _AGENTS if agent[0] == name)
+    containers = tuple(_container(container, f"{cpu}m", f"{memory}Mi") for _, container, cpu, memory in own_agents)
     spec = PodSpec(
         containers=containers,
         tolerations=(Toleration(operator="Exists", effect="NoSchedule"),),
         priority_class_name="system-node-critical",
     )
     own = {"k8s-app": name}
+    template = PodTemplateSpec(metadata=ObjectMeta(labels=own), spec=spec)
     return DaemonSet(
         metadata=ObjectMeta(name=name, namespace=SYSTEM_NAMESPACE, labels=own),
-        spec=DaemonSetSpec(
-            selector=LabelSelector(match_labels=own),
-            template=PodTemplateSpec(metadata=ObjectMeta(labels=own), spec=spec),
-        ),
+        spec=DaemonSetSpec(selector=LabelSelector(match_labels=own), template=template),
     )
 
 
@@ -187,9 +184,8 @@ def load_trace(seed: int, duration: timedelta, pod_count: int = 300) -> LoadTrac
     services = microservices(seed, pod_count)
     dice = random.Random(f"load {seed}")
     changes = [change for service in services for change in _replica_changes(dice, service, duration)]
-    empty = tuple(
-        msgspec.structs.replace(each, spec=msgspec.structs.replace(each.spec, replicas=0)) for each in services
-    )
+    replace = msgspec.structs.replace
+    empty = tuple(replace(each, spec=replace(each.spec, replicas=0)) for each in services)
     return LoadTrace(empty, tuple(sorted(changes, key=lambda change: (change.after, change.deployment))))
 
 

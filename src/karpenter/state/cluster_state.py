@@ -32,12 +32,7 @@ from karpenter.model.quantity import QuantityError
 from karpenter.state.disruption_marks import DisruptionMarks
 from karpenter.state.pod_index import InvalidObjectHandler, PodIndex
 from karpenter.state.provider_ids import ProviderIdIndex
-from karpenter.state.rollout_controls import (
-    DEFAULT_ROLLOUT_CONTROL,
-    RolloutControl,
-    WorkloadKey,
-    rollout_control,
-)
+from karpenter.state.rollout_controls import DEFAULT_ROLLOUT_CONTROL, RolloutControl, WorkloadKey, rollout_control
 from karpenter.state.snapshot import ClusterSnapshot, DaemonSetPod, PodKey, pod_key
 from karpenter.state.state_node import NO_NODE_USAGE, StateNode, build_state_node
 from karpenter.state.volume_index import VolumeIndex

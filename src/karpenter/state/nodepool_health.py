@@ -64,10 +64,8 @@ class NodePoolHealth:
         record = self._record_of(pool)
         stored = conditions.find_condition(pool.status.conditions, NODE_REGISTRATION_HEALTHY)
         generations = (pool.metadata.generation, class_generation)
-        is_current = stored is not None and generations == (
-            stored.observed_generation,
-            pool.status.node_class_observed_generation,
-        )
+        observed = pool.status.node_class_observed_generation
+        is_current = stored is not None and generations == (stored.observed_generation, observed)
         if self._is_outdated(record, generations, current=is_current):
             record.ring, record.pending_condition = RegistrationHistory(), None
         record.generations, record.is_confirmed = generations, is_current

@@ -272,11 +272,7 @@ def _reachable_from(terms: tuple[NodeSelectorTerm, ...], is_of_one_host: bool) -
     """
     dropped = labels.HOSTNAME if is_of_one_host else None
     return tuple(
-        Requirements(
-            requirement(entry.key, entry.operator, entry.values)
-            for entry in term.match_expressions
-            if entry.key != dropped
-        )
+        Requirements(requirement(e.key, e.operator, e.values) for e in term.match_expressions if e.key != dropped)
         for term in terms
         if term.match_expressions
     )

@@ -136,9 +136,8 @@ def _taints(node: Node | None, claim: NodeClaim | None, *, registered: bool, ini
     """Taints that pods must tolerate (SCH-084): while a managed node starts, ephemeral and startup taints are ignored."""
     if claim is None:
         return node.spec.taints if node else ()
-    node_taints = (
-        node.spec.taints if node is not None and registered else tuple(t.as_taint() for t in claim.spec.taints)
-    )
+    of_claim = tuple(taint.as_taint() for taint in claim.spec.taints)
+    node_taints = node.spec.taints if node is not None and registered else of_claim
     if initialized:
         return node_taints
     startup = [taint.as_taint() for taint in claim.spec.startup_taints]

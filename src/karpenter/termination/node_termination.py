@@ -156,8 +156,7 @@ class NodeTermination:
             )
             taint = labels.DISRUPTED_TAINT
             _log.info(
-                "tainted node",
-                **{"taint.Key": taint.key, "taint.Value": taint.value, "taint.Effect": taint.effect},
+                "tainted node", **{"taint.Key": taint.key, "taint.Value": taint.value, "taint.Effect": taint.effect}
             )
 
     async def _write_conditions(self, terminating: TerminatingNode) -> None:

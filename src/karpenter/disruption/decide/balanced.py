@@ -100,9 +100,8 @@ class MoveScoring:
             share = sum(c.price_per_hour or 0.0 for c in own) / price if price > 0 else 1 / len(by_pool)
             disruption = sum(candidate.disruption_cost for candidate in own)
             saving = (price - replacement_price) * share
-            move_scores.append(
-                move_score(self._pools[name], self._pool_totals.get(name), saving, disruption, self._defaults)
-            )
+            total = self._pool_totals.get(name)
+            move_scores.append(move_score(self._pools[name], total, saving, disruption, self._defaults))
         return tuple(move_scores)
 
     def minimum_saving(self, candidates: Sequence[Candidate]) -> float:

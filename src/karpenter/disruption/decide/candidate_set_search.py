@@ -45,9 +45,7 @@ class CandidateSetSearch:
         candidates = [candidate for command in commands for candidate in command.candidates]
         if not self._candidates or any(candidate.key not in self._candidates for candidate in candidates):
             return None
-        worth = self._evaluator.scoring.net_saving(
-            candidates, sum(command.saving_per_hour or 0.0 for command in commands)
-        )
+        worth = self._evaluator.scoring.net_saving(candidates, sum(each.saving_per_hour or 0.0 for each in commands))
         for start in self._start_sets(candidates):
             self._hill_climb(start)
         best: Command | None = None

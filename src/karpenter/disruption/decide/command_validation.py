@@ -123,11 +123,9 @@ def _applicable(command: Command, nodes: Mapping[str, StateNode], budgets: Remai
     kept: list[Candidate] = []
     for candidate in command.candidates:
         node = nodes.get(candidate.key)
-        if (
-            node is not None
-            and _is_unchanged(candidate.state_node, node)
-            and budgets.remaining(candidate.node_pool, command.reason)
-        ):
+        if node is None or not _is_unchanged(candidate.state_node, node):
+            continue
+        if budgets.remaining(candidate.node_pool, command.reason):
             kept.append(replace(candidate, state_node=node))
             budgets.consume(candidate.node_pool)
     if len(kept) < len(command.candidates) and command.reason is not DisruptionReason.EMPTY:

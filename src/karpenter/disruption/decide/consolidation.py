@@ -179,11 +179,7 @@ class Consolidation:
         return later._improved_if_few(candidates, result.commands)
 
     def _composed(
-        self,
-        candidates: Sequence[Candidate],
-        end: ClusterSnapshot,
-        steps: Sequence[Command],
-        pricing: CommandPricing,
+        self, candidates: Sequence[Candidate], end: ClusterSnapshot, steps: Sequence[Command], pricing: CommandPricing
     ) -> tuple[Command, ...] | None:
         """All steps merged; None if that is impossible, beyond budgets, or failed lately."""
         composed = composed_commands(candidates, end, steps, pricing)
@@ -238,9 +234,7 @@ class Consolidation:
 
     def _scoring(self) -> MoveScoring:
         return MoveScoring(
-            self._prepared.snapshot,
-            self._prepared.checks.prices,
-            self._prepared.problem.options.consolidation,
+            self._prepared.snapshot, self._prepared.checks.prices, self._prepared.problem.options.consolidation
         )
 
 

@@ -65,10 +65,7 @@ class DisruptionPreview:
 
 
 def preview_disruption(
-    snapshot: ClusterSnapshot,
-    indexes: Mapping[str, TypeIndex],
-    now: datetime,
-    options: DisruptionOptions,
+    snapshot: ClusterSnapshot, indexes: Mapping[str, TypeIndex], now: datetime, options: DisruptionOptions
 ) -> DisruptionPreview:
     """What would be done at ``now``, and what would be if budgets and freezes forbade nothing."""
     pools = {pool.metadata.name: pool for pool in snapshot.pools}

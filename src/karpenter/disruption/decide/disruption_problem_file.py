@@ -95,11 +95,8 @@ def _recorded(document: Members) -> RecordedDisruption:
     pods = PodTable(described.decode("pods", PLAIN_CODEC, Mapping[str, Pod]))
     snapshot: ClusterSnapshot = described.decode("snapshot", snapshot_codec(pods), ClusterSnapshot)
     codec = _decision_codec(pods, snapshot.nodes)
-    problem = DisruptionProblem(
-        snapshot,
-        described.decode("context", codec, DisruptionContext),
-        described.decode("options", PLAIN_CODEC, DisruptionOptions),
-    )
+    context = described.decode("context", codec, DisruptionContext)
+    problem = DisruptionProblem(snapshot, context, described.decode("options", PLAIN_CODEC, DisruptionOptions))
     solution: DisruptionSolution = Members(document["solution"], ".solution").decode(
         "content", codec, DisruptionSolution
     )

@@ -79,12 +79,7 @@ def _as_running_node(planned: NewNodeClaim, index: TypeIndex) -> StateNode:
         metadata=ObjectMeta(
             name=planned.name,
             uid=planned.name,
-            labels={
-                **own,
-                labels.HOSTNAME: planned.name,
-                labels.REGISTERED: "true",
-                labels.INITIALIZED: "true",
-            },
+            labels={**own, labels.HOSTNAME: planned.name, labels.REGISTERED: "true", labels.INITIALIZED: "true"},
         ),
         spec=NodeSpec(provider_id=provider_id, taints=tuple(taint.as_taint() for taint in claim.spec.taints)),
         status=NodeStatus(

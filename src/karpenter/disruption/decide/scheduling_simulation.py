@@ -184,11 +184,8 @@ def simulate(prepared: PreparedDisruption, closed_to_pods: Iterable[str] = ()) -
     snapshot = prepared.snapshot
     existing = {node.key for node in snapshot.nodes}
     planned = (claim for command in prepared.context.pending_commands for claim in command.replacements)
-    planned_nodes = [
-        build_state_node(None, claim.claim, NO_NODE_USAGE, marked=False)
-        for claim in planned
-        if claim.name not in existing
-    ]
+    missing = (claim.claim for claim in planned if claim.name not in existing)
+    planned_nodes = [build_state_node(None, claim, NO_NODE_USAGE, marked=False) for claim in missing]
     options = prepared.problem.options.provisioning
     simulation = prepare_simulation(
         snapshot, prepared.indexes, prepared.context, options, prepared.checks, planned_nodes

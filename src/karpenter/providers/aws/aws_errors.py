@@ -212,11 +212,7 @@ def _refusal(error: FleetError) -> LaunchRefusal:
     if override is None:
         return LaunchRefusal(error.error_code, error.error_message, "", "", "")
     return LaunchRefusal(
-        error.error_code,
-        error.error_message,
-        override.instance_type,
-        override.availability_zone,
-        override.subnet_id,
+        error.error_code, error.error_message, override.instance_type, override.availability_zone, override.subnet_id
     )
 
 

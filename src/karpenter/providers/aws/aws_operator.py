@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import cast
 
-from prometheus_client import Gauge
+from prometheus_client import CollectorRegistry, Gauge
 
 from karpenter.api.core import Node
 from karpenter.api.ec2_node_class import EC2NodeClass
@@ -66,6 +66,15 @@ _TAG_WORKERS = 1
 _SingletonPass = Callable[[], Awaitable[float]]
 
 
+def _user_data_gauge(registry: CollectorRegistry) -> Gauge:
+    return Gauge(
+        "karpenter_ec2nodeclasses_userdata_bytes",
+        "Bytes of user data that instances of a class get, of the 16384 EC2 takes.",
+        ("nodeclass",),
+        registry=registry,
+    )
+
+
 class AwsOperator:
     """The provider and its controllers. Call ``hydrate`` first, and subscribe the handlers before the controllers run."""
 
@@ -90,21 +99,12 @@ class AwsOperator:
         )
         self._instance_metrics = InstanceMetrics(context.metrics, self._instance_types)
         self._launch_templates = LaunchTemplateProvider(context.services.ec2, context.cluster.cluster, context.clock)
-        Gauge(
-            "karpenter_cloudprovider_launch_templates",
-            "Launch templates of the cluster, of the 5000 an account may have by default.",
-            registry=context.metrics.registry,
-        ).set_function(lambda: self._launch_templates.count)
+        self._declare_template_count()
         self._subnet_addresses = SubnetAddresses()
         self._instances = InstanceProvider(
             context.services.ec2, self._instance_scope(), context.clock, self._instance_metrics
         )
-        self._user_data_bytes = Gauge(
-            "karpenter_ec2nodeclasses_userdata_bytes",
-            "Bytes of user data that instances of a class get, of the 16384 EC2 takes.",
-            ("nodeclass",),
-            registry=context.metrics.registry,
-        )
+        self._user_data_bytes = _user_data_gauge(context.metrics.registry)
         self._bootstrap = BootstrapResolver(
             self._instance_types,
             lambda: context.cluster.cluster,
@@ -123,11 +123,15 @@ class AwsOperator:
         self._discovered_capacity = DiscoveredCapacityController(
             context.kube, self._caches.discovered_capacity, self._instance_types.types_for, self._cluster_view
         )
-        self.provider = AwsProvider(
-            self._provider_dependencies(),
-            context.clock,
-            context.settings.reserved_capacity,
+        self.provider = AwsProvider(self._provider_dependencies(), context.clock, context.settings.reserved_capacity)
+
+    def _declare_template_count(self) -> None:
+        gauge = Gauge(
+            "karpenter_cloudprovider_launch_templates",
+            "Launch templates of the cluster, of the 5000 an account may have by default.",
+            registry=self._context.metrics.registry,
         )
+        gauge.set_function(lambda: self._launch_templates.count)
 
     # -- life -------------------------------------------------------------------------------------------------------------------
 

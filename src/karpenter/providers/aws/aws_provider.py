@@ -176,18 +176,13 @@ class AwsProvider:
     def _node_class_of_claim(self, claim: NodeClaim) -> EC2NodeClass | None:
         """The class the claim's pool has now; None, and an event on the pool, where there is none to compare with (AWS-560)."""
         name = claim.metadata.labels.get(labels.NODE_POOL, "")
-        pool = next(
-            (nodepool for nodepool in self._dependencies.cluster_view.pools() if nodepool.metadata.name == name), None
-        )
+        pool = next((each for each in self._dependencies.cluster_view.pools() if each.metadata.name == name), None)
         if pool is None:
             return None
         node_class = self._dependencies.cluster_view.node_class_named(pool.spec.template.spec.node_class_ref.name)
         if node_class is None or node_class.metadata.deletion_timestamp is not None:
             self._dependencies.events.warning(
-                NODE_POOL,
-                pool.metadata,
-                NODE_CLASS_UNRESOLVED_REASON,
-                NODE_CLASS_UNRESOLVED_MESSAGE,
+                NODE_POOL, pool.metadata, NODE_CLASS_UNRESOLVED_REASON, NODE_CLASS_UNRESOLVED_MESSAGE
             )
             return None
         return node_class

@@ -64,15 +64,11 @@ class AwsProviderSettings:
         kinds.CIDR, "", "Address range of Services, needed by AL2023 images; empty means the one EKS reports."
     )
     isolated_vpc: bool = setting(
-        kinds.SWITCH,
-        "false",
-        "Never call AWS services that have no endpoint inside a VPC: prices, instance profiles.",
+        kinds.SWITCH, "false", "Never call AWS services that have no endpoint inside a VPC: prices, instance profiles."
     )
     eks_control_plane: bool = setting(kinds.SWITCH, "false", "Ask EKS, not the API server, for the Kubernetes version.")
     vm_memory_overhead_percent: Fraction = setting(
-        kinds.FRACTION,
-        "0.075",
-        "Share of an instance's memory that its operating system does not see: 0.075 is 7.5 %.",
+        kinds.FRACTION, "0.075", "Share of an instance's memory that its operating system does not see: 0.075 is 7.5 %."
     )
     interruption_queue: str = setting(
         kinds.TEXT, "", "Name of the SQS queue with interruption messages; empty means that none is read."

@@ -295,13 +295,9 @@ def _discovery(location: ClusterLocation) -> Iterator[IamStatement]:
         "*",
         StringEquals={"aws:RequestedRegion": location.region},
     )
-    yield _iam_statement(
-        "AllowSSMReadActions", "ssm:GetParameter", location.arn("ssm", "parameter/aws/service/*", account="")
-    )
+    parameters = location.arn("ssm", "parameter/aws/service/*", account="")
+    yield _iam_statement("AllowSSMReadActions", "ssm:GetParameter", parameters)
     yield _iam_statement("AllowPricingReadActions", "pricing:GetProducts", "*")
     yield _iam_statement("AllowUnscopedInstanceProfileListAction", "iam:ListInstanceProfiles", "*")
-    yield _iam_statement(
-        "AllowInstanceProfileReadActions",
-        "iam:GetInstanceProfile",
-        location.arn("iam", "instance-profile/*", region=""),
-    )
+    profiles = location.arn("iam", "instance-profile/*", region="")
+    yield _iam_statement("AllowInstanceProfileReadActions", "iam:GetInstanceProfile", profiles)

@@ -170,11 +170,7 @@ async def read_answers(ec2: InstanceTypeApi, pricing: PricingApi, region: str, n
     except AwsError as error:
         raise ProviderError(f"live prices: {error}") from error
     return Ec2Answers(
-        read_at=now,
-        types=types,
-        offerings=offerings,
-        on_demand_prices=on_demand_prices,
-        spot_prices=spot_prices,
+        read_at=now, types=types, offerings=offerings, on_demand_prices=on_demand_prices, spot_prices=spot_prices
     )
 
 

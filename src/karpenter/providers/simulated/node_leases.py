@@ -51,9 +51,8 @@ class NodeLeases:
             self._report_failure(name, fault)
 
     async def _create(self, node: Node, now: str) -> None:
-        owner = OwnerReference(
-            api_version=NODE.api_version, kind=NODE.name, name=node.metadata.name, uid=node.metadata.uid
-        )
+        name, uid = node.metadata.name, node.metadata.uid
+        owner = OwnerReference(api_version=NODE.api_version, kind=NODE.name, name=name, uid=uid)
         lease = Lease(
             metadata=ObjectMeta(name=node.metadata.name, namespace=LEASE_NAMESPACE, owner_references=(owner,)),
             spec=LeaseSpec(

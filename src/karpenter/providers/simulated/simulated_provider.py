@@ -178,11 +178,8 @@ class SimulatedProvider:
         records = await self._store.all()
         claim_exists = await self._claim_exists()
         now = self._clock.now()
-        orphans = [
-            record
-            for record in records
-            if not claim_exists(record) and not record.terminating and now - record.created_at > GARBAGE_AGE
-        ]
+        running = [record for record in records if not record.terminating and now - record.created_at > GARBAGE_AGE]
+        orphans = [record for record in running if not claim_exists(record)]
         return tuple([record.provider_id for record in orphans if await self._terminate(record, now)])
 
     async def _claim_exists(self) -> Callable[[SimulatedInstance], bool]:

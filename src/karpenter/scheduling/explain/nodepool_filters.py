@@ -140,9 +140,8 @@ class NodePoolFilters:
         if key in self._conflicts:
             # Whichever of the two is eased, a type that meets neither needs the other eased as well.
             self._types_by_eased_requirement[RequirementOwner.POD, key] = of_pods
-            self._types_by_eased_requirement[RequirementOwner.NODE_POOL, key] = (
-                self._index.all_types & ~of_pods | of_pool
-            )
+            others = self._index.all_types & ~of_pods
+            self._types_by_eased_requirement[RequirementOwner.NODE_POOL, key] = others | of_pool
             return of_pool & of_pods, 0
         if key in pods:
             of_pods |= self._types_not_meeting(self._joint_requirements[key]) & ~of_pool

@@ -157,9 +157,8 @@ def _no_fitting_type_message(cause: NoFittingType, category: ReasonCategory, nod
             return "incompatible requirements, " + "; ".join(filter(None, map(_incompatibility_clause, filters)))
         case ReasonCategory.HOST_PORT:
             port = next(item for item in filters if isinstance(item, HostPortTaken))
-            return (
-                f"pod hostport conflicts with existing hostport configuration (existing={port.taken}, pod={port.port})"
-            )
+            ports = f"(existing={port.taken}, pod={port.port})"
+            return f"pod hostport conflicts with existing hostport configuration {ports}"
         case _:
             return _types_message(cause, category)
 
@@ -228,10 +227,7 @@ def exposure_messages(solution: Solution) -> list[str]:
         for annotation in solution.unreadable_annotations
     ]
     if solution.exposure_violations:
-        worst = max(
-            solution.exposure_violations,
-            key=lambda violation: (violation.actual - violation.limit, violation.subject, violation.place),
-        )
+        worst = max(solution.exposure_violations, key=lambda each: (each.actual - each.limit, each.subject, each.place))
         others = len(solution.exposure_violations) - 1
         more = f" ({others} more like this)" if others else ""
         lines.insert(0, f"exposure limit not kept{more}: {_violation_clause(worst)}")

@@ -22,13 +22,8 @@ def remaining_limits(
     limits = res.parse_resources(template.pool.spec.limits)
     if not limits:
         return {}
-    used = res.add(
-        *(
-            counted_capacity(view, template, in_flight_claims)
-            for view in views
-            if view.pool == template.name and not view.marked_for_deletion
-        )
-    )
+    own = (view for view in views if view.pool == template.name and not view.marked_for_deletion)
+    used = res.add(*(counted_capacity(view, template, in_flight_claims) for view in own))
     return res.subtract(limits, used)
 
 

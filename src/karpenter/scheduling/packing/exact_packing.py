@@ -186,11 +186,8 @@ class _Columns:
             if grown is None:
                 continue
             yield grown
-            untried += [
-                (grown, later)
-                for later in reversed(range(added, len(self._demands)))
-                if channel in self._options[later]
-            ]
+            further = reversed(range(added, len(self._demands)))
+            untried += [(grown, later) for later in further if channel in self._options[later]]
 
     def _with_pod(
         self, claim: SchedulingNodeClaim, position: int, channel: PurchaseChannel

@@ -131,9 +131,7 @@ class OpenClaims:
             return None
         for empty in start:
             opened = _OpenClaim(empty, HostUsage(pool=empty.template.name), empty.types)
-            if not self._state.may_open(empty):
-                continue
-            joined = self._joined(opened, position)
+            joined = self._joined(opened, position) if self._state.may_open(empty) else None
             if joined is not None:
                 self._state.reserve_node(empty)
                 self._join(opened, position, *joined)

@@ -323,11 +323,7 @@ class Packer:
         """Nodes from reservations, as long as they are what a demand buys first."""
         claims: list[SchedulingNodeClaim] = []
         for seed in range(len(self._demands)) if self._bounds.reservation_units else ():
-            while (
-                state.pods_left[seed]
-                and state.can_be_first(seed)
-                and any(o.reservation is not None for o, _ in state.allowed(seed))
-            ):
+            while state.pods_left[seed] and state.can_be_first(seed) and state.has_reserved_option(seed):
                 state.collect_joining()
                 claim = self._next_claim(seed, state, self._most_valuable)
                 if claim is None or claim.reservation is None:
@@ -455,12 +451,7 @@ class Packer:
             yield filled
 
     def _filled_claim(
-        self,
-        seed: int,
-        start: SchedulingNodeClaim,
-        target: int,
-        state: PackingState,
-        max_cpu_millis: int | None = None,
+        self, seed: int, start: SchedulingNodeClaim, target: int, state: PackingState, max_cpu_millis: int | None = None
     ) -> SchedulingNodeClaim | None:
         """One node of the target type, filled demand by demand; None when the first demand does not fit."""
         fill = NodeFill(self._fill_cache, start, target, state.option_by_channel, state.unstarted_affinity)

@@ -63,6 +63,10 @@ class PackingState:
         """Options of the heaviest pools the demand can still be bought from, with their affordable types."""
         return self._allowed[position]
 
+    def has_reserved_option(self, position: int) -> bool:
+        """Whether an allowed option of the demand is a capacity reservation."""
+        return any(option.reservation is not None for option, _ in self._allowed[position])
+
     def distinct_options(self, positions: Iterable[int]) -> dict[int, tuple[tuple[PurchaseOption, TypeSet], ...]]:
         """The allowed options of these demands; of channels that are alike for all of them only those of the first.
 
@@ -112,8 +116,8 @@ class PackingState:
         """Commit as many claims like this as its pods and limits suggest, at most so many; how many."""
         most = max_capacity(claim.template, claim.types) if claim.template.name in self.limits else {}
         times = min(most_times, *(self.pods_left[position] // count for position, count in claim.contents))
-        if self.unstarted_affinity.start_affinities([self._demands[position] for position, _ in claim.contents]):
-            times = 1
+        started = self.unstarted_affinity.start_affinities([self._demands[position] for position, _ in claim.contents])
+        times = 1 if started else times
         if claim.template.name in self.limits:
             times = min(times, self._affordable_times(claim.template, most))
         if claim.reservation is not None:
@@ -263,7 +267,5 @@ def template_equivalence(demands: Sequence[Demand]) -> dict[str, int]:
         for name, types_by_demand in taken.items():
             types_by_demand.append(types.get(name, 0))
     numbers: dict[object, int] = {}
-    return {
-        name: numbers.setdefault((template.equivalence_key, tuple(taken[name])), len(numbers))
-        for name, template in templates.items()
-    }
+    keys = {name: (template.equivalence_key, tuple(taken[name])) for name, template in templates.items()}
+    return {name: numbers.setdefault(key, len(numbers)) for name, key in keys.items()}

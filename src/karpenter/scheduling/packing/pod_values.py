@@ -43,13 +43,11 @@ class PodValues:
             claim = self._empty_claim(option, option.types)
             offering = self._target_types.prices(claim).cheapest_offering
             cost = self._objective.offering_cost
-            self._by_signature[key] = min(
-                (
-                    cost_of_pod(cost(offering[position]), demand.requests, option.template, position)
-                    for position in self._target_types.of(claim)
-                ),
-                default=0.0,
+            costs = (
+                cost_of_pod(cost(offering[position]), demand.requests, option.template, position)
+                for position in self._target_types.of(claim)
             )
+            self._by_signature[key] = min(costs, default=0.0)
         return self._by_signature[key]
 
 

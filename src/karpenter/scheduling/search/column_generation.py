@@ -325,9 +325,8 @@ class _Restarts:
         score = _value_per_dollar(filled).reshape(len(waiting), number)
         ranked = np.argsort(-score, axis=1, kind="stable")
         near = np.take_along_axis(score, ranked, axis=1) >= NEAR_BEST * score.max(axis=1)[:, None]
-        return filled, [
-            (rows[close] + at * number).tolist() for at, (rows, close) in enumerate(zip(ranked, near, strict=True))
-        ]
+        pairs = enumerate(zip(ranked, near, strict=True))
+        return filled, [(rows[close] + at * number).tolist() for at, (rows, close) in pairs]
 
 
 #: Gives factors for so many rows and groups, perturbed so much.

@@ -58,11 +58,8 @@ class ResourceUnits:
         """What each type of the template leaves to pods, a row each, rounded down; nothing where DaemonSets do not fit."""
         rows = np.array(
             [
-                [
-                    instance_type.allocatable.get(name, 0) // size
-                    for name, size in zip(self.names, self.sizes, strict=True)
-                ]
-                for instance_type in template.index.types
+                [type_.allocatable.get(name, 0) // size for name, size in zip(self.names, self.sizes, strict=True)]
+                for type_ in template.index.types
             ],
             dtype=np.float64,
         ).reshape(len(template.index.types), len(self.names))

@@ -24,12 +24,7 @@ from karpenter.scheduling.search.column_enumeration import Cover, CoverProblem, 
 from karpenter.scheduling.search.linear_program import BoolArray, FloatArray, IntArray
 from karpenter.scheduling.search.lower_bound import FractionalBound, ItemTypes, fractional_bound
 from karpenter.scheduling.search.node_program import FEW_ASSIGNMENTS, MAX_ASSIGNMENTS, cheapest_nodes
-from karpenter.scheduling.search.offering_rows import (
-    CpuSurplusRows,
-    OptionSignatures,
-    ResourceUnits,
-    option_signature,
-)
+from karpenter.scheduling.search.offering_rows import CpuSurplusRows, OptionSignatures, ResourceUnits, option_signature
 from karpenter.scheduling.topology.host_limits import HostLimits
 
 #: Bin types tried at most; the rest are worse by value and price.
@@ -270,9 +265,8 @@ def _host_limit_columns(taken: Sequence[Mapping[object, int]], left: FloatArray)
     for mapping, count in zip(taken, left.tolist(), strict=True):
         for rule, amount in mapping.items():
             weights[rule] = weights.get(rule, 0.0) + (count if amount > 1 else 0.0)
-    ranked = sorted((rule for rule, weight in weights.items() if weight), key=lambda rule: -weights[rule])[
-        :MAX_HOST_LIMIT_COLUMNS
-    ]
+    weighted = (rule for rule, weight in weights.items() if weight)
+    ranked = sorted(weighted, key=lambda rule: -weights[rule])[:MAX_HOST_LIMIT_COLUMNS]
     column = {rule: at for at, rule in enumerate(ranked)}
     zeros = np.zeros((len(taken), len(ranked)))
     for at, mapping in enumerate(taken):

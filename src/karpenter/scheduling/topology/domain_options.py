@@ -256,10 +256,8 @@ class DomainOptions:
         for option in options:
             decided = self._without_doubt(signature, constraints, option)
             by_counting.setdefault(self._groups_counting(constraints, decided), []).append(decided)
-        return tuple(
-            OptionGroup(combination, tuple(alike), counting, number)
-            for number, (counting, alike) in enumerate(by_counting.items())
-        )
+        groups = enumerate(by_counting.items())
+        return tuple(OptionGroup(combination, tuple(alike), counting, at) for at, (counting, alike) in groups)
 
     def _without_doubt(
         self, signature: PodSignature, constraints: DomainConstraints, option: PurchaseOption

@@ -180,9 +180,8 @@ class HostLimits:
             *(HostLimits(anti_affinity=(item,)) for item in self.anti_affinity),
             *(HostLimits(spread=(item,)) for item in self.spread),
         )
-        blocking = (
-            item[0] for item, rule in zip(own, alone, strict=True) if not rule.count_allowed(usage, 1, unmet_affinity)
-        )
+        pairs = zip(own, alone, strict=True)
+        blocking = (limit[0] for limit, rule in pairs if not rule.count_allowed(usage, 1, unmet_affinity))
         return next(blocking, None)
 
 

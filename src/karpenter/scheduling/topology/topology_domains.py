@@ -90,7 +90,7 @@ class TopologyDomains:
         sales = [form for form, on in self._types_by_offering_requirements(index).items() if on & types and key in form]
         if sales:
             forms = [
-                form.requirement_for(key).values for form in sales if compatible(requirements, form, index.well_known)
+                sale.requirement_for(key).values for sale in sales if compatible(requirements, sale, index.well_known)
             ]
             return frozenset().union(*forms)
         own = requirements.requirement_for(key)

@@ -104,13 +104,7 @@ class MemoryKube:
         return _typed_object(kind, entry)
 
     async def delete(
-        self,
-        kind: Kind[T],
-        name: str,
-        namespace: str = "",
-        *,
-        uid: str = "",
-        grace_period_seconds: int | None = None,
+        self, kind: Kind[T], name: str, namespace: str = "", *, uid: str = "", grace_period_seconds: int | None = None
     ) -> None:
         """See ``Writer.delete``."""
         resource = await self._begin_call(kind, "delete", name)

@@ -67,13 +67,7 @@ _UID_NAMESPACE = uuid.UUID("5b0f2b57-5a34-4a43-9a3c-1c1fd1b1a1f0")
 _BUILT_IN_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 _EVENT_TTL = timedelta(hours=1)
 _MAX_CACHED_LISTS = 8
-_SERVER_SET_METADATA = (
-    "uid",
-    "creationTimestamp",
-    "deletionTimestamp",
-    "deletionGracePeriodSeconds",
-    "generation",
-)
+_SERVER_SET_METADATA = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
 _DROPPED_METADATA = ("managedFields", "selfLink")
 _METADATA_DROPPED_WHEN_EMPTY = ("labels", "annotations", "finalizers", "ownerReferences")
 _DATA_FIELDS = ("data", "binaryData")

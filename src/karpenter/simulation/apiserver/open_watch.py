@@ -81,8 +81,7 @@ def notification_for(change: StoredChange, query: ObjectQuery) -> WatchNotificat
         case WatchEventType.DELETED:
             return WatchNotification(WatchEventType.DELETED, change.version, change.entry) if before else None
         case _ if now:
-            return WatchNotification(
-                WatchEventType.MODIFIED if before else WatchEventType.ADDED, change.version, change.entry
-            )
+            seen_as = WatchEventType.MODIFIED if before else WatchEventType.ADDED
+            return WatchNotification(seen_as, change.version, change.entry)
         case _:
             return WatchNotification(WatchEventType.DELETED, change.version, change.as_deletion()) if before else None

@@ -56,9 +56,8 @@ def _needs_no_budget(pod: JsonDict) -> bool:
 
 def _consume_disruption(server: MemoryServer, pod: StoredEntry) -> None:
     resource = server.resource("policy", "v1", "poddisruptionbudgets")
-    stored_entries = [
-        entry for entry in server.list(resource, ObjectQuery(pod.namespace)).entries if _budget_selects(entry, pod)
-    ]
+    listed = server.list(resource, ObjectQuery(pod.namespace)).entries
+    stored_entries = [entry for entry in listed if _budget_selects(entry, pod)]
     if len(stored_entries) > 1:
         raise status_errors.server_error(
             "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."

@@ -140,10 +140,8 @@ def _orphans(instances: Iterable[InstanceInfo], claims: Listing[NodeClaim]) -> t
     has_unreadable = bool(claims.undecodable)
 
     def is_orphan(info: InstanceInfo) -> bool:
-        if (
-            instance_info.provider_id_of(info) in owned
-            or instance_info.tag_value(info, aws_labels.LAUNCH_BATCH) in unsettled
-        ):
+        batch = instance_info.tag_value(info, aws_labels.LAUNCH_BATCH)
+        if instance_info.provider_id_of(info) in owned or batch in unsettled:
             return False
         return not has_unreadable or instance_info.tag_value(info, aws_labels.NODE_CLAIM_TAG) in living
 

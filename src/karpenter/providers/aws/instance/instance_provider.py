@@ -121,9 +121,8 @@ class InstanceProvider:
                 self._cache.pop(info.instance_id, None)
                 raise InstanceNotFound(f"instance {info.instance_id} does not exist") from error
             self._metrics.termination_failed(info.placement.availability_zone)
-            raise ProviderError(
-                f"ending instance {info.instance_id}, {aws_errors.explain_denial(str(error))}"
-            ) from error
+            reason = aws_errors.explain_denial(str(error))
+            raise ProviderError(f"ending instance {info.instance_id}, {reason}") from error
 
     async def tag(self, info: InstanceInfo, tags: Mapping[str, str]) -> None:
         """Tag an instance. Raises ``ProviderError``."""

@@ -197,9 +197,8 @@ def _reservation_type(required: LaunchRequirements, types: CandidateTypes) -> Ca
                 cheapest[kind] = min(offering.price_per_hour, cheapest.get(kind, math.inf))
     if not cheapest:
         return types
-    chosen = min(
-        cheapest, key=lambda kind: (cheapest[kind], _RESERVATION_KIND_ORDER.get(kind, len(_RESERVATION_KIND_ORDER)))
-    )
+    order = _RESERVATION_KIND_ORDER
+    chosen = min(cheapest, key=lambda kind: (cheapest[kind], order.get(kind, len(order))))
     return _keep_offerings(types, lambda instance_type, offering: offering_reservation_kind(offering) == chosen)
 
 
@@ -231,9 +230,7 @@ def _reserved_offering(required: LaunchRequirements, types: CandidateTypes) -> C
                 best[instance_type.name, offering.zone] = offering
     if not best:
         return types
-    return _keep_offerings(
-        types, lambda instance_type, offering: best.get((instance_type.name, offering.zone)) is offering
-    )
+    return _keep_offerings(types, lambda type_, offering: best.get((type_.name, offering.zone)) is offering)
 
 
 def _exotic(required: LaunchRequirements, types: CandidateTypes) -> CandidateTypes:

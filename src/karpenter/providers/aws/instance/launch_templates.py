@@ -50,14 +50,7 @@ from karpenter.providers.contract import LaunchFailed
 NAME_PREFIX = "karpenter.k8s.aws/"
 #: Regions whose EC2 does not know the metadata service's IPv6 switch (AWS-494).
 _WITHOUT_IPV6_METADATA = frozenset(
-    {
-        "us-iso-east-1",
-        "us-iso-west-1",
-        "us-isob-east-1",
-        "us-isob-west-1",
-        "us-isof-south-1",
-        "us-isof-east-1",
-    }
+    {"us-iso-east-1", "us-iso-west-1", "us-isob-east-1", "us-isob-west-1", "us-isof-south-1", "us-isof-east-1"}
 )
 _EFA_ONLY = "efa-only"
 _HASH_LENGTH = 16

@@ -74,8 +74,7 @@ class DiscoveredCapacity:
             return False
         self.version += 1
         _log.debug(
-            "updating discovered capacity cache",
-            **{"memory-capacity": memory_bytes, "instance-type": instance_type},
+            "updating discovered capacity cache", **{"memory-capacity": memory_bytes, "instance-type": instance_type}
         )
         return True
 

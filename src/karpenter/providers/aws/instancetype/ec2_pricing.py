@@ -140,9 +140,7 @@ def _positive_price(text: str) -> float:
 def overlay_prices(overlays: Iterable[NodeOverlay]) -> dict[str, float]:
     """Prices that overlays give by instance type alone (AWS-356); of several the heaviest counts, then the last by name."""
     prices: dict[str, float] = {}
-    for overlay in sorted(
-        overlays, key=lambda node_overlay: (node_overlay.spec.weight or 0, node_overlay.metadata.name)
-    ):
+    for overlay in sorted(overlays, key=lambda each: (each.spec.weight or 0, each.metadata.name)):
         requirements = overlay.spec.requirements
         if (
             overlay.spec.price is None

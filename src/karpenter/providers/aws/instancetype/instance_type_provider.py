@@ -386,9 +386,8 @@ class InstanceTypeProvider:
                 self._update_entry(place, type_list.terms, stock)
         type_list.offering_version = version
         types = tuple(place.instance_type for place in type_list.entries.values())
-        if len(types) != len(type_list.types) or any(
-            new is not old for new, old in zip(types, type_list.types, strict=True)
-        ):
+        old_types = type_list.types
+        if len(types) != len(old_types) or any(new is not old for new, old in zip(types, old_types, strict=True)):
             type_list.types = types
 
     def _update_entry(self, entry: _TypeEntry, terms: NodeClassTerms, inputs: OfferingInputs) -> None:

@@ -42,10 +42,7 @@ from karpenter.providers.aws.userdata.ami_families import (
     AmiFamilyTraits,
     ami_family_of,
 )
-from karpenter.providers.aws.userdata.kubelet_settings import (
-    KubeletTypeFacts,
-    resolve_kubelet_settings,
-)
+from karpenter.providers.aws.userdata.kubelet_settings import KubeletTypeFacts, resolve_kubelet_settings
 
 _PARTITIONED = "partition"
 _encode = msgspec.json.Encoder(order="deterministic").encode
@@ -216,9 +213,8 @@ def type_requirements(hardware: Ec2Hardware, terms: NodeClassTerms, region: str)
     label_values[aws_labels.TENANCY] = label_in(aws_labels.TENANCY, "default", "dedicated")
     if terms.family.is_windows:
         label_values[labels.WINDOWS_BUILD] = label_in(labels.WINDOWS_BUILD, WINDOWS_BUILDS[terms.family.name])
-    for key, values in (
-        _zone_values(hardware, terms) | _reservation_values(hardware, terms) | _placement_group_values(terms)
-    ).items():
+    placed = _zone_values(hardware, terms) | _reservation_values(hardware, terms) | _placement_group_values(terms)
+    for key, values in placed.items():
         if values:
             label_values[key] = label_in(key, *values)
     # Where no zone's id is known the label is not denied: it is left open.

@@ -88,8 +88,7 @@ def _packaged_hardware(instance_type: InstanceType) -> Ec2Hardware:
         hypervisor=_label(instance_type, "hypervisor"),
         processor_info=ProcessorInfo(supported_features=("nested-virtualization",)),
         network_info=NetworkInfo(
-            ena_support="supported",
-            network_cards=(NetworkCard(maximum_network_interfaces=shape.interfaces),),
+            ena_support="supported", network_cards=(NetworkCard(maximum_network_interfaces=shape.interfaces),)
         ),
         instance_storage_info=InstanceStorageInfo(total_size_in_gb=int(_label(instance_type, "local-nvme") or 0)),
     )

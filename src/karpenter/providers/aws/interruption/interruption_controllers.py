@@ -114,13 +114,7 @@ _STATUS_FILTERS = (
     Ec2Filter(name="system-status.status", values=("impaired",)),
     Ec2Filter(
         name="event.code",
-        values=(
-            "instance-reboot",
-            "system-reboot",
-            "system-maintenance",
-            "instance-retirement",
-            "instance-stop",
-        ),
+        values=("instance-reboot", "system-reboot", "system-maintenance", "instance-retirement", "instance-stop"),
     ),
 )
 #: What figures call the kinds (AWS-668).
@@ -190,10 +184,8 @@ class InstanceStatusController:
 def status_messages(status: InstanceStatus, now: datetime) -> Iterator[InterruptionMessage]:
     """What is wrong with an instance, one notice of each kind (AWS-666, AWS-667)."""
     instances = (status.instance_id,)
-    for kind, summary in (
-        (InterruptionKind.INSTANCE_STATUS, status.instance_status),
-        (InterruptionKind.SYSTEM_STATUS, status.system_status),
-    ):
+    kinds = (InterruptionKind.INSTANCE_STATUS, InterruptionKind.SYSTEM_STATUS)
+    for kind, summary in zip(kinds, (status.instance_status, status.system_status), strict=True):
         since = _impaired_since(summary)
         if since is not None and now - since >= _IMPAIRED_TOLERATION:
             yield InterruptionMessage(kind, instances, since)

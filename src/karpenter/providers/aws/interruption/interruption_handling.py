@@ -109,9 +109,8 @@ class InterruptionHandler:
             await self._set_termination_deadline(interruption, claim)
             return
         self._record_events(interruption, claim, node)
-        pool = next(
-            (nodepool for nodepool in self._cluster_view.pools() if nodepool.metadata.name == _pool_name(claim)), None
-        )
+        name = _pool_name(claim)
+        pool = next((each for each in self._cluster_view.pools() if each.metadata.name == name), None)
         if is_replaced_within_budgets(interruption, pool, self._clock.now()):
             await mark_for_replacement(self._kube, claim, interruption.kind)
         elif interruption.kind is not InterruptionKind.REBALANCE:
@@ -160,11 +159,8 @@ class InterruptionHandler:
     async def _taint(self, interruption: InterruptionMessage, node: Node | None) -> None:
         """Keep new pods off a spot instance from now on; the claim's end would, a moment later. A Node that changed meanwhile
         is left to that."""
-        if (
-            interruption.kind is not InterruptionKind.SPOT_INTERRUPTED
-            or node is None
-            or labels.DISRUPTED_TAINT in node.spec.taints
-        ):
+        is_spot = interruption.kind is InterruptionKind.SPOT_INTERRUPTED
+        if not is_spot or node is None or labels.DISRUPTED_TAINT in node.spec.taints:
             return
         taints = cast(Json, msgspec.to_builtins([*node.spec.taints, labels.DISRUPTED_TAINT]))
         version = node.metadata.resource_version

@@ -89,9 +89,7 @@ class SubnetProvider:
         queries = selector_queries.subnet_filters(node_class.spec.subnet_selector_terms)
         answers = await asyncio.gather(*(self._ec2.describe_subnets(filters) for filters in queries))
         by_id = {subnet.subnet_id: subnet for answer in answers for subnet in answer}
-        subnets = tuple(
-            sorted(by_id.values(), key=lambda subnet: (-subnet.available_ip_address_count, subnet.subnet_id))
-        )
+        subnets = tuple(sorted(by_id.values(), key=lambda info: (-info.available_ip_address_count, info.subnet_id)))
         for subnet_info in subnets:
             self._record_addresses(subnet_info.subnet_id, subnet_info.available_ip_address_count)
         self._cache[generation_of(node_class)] = subnets
@@ -353,8 +351,7 @@ class CapacityReservationReconciler:
             _log.error("failed to parse discovered capacity reservations", **counts)
         now = self._clock.now()
         status = replace(
-            node_class.status,
-            capacity_reservations=tuple(reservation_status(reservation_info, now) for reservation_info in supported),
+            node_class.status, capacity_reservations=tuple(reservation_status(info, now) for info in supported)
         )
         ids = tuple(reservation_info.capacity_reservation_id for reservation_info in supported)
         if self._changes.has_changed("capacity-reservations", node_class, ids) and ids:

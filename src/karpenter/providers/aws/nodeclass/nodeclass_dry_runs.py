@@ -34,12 +34,7 @@ from karpenter.model.clock import Clock
 from karpenter.model.requirements import Requirements, intersects, requirements_from_labels, requirements_from_wire
 from karpenter.providers.aws import aws_labels
 from karpenter.providers.aws.aws_apis import FleetApi, LaunchTemplateApi, RunInstancesDryRun
-from karpenter.providers.aws.aws_errors import (
-    TEMPLATE_EXISTS,
-    TEMPLATE_NOT_FOUND_CODES,
-    AwsError,
-    explain_denial,
-)
+from karpenter.providers.aws.aws_errors import TEMPLATE_EXISTS, TEMPLATE_NOT_FOUND_CODES, AwsError, explain_denial
 from karpenter.providers.aws.aws_settings import AwsClusterInfo
 from karpenter.providers.aws.aws_types import tag_list
 from karpenter.providers.aws.ec2_requests import (

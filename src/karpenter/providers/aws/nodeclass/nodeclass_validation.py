@@ -170,8 +170,7 @@ def kubelet_problem(spec: EC2NodeClassSpec, expressions: bool) -> NodeClassProbl
         return NodeClassProblem("InvalidKubeletConfiguration", _with_paths(wrong), terminal=False)
     computed = kubelet_validation.expression_settings(spec.kubelet)
     if computed and not expressions:
-        paths = ", ".join(computed)
-        message = f"spec.kubelet: {paths}: expressions need the feature gate NodeClassCEL"
+        message = f"spec.kubelet: {', '.join(computed)}: expressions need the feature gate NodeClassCEL"
         return NodeClassProblem("KubeletExpressionsDisabled", message)
     faulty = kubelet_validation.expression_faults(spec.kubelet)
     if faulty:

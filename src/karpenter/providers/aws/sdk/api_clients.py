@@ -118,11 +118,7 @@ class Ec2Client:
 
     async def describe_spot_price_history(self) -> tuple[SpotPrice, ...]:
         """See ``InstanceTypeApi`` (AWS-365)."""
-        request = {
-            "StartTime": datetime.now(UTC),
-            "ProductDescriptions": _PRODUCTS,
-            "MaxResults": _PRICES_PAGE_SIZE,
-        }
+        request = {"StartTime": datetime.now(UTC), "ProductDescriptions": _PRODUCTS, "MaxResults": _PRICES_PAGE_SIZE}
         return await self._service.call_all_pages(_SPOT_PRICES, request)
 
     # -- what selectors find --------------------------------------------------------------------------------------------

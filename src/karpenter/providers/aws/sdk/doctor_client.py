@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from urllib.parse import unquote
 
 import msgspec
@@ -70,6 +70,10 @@ _KEY = ApiOperation("DescribeKey", "KeyMetadata", _Key, RateLimitGroup.IAM)
 _QUOTA = ApiOperation("GetServiceQuota", "Quota", _Quota, RateLimitGroup.IAM)
 
 
+def _context_entry(key: str, values: Iterable[str]) -> dict[str, object]:
+    return {"ContextKeyName": key, "ContextKeyValues": list(values), "ContextKeyType": "string"}
+
+
 class DoctorClient:
     """See ``DoctorApi``."""
 
@@ -78,10 +82,7 @@ class DoctorClient:
 
     async def denied_actions(self, query: PermissionQuery) -> tuple[str, ...]:
         """See ``DoctorApi``."""
-        entries = [
-            {"ContextKeyName": key, "ContextKeyValues": list(values), "ContextKeyType": "string"}
-            for key, values in sorted(query.context.items())
-        ]
+        entries = [_context_entry(key, values) for key, values in sorted(query.context.items())]
         request = {
             "PolicySourceArn": query.principal,
             "ActionNames": list(query.actions),
@@ -89,9 +90,8 @@ class DoctorClient:
             "ContextEntries": entries,
         }
         evaluations = await self._session.service("iam").call_all_pages(_SIMULATE, request)
-        return tuple(
-            sorted({evaluation.eval_action_name for evaluation in evaluations if evaluation.eval_decision != _ALLOWED})
-        )
+        denied = {answer.eval_action_name for answer in evaluations if answer.eval_decision != _ALLOWED}
+        return tuple(sorted(denied))
 
     async def get_role(self, name: str) -> RoleDescription:
         """See ``DoctorApi``."""

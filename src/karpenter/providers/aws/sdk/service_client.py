@@ -336,11 +336,7 @@ _NO_CREDENTIALS = (
     exceptions.ProfileNotFound,
 )
 #: Nothing was sent: there was no connection to send it over.
-_NOT_CONNECTED = (
-    exceptions.EndpointConnectionError,
-    exceptions.ConnectTimeoutError,
-    exceptions.ProxyConnectionError,
-)
+_NOT_CONNECTED = (exceptions.EndpointConnectionError, exceptions.ConnectTimeoutError, exceptions.ProxyConnectionError)
 _NOT_SENT = (
     exceptions.ParamValidationError,
     exceptions.NoRegionError,

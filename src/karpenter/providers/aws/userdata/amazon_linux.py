@@ -98,10 +98,7 @@ _AL2_SCRIPT_HEAD = (
 def al2_user_data(options: BootstrapOptions) -> str:
     """The owner's parts, then ours. Raises ``UserDataError``."""
     return join_mime_parts(
-        (
-            *_al2_own_parts(options.custom_user_data),
-            mime_part(SHELL_CONTENT_TYPE, _al2_script(options)),
-        )
+        (*_al2_own_parts(options.custom_user_data), mime_part(SHELL_CONTENT_TYPE, _al2_script(options)))
     )
 
 
@@ -156,12 +153,7 @@ def al2023_user_data(options: BootstrapOptions) -> str:
     text = _NODE_CONFIG_HEAD + yaml.safe_dump(
         _node_config(options), sort_keys=True, width=_UNFOLDED, allow_unicode=True
     )
-    return join_mime_parts(
-        (
-            *_al2023_own_parts(options.custom_user_data),
-            mime_part(NODE_CONFIG_CONTENT_TYPE, text),
-        )
-    )
+    return join_mime_parts((*_al2023_own_parts(options.custom_user_data), mime_part(NODE_CONFIG_CONTENT_TYPE, text)))
 
 
 def _al2023_own_parts(custom: str) -> tuple[MimePart, ...]:

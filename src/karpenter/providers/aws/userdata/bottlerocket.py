@@ -44,11 +44,8 @@ def bottlerocket_user_data(options: BootstrapOptions) -> str:
     own["node-taints"] = _taint_settings(words.taints)
     if options.raid0:
         commands = _table(settings, "settings", "bootstrap-commands")
-        commands[_MOUNT_COMMAND] = {
-            "commands": _mount_command(options.image_version),
-            "essential": True,
-            "mode": "always",
-        }
+        mount = _mount_command(options.image_version)
+        commands[_MOUNT_COMMAND] = {"commands": mount, "essential": True, "mode": "always"}
     return _to_toml(settings)
 
 

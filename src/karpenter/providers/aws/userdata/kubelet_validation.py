@@ -86,10 +86,7 @@ _OTHERS: Mapping[str, _Shape] = {
         "webhook": {"enabled": bool, "cacheTTL": _Duration},
         "anonymous": {"enabled": bool},
     },
-    "authorization": {
-        "mode": str,
-        "webhook": {"cacheAuthorizedTTL": _Duration, "cacheUnauthorizedTTL": _Duration},
-    },
+    "authorization": {"mode": str, "webhook": {"cacheAuthorizedTTL": _Duration, "cacheUnauthorizedTTL": _Duration}},
     "memorySwap": {"swapBehavior": str},
     "shutdownGracePeriodByPodPriority": ({"priority": _Int32, "shutdownGracePeriodSeconds": _Int64},),
     "crashLoopBackOff": {"maxContainerRestartPeriod": _Duration},

@@ -5,14 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 
+from karpenter.api.core import Node
 from karpenter.controller_context import ControllerContext
 from karpenter.disruption.decide.blocker_messages import blocker_message, closed_budget_message
 from karpenter.disruption.decide.candidates import BlockedNode
 from karpenter.disruption.decide.command import Command, Decision, DisruptionReason, MoveScore
 from karpenter.disruption.decide.command_validation import ValidationFailure
 from karpenter.disruption.queued_command import candidate_summary, command_summary
-from karpenter.model import labels
-from karpenter.runtime.events import NORMAL, InvolvedObject, ObjectEvent, involved_claim, involved_node, involved_pool
+from karpenter.model import labels, pod_disruption
+from karpenter.runtime.events import (
+    NORMAL,
+    WARNING,
+    InvolvedObject,
+    ObjectEvent,
+    involved_claim,
+    involved_node,
+    involved_pool,
+)
 from karpenter.state.state_node import StateNode
 from karpenter.termination import pod_eviction
 
@@ -41,11 +50,22 @@ def publish_blocked(context: ControllerContext, blocked: Iterable[BlockedNode]) 
 
 
 def publish_pod_protections(context: ControllerContext, views: Iterable[StateNode]) -> None:
-    """What their owners' annotations do for pods on nodes of ours (DIS-092 to DIS-094)."""
+    """What the annotations of nodes of ours and of the pods on them do (DIS-092 to DIS-094, API-451)."""
     for view in views:
+        if view.managed and view.node is not None:
+            _publish_invalid_protection(context, view.node)
         for pod in view.pods if view.managed else ():
             if labels.DO_NOT_DISRUPT in pod.metadata.annotations:
                 pod_eviction.publish_pod_protection(context, pod)
+
+
+def _publish_invalid_protection(context: ControllerContext, node: Node) -> None:
+    """A Node's annotation that protects nothing, neither now nor later."""
+    protection = pod_disruption.node_disruption_protection(node, context.clock.now())
+    if protection is not None and protection.error:
+        text = f"Ignoring the annotation {labels.DO_NOT_DISRUPT}: {protection.error}"
+        about = involved_node(node.metadata)
+        context.events.publish(ObjectEvent(about, WARNING, "InvalidDoNotDisruptAnnotation", text, (protection.error,)))
 
 
 def publish_closed_budgets(context: ControllerContext, reason: DisruptionReason, pools: Mapping[str, str]) -> None:

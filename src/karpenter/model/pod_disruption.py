@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from karpenter.api.core import Pod, PodDisruptionBudget
+from karpenter.api.core import Node, Pod, PodDisruptionBudget
 from karpenter.model import conditions, durations, labels, selectors, taints
 from karpenter.model.pods import is_active, is_finished, is_mirror_pod, is_reschedulable
 
@@ -63,9 +63,9 @@ def is_stuck_terminating(pod: Pod, now: datetime) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class DisruptionProtection:
-    """What a pod's ``karpenter.sh/do-not-disrupt`` says (DIS-090 to DIS-094).
+    """What ``karpenter.sh/do-not-disrupt`` on a pod or a Node says (DIS-090 to DIS-094, API-451).
 
-    ``until`` is the end of a protection that has one, known once the pod has started; ``fault`` says why the annotation counts
+    ``until`` is the end of a protection that has one, known once the pod has started; ``error`` says why the annotation counts
     for nothing.
     """
 
@@ -79,17 +79,25 @@ def disruption_protection(pod: Pod, now: datetime) -> DisruptionProtection | Non
 
     Whether the pod still runs is not asked: terminating and finished pods block nothing whatever they carry (DIS-095).
     """
-    annotations = pod.metadata.annotations
+    return _protection(pod.metadata.annotations, pod.status.start_time, now)
+
+
+def node_disruption_protection(node: Node, now: datetime) -> DisruptionProtection | None:
+    """The Node's own protection, None without annotation; a duration counts from the creation of the Node (API-451, API-464)."""
+    return _protection(node.metadata.annotations, node.metadata.creation_timestamp, now)
+
+
+def _protection(annotations: Mapping[str, str], since: datetime | None, now: datetime) -> DisruptionProtection | None:
     if not annotations:
         return None
     value = annotations.get(labels.DO_NOT_DISRUPT)
     if value == "true" or any(annotations.get(old) == "true" for old in _FORMER_PROTECTION_ANNOTATIONS):
         return DisruptionProtection(active=True)
-    return None if value is None else _time_limited_protection(value, pod.status.start_time, now)
+    return None if value is None else _time_limited_protection(value, since, now)
 
 
-def _time_limited_protection(value: str, started: datetime | None, now: datetime) -> DisruptionProtection:
-    """The protection of a value other than ``true``: for so long after the pod's start."""
+def _time_limited_protection(value: str, since: datetime | None, now: datetime) -> DisruptionProtection:
+    """The protection of a value other than ``true``: for so long after the pod's start or the Node's creation."""
     try:
         period = durations.parse_duration(value)
     except durations.DurationError:
@@ -98,9 +106,9 @@ def _time_limited_protection(value: str, started: datetime | None, now: datetime
         )
     if period <= timedelta(0):
         return DisruptionProtection(active=False, error=f"{value!r} is not a positive duration")
-    if started is None:
+    if since is None:
         return DisruptionProtection(active=True)
-    return DisruptionProtection(active=now - started < period, until=started + period)
+    return DisruptionProtection(active=now - since < period, until=since + period)
 
 
 def is_protected(pod: Pod, now: datetime) -> bool:

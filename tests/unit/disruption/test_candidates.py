@@ -43,11 +43,15 @@ def test_a_nominated_node_waits_for_its_pods() -> None:
     assert verdict("n", pool(), running("n"), nominated=frozenset({"claim-other"})) == ""
 
 
-@pytest.mark.parametrize(("value", "blocks"), [("true", True), ("false", False), ("1h", False)])
+@pytest.mark.parametrize(
+    ("value", "blocks"),
+    [("true", True), ("false", False), ("0s", False), ("soon", False), ("59m", False), ("61m", True)],
+)
 def test_a_node_may_ask_to_be_left_alone(value: str, blocks: bool) -> None:
-    """DIS-S026, API-451: only "true" blocks."""
+    """DIS-S026, API-S224, API-451: "true" blocks, and a duration does while the Node is younger."""
     host, behind = running("n")
-    actual = verdict("n", pool(), with_annotation(host, labels.DO_NOT_DISRUPT, value), behind)
+    aged = replaced(host, metadata=replaced(host.metadata, creation_timestamp=NOW - timedelta(hours=1)))
+    actual = verdict("n", pool(), with_annotation(aged, labels.DO_NOT_DISRUPT, value), behind)
     assert actual == ('Disruption is blocked through the "karpenter.sh/do-not-disrupt" annotation' if blocks else "")
 
 

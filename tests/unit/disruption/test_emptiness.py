@@ -119,7 +119,9 @@ async def test_a_node_with_a_pod_stays(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "stays"), [("true", True), ("1h", False), ("false", False)], ids=["DIS-S165", "duration", "false"]
+    ("value", "stays"),
+    [("true", True), ("24h", True), ("1s", False), ("false", False)],
+    ids=["DIS-S165", "API-451", "API-451-over", "false"],
 )
 @story
 async def test_a_node_may_ask_to_be_left_alone(world: World, value: str, stays: bool) -> None:
@@ -131,6 +133,7 @@ async def test_a_node_may_ask_to_be_left_alone(world: World, value: str, stays: 
     assert (await nodes(world) == ["n0"]) is stays
     blocked = await world.events("DisruptionBlocked", "Node")
     assert any("annotation" in event.message for event in blocked) is stays
+    assert bool(await world.events("InvalidDoNotDisruptAnnotation", "n0")) is (value == "false")
 
 
 @pytest.mark.parametrize("after", ["Never", "1h"], ids=["DIS-S168", "DIS-S164-not-yet"])

@@ -164,3 +164,12 @@ def test_budgets_freezes_ages_and_protections_change_decisions_by_themselves() -
     after = sorted((moment - NOW).total_seconds() for moment in time_driven_changes(seen, NOW, 300))
     assert after == [60, 120, 180, 240, 270]
     assert sorted(time_driven_changes(seen, NOW, 30)) == [NOW + timedelta(minutes=2)]
+
+
+def test_the_end_of_a_nodes_own_protection_changes_decisions_by_itself() -> None:
+    """API-451: a duration in the Node's annotation counts from the creation of the Node."""
+    node, owner = machine("a", {"cpu": "4"})
+    note = {labels.DO_NOT_DISRUPT: "2m"}
+    node = replaced(node, metadata=replaced(node.metadata, annotations=note, creation_timestamp=NOW))
+    seen = snapshot(node_pool(disruption=Disruption()), node, owner)
+    assert NOW + timedelta(minutes=2) in set(time_driven_changes(seen, NOW, 300))

@@ -138,8 +138,9 @@ class CandidateChecks:
             yield disruption_blockers.NodeDeleting()
         if state_node.key in self._context.nominated:
             yield disruption_blockers.NodeNominated()
-        if state_node.node.metadata.annotations.get(labels.DO_NOT_DISRUPT) == "true":
-            yield disruption_blockers.NodeDoNotDisrupt()
+        protection = pod_disruption.node_disruption_protection(state_node.node, self._context.now)
+        if protection is not None and protection.active:
+            yield disruption_blockers.NodeDoNotDisrupt(until=protection.until)
         if not state_node.pool:
             yield disruption_blockers.NodePoolLabelMissing()
         elif state_node.pool not in self._pools:

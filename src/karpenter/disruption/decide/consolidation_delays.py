@@ -14,12 +14,13 @@ from karpenter.disruption.decide.command import Candidate
 from karpenter.disruption.decide.disruption_blockers import NodeTooYoung
 from karpenter.disruption.decide.stabilization_window import StabilizationWindow
 from karpenter.disruption.decide.workload_rollouts import WorkloadRollouts
-from karpenter.model import consolidation_thresholds, labels, pod_disruption
+from karpenter.model import consolidation_thresholds, pod_disruption
 from karpenter.model import resources as res
 from karpenter.model.budget_windows import TimeSpan
 from karpenter.model.consolidation_thresholds import LEAN_CONSOLIDATION, ConsolidationDefaults
 from karpenter.model.disruption_rules import disruption_rules
 from karpenter.state.snapshot import ClusterSnapshot
+from karpenter.state.state_node import StateNode
 
 #: Of the requests a node was launched for; below it the default minimum age ends early.
 _KEPT_SHARE = 0.75
@@ -78,8 +79,14 @@ def time_driven_changes(
         age = youth.get(view.pool)
         if created is not None and age is not None and now - created < age < end - created:
             yield created + age
-        for pod in view.pods:
-            if labels.DO_NOT_DISRUPT in pod.metadata.annotations:
-                protection = pod_disruption.disruption_protection(pod, now)
-                if protection is not None and protection.active and protection.until is not None:
-                    yield protection.until
+        yield from _protection_ends(view, now)
+
+
+def _protection_ends(view: StateNode, now: datetime) -> Iterator[datetime]:
+    """When the active protections of the node and of its pods run out."""
+    protections = [pod_disruption.disruption_protection(pod, now) for pod in view.pods if pod.metadata.annotations]
+    if view.node is not None:
+        protections.append(pod_disruption.node_disruption_protection(view.node, now))
+    for protection in protections:
+        if protection is not None and protection.active and protection.until is not None:
+            yield protection.until

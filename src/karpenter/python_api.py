@@ -336,7 +336,7 @@ def plan(objects: LoadedObjects, packing: Literal["cheapest", "classic"] | None 
         options = replace(options, packing_mode=PackingMode(packing))
     with _errors_raised() as lines:
         computed = planning.compute_plan(plan_input, options)
-        planning.report_skipped_pools(computed.solution)
+        planning.report_skipped_pools(computed.solution, plan_input.objects)
     catalogs = plan_input.catalogs
     timing = PlanTiming(computed.seconds, catalogs.load_seconds, computed.seconds + catalogs.load_seconds)
     report = PlanReport(computed.solution, catalogs.indexes, timing, catalogs.prices)

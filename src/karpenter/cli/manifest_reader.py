@@ -162,10 +162,18 @@ def read_manifests(
     replicas_by_owner = expand_workloads(cluster_objects, options.replicas)
     assumed_status.assign_priorities(cluster_objects)
     assumed_status.count_budgets(cluster_objects, replicas_by_owner)
-    cluster_objects.volume_claims = offline_volume_claims.complete_volume_claims(
-        cluster_objects.volume_claims, cluster_objects.pods, cluster_objects.storage_classes
-    )
+    _complete_storage(cluster_objects)
     return cluster_objects
+
+
+def _complete_storage(objects: ClusterObjects) -> None:
+    objects.volume_claims = offline_volume_claims.complete_volume_claims(
+        objects.volume_claims, objects.pods, objects.storage_classes
+    )
+    if not objects.storage_classes:
+        assumed = offline_volume_claims.assumed_storage_classes(objects.volume_claims)
+        objects.volume_claims, objects.storage_classes, line = assumed
+        objects.notices += [line] if line else []
 
 
 def _source_parts(options: InputOptions) -> Iterator[SourcePart]:

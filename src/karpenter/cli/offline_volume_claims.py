@@ -1,7 +1,8 @@
 """Volume claims as a cluster would have them by now.
 
 Offline nobody makes the claims of ephemeral volumes, and no admission writes the default storage class into claims that name
-none. Both are done here; binding is not, because only a provisioner knows where a volume will be.
+none. Both are done here; binding is not, because only a provisioner knows where a volume will be. Manifests of workloads rarely
+bring storage classes along: without any, those that claims need are assumed, with volumes in any zone.
 """
 
 from __future__ import annotations
@@ -32,6 +33,28 @@ def complete_volume_claims(
     ]
     default = _default_class(classes)
     return [_with_class(claim, default) for claim in (*claims, *made)]
+
+
+#: Stands for the default class of a cluster that was not read; no class can have the name.
+_ASSUMED_DEFAULT = "(default)"
+
+
+def assumed_storage_classes(
+    claims: Sequence[PersistentVolumeClaim],
+) -> tuple[list[PersistentVolumeClaim], list[StorageClass], str]:
+    """Claims of an input without storage classes, the classes they need, and a line that says what is assumed; empty for none."""
+    unbound = [claim for claim in claims if not claim.spec.volume_name and claim.spec.storage_class_name != ""]
+    names = sorted({claim.spec.storage_class_name or _ASSUMED_DEFAULT for claim in unbound})
+    if not names:
+        return list(claims), [], ""
+    classes = [
+        StorageClass(metadata=ObjectMeta(name=name), volume_binding_mode="WaitForFirstConsumer") for name in names
+    ]
+    line = (
+        f"no StorageClass in the input: volumes of {', '.join(names)} are assumed to be made where their pods go; "
+        "add the StorageClasses if they have zones"
+    )
+    return [_with_class(claim, _ASSUMED_DEFAULT) for claim in claims], classes, line
 
 
 def _ephemeral_claims(pods: Iterable[Pod]) -> Iterator[PersistentVolumeClaim]:

@@ -97,7 +97,7 @@ def _show_plan(input_options: InputOptions, settings: Settings, wanted: _Wanted,
     plan_input = planning.load_plan_input(input_options, settings, FREEZE_KINDS if wanted.consolidates else ())
     options = settings.scheduling_options(settings.gates)
     chosen = _report(plan_input, options, wanted.record, wanted.verbose)
-    planning.report_skipped_pools(chosen.plan)
+    planning.report_skipped_pools(chosen.plan, plan_input.objects)
     comparison = None
     if wanted.compares:
         classic = replace(options, packing_mode=PackingMode.CLASSIC)

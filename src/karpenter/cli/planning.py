@@ -16,6 +16,7 @@ from karpenter.cli.render_common import count_text
 from karpenter.cli.terminal import WRONG_INPUT, WrongInput, print_error
 
 if TYPE_CHECKING:
+    from karpenter.api.karpenter import NodePool
     from karpenter.api.kinds import Kind
     from karpenter.api.meta import Wire
     from karpenter.cli.cluster_objects import ClusterObjects
@@ -224,9 +225,24 @@ def cluster_freeze(objects: ClusterObjects) -> Freeze | None:
     return None
 
 
-def report_skipped_pools(plan: Solution) -> None:
-    """Report which NodePools are skipped, and why."""
+def report_skipped_pools(plan: Solution, objects: ClusterObjects) -> None:
+    """Report which NodePools are skipped, and why, and what static NodePools launch beside the plan."""
     from karpenter.scheduling.explain.reason_messages import skipped_pool_message
 
+    static = {pool.metadata.name: pool for pool in objects.pools if pool.spec.replicas is not None}
     for skipped in plan.skipped_pools:
-        print_error(f"NodePool {skipped.node_pool} is skipped: {skipped_pool_message(skipped)}")
+        if skipped.node_pool not in static:
+            print_error(f"NodePool {skipped.node_pool} is skipped: {skipped_pool_message(skipped)}")
+    for name, pool in static.items():
+        print_error(f"NodePool {name} is static: {_static_pool_text(pool, objects)}, not part of this plan")
+
+
+def _static_pool_text(pool: NodePool, objects: ClusterObjects) -> str:
+    from karpenter.model import labels
+    from karpenter.static.replicas import StaticClaim, count_replicas, scale_up
+
+    name = pool.metadata.name
+    claims = [claim for claim in objects.claims if claim.metadata.labels.get(labels.NODE_POOL) == name]
+    lacking = scale_up(pool, count_replicas(StaticClaim(claim) for claim in claims))
+    text = f"{pool.spec.replicas} nodes by spec.replicas, {lacking.allowed} of them to launch"
+    return f"{text} (limits.nodes allows no more)" if lacking.allowed < lacking.wanted else text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, tzinfo
+from datetime import tzinfo
 from typing import TextIO
 
 from rich.table import Table
@@ -19,7 +19,9 @@ from karpenter.model.nodepool_budgets import BUDGETS_PATH, UNLIMITED_DISRUPTIONS
 
 #: The reasons budgets speak of, in the order they are tried (DIS-055).
 DISRUPTION_REASONS = ("Empty", "Drifted", "Underutilized")
-_TIME = "%a %d %b %Y %H:%M"
+_TIME, _SHORT_TIME = "%a %d %b %Y %H:%M", "%d %b %H:%M"
+#: Columns below which times are short and long headings take two lines.
+_NARROW = 100
 _ALL = "all"
 
 
@@ -45,15 +47,19 @@ def write(preview: BudgetPreview, out: TextIO) -> None:
         console.print(Text(str(finding), style="yellow"), soft_wrap=True)
     if not preview.nodes:
         console.print("no node of this NodePool is known: --nodes N shows what N nodes would allow", soft_wrap=True)
-    table = Table(box=None, padding=(0, 1), header_style="dim")
+    is_narrow = console.width < _NARROW
+    table = Table(box=None, padding=(0, 1, 0, 0) if is_narrow else (0, 1), pad_edge=not is_narrow, header_style="dim")
     table.add_column("from", no_wrap=True)
     table.add_column("until", no_wrap=True)
     for reason in DISRUPTION_REASONS:
-        table.add_column(reason, justify="right", no_wrap=True)
-    table.add_column("limited by")
+        table.add_column(reason.replace("Under", "Under-\n") if is_narrow else reason, justify="right", no_wrap=True)
+    table.add_column("limited by", overflow="fold")
     for stretch in preview.stretches:
         counts = (_allowance_cell(stretch.allowance_by_reason[reason]) for reason in DISRUPTION_REASONS)
-        begin, end = (_time_text(moment, preview.zone) for moment in (stretch.span.begin, stretch.span.end))
+        form = _SHORT_TIME if is_narrow else _TIME
+        begin, end = (
+            moment.astimezone(preview.zone).strftime(form) for moment in (stretch.span.begin, stretch.span.end)
+        )
         table.add_row(begin, end, *counts, _limited_by(stretch))
     console.print(table)
 
@@ -65,10 +71,6 @@ def _headline(preview: BudgetPreview) -> Text:
         text.append(f", less the {preview.unavailable} that are unavailable now", style="yellow")
     text.append(f" (times: {preview.zone})", style="dim")
     return text
-
-
-def _time_text(moment: datetime, zone: tzinfo) -> str:
-    return moment.astimezone(zone).strftime(_TIME)
 
 
 def _allowance_cell(allowance: DisruptionAllowance) -> Text:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
+from io import StringIO
 from pathlib import Path
 
 import msgspec
@@ -11,7 +13,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
-from karpenter.cli import cluster_reader
+from karpenter.cli import cluster_reader, output_formats
 from karpenter.cli.cluster_objects import ClusterObjects
 from karpenter.cli.cluster_reader import ClusterUnreachable, list_pools_and_nodes
 from karpenter.cli.main import app
@@ -230,3 +232,24 @@ async def test_of_a_cluster_only_nodes_pools_and_the_freeze_are_read() -> None:
     bare = MemoryServer(SystemClock())
     bare.load_objects([pool()])
     assert (await list_pools_and_nodes(MemoryKube(bare))).config_maps == []
+
+
+class _Terminal(StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("columns", [60, 80])
+def test_the_table_survives_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch, written: Written, columns: int) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("NO_COLOR", "1")
+    terminal = _Terminal()
+    monkeypatch.setattr(output_formats.sys, "stdout", terminal)
+    with pytest.raises(SystemExit) as ended:
+        app(["budgets", "default", "-f", str(written("a.json", restricted({"nodes": "5"}))), "--nodes", "9"])
+    assert not ended.value.code
+    page = re.sub(r"\x1b\[[0-9;]*m", "", terminal.getvalue())
+    assert max(map(len, page.splitlines()[1:])) <= columns
+    assert "…" not in page
+    assert "utilized" in page
+    assert "budgets[0]" in page

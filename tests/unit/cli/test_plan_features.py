@@ -133,3 +133,19 @@ async def test_of_a_cluster_gated_objects_are_read_with_their_gate_only() -> Non
     for gates, count in ((frozenset[FeatureGate](), 0), (frozenset(FeatureGate), 1)):
         objects = await list_plan_objects(kube, cluster_objects.gated_kinds(gates))
         assert (len(objects.overlays), len(objects.buffers)) == (count, count)
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ({}, "3 nodes by spec.replicas, 3 of them to launch"),
+        ({"limits": {"nodes": "2"}}, "3 nodes by spec.replicas, 2 of them to launch (limits.nodes allows no more)"),
+    ],
+)
+def test_what_a_static_node_pool_launches_is_said_beside_the_plan(
+    plan: Plan, written: Written, spec: Json, said: str
+) -> None:
+    """SCH-702: whatever pods wait."""
+    result = plan("-f", written("a.json", pool(name="fixed", replicas=3, **spec)))
+    assert result.exit_code == 0
+    assert result.stderr == f"NodePool fixed is static: {said}, not part of this plan\n"

@@ -142,3 +142,25 @@ async def test_a_cluster_without_storage_kinds_is_planned_for_all_the_same() -> 
     bare = [kind for kind in KINDS.values() if kind.group != "storage.k8s.io"]
     cluster_objects = await list_plan_objects(MemoryKube(MemoryServer(SystemClock(), kinds=bare)))
     assert (cluster_objects.storage_classes, cluster_objects.csi_nodes, cluster_objects.problems) == ([], [], [])
+
+
+@pytest.mark.parametrize(("spec", "names"), [({}, "(default)"), ({"storageClassName": "gp3"}, "gp3")])
+def test_without_storage_classes_those_that_claims_need_are_assumed_and_said(
+    tmp_path: Path, spec: Json, names: str
+) -> None:
+    """Manifests of a StatefulSet rarely bring the classes of their cluster along."""
+    objects = read(tmp_path, pod(volumes=[CLAIM]), pvc(**spec))
+    assert [(wire.metadata.name, wire.volume_binding_mode) for wire in objects.storage_classes] == [
+        (names, "WaitForFirstConsumer")
+    ]
+    (line,) = objects.notices
+    assert line.startswith(
+        f"no StorageClass in the input: volumes of {names} are assumed to be made where their pods go"
+    )
+    assert of_first_pod(objects).claim_errors == ()
+
+
+@pytest.mark.parametrize("spec", [{"storageClassName": ""}, {"volumeName": "v"}], ids=["empty", "bound"])
+def test_nothing_is_assumed_about_claims_that_need_no_class(tmp_path: Path, spec: Json) -> None:
+    objects = read(tmp_path, pod(volumes=[CLAIM]), pvc(**spec))
+    assert (objects.storage_classes, objects.notices) == ([], [])

@@ -138,7 +138,7 @@ def test_a_plan_with_nothing_to_do_says_so(plan: Plan, written: Written) -> None
 
 def test_a_pool_that_takes_no_part_is_named_with_the_reason(plan: Plan, written: Written) -> None:
     result = plan("-f", written("a.json", pool("fixed", replicas=2), pool(), pod()), "-o", "json")
-    assert result.stderr.startswith("NodePool fixed is skipped: ")
+    assert result.stderr.startswith("NodePool fixed is static: 2 nodes by spec.replicas")
     assert len(json.loads(result.stdout)["nodeClaims"]) == 1
 
 

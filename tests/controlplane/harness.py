@@ -78,11 +78,15 @@ class ApiError(Exception):
 
 @dataclass
 class ControlPlane:
-    """One running control plane; use as a context manager or call ``start`` and ``stop``."""
+    """One running control plane; use as a context manager or call ``start`` and ``stop``.
+
+    ``more_arguments`` are arguments of a program beside the usual ones; values of an argument that is a list add up.
+    """
 
     scheduler: bool = False
     controllers: bool = False
     more_controllers: tuple[str, ...] = ()
+    more_arguments: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     folder: Path = field(init=False)
     server: str = field(init=False, default="")
     tokens: dict[str, str] = field(init=False, default_factory=lambda: {user: secrets.token_hex(16) for user in USERS})
@@ -245,6 +249,7 @@ class ControlPlane:
             "--endpoint-reconciler-type=none",
             "--allow-privileged=true",
             "--profiling=false",
+            *self.more_arguments.get(binaries.API_SERVER, ()),
         )
 
     def forget_history(self) -> None:
@@ -291,7 +296,8 @@ class ControlPlane:
             self._spawn(folder / binaries.SCHEDULER, kubeconfig, *_CLIENT_SPEED)
         if self.controllers:
             wanted = f"--controllers={','.join((*_CONTROLLERS, *self.more_controllers))}"
-            self._spawn(folder / binaries.CONTROLLER_MANAGER, kubeconfig, wanted, *_CLIENT_SPEED)
+            more = self.more_arguments.get(binaries.CONTROLLER_MANAGER, ())
+            self._spawn(folder / binaries.CONTROLLER_MANAGER, kubeconfig, wanted, *_CLIENT_SPEED, *more)
 
     def _spawn(self, binary: Path, *arguments: str) -> None:
         if not binary.is_file():

@@ -1,0 +1,174 @@
+"""A node joins the real control plane with the rendered user data, as kubeadm and a kubelet would."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+
+import msgspec
+import pytest
+
+from controlplane import binaries
+from controlplane.harness import ControlPlane, Json
+from controlplane.patience import patience
+from karpenter.api.ec2_node_class import EC2NodeClass
+from karpenter.api.kinds import NODE
+from karpenter.model.clock import Clock, SystemClock
+from karpenter.providers.aws.aws_settings import AwsClusterInfo
+from karpenter.providers.aws.bootstrap.bootstrap_objects import SECRET
+from karpenter.providers.aws.bootstrap.bootstrap_settings import BootstrapSettings
+from karpenter.providers.aws.bootstrap.join_resolver import JoinResolver
+from karpenter.providers.aws.bootstrap.token_issuer import TokenIssuer
+from karpenter.providers.aws.userdata import render_user_data
+from support import launch_cases
+from support.certificates import Authority
+from support.kubeadm_join import HttpRefused, JoiningKubelet, JoinRefused
+from support.kubeadm_user_data import FIELD_REPORT, joining
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+
+_BOOTSTRAP_CONTROLLERS = ("bootstrap-signer-controller", "certificatesigningrequest-approving-controller")
+_SIGNING_CONTROLLER = "certificatesigningrequest-signing-controller"
+_GROUP = "system:bootstrappers:kubeadm:default-node-token"
+_CLIENT_ROLE = "system:certificates.k8s.io:certificatesigningrequests"
+_BINDINGS = {
+    "kubeadm:kubelet-bootstrap": ("system:node-bootstrapper", _GROUP),
+    "kubeadm:node-autoapprove-bootstrap": (f"{_CLIENT_ROLE}:nodeclient", _GROUP),
+    "kubeadm:node-autoapprove-certificate-rotation": (f"{_CLIENT_ROLE}:selfnodeclient", "system:nodes"),
+}
+#: The field report has the usual port; the one of this API server is chosen when it starts.
+_USER_DATA = FIELD_REPORT.replace(":6443", ":${CLUSTER_ENDPOINT_PORT}")
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """A control plane that issues certificates, with what `kubeadm init` puts into a cluster."""
+    authority = Authority(tmp_path_factory.mktemp("authority"), "kubelets")
+    arguments = {
+        binaries.API_SERVER: (
+            "--enable-bootstrap-token-auth=true",
+            "--authorization-mode=Node",
+            "--enable-admission-plugins=NodeRestriction",
+            f"--client-ca-file={authority.certificate_file}",
+        ),
+        binaries.CONTROLLER_MANAGER: (
+            f"--cluster-signing-cert-file={authority.certificate_file}",
+            f"--cluster-signing-key-file={authority.key_file}",
+        ),
+    }
+    controllers = (*_BOOTSTRAP_CONTROLLERS, _SIGNING_CONTROLLER)
+    with ControlPlane(controllers=True, more_controllers=controllers, more_arguments=arguments) as running:
+        _initialize(running)
+        yield running
+
+
+def _initialize(plane: ControlPlane) -> None:
+    """The objects of kubeadm's phases upload-config and bootstrap-token."""
+    for name, (role, group) in _BINDINGS.items():
+        plane.request("POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", _binding(name, role, group))
+    authority = base64.b64encode(plane.certificate).decode()
+    kubeconfig = msgspec.json.encode(
+        {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "", "cluster": {"server": plane.server, "certificate-authority-data": authority}}],
+        }
+    ).decode()
+    info: Json = {"metadata": {"name": "cluster-info"}, "data": {"kubeconfig": kubeconfig}}
+    _when_there_is_a_namespace(plane)
+    plane.request("POST", "/api/v1/namespaces/kube-public/configmaps", info)
+    rule = {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["cluster-info"], "verbs": ["get"]}
+    roles = "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-public"
+    plane.request("POST", f"{roles}/roles", {"metadata": {"name": "cluster-info"}, "rules": [rule]})
+    anonymous = {"kind": "User", "name": "system:anonymous", "apiGroup": "rbac.authorization.k8s.io"}
+    reference = {"kind": "Role", "name": "cluster-info", "apiGroup": "rbac.authorization.k8s.io"}
+    binding: Json = {"metadata": {"name": "cluster-info"}, "roleRef": reference, "subjects": [anonymous]}
+    plane.request("POST", f"{roles}/rolebindings", binding)
+
+
+def _when_there_is_a_namespace(plane: ControlPlane) -> None:
+    deadline = time.monotonic() + patience(20)
+    while not any(
+        entry["metadata"]["name"] == "kube-public"
+        for entry in plane.request("GET", "/api/v1/namespaces")["items"]  # type: ignore[attr-defined]
+    ):
+        assert time.monotonic() < deadline, "there is no namespace kube-public"
+        time.sleep(0.05)
+
+
+def _binding(name: str, role: str, group: str) -> Json:
+    api = "rbac.authorization.k8s.io"
+    return {
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": api, "kind": "ClusterRole", "name": role},
+        "subjects": [{"apiGroup": api, "kind": "Group", "name": group}],
+    }
+
+
+def _node_class() -> EC2NodeClass:
+    plain = launch_cases.node_class({"ami_family": "Custom", "user_data": _USER_DATA})
+    return launch_cases.replaced_annotations(plain, {"karpenter.k8s.aws/bootstrap": "kubeadm"})
+
+
+class _EarlierClock(Clock):
+    """A clock that is an hour late, so that what it dates has expired."""
+
+    def now(self):  # type: ignore[no-untyped-def]
+        return SystemClock().now() - timedelta(hours=1)
+
+
+async def _user_data(plane: ControlPlane, name: str, clock: Clock) -> str:
+    """The user data of a claim's instance, as a launch renders it; the token is in the cluster."""
+    info = AwsClusterInfo("prod", "eu-west-1", plane.server, base64.b64encode(plane.certificate).decode(), "1.35")
+    settings = BootstrapSettings()
+    async with plane.client() as kube:
+        resolver = JoinResolver(TokenIssuer(kube, settings, "prod", clock), None, settings, "prod")  # type: ignore[arg-type]
+        join = await resolver.parameters(launch_cases.claim(name), _node_class())
+    assert join is not None
+    return render_user_data(joining(_USER_DATA, info, join)).decode()
+
+
+def test_a_node_joins_with_its_token_registers_renews_and_may_do_no_more(cluster: ControlPlane) -> None:
+    """AWS-900, AWS-905 to AWS-910, AWS-920, AWS-935: discovery, TLS bootstrap, RBAC and NodeRestriction of the real server."""
+    text = asyncio.run(_user_data(cluster, "one", SystemClock()))
+    kubelet = JoiningKubelet.joined("ip-10-0-1-1.ec2.internal", text)
+    created = kubelet.register("aws:///eu-west-1a/i-0one")
+    assert created["spec"]["providerID"] == "aws:///eu-west-1a/i-0one"
+    kubelet.renew()
+    assert kubelet.api.request("GET", NODE.path(name=kubelet.name))["metadata"]["name"] == kubelet.name
+    other = replace(kubelet, name="ip-10-0-1-9.ec2.internal")
+    other.api = kubelet.api
+    for refused in (
+        lambda: other.register("aws:///eu-west-1a/i-0other"),
+        lambda: kubelet.api.request("GET", SECRET.path("kube-system")),
+    ):
+        with pytest.raises(HttpRefused) as error:
+            refused()
+        assert error.value.status == 403
+
+
+def test_a_wrong_hash_is_refused_before_the_token_is_used(cluster: ControlPlane) -> None:
+    """AWS-921: the node does not trust a cluster whose CA it cannot recognize."""
+    text = asyncio.run(_user_data(cluster, "two", SystemClock()))
+    digest = text.rpartition("sha256:")[2].strip()
+    with pytest.raises(JoinRefused, match="no CA of the pinned hash"):
+        JoiningKubelet.joined("two", text.replace(digest, "0" * 64))
+
+
+def test_a_wrong_secret_is_refused_by_the_signature(cluster: ControlPlane) -> None:
+    """AWS-910: only who knows the secret part signed cluster-info."""
+    text = asyncio.run(_user_data(cluster, "three", SystemClock()))
+    token = text.partition("--token ")[2].partition(" ")[0]
+    with pytest.raises(JoinRefused, match="signature of cluster-info is wrong"):
+        JoiningKubelet.joined("three", text.replace(token, token[:7] + "0" * 16))
+
+
+def test_an_expired_token_does_not_join(cluster: ControlPlane) -> None:
+    """AWS-938: the control plane neither signs for it nor takes it."""
+    text = asyncio.run(_user_data(cluster, "four", _EarlierClock()))
+    with pytest.raises(JoinRefused, match="no signature of token"):
+        JoiningKubelet.joined("four", text)

@@ -35,6 +35,9 @@ RESERVED = "reserved"
 RESERVATION_ID = "karpenter.k8s.aws/capacity-reservation-id"
 
 DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"
+#: Annotations of Cluster Autoscaler: ``"false"`` on a pod, ``"true"`` on a Node.
+SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+SCALE_DOWN_DISABLED = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 NODE_POOL_HASH = "karpenter.sh/nodepool-hash"
 NODE_POOL_HASH_VERSION = "karpenter.sh/nodepool-hash-version"
 TERMINATION_TIMESTAMP = "karpenter.sh/nodeclaim-termination-timestamp"

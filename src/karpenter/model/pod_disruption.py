@@ -117,6 +117,11 @@ def is_protected(pod: Pod, now: datetime) -> bool:
     return protection is not None and protection.active
 
 
+def is_not_safe_to_evict(pod: Pod) -> bool:
+    """Whether Cluster Autoscaler would keep a node for the pod. A drain that somebody asked for evicts it all the same."""
+    return pod.metadata.annotations.get(labels.SAFE_TO_EVICT) == "false"
+
+
 def eviction_cost(pod: Pod) -> float:
     """How much it hurts to evict the pod, 1 for an ordinary one, between -10 and 10 (DIS-110).
 

@@ -89,8 +89,8 @@ def _node_message(blocker: NodeBlocker) -> str:
             return "Node is deleting or marked for deletion"
         case disruption_blockers.NodeNominated():
             return "Node is nominated for a pending pod"
-        case disruption_blockers.NodeDoNotDisrupt():
-            return f'Disruption is blocked through the "{labels.DO_NOT_DISRUPT}" annotation'
+        case disruption_blockers.NodeDoNotDisrupt(annotation):
+            return f'Disruption is blocked through the "{annotation}" annotation'
         case disruption_blockers.NodePoolLabelMissing():
             return f"Node doesn't have required label (label={labels.NODE_POOL})"
         case disruption_blockers.NodePoolMissing(node_pool):
@@ -103,8 +103,8 @@ def _node_message(blocker: NodeBlocker) -> str:
 
 def _pod_message(blocker: PodBlocker) -> str:
     match blocker:
-        case disruption_blockers.PodDoNotDisrupt(pod):
-            return f'Pod has "{labels.DO_NOT_DISRUPT}" annotation (Pod={pod})'
+        case disruption_blockers.PodDoNotDisrupt(pod, annotation):
+            return f'Pod has "{annotation}" annotation (Pod={pod})'
         case disruption_blockers.PdbExhausted(pdb):
             return f"PDB prevents pod evictions (PodDisruptionBudget=[{pdb}])"
         case disruption_blockers.MultiplePdbs(pdbs):

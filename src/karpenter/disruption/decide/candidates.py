@@ -141,6 +141,8 @@ class CandidateChecks:
         protection = pod_disruption.node_disruption_protection(state_node.node, self._context.now)
         if protection is not None and protection.active:
             yield disruption_blockers.NodeDoNotDisrupt(until=protection.until)
+        elif state_node.node.metadata.annotations.get(labels.SCALE_DOWN_DISABLED) == "true":
+            yield disruption_blockers.NodeDoNotDisrupt(labels.SCALE_DOWN_DISABLED)
         if not state_node.pool:
             yield disruption_blockers.NodePoolLabelMissing()
         elif state_node.pool not in self._pools:
@@ -167,6 +169,8 @@ class CandidateChecks:
                 yield disruption_blockers.PodDoNotDisrupt(
                     _name(pod), until=protection.until if protection is not None else None
                 )
+            elif pods.is_active(pod) and pod_disruption.is_not_safe_to_evict(pod):
+                yield disruption_blockers.PodDoNotDisrupt(_name(pod), labels.SAFE_TO_EVICT)
         for pod in state_node.pods:
             if pods.is_active(pod) and not pods.is_mirror_pod(pod):
                 blocker = self._pdb_blocker(pod)

@@ -1,10 +1,7 @@
 """Why a node is not disrupted, as data: one class per kind of blocker, with its figures and without any text.
 
-Decision, events, explanations and the command line share this vocabulary; ``blocker_messages`` is the only place that makes
-sentences of it. A class per kind, and not one class with a kind and a mapping of figures, so that the type checker finds a
-kind that is not rendered, or a figure that is missing.
-
-The decision takes the first blocker of a node, in the order of DIS §4; an explanation takes all of them.
+Decision, events, explanations and commands share it; ``blocker_messages`` makes the sentences. With a class per kind mypy finds a
+kind that is not rendered. The decision takes a node's first blocker in the order of DIS §4, an explanation all of them.
 """
 
 from __future__ import annotations
@@ -15,6 +12,7 @@ from enum import StrEnum
 from typing import ClassVar
 
 from karpenter.disruption.decide.budget_status import BudgetStatus
+from karpenter.model import labels
 from karpenter.scheduling.unschedulable_reasons import UnschedulableReason
 
 _FIGURES_THAT_CHANGE = frozenset(
@@ -112,9 +110,11 @@ class NodeNominated(_NodeBlocker):
 
 @dataclass(frozen=True)
 class NodeDoNotDisrupt(_NodeBlocker):
-    """The node has the annotation karpenter.sh/do-not-disrupt."""
+    """The node has an annotation that forbids it: karpenter.sh/do-not-disrupt, or Cluster Autoscaler's."""
 
     kind = "node-do-not-disrupt"
+
+    annotation: str = labels.DO_NOT_DISRUPT
 
 
 @dataclass(frozen=True)
@@ -147,12 +147,13 @@ class NodePoolWithoutTypes(_NodeBlocker):
 
 @dataclass(frozen=True)
 class PodDoNotDisrupt(Blocker):
-    """A pod (``namespace/name``) has the annotation karpenter.sh/do-not-disrupt."""
+    """A pod (``namespace/name``) has an annotation that forbids it: karpenter.sh/do-not-disrupt, or Cluster Autoscaler's."""
 
     kind = "pod-do-not-disrupt"
     category = BlockerCategory.POD
 
     pod: str
+    annotation: str = labels.DO_NOT_DISRUPT
 
 
 @dataclass(frozen=True)

@@ -283,13 +283,11 @@ def _log_skipped(skipped: SkippedNodePool) -> None:
     match skipped.reason:
         case PoolSkipReason.NOT_READY:
             _log.error("ignoring nodepool, not ready", NodePool=pool, error=skipped_pool_message(skipped))
-        case PoolSkipReason.UNRESOLVED:
-            _log.error("skipping, unable to resolve instance types", NodePool=pool)
-        case PoolSkipReason.NO_TYPES:
-            _log.info("skipping, no resolved instance types found", NodePool=pool)
         case PoolSkipReason.FILTERED | PoolSkipReason.FILTERED_MIN_VALUES:
             text = "skipping, nodepool requirements filtered out all instance types"
             _log.info(text, NodePool=pool, reason=skipped.reason.value)
+        case PoolSkipReason.UNRESOLVED | PoolSkipReason.NO_TYPES:
+            pass  # logged with its cause where the types were asked for
         case PoolSkipReason.STATIC | PoolSkipReason.DELETING:
             pass
 

@@ -157,6 +157,30 @@ async def test_a_command_that_takes_too_long_is_called_off(world: World) -> None
 
 
 @story
+async def test_a_failed_consolidation_is_counted_with_its_type(world: World) -> None:
+    """OPS-465: the series has the consolidation type, not the decision."""
+    await machines(world)
+    await carry_out(world, command(world, "n0", bought=("r0",), reason=DisruptionReason.UNDERUTILIZED))
+    await asyncio.sleep(16 * 60)
+    assert await is_free(world, "n0")
+    failed = {"decision": "replace", "reason": "underutilized", "consolidation_type": "single"}
+    assert world.counted("voluntary_disruption_queue_failures_total", **failed) == 1
+
+
+@story
+async def test_a_replacement_that_cannot_be_read_is_waited_for(world: World) -> None:
+    """DIS-S225: while the cluster state has the NodeClaim, a refused read does not end the command."""
+    await machines(world)
+    await carry_out(world, command(world, "n0", bought=("r0",)))
+    await asyncio.sleep(1)
+    world.wire.server.inject_fault(ServerUnavailable("down"), verb="get", plural="nodeclaims", times=20)
+    await asyncio.sleep(30)
+    assert not await is_free(world, "n0")
+    await world.join("r0", "r0")
+    await until(lambda: _is_leaving(world, "n0"), 60)
+
+
+@story
 async def test_a_replacement_that_is_lost_ends_the_command_at_once(world: World) -> None:
     """DIS-S198, DIS-310, DIS-314"""
     await machines(world)

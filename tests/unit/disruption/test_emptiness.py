@@ -190,6 +190,19 @@ async def test_a_pod_event_ends_the_quiet(world: World) -> None:
     assert world.lines("removing consolidatable status condition")
 
 
+@pytest.mark.parametrize("status", ["Unknown", "False"])
+@story
+async def test_a_claim_that_is_not_initialized_is_not_consolidatable(world: World, status: str) -> None:
+    """DIS-S238: the condition is removed while the NodeClaim's Initialized is Unknown or False."""
+    await machines(world, disruption=patience("60s", (Budget(nodes="0"),)))
+    await asyncio.sleep(65)
+    assert (await world.condition("n0", "Consolidatable") or ())[0] == "True"
+    await world.set_condition(kinds.NODE, "n0", "Ready", "False")
+    await world.set_condition(kinds.NODE_CLAIM, "n0", "Initialized", status)
+    await asyncio.sleep(1)
+    assert await world.condition("n0", "Consolidatable") is None
+
+
 @story
 async def test_pod_events_are_written_at_most_every_ten_seconds(world: World) -> None:
     """DIS-S239, DIS-032, OPS-099"""

@@ -22,6 +22,13 @@ def test_a_sound_overlay_has_no_findings() -> None:
     assert findings(own, ("example.com/a", "NotIn", ("x",)), price="0.5", capacity={"example.com/gpu": "2"}) == []
 
 
+def test_the_finding_about_a_change_of_price_shows_the_forms_that_are_accepted() -> None:
+    """API-169: with a sign, as a percentage or as an amount."""
+    overlay = NodeOverlay(metadata=ObjectMeta(name="o"), spec=NodeOverlaySpec(requirements=(), price_adjustment="5%"))
+    texts = [str(finding) for finding in runtime_validation.validate_node_overlay(overlay)]
+    assert any(text.endswith("'5%' is not a change of price such as +5%, -5%, +0.10 or -0.10") for text in texts)
+
+
 @pytest.mark.parametrize(
     ("requirement", "code"),
     [

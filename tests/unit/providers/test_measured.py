@@ -120,6 +120,25 @@ def test_errors_are_counted_by_kind_and_timed_like_answers(method: str, error: E
     assert value(metrics, "karpenter_cloudprovider_duration_seconds_count", method) == 1
 
 
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        (InsufficientCapacity, "InsufficientCapacityError"),
+        (NodeClassNotReady, "NodeClassNotReadyError"),
+        (InstanceNotFound, "NodeClaimNotFoundError"),
+    ],
+)
+def test_an_error_with_a_cause_keeps_its_kind(kind: Callable[[str], ProviderError], name: str) -> None:
+    """OPS-P1: decorators hand on the error as it is, so its causes stay reachable."""
+    innermost = OSError("connection reset")
+    cause = ProviderError("reading the class")
+    cause.__cause__ = innermost
+    error = kind("x")
+    error.__cause__ = cause
+    assert errors(asked("Create", error)) == {("Create", name): 1}
+    assert error.__cause__.__cause__ is innermost
+
+
 @pytest.mark.parametrize("method", [method for method in CALLS if method != "Delete"])
 def test_an_instance_that_is_missing_is_an_error(method: str) -> None:
     """OPS-225"""

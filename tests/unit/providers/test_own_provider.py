@@ -172,6 +172,7 @@ def test_run_says_in_one_line_why_a_provider_cannot_be_imported(example: ModuleT
 
 
 def test_a_plan_takes_pools_of_another_providers_class_without_a_complaint() -> None:
+    """OPS-268: the example file of instance types is in the current format."""
     arguments = ["-f", str(FOLDER / "racknodeclass.yaml"), "--instance-types", str(FOLDER / "server-types.json")]
     result = CliRunner().invoke(app, ["plan", *arguments])
     assert result.exit_code == 0

@@ -16,6 +16,7 @@ from karpenter.api.meta import ObjectMeta
 from karpenter.instancetypes.instance_type import InstanceType, Offering
 from karpenter.kube.errors import ServerUnavailable
 from karpenter.model import labels
+from karpenter.model import resources as res
 from karpenter.model.requirements import Requirements, requirement, requirements_from_labels
 from karpenter.providers.contract import InsufficientCapacity, LaunchFailed, NodeClassNotReady, ProviderError
 from karpenter.providers.simulated import Faults, SimulatedProvider, fault_rules, simulated_offerings
@@ -196,6 +197,18 @@ def test_api_faults_are_provider_errors() -> None:
         world.kube.server.inject_fault(ServerUnavailable("down"), verb="list", plural="configmaps")
         with pytest.raises(ProviderError, match="listing simulated instances, down"):
             await provider.list()
+
+    play(scene)
+
+
+def test_the_node_of_a_claim_holds_what_the_claim_requests() -> None:
+    """OPS-P7: 3 CPUs and 11 Gi fit the allocatable resources of the chosen type, overhead deducted."""
+    requests = {"cpu": "3", "memory": "11Gi"}
+
+    async def scene(world: World) -> None:
+        provider = await world.provider()
+        instance = await provider.create(await world.claim("one", {}, requests))
+        assert res.fits(res.parse_resources(requests), res.parse_resources(instance.allocatable))
 
     play(scene)
 

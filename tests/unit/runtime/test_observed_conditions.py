@@ -62,6 +62,18 @@ def test_every_condition_of_an_object_is_a_series() -> None:
     assert scrape.values(CURRENT, "type") == {"Launched": 30, "Registered": 25}
 
 
+def test_conditions_of_ec2nodeclasses_have_series_of_their_own() -> None:
+    """AWS-789: count and transitions by type, status and reason, and the time since the deletion."""
+    seen = ObservedCluster(further_kinds=(EC2_NODE_CLASS,))
+    seen.put(
+        EC2NodeClass(
+            metadata=ObjectMeta(name="default"), status=EC2NodeClassStatus(conditions=(is_now("Ready", "True"),))
+        )
+    )
+    scrape = seen.scrape()
+    assert shown(scrape, "operator_ec2nodeclass_status_condition_count") == [("Ready", "True", "Ready")]
+
+
 def test_the_documented_alert_finds_its_series() -> None:
     """OPS-486"""
     seen = ObservedCluster()

@@ -10,7 +10,8 @@ import msgspec
 import pytest
 
 from karpenter.api import kinds
-from karpenter.api.karpenter import Budget, Disruption
+from karpenter.api.karpenter import Budget, Disruption, NodePool
+from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.kube.errors import AlreadyExists, Invalid, ServerUnavailable
 from karpenter.model import labels
 from karpenter.providers.contract import InsufficientCapacity, NodeClassNotReady, ProviderError
@@ -306,6 +307,22 @@ async def test_a_pool_whose_types_cannot_be_had_is_skipped_and_said(world: World
     await asyncio.sleep(2)
     assert [obj.metadata.labels[labels.NODE_POOL] for obj in await claims(world)] == ["b"]
     assert world.lines("skipping, unable to resolve instance types")[0]["NodePool"] == {"name": "a"}
+
+
+@story
+async def test_a_pool_without_instance_types_is_skipped(world: World) -> None:
+    """OPS-P10: the pods stay pending, and one line at level INFO says why."""
+
+    async def none(pool: NodePool) -> tuple[InstanceType, ...]:
+        return ()
+
+    world.cloud.instance_types = none  # type: ignore[method-assign]
+    await shop(world)
+    await world.waiting(pod("p", {"cpu": "1"}))
+    await asyncio.sleep(2)
+    assert await claims(world) == []
+    (line,) = world.lines("skipping, no resolved instance types found")
+    assert (line["level"], line["NodePool"]) == ("INFO", {"name": "np"})
 
 
 @story

@@ -63,6 +63,23 @@ async def test_a_broken_node_is_replaced_when_its_time_is_over(world: World) -> 
     assert world.ended_for("unhealthy", "np") == 1
 
 
+@pytest.mark.parametrize("claim_count", [0, 2])
+@story
+async def test_a_node_without_a_claim_of_its_own_is_not_repaired(world: World, claim_count: int) -> None:
+    """DIS-382: a Node with no NodeClaim, or with several of its provider ID, is ignored."""
+    await machines(world)
+    if claim_count:
+        twin = await world.owned_claim(await world.pool("other"), "twin")
+        same = {"status": {"providerID": (await world.get_claim("n0")).status.provider_id}}
+        await world.kube.patch(kinds.NODE_CLAIM, twin.metadata.name, same, subresource="status")
+    else:
+        await world.kube.patch(kinds.NODE_CLAIM, "n0", {"metadata": {"finalizers": []}})
+        await world.kube.delete(kinds.NODE_CLAIM, "n0")
+    await world.set_ready("n0", "Unknown")
+    await asyncio.sleep(40 * 60)
+    assert world.lines("deleting unhealthy node") == []
+
+
 @story
 async def test_the_policy_that_is_due_first_counts(world: World) -> None:
     """DIS-383"""

@@ -120,6 +120,13 @@ def test_moving_costs_less_the_nearer_the_end_of_a_node_is() -> None:
     assert given_up(0, long_lived, short_lived) == ["long", "short"]
 
 
+def test_a_pod_with_a_negative_cost_makes_the_others_on_its_node_cheaper() -> None:
+    """DIS-111: eviction costs are added up, not clamped at 0 for each pod. One pod of cost 1 is dearer than 1 and -9."""
+    relieved = member("relieved", pod("p"), pod("q", cost="-1342177280"))
+    plain = member("plain", pod())
+    assert given_up(0, plain, relieved) == ["relieved", "plain"]
+
+
 def test_what_is_already_going_is_not_excess() -> None:
     """DIS-560"""
     going = StaticClaim(with_deletion(member("a").claim))

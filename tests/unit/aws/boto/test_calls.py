@@ -216,7 +216,7 @@ async def test_a_passed_dry_run_is_recognised(library: Library) -> None:
 
 @told
 async def test_a_call_is_given_up_after_four_minutes(library: Library) -> None:
-    """AWS-017."""
+    """AWS-017, OPS-353."""
 
     async def never(work: Callable[[], R]) -> R:
         await asyncio.Event().wait()

@@ -264,6 +264,21 @@ async def test_a_reservation_that_does_not_exist_is_none_and_no_error() -> None:
     assert await world.condition("CapacityReservationsReady") == ("True", "CapacityReservationsReady")
 
 
+async def test_reservations_that_cannot_be_read_fail_the_pass_and_are_read_again_after_a_minute() -> None:
+    """API-661: what was found stays in the status."""
+    world = Classes().stocked()
+    world.ec2.reservations = [reserved("cr-1")]
+    await world.create(capacity_reservation_selector_terms=BY_TAGS)
+    assert await world.look() == 60
+    world.ec2.refuse("DescribeCapacityReservations", THROTTLED)
+    world.clock.forward(minutes=2)
+    with pytest.raises(NodeClassReconcileFailed, match="RequestLimitExceeded"):
+        await world.look()
+    assert [found.id for found in (await world.get()).status.capacity_reservations] == ["cr-1"]
+    world.ec2.refuse("DescribeCapacityReservations", None)
+    assert await world.look() == 60
+
+
 @pytest.mark.parametrize(
     ("type_", "minutes", "state"),
     [

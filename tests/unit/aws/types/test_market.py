@@ -16,6 +16,7 @@ from karpenter.instancetypes.well_known_labels import INSTANCE_LABELS
 from karpenter.model import labels
 from karpenter.providers.aws.ec2_descriptions import PlacementGroupInfoEntry
 from karpenter.providers.aws.instancetype.ec2_offerings import OfferingKey
+from karpenter.providers.aws.instancetype.ec2_pricing import overlay_prices
 from support.ec2_market import IDS, ZONES, A, B, C, Region, fair, of_spec, of_status, raw, spot
 from support.market_queries import PARTITION, ZONE_ID, available, overlay, reservation, values
 
@@ -318,6 +319,11 @@ async def test_a_stock_out_in_a_group_leaves_others_alone() -> None:
 
 
 UNPRICED = "hpc7a.12xlarge"
+
+
+def test_an_overlay_may_price_a_type_that_ec2_does_not_list() -> None:
+    """API-168: a preview type; one requirement that names instance types is enough."""
+    assert overlay_prices([overlay((labels.INSTANCE_TYPE, "m99.large"))]) == {"m99.large": 2.5}
 
 
 async def test_an_overlay_prices_what_has_no_price() -> None:

@@ -6,8 +6,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from karpenter.api.core import Node, Pod
+from karpenter.api.ec2_node_class import EC2NodeClass
 from karpenter.api.karpenter import NodeClaim, NodePool
-from karpenter.api.kinds import KWOK_NODE_CLASS
+from karpenter.api.kinds import EC2_NODE_CLASS, KWOK_NODE_CLASS, Kind
 from karpenter.api.kwok_node_class import KWOKNodeClass
 from karpenter.api.meta import Wire
 from karpenter.clustermetrics.cluster_collector import ClusterCollector
@@ -48,12 +49,12 @@ class EventList:
 
 
 class ListedTypesProvider:
-    """A provider of the simulated cloud's classes that sells a list of types, or fails."""
+    """A provider that sells a list of types, or fails."""
 
     name = "shop"
-    node_class_kinds = (KWOK_NODE_CLASS,)
 
-    def __init__(self) -> None:
+    def __init__(self, node_class_kinds: tuple[Kind[Any], ...]) -> None:
+        self.node_class_kinds = node_class_kinds
         self.types: tuple[InstanceType, ...] = STD
         self.error: ProviderError | None = None
 
@@ -66,12 +67,14 @@ class ListedTypesProvider:
 class ObservedCluster:
     """A cluster, its metric collectors, and the metrics and events they emit."""
 
-    def __init__(self, *, only_essentials: bool = False) -> None:
+    def __init__(
+        self, *, only_essentials: bool = False, node_class_kinds: tuple[Kind[Any], ...] = (KWOK_NODE_CLASS,)
+    ) -> None:
         self.clock = ManualClock()
         self.metrics = Metrics(now=lambda: (self.clock.time - NOW).total_seconds())
         self.state = ClusterState()
         self.events = EventList()
-        self.shop = ListedTypesProvider()
+        self.shop = ListedTypesProvider(node_class_kinds)
         self.lacking = ""
         self._objects: dict[tuple[type, str, str], Any] = {}
         self.world = ControllerContext(None, self.shop, self.state, self.clock, self.events, self.metrics)  # type: ignore[arg-type]
@@ -116,6 +119,8 @@ class ObservedCluster:
                 self.observatory.on_pool(old, new)
             case KWOKNodeClass():
                 self.observatory.on_status_object(KWOK_NODE_CLASS.name, old, new)
+            case EC2NodeClass():
+                self.observatory.on_status_object(EC2_NODE_CLASS.name, old, new)
             case _:
                 raise TypeError(subject)
 

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 
 import pytest
 
+from karpenter.api.ec2_node_class import EC2NodeClass, EC2NodeClassStatus
 from karpenter.api.karpenter import NodeClaim
+from karpenter.api.kinds import EC2_NODE_CLASS
 from karpenter.api.kwok_node_class import KWOKNodeClass
 from karpenter.api.meta import Condition, ObjectMeta, Wire
 from karpenter.model import labels
@@ -64,14 +66,19 @@ def test_every_condition_of_an_object_is_a_series() -> None:
 
 def test_conditions_of_ec2nodeclasses_have_series_of_their_own() -> None:
     """AWS-789: count and transitions by type, status and reason, and the time since the deletion."""
-    seen = ObservedCluster(further_kinds=(EC2_NODE_CLASS,))
-    seen.put(
-        EC2NodeClass(
-            metadata=ObjectMeta(name="default"), status=EC2NodeClassStatus(conditions=(is_now("Ready", "True"),))
-        )
+    seen = ObservedCluster(node_class_kinds=(EC2_NODE_CLASS,))
+    before = EC2NodeClass(
+        metadata=ObjectMeta(name="default"), status=EC2NodeClassStatus(conditions=(is_now("Ready", "Unknown"),))
     )
-    scrape = seen.scrape()
-    assert shown(scrape, "operator_ec2nodeclass_status_condition_count") == [("Ready", "True", "Ready")]
+    ready = EC2NodeClassStatus(conditions=(is_now("Ready", "True"),))
+    seen.put(before)
+    seen.put(replaced(before, status=ready))
+    series = "operator_ec2nodeclass_status_condition"
+    assert shown(seen.scrape(), f"{series}_count") == [("Ready", "True", "Ready")]
+    assert shown(seen.scrape(), f"{series}_transitions_total") == [("Ready", "True", "Ready")]
+    seen.put(replaced(before, status=ready, metadata=ObjectMeta(name="default", deletion_timestamp=seconds(0))))
+    seen.passes(30)
+    assert seen.scrape().value("operator_ec2nodeclass_termination_current_time_seconds", name="default") == 30
 
 
 def test_the_documented_alert_finds_its_series() -> None:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, cast
 
 from karpenter.api.cel_rules import CEL_RULES
 from karpenter.api.validation_rule import ValidationRule
-from karpenter.model import structural_schema
+from karpenter.model import cel_library, structural_schema
 from karpenter.model.structural_schema import ABSENT, Finding, Schema
 
 if TYPE_CHECKING:
@@ -128,10 +128,8 @@ def _finding(rule: ValidationRule, value: object, path: str) -> Finding:
 
 def _context(variables: dict[str, object]) -> cel.Context | None:
     """The variables as the library holds them, None where it cannot. The conversion costs more than a rule: rules share it."""
-    import cel
-
     try:
-        return cel.Context(variables=variables, functions={"lowerAscii": _lower_ascii})
+        return cel_library.context(variables, {"lowerAscii": _lower_ascii})
     except _EVALUATION_ERRORS:
         return None
 
@@ -152,6 +150,4 @@ def _lower_ascii(text: object) -> str | None:
 
 @cache
 def _program(expression: str) -> cel.Program:
-    import cel
-
-    return cel.compile(expression)
+    return cel_library.compile_expression(expression)

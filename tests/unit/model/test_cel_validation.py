@@ -48,3 +48,13 @@ def test_the_library_is_imported_with_the_first_rule_to_evaluate() -> None:
     code = "import sys; import karpenter.model.runtime_validation; print('cel' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
+
+
+def test_a_rule_is_evaluated_without_the_librarys_command_line() -> None:
+    code = (
+        "import sys; from karpenter.model import cel_library\n"
+        "cel_library.compile_expression('1 < 2').execute(cel_library.context({}, {}))\n"
+        "print('cel' in sys.modules, 'prompt_toolkit' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "True False\n"

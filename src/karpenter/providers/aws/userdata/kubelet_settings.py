@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from karpenter.model import quantity
+from karpenter.model import cel_library, quantity
 
 if TYPE_CHECKING:
     import cel
@@ -73,9 +73,7 @@ def evaluate_expression(expression: str, values: Mapping[str, _Value]) -> int:
     """The expression's value, fractions cut off (AWS-112). Raises ``ExpressionError``; division by zero is one."""
     program = _compiled(expression)
     try:
-        import cel  # late: it takes a third of a second, and few classes have expressions
-
-        result = program.execute(cel.Context(variables=dict(values), functions=_functions()))
+        result = program.execute(cel_library.context(dict(values), _functions()))
     # The evaluator has an error class each for overflows, wrong types, divisions by zero and unknown names; here all of
     # them are the user's mistakes.
     except (RuntimeError, TypeError, ValueError, ArithmeticError, LookupError) as error:
@@ -103,9 +101,7 @@ def _compiled(expression: str) -> cel.Program:
     if len(expression) > _MAX_EXPRESSION_LENGTH:
         raise ExpressionError(f"is {len(expression)} characters long, at most {_MAX_EXPRESSION_LENGTH} are read")
     try:
-        import cel
-
-        return cel.compile(expression)
+        return cel_library.compile_expression(expression)
     except ValueError as error:
         raise ExpressionError(_first_sentence(error)) from error
 

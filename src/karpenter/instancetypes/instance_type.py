@@ -88,6 +88,8 @@ class InstanceType:
 
     def sized_by(self, offering: Offering) -> InstanceType:
         """The type as one of its offerings sells it: with the amounts that the offering overrides (OPS-238)."""
+        if not offering.capacity_override and not offering.overhead_override:
+            return self
         return replace(
             self,
             capacity={**self.capacity, **offering.capacity_override},

@@ -19,6 +19,7 @@ from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, reduce
 from itertools import islice
+from math import inf
 from operator import or_
 
 from karpenter.instancetypes.instance_type import InstanceType, Offering
@@ -35,6 +36,8 @@ UNLIMITED_UNITS = 2**31
 _LAUNCH_ORDER = (labels.RESERVED, labels.SPOT, labels.ON_DEMAND)
 #: Cached results per kind of query.
 _CACHE_SIZE = 4096
+#: What a unit of each resource weighs.
+ResourceWeights = tuple[tuple[str, float], ...]
 
 
 @dataclass(frozen=True)
@@ -86,6 +89,7 @@ class TypeIndex:
         self._worst_launch_prices = lru_cache(_CACHE_SIZE)(self._find_worst_launch_prices)
         self._implying = lru_cache(_CACHE_SIZE)(self._find_implying)
         self._max_allocatable = lru_cache(_CACHE_SIZE)(self._find_max_allocatable)
+        self._lowest_unit_prices = lru_cache(_CACHE_SIZE)(self._find_lowest_unit_price)
         self._available_values_of = lru_cache(_CACHE_SIZE)(self._find_available_values)
 
     def with_resources(self, amounts_by_resource: Mapping[str, Sequence[int]]) -> TypeIndex:
@@ -105,6 +109,7 @@ class TypeIndex:
         other._allocatable = {**self._allocatable, **further}
         other._capacity = {**self._capacity, **further}
         other._max_allocatable = lru_cache(_CACHE_SIZE)(other._find_max_allocatable)
+        other._lowest_unit_prices = lru_cache(_CACHE_SIZE)(other._find_lowest_unit_price)
         return other
 
     def named(self, *names: str) -> TypeSet:
@@ -296,6 +301,20 @@ class TypeIndex:
 
     def _find_max_allocatable(self, types: TypeSet) -> Resources:
         return res.maximum(self.types[position].allocatable for position in members(types))
+
+    def lowest_unit_price(self, requirements: Requirements, types: TypeSet, weights: ResourceWeights) -> float:
+        """The least USD per hour for a unit of weighted allocatable resources; infinite where no type offers any."""
+        return self._lowest_unit_prices(requirements, types, weights)
+
+    def _find_lowest_unit_price(self, requirements: Requirements, types: TypeSet, weights: ResourceWeights) -> float:
+        prices = self.prices(requirements)
+        lowest = inf
+        for position in members(types & prices.available_types):
+            allocatable = self.types[position].allocatable
+            weight = sum(allocatable.get(name, 0) * factor for name, factor in weights)
+            if weight > 0:
+                lowest = min(lowest, prices.cheapest_offering[position].price_per_hour / weight)
+        return lowest
 
     def max_capacity(self, types: TypeSet) -> Resources:
         """The largest capacity of each resource over these types."""

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cache
 
 from karpenter.api.karpenter import NodeClaim
 from karpenter.instancetypes.instance_type import InstanceType, Offering
@@ -57,9 +58,15 @@ def launchable_offerings(
     """All choices for a claim, ordered by price, name, zone and capacity type. Raises ``ProviderError``."""
     wished, requests = claim_requirements(claim), _requests(claim)
     offerings = SimulatedOfferings()
+    # Offerings of different types require the same few zones and capacity types.
+    suits = cache(lambda of_offering: requirements.intersects(of_offering, wished))
     for instance_type in _types_named_by_claim(types, wished):
         offerings.type_count += 1
-        offerings.rejections.update(_classify_offerings(offerings, instance_type, wished, requests, is_available))
+        # The type defines every well-known label, so a label it has nothing to say about is the claim's own business.
+        if not requirements.intersects(instance_type.requirements, wished):
+            offerings.rejections[SimulatedOfferingRejection.INCOMPATIBLE] += len(instance_type.offerings)
+            continue
+        offerings.rejections.update(_classify_offerings(offerings, instance_type, suits, requests, is_available))
     offerings.launchable.sort(key=_price_order)
     return offerings
 
@@ -82,14 +89,12 @@ def _types_named_by_claim(types: Mapping[str, InstanceType], required: Requireme
 def _classify_offerings(
     offerings: SimulatedOfferings,
     instance_type: InstanceType,
-    required: Requirements,
+    suits: Callable[[Requirements], bool],
     requests: res.Resources,
     is_available: Callable[[InstanceType, Offering], bool],
 ) -> Iterator[SimulatedOfferingRejection]:
-    # The type defines every well-known label, so a label it has nothing to say about is the claim's own business.
-    suits = requirements.intersects(instance_type.requirements, required)
     for offering in instance_type.offerings:
-        if not suits or not requirements.intersects(offering.requirements, required):
+        if not suits(offering.requirements):
             yield SimulatedOfferingRejection.INCOMPATIBLE
         elif not res.fits(requests, (sized := instance_type.sized_by(offering)).allocatable):
             yield SimulatedOfferingRejection.TOO_SMALL

@@ -161,12 +161,22 @@ def lower_bound(
     ``reservation_units`` what is left of each reservation. None where the linear program has no answer.
     """
     counts = {at: len(demand.pods) - left_out.get(at, 0) for at, demand in enumerate(demands)}
-    parts = independent_parts({at: demands[at].options for at, count in counts.items() if count > 0})
-    costs = [_bound_of_part([(demands[at], counts[at]) for at in part], reservation_units) for part in parts]
+    return lower_bound_of_counts([(demands[at], count) for at, count in counts.items()], reservation_units)
+
+
+def lower_bound_of_counts(
+    counted_demands: Sequence[tuple[Demand, float]], reservation_units: Mapping[str, int]
+) -> float | None:
+    """Like ``lower_bound``, for so many pods of each demand; averages over time may be fractions."""
+    counted = [(demand, count) for demand, count in counted_demands if count > 0]
+    parts = independent_parts({at: demand.options for at, (demand, _) in enumerate(counted)})
+    costs = [_bound_of_part([counted[at] for at in part], reservation_units) for part in parts]
     return None if None in costs else sum(cost for cost in costs if cost is not None)
 
 
-def _bound_of_part(counted_demands: Sequence[tuple[Demand, int]], reservation_units: Mapping[str, int]) -> float | None:
+def _bound_of_part(
+    counted_demands: Sequence[tuple[Demand, float]], reservation_units: Mapping[str, int]
+) -> float | None:
     demands = [demand for demand, _ in counted_demands]
     indexes = {id(o.template.index): o.template.index for demand in demands for o in demand.options}
     measures = ResourceUnits.for_requests([demand.requests for demand in demands], list(indexes.values()))

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from math import inf
 
-from karpenter.instancetypes.type_sets import members
+from karpenter.instancetypes.type_index import ResourceWeights
 from karpenter.model import resources as res
 from karpenter.scheduling.demand import Demand
 from karpenter.scheduling.offerings.nodepool_templates import NodePoolTemplate
@@ -39,26 +39,25 @@ class PriceBounds:
         return max((_weighted_amount(total, weights) * rate for weights, rate in self._cheapest_rates), default=0.0)
 
     @cached_property
-    def _cheapest_rates(self) -> tuple[tuple[Mapping[str, float], float], ...]:
+    def _cheapest_rates(self) -> tuple[tuple[ResourceWeights, float], ...]:
         """Ways to weigh resources against each other, each with the USD per hour of a unit where it is cheapest."""
-        names = {name for template in self._templates for kind in template.index.types for name in kind.allocatable}
-        ways: list[Mapping[str, float]] = [{name: 1.0} for name in sorted(names)]
-        ways += [
-            {res.CPU: part / _CPU_MEMORY_WEIGHTINGS, res.MEMORY: (1 - part / _CPU_MEMORY_WEIGHTINGS) / _MEMORY_PER_CPU}
-            for part in range(1, _CPU_MEMORY_WEIGHTINGS)
-        ]
+        names = {name for template in self._templates for name in template.index.resources}
+        ways: list[ResourceWeights] = [((name, 1.0),) for name in sorted(names)]
+        ways += [_cpu_and_memory(part / _CPU_MEMORY_WEIGHTINGS) for part in range(1, _CPU_MEMORY_WEIGHTINGS)]
         return tuple((weights, rate) for weights in ways if (rate := self._cheapest_rate(weights)) < inf)
 
-    def _cheapest_rate(self, weights: Mapping[str, float]) -> float:
-        rates: list[float] = []
-        for template in self._templates:
-            prices = template.index.prices(template.requirements)
-            for position in members(template.types & prices.available_types):
-                weight = _weighted_amount(template.index.types[position].allocatable, weights)
-                if weight > 0:
-                    rates.append(prices.cheapest_offering[position].price_per_hour / weight)
+    def _cheapest_rate(self, weights: ResourceWeights) -> float:
+        """Each index remembers its answers: most passes ask again what the pass before them asked."""
+        rates = (
+            template.index.lowest_unit_price(template.requirements, template.types, weights)
+            for template in self._templates
+        )
         return min(rates, default=inf)
 
 
-def _weighted_amount(resources: Mapping[str, int], weights: Mapping[str, float]) -> float:
-    return sum(resources.get(name, 0) * weight for name, weight in weights.items())
+def _cpu_and_memory(cpu_share: float) -> ResourceWeights:
+    return ((res.CPU, cpu_share), (res.MEMORY, (1 - cpu_share) / _MEMORY_PER_CPU))
+
+
+def _weighted_amount(resources: Mapping[str, int], weights: ResourceWeights) -> float:
+    return sum(resources.get(name, 0) * weight for name, weight in weights)

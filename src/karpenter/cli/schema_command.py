@@ -11,10 +11,11 @@ from karpenter.cli.terminal import write_text
 
 def schema(
     name: Annotated[
-        Literal["instance-types", "plan", "plan-difference"],
+        Literal["instance-types", "plan", "plan-difference", "scenario"],
         typer.Argument(
             metavar="NAME",
-            help="instance-types: the file of --instance-types; plan: plan -o json; plan-difference: plan --diff -o json.",
+            help="instance-types: the file of --instance-types; plan: plan -o json; plan-difference: plan --diff -o json; "
+            "scenario: the file of simulate --scenario.",
         ),
     ],
 ) -> None:
@@ -23,10 +24,12 @@ def schema(
 
     from karpenter.cli.plan_schemas import plan_difference_schema, plan_schema
     from karpenter.instancetypes.instance_type_file import instance_type_file_schema
+    from karpenter.simulator.scenario_file import scenario_schema
 
     schemas = {
         "instance-types": instance_type_file_schema,
         "plan": plan_schema,
         "plan-difference": plan_difference_schema,
+        "scenario": scenario_schema,
     }
     write_text(f"{msgspec.json.format(msgspec.json.encode(schemas[name]()), indent=2).decode()}\n")

@@ -1,0 +1,180 @@
+"""The result of ``karpenter simulate`` as a page of tables, as Markdown and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from karpenter.cli.render_common import Json, names_text, to_json
+from karpenter.cli.simulate_runner import SimulationResult
+from karpenter.simulation.run_report import WaitStatistics
+from karpenter.simulator.policy_comparison import Estimate, PolicyDifference, differences, recommendation
+from karpenter.simulator.simulation_report import SimulationReport, report_document
+
+_SHOWN_TYPES = 8
+_MINUTE = 60
+
+
+@dataclass(frozen=True, slots=True)
+class _Section:
+    """A titled table of text; the first column is aligned left."""
+
+    title: str
+    heading: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+
+
+def table(result: SimulationResult) -> str:
+    """The page for people."""
+    return "\n".join(_plain_section(section) for section in _sections(result)) + _closing(result)
+
+
+def markdown(result: SimulationResult) -> str:
+    """The same tables as Markdown."""
+    return "\n".join(_markdown_section(section) for section in _sections(result)) + _closing(result)
+
+
+def json_text(result: SimulationResult) -> str:
+    """All reports with their timelines, and the comparison."""
+    document: Json = {"reports": [report_document(report) for own in result.reports for report in own]}
+    found = _differences(result)
+    if found:
+        document["comparison"] = {
+            "with": result.reports[0][0].policy,
+            "policies": [_difference_document(difference) for difference in found],
+            "recommendation": recommendation(result.reports[0][0].policy, found),
+        }
+    return to_json(document)
+
+
+def _closing(result: SimulationResult) -> str:
+    lines = [text for text in (_impossible(result.reports[0][0]), _recommended(result)) if text]
+    return "".join(f"\n{line}\n" for line in lines)
+
+
+def _impossible(report: SimulationReport) -> str:
+    names = report.unschedulable
+    return f"No NodePool can hold {len(names)} of the pods: {names_text(names)}." if names else ""
+
+
+def _recommended(result: SimulationResult) -> str:
+    found = _differences(result)
+    return recommendation(result.reports[0][0].policy, found) if found else ""
+
+
+def _differences(result: SimulationResult) -> list[PolicyDifference]:
+    shortest = min(len(own) for own in result.reports)
+    return differences([own[:shortest] for own in result.reports])
+
+
+def _sections(result: SimulationResult) -> Iterable[_Section]:
+    first = [own[0] for own in result.reports]
+    yield _figures(first)
+    for report in first:
+        yield _capacity(report)
+    found = _differences(result)
+    if found:
+        yield _comparison(first[0], found)
+
+
+def _figures(reports: Sequence[SimulationReport]) -> _Section:
+    head = reports[0]
+    title = f"{head.workload}: {head.days:.1f} days, seed {head.seed}"
+    rows = [(name, *(value(report) for report in reports)) for name, value in _FIGURES]
+    return _Section(title, ("", *(report.policy for report in reports)), rows)
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.0f}s" if seconds < 2 * _MINUTE else f"{seconds / _MINUTE:.0f}m"
+
+
+def _waits(waits: WaitStatistics) -> str:
+    shown = (waits.p50_seconds, waits.p95_seconds, waits.p99_seconds, waits.max_seconds)
+    return " / ".join(map(_seconds, shown))
+
+
+def _causes(report: SimulationReport) -> str:
+    return ", ".join(f"{cause} {count}" for cause, count in report.restarts) or "none"
+
+
+_FIGURES = (
+    ("cost", lambda r: f"${r.cost_usd:,.2f}"),
+    ("cost per month", lambda r: f"${r.cost_per_month:,.0f}"),
+    ("lower bound", lambda r: f"${r.bound_usd:,.2f}"),
+    ("cost / lower bound", lambda r: f"{r.bound_ratio:.3f}"),
+    ("above it: nodes that start", lambda r: f"${r.gap.starting:,.2f}"),
+    ("above it: empty nodes", lambda r: f"${r.gap.empty:,.2f}"),
+    ("above it: partly filled nodes", lambda r: f"${r.gap.partly_filled:,.2f}"),
+    ("node-hours", lambda r: f"{r.node_hours:,.1f}"),
+    ("nodes launched, most at once", lambda r: f"{r.launched_nodes}, {r.peak_nodes}"),
+    ("CPU, memory requested", lambda r: f"{r.cpu_share:.0%}, {r.memory_share:.0%}"),
+    ("pods that arrived", lambda r: f"{r.arrivals.count}"),
+    ("wait p50 / p95 / p99 / max", lambda r: _waits(r.arrivals)),
+    ("pods that still wait", lambda r: f"{r.still_waiting}"),
+    ("restarts", lambda r: f"{r.restart_count}"),
+    ("restarts per day", lambda r: f"{r.restarts_per_day:.1f}"),
+    ("restarts by cause", _causes),
+    ("wait after a restart", lambda r: _waits(r.restarted)),
+)
+
+
+def _capacity(report: SimulationReport) -> _Section:
+    rows: list[tuple[str, ...]] = [
+        (share.instance_type, share.capacity_type, f"{share.node_hours:,.1f}", f"${share.cost_usd:,.2f}")
+        for share in report.capacity[:_SHOWN_TYPES]
+    ]
+    rest = report.capacity[_SHOWN_TYPES:]
+    if rest:
+        hours, cost = sum(share.node_hours for share in rest), sum(share.cost_usd for share in rest)
+        rows.append((f"{len(rest)} others", "", f"{hours:,.1f}", f"${cost:,.2f}"))
+    return _Section(f"{report.policy}: capacity", ("instance type", "capacity type", "node-hours", "cost"), rows)
+
+
+def _comparison(first: SimulationReport, found: Sequence[PolicyDifference]) -> _Section:
+    rows = [
+        (difference.policy, _estimate(difference.usd_per_month, "$"), _estimate(difference.restarts_per_day, ""))
+        for difference in found
+    ]
+    return _Section(f"compared with {first.policy}", ("policy", "per month", "restarts per day"), rows)
+
+
+def _estimate(estimate: Estimate, unit: str) -> str:
+    sign = "-" if estimate.mean < 0 else "+"
+    text = f"{sign}{unit}{abs(estimate.mean):,.1f}"
+    return text if estimate.half_width is None else f"{text} ± {estimate.half_width:,.1f}"
+
+
+def _difference_document(difference: PolicyDifference) -> Json:
+    return {
+        "policy": difference.policy,
+        "usdPerMonth": _estimate_document(difference.usd_per_month),
+        "restartsPerDay": _estimate_document(difference.restarts_per_day),
+    }
+
+
+def _estimate_document(estimate: Estimate) -> Json:
+    half_width = None if estimate.half_width is None else round(estimate.half_width, 2)
+    return {"mean": round(estimate.mean, 2), "confidence95": half_width}
+
+
+def _plain_section(section: _Section) -> str:
+    lines = [section.heading, *section.rows]
+    widths = [max(len(cells[at]) for cells in lines) for at in range(len(section.heading))]
+    text = [
+        "  ".join(
+            cell.ljust(width) if at == 0 else cell.rjust(width)
+            for at, (cell, width) in enumerate(zip(cells, widths, strict=True))
+        )
+        for cells in lines
+    ]
+    return "\n".join([section.title, *(f"  {line}".rstrip() for line in text), ""])
+
+
+def _markdown_section(section: _Section) -> str:
+    rule = [":---", *["---:"] * (len(section.heading) - 1)]
+    lines = [f"### {section.title}", "", *(_markdown_row(cells) for cells in (section.heading, rule, *section.rows))]
+    return "\n".join([*lines, ""])
+
+
+def _markdown_row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"

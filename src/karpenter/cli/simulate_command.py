@@ -1,0 +1,78 @@
+"""``karpenter simulate``: weeks of a cluster's life in virtual time, on the production controllers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from karpenter.cli import planning_options
+from karpenter.cli.settings_options import Flags, resolve_or_exit, with_setting_options
+from karpenter.cli.simulate_options import SimulateOptions
+from karpenter.cli.terminal import INTERRUPTED, WrongInput, print_error, write_text
+
+
+@with_setting_options(("instance_types_file_path",))
+def simulate(
+    *,
+    flags: Flags,
+    trace: Annotated[Path | None, typer.Option(metavar="FILE", help="Trace: CSV with one row per pod.")] = None,
+    scenario: Annotated[
+        str, typer.Option(metavar="NAME|FILE", help="Scenario: web, batch, office, or a YAML file.")
+    ] = "",
+    filename: Annotated[
+        list[str] | None,
+        typer.Option(
+            "-f",
+            "--filename",
+            metavar="FILE",
+            help="YAML or JSON with NodePools and DaemonSets; may be repeated. Default: one NodePool of c, m and r types.",
+        ),
+    ] = None,
+    days: Annotated[
+        float | None, typer.Option(min=0.01, max=366, help="Days to simulate. Default: all of the trace or scenario.")
+    ] = None,
+    from_day: Annotated[float, typer.Option(min=0, help="Day of the trace at which the simulation begins.")] = 0.0,
+    seed: Annotated[int, typer.Option(help="Random seed of the scenario.")] = 1,
+    seeds: Annotated[int, typer.Option(min=1, max=1000, help="Compare over so many seeds, from --seed on.")] = 1,
+    policy: Annotated[
+        str, typer.Option(metavar="NAME|FILE", help="Policy: lean, karpenter, empty-only, or a YAML file.")
+    ] = "lean",
+    compare: Annotated[
+        str, typer.Option(metavar="A,B,...", help="Compare these policies with the first of them, instead of --policy.")
+    ] = "",
+    region: planning_options.RegionOption = "",
+    output: Annotated[
+        Literal["table", "json", "markdown"], typer.Option("-o", "--output", help="What to print.")
+    ] = "table",
+) -> None:
+    """Simulate days of a cluster on the production controllers: cost, waiting times, restarts. Needs no cluster.
+
+    The same seed gives the same report. Ctrl-C ends a run with the report so far.
+    """
+    from karpenter.cli import render_simulation
+    from karpenter.cli.simulate_runner import run_simulation
+    from karpenter.simulator.workload import WorkloadError
+
+    if (trace is None) == (not scenario):
+        raise WrongInput("karpenter simulate needs --trace FILE or --scenario NAME, and not both")
+    if seeds > 1 and not (compare and scenario):
+        raise WrongInput("--seeds needs --compare and --scenario; a trace has no random numbers")
+    policies = tuple(compare.split(",")) if compare else (policy,)
+    options = SimulateOptions(
+        trace, scenario, tuple(filename or ()), days, from_day, range(seed, seed + seeds), policies, region
+    )
+    try:
+        result = run_simulation(options, resolve_or_exit("simulate", flags))
+    except WorkloadError as error:
+        raise WrongInput(str(error)) from None
+    renderers = {
+        "table": render_simulation.table,
+        "json": render_simulation.json_text,
+        "markdown": render_simulation.markdown,
+    }
+    write_text(renderers[output](result))
+    if result.is_partial:
+        print_error("karpenter simulate: interrupted; the report covers the time until then")
+        raise typer.Exit(INTERRUPTED)

@@ -1,0 +1,21 @@
+"""Options of ``karpenter simulate``, apart from the command so that reading them imports no simulation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class SimulateOptions:
+    """Exactly one of ``trace`` and ``scenario`` is given. ``days`` None: all of it; ``policies`` has at least one name."""
+
+    trace: Path | None
+    scenario: str
+    filename: tuple[str, ...]
+    days: float | None
+    from_day: float
+    seeds: Sequence[int]
+    policies: tuple[str, ...]
+    region: str

@@ -1,0 +1,114 @@
+"""The lower bound of a study: what no autoscaler can go below, as an integral over time.
+
+Time is cut into steps of equal length. In each step a pod counts with the share of the step it would be there for without
+waiting, and a linear program says what the nodes cost per hour at least: nodes may be fractional, pods split over node types,
+moving is free, start-up takes no time, DaemonSets and topology are left out. The program is convex in the pods, so the bound
+of the average pods is no more than the average of the bounds: the sum over the steps remains a lower bound.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import msgspec
+
+from karpenter.api.core import Pod, PodStatus
+from karpenter.api.karpenter import NodePool, NodePoolStatus
+from karpenter.api.meta import Condition
+from karpenter.instancetypes.type_index import TypeIndex
+from karpenter.scheduling.mixture_bounds import MixtureBounds
+from karpenter.scheduling.problem import build_problem
+from karpenter.scheduling.scheduling_options import PackingMode, SchedulingOptions
+from karpenter.scheduling.search.linear_program import load_solver
+from karpenter.simulator.workload import PodLife, Workload, WorkloadPodTemplate
+from karpenter.state import ClusterState
+
+_SHORTEST_STEP_SECONDS = 600
+_MOST_STEPS = 720
+_HOUR = 3600
+_NOW = datetime(2026, 1, 1, tzinfo=UTC)
+_WAITING = Condition(type="PodScheduled", status="False", reason="Unschedulable")
+_READY = Condition(type="Ready", status="True")
+
+
+@dataclass(frozen=True, slots=True)
+class CostBound:
+    """USD per hour at least, for each step of ``step_seconds``. ``unschedulable``: pods that no NodePool can hold, by name."""
+
+    step_seconds: int
+    usd_per_hour: tuple[float, ...]
+    unschedulable: tuple[str, ...]
+
+    def cost_usd(self, until_seconds: float) -> float:
+        """The bound on the cost from the start of the study until then."""
+        hours = (max(0.0, min(self.step_seconds, until_seconds - at * self.step_seconds)) / _HOUR for at in self._steps)
+        return sum(rate * part for rate, part in zip(self.usd_per_hour, hours, strict=True))
+
+    @property
+    def _steps(self) -> range:
+        return range(len(self.usd_per_hour))
+
+
+def cost_bound(workload: Workload, pools: Sequence[NodePool], index: TypeIndex) -> CostBound:
+    """The bound for a workload on what the NodePools sell."""
+    shapes, shape_of = _shapes(workload)
+    bounds = _mixture_bounds(shapes, pools, index)
+    step = max(_SHORTEST_STEP_SECONDS, -(-workload.duration_seconds // _MOST_STEPS))
+    presence = _presence(workload, shape_of, step)
+    rates = tuple(bounds.per_hour(presence[at]) for at in range(-(-workload.duration_seconds // step)))
+    impossible = tuple(life.name for life in workload.pods if shape_of[life.name] not in bounds.pod_names)
+    return CostBound(step, rates, impossible)
+
+
+def _shapes(workload: Workload) -> tuple[list[Pod], Mapping[str, str]]:
+    """One pod of each shape, and the name of the one that stands for each pod."""
+    first: dict[bytes, str] = {}
+    pods: list[Pod] = []
+    shape_of: dict[str, str] = {}
+    for life in workload.pods:
+        key = _shape_key(life.template)
+        if key not in first:
+            first[key] = life.name
+            pods.append(_waiting_pod(life))
+        shape_of[life.name] = first[key]
+    return pods, shape_of
+
+
+def _shape_key(template: WorkloadPodTemplate) -> bytes:
+    return msgspec.json.encode((sorted(template.requests.items()), template.spec))
+
+
+def _waiting_pod(life: PodLife) -> Pod:
+    pod = life.template.pod(life.name)
+    metadata = msgspec.structs.replace(pod.metadata, uid=life.name, labels={})
+    return msgspec.structs.replace(pod, metadata=metadata, status=PodStatus(phase="Pending", conditions=(_WAITING,)))
+
+
+def _mixture_bounds(shapes: Sequence[Pod], pools: Sequence[NodePool], index: TypeIndex) -> MixtureBounds:
+    load_solver()
+    state = ClusterState()
+    for pool in pools:
+        status = NodePoolStatus(conditions=(_READY,))
+        spec = msgspec.structs.replace(pool.spec, limits={})
+        state.set_pool(msgspec.structs.replace(pool, spec=spec, status=status))
+    for pod in shapes:
+        state.set_pod(pod)
+    indexes = {pool.metadata.name: index for pool in pools}
+    options = SchedulingOptions(packing_mode=PackingMode.CLASSIC)
+    return MixtureBounds(build_problem(state.snapshot(), indexes, _NOW, options), indexes)
+
+
+def _presence(workload: Workload, shape_of: Mapping[str, str], step: int) -> Mapping[int, dict[str, float]]:
+    """How many pods of each shape are there in each step, on average."""
+    presence: defaultdict[int, dict[str, float]] = defaultdict(dict)
+    for life in workload.pods:
+        begin, end = life.presence_seconds(workload.duration_seconds)
+        for at in range(begin // step, -(-end // step)):
+            share = (min(end, (at + 1) * step) - max(begin, at * step)) / step
+            if share > 0:
+                shape = shape_of[life.name]
+                presence[at][shape] = presence[at].get(shape, 0.0) + share
+    return presence

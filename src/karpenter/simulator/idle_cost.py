@@ -1,0 +1,75 @@
+"""What nodes cost while no pod was on them: before their first pod (start-up) and after their last."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from karpenter.simulation.run_history import InstanceLaunched, InstanceNotice
+
+_HOUR = timedelta(hours=1)
+
+
+@dataclass
+class NodeOccupancy:
+    """When each node had pods, by node name, fed by bindings and departures of pods that no DaemonSet owns."""
+
+    _pods: Counter[str] = field(default_factory=Counter)
+    _node_of: dict[str, str] = field(default_factory=dict)
+    _occupied_since: dict[str, datetime] = field(default_factory=dict)
+    _occupied: Counter[str] = field(default_factory=Counter)
+    first_pod: dict[str, datetime] = field(default_factory=dict)
+
+    def add(self, uid: str, node: str, now: datetime) -> None:
+        """A pod was bound."""
+        if uid in self._node_of:
+            return
+        self._node_of[uid] = node
+        self.first_pod.setdefault(node, now)
+        if not self._pods[node]:
+            self._occupied_since[node] = now
+        self._pods[node] += 1
+
+    def remove(self, uid: str, now: datetime) -> None:
+        """A pod is gone."""
+        node = self._node_of.pop(uid, None)
+        if node is None:
+            return
+        self._pods[node] -= 1
+        if not self._pods[node]:
+            self._occupied[node] += (now - self._occupied_since.pop(node)) // timedelta(microseconds=1)
+
+    def occupied(self, node: str, until: datetime) -> timedelta:
+        """How long the node had pods."""
+        since = self._occupied_since.get(node)
+        running = until - since if since is not None and until > since else timedelta()
+        return timedelta(microseconds=self._occupied[node]) + running
+
+
+@dataclass(frozen=True, slots=True)
+class IdleCost:
+    """USD for nodes before their first pod, and for nodes without pods after it."""
+
+    starting_usd: float
+    empty_usd: float
+
+
+def idle_cost(notices: Iterable[InstanceNotice], occupancy: NodeOccupancy, until: datetime) -> IdleCost:
+    """The cost of nodes without pods, up to a moment. Notices are in the order of time."""
+    launched: dict[str, InstanceLaunched] = {}
+    ended: dict[str, datetime] = {}
+    for notice in notices:
+        if isinstance(notice, InstanceLaunched):
+            launched[notice.record.node_name] = notice
+        else:
+            ended[notice.record.node_name] = notice.at
+    starting = empty = 0.0
+    for name, launch in launched.items():
+        end = min(ended.get(name, until), until)
+        first = min(occupancy.first_pod.get(name, end), end)
+        price = launch.record.price_per_hour
+        starting += price * ((first - launch.at) / _HOUR)
+        empty += price * max(0.0, (end - first - occupancy.occupied(name, end)) / _HOUR)
+    return IdleCost(starting, empty)

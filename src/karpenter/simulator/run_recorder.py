@@ -1,0 +1,148 @@
+"""Records what a report needs while a study runs: waiting times, restarts by cause, and the cluster at regular times."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from karpenter.api.core import Pod
+from karpenter.model import conditions, pods
+from karpenter.model import resources as res
+from karpenter.simulation.simulated_cluster import SimulatedCluster
+from karpenter.simulator.idle_cost import NodeOccupancy
+
+#: Causes of restarts beside the reasons of disruption (``Underutilized``, ``Drifted``, ``Empty``).
+INTERRUPTED, NODE_LOST = "Interrupted", "NodeLost"
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The cluster at a moment. Shares are requests over allocatable of all nodes, 0 without nodes."""
+
+    seconds: float
+    usd_per_hour: float
+    nodes: int
+    pods: int
+    waiting_pods: int
+    cpu_share: float
+    memory_share: float
+
+
+@dataclass(frozen=True, slots=True)
+class PodWait:
+    """A pod that was bound: how long it waited for its node, and whether it was there before (a restart)."""
+
+    seconds: float
+    is_restart: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """A pod lost its node before its time."""
+
+    seconds: float
+    pod: str
+    cause: str
+
+
+class RunRecorder:
+    """Watches one cluster. ``start`` is when the study began."""
+
+    def __init__(self, cluster: SimulatedCluster, start: datetime) -> None:
+        self._cluster = cluster
+        self._start = start
+        self._waiting: dict[str, tuple[str, datetime, bool]] = {}
+        self._seen_names: set[str] = set()
+        self._seen_uids: set[str] = set()
+        self.waits: list[PodWait] = []
+        self.restarts: list[Restart] = []
+        self.samples: list[Sample] = []
+        self.occupancy = NodeOccupancy()
+        cluster.manager.informers.pods.subscribe(self._on_pod)
+
+    # -- pods -------------------------------------------------------------------------------------------------------------
+
+    def _on_pod(self, before: Pod | None, after: Pod | None) -> None:
+        pod = after or before
+        if pod is None or pods.is_daemonset_pod(pod):
+            return
+        uid = pod.metadata.uid
+        now = self._cluster.clock.now()
+        if after is None:
+            self._waiting.pop(uid, None)
+            self.occupancy.remove(uid, now)
+            return
+        if uid not in self._seen_uids:
+            self._seen_uids.add(uid)
+            created = pod.metadata.creation_timestamp or now
+            self._waiting[uid] = (pod.metadata.name, created, pod.metadata.name in self._seen_names)
+            self._seen_names.add(pod.metadata.name)
+        if after.spec.node_name and uid in self._waiting:
+            _, created, is_restart = self._waiting.pop(uid)
+            self.waits.append(PodWait((now - created).total_seconds(), is_restart))
+            self.occupancy.add(uid, after.spec.node_name, now)
+
+    def record_lost(self, pod: Pod) -> None:
+        """A pod disappeared before its time: a restart if it had a node."""
+        if pod.spec.node_name:
+            self.restarts.append(Restart(self.seconds, pod.metadata.name, self._cause(pod.spec.node_name)))
+
+    def _cause(self, node: str) -> str:
+        for view in self._cluster.state.state_nodes():
+            if view.name == node and view.claim is not None:
+                cause = conditions.find_condition(view.claim.status.conditions, "DisruptionReason")
+                return cause.reason if cause is not None else INTERRUPTED
+        return NODE_LOST
+
+    def still_waiting(self) -> tuple[tuple[str, float], ...]:
+        """Pods that wait now, with how long they have."""
+        now = self._cluster.clock.now()
+        return tuple(sorted((name, (now - created).total_seconds()) for name, created, _ in self._waiting.values()))
+
+    # -- samples ----------------------------------------------------------------------------------------------------------
+
+    @property
+    def seconds(self) -> float:
+        """Since the start of the study."""
+        return (self._cluster.clock.now() - self._start).total_seconds()
+
+    def cost_usd(self) -> float:
+        """What was paid so far."""
+        return self._cluster.history.meter.cost_usd(self._start, self._cluster.clock.now())
+
+    def sample(self) -> None:
+        """Record the state of the cluster now."""
+        views = [view for view in self._cluster.state.state_nodes() if view.node is not None]
+        active = [pod for pod in self._cluster.pods() if pods.is_active(pod)]
+        bound = [pod for pod in active if pod.spec.node_name]
+        allocatable = Counter[str]()
+        for view in views:
+            if view.node is not None:
+                allocatable.update(res.parse_resources(view.node.status.allocatable))
+        requested = _requested(bound)
+        now = self._cluster.clock.now()
+        self.samples.append(
+            Sample(
+                self.seconds,
+                self._cluster.history.meter.rate_usd_per_hour(now),
+                len(views),
+                len(active),
+                len(active) - len(bound),
+                _share(requested[res.CPU], allocatable[res.CPU]),
+                _share(requested[res.MEMORY], allocatable[res.MEMORY]),
+            )
+        )
+
+
+def _requested(bound: Iterable[Pod]) -> Counter[str]:
+    total = Counter[str]()
+    for pod in bound:
+        for container in pod.spec.containers:
+            total.update(res.parse_resources(container.resources.requests))
+    return total
+
+
+def _share(part: float, whole: float) -> float:
+    return part / whole if whole else 0.0

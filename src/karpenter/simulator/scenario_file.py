@@ -1,0 +1,85 @@
+"""Scenarios: a YAML file that composes generators of load, and the packaged ones.
+
+    days: 7
+    workloads:
+      - {kind: dailyWave, name: web, replicas: 40, amplitude: 0.5, cpu: 500m, memory: 1Gi}
+      - {kind: batchBursts, name: reports, jobs: 30, perDay: 3, runMinutes: 20, cpu: "2", memory: 8Gi}
+
+``karpenter schema scenario`` prints its JSON schema.
+"""
+
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import yaml
+from msgspec import Meta
+
+from karpenter.model import quantity
+from karpenter.simulator.load_generators import DAY, AnyGenerator
+from karpenter.simulator.workload import PodLife, Workload, WorkloadError, ordered_workload
+from karpenter.simulator.yaml_lines import decode_yaml, line_of, read_file
+
+_PACKAGE = "karpenter.simulator"
+_FOLDER = "scenarios"
+
+
+class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
+    """What runs, and for how many days by default."""
+
+    workloads: Annotated[list[AnyGenerator], Meta(min_length=1)]
+    days: Annotated[float, Meta(gt=0)] = 7.0
+    description: str = ""
+
+
+def scenario_schema() -> dict[str, object]:
+    """The JSON schema of scenario files."""
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **msgspec.json.schema(Scenario)}
+
+
+def packaged_scenarios() -> tuple[str, ...]:
+    """The names of the packaged scenarios."""
+    folder = resources.files(_PACKAGE) / _FOLDER
+    return tuple(sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir()))
+
+
+def read_scenario(name: str) -> Scenario:
+    """A packaged scenario, or one in a file. Raises ``WorkloadError``."""
+    if name in packaged_scenarios():
+        content = (resources.files(_PACKAGE) / _FOLDER / f"{name}.yaml").read_bytes()
+    elif Path(name).suffix in (".yaml", ".yml", ".json") or Path(name).exists():
+        content = read_file(Path(name))
+    else:
+        known = ", ".join(packaged_scenarios())
+        raise WorkloadError(f"there is no scenario {name!r}; choose {known}, or a YAML file")
+    scenario = decode_yaml(content, name, Scenario)
+    _check(scenario, name, content)
+    return scenario
+
+
+def _check(scenario: Scenario, source: str, content: bytes) -> None:
+    root = yaml.compose(content, Loader=yaml.SafeLoader)
+    names: set[str] = set()
+    for index, generator in enumerate(scenario.workloads):
+        if generator.name in names:
+            line = line_of(root, f"$.workloads[{index}].name")
+            raise WorkloadError(f"{source}: line {line}: a workload {generator.name!r} stands in it already")
+        names.add(generator.name)
+        for member, text in (("cpu", generator.cpu), ("memory", generator.memory)):
+            try:
+                quantity.parse_milli(text)
+            except quantity.QuantityError as error:
+                line = line_of(root, f"$.workloads[{index}].{member}")
+                raise WorkloadError(f"{source}: line {line}: {member}: {error}") from None
+
+
+def scenario_workload(scenario: Scenario, name: str, seed: int, days: float | None) -> Workload:
+    """The pods of a scenario. ``days`` None: as many as the scenario says."""
+    duration = max(1, round((scenario.days if days is None else days) * DAY))
+    pods: list[PodLife] = []
+    for generator in scenario.workloads:
+        pods += generator.pods(seed, duration)
+    return ordered_workload(name, pods, duration)

@@ -1,0 +1,231 @@
+"""The report of a study as figures: cost against the lower bound, waiting times, restarts, utilization, capacity, a timeline."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+
+from karpenter.simulation.run_history import InstanceLaunched, InstanceNotice
+from karpenter.simulation.run_report import WaitStatistics, wait_statistics
+from karpenter.simulator.cost_bound import CostBound
+from karpenter.simulator.run_recorder import Sample
+from karpenter.simulator.simulation_run import START, StudyRecord
+
+#: Hours of a month, as clouds count them.
+MONTH_HOURS = 730
+_HOUR, _DAY = 3600, 86_400
+_CENTS, _MILLIS = 2, 3
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityShare:
+    """What one instance type and purchase option contributed."""
+
+    instance_type: str
+    capacity_type: str
+    node_hours: float
+    cost_usd: float
+
+
+@dataclass(frozen=True, slots=True)
+class CostGap:
+    """Where the cost above the lower bound went, in USD.
+
+    ``starting``: nodes before their first pod; ``empty``: nodes without pods after it; ``partly_filled``: all else, which is room
+    on nodes with pods, and nodes dearer than those of the bound.
+    """
+
+    starting: float
+    empty: float
+    partly_filled: float
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationReport:
+    """The outcome of one study. ``days`` is what was simulated; ``is_partial``: it was interrupted."""
+
+    workload: str
+    policy: str
+    seed: int
+    days: float
+    is_partial: bool
+    cost_usd: float
+    bound_usd: float
+    gap: CostGap
+    node_hours: float
+    launched_nodes: int
+    peak_nodes: int
+    arrivals: WaitStatistics
+    restarted: WaitStatistics
+    still_waiting: int
+    unschedulable: tuple[str, ...]
+    restarts: tuple[tuple[str, int], ...]
+    cpu_share: float
+    memory_share: float
+    capacity: tuple[CapacityShare, ...]
+    timeline: tuple[Sample, ...]
+
+    @property
+    def bound_ratio(self) -> float:
+        """Cost over the lower bound; 0 without a bound."""
+        return self.cost_usd / self.bound_usd if self.bound_usd else 0.0
+
+    @property
+    def cost_per_month(self) -> float:
+        """USD for a month at this rate."""
+        return self.cost_usd / (self.days * 24) * MONTH_HOURS if self.days else 0.0
+
+    @property
+    def restart_count(self) -> int:
+        """All restarts."""
+        return sum(count for _, count in self.restarts)
+
+    @property
+    def restarts_per_day(self) -> float:
+        """Restarts per day."""
+        return self.restart_count / self.days if self.days else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class StudyLabels:
+    """What a report is about."""
+
+    workload: str
+    policy: str
+    seed: int
+
+
+def summarize_study(labels: StudyLabels, record: StudyRecord, bound: CostBound) -> SimulationReport:
+    """The report of a run."""
+    cost, least = record.cost_usd(), bound.cost_usd(record.seconds)
+    capacity = _capacity(record)
+    idle = record.idle
+    gap = CostGap(idle.starting_usd, idle.empty_usd, cost - least - idle.starting_usd - idle.empty_usd)
+    samples = record.samples
+    return SimulationReport(
+        workload=labels.workload,
+        policy=labels.policy,
+        seed=labels.seed,
+        days=record.seconds / _DAY,
+        is_partial=record.was_interrupted,
+        cost_usd=cost,
+        bound_usd=least,
+        gap=gap,
+        node_hours=sum(share.node_hours for share in capacity),
+        launched_nodes=sum(isinstance(notice, InstanceLaunched) for notice in record.notices),
+        peak_nodes=max((sample.nodes for sample in samples), default=0),
+        arrivals=wait_statistics(wait.seconds for wait in record.waits if not wait.is_restart),
+        restarted=wait_statistics(wait.seconds for wait in record.waits if wait.is_restart),
+        still_waiting=len(record.still_waiting),
+        unschedulable=bound.unschedulable,
+        restarts=tuple(sorted(Counter(restart.cause for restart in record.restarts).items())),
+        cpu_share=_mean(sample.cpu_share for sample in samples if sample.nodes),
+        memory_share=_mean(sample.memory_share for sample in samples if sample.nodes),
+        capacity=capacity,
+        timeline=samples,
+    )
+
+
+def _mean(values: Iterable[float]) -> float:
+    listed = list(values)
+    return sum(listed) / len(listed) if listed else 0.0
+
+
+def _capacity(record: StudyRecord) -> tuple[CapacityShare, ...]:
+    """Most expensive first."""
+    end = START + timedelta(seconds=record.seconds)
+    hours: defaultdict[tuple[str, str], float] = defaultdict(float)
+    cost: defaultdict[tuple[str, str], float] = defaultdict(float)
+    running: dict[str, InstanceLaunched] = {}
+
+    def add(launch: InstanceLaunched, until_notice: InstanceNotice | None) -> None:
+        until = min(until_notice.at, end) if until_notice is not None else end
+        key = launch.record.instance_type, launch.record.capacity_type
+        lived = max(0.0, (until - launch.at).total_seconds() / _HOUR)
+        hours[key] += lived
+        cost[key] += lived * launch.record.price_per_hour
+
+    for notice in record.notices:
+        if isinstance(notice, InstanceLaunched):
+            running[notice.record.node_name] = notice
+        elif notice.record.node_name in running:
+            add(running.pop(notice.record.node_name), notice)
+    for launch in running.values():
+        add(launch, None)
+    ordered = sorted(hours, key=lambda key: (-cost[key], key))
+    return tuple(CapacityShare(*key, hours[key], cost[key]) for key in ordered)
+
+
+def report_document(report: SimulationReport) -> dict[str, object]:
+    """The report as plain data, for JSON. Amounts are rounded to cents, shares to thousandths."""
+    return {
+        "formatVersion": "1.0",
+        "workload": report.workload,
+        "policy": report.policy,
+        "seed": report.seed,
+        "days": round(report.days, _MILLIS),
+        "partial": report.is_partial,
+        "cost": {
+            "usd": round(report.cost_usd, _CENTS),
+            "usdPerMonth": round(report.cost_per_month, _CENTS),
+            "lowerBoundUsd": round(report.bound_usd, _CENTS),
+            "ratio": round(report.bound_ratio, _MILLIS),
+            "gapUsd": {
+                "starting": round(report.gap.starting, _CENTS),
+                "empty": round(report.gap.empty, _CENTS),
+                "partlyFilled": round(report.gap.partly_filled, _CENTS),
+            },
+        },
+        "nodes": {
+            "hours": round(report.node_hours, _CENTS),
+            "launched": report.launched_nodes,
+            "peak": report.peak_nodes,
+            "cpuRequested": round(report.cpu_share, _MILLIS),
+            "memoryRequested": round(report.memory_share, _MILLIS),
+        },
+        "waiting": {
+            "arrivals": _wait_document(report.arrivals),
+            "restarts": _wait_document(report.restarted),
+            "stillWaiting": report.still_waiting,
+            "unschedulable": list(report.unschedulable),
+        },
+        "restarts": {
+            "total": report.restart_count,
+            "perDay": round(report.restarts_per_day, _CENTS),
+            "byCause": dict(report.restarts),
+        },
+        "capacity": [
+            {
+                "instanceType": share.instance_type,
+                "capacityType": share.capacity_type,
+                "nodeHours": round(share.node_hours, _CENTS),
+                "usd": round(share.cost_usd, _CENTS),
+            }
+            for share in report.capacity
+        ],
+        "timeline": [_sample_document(sample) for sample in report.timeline],
+    }
+
+
+def _wait_document(waits: WaitStatistics) -> dict[str, object]:
+    return {
+        "pods": waits.count,
+        "p50Seconds": round(waits.p50_seconds, _MILLIS),
+        "p95Seconds": round(waits.p95_seconds, _MILLIS),
+        "p99Seconds": round(waits.p99_seconds, _MILLIS),
+        "maxSeconds": round(waits.max_seconds, _MILLIS),
+    }
+
+
+def _sample_document(sample: Sample) -> dict[str, object]:
+    return {
+        "hours": round(sample.seconds / _HOUR, _MILLIS),
+        "usdPerHour": round(sample.usd_per_hour, _MILLIS),
+        "nodes": sample.nodes,
+        "pods": sample.pods,
+        "waitingPods": sample.waiting_pods,
+        "cpuRequested": round(sample.cpu_share, _MILLIS),
+        "memoryRequested": round(sample.memory_share, _MILLIS),
+    }

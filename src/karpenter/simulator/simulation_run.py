@@ -1,0 +1,140 @@
+"""One study: a workload on a simulated cluster under one policy, in virtual time.
+
+Everything about nodes is the production code; only some polling intervals are longer than in production (``STUDY_INTERVALS``), so
+that quiet time costs nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+
+from karpenter.api.apps import DaemonSet
+from karpenter.api.karpenter import NodePool
+from karpenter.api.kwok_node_class import KWOKNodeClass
+from karpenter.instancetypes.instance_type import InstanceType
+from karpenter.runtime.intervals import Intervals
+from karpenter.simulation import LoopClock, SimulationConfig, run_virtual, running_cluster
+from karpenter.simulation.run_history import InstanceNotice
+from karpenter.simulation.run_report import CostMeter
+from karpenter.simulator.idle_cost import IdleCost, idle_cost
+from karpenter.simulator.policy import Policy
+from karpenter.simulator.run_recorder import PodWait, Restart, RunRecorder, Sample
+from karpenter.simulator.workload import Workload
+from karpenter.simulator.workload_player import WorkloadPlayer
+
+#: A Monday, midnight.
+START = datetime(2026, 1, 5, tzinfo=UTC)
+#: What only looks after itself, or looks again at an unchanged cluster, runs less often than in production.
+STUDY_INTERVALS = replace(
+    Intervals(),
+    nodepool_counter=timedelta(minutes=10),
+    disruption_recheck=timedelta(hours=1),
+    metrics_refresh=timedelta(hours=1),
+    garbage_collection=timedelta(minutes=10),
+)
+_MOST_SAMPLES = 480
+_SHORTEST_SAMPLE_SECONDS = 60
+
+
+@dataclass(frozen=True)
+class Study:
+    """Everything a run depends on."""
+
+    workload: Workload
+    pools: tuple[NodePool, ...]
+    node_classes: tuple[KWOKNodeClass, ...]
+    daemon_sets: tuple[DaemonSet, ...]
+    types: Sequence[InstanceType]
+    policy: Policy
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is."""
+
+    seconds: float
+    cost_usd: float
+    pods: int
+    nodes: int
+
+
+@dataclass(frozen=True)
+class StudyRecord:
+    """What happened in a run. ``seconds`` is shorter than the workload where the run was interrupted."""
+
+    seconds: float
+    meter: CostMeter
+    notices: tuple[InstanceNotice, ...]
+    waits: tuple[PodWait, ...]
+    restarts: tuple[Restart, ...]
+    samples: tuple[Sample, ...]
+    still_waiting: tuple[tuple[str, float], ...]
+    idle: IdleCost
+    was_interrupted: bool
+
+    def cost_usd(self) -> float:
+        """What all instances cost."""
+        return self.meter.cost_usd(START, START + timedelta(seconds=self.seconds))
+
+
+def run_study(study: Study, on_progress: Callable[[Progress], None] = lambda _: None) -> StudyRecord:
+    """Run a study to its end, or until Ctrl-C. The same study gives the same record."""
+    return run_virtual(lambda clock: _StudyRun(study, clock, on_progress).run(), START)
+
+
+class _StudyRun:
+    """One run."""
+
+    def __init__(self, study: Study, clock: LoopClock, on_progress: Callable[[Progress], None]) -> None:
+        self._study = study
+        self._clock = clock
+        self._on_progress = on_progress
+
+    async def run(self) -> StudyRecord:
+        study = self._study
+        settings = replace(study.policy.settings, intervals=STUDY_INTERVALS)
+        async with running_cluster(self._clock, SimulationConfig(study.types, settings)) as cluster:
+            recorder = RunRecorder(cluster, START)
+            pools = [study.policy.applied_to(pool) for pool in study.pools]
+            await cluster.create(*study.node_classes, *pools, *study.daemon_sets)
+            player = WorkloadPlayer(cluster, study.workload, recorder.record_lost)
+            playing = asyncio.create_task(player.run(), name="workload player")
+            was_interrupted = not await self._observe(recorder, playing)
+            playing.cancel()
+            return StudyRecord(
+                seconds=min(recorder.seconds, float(study.workload.duration_seconds)),
+                meter=cluster.history.meter,
+                notices=tuple(cluster.history.notices),
+                waits=tuple(recorder.waits),
+                restarts=tuple(recorder.restarts),
+                samples=tuple(recorder.samples),
+                still_waiting=recorder.still_waiting(),
+                idle=idle_cost(cluster.history.notices, recorder.occupancy, self._clock.now()),
+                was_interrupted=was_interrupted,
+            )
+
+    async def _observe(self, recorder: RunRecorder, playing: asyncio.Task[None]) -> bool:
+        """Sample until the end of the workload; False if Ctrl-C came before."""
+        duration = self._study.workload.duration_seconds
+        step = max(_SHORTEST_SAMPLE_SECONDS, -(-duration // _MOST_SAMPLES))
+        try:
+            while recorder.seconds < duration:
+                await asyncio.wait({playing}, timeout=min(step, duration - recorder.seconds))
+                if playing.done():
+                    playing.result()
+                recorder.sample()
+                self._report(recorder)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None:
+                task.uncancel()
+            return False
+        return True
+
+    def _report(self, recorder: RunRecorder) -> None:
+        last = recorder.samples[-1]
+        cost = recorder.cost_usd()
+        self._on_progress(Progress(last.seconds, cost, last.pods, last.nodes))

@@ -1,0 +1,66 @@
+"""YAML files decoded into structures, with the line of whatever is wrong with them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+import yaml
+
+from karpenter.simulator.workload import WorkloadError
+
+T = TypeVar("T")
+_PATH_OF_ERROR = re.compile(r"(?P<text>.*) - at `(?P<path>[^`]+)`", re.DOTALL)
+_UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(?P<field>[^`]+)`(?: - at `(?P<path>[^`]+)`)?")
+_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\[\.\.\.\]")
+
+
+def decode_yaml(content: bytes, source: str, wanted: type[T]) -> T:
+    """The structure in a YAML file. Raises ``WorkloadError`` with ``source``, the line and what is expected there."""
+    try:
+        root = yaml.compose(content, Loader=yaml.SafeLoader)
+        data = yaml.safe_load(content)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f"line {mark.line + 1}: " if mark is not None else ""
+        raise WorkloadError(f"{source}: {line}is no YAML ({getattr(error, 'problem', error)})") from None
+    try:
+        return msgspec.convert(data, wanted)
+    except msgspec.ValidationError as error:
+        raise WorkloadError(f"{source}: {_explained(str(error), root)}") from None
+
+
+def read_file(path: Path) -> bytes:
+    """The content of a file. Raises ``WorkloadError``."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise WorkloadError(f"{path}: cannot be read ({error.strerror})") from None
+
+
+def line_of(root: yaml.Node | None, path: str) -> int:
+    """The line of a place such as ``$.workloads[2].cpu``; that of the innermost part that exists."""
+    node, line = root, 1
+    for name, index in _STEP.findall(path):
+        if isinstance(node, yaml.MappingNode):
+            pair = next(((key, value) for key, value in node.value if key.value == name), None)
+            if pair is None:
+                return line
+            line, node = pair[0].start_mark.line + 1, pair[1]
+        elif isinstance(node, yaml.SequenceNode) and index and int(index) < len(node.value):
+            node = node.value[int(index)]
+            line = node.start_mark.line + 1
+    return line
+
+
+def _explained(text: str, root: yaml.Node | None) -> str:
+    unknown = _UNKNOWN_FIELD.match(text)
+    if unknown:
+        path = f"{unknown['path'] or '$'}.{unknown['field']}"
+        return f"line {line_of(root, path)}: there is no field {unknown['field']!r}"
+    placed = _PATH_OF_ERROR.match(text)
+    if placed:
+        return f"line {line_of(root, placed['path'])}: {placed['path'].removeprefix('$.')}: {placed['text']}"
+    return f"line 1: {text}"

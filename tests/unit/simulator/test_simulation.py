@@ -1,0 +1,138 @@
+"""Runs of ``karpenter simulate``: the production controllers serve the pods, and the report says what that cost."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from karpenter.cli.main import app
+from support.manifest_builders import type_of
+
+POOL = """
+apiVersion: karpenter.sh/v1
+kind: NodePool
+metadata: {name: default}
+spec:
+  template:
+    spec:
+      requirements: []
+      nodeClassRef: {group: karpenter.kwok.sh, kind: KWOKNodeClass, name: default}
+  disruption: {consolidateAfter: 1m, budgets: [{nodes: 100%}]}
+"""
+HEADER = "name,creation_s,deletion_s,runtime_s,cpu_milli,memory_mib"
+
+
+@pytest.fixture
+def arguments(tmp_path: Path) -> list[str]:
+    """A NodePool, and types with 2 and 8 CPU for $0.1 and $0.35 an hour."""
+    (tmp_path / "pools.yaml").write_text(POOL)
+    types = [type_of("a.small", 2, 4, 0.1), type_of("a.large", 8, 16, 0.35)]
+    (tmp_path / "types.json").write_text(json.dumps(types))
+    return ["simulate", "-f", str(tmp_path / "pools.yaml"), "--instance-types", str(tmp_path / "types.json")]
+
+
+@pytest.fixture
+def drips(tmp_path: Path) -> str:
+    """A scenario of few pods: a job every few minutes."""
+    path = tmp_path / "drips.yaml"
+    path.write_text("days: 0.05\nworkloads:\n  - {kind: drips, name: jobs, perHour: 12, runMinutes: 20, cpu: 1500m}\n")
+    return str(path)
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(app, arguments, catch_exceptions=False)
+
+
+def simulate(tmp_path: Path, arguments: list[str], *rows: str) -> dict[str, Any]:
+    """The report of a trace."""
+    trace = tmp_path / "trace.csv"
+    trace.write_text("\n".join((HEADER, *rows)) + "\n")
+    result = run(*arguments, "--trace", str(trace), "-o", "json")
+    assert (result.exit_code, result.stderr) == (0, "")
+    (report,) = json.loads(result.stdout)["reports"]
+    return dict(report)
+
+
+def test_one_pod_costs_its_node_from_launch_to_removal(tmp_path: Path, arguments: list[str]) -> None:
+    report = simulate(tmp_path, arguments, "web,0,7200,,1800,1024", "last,10800,10801,,1800,1024")
+    assert report["nodes"]["launched"] == 1
+    # Two hours with the pod at $0.1 an hour; the node comes and goes within minutes of it.
+    assert 0.2 <= report["cost"]["usd"] <= 0.22
+    gap = report["cost"]["gapUsd"]
+    assert gap["starting"] + gap["empty"] + gap["partlyFilled"] == pytest.approx(
+        report["cost"]["usd"] - report["cost"]["lowerBoundUsd"], abs=0.011
+    )
+    assert report["waiting"]["arrivals"]["pods"] >= 1
+    assert report["waiting"]["arrivals"]["p50Seconds"] > 45
+    assert report["restarts"]["total"] == 0
+
+
+def test_a_job_ends_after_its_run_time_and_not_after_its_wait(tmp_path: Path, arguments: list[str]) -> None:
+    report = simulate(tmp_path, arguments, "job,0,,3600,1800,1024", "last,7200,7201,,100,128")
+    (capacity,) = report["capacity"]
+    assert 1.0 < capacity["nodeHours"] < 1.2
+
+
+def test_a_pod_that_is_moved_counts_as_a_restart_with_its_cause(tmp_path: Path, arguments: list[str]) -> None:
+    """The large node is for five pods; when four leave, the fifth moves to a small one."""
+    rows = [f"web-{number},0,3600,,1500,1024" for number in range(4)]
+    report = simulate(tmp_path, arguments, *rows, "stays,0,14400,,1500,1024")
+    assert report["restarts"]["byCause"] == {"Underutilized": 1}
+    assert report["capacity"][-1]["instanceType"] == "a.small"
+    assert report["waiting"]["restarts"]["pods"] == 1
+
+
+def test_pods_no_node_pool_can_hold_are_named_and_cost_nothing(tmp_path: Path, arguments: list[str]) -> None:
+    report = simulate(tmp_path, arguments, "whale,0,3600,,64000,1024", "web,0,3600,,500,512")
+    assert report["waiting"]["unschedulable"] == ["whale"]
+    assert report["nodes"]["launched"] == 1
+
+
+def test_the_same_seed_gives_the_same_report_byte_for_byte(arguments: list[str], drips: str) -> None:
+    def report(seed: str) -> str:
+        return run(*arguments, "--scenario", drips, "--seed", seed, "-o", "json").stdout
+
+    first = report("1")
+    assert json.loads(first)["reports"][0]["waiting"]["arrivals"]["pods"] > 10
+    assert report("1") == first
+    assert report("2") != first
+
+
+def test_a_comparison_shows_both_policies_and_ends_with_a_recommendation(arguments: list[str], drips: str) -> None:
+    compared = (*arguments, "--scenario", drips, "--compare", "lean,karpenter")
+    document = json.loads(run(*compared, "--seeds", "2", "-o", "json").stdout)
+    assert [(report["policy"], report["seed"]) for report in document["reports"]] == [
+        ("lean", 1),
+        ("lean", 2),
+        ("karpenter", 1),
+        ("karpenter", 2),
+    ]
+    (difference,) = document["comparison"]["policies"]
+    monthly = [report["cost"]["usdPerMonth"] for report in document["reports"]]
+    mean = (monthly[2] - monthly[0] + monthly[3] - monthly[1]) / 2
+    assert difference["usdPerMonth"]["mean"] == pytest.approx(mean, abs=0.02)
+    assert document["comparison"]["recommendation"].endswith(".")
+    page = run(*compared, "-o", "markdown").stdout
+    assert "### compared with lean" in page
+    assert page.rstrip().endswith(".")
+
+
+@pytest.mark.parametrize(
+    ("further", "complaint"),
+    [
+        ((), "karpenter simulate needs --trace FILE or --scenario NAME, and not both"),
+        (("--scenario", "nothing"), "there is no scenario 'nothing'; choose batch, office, web, or a YAML file"),
+        (("--scenario", "web", "--policy", "nothing"), "there is no policy 'nothing'; choose lean, karpenter"),
+        (("--scenario", "web", "--seeds", "3"), "--seeds needs --compare and --scenario; a trace has no random"),
+        (("--trace", "/nowhere.csv"), "/nowhere.csv: cannot be read (No such file or directory)"),
+    ],
+)
+def test_wrong_input_ends_in_one_line(arguments: list[str], further: tuple[str, ...], complaint: str) -> None:
+    result = run(*arguments, *further)
+    assert result.exit_code == 2
+    assert result.stderr.startswith(complaint)
+    assert result.stderr.count("\n") == 1

@@ -35,11 +35,13 @@ ELSEWHERE: Mapping[str, str] = {
     "health_probe_port": "controller.healthProbe.port",
     "cpu_requests": "controller.resources.requests.cpu",
     "memory_limit": "controller.resources.limits.memory",
+    "webhook_port": "webhook.port",
+    "disable_webhook": "webhook.enabled",
     "feature_gates": "settings.featureGates",
     "aws_feature_gates": "settings.awsFeatureGates",
 }
-#: Settings without a value: a pod uses its ServiceAccount, and the Service of the webhook has no effect.
-WITHOUT_VALUE = frozenset({"kubeconfig", "context", "karpenter_service"})
+#: Settings without a value: a pod uses its ServiceAccount, and its webhook is behind the chart's Service.
+WITHOUT_VALUE = frozenset({"kubeconfig", "context", "karpenter_service", "webhook_url"})
 AWS_GATES = ("NodeClassCEL",)
 #: Gates that installations by the chart have on, unless they chose the profile karpenter.
 LEAN_GATES = frozenset({FeatureGate.NODE_REPAIR})

@@ -29,6 +29,7 @@ from karpenter.kube.write_fence import NO_EXPIRY, Fence
 from karpenter.manager import Manager, ManagerOptions
 from karpenter.manager_cloud import ProviderSetup, SimulatedCloudConfig
 from karpenter.manager_debug import DebugSources, debug_state
+from karpenter.manager_webhook import WebhookProcess, conversion_options
 from karpenter.metrics import BuildInfo, Metrics
 from karpenter.model.clock import SystemClock
 from karpenter.model.token_bucket import TokenBucket
@@ -87,7 +88,11 @@ async def run_process(settings: Settings, simulated_cloud: SimulatedCloudConfig 
     async with clients.controller, clients.nominations, clients.simulated_nodes:
         cloud = await _provider_setup(settings, simulated_cloud, connection, clients, metrics)
         manager = _manager(clients, election.fence, cloud, settings, metrics)
+        options = conversion_options(settings, clients.controller)
         beside = _SideTasks(manager, election, clients.controller, settings).tasks()
+        webhook = WebhookProcess(settings, connection, options, metrics)
+        for name, loop in webhook.loops(own_namespace(os.environ, connection.namespace)).items():
+            beside.append(asyncio.create_task(run_supervised(name, loop)))
         work = asyncio.create_task(manager.run(election.leadership.elected))
         try:
             await _wait_for_end(shutdown, work, election.leadership)
@@ -156,7 +161,12 @@ def _leader_election(settings: Settings, connection: Connection, metrics: Metric
 
 def lease_namespace(settings: Settings, environment: Mapping[str, str], default: str) -> str:
     """Where the Lease lies: as set, else in the pod's own namespace, else in the connection's default one (OPS-319)."""
-    return settings.leader_election_namespace or environment.get("POD_NAMESPACE", "") or default
+    return settings.leader_election_namespace or own_namespace(environment, default)
+
+
+def own_namespace(environment: Mapping[str, str], default: str) -> str:
+    """The pod's namespace, outside of a cluster the connection's default one."""
+    return environment.get("POD_NAMESPACE", "") or default
 
 
 def own_pod(environment: Mapping[str, str]) -> PodKey | None:

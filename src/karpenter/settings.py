@@ -24,6 +24,7 @@ from karpenter.model import durations
 from karpenter.model import setting_kinds as kinds
 from karpenter.model.setting_kinds import Profile, Setting, SettingError, declared_settings, setting
 from karpenter.model.shares import share_text
+from karpenter.olderversions.older_version_settings import OlderVersionSettings
 from karpenter.providers.aws.aws_settings import AwsProviderSettings, DeclaredAwsSettings
 from karpenter.providers.aws.bootstrap.bootstrap_settings import BootstrapMode, SelfManagedSettings
 from karpenter.provisioning.provisioning_settings import ProvisioningSettings
@@ -74,6 +75,7 @@ class Settings(
     DisruptionSettings,
     ProvisioningSettings,
     SchedulingSettings,
+    OlderVersionSettings,
     KubeClientSettings,
     ProcessSettings,
 ):
@@ -100,6 +102,7 @@ SETTING_GROUPS: Mapping[str, Mapping[str, Setting]] = {
         DisruptionSettings,
         AwsProviderSettings,
         SelfManagedSettings,
+        OlderVersionSettings,
     )
 }
 #: Every setting by its name in ``Settings``.
@@ -196,8 +199,6 @@ def ineffective_settings(settings: Settings, environment: Mapping[str, str]) -> 
 
 
 def _ineffective_settings(settings: Settings, environment: Mapping[str, str]) -> Iterator[str]:
-    if settings.karpenter_service:
-        yield "--karpenter-service: there is no webhook any more"
     if not settings.ignore_dra_requests:
         yield "--ignore-dra-requests: devices are not allocated yet, so pods that claim them are left alone all the same"
     yield from settings.feature_gates.warnings()

@@ -16,10 +16,9 @@ from controlplane import binaries
 from controlplane.harness import ControlPlane, Json
 from controlplane.patience import patience
 from karpenter.api.ec2_node_class import EC2NodeClass
-from karpenter.api.kinds import NODE
+from karpenter.api.kinds import NODE, SECRET
 from karpenter.model.clock import Clock, SystemClock
 from karpenter.providers.aws.aws_settings import AwsClusterInfo
-from karpenter.providers.aws.bootstrap.bootstrap_objects import SECRET
 from karpenter.providers.aws.bootstrap.bootstrap_settings import BootstrapSettings
 from karpenter.providers.aws.bootstrap.join_resolver import JoinResolver
 from karpenter.providers.aws.bootstrap.token_issuer import TokenIssuer

@@ -30,6 +30,7 @@ class Right(NamedTuple):
 
 #: Rights the journey does not use, and why the controller has them all the same.
 _JUSTIFIED: Mapping[Right, str] = {
+    Right("patch", "secrets", "kube-system"): "the webhook's certificate is renewed after nine months",
     Right("patch", "events"): "an event may be said only once on this journey; a repeat raises its count",
     Right(
         "update", "nodepools/finalizers.karpenter.sh"

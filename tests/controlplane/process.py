@@ -184,7 +184,7 @@ def controller(
 
 
 def _started(kubeconfig: str, command: tuple[str, ...], more: Mapping[str, str], log: Path) -> Controller:
-    ports = {"HEALTH_PROBE_PORT": free_port(), "METRICS_PORT": free_port()}
+    ports = {name: free_port() for name in ("HEALTH_PROBE_PORT", "METRICS_PORT", "WEBHOOK_PORT")}
     environment = {
         **os.environ,
         "KUBECONFIG": kubeconfig,

@@ -52,7 +52,9 @@ def test_the_name_of_the_cluster_is_all_the_chart_needs() -> None:
         assert names(objects, kind) == ["karpenter"]
     assert names(objects, "ClusterRole") == ["karpenter-admin", "karpenter-aws", "karpenter-core", "karpenter-view"]
     assert names(objects, "ClusterRoleBinding") == ["karpenter-aws", "karpenter-core"]
-    assert names(objects, "Role") == names(objects, "RoleBinding") == ["karpenter", "karpenter-aws"]
+    assert (
+        names(objects, "Role") == names(objects, "RoleBinding") == ["karpenter", "karpenter-aws", "karpenter-webhook"]
+    )
     assert not of_kind(objects, "ServiceMonitor") + of_kind(objects, "NetworkPolicy") + of_kind(objects, "ConfigMap")
     assert environment(objects)["CLUSTER_NAME"] == "x"
 
@@ -195,7 +197,13 @@ def test_a_share_of_the_pods_may_be_evicted() -> None:
 
 def test_the_chart_of_definitions_has_every_kind_with_the_annotations_that_were_given() -> None:
     """OPS-H9, OPS-601; an uninstall keeps them."""
-    text = helm("template", "karpenter-crd", "charts/karpenter-crd", "--set", "additionalAnnotations.a=b")
+    text = helm(
+        "template",
+        "karpenter-crd",
+        "charts/karpenter-crd",
+        "--set",
+        "additionalAnnotations.a=b,webhook.serviceNamespace=kube-system",
+    )
     definitions = [one for one in yaml.safe_load_all(text) if one]
     assert {one["kind"] for one in definitions} == {"CustomResourceDefinition"}
     plain = {one["metadata"]["name"]: one["spec"] for one in deployed.manifests("crds")}  # type: ignore[index]
@@ -236,6 +244,8 @@ def test_a_setting_that_is_not_set_leaves_the_default_to_the_profile() -> None:
     always = "KARPENTER_PROVIDER LOG_LEVEL LOG_OUTPUT_PATHS LOG_ERROR_OUTPUT_PATHS METRICS_PORT HEALTH_PROBE_PORT POD_NAMESPACE"
     assert plain.keys() == {
         *always.split(),
+        "KARPENTER_SERVICE",
+        "WEBHOOK_PORT",
         "CPU_REQUESTS",
         "MEMORY_LIMIT",
         "FEATURE_GATES",
@@ -320,11 +330,11 @@ def test_values_of_older_charts_are_named_in_the_notes() -> None:
     """OPS-674"""
     old = {"matchExpressions": [{"key": "karpenter.sh/provisioner-name", "operator": "DoesNotExist"}]}
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [old]}}}
-    flags = ("--set", "settings.aws.clusterName=a,settings.aws.defaultInstanceProfile=b,webhook.enabled=true")
+    flags = ("--set", "settings.aws.clusterName=a,settings.aws.defaultInstanceProfile=b,webhook.metrics.port=8001")
     said = notes(*flags, "--set-json", f"affinity={json.dumps(affinity)}")
     assert "`settings.aws.clusterName` is deprecated: use `settings.clusterName`." in said
-    assert "`settings.aws.defaultInstanceProfile` has no effect: write `spec.instanceProfile`" in said
-    assert "`webhook` has no effect" in said
+    assert "`settings.aws.defaultInstanceProfile` is deprecated: use `settings.defaultInstanceProfile`." in said
+    assert "`webhook.metrics` has no effect" in said
     assert "`affinity` names `karpenter.sh/provisioner-name`" in said
     assert "NOTICE" not in notes()
 
@@ -460,14 +470,15 @@ def test_another_namespace_gets_flow_schemas_and_keeps_fixed_roles_where_they_wo
     assert not of_kind(chart(), "FlowSchema")
     assert not of_kind(chart("flowSchemas.enabled=false", namespace="karpenter"), "FlowSchema")
     places = {one["metadata"]["name"]: one["metadata"]["namespace"] for one in of_kind(objects, "Role")}  # type: ignore[index]
-    assert places == {"karpenter": "karpenter", "karpenter-aws": "kube-system"}
+    assert places == {"karpenter": "karpenter", "karpenter-webhook": "karpenter", "karpenter-aws": "kube-system"}
     bindings = of_kind(objects, "RoleBinding") + of_kind(objects, "ClusterRoleBinding")
     assert {one["subjects"][0]["namespace"] for one in bindings} == {"karpenter"}  # type: ignore[index]
 
 
 def test_a_network_policy_lets_metrics_and_probes_in_and_apis_out() -> None:
     policy: Json = the(chart("networkPolicy.enabled=true"), "NetworkPolicy")["spec"]  # type: ignore[assignment]
-    assert [rule["ports"] for rule in policy["ingress"]] == [[{"port": "http-metrics"}], [{"port": "http"}]]  # type: ignore[attr-defined]
+    let_in = [port["port"] for rule in policy["ingress"] for port in rule["ports"]]  # type: ignore[attr-defined]
+    assert let_in == ["http-metrics", "http", "https-webhook"]
     ports = {port["port"] for rule in policy["egress"] for port in rule["ports"]}  # type: ignore[attr-defined]
     assert ports == {53, 443, 6443, 80}
 
@@ -477,3 +488,32 @@ def test_the_manifests_for_those_without_helm_are_what_the_chart_renders(file: s
     """One source: the kustomize bases of `deploy/` are written by `make charts`."""
     ((path, text),) = ((path, text) for path, text in rendered().items() if path.parent.name == file)
     assert path.read_text(encoding="utf-8") == text, "run: make charts"
+
+
+def test_without_the_webhook_nothing_of_it_is_left() -> None:
+    """API-872: no port, no right on Secrets or CRDs."""
+    text = "".join(json.dumps(one) for one in chart("webhook.enabled=false"))
+    assert "https-webhook" not in text
+    assert "karpenter-cert" not in text
+    assert environment(chart("webhook.enabled=false"))["DISABLE_WEBHOOK"] == "true"
+
+
+def test_the_webhook_is_where_its_values_say() -> None:
+    """API-872: release name and port of the controller's chart, Service name and namespace of that with the definitions."""
+    found = environment(chart("webhook.port=9443", "fullnameOverride=scaler"))
+    assert (found["KARPENTER_SERVICE"], found["WEBHOOK_PORT"]) == ("scaler", "9443")
+    values = "webhook.serviceName=scaler,webhook.serviceNamespace=karpenter,webhook.port=9443"
+    rendered = list(yaml.safe_load_all(helm("template", "crds", "charts/karpenter-crd", "--set", values)))
+    (pools,) = (one for one in rendered if one["metadata"]["name"] == "nodepools.karpenter.sh")
+    service = {"name": "scaler", "namespace": "karpenter", "path": "/conversion", "port": 9443}
+    assert pools["spec"]["conversion"]["webhook"]["clientConfig"]["service"] == service
+
+
+def test_definitions_without_the_webhook_serve_v1_only() -> None:
+    """API-850, API-872: v1beta1 stays known for objects stored in it; the oldest kinds can be left out."""
+    flags = ("--set", "webhook.enabled=false,olderKinds=false")
+    rendered = list(yaml.safe_load_all(helm("template", "crds", "charts/karpenter-crd", *flags)))
+    assert {one["spec"]["names"]["kind"] for one in rendered}.isdisjoint({"Provisioner", "Machine", "AWSNodeTemplate"})
+    assert not any("conversion" in one["spec"] for one in rendered)
+    (pools,) = (one for one in rendered if one["metadata"]["name"] == "nodepools.karpenter.sh")
+    assert {one["name"]: one["served"] for one in pools["spec"]["versions"]} == {"v1": True, "v1beta1": False}

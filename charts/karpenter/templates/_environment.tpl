@@ -24,6 +24,15 @@
   value: {{ .Values.controller.metrics.port | quote }}
 - name: HEALTH_PROBE_PORT
   value: {{ .Values.controller.healthProbe.port | quote }}
+{{- if .Values.webhook.enabled }}
+- name: KARPENTER_SERVICE # where the API server finds the conversion webhook
+  value: {{ include "karpenter.fullname" . }}
+- name: WEBHOOK_PORT
+  value: {{ .Values.webhook.port | quote }}
+{{- else }}
+- name: DISABLE_WEBHOOK
+  value: "true"
+{{- end }}
 - name: POD_NAMESPACE
   valueFrom:
     fieldRef:

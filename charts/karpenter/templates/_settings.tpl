@@ -58,6 +58,8 @@ BOOTSTRAP_TOKEN_DELIVERY: bootstrapTokenDelivery
 BOOTSTRAP_TOKEN_GROUPS: bootstrapTokenGroups
 SET_PROVIDER_ID: setProviderId
 APPROVE_KUBELET_SERVING: approveKubeletServing
+DEFAULT_INSTANCE_PROFILE: defaultInstanceProfile
+DEFAULT_NODE_ROLE: defaultNodeRole
 {{- end }}
 {{- define "karpenter.variablesOfIntervals" -}}
 KARPENTER_GARBAGE_COLLECTION_INTERVAL: garbageCollection

@@ -1,6 +1,8 @@
-"""Objects about the control plane itself: leases, CRDs and access reviews."""
+"""Objects about the control plane itself: leases, CRDs, access reviews, Secrets."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 import msgspec
 
@@ -67,3 +69,14 @@ class CustomResourceDefinition(Wire, frozen=True, kw_only=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: msgspec.Raw = msgspec.Raw(b"{}")
     status: CustomResourceDefinitionStatus = CustomResourceDefinitionStatus()
+
+
+class Secret(Wire, frozen=True, kw_only=True):
+    """A Secret. ``data`` is base64."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    type: str = ""
+    data: Mapping[str, str] = {}
+
+    def __repr__(self) -> str:
+        return f"Secret({self.metadata.namespace}/{self.metadata.name})"

@@ -28,6 +28,8 @@ from karpenter.api import (
     kinds,
     kwok_node_class,
     node_overlay,
+    older_kinds,
+    older_schemas,
 )
 from karpenter.api.kinds import Kind
 from karpenter.api.meta import Condition, ObjectMeta, Wire
@@ -162,6 +164,28 @@ _BUFFER_COLUMNS = (
     _column("ConditionsReason", ".status.conditions[*].reason"),
     _AGE,
 )
+_BETA_POOL_COLUMNS = (_column("NodeClass", ".spec.template.spec.nodeClassRef.name"), _WEIGHT)
+_BETA_CLAIM_COLUMNS = (
+    _column("Type", _label("node.kubernetes.io/instance-type")),
+    _column("Zone", _label("topology.kubernetes.io/zone")),
+    _column("Node", ".status.nodeName"),
+    _READY,
+    _AGE,
+    _column("Capacity", _label("karpenter.sh/capacity-type"), priority=1),
+    _column("NodePool", _label("karpenter.sh/nodepool"), priority=1),
+    _column("NodeClass", ".spec.nodeClassRef.name", priority=1),
+)
+_ACTIVE = _column("Active", '.status.conditions[?(@.type=="Active")].status')
+#: The conversion webhook where the manifests and charts put it; the controller writes where it really is, and whom to trust.
+CONVERSION: Json = {
+    "strategy": "Webhook",
+    "webhook": {
+        "clientConfig": {
+            "service": {"name": "karpenter", "namespace": "kube-system", "path": "/conversion", "port": 8443}
+        },
+        "conversionReviewVersions": ["v1"],
+    },
+}
 #: Versions of the same schema that are served beside the one that is stored, because published manifests use them (API §6).
 _OLDER_VERSIONS = {kinds.CAPACITY_BUFFER.name: ("v1alpha1",)}
 #: What commands for a whole category of kinds call them; our own are in one of our name.
@@ -171,12 +195,23 @@ _CATEGORIES = {kinds.CAPACITY_BUFFER.group: "autoscaling"}
 def custom_resource_definitions() -> tuple[Json, ...]:
     """The CRDs of all our kinds, ready for an API server."""
     return (
-        _definition(kinds.NODE_POOL, (), _POOL_COLUMNS, {"scale": _SCALE}),
-        _definition(kinds.NODE_CLAIM, (), _CLAIM_COLUMNS, {}),
+        _with_beta(
+            _definition(kinds.NODE_POOL, (), _POOL_COLUMNS, {"scale": _SCALE}), kinds.NODE_POOL, _BETA_POOL_COLUMNS
+        ),
+        _with_beta(_definition(kinds.NODE_CLAIM, (), _CLAIM_COLUMNS, {}), kinds.NODE_CLAIM, _BETA_CLAIM_COLUMNS),
         _definition(kinds.KWOK_NODE_CLASS, ("kwoknc", "kwokncs"), (_READY, _AGE), {}),
         _definition(kinds.NODE_OVERLAY, ("overlays",), (_READY, _AGE, _WEIGHT), {}),
         _definition(kinds.CAPACITY_BUFFER, ("cb",), _BUFFER_COLUMNS, {}),
-        _definition(kinds.EC2_NODE_CLASS, ("ec2nc", "ec2ncs"), _EC2_CLASS_COLUMNS, {}),
+        _with_beta(
+            _definition(kinds.EC2_NODE_CLASS, ("ec2nc", "ec2ncs"), _EC2_CLASS_COLUMNS, {}),
+            kinds.EC2_NODE_CLASS,
+            _EC2_CLASS_COLUMNS,
+        ),
+        _older_definition(
+            older_kinds.PROVISIONER, (_column("Template", ".spec.providerRef.name"), _ACTIVE, _AGE, _WEIGHT)
+        ),
+        _older_definition(older_kinds.MACHINE, (_ACTIVE, _AGE)),
+        _older_definition(older_kinds.AWS_NODE_TEMPLATE, (_ACTIVE, _AGE)),
     )
 
 
@@ -223,6 +258,29 @@ def _definition(kind: Kind[T], short_names: tuple[str, ...], columns: tuple[Json
             ],
         },
     }
+
+
+def _with_beta(definition: Json, kind: Kind[T], columns: tuple[Json, ...]) -> Json:
+    """The definition with ``v1beta1`` beside ``v1``, and the webhook that converts between them (API-851)."""
+    spec = cast(Json, definition["spec"])
+    version = {
+        "name": "v1beta1",
+        "served": True,
+        "storage": False,
+        "schema": {"openAPIV3Schema": older_schemas.beta_schema(kind.name, schema(kind.type))},
+        "subresources": {"status": {}},
+        "additionalPrinterColumns": list(columns),
+    }
+    versions = [*cast("list[Json]", spec["versions"]), version]
+    return {**definition, "spec": {**spec, "versions": versions, "conversion": copy.deepcopy(CONVERSION)}}
+
+
+def _older_definition(kind: Kind[T], columns: tuple[Json, ...]) -> Json:
+    """A kind of older releases, which keeps whatever is written (API-850)."""
+    definition = _definition(kind, (), columns, {})
+    (version,) = cast("list[Json]", cast(Json, definition["spec"])["versions"])
+    version["schema"] = {"openAPIV3Schema": older_schemas.open_schema(_description(kind.type))}
+    return definition
 
 
 @cache

@@ -157,6 +157,8 @@ KWOK_NODE_CLASS = Kind(
     "karpenter.kwok.sh", "v1alpha1", "kwoknodeclasses", "KWOKNodeClass", False, kwok_node_class.KWOKNodeClass
 )
 EC2_NODE_CLASS = Kind("karpenter.k8s.aws", "v1", "ec2nodeclasses", "EC2NodeClass", False, ec2_node_class.EC2NodeClass)
+#: Secrets are read and written by name only, in few namespaces. Not among ``KINDS``.
+SECRET = Kind("", "v1", "secrets", "Secret", True, control_plane.Secret)
 #: A question rather than an object, so not among ``KINDS``.
 SUBJECT_ACCESS_REVIEW = Kind(
     "authorization.k8s.io",

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import ssl
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from urllib.parse import parse_qsl, urlsplit
 
@@ -19,6 +20,8 @@ import structlog
 _RETRY_SECONDS = 5.0
 #: Time limit for reading a request.
 _REQUEST_SECONDS = 5.0
+#: Larger bodies are not read: an API server sends at most one page of a list.
+_LARGEST_BODY = 64 * 2**20
 _METHODS = ("GET", "HEAD")
 _log = structlog.get_logger()
 
@@ -39,10 +42,11 @@ def text_response(body: str, status: HTTPStatus = HTTPStatus.OK) -> HttpResponse
 
 @dataclass(frozen=True)
 class HttpRequest:
-    """A request: its path, and the query's names with their last values."""
+    """A request: its path, the query's names with their last values, the body of a POST."""
 
     path: str
     query: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
 
 
 #: Answers a request.
@@ -61,20 +65,32 @@ class ListenAddress:
 
 
 class HttpServer:
-    """Serves pages by path on one port, on the addresses of all families."""
+    """Serves pages by path on one port, on the addresses of all families. ``receivers`` answer POST."""
 
-    def __init__(self, address: ListenAddress, pages: Mapping[str, PageHandler]) -> None:
+    def __init__(
+        self,
+        address: ListenAddress,
+        pages: Mapping[str, PageHandler],
+        receivers: Mapping[str, PageHandler] = {},
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         self._address = address
         self._pages = pages
+        self._receivers = receivers
+        self._tls = tls
+
+    @property
+    def _methods(self) -> tuple[str, ...]:
+        return (*_METHODS, "POST") if self._receivers else _METHODS
 
     async def run(self) -> None:
         """Serve until cancelled, as soon as the port can be had; until then one log line says why not."""
         async with await self._listen() as server:
             await server.serve_forever()
 
-    async def respond(self, request: HttpRequest) -> HttpResponse:
+    async def respond(self, request: HttpRequest, method: str = "GET") -> HttpResponse:
         """The page, or that there is none."""
-        page = self._pages.get(request.path)
+        page = (self._receivers if method == "POST" else self._pages).get(request.path)
         return _NOT_FOUND if page is None else await page(request)
 
     async def _listen(self) -> asyncio.Server:
@@ -92,18 +108,20 @@ class HttpServer:
     async def _bind(self) -> asyncio.Server:
         """Listen on the addresses of all families, as probes come over the pod's own, whichever it has."""
         try:
-            return await asyncio.start_server(self._serve, None, self._address.port)
+            return await asyncio.start_server(self._serve, None, self._address.port, ssl=self._tls)
         except OSError as error:
             if error.errno != errno.EADDRNOTAVAIL:
                 raise
             # A kernel with IPv6 support that is switched off.
-            return await asyncio.start_server(self._serve, "0.0.0.0", self._address.port)
+            return await asyncio.start_server(self._serve, "0.0.0.0", self._address.port, ssl=self._tls)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             async with asyncio.timeout(_REQUEST_SECONDS):
                 head = await reader.readuntil(b"\r\n\r\n")
-            method, request = _parse_request(head)
+                method, request = _parse_request(head)
+                if method in self._methods:
+                    request = replace(request, body=await reader.readexactly(_body_size(head)))
             answer = await self._reply(method, request)
             writer.write(_response_head(answer) + (b"" if method == "HEAD" else answer.body))
             await writer.drain()
@@ -113,10 +131,10 @@ class HttpServer:
             writer.close()
 
     async def _reply(self, method: str, request: HttpRequest) -> HttpResponse:
-        if method not in _METHODS:
-            return text_response("only GET and HEAD are answered", HTTPStatus.METHOD_NOT_ALLOWED)
+        if method not in self._methods:
+            return text_response(f"only {' and '.join(self._methods)} are answered", HTTPStatus.METHOD_NOT_ALLOWED)
         try:
-            return await self.respond(request)
+            return await self.respond(request, method)
         except Exception as error:
             # A page that fails is a mistake of ours; probes and scrapes must go on (OPS-371).
             _log.error("page cannot be served", path=request.path, error=repr(error))
@@ -130,6 +148,17 @@ def _parse_request(head: bytes) -> tuple[str, HttpRequest]:
         return "", HttpRequest("")
     target = urlsplit(words[1])
     return words[0], HttpRequest(target.path, dict(parse_qsl(target.query, keep_blank_values=True)))
+
+
+def _body_size(head: bytes) -> int:
+    """Bytes of the body after a request's head. Raises ``LimitOverrunError`` where it is too large."""
+    for line in head.decode("latin-1").split("\r\n"):
+        name, _, value = line.partition(":")
+        if name.strip().lower() == "content-length" and value.strip().isdecimal():
+            if int(value) > _LARGEST_BODY:
+                raise asyncio.LimitOverrunError("body too large", 0)
+            return int(value)
+    return 0
 
 
 def _response_head(response: HttpResponse) -> bytes:

@@ -75,9 +75,6 @@ class ProcessSettings:
     feature_gates: ParsedFeatureGates = setting(
         FEATURE_GATES, "", "Feature gates, such as NodeRepair=true,ReservedCapacity=false."
     )
-    karpenter_service: str = setting(
-        kinds.TEXT, "", "Without effect: the Service of a webhook that does not exist any more."
-    )
 
     @property
     def gates(self) -> FeatureGates:

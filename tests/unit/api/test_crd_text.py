@@ -69,12 +69,14 @@ def test_every_description_is_of_a_field_that_exists_and_is_a_sentence() -> None
 
 
 def test_pools_and_claims_are_cluster_wide_in_one_category() -> None:
-    """API-001 to API-006"""
+    """API-001 to API-006, API-850, API-A13: `kubectl api-resources --categories karpenter` lists the older kinds, too."""
     names = {crd["metadata"]["name"]: crd["spec"] for crd in crds.custom_resource_definitions()}  # type: ignore[index]
     own = {"nodepools.karpenter.sh", "nodeclaims.karpenter.sh", "nodeoverlays.karpenter.sh"}
     buffers = names.pop("capacitybuffers.autoscaling.x-k8s.io")
     assert (buffers["scope"], buffers["names"]["categories"]) == ("Namespaced", ["autoscaling"])
-    assert set(names) == {*own, "kwoknodeclasses.karpenter.kwok.sh", "ec2nodeclasses.karpenter.k8s.aws"}
+    older = {"provisioners.karpenter.sh", "machines.karpenter.sh", "awsnodetemplates.karpenter.k8s.aws"}
+    classes = {"kwoknodeclasses.karpenter.kwok.sh", "ec2nodeclasses.karpenter.k8s.aws"}
+    assert set(names) == own | older | classes
     assert {spec["scope"] for spec in names.values()} == {"Cluster"}
     assert all(spec["names"]["categories"] == ["karpenter"] for spec in names.values())
 

@@ -130,6 +130,8 @@ OTHER_VALUES = {
     "simulated_faults_file": "faults.yaml",
     "record_problems": "/var/problems",
     "karpenter_service": "webhook",
+    "webhook_port": "9443",
+    "webhook_url": "https://scaler.example:9443",
 }
 
 

@@ -118,8 +118,14 @@ def test_the_ports_are_those_the_program_is_told() -> None:
     """OPS-650"""
     environment = deployed.environment()
     ports = {port["name"]: str(port["containerPort"]) for port in deployed.container()["ports"]}  # type: ignore[attr-defined]
-    assert ports == {"http-metrics": environment["METRICS_PORT"], "http": environment["HEALTH_PROBE_PORT"]}
-    assert [port["targetPort"] for port in the("Service")["spec"]["ports"]] == ["http-metrics"]  # type: ignore[index]
+    assert ports == {
+        "http-metrics": environment["METRICS_PORT"],
+        "http": environment["HEALTH_PROBE_PORT"],
+        "https-webhook": environment["WEBHOOK_PORT"],
+    }
+    served = [port["targetPort"] for port in the("Service")["spec"]["ports"]]  # type: ignore[index]
+    assert served == ["http-metrics", "https-webhook"]
+    assert environment["KARPENTER_SERVICE"] == the("Service")["metadata"]["name"]  # type: ignore[index]
 
 
 def test_only_the_lease_of_the_leader_may_be_changed() -> None:
@@ -208,8 +214,17 @@ def _rules(role: Json) -> list[dict[str, list[str]]]:
     return role["rules"]  # type: ignore[return-value]
 
 
+def test_the_only_secret_that_may_be_read_is_the_webhooks_certificate() -> None:
+    """API-851"""
+    roles = [role for role in _roles() if any("secrets" in rule["resources"] for rule in _rules(role))]
+    assert {(role["kind"], role["metadata"]["namespace"]) for role in roles} == {("Role", "kube-system")}  # type: ignore[index]
+    for named, creating in map(_rules, roles):
+        assert (named["resourceNames"], named["verbs"]) == (["karpenter-cert"], ["get", "patch"])
+        assert creating["verbs"] == ["create"]
+
+
 def test_no_right_is_a_wildcard_or_leads_to_others() -> None:
-    for rule in (rule for role in _roles() for rule in _rules(role)):
+    for rule in (rule for role in _roles() for rule in _rules(role) if rule["resources"] != ["secrets"]):
         assert "*" not in rule["apiGroups"] + rule["resources"] + rule["verbs"]
         assert not {"escalate", "bind", "impersonate", "deletecollection"} & set(rule["verbs"])
         assert not {"secrets", "serviceaccounts", "serviceaccounts/token"} & set(rule["resources"])
@@ -218,7 +233,11 @@ def test_no_right_is_a_wildcard_or_leads_to_others() -> None:
 
 def test_what_only_some_nodes_need_is_not_granted_elsewhere() -> None:
     core = {grant for grant in granted() if "simulated" not in grant.role and "aws" not in grant.role}
-    assert {grant.role for grant in core} == {"ClusterRole `karpenter-core`", "Role `karpenter` in `kube-system`"}
+    assert {grant.role for grant in core} == {
+        "ClusterRole `karpenter-core`",
+        "Role `karpenter` in `kube-system`",
+        "Role `karpenter-webhook` in `kube-system`",
+    }
     resources = {grant.resource for grant in core}
     assert resources.isdisjoint(
         {"nodes/status", "kwoknodeclasses.karpenter.kwok.sh", "ec2nodeclasses.karpenter.k8s.aws"}

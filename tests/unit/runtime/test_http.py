@@ -147,7 +147,7 @@ async def test_somebody_who_says_nothing_holds_nobody_up(port: int, monkeypatch:
 async def test_a_host_without_ipv6_answers_over_ipv4(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     usual = asyncio.start_server
 
-    async def without_ipv6(respond: object, host: str | None, port: int) -> asyncio.Server:
+    async def without_ipv6(respond: object, host: str | None, port: int, ssl: None) -> asyncio.Server:
         if host is None:
             raise OSError(errno.EADDRNOTAVAIL, "Cannot assign requested address")
         return await usual(respond, host, port)  # type: ignore[arg-type]

@@ -317,14 +317,12 @@ def test_how_plans_are_valued_is_a_setting() -> None:
 
 def test_what_has_no_effect_is_said_with_its_consequence() -> None:
     environment = {
-        "KARPENTER_SERVICE": "webhook",
         "IGNORE_DRA_REQUESTS": "false",
         "FEATURE_GATES": "NodeRepair=true,NodeRepiar=true",
         "KUBERNETES_MIN_VERSION": "1.19.0-0",
     }
     said = ineffective_settings(resolve_settings({}, environment), environment)
     assert [line.partition(":")[0] for line in said] == [
-        "--karpenter-service",
         "--ignore-dra-requests",
         "feature gate NodeRepiar",
         "KUBERNETES_MIN_VERSION",

@@ -13,15 +13,15 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
+from karpenter.api.control_plane import Secret
 from karpenter.api.core import ConfigMap
 from karpenter.api.ec2_node_class import EC2NodeClass
 from karpenter.api.karpenter import NodeClaim
-from karpenter.api.kinds import CONFIG_MAP, KINDS, NODE_CLAIM
+from karpenter.api.kinds import CONFIG_MAP, KINDS, NODE_CLAIM, SECRET
 from karpenter.api.meta import Condition, ObjectMeta
 from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.kube.errors import Forbidden
 from karpenter.providers.aws.aws_errors import AwsError
-from karpenter.providers.aws.bootstrap.bootstrap_objects import SECRET, Secret
 from karpenter.providers.aws.bootstrap.bootstrap_settings import BootstrapSettings, TokenDelivery
 from karpenter.providers.aws.bootstrap.join_resolver import JoinResolver
 from karpenter.providers.aws.bootstrap.token_issuer import TokenIssuer

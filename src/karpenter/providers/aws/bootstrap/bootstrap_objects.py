@@ -2,23 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import msgspec
 
 from karpenter.api.kinds import Kind
 from karpenter.api.meta import Condition, ObjectMeta, Wire
-
-
-class Secret(Wire, frozen=True, kw_only=True):
-    """A Secret. ``data`` is base64."""
-
-    metadata: ObjectMeta = ObjectMeta()
-    type: str = ""
-    data: Mapping[str, str] = {}
-
-    def __repr__(self) -> str:
-        return f"Secret({self.metadata.namespace}/{self.metadata.name})"
 
 
 class RoleReference(Wire, frozen=True, kw_only=True):
@@ -68,7 +55,6 @@ class CertificateSigningRequest(Wire, frozen=True, kw_only=True):
     status: SigningRequestStatus = msgspec.field(default_factory=SigningRequestStatus)
 
 
-SECRET = Kind("", "v1", "secrets", "Secret", True, Secret)
 CLUSTER_ROLE_BINDING = Kind(
     "rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", False, ClusterRoleBinding
 )

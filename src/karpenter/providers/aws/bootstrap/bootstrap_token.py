@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from karpenter.api.control_plane import Secret
 from karpenter.api.karpenter import NodeClaim
 from karpenter.api.meta import ObjectMeta, OwnerReference
 from karpenter.model import labels
 from karpenter.providers.aws import aws_labels
-from karpenter.providers.aws.bootstrap.bootstrap_objects import Secret
 
 TOKEN_NAMESPACE = "kube-system"
 SECRET_TYPE = "bootstrap.kubernetes.io/token"

@@ -10,15 +10,15 @@ from datetime import UTC, datetime, timedelta
 
 import structlog
 
+from karpenter.api.control_plane import Secret
 from karpenter.api.ec2_node_class import EC2NodeClass
 from karpenter.api.karpenter import NodeClaim
-from karpenter.api.kinds import CONFIG_MAP
+from karpenter.api.kinds import CONFIG_MAP, SECRET
 from karpenter.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
 from karpenter.kube.protocol import Kube
 from karpenter.model import conditions, labels
 from karpenter.model.clock import Clock
 from karpenter.providers.aws import aws_labels
-from karpenter.providers.aws.bootstrap.bootstrap_objects import SECRET, Secret
 from karpenter.providers.aws.bootstrap.bootstrap_settings import BootstrapSettings, TokenDelivery
 from karpenter.providers.aws.bootstrap.bootstrap_token import (
     MANAGED_BY,

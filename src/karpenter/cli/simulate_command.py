@@ -42,6 +42,10 @@ def simulate(
     compare: Annotated[
         str, typer.Option(metavar="A,B,...", help="Compare these policies with the first of them, instead of --policy.")
     ] = "",
+    world: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="YAML with delays, stock-outs, interruptions. Default: the scenario's."),
+    ] = None,
     region: planning_options.RegionOption = "",
     output: Annotated[
         Literal["table", "json", "markdown"], typer.Option("-o", "--output", help="What to print.")
@@ -57,11 +61,11 @@ def simulate(
 
     if (trace is None) == (not scenario):
         raise WrongInput("karpenter simulate needs --trace FILE or --scenario NAME, and not both")
-    if seeds > 1 and not (compare and scenario):
-        raise WrongInput("--seeds needs --compare and --scenario; a trace has no random numbers")
+    if seeds > 1 and not (compare and (scenario or world)):
+        raise WrongInput("--seeds needs --compare, and --scenario or --world; a trace has no random numbers")
     policies = tuple(compare.split(",")) if compare else (policy,)
     options = SimulateOptions(
-        trace, scenario, tuple(filename or ()), days, from_day, range(seed, seed + seeds), policies, region
+        trace, scenario, tuple(filename or ()), days, from_day, range(seed, seed + seeds), policies, region, world
     )
     try:
         result = run_simulation(options, resolve_or_exit("simulate", flags))

@@ -19,3 +19,4 @@ class SimulateOptions:
     seeds: Sequence[int]
     policies: tuple[str, ...]
     region: str
+    world: Path | None

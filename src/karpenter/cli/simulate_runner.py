@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 
 from karpenter.api.apps import DaemonSet
 from karpenter.api.karpenter import NodeClassReference, NodePool
-from karpenter.api.kwok_node_class import KWOKNodeClass, KWOKNodeClassSpec
+from karpenter.api.kwok_node_class import KWOKNodeClass
 from karpenter.api.meta import ObjectMeta
 from karpenter.cli import planning
 from karpenter.cli.instance_type_sources import EC2_WELL_KNOWN_LABELS, FileTypes, choose_source
@@ -32,17 +32,14 @@ from karpenter.settings import Settings
 from karpenter.simulator import simulation_run
 from karpenter.simulator.cost_bound import CostBound, cost_bound
 from karpenter.simulator.policy import Policy, read_policy
-from karpenter.simulator.scenario_file import read_scenario, scenario_workload
+from karpenter.simulator.scenario_file import Scenario, read_scenario, read_world, scenario_workload
 from karpenter.simulator.simulation_report import SimulationReport, StudyLabels, summarize_study
 from karpenter.simulator.simulation_run import Study, run_study
 from karpenter.simulator.trace_file import TraceWindow, read_trace
 from karpenter.simulator.workload import Workload, WorkloadError
+from karpenter.simulator.world import World
 
-#: From the launch of an instance to its registration, as EC2 takes it.
-_REGISTRATION_DELAY = "45s"
-_NODE_CLASS = KWOKNodeClass(
-    metadata=ObjectMeta(name="simulated"), spec=KWOKNodeClassSpec(node_registration_delay=_REGISTRATION_DELAY)
-)
+_NODE_CLASS = KWOKNodeClass(metadata=ObjectMeta(name="simulated"))
 _CLASS_REFERENCE = NodeClassReference(group="karpenter.kwok.sh", kind="KWOKNodeClass", name="simulated")
 _DAY_SECONDS = 86_400
 
@@ -72,8 +69,10 @@ class _Market:
 def run_simulation(options: SimulateOptions, settings: Settings) -> SimulationResult:
     """Run every policy with every seed; after Ctrl-C only what was run so far. Raises ``WorkloadError`` and ``WrongInput``."""
     policies = [read_policy(name) for name in options.policies]
+    scenario = read_scenario(options.scenario) if options.scenario else None
+    world = _world(options, scenario)
     market = _read_market(options, settings)
-    workloads = {seed: _workload(options, seed) for seed in options.seeds}
+    workloads = {seed: _workload(options, scenario, seed) for seed in options.seeds}
     runs = [(policy, seed) for seed in options.seeds for policy in policies]
     reports: dict[str, list[SimulationReport]] = {policy.name: [] for policy in policies}
     bounds: dict[int, CostBound] = {}
@@ -81,17 +80,26 @@ def run_simulation(options: SimulateOptions, settings: Settings) -> SimulationRe
         for policy, seed in runs:
             if seed not in bounds:
                 bounds[seed] = _bound(workloads[seed], market)
-            report = _run(_study(workloads[seed], market, policy), bounds[seed], seed, show)
+            study = _study(workloads[seed], market, policy)
+            report = _run(replace(study, world=world, seed=seed), bounds[seed], show)
             reports[policy.name].append(report)
             if report.is_partial:
                 break
     return SimulationResult(tuple(tuple(own) for own in reports.values() if own))
 
 
-def _workload(options: SimulateOptions, seed: int) -> Workload:
+def _workload(options: SimulateOptions, scenario: Scenario | None, seed: int) -> Workload:
+    if scenario is not None:
+        return scenario_workload(scenario, Path(options.scenario).stem, seed, options.days)
     if options.trace is not None:
         return read_trace(options.trace, TraceWindow(options.from_day, options.days))
-    return scenario_workload(read_scenario(options.scenario), Path(options.scenario).stem, seed, options.days)
+    raise WrongInput("a simulation needs a trace or a scenario")
+
+
+def _world(options: SimulateOptions, scenario: Scenario | None) -> World:
+    if options.world is not None:
+        return read_world(options.world)
+    return scenario.world if scenario is not None else World()
 
 
 def _read_market(options: SimulateOptions, settings: Settings) -> _Market:
@@ -133,9 +141,9 @@ def _study(workload: Workload, market: _Market, policy: Policy) -> Study:
     return Study(workload, market.pools, (_NODE_CLASS,), market.daemon_sets, market.types, policy)
 
 
-def _run(study: Study, bound: CostBound, seed: int, show: _ShowProgress) -> SimulationReport:
-    labels_of_run = StudyLabels(study.workload.name, study.policy.name, seed)
-    on_progress = show(f"{labels_of_run.policy}, seed {seed}", study.workload.duration_seconds)
+def _run(study: Study, bound: CostBound, show: _ShowProgress) -> SimulationReport:
+    labels_of_run = StudyLabels(study.workload.name, study.policy.name, study.seed)
+    on_progress = show(f"{labels_of_run.policy}, seed {study.seed}", study.workload.duration_seconds)
     return summarize_study(labels_of_run, run_study(study, on_progress), bound)
 
 

@@ -93,7 +93,9 @@ class RunRecorder:
         for view in self._cluster.state.state_nodes():
             if view.name == node and view.claim is not None:
                 cause = conditions.find_condition(view.claim.status.conditions, "DisruptionReason")
-                return cause.reason if cause is not None else INTERRUPTED
+                if cause is not None:
+                    return cause.reason
+                return INTERRUPTED if view.claim.metadata.deletion_timestamp is not None else NODE_LOST
         return NODE_LOST
 
     def still_waiting(self) -> tuple[tuple[str, float], ...]:

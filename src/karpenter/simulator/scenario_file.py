@@ -21,6 +21,7 @@ from msgspec import Meta
 from karpenter.model import quantity
 from karpenter.simulator.load_generators import DAY, AnyGenerator
 from karpenter.simulator.workload import PodLife, Workload, WorkloadError, ordered_workload
+from karpenter.simulator.world import World, WorldError
 from karpenter.simulator.yaml_lines import decode_yaml, line_of, read_file
 
 _PACKAGE = "karpenter.simulator"
@@ -28,9 +29,10 @@ _FOLDER = "scenarios"
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
-    """What runs, and for how many days by default."""
+    """What runs, in which world, and for how many days by default."""
 
     workloads: Annotated[list[AnyGenerator], Meta(min_length=1)]
+    world: World = World()
     days: Annotated[float, Meta(gt=0)] = 7.0
     description: str = ""
 
@@ -62,6 +64,7 @@ def read_scenario(name: str) -> Scenario:
 
 def _check(scenario: Scenario, source: str, content: bytes) -> None:
     root = yaml.compose(content, Loader=yaml.SafeLoader)
+    _check_world(scenario.world, source, root, "$.world")
     names: set[str] = set()
     for index, generator in enumerate(scenario.workloads):
         if generator.name in names:
@@ -74,6 +77,21 @@ def _check(scenario: Scenario, source: str, content: bytes) -> None:
             except quantity.QuantityError as error:
                 line = line_of(root, f"$.workloads[{index}].{member}")
                 raise WorkloadError(f"{source}: line {line}: {member}: {error}") from None
+
+
+def read_world(path: Path) -> World:
+    """A world in a file of its own. Raises ``WorkloadError``."""
+    content = read_file(path)
+    world = decode_yaml(content, str(path), World)
+    _check_world(world, str(path), yaml.compose(content, Loader=yaml.SafeLoader), "$")
+    return world
+
+
+def _check_world(world: World, source: str, root: yaml.Node | None, place: str) -> None:
+    try:
+        world.check()
+    except WorldError as error:
+        raise WorkloadError(f"{source}: line {line_of(root, f'{place}.{error.place}')}: {error}") from None
 
 
 def scenario_workload(scenario: Scenario, name: str, seed: int, days: float | None) -> Workload:

@@ -7,8 +7,9 @@ that quiet time costs nothing.
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from karpenter.api.apps import DaemonSet
@@ -24,6 +25,7 @@ from karpenter.simulator.policy import Policy
 from karpenter.simulator.run_recorder import PodWait, Restart, RunRecorder, Sample
 from karpenter.simulator.workload import Workload
 from karpenter.simulator.workload_player import WorkloadPlayer
+from karpenter.simulator.world import World, WorldFaults
 
 #: A Monday, midnight.
 START = datetime(2026, 1, 5, tzinfo=UTC)
@@ -49,6 +51,8 @@ class Study:
     daemon_sets: tuple[DaemonSet, ...]
     types: Sequence[InstanceType]
     policy: Policy
+    world: World = field(default_factory=World)
+    seed: int = 1
 
 
 @dataclass(frozen=True)
@@ -98,9 +102,10 @@ class _StudyRun:
         settings = replace(study.policy.settings, intervals=STUDY_INTERVALS)
         async with running_cluster(self._clock, SimulationConfig(study.types, settings)) as cluster:
             recorder = RunRecorder(cluster, START)
+            cluster.cloud.set_launch_faults(WorldFaults(study.world, study.seed, lambda: recorder.seconds))
             pools = [study.policy.applied_to(pool) for pool in study.pools]
             await cluster.create(*study.node_classes, *pools, *study.daemon_sets)
-            player = WorkloadPlayer(cluster, study.workload, recorder.record_lost)
+            player = WorkloadPlayer(cluster, study.workload, self._start_delay(), recorder.record_lost)
             playing = asyncio.create_task(player.run(), name="workload player")
             was_interrupted = not await self._observe(recorder, playing)
             playing.cancel()
@@ -115,6 +120,10 @@ class _StudyRun:
                 idle=idle_cost(cluster.history.notices, recorder.occupancy, self._clock.now()),
                 was_interrupted=was_interrupted,
             )
+
+    def _start_delay(self) -> Callable[[], float]:
+        dice = random.Random(f"{self._study.seed} pod start")
+        return lambda: self._study.world.pod_start.draw_seconds(dice)
 
     async def _observe(self, recorder: RunRecorder, playing: asyncio.Task[None]) -> bool:
         """Sample until the end of the workload; False if Ctrl-C came before."""

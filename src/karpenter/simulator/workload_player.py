@@ -11,9 +11,12 @@ import heapq
 from collections.abc import Callable
 from enum import IntEnum
 
+from msgspec.structs import replace
+
 from karpenter.api import kinds
 from karpenter.api.core import Pod
 from karpenter.kube.errors import KubeError, NotFound
+from karpenter.providers.simulated.simulated_kubelet import START_DELAY_ANNOTATION
 from karpenter.simulation.simulated_cluster import SimulatedCluster, is_pod_ready
 from karpenter.simulator.workload import NAMESPACE, PodLife, Workload
 
@@ -26,10 +29,21 @@ class _Action(IntEnum):
 
 
 class WorkloadPlayer:
-    """Plays one workload. ``on_lost`` gets each pod that disappeared before its time, as it was last seen."""
+    """Plays one workload.
 
-    def __init__(self, cluster: SimulatedCluster, workload: Workload, on_lost: Callable[[Pod], None]) -> None:
+    ``start_delay`` draws how many seconds a pod needs to get ready once it is bound; ``on_lost`` gets each pod that disappeared
+    before its time, as it was last seen.
+    """
+
+    def __init__(
+        self,
+        cluster: SimulatedCluster,
+        workload: Workload,
+        start_delay: Callable[[], float],
+        on_lost: Callable[[Pod], None],
+    ) -> None:
         self._cluster = cluster
+        self._start_delay = start_delay
         self._on_lost = on_lost
         self._start = asyncio.get_running_loop().time()
         self._wake = asyncio.Event()
@@ -81,9 +95,14 @@ class WorkloadPlayer:
 
     async def _create(self, life: PodLife) -> None:
         try:
-            await self._cluster.create(life.template.pod(life.name))
+            await self._cluster.create(self._pod(life))
         except KubeError:
             self._schedule(1.0, _Action.CREATE, life.name)
+
+    def _pod(self, life: PodLife) -> Pod:
+        pod = life.template.pod(life.name)
+        delay = {START_DELAY_ANNOTATION: f"{round(self._start_delay() * 1000)}ms"}
+        return replace(pod, metadata=replace(pod.metadata, annotations={**pod.metadata.annotations, **delay}))
 
     def _schedule(self, after_seconds: float, action: _Action, name: str) -> None:
         heapq.heappush(self._due, (self.seconds + after_seconds, action, name))

@@ -23,6 +23,7 @@ spec:
       nodeClassRef: {group: karpenter.kwok.sh, kind: KWOKNodeClass, name: default}
   disruption: {consolidateAfter: 1m, budgets: [{nodes: 100%}]}
 """
+_FEW_PODS_FOR_FOUR_DAYS = ("web,0,345600,,1500,1024",)
 HEADER = "name,creation_s,deletion_s,runtime_s,cpu_milli,memory_mib"
 
 
@@ -121,13 +122,40 @@ def test_a_comparison_shows_both_policies_and_ends_with_a_recommendation(argumen
     assert page.rstrip().endswith(".")
 
 
+def test_a_world_delays_registration_and_takes_spot_instances_back(tmp_path: Path, arguments: list[str]) -> None:
+    """At this rate an instance lasts 53 hours on average, so that four days of one pod meet some ends."""
+    world = tmp_path / "world.yaml"
+    world.write_text("registration: {median: 5m}\ninterruptions: [{perMonth: 0.999999}]\n")
+    report = simulate(tmp_path, [*arguments, "--world", str(world)], *_FEW_PODS_FOR_FOUR_DAYS)
+    assert report["waiting"]["arrivals"]["p50Seconds"] > 300
+    assert report["restarts"]["byCause"] == {"Interrupted": report["restarts"]["total"]}
+    assert report["nodes"]["launched"] == 1 + report["restarts"]["total"]
+
+
+def test_an_instance_that_is_lost_without_warning_has_its_own_cause(tmp_path: Path, arguments: list[str]) -> None:
+    world = tmp_path / "world.yaml"
+    world.write_text("losses: [{perMonth: 0.999999}]\n")
+    report = simulate(tmp_path, [*arguments, "--world", str(world)], *_FEW_PODS_FOR_FOUR_DAYS)
+    assert report["restarts"]["byCause"] == {"NodeLost": report["restarts"]["total"]}
+
+
+def test_a_type_that_is_out_of_stock_is_replaced_by_another(tmp_path: Path, arguments: list[str]) -> None:
+    world = tmp_path / "world.yaml"
+    world.write_text("stockOuts: [{instanceType: a.small, everyHours: 0.0001, minutes: 100000}]\n")
+    report = simulate(tmp_path, [*arguments, "--world", str(world)], "web,60,3600,,1500,1024")
+    assert [share["instanceType"] for share in report["capacity"]] == ["a.large"]
+
+
 @pytest.mark.parametrize(
     ("further", "complaint"),
     [
         ((), "karpenter simulate needs --trace FILE or --scenario NAME, and not both"),
         (("--scenario", "nothing"), "there is no scenario 'nothing'; choose batch, office, web, or a YAML file"),
         (("--scenario", "web", "--policy", "nothing"), "there is no policy 'nothing'; choose lean, karpenter"),
-        (("--scenario", "web", "--seeds", "3"), "--seeds needs --compare and --scenario; a trace has no random"),
+        (
+            ("--scenario", "web", "--seeds", "3"),
+            "--seeds needs --compare, and --scenario or --world; a trace has no random",
+        ),
         (("--trace", "/nowhere.csv"), "/nowhere.csv: cannot be read (No such file or directory)"),
     ],
 )

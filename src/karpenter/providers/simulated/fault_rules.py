@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Protocol, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -123,9 +123,22 @@ class ScheduledFaults(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 R = TypeVar("R", bound=FaultRule)
 
 
+class LaunchFaults(Protocol):
+    """Decides what goes wrong with launches and with the instances they bring."""
+
+    def is_out_of_capacity(self, launch: SimulatedLaunch) -> bool:
+        """Whether the cloud claims to have no such instance now."""
+
+    def launch_error(self, launch: SimulatedLaunch) -> LaunchErrorRule | None:
+        """The refusal the cloud answers with, if any."""
+
+    def schedule_faults(self, launch: SimulatedLaunch, registration_delay: timedelta) -> ScheduledFaults:
+        """What befalls the instance. ``registration_delay`` is what its class says."""
+
+
 @dataclass
 class FaultInjector:
-    """Faults being played: rules and how often each was used."""
+    """Faults being played: rules and how often each was used. Implements ``LaunchFaults``."""
 
     faults: Faults = field(default_factory=Faults)
     _used: dict[tuple[type[FaultRule], int], int] = field(default_factory=dict)

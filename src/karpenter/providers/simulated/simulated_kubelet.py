@@ -23,6 +23,8 @@ KWOK_STAGE_LABEL = "kwok.x-k8s.io/stage"
 UNHEALTHY = "unhealthy"
 #: A pod with this annotation stops this long after its deletion was requested, whatever its grace period (OPS-261).
 STOP_DELAY_ANNOTATION = "pod-delete.stage.kwok.x-k8s.io/delay"
+#: A pod with this annotation is ready this long after it was bound, instead of after the usual time.
+START_DELAY_ANNOTATION = "pod-ready.stage.kwok.x-k8s.io/delay"
 FAKE_NODE = ("kwok.x-k8s.io/node", "fake")
 
 _READY = "Ready"
@@ -99,10 +101,11 @@ def has_ended(pod: Pod) -> bool:
 
 
 def start_due(pod: Pod, start: timedelta, now: datetime) -> datetime:
-    """When a bound pod is up: a little after it was bound."""
+    """When a bound pod is up: ``start``, or its own delay, after it was bound."""
     bound = states.find_condition(pod.status.conditions, "PodScheduled")
     since = bound.last_transition_time if bound else None
-    return (since or now) + start if since else now
+    delay = _delay(pod, START_DELAY_ANNOTATION)
+    return since + (start if delay is None else delay) if since else now
 
 
 def stop_due(pod: Pod, stop: timedelta, now: datetime) -> datetime:
@@ -111,14 +114,14 @@ def stop_due(pod: Pod, stop: timedelta, now: datetime) -> datetime:
     grace = timedelta(seconds=pod.metadata.deletion_grace_period_seconds or 0)
     if has_ended(pod):
         return deadline
-    delay = _stop_delay(pod)
+    delay = _delay(pod, STOP_DELAY_ANNOTATION)
     return deadline - grace + (min(stop, grace) if delay is None else delay)
 
 
-def _stop_delay(pod: Pod) -> timedelta | None:
+def _delay(pod: Pod, annotation: str) -> timedelta | None:
     """The delay an annotation asks for; None without one, or for text that is no duration."""
     try:
-        return parse_duration(pod.metadata.annotations.get(STOP_DELAY_ANNOTATION, ""))
+        return parse_duration(pod.metadata.annotations.get(annotation, ""))
     except ValueError:
         return None
 

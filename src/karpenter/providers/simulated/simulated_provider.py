@@ -35,7 +35,7 @@ from karpenter.providers.contract import (
     RepairPolicy,
 )
 from karpenter.providers.simulated import simulated_offerings
-from karpenter.providers.simulated.fault_rules import FaultInjector, Faults, SimulatedLaunch
+from karpenter.providers.simulated.fault_rules import FaultInjector, Faults, LaunchFaults, SimulatedLaunch
 from karpenter.providers.simulated.simulated_instances import (
     SimulatedInstance,
     SimulatedInstanceStore,
@@ -82,7 +82,7 @@ class SimulatedProvider:
         self._kube = kube
         self._clock = clock
         self._store = SimulatedInstanceStore(kube)
-        self._fault_injector = FaultInjector(faults or Faults())
+        self._launch_faults: LaunchFaults = FaultInjector(faults or Faults())
         self._types = types
         self._by_name = {instance_type.name: instance_type for instance_type in types}
         self._launches_by_zone: Counter[str] = Counter()
@@ -94,7 +94,11 @@ class SimulatedProvider:
 
     def set_faults(self, faults: Faults) -> None:
         """Use other fault rules from now on; faults of existing instances stay as decided at launch."""
-        self._fault_injector = FaultInjector(faults)
+        self.set_launch_faults(FaultInjector(faults))
+
+    def set_launch_faults(self, launch_faults: LaunchFaults) -> None:
+        """Like ``set_faults``, with something other than rules."""
+        self._launch_faults = launch_faults
 
     @property
     def all_types(self) -> tuple[InstanceType, ...]:
@@ -229,10 +233,10 @@ class SimulatedProvider:
         )
         for choice in sorted(offerings.launchable, key=self._launch_order):
             launch = _simulated_launch(claim, choice)
-            launch_error = self._fault_injector.launch_error(launch)
+            launch_error = self._launch_faults.launch_error(launch)
             if launch_error is not None:
                 raise LaunchFailed(launch_error.reason, launch_error.message)
-            if not self._fault_injector.is_out_of_capacity(launch):
+            if not self._launch_faults.is_out_of_capacity(launch):
                 return choice
             offerings.rejections[simulated_offerings.SimulatedOfferingRejection.UNAVAILABLE] += 1
             self._unavailable[_key(choice.instance_type, choice.offering)] = self._clock.now() + UNAVAILABLE_FOR
@@ -267,7 +271,7 @@ class SimulatedProvider:
             taints=tuple(taint.as_taint() for taint in (*claim.spec.taints, *claim.spec.startup_taints)),
             capacity=res.resources_to_wire(choice.instance_type.capacity),
             allocatable=res.resources_to_wire(choice.instance_type.allocatable),
-            fate=self._fault_injector.schedule_faults(launch, _registration_delay(node_class)),
+            fate=self._launch_faults.schedule_faults(launch, _registration_delay(node_class)),
         )
 
 

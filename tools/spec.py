@@ -84,8 +84,9 @@ def citations(root: Path = ROOT, folders: Iterable[str] = CITING) -> list[Citati
         for folder in folders
         for path in sorted((root / folder).rglob("*"))
         if path.is_file() and path.suffix in SUFFIXES and _cites(folder, path.relative_to(root))
+        for place in (path.relative_to(root).as_posix(),)
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
-        for citation in cited(line, Place(path.relative_to(root).as_posix(), number))
+        for citation in cited(line, Place(place, number))
     ]
 
 

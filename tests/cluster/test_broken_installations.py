@@ -104,7 +104,7 @@ class Watched:
 
     def check_waiting(self, reason: str) -> None:
         """Alive and not ready, for a reason that is told; nothing was said twice."""
-        assert self._running.probe("/healthz")[0] == 200
+        self._running.until(lambda: self._running.probe("/healthz")[0] == 200, "be alive", _DEADLINE_SECONDS)
         status, body = self._running.probe("/readyz")
         assert status == 500
         assert reason in body

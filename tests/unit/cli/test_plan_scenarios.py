@@ -8,7 +8,9 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -24,16 +26,22 @@ SECONDS = ("decisionSeconds", "catalogueSeconds", "wallSeconds")
 pytestmark = pytest.mark.skipif(not FILES, reason="the scenarios are not beside the checkout")
 
 
-def arguments(file: Path) -> list[str]:
-    return ["plan", "-f", str(file), "--instance-types", str(TYPES), "-o", "json"]
+def arguments(file: Path, types: Path = TYPES) -> list[str]:
+    return ["plan", "-f", str(file), "--instance-types", str(types), "-o", "json"]
+
+
+@cache
+def planned(file: Path, types: Path = TYPES) -> dict[str, Any]:
+    """The plan of a scenario, made once for all tests."""
+    result = CliRunner().invoke(app, arguments(file, types), catch_exceptions=False)
+    assert (result.exit_code, result.stderr) == (0, "")
+    return dict(json.loads(result.stdout))
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_every_pod_of_a_scenario_is_placed_legally_once(file: Path) -> None:
-    result = CliRunner().invoke(app, arguments(file), catch_exceptions=False)
-    assert (result.exit_code, result.stderr) == (0, "")
     objects = json.loads(file.read_text())["items"]
-    assert list(faults(objects, json.loads(TYPES.read_text()), json.loads(result.stdout))) == []
+    assert list(faults(objects, json.loads(TYPES.read_text()), planned(file))) == []
 
 
 def published() -> Iterator[tuple[str, str]]:
@@ -48,8 +56,7 @@ def published() -> Iterator[tuple[str, str]]:
 def test_the_lower_bound_is_that_which_others_have_worked_out(name: str, bound: str) -> None:
     """To the last digit they give: figures from another programme, which shares no code with ours."""
     catalogue = SCENARIOS / ("types-linear-400.json" if name.startswith("diverse") else TYPES.name)
-    given = ["plan", "-f", str(SCENARIOS / f"{name}.json"), "--instance-types", str(catalogue), "-o", "json"]
-    cost = json.loads(CliRunner().invoke(app, given, catch_exceptions=False).stdout)["cost"]
+    cost = planned(SCENARIOS / f"{name}.json", catalogue)["cost"]
     digits = len(bound.partition(".")[2])
     assert cost["lowerBoundPerHour"] == pytest.approx(float(bound), abs=0.51 * 10**-digits)
     assert cost["lowerBoundPerHour"] <= cost["perHour"]

@@ -6,6 +6,7 @@ import ast
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -38,8 +39,13 @@ REPLACED = frozenset(
 )
 
 
+@cache
+def _tree(module: Path) -> ast.Module:
+    return ast.parse(module.read_text())
+
+
 def _definitions(module: Path) -> Iterator[ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef]:
-    for node in ast.walk(ast.parse(module.read_text())):
+    for node in ast.walk(_tree(module)):
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             yield node
 
@@ -51,7 +57,7 @@ def _words(name: str) -> set[str]:
 def test_no_two_public_classes_share_a_name() -> None:
     places: dict[str, list[str]] = defaultdict(list)
     for module in MODULES:
-        for node in ast.parse(module.read_text()).body:
+        for node in _tree(module).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places[node.name].append(str(module.relative_to(SOURCE)))
     assert {name: place for name, place in places.items() if len(place) > 1} == {}
@@ -90,7 +96,7 @@ def test_every_module_says_what_belongs_in_it() -> None:
 
 
 def _docstring(module: Path) -> str | None:
-    return ast.get_docstring(ast.parse(module.read_text()))
+    return ast.get_docstring(_tree(module))
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)

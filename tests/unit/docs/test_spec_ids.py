@@ -30,14 +30,20 @@ def rules() -> list:
     return spec.rules()
 
 
+@pytest.fixture(scope="module")
+def citations() -> list:
+    """Everything that is cited: reading the whole tree takes seconds."""
+    return list(spec.citations())
+
+
 def test_every_id_is_defined_once(rules):
     counts = Counter(rule.id for rule in rules)
     assert len(counts) > 1500
     assert [f"{rule.place}: {rule.id}" for rule in rules if counts[rule.id] > 1] == []
 
 
-def test_every_id_cited_in_code_tests_and_documents_is_defined(rules):
-    wrong = spec.unknown(rules, spec.citations())
+def test_every_id_cited_in_code_tests_and_documents_is_defined(rules, citations):
+    wrong = spec.unknown(rules, citations)
     assert [f"{citation.place}: {citation.id}" for citation in wrong] == []
 
 
@@ -103,9 +109,9 @@ def test_the_list_of_rules_without_a_test_counts_them_per_file(capsys):
     assert "docs/spec/scheduling.md: " in capsys.readouterr().out
 
 
-def test_a_rule_is_left_out_or_tested_and_never_both(rules):
+def test_a_rule_is_left_out_or_tested_and_never_both(rules, citations):
     """The list of rules without an implementation ends with the first test that cites one of them."""
     skipped = spec.left_out()
-    tested = {rule.id for rule in rules} - {rule.id for rule in spec.untested(rules, spec.citations())}
+    tested = {rule.id for rule in rules} - {rule.id for rule in spec.untested(rules, citations)}
     assert len(skipped) > 150
     assert sorted(skipped & tested) == []

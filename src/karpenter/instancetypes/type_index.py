@@ -40,9 +40,9 @@ _CACHE_SIZE = 4096
 ResourceWeights = tuple[tuple[str, float], ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class OfferingPrices:
-    """The cheapest acceptable available offering of every type that has one.
+    """The cheapest acceptable available offering of every type that has one. Equal to itself only, so it is hashed at once.
 
     ``order`` lists positions by price, ties by name; ``offering`` maps a position to its cheapest offering.
     """
@@ -90,6 +90,7 @@ class TypeIndex:
         self._implying = lru_cache(_CACHE_SIZE)(self._find_implying)
         self._max_allocatable = lru_cache(_CACHE_SIZE)(self._find_max_allocatable)
         self._lowest_unit_prices = lru_cache(_CACHE_SIZE)(self._find_lowest_unit_price)
+        self._pareto_fronts = lru_cache(_CACHE_SIZE)(self._find_pareto_front)
         self._available_values_of = lru_cache(_CACHE_SIZE)(self._find_available_values)
 
     def with_resources(self, amounts_by_resource: Mapping[str, Sequence[int]]) -> TypeIndex:
@@ -110,6 +111,7 @@ class TypeIndex:
         other._capacity = {**self._capacity, **further}
         other._max_allocatable = lru_cache(_CACHE_SIZE)(other._find_max_allocatable)
         other._lowest_unit_prices = lru_cache(_CACHE_SIZE)(other._find_lowest_unit_price)
+        other._pareto_fronts = lru_cache(_CACHE_SIZE)(other._find_pareto_front)
         return other
 
     def named(self, *names: str) -> TypeSet:
@@ -394,8 +396,11 @@ class TypeIndex:
                 needed |= self._available_values(requirements, key).first_types_offering(order, requirement.min_values)
         return needed
 
-    def pareto_front(self, types: TypeSet, prices: OfferingPrices, resources: Iterable[str]) -> list[int]:
+    def pareto_front(self, types: TypeSet, prices: OfferingPrices, resources: Iterable[str]) -> Sequence[int]:
         """The Pareto front of the members by price and the named resources, cheapest first."""
+        return self._pareto_fronts(types, prices, tuple(resources))
+
+    def _find_pareto_front(self, types: TypeSet, prices: OfferingPrices, resources: Sequence[str]) -> tuple[int, ...]:
         columns = [self._at_least_as_large(name) for name in resources if name in self._allocatable]
         kept: list[int] = []
         seen: TypeSet = 0
@@ -408,7 +413,7 @@ class TypeIndex:
             if not better:
                 kept.append(position)
             seen |= 1 << position
-        return kept
+        return tuple(kept)
 
     def _at_least_as_large(self, name: str) -> list[TypeSet]:
         """For each type, the types with at least the same allocatable amount of a resource."""

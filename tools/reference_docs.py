@@ -102,7 +102,7 @@ def _kinds() -> Iterator[str]:
     yield "# Kinds\n"
     yield _SOURCE.format(source="the structs in `karpenter.api`") + "\n"
     yield "`kubectl explain nodepool.spec` prints the same. `[]` is a member of a list, `{}` a value of a map.\n"
-    for definition in yaml.safe_load_all(crds.to_yaml()):
+    for definition in yaml.load_all(crds.to_yaml(), yaml.CSafeLoader):
         names = definition["spec"]["names"]
         for version in definition["spec"]["versions"]:
             schema = version["schema"]["openAPIV3Schema"]
@@ -201,7 +201,7 @@ def _permissions() -> Iterator[str]:
     yield "[Install](../install.md) says what each permission is for; `karpenter iam-policy` prints the permissions in AWS.\n"
     shown: set[str] = set()
     for name in _PERMISSION_FILES:
-        for manifest in yaml.safe_load_all((ROOT / "deploy" / name).read_text(encoding="utf-8")):
+        for manifest in yaml.load_all((ROOT / "deploy" / name).read_text(encoding="utf-8"), yaml.CSafeLoader):
             if manifest["kind"] not in ("Role", "ClusterRole") or _is_for_users(manifest["metadata"]):
                 continue
             metadata = manifest["metadata"]

@@ -33,7 +33,7 @@ _LIFETIME_SECONDS = 3600
 def manifests(*folders: str) -> list[Json]:
     """Every object of these folders of `deploy/`."""
     files = (file for folder in folders for file in sorted((DEPLOY / folder).glob("*.yaml")))
-    documents = (document for file in files for document in yaml.safe_load_all(file.read_text()))
+    documents = (document for file in files for document in yaml.load_all(file.read_text(), yaml.CSafeLoader))
     return [document for document in documents if document["kind"] != "Kustomization"]
 
 

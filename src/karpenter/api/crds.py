@@ -220,7 +220,7 @@ def to_yaml() -> str:
     return yaml.dump_all(custom_resource_definitions(), Dumper=_NoAliasDumper, sort_keys=False, width=120)
 
 
-class _NoAliasDumper(yaml.SafeDumper):
+class _NoAliasDumper(yaml.CSafeDumper):
     """Writes every value in full: YAML anchors would be legal, but are unusual in a CRD."""
 
     def ignore_aliases(self, data: object) -> bool:

@@ -10,6 +10,7 @@ from monitoring.decisions import DECISIONS
 from monitoring.money import MONEY
 from monitoring.overview import OVERVIEW
 from monitoring.panels import to_json
+from monitoring.series import exported_json
 
 DASHBOARDS = (OVERVIEW, MONEY, DECISIONS)
 
@@ -18,4 +19,5 @@ FILES: Mapping[str, Callable[[], str]] = {
     **{f"charts/karpenter/dashboards/{board.name}.json": partial(to_json, board) for board in DASHBOARDS},
     "charts/karpenter/alerts/karpenter.yaml": rules_yaml,
     RUNBOOKS: page,
+    "src/karpenter/lint/exported_series.json": exported_json,
 }

@@ -10,8 +10,10 @@ was absent before as 0.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 PAGE = Path(__file__).parents[1] / "docs" / "metrics.md"
@@ -37,26 +39,50 @@ class UnknownSeries(Exception):
     """An expression names a series or a label that is not exported."""
 
 
-def _exported() -> Mapping[str, frozenset[str]]:
-    labels: dict[str, frozenset[str]] = {}
+@dataclass(frozen=True, slots=True)
+class Series:
+    """A series of the page. ``open_labels``: it has those of Nodes, of which providers declare more."""
+
+    type: str
+    labels: frozenset[str]
+    open_labels: bool
+
+
+def _series_of_page() -> Mapping[str, Series]:
+    found: dict[str, Series] = {}
     for line in PAGE.read_text(encoding="utf-8").splitlines():
         if not line.startswith("| `"):
             continue
         name, kind, own = (cell.strip() for cell in line.strip("|").split("|")[:3])
         name = name.partition(" ")[0].strip("`")
         for subject in _KINDS if "<kind>" in name else ("",):
-            labels[name.replace("<kind>", subject)] = _labels(own, kind)
-    return labels
+            found[name.replace("<kind>", subject)] = Series(kind, _labels(own, kind), _has_node_labels(own))
+    return found
 
 
 def _labels(text: str, kind: str) -> frozenset[str]:
-    of_node = _NODE_LABELS if re.search(r"\bN\b", text) else ()
+    of_node = _NODE_LABELS if _has_node_labels(text) else ()
     carried = ("karpenter_sh_nodepool",) if "+" in text else ()
     by_type = {"histogram": ("le",), "summary": ("quantile",)}.get(kind, ())
     return frozenset((*re.findall(r"`(\w+)`", text), *of_node, *carried, *by_type))
 
 
-EXPORTED = _exported()
+def _has_node_labels(text: str) -> bool:
+    return re.search(r"\bN\b", text) is not None
+
+
+_SERIES = _series_of_page()
+EXPORTED: Mapping[str, frozenset[str]] = {name: each.labels for name, each in _SERIES.items()}
+
+
+def exported_json() -> str:
+    """Names, types and labels, as ``karpenter lint`` reads them."""
+    described = {
+        name: {"type": each.type, "labels": sorted(each.labels), "open_labels": each.open_labels}
+        for name, each in sorted(_SERIES.items())
+    }
+    lines = (f"  {json.dumps(name)}: {json.dumps(series)}" for name, series in described.items())
+    return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 def series(name: str, /, **matchers: str) -> str:

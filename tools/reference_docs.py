@@ -1,4 +1,4 @@
-"""Writes the generated pages of ``docs``: settings, commands, kinds and permissions. ``python tools/reference_docs.py``."""
+"""Writes the generated pages of ``docs``, such as settings and lint rules. ``python tools/reference_docs.py``."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ import yaml
 
 from karpenter.api import crds
 from karpenter.cli.main import COMMANDS, app
+from karpenter.lint.rule import Rule, Topic
+from karpenter.lint.rule_page import rule_markdown
+from karpenter.lint.rules import RULES
 from karpenter.model.setting_kinds import Profile, Setting
 from karpenter.runtime.intervals import INTERVALS
 from karpenter.settings import SETTING_GROUPS
@@ -223,6 +226,40 @@ def _rule_cells(rule: Mapping[str, list[str]]) -> tuple[str, ...]:
     return groups, resources, ", ".join(f"`{name}`" for name in rule.get("resourceNames", ())), ", ".join(rule["verbs"])
 
 
+_ABOUT_RULES = """[Lint in CI](../how-to/lint.md) says how to run `karpenter lint`. `karpenter lint --explain ID` prints the same.
+
+A finding is an **error** where something does not work, a **warning** where it works otherwise than its author probably means,
+and a **note** where it is worth knowing. The line of each example that a finding is about ends in `# finding`.
+
+Suppress a finding where it is meant. As a comment, `# karpenter.sh/lint-ignore: KL201` counts for the field that begins on its
+line, or on the next one where the comment stands alone; above the first line of an object, for the object. As an annotation,
+`karpenter.sh/lint-ignore: KL201,KL304` counts for the object. `*` stands for all rules. `--ignore KL201` leaves a rule out.
+"""
+
+
+def lint_page() -> str:
+    """Every rule of ``karpenter lint``, with its example."""
+    return "\n".join(_lint())
+
+
+def _lint() -> Iterator[str]:
+    yield "# Lint rules\n"
+    yield _SOURCE.format(source="`karpenter.lint.rules` and `karpenter/lint/examples`") + "\n"
+    yield _ABOUT_RULES
+    links = ((f"[{rule.id}](#{_rule_anchor(rule)})", rule.name, rule.severity.value, rule.summary) for rule in RULES)
+    yield from _table(("rule", "name", "severity", "finds"), links)
+    for topic in Topic:
+        yield f"## {topic}\n"
+        for rule in RULES:
+            if rule.topic is topic:
+                yield f"### {rule.id} {rule.name}\n"
+                yield rule_markdown(rule)
+
+
+def _rule_anchor(rule: Rule) -> str:
+    return f"{rule.id}-{rule.name}".lower()
+
+
 def _table(headings: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
     yield _row(headings)
     yield _row(("---",) * len(headings))
@@ -240,6 +277,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "reference/commands.md": commands_page,
     "reference/kinds.md": kinds_page,
     "reference/permissions.md": permissions_page,
+    "reference/lint.md": lint_page,
 }
 
 if __name__ == "__main__":

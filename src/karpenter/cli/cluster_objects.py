@@ -20,6 +20,7 @@ from karpenter.api.meta import Wire
 from karpenter.api.node_overlay import NodeOverlay
 from karpenter.api.priority_class import PriorityClass
 from karpenter.api.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
+from karpenter.cli.object_location import LocatedFinding
 from karpenter.model.feature_gates import FeatureGate, FeatureGates
 from karpenter.model.pod_templates import Workload
 
@@ -62,7 +63,8 @@ FREEZE_KINDS: tuple[Kind[Wire], ...] = (kinds.CONFIG_MAP,)  # type: ignore[assig
 class ClusterObjects:
     """What was read. ``skipped`` counts objects by kinds a plan has no use for.
 
-    ``problems`` are lines about objects that cannot be used, ``notices`` about what is probably not meant.
+    ``problems`` are lines about objects that cannot be used, ``notices`` about what is probably not meant; those that are about
+    a field of an object in a file are also in ``located_problems`` and ``located_notices``.
     ``from_cluster``: from a running cluster, where not everything wrong is the user's to mend.
     """
 
@@ -91,6 +93,8 @@ class ClusterObjects:
     skipped: Counter[str] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
+    located_problems: list[LocatedFinding] = field(default_factory=list)
+    located_notices: list[LocatedFinding] = field(default_factory=list)
     from_cluster: bool = False
 
     def add(self, obj: PlanObject) -> None:

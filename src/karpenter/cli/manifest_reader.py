@@ -43,7 +43,8 @@ from karpenter.cli.manifest_documents import (
     read_documents,
     read_source,
 )
-from karpenter.cli.planning_options import InputOptions
+from karpenter.cli.object_location import LocatedFinding, ObjectLocation
+from karpenter.cli.planning_options import InputOptions, ReplicaChoice
 from karpenter.cli.render_common import count_text
 from karpenter.cli.workload_expansion import expand_workloads
 from karpenter.model import labels, runtime_validation
@@ -55,6 +56,9 @@ from karpenter.model.structural_schema import child_path as member
 from karpenter.model.workload_schema import unknown_workload_fields
 
 T = TypeVar("T", bound=Wire)
+#: Codes of what is only noticed.
+SIMILAR_LABEL = "similar label"
+ODD_QUANTITY = "odd quantity"
 
 #: What a plan reads.
 _PLAN_KINDS = (
@@ -117,27 +121,10 @@ _HEAD = msgspec.json.Decoder(_ObjectHead)
 
 
 @dataclass(frozen=True, slots=True)
-class _ObjectLocation:
-    """An object in a document: its position among list items, its kind and name as far as they are known."""
-
-    document: ManifestDocument
-    item_path: str = ""
-    kind: str = ""
-    name: str = ""
-
-    def problem_line(self, path: str, text: str) -> str:
-        who = f" ({' '.join(part for part in (self.kind, self.name) if part)})" if self.kind else ""
-        where = ".".join(part for part in (self.item_path, path) if part)
-        return (
-            f"{self.document.source}: document {self.document.number}{who}: " + (f"{where}: " if where else "") + text
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class _RawObject:
+class RawObject:
     """One object, not yet decoded."""
 
-    location: _ObjectLocation
+    location: ObjectLocation
     api_version: str
     kind: str
     data: bytes | msgspec.Raw
@@ -153,13 +140,23 @@ def read_manifests(
     ``well_known`` are the labels the catalogue's types define; ``extra_kinds`` are read besides those any plan reads. What is
     wrong is left out and has its line in ``problems``.
     """
+    return read_parts(_source_parts(options), well_known, extra_kinds, options.replicas)
+
+
+def read_parts(
+    parts: Iterable[SourcePart],
+    well_known: frozenset[str],
+    extra_kinds: Iterable[Kind[Wire]] = (),
+    replicas: ReplicaChoice = "current",
+) -> ClusterObjects:
+    """The same for sources that have been read."""
     reader = _ManifestReader(well_known, (*extra_kinds, *_PLAN_KINDS))  # type: ignore[arg-type]
-    for part in _source_parts(options):
+    for part in parts:
         reader.read(part)
     reader.report_sources()
     cluster_objects = reader.objects
     assumed_admission.apply_limit_ranges(cluster_objects)
-    replicas_by_owner = expand_workloads(cluster_objects, options.replicas)
+    replicas_by_owner = expand_workloads(cluster_objects, replicas)
     assumed_status.assign_priorities(cluster_objects)
     assumed_status.count_budgets(cluster_objects, replicas_by_owner)
     _complete_storage(cluster_objects)
@@ -182,9 +179,9 @@ def _source_parts(options: InputOptions) -> Iterator[SourcePart]:
         yield from read_source("text", options.text.encode())
 
 
-def _split_objects(
-    location: _ObjectLocation, data: bytes | msgspec.Raw, api_version: str, kind: str
-) -> Iterator[_RawObject]:
+def split_objects(
+    location: ObjectLocation, data: bytes | msgspec.Raw, api_version: str = "", kind: str = ""
+) -> Iterator[RawObject]:
     """The object itself, or those of a list. Items of typed lists (``PodList``) carry no kind: it is given."""
     head = _head(data)
     api_version, kind = head.api_version or api_version, head.kind or kind
@@ -193,12 +190,12 @@ def _split_objects(
         namespaced = (registered := kinds.KINDS.get((api_version, kind))) is not None and registered.namespaced
         full = f"{head.metadata.namespace or 'default'}/{name}" if namespaced and name else name
         is_stored = bool(head.metadata.resource_version)
-        yield _RawObject(replace(location, kind=kind, name=full), api_version, kind, data, is_stored)
+        yield RawObject(replace(location, kind=kind, name=full), api_version, kind, data, is_stored)
         return
     of_items = "" if kind == "List" else kind.removesuffix("List")
     for index, item in enumerate(head.items):
         steps = ".".join(part for part in (location.item_path, f"items[{index}]") if part)
-        yield from _split_objects(replace(location, item_path=steps), item, api_version if of_items else "", of_items)
+        yield from split_objects(replace(location, item_path=steps), item, api_version if of_items else "", of_items)
 
 
 def _head(data: bytes | msgspec.Raw) -> _ObjectHead:
@@ -232,10 +229,10 @@ class _ManifestReader:
         self._used = {(kind.api_version, kind.name): kind for kind in used}
         self._generated = 0
         #: Where the first object of a kind and name stands.
-        self._places: dict[tuple[str, str], _ObjectLocation] = {}
+        self._places: dict[tuple[str, str], ObjectLocation] = {}
         self._objects_by_source: Counter[str] = Counter()
         #: Where labels are asked for that look like others: by key, the line of the first object and how many there are.
-        self._odd_labels: dict[str, list[str]] = {}
+        self._odd_labels: dict[str, list[LocatedFinding]] = {}
 
     def read(self, part: SourcePart) -> None:
         """Add the objects of a document, or note what is wrong with it."""
@@ -246,7 +243,7 @@ class _ManifestReader:
                 self._objects_by_source[source] += 0
             case ManifestDocument(source, _, data):
                 self._objects_by_source[source] += 0
-                for raw_object in _split_objects(_ObjectLocation(part), data, "", ""):
+                for raw_object in split_objects(ObjectLocation(part), data):
                     self._objects_by_source[source] += 1
                     self.process(raw_object)
 
@@ -260,12 +257,13 @@ class _ManifestReader:
         else:
             self.objects.problems += empty
         defined = label_advice.defined_labels(self.objects)
-        for key, lines in self._odd_labels.items():
+        for key, located in self._odd_labels.items():
             if key not in defined:
-                more = f" ({count_text(len(lines) - 1, 'more place')})" if len(lines) > 1 else ""
-                self.objects.notices.append(f"{lines[0]}{more}")
+                more = f" ({count_text(len(located) - 1, 'more place')})" if len(located) > 1 else ""
+                self.objects.notices.append(f"{located[0].line}{more}")
+                self.objects.located_notices += located
 
-    def process(self, raw_object: _RawObject) -> None:
+    def process(self, raw_object: RawObject) -> None:
         """Add an object, count it as of no use, or note what is wrong with it."""
         kind = self._used.get((raw_object.api_version, raw_object.kind))
         if kind is None:
@@ -287,30 +285,33 @@ class _ManifestReader:
             admitted = obj if raw_object.is_stored else _with_server_defaults(obj, kind, raw_object.data)
             self.objects.add(self._with_assumed_status(admitted, kind))
             self._note_odd_labels(obj, raw_object)
-            self.objects.notices += [
-                raw_object.location.problem_line(path, text) for path, text in quantity_advice.odd_requests(obj)
-            ]
+            for path, text in quantity_advice.odd_requests(obj):
+                located = LocatedFinding(raw_object.location, Finding(path, ODD_QUANTITY, text))
+                self.objects.notices.append(located.line)
+                self.objects.located_notices.append(located)
 
-    def _note_odd_labels(self, obj: PlanObject, raw_object: _RawObject) -> None:
+    def _note_odd_labels(self, obj: PlanObject, raw_object: RawObject) -> None:
         for path, key in label_advice.asked_labels(obj):
             meant = label_advice.similar_label(key)
             if meant and key not in self._well_known:
                 text = f"label {key} is defined by no NodePool or node of the input; did you mean {meant}?"
-                self._odd_labels.setdefault(key, []).append(raw_object.location.problem_line(path, text))
+                finding = Finding(path, SIMILAR_LABEL, text)
+                self._odd_labels.setdefault(key, []).append(LocatedFinding(raw_object.location, finding))
 
-    def _report_findings(self, raw_object: _RawObject, findings: Iterable[Finding]) -> None:
-        self.objects.problems += [
-            raw_object.location.problem_line(finding.path, finding.message) for finding in findings
-        ]
+    def _report_findings(self, raw_object: RawObject, findings: Iterable[Finding]) -> None:
+        for finding in findings:
+            located = LocatedFinding(raw_object.location, finding)
+            self.objects.problems.append(located.line)
+            self.objects.located_problems.append(located)
 
-    def _decode(self, raw_object: _RawObject, kind: Kind[Wire]) -> PlanObject | None:
+    def _decode(self, raw_object: RawObject, kind: Kind[Wire]) -> PlanObject | None:
         try:
             return kind.decode(raw_object.data)  # type: ignore[return-value]
         except msgspec.ValidationError as error:
             self._report_findings(raw_object, (_decode_finding(error, raw_object.data),))
             return None
 
-    def _repetitions(self, obj: PlanObject, raw_object: _RawObject) -> Iterator[Finding]:
+    def _repetitions(self, obj: PlanObject, raw_object: RawObject) -> Iterator[Finding]:
         """That an object of the kind and name stands elsewhere: counted twice, its pods would be bought for twice."""
         if obj.metadata.name:
             location = raw_object.location
@@ -319,7 +320,7 @@ class _ManifestReader:
                 where = f"{first.document.source}, document {first.document.number}"
                 yield Finding("metadata.name", "unique", f"stands in {where}, too; leave one of them out")
 
-    def _findings(self, obj: PlanObject, raw_object: _RawObject) -> Iterator[Finding]:
+    def _findings(self, obj: PlanObject, raw_object: RawObject) -> Iterator[Finding]:
         if not (obj.metadata.name or obj.metadata.generate_name):
             yield Finding("metadata.name", "required", "is missing; expected the name of the object")
         elif obj.metadata.name and not labels.is_dns_subdomain(obj.metadata.name):
@@ -378,7 +379,7 @@ def _with_server_defaults(obj: PlanObject, kind: Kind[Wire], data: bytes | msgsp
     return msgspec.convert(content, kind.type)  # type: ignore[return-value]
 
 
-def _field_findings(kind: Kind[Wire], raw_object: _RawObject) -> tuple[Finding, ...]:
+def _field_findings(kind: Kind[Wire], raw_object: RawObject) -> tuple[Finding, ...]:
     """Fields that no server knows, and for our own kinds what admission refuses. A server has seen to stored objects."""
     if kind.name in _KARPENTER_KINDS:
         return tuple(map(with_hint, _admission_findings(kind, raw_object.data)))

@@ -27,6 +27,17 @@ OutputOption = Annotated[
     ),
 ]
 
+#: Findings about lines of files are no objects, and code scanning has a format of its own for them.
+LintOutput = Literal["table", "json", "sarif", "markdown"]
+LintOutputOption = Annotated[
+    LintOutput,
+    typer.Option(
+        "-o",
+        "--output",
+        help="table: one line per finding; json; sarif: for code scanning; markdown: for a pull request.",
+    ),
+]
+
 
 @dataclass(frozen=True, slots=True)
 class Printable:

@@ -77,10 +77,15 @@ def _checked(region: PlanRegion, source: str) -> PlanRegion:
     return region
 
 
+def pool_regions(pool: NodePool) -> frozenset[str]:
+    """The regions whose zones a NodePool names."""
+    return frozenset(_pool_regions(pool)) - {""}
+
+
 def pools_of_other_regions(pools: Iterable[NodePool], region: str) -> Iterator[str]:
     """A line for each NodePool all of whose zones are in other regions: it can launch nothing."""
     for pool in pools:
-        others = sorted(set(_pool_regions(pool)) - {""})
+        others = sorted(pool_regions(pool))
         if others and region not in others:
             yield (
                 f"NodePool {pool.metadata.name} requires zones of {', '.join(others)}, but the plan is for {region}: "

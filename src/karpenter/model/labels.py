@@ -67,6 +67,8 @@ MINIMUM_SAVING_RATIO = "karpenter.sh/minimum-saving-ratio"
 MINIMUM_NODE_AGE = "karpenter.sh/minimum-node-age"
 #: On a NodePool, ours: whether nodes on which a DaemonSet has no room are replaced as drifted ones are; ``true`` or ``false``.
 REPLACE_FOR_DAEMON_SETS = "karpenter.sh/replace-for-daemonsets"
+#: On any object, ours: the rules of ``karpenter lint`` that do not count for it.
+LINT_IGNORE = "karpenter.sh/lint-ignore"
 
 #: Everything a NodePool may say in annotations.
 POOL_SETTINGS = (

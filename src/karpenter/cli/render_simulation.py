@@ -16,7 +16,7 @@ _MINUTE = 60
 
 
 @dataclass(frozen=True, slots=True)
-class _Section:
+class Section:
     """A titled table of text; the first column is aligned left."""
 
     title: str
@@ -26,12 +26,12 @@ class _Section:
 
 def table(result: SimulationResult) -> str:
     """The page for people."""
-    return "\n".join(_plain_section(section) for section in _sections(result)) + _closing(result)
+    return "\n".join(_plain_section(section) for section in sections(result)) + _closing(result)
 
 
 def markdown(result: SimulationResult) -> str:
     """The same tables as Markdown."""
-    return "\n".join(_markdown_section(section) for section in _sections(result)) + _closing(result)
+    return "\n".join(_markdown_section(section) for section in sections(result)) + _closing(result)
 
 
 def json_text(result: SimulationResult) -> str:
@@ -47,9 +47,13 @@ def json_text(result: SimulationResult) -> str:
     return to_json(document)
 
 
+def closing_lines(result: SimulationResult) -> list[str]:
+    """What a page says in sentences: pods that no NodePool can hold, and the recommendation."""
+    return [text for text in (_impossible(result.reports[0][0]), _recommended(result)) if text]
+
+
 def _closing(result: SimulationResult) -> str:
-    lines = [text for text in (_impossible(result.reports[0][0]), _recommended(result)) if text]
-    return "".join(f"\n{line}\n" for line in lines)
+    return "".join(f"\n{line}\n" for line in closing_lines(result))
 
 
 def _impossible(report: SimulationReport) -> str:
@@ -67,7 +71,8 @@ def _differences(result: SimulationResult) -> list[PolicyDifference]:
     return differences([own[:shortest] for own in result.reports])
 
 
-def _sections(result: SimulationResult) -> Iterable[_Section]:
+def sections(result: SimulationResult) -> Iterable[Section]:
+    """The tables of a page: the figures of each policy, its capacity, and the comparison."""
     first = [own[0] for own in result.reports]
     yield _figures(first)
     for report in first:
@@ -77,11 +82,11 @@ def _sections(result: SimulationResult) -> Iterable[_Section]:
         yield _comparison(first[0], found)
 
 
-def _figures(reports: Sequence[SimulationReport]) -> _Section:
+def _figures(reports: Sequence[SimulationReport]) -> Section:
     head = reports[0]
     title = f"{head.workload}: {head.days:.1f} days, seed {head.seed}"
     rows = [(name, *(value(report) for report in reports)) for name, value in _FIGURES]
-    return _Section(title, ("", *(report.policy for report in reports)), rows)
+    return Section(title, ("", *(report.policy for report in reports)), rows)
 
 
 def _seconds(seconds: float) -> str:
@@ -118,7 +123,7 @@ _FIGURES = (
 )
 
 
-def _capacity(report: SimulationReport) -> _Section:
+def _capacity(report: SimulationReport) -> Section:
     rows: list[tuple[str, ...]] = [
         (share.instance_type, share.capacity_type, f"{share.node_hours:,.1f}", f"${share.cost_usd:,.2f}")
         for share in report.capacity[:_SHOWN_TYPES]
@@ -127,15 +132,15 @@ def _capacity(report: SimulationReport) -> _Section:
     if rest:
         hours, cost = sum(share.node_hours for share in rest), sum(share.cost_usd for share in rest)
         rows.append((f"{len(rest)} others", "", f"{hours:,.1f}", f"${cost:,.2f}"))
-    return _Section(f"{report.policy}: capacity", ("instance type", "capacity type", "node-hours", "cost"), rows)
+    return Section(f"{report.policy}: capacity", ("instance type", "capacity type", "node-hours", "cost"), rows)
 
 
-def _comparison(first: SimulationReport, found: Sequence[PolicyDifference]) -> _Section:
+def _comparison(first: SimulationReport, found: Sequence[PolicyDifference]) -> Section:
     rows = [
         (difference.policy, _estimate(difference.usd_per_month, "$"), _estimate(difference.restarts_per_day, ""))
         for difference in found
     ]
-    return _Section(f"compared with {first.policy}", ("policy", "per month", "restarts per day"), rows)
+    return Section(f"compared with {first.policy}", ("policy", "per month", "restarts per day"), rows)
 
 
 def _estimate(estimate: Estimate, unit: str) -> str:
@@ -157,7 +162,7 @@ def _estimate_document(estimate: Estimate) -> Json:
     return {"mean": round(estimate.mean, 2), "confidence95": half_width}
 
 
-def _plain_section(section: _Section) -> str:
+def _plain_section(section: Section) -> str:
     lines = [section.heading, *section.rows]
     widths = [max(len(cells[at]) for cells in lines) for at in range(len(section.heading))]
     text = [
@@ -170,7 +175,7 @@ def _plain_section(section: _Section) -> str:
     return "\n".join([section.title, *(f"  {line}".rstrip() for line in text), ""])
 
 
-def _markdown_section(section: _Section) -> str:
+def _markdown_section(section: Section) -> str:
     rule = [":---", *["---:"] * (len(section.heading) - 1)]
     lines = [f"### {section.title}", "", *(_markdown_row(cells) for cells in (section.heading, rule, *section.rows))]
     return "\n".join([*lines, ""])

@@ -47,6 +47,9 @@ def simulate(
         typer.Option(metavar="FILE", help="YAML with delays, stock-outs, interruptions. Default: the scenario's."),
     ] = None,
     region: planning_options.RegionOption = "",
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the report as a page with charts, too.")
+    ] = None,
     output: Annotated[
         Literal["table", "json", "markdown"], typer.Option("-o", "--output", help="What to print.")
     ] = "table",
@@ -55,7 +58,7 @@ def simulate(
 
     The same seed gives the same report. Ctrl-C ends a run with the report so far.
     """
-    from karpenter.cli import render_simulation
+    from karpenter.cli import render_simulation, render_simulation_html
     from karpenter.cli.simulate_runner import run_simulation
     from karpenter.simulator.workload import WorkloadError
 
@@ -67,6 +70,8 @@ def simulate(
     options = SimulateOptions(
         trace, scenario, tuple(filename or ()), days, from_day, range(seed, seed + seeds), policies, region, world
     )
+    if html is not None:
+        _write_page(html, "")
     try:
         result = run_simulation(options, resolve_or_exit("simulate", flags))
     except WorkloadError as error:
@@ -76,7 +81,16 @@ def simulate(
         "json": render_simulation.json_text,
         "markdown": render_simulation.markdown,
     }
+    if html is not None:
+        _write_page(html, render_simulation_html.html_page(result))
     write_text(renderers[output](result))
     if result.is_partial:
         print_error("karpenter simulate: interrupted; the report covers the time until then")
         raise typer.Exit(INTERRUPTED)
+
+
+def _write_page(path: Path, page: str) -> None:
+    try:
+        path.write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise WrongInput(f"--html {path}: cannot be written ({error.strerror})") from None

@@ -47,6 +47,10 @@ class CostBound:
         hours = (max(0.0, min(self.step_seconds, until_seconds - at * self.step_seconds)) / _HOUR for at in self._steps)
         return sum(rate * part for rate, part in zip(self.usd_per_hour, hours, strict=True))
 
+    def rate_at(self, seconds: float) -> float:
+        """USD per hour at a moment of the study."""
+        return self.usd_per_hour[min(len(self.usd_per_hour) - 1, int(seconds // self.step_seconds))]
+
     @property
     def _steps(self) -> range:
         return range(len(self.usd_per_hour))

@@ -44,7 +44,10 @@ class CostGap:
 
 @dataclass(frozen=True, slots=True)
 class SimulationReport:
-    """The outcome of one study. ``days`` is what was simulated; ``is_partial``: it was interrupted."""
+    """The outcome of one study. ``days`` is what was simulated; ``is_partial``: it was interrupted.
+
+    ``bound_usd_per_hour`` is the lower bound at each sample of the timeline.
+    """
 
     workload: str
     policy: str
@@ -66,6 +69,7 @@ class SimulationReport:
     memory_share: float
     capacity: tuple[CapacityShare, ...]
     timeline: tuple[Sample, ...]
+    bound_usd_per_hour: tuple[float, ...]
 
     @property
     def bound_ratio(self) -> float:
@@ -125,6 +129,7 @@ def summarize_study(labels: StudyLabels, record: StudyRecord, bound: CostBound) 
         memory_share=_mean(sample.memory_share for sample in samples if sample.nodes),
         capacity=capacity,
         timeline=samples,
+        bound_usd_per_hour=tuple(bound.rate_at(sample.seconds) for sample in samples),
     )
 
 
@@ -205,7 +210,10 @@ def report_document(report: SimulationReport) -> dict[str, object]:
             }
             for share in report.capacity
         ],
-        "timeline": [_sample_document(sample) for sample in report.timeline],
+        "timeline": [
+            _sample_document(sample, bound)
+            for sample, bound in zip(report.timeline, report.bound_usd_per_hour, strict=True)
+        ],
     }
 
 
@@ -219,10 +227,11 @@ def _wait_document(waits: WaitStatistics) -> dict[str, object]:
     }
 
 
-def _sample_document(sample: Sample) -> dict[str, object]:
+def _sample_document(sample: Sample, bound_usd_per_hour: float) -> dict[str, object]:
     return {
         "hours": round(sample.seconds / _HOUR, _MILLIS),
         "usdPerHour": round(sample.usd_per_hour, _MILLIS),
+        "lowerBoundUsdPerHour": round(bound_usd_per_hour, _MILLIS),
         "nodes": sample.nodes,
         "pods": sample.pods,
         "waitingPods": sample.waiting_pods,

@@ -6,22 +6,32 @@ import asyncio
 import base64
 import time
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
+import yaml
+from cryptography import x509
 
 from controlplane import binaries
 from controlplane.harness import ControlPlane, Json
 from controlplane.patience import patience
 from karpenter.api.ec2_node_class import EC2NodeClass
+from karpenter.api.karpenter import NodeClaim, NodeClaimStatus
 from karpenter.api.kinds import NODE, SECRET
 from karpenter.model.clock import Clock, SystemClock
 from karpenter.providers.aws.aws_settings import AwsClusterInfo
-from karpenter.providers.aws.bootstrap.bootstrap_settings import BootstrapSettings
+from karpenter.providers.aws.bootstrap.bootstrap_settings import BootstrapMode, BootstrapSettings
+from karpenter.providers.aws.bootstrap.certificate_approver import CertificateApprover
 from karpenter.providers.aws.bootstrap.join_resolver import JoinResolver
+from karpenter.providers.aws.bootstrap.prerequisites import missing_prerequisites
+from karpenter.providers.aws.bootstrap.provider_id_controller import ProviderIdController
 from karpenter.providers.aws.bootstrap.token_issuer import TokenIssuer
+from karpenter.providers.aws.ec2_descriptions import InstanceInfo, InstancePlacement
+from karpenter.providers.aws.instance.instance_info import provider_id_of
 from karpenter.providers.aws.userdata import render_user_data
 from support import launch_cases
 from support.certificates import Authority
@@ -33,6 +43,8 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 _BOOTSTRAP_CONTROLLERS = ("bootstrap-signer-controller", "certificatesigningrequest-approving-controller")
 _SIGNING_CONTROLLER = "certificatesigningrequest-signing-controller"
 _GROUP = "system:bootstrappers:kubeadm:default-node-token"
+#: A user without any rights but those of ``deploy/kubeadm``.
+_CONTROLLER = "nobody"
 _CLIENT_ROLE = "system:certificates.k8s.io:certificatesigningrequests"
 _BINDINGS = {
     "kubeadm:kubelet-bootstrap": ("system:node-bootstrapper", _GROUP),
@@ -62,6 +74,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     controllers = (*_BOOTSTRAP_CONTROLLERS, _SIGNING_CONTROLLER)
     with ControlPlane(controllers=True, more_controllers=controllers, more_arguments=arguments) as running:
         _initialize(running)
+        _install_roles(running)
         yield running
 
 
@@ -113,6 +126,19 @@ def _node_class() -> EC2NodeClass:
     return launch_cases.replaced_annotations(plain, {"karpenter.k8s.aws/bootstrap": "kubeadm"})
 
 
+def _install_roles(plane: ControlPlane) -> None:
+    """The roles of ``deploy/kubeadm``, for the user whose client the controllers of these tests have."""
+    subject = {"kind": "User", "name": _CONTROLLER, "apiGroup": "rbac.authorization.k8s.io"}
+    documents = yaml.safe_load_all((Path(__file__).parents[2] / "deploy" / "kubeadm" / "karpenter.yaml").read_text())
+    for document in documents:
+        if document["apiVersion"] != "rbac.authorization.k8s.io/v1":
+            continue
+        namespace = document["metadata"].get("namespace")
+        path = "/apis/rbac.authorization.k8s.io/v1" + (f"/namespaces/{namespace}" if namespace else "")
+        body = {**document, "subjects": [subject]} if "subjects" in document else document
+        plane.request("POST", f"{path}/{document['kind'].lower()}s", body)
+
+
 class _EarlierClock(Clock):
     """A clock that is an hour late, so that what it dates has expired."""
 
@@ -124,7 +150,7 @@ async def _user_data(plane: ControlPlane, name: str, clock: Clock) -> str:
     """The user data of a claim's instance, as a launch renders it; the token is in the cluster."""
     info = AwsClusterInfo("prod", "eu-west-1", plane.server, base64.b64encode(plane.certificate).decode(), "1.35")
     settings = BootstrapSettings()
-    async with plane.client() as kube:
+    async with plane.client(_CONTROLLER) as kube:
         resolver = JoinResolver(TokenIssuer(kube, settings, "prod", clock), None, settings, "prod")  # type: ignore[arg-type]
         join = await resolver.parameters(launch_cases.claim(name), _node_class())
     assert join is not None
@@ -171,3 +197,86 @@ def test_an_expired_token_does_not_join(cluster: ControlPlane) -> None:
     text = asyncio.run(_user_data(cluster, "four", _EarlierClock()))
     with pytest.raises(JoinRefused, match="no signature of token"):
         JoiningKubelet.joined("four", text)
+
+
+@dataclass
+class _Cloud:
+    """One instance and its NodeClaim, as the controllers see them; the Node registers when ``node_name`` is known."""
+
+    number: int
+    node_name: str = ""
+
+    @property
+    def address(self) -> str:
+        return f"10.0.2.{self.number}"
+
+    @property
+    def info(self) -> InstanceInfo:
+        return InstanceInfo(
+            instance_id=f"i-{self.number}",
+            placement=InstancePlacement(availability_zone="eu-west-1a"),
+            private_ip_address=self.address,
+            private_dns_name=f"ip-10-0-2-{self.number}.ec2.internal",
+        )
+
+    async def describe(self, instance_id: str) -> InstanceInfo:
+        assert instance_id == self.info.instance_id
+        return self.info
+
+    def claims(self) -> tuple[NodeClaim, ...]:
+        status = NodeClaimStatus(provider_id=provider_id_of(self.info), node_name=self.node_name)
+        return (msgspec.structs.replace(launch_cases.claim("one"), status=status),)
+
+    def node_of(self, instance_id: str) -> None:
+        return None
+
+
+def test_a_node_that_joins_without_provider_id_gets_it_and_then_its_serving_certificate(cluster: ControlPlane) -> None:
+    """AWS-927, AWS-937, AWS-940, AWS-T913, AWS-T916: with the roles of ``deploy/kubeadm`` and no others."""
+    text = asyncio.run(_user_data(cluster, "five", SystemClock()))
+    cloud = _Cloud(number=5)
+    kubelet = JoiningKubelet.joined("worker-five", text)
+    kubelet.register()
+    kubelet.report_address(cloud.address)
+    foreign = kubelet.request_serving_certificate("worker-five", cloud.address, "10.96.0.1")
+    own = kubelet.request_serving_certificate("ip-10-0-2-5", cloud.address)
+
+    async def controllers() -> None:
+        async with cluster.client(_CONTROLLER) as kube:
+            kubeadm = BootstrapSettings(mode=BootstrapMode.KUBEADM)
+            assert await ProviderIdController(kube, cloud, cloud, kubeadm).reconcile(kubelet.name) is None  # type: ignore[arg-type]
+            approver = CertificateApprover(kube, cloud, cloud, SystemClock())  # type: ignore[arg-type]
+            await approver.reconcile()
+            assert "conditions" not in _signing_request(cluster, own)["status"], "the Node is not matched yet"
+            cloud.node_name = kubelet.name
+            await approver.reconcile()
+
+    asyncio.run(controllers())
+    node = cluster.request("GET", NODE.path(name=kubelet.name))
+    assert node["spec"]["providerID"] == "aws:///eu-west-1a/i-5"  # type: ignore[index,call-overload]
+    certificate = x509.load_pem_x509_certificate(kubelet.issued_certificate(own))
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert [str(name.value) for name in names] == ["ip-10-0-2-5", cloud.address]
+    assert _signing_request(cluster, foreign)["status"] == {}
+
+
+def _signing_request(plane: ControlPlane, name: str) -> dict[str, Any]:
+    return dict(plane.request("GET", f"/apis/certificates.k8s.io/v1/certificatesigningrequests/{name}"))
+
+
+def test_a_missing_binding_is_found_on_the_real_server(cluster: ControlPlane) -> None:
+    """AWS-936, AWS-T915: what kubeadm makes is enough; without one of its bindings nodes cannot join."""
+
+    async def missing() -> tuple[str, ...]:
+        async with cluster.client(_CONTROLLER) as kube:
+            return await missing_prerequisites(kube, (_GROUP,))
+
+    assert asyncio.run(missing()) == ()
+    name, (role, group) = "kubeadm:node-autoapprove-bootstrap", _BINDINGS["kubeadm:node-autoapprove-bootstrap"]
+    path = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
+    cluster.request("DELETE", f"{path}/{name}")
+    try:
+        (text,) = asyncio.run(missing())
+    finally:
+        cluster.request("POST", path, _binding(name, role, group))
+    assert text.startswith(f"ClusterRoleBinding {name}")

@@ -14,6 +14,12 @@ _HEAD = "# Written by `make charts`; what Helm renders from charts/karpenter in 
 #: Values of each folder. `NAME` is a placeholder, with which the controller does not start.
 FOLDERS: Mapping[str, tuple[str, ...]] = {
     "aws": ("settings.clusterName=NAME", "settings.interruptionQueue=NAME", "settings.eksControlPlane=true"),
+    "kubeadm": (
+        "settings.clusterName=NAME",
+        "settings.clusterEndpoint=https://HOST:6443",
+        "settings.bootstrapMode=kubeadm",
+        "settings.approveKubeletServing=true",
+    ),
     "simulated": ("provider=simulated",),
 }
 

@@ -130,6 +130,7 @@ class Classes:
         self.units: dict[str, int] = {}
         self.user_data = ""
         self.cidr_error: AwsError | None = None
+        self.missing: tuple[str, ...] = ()
         self.gone: list[str] = []
         self.known: dict[str, EC2NodeClass] = {}
         self.settings = AwsSettings("shop", **settings)
@@ -143,6 +144,9 @@ class Classes:
         if self.cidr_error is not None:
             raise self.cidr_error
         return "10.100.0.0/16"
+
+    async def missing_to_join(self, node_class: EC2NodeClass) -> tuple[str, ...]:
+        return self.missing
 
     def template_data(self, node_class: EC2NodeClass, trial: DryRunCandidate) -> LaunchTemplateData:
         interfaces = (NetworkInterfaceRequest(device_index=0, groups=("sg-1",)),)
@@ -251,7 +255,12 @@ class Process:
     def _validation(self, ec2: Any) -> ValidationReconciler:
         world = self._world
         knowledge = ValidationInputs(
-            world.cidr, world.seen.pools, lambda _: world.facts, lambda node_class: world.types, lambda *_: True
+            world.cidr,
+            world.seen.pools,
+            lambda _: world.facts,
+            lambda node_class: world.types,
+            lambda *_: True,
+            world.missing_to_join,
         )
         tried = LaunchDryRuns(
             ec2,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import ipaddress
 import json
 import re
 import ssl
@@ -164,11 +165,28 @@ class JoiningKubelet:
         self, key: ec.EllipticCurvePrivateKey, signer: str, usages: list[str], identity: Api
     ) -> str:
         """Create a signing request for this node; its name."""
+        return self._requested(self._builder().sign(key, hashes.SHA256()), signer, usages, identity)
+
+    def request_serving_certificate(self, *names: str) -> str:
+        """Ask for a serving certificate of DNS names and IP addresses, as with ``serverTLSBootstrap``; the request's name."""
+        extension = x509.SubjectAlternativeName([_general_name(name) for name in names])
+        request = self._builder().add_extension(extension, critical=False)
+        signed = request.sign(ec.generate_private_key(ec.SECP256R1()), hashes.SHA256())
+        usages = ["digital signature", "server auth"]
+        return self._requested(signed, "kubernetes.io/kubelet-serving", usages, self.api)
+
+    def issued_certificate(self, name: str) -> bytes:
+        """The certificate of a request of this node, once it is signed. Raises ``JoinRefused``."""
+        return self._issued(name, self.api)
+
+    def _builder(self) -> x509.CertificateSigningRequestBuilder:
         subject = [(NameOID.ORGANIZATION_NAME, "system:nodes"), (NameOID.COMMON_NAME, f"system:node:{self.name}")]
-        builder = x509.CertificateSigningRequestBuilder().subject_name(
+        return x509.CertificateSigningRequestBuilder().subject_name(
             x509.Name([x509.NameAttribute(oid, value) for oid, value in subject])
         )
-        request = base64.b64encode(builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)).decode()
+
+    def _requested(self, signed: x509.CertificateSigningRequest, signer: str, usages: list[str], identity: Api) -> str:
+        request = base64.b64encode(signed.public_bytes(Encoding.PEM)).decode()
         body = {
             "apiVersion": "certificates.k8s.io/v1",
             "kind": "CertificateSigningRequest",
@@ -186,8 +204,22 @@ class JoiningKubelet:
             time.sleep(_POLL_SECONDS)
         raise JoinRefused(f"nobody approved and signed {name}")
 
-    def register(self, provider_id: str) -> Any:
-        """Create the Node, as the kubelet does."""
-        spec = {"providerID": provider_id, "taints": [{"key": "karpenter.sh/unregistered", "effect": "NoExecute"}]}
+    def register(self, provider_id: str = "") -> Any:
+        """Create the Node, as the kubelet does; by default as one that knows no provider ID."""
+        own = {"providerID": provider_id} if provider_id else {}
+        spec = {**own, "taints": [{"key": "karpenter.sh/unregistered", "effect": "NoExecute"}]}
         body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": self.name}, "spec": spec}
         return self.api.request("POST", "/api/v1/nodes", body)
+
+    def report_address(self, address: str) -> None:
+        """Write the Node's internal address into its status, as the kubelet does."""
+        patch = {"status": {"addresses": [{"type": "InternalIP", "address": address}]}}
+        media = "application/strategic-merge-patch+json"
+        self.api.request("PATCH", f"/api/v1/nodes/{self.name}/status", patch, media)
+
+
+def _general_name(text: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(text))
+    except ValueError:
+        return x509.DNSName(text)

@@ -117,7 +117,7 @@ class AwsOperator:
             "nodeclaim.tagging", self._tag, _TAG_WORKERS, cast(ObjectKind, NODE_CLAIM), context.metrics
         )
         self._tagger = InstanceTagger(self._instances, context.kube, context.cluster.cluster)
-        self._self_managed = BootstrapControllers(context)
+        self._self_managed = BootstrapControllers(context, self._instances)
         self._launcher = self._build_launcher()
         self._cluster_view = LaunchAwareClusterView(context.cluster_view, self._launcher.claim_name_of)
         self._discovered_capacity = DiscoveredCapacityController(
@@ -170,6 +170,7 @@ class AwsOperator:
     def on_node(self, old: Node | None, new: Node | None) -> None:
         """Informer handler: a Node was added, updated or deleted."""
         self._discovered_capacity.on_node(old, new)
+        self._self_managed.on_node(old, new)
 
     def controllers(self) -> tuple[Reconciler[str], ...]:
         """What runs while this process leads. Their names are those that Karpenter's users know (OPS-723)."""

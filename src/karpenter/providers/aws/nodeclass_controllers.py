@@ -12,6 +12,8 @@ from karpenter.kube.errors import KubeError
 from karpenter.model import runtime_validation
 from karpenter.providers.aws.aws_context import AwsContext
 from karpenter.providers.aws.bootstrap import join_rules
+from karpenter.providers.aws.bootstrap.bootstrap_settings import TokenDelivery
+from karpenter.providers.aws.bootstrap.prerequisites import missing_prerequisites
 from karpenter.providers.aws.instance.bootstrap_resolver import BootstrapResolver
 from karpenter.providers.aws.instance.fleet_request import SubnetAddresses
 from karpenter.providers.aws.instancetype.ec2_offerings import ReservationAvailability
@@ -47,7 +49,7 @@ from karpenter.providers.aws.nodeclass.nodeclass_subreconcilers import (
     node_class_condition_types,
 )
 from karpenter.providers.aws.nodeclass.nodeclass_validation import ValidationInputs, ValidationReconciler
-from karpenter.providers.aws.userdata.template_variables import lookalikes
+from karpenter.providers.aws.userdata.template_variables import lookalikes, wants_token
 from karpenter.providers.contract import ProviderError
 
 
@@ -151,6 +153,7 @@ class NodeClassControllers:
             kubelet_facts=lambda node_class: tuple(instance_types.kubelet_facts(node_class).values()),
             types=instance_types.types_for,
             is_compatible=instance_types.is_compatible,
+            missing_to_join=self._missing_to_join,
         )
         dry_runs = LaunchDryRuns(
             context.services.ec2,
@@ -161,6 +164,16 @@ class NodeClassControllers:
         )
         enabled_dry_runs = None if context.settings.disable_dry_run else dry_runs
         return ValidationReconciler(inputs, enabled_dry_runs, context.settings.kubelet_expressions)
+
+    async def _missing_to_join(self, node_class: EC2NodeClass) -> tuple[str, ...]:
+        """AWS-936, for classes whose instances get a token. Raises ``KubeError``."""
+        settings = self._context.settings.bootstrap
+        is_external = settings.token_delivery is TokenDelivery.EXTERNAL
+        if is_external or not join_rules.joins_with_kubeadm(node_class, settings):
+            return ()
+        if not wants_token(node_class.spec.user_data or ""):
+            return ()
+        return await missing_prerequisites(self._context.kube, settings.token_groups)
 
     async def _service_cidr(self) -> str:
         """AWS-026. Raises ``AwsError`` and ``ProviderError``."""

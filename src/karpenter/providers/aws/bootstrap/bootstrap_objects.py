@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from karpenter.api.core import NodeSpec
 from karpenter.api.kinds import Kind
 from karpenter.api.meta import Condition, ObjectMeta, Wire
 
@@ -55,6 +56,28 @@ class CertificateSigningRequest(Wire, frozen=True, kw_only=True):
     status: SigningRequestStatus = msgspec.field(default_factory=SigningRequestStatus)
 
 
+class NodeAddress(Wire, frozen=True, kw_only=True):
+    """An address of a Node, such as its ``InternalIP``."""
+
+    type: str = ""
+    address: str = ""
+
+
+class NodeAddresses(Wire, frozen=True, kw_only=True):
+    """A Node's status: its addresses."""
+
+    addresses: tuple[NodeAddress, ...] = ()
+
+
+class AddressedNode(Wire, frozen=True, kw_only=True):
+    """A Node with its addresses. The informers leave them out: nothing else reads them."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: NodeSpec = NodeSpec()
+    status: NodeAddresses = NodeAddresses()
+
+
+ADDRESSED_NODE = Kind("", "v1", "nodes", "Node", False, AddressedNode)
 CLUSTER_ROLE_BINDING = Kind(
     "rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", False, ClusterRoleBinding
 )

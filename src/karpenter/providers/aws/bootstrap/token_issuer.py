@@ -43,7 +43,7 @@ WINDOW_TTL = timedelta(minutes=30)
 MIN_VALIDITY = timedelta(minutes=5)
 _MAX_TRIES = 5
 _SIGNATURE_WAIT_SECONDS, _SIGNATURE_POLL_SECONDS = 5.0, 0.2
-_PUBLIC_NAMESPACE, CLUSTER_INFO = "kube-public", "cluster-info"
+PUBLIC_NAMESPACE, CLUSTER_INFO = "kube-public", "cluster-info"
 _log = structlog.get_logger()
 
 
@@ -177,7 +177,7 @@ class TokenIssuer:
 
     async def _is_signed(self, token: BootstrapToken) -> bool:
         try:
-            info = await self._kube.get(CONFIG_MAP, CLUSTER_INFO, _PUBLIC_NAMESPACE)
+            info = await self._kube.get(CONFIG_MAP, CLUSTER_INFO, PUBLIC_NAMESPACE)
         except KubeError:
             return False
         return f"jws-kubeconfig-{token.token_id}" in info.data

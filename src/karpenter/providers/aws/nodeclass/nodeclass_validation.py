@@ -17,6 +17,7 @@ from karpenter.api.ec2_node_class import EC2NodeClass, EC2NodeClassSpec
 from karpenter.api.karpenter import NodePool
 from karpenter.api.meta import Condition
 from karpenter.instancetypes.instance_type import InstanceType
+from karpenter.kube.errors import KubeError
 from karpenter.model import conditions
 from karpenter.model.ec2_volume_size import VolumeSizeError, volume_size_gib
 from karpenter.providers.aws.aws_errors import AwsError
@@ -59,6 +60,7 @@ class ValidationInputs:
 
     ``service_cidr`` finds the cluster's service addresses and keeps them (AWS-026). It raises ``AwsError``. ``kubelet_facts`` are
     those of all known types for a class, ``types`` its types; it raises ``ProviderError``. ``is_compatible`` is AWS-340.
+    ``missing_to_join`` lists what the cluster lacks so that instances of a class can join (AWS-936). It raises ``KubeError``.
     """
 
     service_cidr: Callable[[], Awaitable[str]]
@@ -66,6 +68,7 @@ class ValidationInputs:
     kubelet_facts: Callable[[EC2NodeClass], tuple[KubeletTypeFacts, ...]]
     types: Callable[[EC2NodeClass], tuple[InstanceType, ...]]
     is_compatible: TypeFits
+    missing_to_join: Callable[[EC2NodeClass], Awaitable[tuple[str, ...]]]
 
 
 class ValidationReconciler:
@@ -81,6 +84,7 @@ class ValidationReconciler:
     async def reconcile(self, node_class: EC2NodeClass) -> SubreconcileResult:
         """See ``NodeClassSubreconciler.reconcile``."""
         result = await self._service_cidr(node_class) or self._static_result(node_class)
+        result = result or await self._prerequisites(node_class)
         return result or await self._dry_run_result(node_class)
 
     async def _service_cidr(self, node_class: EC2NodeClass) -> SubreconcileResult | None:
@@ -99,6 +103,18 @@ class ValidationReconciler:
                 error=error,
             )
         return None
+
+    async def _prerequisites(self, node_class: EC2NodeClass) -> SubreconcileResult | None:
+        """AWS-936: an instance that cannot join costs money until its NodeClaim's time to register is over."""
+        try:
+            missing = await self._inputs.missing_to_join(node_class)
+        except KubeError as error:
+            return SubreconcileResult(node_class.status, requeue_after=_RETRY_SECONDS, error=error)
+        if not missing:
+            return None
+        message = f"nodes cannot join with a token; missing: {'; '.join(missing)}"
+        condition = condition_false(VALIDATION_SUCCEEDED, "BootstrapPrerequisitesMissing", message)
+        return SubreconcileResult(node_class.status, condition, MINUTE)
 
     def _static_result(self, node_class: EC2NodeClass) -> SubreconcileResult | None:
         """What can be judged without launching: the kubelet, the volumes, and conditions to wait for (AWS-101 to AWS-108)."""

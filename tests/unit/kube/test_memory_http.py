@@ -85,6 +85,18 @@ async def test_what_is_not_served_is_a_plain_404(http: httpx2.AsyncClient, path:
     assert (response.status_code, response.text) == (404, "404 page not found\n")
 
 
+@pytest.mark.parametrize(("method", "call"), [("GET", "log"), ("POST", "exec?command=ls"), ("POST", "portforward")])
+async def test_what_a_kubelet_would_do_is_said_to_be_missing(http: httpx2.AsyncClient, method: str, call: str) -> None:
+    spec = {"containers": [{"name": "c"}]}
+    await _post(http, "/api/v1/namespaces/default/pods", {"metadata": {"name": "web"}, "spec": spec})
+    answer = await http.request(method, f"/api/v1/namespaces/default/pods/web/{call}")
+    subresource = call.partition("?")[0]
+    assert (answer.status_code, answer.json()["reason"]) == (501, "NotImplemented")
+    assert answer.json()["message"].startswith(f"pods/{subresource} is not served: nodes are simulated")
+    missing = await http.request(method, f"/api/v1/namespaces/default/pods/nobody/{call}")
+    assert missing.status_code == 404
+
+
 async def test_refusals_are_status_objects(http: httpx2.AsyncClient) -> None:
     status = (await http.get(f"{_MAPS}/none")).json()
     assert (status["kind"], status["code"], status["reason"]) == ("Status", 404, "NotFound")

@@ -42,6 +42,8 @@ from karpenter.simulation.apiserver.watch_stream import WatchStream
 _METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 _SHUTDOWN_SECONDS = 2
 _VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+#: What a real server hands on to the kubelet of the pod's node.
+_KUBELET_SUBRESOURCES = frozenset({"attach", "exec", "log", "portforward", "proxy"})
 _SUBRESOURCE_VERBS = {"eviction": "evict", "binding": "bind"}
 
 
@@ -170,13 +172,16 @@ class _RequestHandler:
             raise status_errors.no_such_subresource()
         handler = self._handlers.get((method, place))
         if handler is None:
-            raise self._error_without_handler(place)
+            raise self._error_without_handler(call, place)
         self._server.raise_injected_fault(self._verb(method, call), call.resource.kind.plural, call.name)
         if dry_run.is_dry_run(method, call):
             handler = _RequestHandler(dry_run.scratch_copy(self._server))._handlers[method, place]
         return handler(call)
 
-    def _error_without_handler(self, place: str) -> KubeError:
+    def _error_without_handler(self, call: ApiRequest, place: str) -> KubeError:
+        if call.resource.kind.plural in ("nodes", "pods") and place in _KUBELET_SUBRESOURCES:
+            self._server.get(call.resource, call.namespace, call.name)
+            return status_errors.no_kubelet(call.resource, place)
         if not any(registered == place for _, registered in self._handlers):
             return status_errors.no_such_subresource()
         text = "the server does not allow this method on the requested resource"

@@ -56,6 +56,14 @@ def no_such_subresource() -> NotFound:
     return NotFound("the server could not find the requested resource", status=404, reason="NotFound")
 
 
+def no_kubelet(resource: ServedResource, subresource: str) -> KubeError:
+    """The call is one for a kubelet, and nodes are simulated."""
+    text = (
+        f"{resource.name}/{subresource} is not served: nodes are simulated, so no kubelet runs the containers of pods"
+    )
+    return KubeError(text, status=501, reason="NotImplemented")
+
+
 def already_exists(resource: ServedResource, name: str, *, is_terminating: bool) -> AlreadyExists:
     """The name is taken, perhaps by an object on its way out."""
     text = f'{resource.name} "{name}" already exists'

@@ -23,6 +23,7 @@ from karpenter.capacitybuffer.buffer_reconciler import CapacityBufferController
 from karpenter.clustermetrics.cluster_collector import ClusterCollector, StatusObject
 from karpenter.clustermetrics.cluster_metrics import ClusterMetrics, detail_collectors, essential_collectors
 from karpenter.controller_context import ControllerContext
+from karpenter.conversion.options import ConversionOptions
 from karpenter.disruption.command_starter import CommandStarter
 from karpenter.disruption.disruption_controller import CommandExecution, DisruptionController
 from karpenter.disruption.disruption_queue import CommandHistory, DisruptionQueue
@@ -55,6 +56,7 @@ from karpenter.nodeclaim.liveness import DEFAULT_TIMEOUTS
 from karpenter.nodeoverlay.overlaid_provider import OverlaidProvider
 from karpenter.nodeoverlay.overlay_reconciler import NodeOverlayController
 from karpenter.nodepool.nodepool_status import NodePoolReconciler
+from karpenter.olderversions.twin_controller import TwinController
 from karpenter.providers.contract import CloudProvider
 from karpenter.provisioning.batcher import ProvisioningBatcher
 from karpenter.provisioning.claim_creation import ClaimCreationLimit, ClaimCreationPace
@@ -94,7 +96,7 @@ class ManagerOptions:
     ``background_loops`` and ``garbage_collectors`` are the provider's. ``nomination_kube`` is a connection for nominations and
     for opening nodes, which come in bursts and should neither delay other requests nor wait behind them (None: the common one).
     ``own_pod`` is the pod of this process. ``informers`` and ``events`` are given where the provider uses them too; without
-    them the manager builds its own.
+    them the manager builds its own. ``conversion_options`` are for objects of older kinds.
     """
 
     background_loops: Loops = field(default_factory=dict)
@@ -104,6 +106,7 @@ class ManagerOptions:
     own_pod: PodKey | None = None
     informers: ClusterInformers | None = None
     events: EventRecorder | None = None
+    conversion_options: Callable[[], ConversionOptions] = ConversionOptions
 
 
 #: Returns once this process may act: at once where there is only one, else when it leads (OPS-361). May be awaited again.
@@ -213,6 +216,8 @@ class Manager:
             if informers.buffers is not None
             else None
         )
+
+        self._twins = TwinController(context, self._options.conversion_options)
 
     def _cluster_collectors(self) -> tuple[ClusterCollector, ...]:
         """What is shown of the cluster; large ones may do without the details (OPS-320)."""
@@ -343,6 +348,7 @@ class Manager:
             **self.disruption.loops(),
             "disruption.promises": self._successors.run,
             "nomination": self._nominator.run,
+            **self._twins.loops(),
         }
         for feature in features:
             loops |= feature.loops() if feature is not None else {}

@@ -33,6 +33,7 @@ from karpenter.manager_webhook import WebhookProcess, conversion_options
 from karpenter.metrics import BuildInfo, Metrics
 from karpenter.model.clock import SystemClock
 from karpenter.model.token_bucket import TokenBucket
+from karpenter.olderversions.cluster_conversion_options import ClusterConversionOptions
 from karpenter.providers.decorators import LeaderOnlyProvider, MetricsProvider, TimeoutProvider
 from karpenter.runtime import debug_pages, healthz
 from karpenter.runtime.apiserver_faults import ApiServerFaultReporter, ClusterSyncReporter
@@ -87,8 +88,8 @@ async def run_process(settings: Settings, simulated_cloud: SimulatedCloudConfig 
     _log_start(settings, connection, commit)
     async with clients.controller, clients.nominations, clients.simulated_nodes:
         cloud = await _provider_setup(settings, simulated_cloud, connection, clients, metrics)
-        manager = _manager(clients, election.fence, cloud, settings, metrics)
         options = conversion_options(settings, clients.controller)
+        manager = _manager(clients, election.fence, cloud, settings, metrics, options)
         beside = _SideTasks(manager, election, clients.controller, settings).tasks()
         webhook = WebhookProcess(settings, connection, options, metrics)
         for name, loop in webhook.loops(own_namespace(os.environ, connection.namespace)).items():
@@ -198,7 +199,14 @@ async def _provider_setup(
     return manager_cloud.simulated_setup(settings, clients.controller, clients.simulated_nodes, clock, simulated_cloud)
 
 
-def _manager(clients: _Clients, fence: Fence, cloud: ProviderSetup, settings: Settings, metrics: Metrics) -> Manager:
+def _manager(
+    clients: _Clients,
+    fence: Fence,
+    cloud: ProviderSetup,
+    settings: Settings,
+    metrics: Metrics,
+    options: ClusterConversionOptions,
+) -> Manager:
     """The controller with its cloud. Whatever buys does so through the fence."""
     extra = ManagerOptions(
         cloud.background_loops,
@@ -208,6 +216,7 @@ def _manager(clients: _Clients, fence: Fence, cloud: ProviderSetup, settings: Se
         own_pod(os.environ),
         cloud.informers,
         cloud.events,
+        options.current,
     )
     provider = MetricsProvider(TimeoutProvider(LeaderOnlyProvider(cloud.provider, fence)), metrics)
     return Manager(clients.controller, provider, SystemClock(), settings, extra)

@@ -10,6 +10,8 @@ from controlplane import deployed
 from controlplane.deployed import Account
 from controlplane.harness import ApiError, ControlPlane, Json, free_port
 from controlplane.process import Controller, controller
+from karpenter.api import crds
+from karpenter.olderversions.conversion_webhook import DEFINITIONS
 
 pytestmark = pytest.mark.cluster
 
@@ -30,6 +32,16 @@ def running(account: Account) -> Iterator[Controller]:
     with controller(account.kubeconfig, environment=where) as process:
         account.plane.until(lambda: _is_converted(account.plane), "the webhook to be asked")
         yield process
+    _restore_definitions(account.plane)
+
+
+def _restore_definitions(plane: ControlPlane) -> None:
+    """Other files apply the definitions with a Service, and a URL beside it is refused."""
+    config = {"url": None, "caBundle": None, **crds.CONVERSION["webhook"]["clientConfig"]}  # type: ignore[index,dict-item]
+    patch: Json = {"spec": {"conversion": {"webhook": {"clientConfig": config}}}}
+    for name in DEFINITIONS:
+        path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}"
+        plane.request("PATCH", path, patch, "application/merge-patch+json")
 
 
 def _is_converted(plane: ControlPlane) -> bool:
@@ -134,6 +146,35 @@ def test_one_object_that_cannot_be_converted_does_not_block_the_others(
     for path in (_V1, _BETA):
         names = {one["metadata"]["name"] for one in plane.request("GET", path)["items"]}  # type: ignore[attr-defined,index]
         assert {"odd", "rich", "spot-instance"} <= names
+
+
+def test_a_provisioner_has_a_twin_and_takes_it_along(running: Controller, plane: ControlPlane) -> None:
+    """API-A10, API-850, API-852, API-S294: with the label of the older name (API-855); Kubernetes collects it as garbage."""
+    older = {
+        "apiVersion": "karpenter.sh/v1alpha5",
+        "kind": "Provisioner",
+        "metadata": {"name": "default", "labels": {"app": "web"}},
+        "spec": {
+            "providerRef": {"name": "default"},
+            "requirements": [
+                {"key": "karpenter.k8s.aws/instance-category", "operator": "In", "values": ["c", "m", "r"]},
+                {"key": "karpenter.k8s.aws/instance-generation", "operator": "Gt", "values": ["2"]},
+            ],
+        },
+    }
+    path = "/apis/karpenter.sh/v1alpha5/provisioners"
+    plane.request("POST", path, older)
+    plane.until(lambda: "default" in pool_names(plane), "the twin")
+    twin = plane.request("GET", f"{_V1}/default")
+    labels = {"karpenter.sh/provisioner-name": "default"}
+    assert at(twin, "spec", "template", "metadata", "labels") == labels
+    plane.until(lambda: at(plane.request("GET", f"{path}/default"), "status", "conditions") is not None, "its status")
+    plane.request("DELETE", f"{path}/default")
+    plane.until(lambda: "default" not in pool_names(plane), "the twin to go")
+
+
+def pool_names(plane: ControlPlane) -> set[str]:
+    return {one["metadata"]["name"] for one in plane.request("GET", _V1)["items"]}  # type: ignore[attr-defined,index]
 
 
 def test_without_the_webhook_v1_goes_on(running: Controller, plane: ControlPlane) -> None:

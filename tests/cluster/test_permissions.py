@@ -38,6 +38,16 @@ _JUSTIFIED: Mapping[Right, str] = {
     Right(
         "update", "nodeclaims/finalizers.karpenter.sh"
     ): "asked by an admission plug-in, which leaves no line in the log",
+    **dict.fromkeys(
+        (
+            Right("create", "nodepools.karpenter.sh"),
+            Right("delete", "machines.karpenter.sh"),
+            Right("patch", "provisioners/status.karpenter.sh"),
+            Right("patch", "machines/status.karpenter.sh"),
+            Right("patch", "awsnodetemplates/status.karpenter.k8s.aws"),
+        ),
+        "the journey has no object of an older kind",
+    ),
     **{
         Right(verb, f"nodeoverlays{part}.karpenter.sh"): "the gate NodeOverlay is off"
         for part, verbs in (("", ("get", "list", "watch")), ("/status", ("patch",)))

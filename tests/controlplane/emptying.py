@@ -38,7 +38,7 @@ _KINDS: Final[tuple[Kind[Wire], ...]] = (
 _SYSTEM: Final = "kube-system"
 _ROOTS: Final = ("/apis/batch/v1/jobs", *(kind.path() for kind in _KINDS), kinds.LEASE.path("kube-node-lease"))
 #: Others keep objects here too: only those that are called after us go, and records of instances.
-_SHARED: Final = (kinds.LEASE.path(_SYSTEM), kinds.CONFIG_MAP.path(_SYSTEM))
+_SHARED: Final = (kinds.LEASE.path(_SYSTEM), kinds.CONFIG_MAP.path(_SYSTEM), kinds.SECRET.path(_SYSTEM))
 _RECORDS: Final = "?labelSelector=karpenter.kwok.sh%2Finstance"
 _RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"
 #: Roles that the API server makes itself have this label, and stay.

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import structlog
@@ -25,7 +25,8 @@ from karpenter.api import kinds
 from karpenter.api.core import Event, Node, NodeSpec, NodeStatus, Pod
 from karpenter.api.karpenter import NodeClaim, NodeClaimResourceRequests, NodeClaimSpec, NodePool, NodePoolTaint
 from karpenter.api.kwok_node_class import KWOKNodeClass, KWOKNodeClassSpec
-from karpenter.api.meta import Condition, ObjectMeta, OwnerReference
+from karpenter.api.meta import Condition, ObjectMeta, OwnerReference, Wire
+from karpenter.api.older_kinds import AWS_NODE_TEMPLATE, MACHINE, PROVISIONER
 from karpenter.api.scheduling_constraints import Taint
 from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.kube.errors import KubeError, NotFound
@@ -43,6 +44,7 @@ from support.builders import ANY_CAPACITY, NODE_CLASS, node_pool
 from support.fake_cloud import TYPES, FakeCloud, Tapped, Write
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
+_SERVED = cast("tuple[kinds.Kind[Wire], ...]", (*kinds.KINDS.values(), PROVISIONER, MACHINE, AWS_NODE_TEMPLATE))
 #: For stories that last a day: the controllers repeat their work every few minutes, not every few seconds.
 RARE = Intervals(
     nodepool_counter=timedelta(minutes=5),
@@ -360,7 +362,7 @@ def story(tell: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]
 
     def test(**parameters: Any) -> None:
         async def main(clock: LoopClock) -> None:
-            server = MemoryServer(clock)
+            server = MemoryServer(clock, kinds=_SERVED)
             world = World(clock, server, MemoryKube(server), log)
             try:
                 await tell(world, **parameters)

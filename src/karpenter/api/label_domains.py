@@ -12,6 +12,9 @@ CORE_DOMAIN = "karpenter.sh"
 AWS_DOMAIN = "karpenter.k8s.aws"
 KWOK_DOMAIN = "karpenter.kwok.sh"
 
+#: What releases before 0.32 called the NodePool of a node. Nodes of Provisioners still carry it (API-855).
+PROVISIONER_NAME = f"{CORE_DOMAIN}/provisioner-name"
+
 _AWS_INSTANCE = (
     "hypervisor encryption-in-transit-supported category capability-flex family generation size local-nvme cpu "
     "cpu-manufacturer cpu-sustained-clock-speed-mhz memory ebs-bandwidth network-bandwidth gpu-name gpu-manufacturer "
@@ -33,7 +36,7 @@ KWOK_KEYS = frozenset(f"{KWOK_DOMAIN}/instance-{name}" for name in ("size", "fam
 #: Per domain, the keys admission lets through (API-431, API-432). The node-class labels are refused later, by runtime
 #: validation (API-435): admission is never stricter than users know it.
 ADMITTED_LABELS: Mapping[str, frozenset[str]] = {
-    CORE_DOMAIN: frozenset({f"{CORE_DOMAIN}/capacity-type", f"{CORE_DOMAIN}/nodepool"}),
+    CORE_DOMAIN: frozenset({f"{CORE_DOMAIN}/capacity-type", f"{CORE_DOMAIN}/nodepool", PROVISIONER_NAME}),
     AWS_DOMAIN: AWS_KEYS | {f"{AWS_DOMAIN}/ec2nodeclass"},
     KWOK_DOMAIN: KWOK_KEYS | {f"{KWOK_DOMAIN}/kwoknodeclass"},
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from karpenter.api.label_domains import PROVISIONER_NAME
 from karpenter.conversion.json_fields import (
     Json,
     as_object,
@@ -18,7 +19,6 @@ from karpenter.conversion.notes import NoteList
 from karpenter.model import labels
 from karpenter.model.structural_schema import child_path
 
-PROVISIONER_NAME = "karpenter.sh/provisioner-name"
 #: On a NodePool: the kubelet configuration of its ``v1beta1`` form as JSON (API-735).
 KUBELET_ANNOTATION = "compatibility.karpenter.sh/v1beta1-kubelet-conversion"
 

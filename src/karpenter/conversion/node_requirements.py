@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from karpenter.api.label_domains import PROVISIONER_NAME
 from karpenter.conversion.json_fields import Json, as_object, list_field, text_of
-from karpenter.conversion.metadata import PROVISIONER_NAME, UNMAPPABLE_LABELS, renamed_label
+from karpenter.conversion.metadata import UNMAPPABLE_LABELS, renamed_label
 from karpenter.conversion.notes import NoteList
 from karpenter.model import labels
 

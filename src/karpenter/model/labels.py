@@ -130,7 +130,7 @@ def normalise(key: str) -> str:
 
 def is_restricted(key: str, well_known: Iterable[str]) -> bool:
     """Whether users may not select or set this key (API-430): our own domains and the host name, unless well known."""
-    if key in well_known:
+    if key in well_known or key == label_domains.PROVISIONER_NAME:
         return False
     domain = key.partition("/")[0] if "/" in key else ""
     return key == HOSTNAME or any(domain == own or domain.endswith("." + own) for own in _RESTRICTED_DOMAINS)

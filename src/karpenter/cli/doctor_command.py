@@ -137,7 +137,15 @@ def _iam_context(settings: Settings, caller: _Caller) -> ClusterLocation:
 
     match = _ARN.fullmatch(caller.arn)
     partition, account = (match["partition"], match["account"]) if match else ("aws", "")
-    return ClusterLocation(settings.cluster_name, caller.region, account, partition, queue=settings.interruption_queue)
+    return ClusterLocation(
+        settings.cluster_name,
+        caller.region,
+        account,
+        partition,
+        queue=settings.interruption_queue,
+        bootstrap_mode=settings.bootstrap_mode,
+        token_delivery=settings.bootstrap_token_delivery,
+    )
 
 
 def _role_of(caller: str) -> str:
@@ -173,7 +181,7 @@ def _read_cluster(settings: Settings, service_account: str) -> _DoctorInput:
     from karpenter.providers.aws.doctor.doctor_types import DoctorCheck
 
     try:
-        return query_cluster(settings, lambda kube: _list_cluster_objects(kube, service_account))
+        return query_cluster(settings, lambda kube: _list_cluster_objects(kube, settings, service_account))
     except ClusterUnreachable as error:
         check = DoctorCheck("cluster access")
         text = f"the cluster was not checked: {error}"
@@ -181,12 +189,15 @@ def _read_cluster(settings: Settings, service_account: str) -> _DoctorInput:
         return _DoctorInput(installation_findings=(finding,))
 
 
-async def _list_cluster_objects(kube: Kube, service_account: str) -> _DoctorInput:
+async def _list_cluster_objects(kube: Kube, settings: Settings, service_account: str) -> _DoctorInput:
     from karpenter.api import kinds
     from karpenter.kube.errors import KubeError, NotFound
+    from karpenter.providers.aws.bootstrap.bootstrap_settings import bootstrap_settings_of
     from karpenter.providers.aws.doctor.account_checks import check_installation
+    from karpenter.providers.aws.doctor.join_checks import check_joining
 
     findings = await check_installation(kube, service_account)
+    findings += await check_joining(kube, bootstrap_settings_of(settings))
     try:
         classes = (await kube.list(kinds.EC2_NODE_CLASS)).items
         pools = (await kube.list(kinds.NODE_POOL)).items

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from io import StringIO
@@ -24,6 +25,7 @@ from karpenter.api.ec2_node_class import (
     Subnet,
     SubnetSelectorTerm,
 )
+from karpenter.api.kinds import KINDS
 from karpenter.api.meta import Condition, ObjectMeta
 from karpenter.cli import render_doctor
 from karpenter.model import labels
@@ -31,15 +33,19 @@ from karpenter.providers.aws.aws_apis import AwsApis, RunInstancesDryRun
 from karpenter.providers.aws.aws_errors import AwsError
 from karpenter.providers.aws.aws_settings import AwsSettings
 from karpenter.providers.aws.aws_types import Ec2Filter, EksCluster, Tag
+from karpenter.providers.aws.bootstrap.bootstrap_objects import CLUSTER_ROLE_BINDING
+from karpenter.providers.aws.bootstrap.bootstrap_settings import BootstrapMode, BootstrapSettings
 from karpenter.providers.aws.cloudformation import EVENT_RULES
 from karpenter.providers.aws.doctor import DoctorFinding, DoctorSubject, FindingLevel, run_checks
 from karpenter.providers.aws.doctor.doctor_types import EventBridgeRule, PermissionQuery, RoleDescription
+from karpenter.providers.aws.doctor.join_checks import check_joining
 from karpenter.providers.aws.ec2_descriptions import InstanceInfo, SecurityGroupInfo, StateReason, SubnetInfo
 from karpenter.providers.aws.ec2_requests import LaunchTemplate
 from karpenter.providers.aws.iam_policies import ClusterLocation
 from karpenter.providers.aws.live_instance_types import AnswerCache
+from karpenter.simulation.apiserver import MemoryKube, MemoryServer
 from support.builders import node_pool, wanted
-from support.ec2_market import A, Region, product, spot
+from support.ec2_market import A, HandClock, Region, product, spot
 
 CONTROLLER = "arn:aws:iam::123456789012:role/KarpenterController"
 NODE_ROLE = "arn:aws:iam::123456789012:role/nodes"
@@ -392,3 +398,36 @@ async def test_without_the_right_to_simulate_the_rest_is_looked_at_all_the_same(
     assert [finding.level for finding in findings] == [FindingLevel.WARNING, FindingLevel.FAILURE]
     assert "cannot be simulated" in findings[0].text
     assert "DescribeSubnets failed" in findings[1].text
+
+
+_KUBEADM = AwsSettings("shop", interruption_queue="shop", bootstrap=BootstrapSettings(mode=BootstrapMode.KUBEADM))
+
+
+async def test_in_mode_kubeadm_eks_is_not_asked_and_roles_need_no_mapping() -> None:
+    """AWS-900: the endpoint must be set, and no access entry is looked for."""
+    aws = Aws()
+    aws.entries = {}
+    aws.faults["cluster"] = AwsError("AccessDeniedException", "EKS was asked")
+    (found,) = await bad(aws, settings=_KUBEADM)
+    assert (found.check, found.fix) == ("cluster", "set --cluster-endpoint")
+    with_endpoint = dataclasses.replace(_KUBEADM, cluster_endpoint="https://10.0.0.10:6443")
+    assert await bad(aws, settings=with_endpoint) == []
+
+
+async def test_in_mode_kubeadm_the_policy_to_attach_is_that_of_the_mode() -> None:
+    """AWS-941"""
+    aws = Aws()
+    aws.refused = {"iam:PassRole"}
+    place = ClusterLocation("shop", "eu-west-1", "123456789012", bootstrap_mode=BootstrapMode.KUBEADM)
+    found = await bad(aws, location=place)
+    assert "--bootstrap-mode kubeadm --part IAMIntegration" in found[0].fix
+
+
+async def test_what_the_cluster_lacks_to_join_is_a_failure_in_mode_kubeadm_only() -> None:
+    """AWS-936"""
+    kube = MemoryKube(MemoryServer(HandClock(), kinds=(*KINDS.values(), CLUSTER_ROLE_BINDING)))  # type: ignore[arg-type]
+    (found,) = await check_joining(kube, _KUBEADM.bootstrap)
+    assert found.level is FindingLevel.FAILURE
+    assert "ConfigMap kube-public/cluster-info" in found.text
+    assert found.fix == "run `kubeadm init phase bootstrap-token` on a node of the control plane"
+    assert await check_joining(kube, BootstrapSettings()) == []

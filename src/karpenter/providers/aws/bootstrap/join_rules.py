@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from karpenter.api.ec2_node_class import EC2NodeClass
 from karpenter.model import labels
 from karpenter.providers.aws.bootstrap.bootstrap_settings import BootstrapMode, BootstrapSettings
+from karpenter.providers.aws.bootstrap.capacity_annotations import CNI_ANNOTATION, capacity_problem
 from karpenter.providers.aws.bootstrap.join_parameters import NODE_NAME_SOURCES
 from karpenter.providers.aws.userdata.ami_families import CUSTOM, effective_ami_family
 
@@ -16,7 +17,7 @@ NODE_NAME_ANNOTATION = f"{labels.AWS_GROUP}/bootstrap-node-name"
 COMPRESS_ANNOTATION = f"{labels.AWS_GROUP}/bootstrap-compress"
 GZIP = "gzip"
 #: Annotations that decide what user data contains, so that a change of them is drift (AWS-903).
-HASHED_ANNOTATIONS = (BOOTSTRAP_ANNOTATION, NODE_NAME_ANNOTATION, COMPRESS_ANNOTATION)
+HASHED_ANNOTATIONS = (BOOTSTRAP_ANNOTATION, NODE_NAME_ANNOTATION, COMPRESS_ANNOTATION, CNI_ANNOTATION)
 
 
 def asks_for_kubeadm(node_class: EC2NodeClass) -> bool:
@@ -53,4 +54,4 @@ def bootstrap_problem(node_class: EC2NodeClass) -> str:
     compression = annotations.get(COMPRESS_ANNOTATION)
     if compression not in (None, GZIP):
         return f"annotation {COMPRESS_ANNOTATION} is {compression!r}; the only value is {GZIP}"
-    return ""
+    return capacity_problem(node_class)

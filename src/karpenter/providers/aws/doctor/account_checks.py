@@ -16,6 +16,7 @@ from karpenter.kube.protocol import Kube
 from karpenter.model import labels, quantity
 from karpenter.providers.aws import iam_policies
 from karpenter.providers.aws.aws_errors import AwsError
+from karpenter.providers.aws.bootstrap.bootstrap_settings import BootstrapMode
 from karpenter.providers.aws.cloudformation import EVENT_RULES
 from karpenter.providers.aws.doctor.doctor_types import (
     DoctorCheck,
@@ -66,7 +67,8 @@ async def _denied_actions(subject: DoctorSubject, statement: iam_policies.IamSta
 
 def _policy_command(subject: DoctorSubject) -> str:
     place = subject.location
-    return f"karpenter iam-policy --cluster-name {place.cluster} --region {place.region} --account {place.account}"
+    command = f"karpenter iam-policy --cluster-name {place.cluster} --region {place.region} --account {place.account}"
+    return f"{command} --bootstrap-mode kubeadm" if place.bootstrap_mode is BootstrapMode.KUBEADM else command
 
 
 def _denied_finding(
@@ -86,6 +88,9 @@ async def cluster(subject: DoctorSubject) -> list[DoctorFinding]:
     """Whether the cluster is there, and of a version that is known (AWS-019, AWS-025)."""
     if subject.settings.cluster_endpoint and not subject.settings.eks_control_plane:
         return [_CLUSTER.ok(f"the API server is at {subject.settings.cluster_endpoint}, as --cluster-endpoint says")]
+    if subject.settings.bootstrap.is_kubeadm:
+        impact = "the controller does not start"
+        return [_CLUSTER.failure("mode kubeadm without --cluster-endpoint", impact, "set --cluster-endpoint")]
     name = subject.location.cluster
     try:
         description = await subject.services.eks.describe_cluster(name)

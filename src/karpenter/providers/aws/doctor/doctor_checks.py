@@ -54,6 +54,7 @@ _FIXES: Mapping[str, str] = {
     "CreateFleetAuthCheckFailed": "attach the policy part NodeLifecycle of `karpenter iam-policy`",
     "RunInstancesAuthCheckFailed": "attach the policy parts NodeLifecycle and IAMIntegration of `karpenter iam-policy`",
     "ClusterCIDRResolutionFailed": "allow eks:DescribeCluster, or set SERVICE_CIDR",
+    "BootstrapPrerequisitesMissing": "run `kubeadm init phase bootstrap-token` on a node of the control plane",
     "UserDataSizeLimitExceeded": "shorten spec.userData: EC2 takes 16384 bytes",
 }
 
@@ -345,6 +346,8 @@ async def _role_findings(subject: DoctorSubject, name: str) -> list[DoctorFindin
                 "let the service ec2.amazonaws.com assume the role (its trust policy)",
             )
         )
+    if subject.settings.bootstrap.is_kubeadm:
+        return findings or [_ROLE.ok(f"role {name} can be taken on by EC2")]
     cluster_mapping = await _cluster_mapping(subject, role.arn)
     if cluster_mapping is None:
         command = f"aws eks create-access-entry --region {place.region} --cluster-name {place.cluster}"

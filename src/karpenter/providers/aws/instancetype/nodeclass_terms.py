@@ -33,6 +33,11 @@ from karpenter.model import resources as res
 from karpenter.model.ec2_volume_size import VolumeSizeError, volume_size_bytes
 from karpenter.model.requirements import Requirement, Requirements
 from karpenter.providers.aws import aws_labels
+from karpenter.providers.aws.bootstrap.capacity_annotations import (
+    KubeReservedMode,
+    has_own_pod_network,
+    kube_reserved_mode,
+)
 from karpenter.providers.aws.ec2_descriptions import PlacementGroupInfoEntry
 from karpenter.providers.aws.instancetype.ec2_hardware import Ec2Hardware
 from karpenter.providers.aws.userdata.ami_families import (
@@ -60,6 +65,8 @@ class NodeClassTerms:
     group: PlacementGroupInfoEntry | None = None
     #: Names of the images' set, under which memory is learned (AWS-316).
     images: str = field(default="")
+    has_own_pod_network: bool = False
+    reserved_mode: KubeReservedMode = KubeReservedMode.AWS
 
     @cached_property
     def zone_ids(self) -> Mapping[str, str]:
@@ -110,6 +117,8 @@ def read_terms(
         reservations=status.capacity_reservations if reserved_capacity else (),
         group=group,
         images=image_set(status.amis),
+        has_own_pod_network=has_own_pod_network(node_class),
+        reserved_mode=kube_reserved_mode(node_class),
     )
 
 
@@ -130,6 +139,8 @@ def terms_identity(terms: NodeClassTerms) -> bytes:
             terms.images,
             terms.reservations,
             terms.group,
+            terms.has_own_pod_network,
+            terms.reserved_mode,
         )
     )
 
@@ -291,7 +302,7 @@ def capacity_terms(
     facts = kubelet_type_facts(hardware, terms, capacity_settings)
     settings = resolve_kubelet_settings(terms.spec.kubelet, facts, capacity_settings.kubelet_expressions)
     pods = facts.pods(settings.max_pods, settings.pods_per_core)
-    interfaces_only = terms.family.reserves_for_interfaces
+    interfaces_only = terms.family.reserves_for_interfaces and not terms.has_own_pod_network
     return formulas.CapacityParameters(
         vm_memory_overhead=capacity_settings.vm_memory_overhead,
         learned_memory_bytes=learned_bytes,
@@ -300,7 +311,7 @@ def capacity_terms(
         reserved_pods=None if interfaces_only else pods,
         efa_interfaces=terms.efa_only if terms.spec.network_interfaces else None,
         private_ipv4_addresses=_private_addresses(hardware, terms),
-        kube_reserved=_reserved(settings.kube_reserved),
+        kube_reserved={**_unreserved(terms.reserved_mode), **_reserved(settings.kube_reserved)},
         system_reserved=_reserved(settings.system_reserved),
         memory_eviction_threshold=_threshold(settings.eviction_hard, "memory.available", _DEFAULT_MEMORY_EVICTION),
         storage_eviction_threshold=_threshold(settings.eviction_hard, "nodefs.available", _DEFAULT_STORAGE_EVICTION),
@@ -323,7 +334,7 @@ def kubelet_type_facts(
 
 
 def _default_pods(hardware: Ec2Hardware, terms: NodeClassTerms, capacity_settings: CapacitySettings) -> int:
-    if not terms.family.is_limited_by_interfaces:
+    if terms.has_own_pod_network or not terms.family.is_limited_by_interfaces:
         return DEFAULT_MAX_PODS
     reserved_interfaces = sum(
         network_interface.interface_type == "efa-only" and network_interface.network_card_index == 0
@@ -339,6 +350,11 @@ def _private_addresses(hardware: Ec2Hardware, terms: NodeClassTerms) -> int:
     """Addresses for Windows pods, which only some instances run (AWS-299)."""
     runs_windows = terms.family.is_windows and hardware.shape.arch == "amd64"
     return hardware.shape.ipv4_per_interface - 1 if runs_windows else 0
+
+
+def _unreserved(mode: KubeReservedMode) -> res.Resources:
+    """What takes the place of the amounts EKS images reserve (AWS-931)."""
+    return {} if mode is KubeReservedMode.AWS else dict.fromkeys(_RESERVABLE_RESOURCES, 0)
 
 
 def _reserved(values: Mapping[str, str]) -> res.Resources:

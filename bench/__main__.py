@@ -23,6 +23,7 @@ from bench import (  # noqa: E402
     objects,
     plans,
     scale,
+    simulations,
     untuned,
 )
 from bench.figures import Figure  # noqa: E402
@@ -37,6 +38,7 @@ def _main_job() -> Iterator[Figure]:
 MEASUREMENTS: dict[str, Callable[[], Iterator[Figure]]] = {
     "objects": objects.figures,
     "plans": lambda: plans.figures(_ROOT.parent / "shared"),
+    "simulations": lambda: simulations.figures(_ROOT.parent / "shared"),
     "growth": growth.figures,
     "coldstart": coldstart.figures,
     "image": image.figures,

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
 
+from karpenter.cli import simulate_runner
 from karpenter.cli.main import app
+from karpenter.simulator.simulation_run import Progress
 from support.manifest_builders import type_of
 
 POOL = """
@@ -144,6 +147,23 @@ def test_a_type_that_is_out_of_stock_is_replaced_by_another(tmp_path: Path, argu
     world.write_text("stockOuts: [{instanceType: a.small, everyHours: 0.0001, minutes: 100000}]\n")
     report = simulate(tmp_path, [*arguments, "--world", str(world)], "web,60,3600,,1500,1024")
     assert [share["instanceType"] for share in report["capacity"]] == ["a.large"]
+
+
+def test_ctrl_c_ends_all_runs_with_the_report_so_far(
+    arguments: list[str], drips: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(progress: object, task: object, state: Progress) -> None:
+        if state.seconds >= 1800:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(simulate_runner, "_advance", interrupt)
+    result = run(*arguments, "--scenario", drips, "--compare", "lean,karpenter", "-o", "json")
+    assert result.exit_code == 130
+    assert result.stderr == "karpenter simulate: interrupted; the report covers the time until then\n"
+    (report,) = json.loads(result.stdout)["reports"]
+    assert report["partial"]
+    assert report["days"] == pytest.approx(1800 / 86400, abs=0.001)
+    assert len(report["timeline"]) == 1800 / 60
 
 
 @pytest.mark.parametrize(

@@ -34,9 +34,8 @@ def is_monitoring_file(content: object) -> bool:
     """Whether a document is a dashboard or a file of rules, which are no objects of a cluster."""
     if not isinstance(content, dict) or "kind" in content or "apiVersion" in content:
         return False
-    return isinstance(content.get("panels") or content.get("dashboard"), list | dict) or isinstance(
-        content.get("groups"), list
-    )
+    is_dashboard = isinstance(content.get("panels"), list) or isinstance(content.get("dashboard"), dict)
+    return is_dashboard or isinstance(content.get("groups"), list)
 
 
 def expressions(lint_input: LintInput) -> Iterator[Expression]:

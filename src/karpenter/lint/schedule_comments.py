@@ -100,7 +100,8 @@ def parse_comment(text: str) -> ScheduleComment:
 def _hours(match: re.Match[str]) -> StatedHours | None:
     """The hours, unless the numbers may be others: a count of nodes has neither a colon nor ``am``."""
     is_clock_time = any(match[group] for group in (2, 3, 5, 6))
-    half = match[6] if match[6] and not match[3] and int(match[1]) <= int(match[4]) else match[3]
+    is_same_half = match[6] and not match[3] and int(match[1]) < int(match[4])
+    half = match[6] if is_same_half else match[3] or ("am" if match[6] else None)
     begin, end = _minutes(match[1], match[2], half), _minutes(match[4], match[5], match[6])
     if not is_clock_time or begin is None or end is None:
         return None

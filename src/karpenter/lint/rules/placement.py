@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from karpenter.api.apps import DaemonSet
 from karpenter.api.autoscaling import HorizontalPodAutoscaler
 from karpenter.api.scheduling_constraints import PodAffinityTerm, TopologySpreadConstraint
-from karpenter.instancetypes.type_sets import members
 from karpenter.lint.lint_input import LintInput, PodSource
 from karpenter.lint.pod_fit import accepted_requirements, pod_fits
 from karpenter.lint.rule import Match, Rule, Severity, Topic
@@ -56,20 +55,27 @@ def _node_per_replica(lint_input: LintInput) -> Iterator[Match]:
 
 def _more_replicas_than_zones(lint_input: LintInput) -> Iterator[Match]:
     for pod in _replicated(lint_input):
-        replicas, zones = _replicas(pod, lint_input), _zones(pod, lint_input)
-        for index, term in _own_anti_affinity(pod):
-            if term.topology_key == labels.ZONE and zones and replicas > len(zones):
-                text = f"{replicas} replicas, one in each zone, but there are {len(zones)} zones for them ({', '.join(zones)})"
-                yield Match(pod.where, _anti_affinity_path(pod, index), text)
+        indexes = [index for index, term in _own_anti_affinity(pod) if term.topology_key == labels.ZONE]
+        zones = _zones(pod, lint_input) if indexes else []
+        replicas = _replicas(pod, lint_input)
+        if zones and replicas > len(zones):
+            text = (
+                f"{replicas} replicas, one in each zone, but there are {len(zones)} zones for them ({', '.join(zones)})"
+            )
+            yield from (Match(pod.where, _anti_affinity_path(pod, index), text) for index in indexes)
 
 
 def _too_many_domains(lint_input: LintInput) -> Iterator[Match]:
     for pod in lint_input.pod_specs():
-        zones = _zones(pod, lint_input)
-        for index, constraint in _hard_spreads(pod):
-            wanted = constraint.min_domains or 1
-            if constraint.topology_key == labels.ZONE and zones and wanted > len(zones):
-                text = f"minDomains {wanted} cannot be met: there are {len(zones)} zones for these pods ({', '.join(zones)})"
+        wanted = {
+            index: constraint.min_domains
+            for index, constraint in _hard_spreads(pod)
+            if constraint.topology_key == labels.ZONE and constraint.min_domains is not None
+        }
+        zones = _zones(pod, lint_input) if wanted else []
+        for index, domains in wanted.items():
+            if zones and domains > len(zones):
+                text = f"minDomains {domains} cannot be met: there are {len(zones)} zones for these pods ({', '.join(zones)})"
                 yield Match(pod.where, f"{pod.path}.topologySpreadConstraints[{index}].minDomains", text)
 
 
@@ -138,12 +144,7 @@ def _zones(pod: PodSource, lint_input: LintInput) -> list[str]:
         template = fit.offer.template
         for requirements in accepted_requirements(pod, template) if template is not None and fit.types else ():
             zone = requirements.requirement_for(labels.ZONE)
-            for position in members(fit.types):
-                zones.update(
-                    offering.zone
-                    for offering in fit.offer.index.types[position].offerings
-                    if zone.allows(offering.zone)
-                )
+            zones.update(value for value in fit.offer.index.values(labels.ZONE, fit.types) if zone.allows(value))
     return sorted(zones - {""})
 
 

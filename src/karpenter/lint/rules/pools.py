@@ -168,7 +168,7 @@ def is_spot_only(requirements: Requirements) -> bool:
 def _single_zone(lint_input: LintInput) -> Iterator[Match]:
     for where, template in _templates(lint_input):
         requirement = template.requirements.requirement_for(labels.ZONE)
-        zones = template.index.values(labels.ZONE, template.index.all_types) | _offered_zones(template)
+        zones = template.index.values(labels.ZONE, template.index.all_types)
         is_single = requirement.operator is Op.IN and len(requirement.values) == 1
         siblings = [other for _, other in _templates(lint_input) if other is not template]
         if is_single and len(zones) > 1 and not any(_is_other_zone(other, template) for other in siblings):
@@ -182,11 +182,6 @@ def _is_other_zone(other: NodePoolTemplate, template: NodePoolTemplate) -> bool:
     mine = template.requirements.requirement_for(labels.ZONE).values
     theirs = other.requirements.requirement_for(labels.ZONE)
     return other.taints == template.taints and not (theirs.operator is Op.IN and theirs.values == mine)
-
-
-def _offered_zones(template: NodePoolTemplate) -> frozenset[str]:
-    types = template.index.types
-    return frozenset(offering.zone for instance_type in types for offering in instance_type.offerings)
 
 
 def _mixed_architectures(lint_input: LintInput) -> Iterator[Match]:

@@ -106,13 +106,21 @@ def _differs(lint_input: LintInput) -> Iterator[Match]:
 def _contradictions(budget: _ScheduledBudget) -> Iterator[str]:
     comment = budget.comment
     is_same_zone = not comment.zone or _is_zone(budget.recurrence.zone, comment.zone)
-    if comment.hours and not any(_means(hours, budget, comment) for hours in comment.hours):
+    if comment.hours and is_same_zone and not any(_means(hours, budget, comment) for hours in comment.hours):
         yield " ".join((comment.hours[0].text, comment.zone)).strip()
-    if comment.weekdays and is_same_zone and comment.weekdays not in (budget.weekdays, _ALL_DAYS - budget.weekdays):
+    if comment.weekdays and is_same_zone and comment.weekdays not in _days_meant(budget):
         yield _days_text(comment.weekdays)
     length = budget.length // _MINUTE
     if comment.length_minutes and comment.length_minutes not in (length, _MINUTES_PER_DAY - length):
         yield f"{comment.length_minutes // 60} hours"
+
+
+def _days_meant(budget: _ScheduledBudget) -> Iterator[frozenset[int]]:
+    """The days on which windows open, those on which they are open, and the other days of each."""
+    lasts = (timedelta(minutes=budget.hours.begin) + budget.length - _MINUTE) // timedelta(days=1)
+    covered = frozenset((day + later) % 7 for day in budget.weekdays for later in range(lasts + 1))
+    for days in (budget.weekdays, covered):
+        yield from (days, _ALL_DAYS - days)
 
 
 def _means(stated: StatedHours, budget: _ScheduledBudget, comment: ScheduleComment) -> bool:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
 
+from karpenter.cli import plan_catalogs
 from karpenter.cli.main import app
+from karpenter.instancetypes.instance_type import InstanceType
+from karpenter.instancetypes.type_index import TypeIndex
 
 Findings = list[dict[str, Any]]
 
@@ -19,6 +22,24 @@ Findings = list[dict[str, Any]]
 def _without_region(monkeypatch: pytest.MonkeyPatch) -> None:
     for variable in ("AWS_REGION", "AWS_DEFAULT_REGION"):
         monkeypatch.delenv(variable, raising=False)
+
+
+#: Indexes by what they are made of, with the types, whose identities must not be given to others.
+_INDEXES: dict[tuple[object, ...], tuple[TypeIndex, tuple[InstanceType, ...]]] = {}
+
+
+@pytest.fixture(autouse=True)
+def _shared_indexes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One index of EC2's types for all tests: it depends on nothing but the types, and is most of the time of a call."""
+
+    def shared(types: Iterable[InstanceType], well_known: frozenset[str]) -> TypeIndex:
+        kept = tuple(types)
+        key = (*map(id, kept), well_known)
+        if key not in _INDEXES:
+            _INDEXES[key] = (TypeIndex(kept, well_known), kept)
+        return _INDEXES[key][0]
+
+    monkeypatch.setattr(plan_catalogs, "TypeIndex", shared)
 
 
 @pytest.fixture

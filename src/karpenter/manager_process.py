@@ -33,6 +33,7 @@ from karpenter.manager_webhook import WebhookProcess, conversion_options
 from karpenter.metrics import BuildInfo, Metrics
 from karpenter.model.clock import SystemClock
 from karpenter.model.token_bucket import TokenBucket
+from karpenter.nodeclaim.liveness import DEFAULT_TIMEOUTS
 from karpenter.olderversions.cluster_conversion_options import ClusterConversionOptions
 from karpenter.providers.decorators import LeaderOnlyProvider, MetricsProvider, TimeoutProvider
 from karpenter.runtime import debug_pages, healthz
@@ -42,7 +43,7 @@ from karpenter.runtime.http_server import HttpServer, ListenAddress
 from karpenter.runtime.leader_election import ElectionCandidate, LeaderElection, LeadershipLost, LeaseDurations
 from karpenter.runtime.memory_guard import MemoryGuard
 from karpenter.runtime.reconciler import SingletonReconciler, run_supervised
-from karpenter.settings import Settings, ineffective_settings
+from karpenter.settings import Settings, ineffective_settings, risky_settings
 from karpenter.state.snapshot import PodKey
 
 #: How often a process checks for faults of the API server.
@@ -126,6 +127,8 @@ def _log_start(settings: Settings, connection: Connection, commit: str) -> None:
     remarks = ineffective_settings(settings, os.environ)
     if remarks:
         _log.info("some settings have no effect", settings=remarks)
+    for risk in risky_settings(settings, DEFAULT_TIMEOUTS.registration):
+        _log.warning("risky setting", setting=risk)
     if settings.scheduler_config.default_constraints:
         _log.info("default spread constraints of the scheduler", constraints=str(settings.scheduler_config))
 

@@ -198,6 +198,15 @@ def ineffective_settings(settings: Settings, environment: Mapping[str, str]) -> 
     return tuple(_ineffective_settings(settings, environment))
 
 
+def risky_settings(settings: Settings, registration_timeout: timedelta) -> tuple[str, ...]:
+    """Settings that work in most cases only, each with the consequence (AWS-938)."""
+    ttl = settings.bootstrap_token_ttl
+    if settings.provider != "aws" or ttl >= registration_timeout:
+        return ()
+    times = f"{durations.duration_text(ttl)}, and a NodeClaim may take {durations.duration_text(registration_timeout)}"
+    return (f"--bootstrap-token-ttl is {times} to register: instances that boot slowly cannot join",)
+
+
 def _ineffective_settings(settings: Settings, environment: Mapping[str, str]) -> Iterator[str]:
     if not settings.ignore_dra_requests:
         yield "--ignore-dra-requests: devices are not allocated yet, so pods that claim them are left alone all the same"

@@ -24,7 +24,12 @@ if TYPE_CHECKING:
     from karpenter.settings import Settings
 
 #: Settings that the checks depend on.
-_SETTINGS = (*SETTING_GROUPS["AWS provider"], "feature_gates", *CONNECTION_SETTINGS)
+_SETTINGS = (
+    *SETTING_GROUPS["AWS provider"],
+    *SETTING_GROUPS["Self-managed clusters on AWS"],
+    "feature_gates",
+    *CONNECTION_SETTINGS,
+)
 _ARN = re.compile(r"arn:(?P<partition>[^:]+):(?:sts|iam)::(?P<account>[0-9]{12}):(?P<who>.+)")
 
 

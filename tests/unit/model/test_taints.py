@@ -79,7 +79,7 @@ def test_every_effect_has_to_be_tolerated() -> None:
     ],
 )
 def test_ephemeral_taints_are_known_by_key_and_effect(key: str, effect: str, want: bool) -> None:
-    """SCH-085, OPS-041: whatever their value"""
+    """SCH-085, OPS-041, AWS-928: whatever their value"""
     assert taints.is_ephemeral(Taint(key=key, effect=effect)) == want
     assert taints.is_ephemeral(Taint(key=key, effect=effect, value="true")) == want
 

@@ -7,10 +7,11 @@ from datetime import timedelta
 import pytest
 
 from karpenter.model.setting_kinds import SettingError
+from karpenter.nodeclaim.liveness import DEFAULT_TIMEOUTS
 from karpenter.providers.aws.aws_settings import aws_settings_of
 from karpenter.providers.aws.bootstrap import join_rules
 from karpenter.providers.aws.bootstrap.bootstrap_settings import BootstrapMode, BootstrapSettings, TokenDelivery
-from karpenter.settings import resolve_settings
+from karpenter.settings import resolve_settings, risky_settings
 from support import launch_cases
 from support.launch_cases import replaced_annotations
 
@@ -105,3 +106,12 @@ def test_annotations_that_mean_nothing_are_named(family: str, annotations: dict[
     node_class = replaced_annotations(launch_cases.node_class({"ami_family": family}), annotations)
     problem = join_rules.bootstrap_problem(node_class)
     assert expected in problem if expected else problem == ""
+
+
+@pytest.mark.parametrize(("ttl", "count"), [("5m", 1), ("14m59s", 1), ("15m", 0), ("1h", 0)])
+def test_a_token_that_expires_before_the_time_to_register_is_warned_of(ttl: str, count: int) -> None:
+    """AWS-938: an instance that boots slowly would find its token expired."""
+    settings = resolve_settings({"provider": "aws", "cluster_name": "c", "bootstrap_token_ttl": ttl}, {})
+    said = risky_settings(settings, DEFAULT_TIMEOUTS.registration)
+    assert len(said) == count
+    assert all("--bootstrap-token-ttl" in line and "15m" in line for line in said)

@@ -50,7 +50,7 @@ def _keep_in_annotation(pool: Draft) -> None:
     pool.content = {**pool.content, "metadata": {**metadata, "annotations": kept}}
     text = (
         f"EC2NodeClass {_class_name(pool) or 'of the NodePool'} is not in the input; convert both together, or write the kubelet "
-        f"configuration into it: annotation {KUBELET_ANNOTATION} keeps it, without effect"
+        f"configuration into it: annotation {KUBELET_ANNOTATION} keeps it, and only this controller honors it"
     )
     pool.notes.warn(_SOURCE_FIELD, text)
 

@@ -193,3 +193,16 @@ def test_documents_and_manifests_name_the_version_of_the_package() -> None:
 def test_a_picture_shows_what_the_command_prints_today(name: str) -> None:
     drawn = (DOCS / "pictures" / name).read_text(encoding="utf-8")
     assert drawn == PICTURES["picture"](PICTURES["PICTURES"][name]), "run: python tools/pictures.py"
+
+
+def test_every_older_event_reason_names_one_that_is_published_today() -> None:
+    """OPS §6: the table of older reasons leads to reasons of the tables above it."""
+    page = (DOCS / "reference" / "events.md").read_text(encoding="utf-8")
+    above, _, table = page.partition("## Reasons of older releases")
+    rows = [line.split("|") for line in table.splitlines() if line.startswith("| `")]
+    present = {reason for row in rows for reason in re.findall(r"`(\w+)`", row[2])}
+    older = {reason for row in rows for reason in re.findall(r"`(\w+)`", row[1])}
+    published = set(re.findall(r"`(\w+)`", above))
+    assert len(rows) >= 6
+    assert present <= published
+    assert older.isdisjoint(published)

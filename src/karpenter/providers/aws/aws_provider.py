@@ -32,6 +32,7 @@ from karpenter.providers.aws.nodeclass.nodeclass_drift import (
     node_class_drift,
 )
 from karpenter.providers.aws.nodeclass.nodeclass_drift import NodeClassDrift as Found
+from karpenter.providers.aws.nodeclass.pool_kubelet import with_own_kubelet
 from karpenter.providers.contract import (
     HookPending,
     HookSatisfied,
@@ -93,6 +94,7 @@ class AwsProvider:
         node_class = self._cached_node_class(claim)
         if node_class is None:
             node_class = await ready_node_class(self._dependencies.kube, claim, self._dependencies.events)
+        node_class = with_own_kubelet(node_class, claim, self._pool_of(claim))
         try:
             types = self._dependencies.instance_types.types_for(node_class)
         except ProviderError as error:
@@ -138,6 +140,7 @@ class AwsProvider:
         node_class = self._dependencies.cluster_view.node_class_named(reference.name)
         if node_class is None:
             raise NodeClassNotReady(f"EC2NodeClass {reference.name} of NodePool {pool.metadata.name} does not exist")
+        node_class = with_own_kubelet(node_class, pool)
         try:
             return self._dependencies.instance_types.types_for(node_class)
         except ProviderError as error:
@@ -175,8 +178,7 @@ class AwsProvider:
 
     def _node_class_of_claim(self, claim: NodeClaim) -> EC2NodeClass | None:
         """The class the claim's pool has now; None, and an event on the pool, where there is none to compare with (AWS-560)."""
-        name = claim.metadata.labels.get(labels.NODE_POOL, "")
-        pool = next((each for each in self._dependencies.cluster_view.pools() if each.metadata.name == name), None)
+        pool = self._pool_of(claim)
         if pool is None:
             return None
         node_class = self._dependencies.cluster_view.node_class_named(pool.spec.template.spec.node_class_ref.name)
@@ -185,7 +187,11 @@ class AwsProvider:
                 NODE_POOL, pool.metadata, NODE_CLASS_UNRESOLVED_REASON, NODE_CLASS_UNRESOLVED_MESSAGE
             )
             return None
-        return node_class
+        return with_own_kubelet(node_class, claim, pool)
+
+    def _pool_of(self, claim: NodeClaim) -> NodePool | None:
+        name = claim.metadata.labels.get(labels.NODE_POOL, "")
+        return next((each for each in self._dependencies.cluster_view.pools() if each.metadata.name == name), None)
 
     def _group_id(self, node_class: EC2NodeClass) -> str | None:
         """The placement group's id; empty where the class asks for none, None where it is not known."""

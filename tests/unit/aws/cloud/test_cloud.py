@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import re
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -490,3 +492,26 @@ async def test_the_names_of_the_cluster_reach_the_instances(aws: Double, account
         aws_labels.NODE_CLASS: "default",
     }
     assert ours.items() <= tags.items()
+
+
+async def test_the_kubelet_of_a_v1beta1_pool_counts_before_that_of_its_class(
+    aws: Double, account: AwsSession, seeds: Seeds
+) -> None:
+    """API-735, API-A03: in what a type holds, and in the user data of its instances."""
+    own = {"compatibility.karpenter.sh/v1beta1-kubelet-conversion": '{"maxPods":17}'}
+    async with process(aws, account) as world:
+        await world.ready_class()
+        plain = pool()
+        older = msgspec.structs.replace(plain, metadata=msgspec.structs.replace(plain.metadata, annotations=own))
+        counts = {}
+        for name, asked in (("plain", plain), ("older", older)):
+            (m5_large,) = [one for one in await world.cloud.provider.instance_types(asked) if one.name == "m5.large"]
+            counts[name] = m5_large.capacity[res.PODS]
+        assert counts["older"] == 17 * 1000
+        assert counts["plain"] != counts["older"]
+        asked_claim = claim("one", "m5.large")
+        metadata = msgspec.structs.replace(asked_claim.metadata, annotations=own)
+        made = await world.kube.create(NODE_CLAIM, msgspec.structs.replace(asked_claim, metadata=metadata))
+        await world.cloud.provider.create(made)
+        sent = [call.parameters["LaunchTemplateData"]["UserData"] for call in aws.calls.of("CreateLaunchTemplate")]
+        assert re.search(r"max-?pods\D{1,4}17\b", base64.b64decode(sent[-1]).decode(), re.IGNORECASE)

@@ -435,7 +435,8 @@ def _plan_key(subject: LaunchSubject) -> bytes:
     claim, node_class = subject.claim, subject.node_class
     own, of_class = claim.metadata, node_class.metadata
     about = (claim.spec, own.labels, {key: own.annotations.get(key) for key in _READ_ANNOTATIONS})
-    version = (of_class.name, of_class.uid, of_class.generation, of_class.resource_version, node_class.status)
+    kubelet = node_class.spec.kubelet
+    version = (of_class.name, of_class.uid, of_class.generation, of_class.resource_version, node_class.status, kubelet)
     return hashlib.sha256(msgspec.json.encode((about, version, subject.join), order="sorted")).digest()
 
 

@@ -8,7 +8,7 @@ from functools import cached_property
 from itertools import islice
 
 from karpenter.instancetypes.instance_type import InstanceType
-from karpenter.instancetypes.type_sets import TypeSet
+from karpenter.instancetypes.type_sets import TypeSet, type_set
 from karpenter.model.requirements import Requirement
 
 
@@ -68,12 +68,18 @@ class LabelForms:
 
 
 def label_forms(types: Sequence[InstanceType]) -> dict[str, LabelForms]:
-    """The label forms of a list of types, by label key."""
-    types_by_form: dict[str, dict[Requirement, int]] = {}
+    """The label forms of a list of types, by label key.
+
+    A catalogue has forty thousand requirements, most of them the same few objects: each object is hashed once, not once per type.
+    """
+    by_identity: dict[int, tuple[Requirement, list[int]]] = {}
     for position, instance_type in enumerate(types):
-        for key, requirement in instance_type.requirements.items():
-            per_form = types_by_form.setdefault(key, {})
-            per_form[requirement] = per_form.get(requirement, 0) | 1 << position
+        for requirement in instance_type.requirements.values():
+            by_identity.setdefault(id(requirement), (requirement, []))[1].append(position)
+    types_by_form: dict[str, dict[Requirement, TypeSet]] = {}
+    for requirement, positions in by_identity.values():
+        per_form = types_by_form.setdefault(requirement.key, {})
+        per_form[requirement] = per_form.get(requirement, 0) | type_set(positions)
     return {key: _forms_of_key(per_form) for key, per_form in types_by_form.items()}
 
 

@@ -410,7 +410,7 @@ def _explain_pod(objects: LoadedObjects, namespace: str, subject: explain_subjec
     explained, solution = explain_command.explained_pod(plan_input, pod, options)
     prices = plan_input.catalogs.prices
     text = StringIO()
-    render_pod.write(explained, price_lines(prices, solution), text)
+    render_pod.write(explained, price_lines(prices, solution), reason_message, text)
     document = {**render_pod.document(explained), "prices": price_data(prices, solution)}
     headline = render_pod.headline(explained)
     return Explanation(pod_name(pod), explained.outcome.value, headline, text.getvalue(), (), document)

@@ -87,12 +87,18 @@ _LOOSER = "looser.example"
 
 
 def _looser_group(schema: Json | None = None) -> Json:
-    """The CRD of NodePools under another group, so that nobody else is disturbed when its schema changes."""
+    """The CRD of NodePools under another group, so that nobody else is disturbed when its schema changes.
+
+    It has the stored version alone: nobody converts objects of that group.
+    """
     deepcopy = copy.deepcopy(crds.custom_resource_definitions()[0])
     deepcopy["metadata"] = {"name": f"nodepools.{_LOOSER}"}
-    deepcopy["spec"]["group"] = _LOOSER  # type: ignore[index]
+    spec: Json = deepcopy["spec"]  # type: ignore[assignment]
+    spec["group"] = _LOOSER
+    spec["versions"] = [version for version in spec["versions"] if version["storage"]]  # type: ignore[index,union-attr]
+    spec.pop("conversion", None)
     if schema is not None:
-        deepcopy["spec"]["versions"][0]["schema"] = {"openAPIV3Schema": schema}  # type: ignore[index]
+        spec["versions"][0]["schema"] = {"openAPIV3Schema": schema}  # type: ignore[index,call-overload]
     return deepcopy
 
 

@@ -47,6 +47,8 @@ USERS: Mapping[str, str] = {ADMIN: "system:masters", "nobody": ""}
 
 _START_SECONDS = 60.0
 _POLL_SECONDS = 0.02
+#: Part of the 429 for a kind whose storage is being set up.
+_STORAGE_STARTS = "storage is (re)initializing"
 #: Namespaces every cluster has, which appear shortly after the server does.
 _NAMESPACES = ("default", "kube-system", "kube-node-lease")
 _CONTROLLERS = (
@@ -149,7 +151,20 @@ class ControlPlane:
         return config.connect(config.load(self.kubeconfig_of(user)))
 
     def request(self, method: str, path: str, body: Json | None = None, content: str = "application/json") -> Json:
-        """One call as administrator, outside the product. Raises ``ApiError``."""
+        """One call as administrator, outside the product. Raises ``ApiError``.
+
+        A server that sets up the storage of a kind anew, as after a change of its CRD, is asked again, as kubectl does.
+        """
+        deadline = time.monotonic() + patience(30)
+        while True:
+            try:
+                return self._request_once(method, path, body, content)
+            except ApiError as error:
+                if _STORAGE_STARTS not in str(error) or time.monotonic() > deadline:
+                    raise
+                time.sleep(_POLL_SECONDS)
+
+    def _request_once(self, method: str, path: str, body: Json | None, content: str) -> Json:
         request = urllib.request.Request(self.server + path, method=method)
         request.add_header("Authorization", f"Bearer {self.tokens[ADMIN]}")
         request.add_header("Content-Type", content)

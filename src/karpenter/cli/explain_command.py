@@ -51,6 +51,7 @@ def explain(
     region: planning_options.RegionOption = "",
     live_prices: planning_options.LivePricesOption = False,
     skip_invalid: planning_options.SkipInvalidOption = False,
+    verbose: planning_options.VerboseOption = False,
 ) -> None:
     """Explain where a pod would be scheduled or why it is unschedulable, or what blocks or triggers the disruption of a node.
 
@@ -68,18 +69,22 @@ def explain(
             _explain_node(plan_input, asked.name, planning_options.disruption_options(settings), output)
         else:
             pod = find_pod(plan_input.objects, namespace, asked)
-            _explain_pod(plan_input, pod, settings.scheduling_options(settings.gates), output)
+            found = explained_pod(plan_input, pod, settings.scheduling_options(settings.gates))
+            _write_pod(plan_input, *found, output, in_full=verbose or output == "wide")
 
 
-def _explain_pod(plan_input: planning.PlanInput, pod: Pod, options: SchedulingOptions, output: Output) -> None:
+def _write_pod(
+    plan_input: planning.PlanInput, explanation: PodExplanation, plan: Solution, output: Output, *, in_full: bool
+) -> None:
     from karpenter.cli import render_pod, render_prices
+    from karpenter.scheduling.explain.reason_messages import reason_message, short_reason_message
 
-    explanation, plan = explained_pod(plan_input, pod, options)
+    reason_text = reason_message if in_full else short_reason_message
     prices = plan_input.catalogs.prices
     printable = Printable(
         document=lambda: {**render_pod.document(explanation), "prices": render_prices.price_data(prices, plan)},
-        page=lambda out: render_pod.write(explanation, render_prices.price_lines(prices, plan), out),
-        names=lambda: [f"pod/{pod.metadata.name}"],
+        page=lambda out: render_pod.write(explanation, render_prices.price_lines(prices, plan), reason_text, out),
+        names=lambda: [f"pod/{explanation.pod.metadata.name}"],
     )
     write_output(output, printable)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TextIO
@@ -118,13 +118,21 @@ def _why_not_pending(pod: Pod) -> str:
 # -- the tree -----------------------------------------------------------------------------------------------------------
 
 
-def write(explanation: PodExplanation, price_lines: Iterable[str], out: TextIO) -> None:
-    """Write the tree; ``price_lines`` say where prices come from."""
+def write(
+    explanation: PodExplanation,
+    price_lines: Iterable[str],
+    reason_text: Callable[[UnschedulableReason], str],
+    out: TextIO,
+) -> None:
+    """Write the tree; ``price_lines`` say where prices come from, ``reason_text`` words a reason in short or in full.
+
+    A sentence that stands in the headline is not repeated below it.
+    """
     style = "red" if explanation.unplaced is not None else "green"
     tree = Tree(Text.assemble((f"Pod {pod_name(explanation.pod)}", "bold"), " ", (headline(explanation), style)))
     if explanation.unplaced is not None:
         for reason in explanation.unplaced.reasons:
-            _add_reason(tree, reason)
+            _add_reason(tree, reason, reason_text(reason), headline(explanation))
         if explanation.unplaced.nearest_node is not None:
             tree.add(Text(f"existing nodes: {nearest_node_clause(explanation.unplaced.nearest_node)}"))
     for line in _placement_lines(explanation):
@@ -163,9 +171,10 @@ def _other_pods_text(pods_together: Sequence[Pod]) -> str:
     return f"shared with {count_text(len(pods_together) - 1, 'other pod')} of this plan"
 
 
-def _add_reason(tree: Tree, reason: UnschedulableReason) -> None:
+def _add_reason(tree: Tree, reason: UnschedulableReason, text: str, said: str) -> None:
+    """A branch for a reason, with what is not yet ``said``; none at all where that is nothing."""
     pool = f"NodePool {reason.node_pool}: " if reason.node_pool else ""
-    branch = tree.add(Text.assemble((pool, "bold"), reason_message(reason)))
+    branch = Tree(Text.assemble((pool, "bold"), text))
     if reason.filter_breakdown is not None:
         filter_breakdown = reason.filter_breakdown
         counts = (
@@ -174,8 +183,11 @@ def _add_reason(tree: Tree, reason: UnschedulableReason) -> None:
         types = branch.add(Text(counts)) if filter_breakdown.filtered else branch
         for filtered_types in filter_breakdown.filtered:
             types.add(_filtered_types_text(filtered_types))
-    if reason.nearest_fit is not None:
-        branch.add(Text(nearest_fit_sentence(reason.nearest_fit)))
+    nearest = nearest_fit_sentence(reason.nearest_fit)
+    if nearest and nearest not in said:
+        branch.add(Text(nearest))
+    if branch.children or text not in said:
+        tree.children.append(branch)
 
 
 def _filtered_types_text(filtered: FilteredTypes) -> Text:

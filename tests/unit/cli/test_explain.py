@@ -55,7 +55,7 @@ def test_a_pod_that_stays_waiting_gets_one_sentence_and_a_tree(explain: Explain,
         "Pod default/huge unschedulable: nearest is NodePool default: the pod is 56 CPU short on a.large, "
         "the largest otherwise suitable type (asks 64 CPU, 8 CPU there)"
     )
-    assert rest[0].startswith("├── NodePool default: no instance type has enough resources, requirements=")
+    assert rest[0] == "├── NodePool default: no instance type has enough resources"
     assert rest[1].endswith("of 3 types with 3 offerings")
     assert rest[2].endswith("3 filtered by cpu: the pod asks 64 CPU (the largest of them, a.large, has 8 CPU)")
 
@@ -224,3 +224,42 @@ def test_a_heavier_pool_with_a_taint_is_named_and_a_lighter_one_is_not(explain: 
     (line,) = [line for line in page.splitlines() if "passed over" in line]
     assert "heavier NodePool gpu (weight 90)" in line
     assert "taint" in line
+
+
+_APART = """
+apiVersion: karpenter.sh/v1
+kind: NodePool
+metadata: {name: default}
+spec:
+  template:
+    spec:
+      nodeClassRef: {group: karpenter.kwok.sh, kind: KWOKNodeClass, name: default}
+      requirements: [{key: topology.kubernetes.io/zone, operator: In, values: [us-east-1a]}]
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      affinity:
+        podAntiAffinity:
+          requiredDuringSchedulingIgnoredDuringExecution:
+          - {topologyKey: topology.kubernetes.io/zone, labelSelector: {matchLabels: {app: web}}}
+      containers: [{name: c, resources: {requests: {cpu: 500m}}}]
+"""
+
+
+@pytest.mark.parametrize(("arguments", "is_long"), [((), False), (("-v",), True), (("-o", "wide"), True)])
+def test_counts_and_domains_of_a_topology_constraint_are_for_those_who_ask(
+    tmp_path: Path, arguments: tuple[str, ...], is_long: bool
+) -> None:
+    (tmp_path / "apart.yaml").write_text(_APART)
+    page = CliRunner().invoke(app, ["explain", "pod/web-2", "-f", str(tmp_path / "apart.yaml"), *arguments]).stdout
+    sentence = "the pod's anti-affinity by topology.kubernetes.io/zone leaves no zone: such pods are in us-east-1a (1)"
+    assert page.splitlines()[0] == f"Pod default/web-2 unschedulable: {sentence}"
+    assert page.count(sentence) == 1
+    assert ("podDomains = " in page) == is_long

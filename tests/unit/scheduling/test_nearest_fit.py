@@ -227,7 +227,7 @@ def test_an_alternative_that_topology_closed_is_told_before_one_that_no_pool_mee
     apart = PodAffinity(required=(PodAffinityTerm(label_selector=SELECTED, topology_key=labels.ZONE),))
     either = affinity(*terms, pod_anti_affinity=apart)
     result = plan(node_pool(), pods(2, {}, affinity=either, meta={"labels": APP}), types=[SMALL])
-    assert said(result).startswith("the pod's pod anti-affinity by topology.kubernetes.io/zone leaves no zone")
+    assert said(result).startswith("the pod's anti-affinity by topology.kubernetes.io/zone leaves no zone")
 
 
 def test_an_alternative_that_a_limit_closed_is_told_before_one_that_no_pool_meets() -> None:
@@ -273,7 +273,7 @@ def test_anti_affinity_without_a_free_zone_names_the_taken_ones() -> None:
     )
     result = plan(node_pool(), pods(3, {}, affinity=apart, meta={"labels": APP}), types=[SMALL])
     assert said(result) == (
-        "the pod's pod anti-affinity by topology.kubernetes.io/zone leaves no zone: such pods are in z1 (1), z2 (1)"
+        "the pod's anti-affinity by topology.kubernetes.io/zone leaves no zone: such pods are in z1 (1), z2 (1)"
     )
 
 

@@ -253,7 +253,8 @@ def _topology_clause(obstacle: TopologyUnsatisfiable) -> str:
         if obstacle.unserved_domains
         else f"leaves no {noun}"
     )
-    return f"{whose} {obstacle.relation} by {obstacle.key} {leaves}: {there}"
+    relation = obstacle.relation.removeprefix("pod ")
+    return f"{whose} {relation} by {obstacle.key} {leaves}: {there}"
 
 
 def _taint(taint: Taint) -> str:

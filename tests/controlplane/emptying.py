@@ -13,6 +13,7 @@ from controlplane.harness import ApiError, ControlPlane, Json
 from karpenter.api import crds, kinds
 from karpenter.api.kinds import Kind
 from karpenter.api.meta import Wire
+from karpenter.olderversions.conversion_webhook import CERTIFICATE_SECRET
 
 _MERGE: Final = "application/merge-patch+json"
 _AT_ONCE: Final[Json] = {"gracePeriodSeconds": 0, "propagationPolicy": "Background"}
@@ -38,7 +39,9 @@ _KINDS: Final[tuple[Kind[Wire], ...]] = (
 _SYSTEM: Final = "kube-system"
 _ROOTS: Final = ("/apis/batch/v1/jobs", *(kind.path() for kind in _KINDS), kinds.LEASE.path("kube-node-lease"))
 #: Others keep objects here too: only those that are called after us go, and records of instances.
-_SHARED: Final = (kinds.LEASE.path(_SYSTEM), kinds.CONFIG_MAP.path(_SYSTEM), kinds.SECRET.path(_SYSTEM))
+_SHARED: Final = (kinds.LEASE.path(_SYSTEM), kinds.CONFIG_MAP.path(_SYSTEM))
+#: The webhook's; the Secrets with the tokens of ServiceAccounts stay.
+_CERTIFICATE: Final = kinds.SECRET.path(_SYSTEM, CERTIFICATE_SECRET)
 _RECORDS: Final = "?labelSelector=karpenter.kwok.sh%2Finstance"
 _RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"
 #: Roles that the API server makes itself have this label, and stay.
@@ -76,6 +79,8 @@ def _is_empty(plane: ControlPlane) -> bool:
     left = [_delete_all(plane, root) for root in _ROOTS]
     left.append(_delete_all(plane, kinds.CONFIG_MAP.path(_SYSTEM), _RECORDS))
     named = [path for root in _SHARED for path, _ in _items(plane, root) if "karpenter" in path.rpartition("/")[2]]
+    if _exists(plane, _CERTIFICATE):
+        named.append(_CERTIFICATE)
     for path in named:
         _delete(plane, path)
     return not any(left) and not named

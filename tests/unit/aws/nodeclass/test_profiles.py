@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 import pytest
 
 from karpenter.api.kinds import EC2_NODE_CLASS
@@ -192,6 +195,18 @@ async def test_names_no_profile_can_have_are_not_asked_for() -> None:
     )
     long = CLUSTER.__class__("s" * 120, "us-west-2", "", "", "1.32")
     assert instance_profiles.legacy_profile_name(long, node_class) == ""
+
+
+@pytest.mark.parametrize(
+    ("cluster", "begin"), [("shop", "shop_"), ("our shop: prod/1", "our-shop--prod-1_"), ("s" * 200, "ss")]
+)
+async def test_a_profile_can_be_made_for_every_name_of_a_cluster(cluster: str, begin: str) -> None:
+    """AWS-943: tags take characters that names of profiles do not."""
+    node_class = await Classes().create()
+    name = instance_profiles._profile_name(replace(CLUSTER, name=cluster), node_class, "unique")
+    assert re.fullmatch(r"[\w+=,.@-]{1,128}", name, re.ASCII)
+    assert name.startswith(begin)
+    assert name.rpartition("_")[2].isdigit()
 
 
 def test_the_hash_of_old_names_is_fnv() -> None:

@@ -34,7 +34,9 @@ from karpenter.providers.aws.nodeclass.nodeclass_subreconcilers import (
 )
 
 _NO_SUCH_ENTITY = "NoSuchEntity"
-_PROFILE_NAME = re.compile(r"[\w+=,.@-]{1,128}", re.ASCII)
+_MAX_NAME_LENGTH = 128
+_PROFILE_NAME = re.compile(rf"[\w+=,.@-]{{1,{_MAX_NAME_LENGTH}}}", re.ASCII)
+_NO_NAME_CHARACTER = re.compile(r"[^\w+=,.@-]", re.ASCII)
 _NAME_TTL = timedelta(minutes=1)
 _ROLE_TTL = timedelta(minutes=15)
 _UNKNOWN_ROLE_TTL = timedelta(minutes=1)
@@ -191,7 +193,9 @@ def legacy_profile_name(cluster: AwsClusterInfo, node_class: EC2NodeClass) -> st
 
 
 def _profile_name(cluster: AwsClusterInfo, node_class: EC2NodeClass, unique: str) -> str:
-    return f"{cluster.name}_{_fnv(cluster.region + node_class.metadata.name + unique)}"
+    """A new name. What IAM does not take of a cluster's name is replaced; the hash keeps names apart (AWS-943)."""
+    end = f"_{_fnv(cluster.region + node_class.metadata.name + unique)}"
+    return _NO_NAME_CHARACTER.sub("-", cluster.name)[: _MAX_NAME_LENGTH - len(end)] + end
 
 
 def _fnv(text: str) -> int:

@@ -160,7 +160,7 @@ def test_definitions_that_exist_are_taken_over_with_the_label_and_annotations_of
     marks: Json = {"metadata": {"labels": {"app.kubernetes.io/managed-by": "Helm"}, "annotations": annotations}}
     for one in crds.custom_resource_definitions():
         bare.request("PATCH", f"{_DEFINITIONS}/{one['metadata']['name']}", marks, "application/merge-patch+json")  # type: ignore[index]
-    run(bare, "install", "karpenter-crd", "charts/karpenter-crd")
+    run(bare, "install", "karpenter-crd", "charts/karpenter-crd", "--force-conflicts")
     run(bare, "uninstall", "karpenter-crd")
 
 

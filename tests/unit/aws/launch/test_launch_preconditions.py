@@ -64,7 +64,7 @@ def _provider_without_types(world: World) -> AwsProvider:
         raise ProviderError("no instance types found")
 
     dependencies: Any = SimpleNamespace(
-        cluster_view=SimpleNamespace(node_class_named=lambda name: node_class()),
+        cluster_view=SimpleNamespace(node_class_named=lambda name: node_class(), pools=tuple),
         instance_types=SimpleNamespace(types_for=types_for),
     )
     return AwsProvider(dependencies, world.clock, reserved_capacity=True)

@@ -359,8 +359,11 @@ class ControlPlane:
                 condition["type"] == "Established" and condition["status"] == "True"
                 for condition in result["status"]["conditions"] or ()  # type: ignore[index]
             )
+            # Versions that a webhook converts are served once there is one, and the controller brings it along.
+            is_converted = spec.get("conversion", {}).get("strategy") == "Webhook"  # type: ignore[attr-defined]
             for version in spec["versions"]:  # type: ignore[attr-defined]
-                self.request("GET", f"/apis/{spec['group']}/{version['name']}/{plural}?limit=1")
+                if version["storage"] or not is_converted:
+                    self.request("GET", f"/apis/{spec['group']}/{version['name']}/{plural}?limit=1")
         except (ApiError, KeyError):
             return False
         return established

@@ -73,7 +73,11 @@ def _ask(
 ) -> A:
     async def ask() -> A:
         async with connect(connection) as client:
-            return await query(client)
+            try:
+                return await query(client)
+            except errors.KubeError:
+                await _end_other_calls()
+                raise
 
     try:
         return asyncio.run(ask())
@@ -81,6 +85,14 @@ def _ask(
         raise ClusterUnreachable(" ".join(str(error).split())) from error
     except errors.KubeError as error:
         raise ClusterUnreachable(" ".join(explain_error(error, connection.server).split())) from error
+
+
+async def _end_other_calls() -> None:
+    """Calls made beside the one that failed end, whatever they answer: one line about the first is enough."""
+    calls = asyncio.all_tasks() - {asyncio.current_task()}
+    for call in calls:
+        call.cancel()
+    await asyncio.gather(*calls, return_exceptions=True)
 
 
 async def list_plan_objects(reader: Reader, extra_kinds: Iterable[Kind[Wire]] = ()) -> ClusterObjects:

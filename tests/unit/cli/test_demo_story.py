@@ -114,7 +114,7 @@ def test_every_frame_fits_the_terminal_and_counts_what_it_does_not_show() -> Non
     async def main(clock: LoopClock) -> None:
         async with running_cluster(clock, SimulationConfig(ec2_catalog.packaged_instance_types())) as stage:
             screens = [DemoScreen(_console(text, *size), stage, START, 40.0) for size, text in shown.items()]
-            teller = ScenarioPlayer(stage, build_scenario(150, 1), screens[0])
+            teller = ScenarioPlayer(stage, build_scenario(100, 1), screens[0])
             showing = [asyncio.create_task(screen.run()) for screen in screens]
             await teller.create_pools()
             await teller.run_load_peak()

@@ -69,9 +69,11 @@ def test_refused_launches_are_tried_again_for_the_same_claims(stage: Stage, star
 @pytest.mark.parametrize("nomination", ways(WITH))
 def test_what_is_sold_out_is_bought_from_another_pool(stage: Stage, start: Start) -> None:
     """OPS-014: the claims are given up, say why, and the pods are planned again."""
-    running = start("insufficientCapacity: [{nodePool: default}]")
     stage.pool("other", types=(_OTHER_TYPE,))
     stage.patch(kinds.NODE_POOL, "default", {"spec": {"weight": 10}})
+    running = start("insufficientCapacity: [{nodePool: default}]")
+    # A pool that is not Ready yet is passed over, and the pods would be bought for from the other one at once.
+    running.until(lambda: stage.pool_condition("default", "Ready")[0] == "True", "find the pool ready")
     stage.deploy(_PODS)
     sight = stage.until_running(_PODS)
     assert {node.metadata.labels[labels.NODE_POOL] for node in sight.nodes} == {"other"}

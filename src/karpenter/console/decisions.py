@@ -1,0 +1,149 @@
+"""What was decided: launches, disruptions and interruptions, from events and NodeClaims that any Karpenter writes.
+
+The API server keeps events for an hour unless it is configured otherwise, so older decisions are not shown.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from karpenter.api.core import Event
+from karpenter.api.karpenter import NodeClaim
+from karpenter.console.console_input import ConsoleInput
+from karpenter.console.node_rows import NodeRow
+from karpenter.model import labels
+
+_INTERRUPTIONS = frozenset(
+    {
+        "SpotInterrupted",
+        "SpotRebalanceRecommendation",
+        "CapacityReservationInstanceInterrupted",
+        "InstanceStopping",
+        "InstanceTerminating",
+        "InstanceUnhealthy",
+        "InstanceEnded",
+    }
+)
+_FAILURES = frozenset({"InsufficientCapacityError", "NodeClassNotReady", "QuotaExceeded"})
+_NODE_KINDS = frozenset({"Node", "NodeClaim"})
+_KARPENTER_KINDS = _NODE_KINDS | {"NodePool", "EC2NodeClass", "KWOKNodeClass", "NodeOverlay", "CapacityBuffer"}
+
+
+class DecisionKind(StrEnum):
+    """What kind of decision."""
+
+    LAUNCH = "launch"
+    DISRUPTION = "disruption"
+    INTERRUPTION = "interruption"
+    FAILURE = "failure"
+
+
+@dataclass(frozen=True)
+class DecisionRow:
+    """Nodes that were launched or disrupted together.
+
+    ``reason``: of a disruption its reason, of an interruption or failure the event's. ``nodes``: names of the NodeClaims (of
+    Nodes where only those have events). ``text``: ``+2 nodes (m5.large)``, ``-1 node (underutilized)``.
+    ``replaces``: NodeClaims that a launch takes the place of.
+    """
+
+    at: datetime
+    kind: DecisionKind
+    reason: str
+    nodes: tuple[str, ...]
+    text: str
+    replaces: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class EventRow:
+    """An event about nodes, NodePools or pods that wait."""
+
+    at: datetime
+    type: str
+    reason: str
+    kind: str
+    name: str
+    message: str
+    count: int
+
+
+def event_rows(events: Iterable[Event]) -> tuple[EventRow, ...]:
+    """The events that concern node autoscaling, the latest first."""
+    rows = (_event_row(event, at) for event in events if (at := _time(event)) is not None and _concerns_nodes(event))
+    return tuple(sorted(rows, key=lambda row: (-row.at.timestamp(), row.kind, row.name, row.reason)))
+
+
+def _concerns_nodes(event: Event) -> bool:
+    return event.source.component == "karpenter" or event.involved_object.kind in _KARPENTER_KINDS
+
+
+def _event_row(event: Event, at: datetime) -> EventRow:
+    about = event.involved_object
+    name = f"{about.namespace}/{about.name}" if about.namespace and about.kind == "Pod" else about.name
+    return EventRow(at, event.type, event.reason, about.kind, name, event.message, event.count)
+
+
+def _time(event: Event) -> datetime | None:
+    return event.last_timestamp or event.first_timestamp or event.metadata.creation_timestamp
+
+
+def decisions(given: ConsoleInput, nodes: Sequence[NodeRow]) -> tuple[DecisionRow, ...]:
+    """All decisions known, the latest first."""
+    claims = [view.claim for view in given.snapshot.nodes if view.claim is not None]
+    rows = [*_launches(claims, nodes), *_disruptions(given.events), *_incidents(given.events)]
+    return tuple(sorted(rows, key=lambda row: (-row.at.timestamp(), row.kind, row.nodes)))
+
+
+def _launches(claims: Iterable[NodeClaim], nodes: Sequence[NodeRow]) -> Iterator[DecisionRow]:
+    """NodeClaims of a NodePool that were created in the same second."""
+    types = {row.key: row.instance_type for row in nodes}
+    groups: defaultdict[tuple[datetime, str], list[NodeClaim]] = defaultdict(list)
+    for claim in claims:
+        if claim.metadata.creation_timestamp is not None:
+            groups[(claim.metadata.creation_timestamp, claim.metadata.labels.get(labels.NODE_POOL, ""))].append(claim)
+    for (at, pool), group in groups.items():
+        names = tuple(sorted(claim.metadata.name for claim in group))
+        counts = Counter(types.get(name) or "launching" for name in names)
+        bought = ", ".join(f"{count} x {name}" if len(counts) > 1 else name for name, count in counts.most_common())
+        yield DecisionRow(
+            at, DecisionKind.LAUNCH, pool, names, f"+{_nodes_text(len(names))} ({bought})", tuple(_replaced(group))
+        )
+
+
+def _replaced(group: Iterable[NodeClaim]) -> list[str]:
+    said = (claim.metadata.annotations.get(labels.DISRUPTION_REPLACES, "") for claim in group)
+    return sorted({name.strip() for text in said for name in text.split(",") if name.strip()})
+
+
+def _disruptions(events: Iterable[Event]) -> Iterator[DecisionRow]:
+    """Nodes whose disruption reached their deletion in the same second, by reason (DIS-394)."""
+    groups: defaultdict[tuple[datetime, str], set[str]] = defaultdict(set)
+    for event in events:
+        at = _time(event)
+        if event.reason == "DisruptionTerminating" and event.involved_object.kind == "NodeClaim" and at is not None:
+            reason = event.message.rpartition(": ")[2].partition("/")[0].strip() or event.reason
+            groups[(at, reason)].add(event.involved_object.name)
+    for (at, reason), names in groups.items():
+        text = f"-{_nodes_text(len(names))} ({reason.lower()})"
+        yield DecisionRow(at, DecisionKind.DISRUPTION, reason, tuple(sorted(names)), text)
+
+
+def _incidents(events: Iterable[Event]) -> Iterator[DecisionRow]:
+    """Interruptions and failed launches: what was decided outside."""
+    for event in events:
+        at = _time(event)
+        if at is None or event.involved_object.kind != "NodeClaim":
+            continue
+        if event.reason in _INTERRUPTIONS:
+            yield DecisionRow(at, DecisionKind.INTERRUPTION, event.reason, (event.involved_object.name,), event.message)
+        elif event.reason in _FAILURES:
+            yield DecisionRow(at, DecisionKind.FAILURE, event.reason, (event.involved_object.name,), event.message)
+
+
+def _nodes_text(count: int) -> str:
+    return f"{count} node" + ("" if count == 1 else "s")

@@ -1,0 +1,108 @@
+"""What the nodes of a cluster cost per hour, by NodePool, instance type, purchase option and namespace."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from karpenter.api.core import Pod
+from karpenter.console.node_rows import NodeRow
+from karpenter.model import pods
+from karpenter.model import resources as res
+from karpenter.state.state_node import StateNode
+
+#: Hours of a month, as eks-node-viewer counts them (OPS-800).
+HOURS_PER_MONTH = 730
+#: The part of the price that no pod requests, and what belongs to no NodePool or purchase option.
+UNREQUESTED, NO_POOL, UNKNOWN = "(not requested)", "(no NodePool)", "(unknown)"
+_SHARED_RESOURCES = (res.CPU, res.MEMORY)
+
+
+class SpendDimension(StrEnum):
+    """By what spending is split."""
+
+    NODE_POOL = "NodePool"
+    NAMESPACE = "namespace"
+    INSTANCE_TYPE = "instance type"
+    CAPACITY_TYPE = "purchase option"
+
+
+@dataclass(frozen=True)
+class SpendRow:
+    """A part of the price: USD per hour, and how many nodes (of a namespace: pods) it is for."""
+
+    name: str
+    price_per_hour: float
+    count: int
+
+    @property
+    def price_per_month(self) -> float:
+        """USD per month of 730 hours."""
+        return self.price_per_hour * HOURS_PER_MONTH
+
+
+@dataclass(frozen=True)
+class Spending:
+    """USD per hour of all nodes with a known price, split in several ways; each split adds up to ``price_per_hour``.
+
+    ``unpriced_nodes``: nodes whose price is not known; they are in no sum. ``rows``: dearest first.
+    """
+
+    price_per_hour: float
+    unpriced_nodes: int
+    rows: Mapping[SpendDimension, tuple[SpendRow, ...]] = field(default_factory=dict)
+
+    @property
+    def price_per_month(self) -> float:
+        """USD per month of 730 hours."""
+        return self.price_per_hour * HOURS_PER_MONTH
+
+
+def spending(nodes: Sequence[NodeRow], state_nodes: Iterable[StateNode]) -> Spending:
+    """The spending of these nodes. ``state_nodes``: the same nodes with their pods.
+
+    A pod's part of a node's price is the mean of its shares of the allocatable CPU and memory. This is an estimate: providers
+    sell whole nodes, and other resources do not count.
+    """
+    priced = [row for row in nodes if row.price_per_hour is not None]
+    rows = {
+        SpendDimension.NODE_POOL: _split((row.pool or NO_POOL, row.price_per_hour or 0.0) for row in priced),
+        SpendDimension.INSTANCE_TYPE: _split(
+            (row.instance_type or UNKNOWN, row.price_per_hour or 0.0) for row in priced
+        ),
+        SpendDimension.CAPACITY_TYPE: _split(
+            (row.capacity_type or UNKNOWN, row.price_per_hour or 0.0) for row in priced
+        ),
+        SpendDimension.NAMESPACE: _split(_namespace_parts(priced, {view.key: view for view in state_nodes})),
+    }
+    total = sum(row.price_per_hour or 0.0 for row in priced)
+    return Spending(total, len(nodes) - len(priced), rows)
+
+
+def _split(parts: Iterable[tuple[str, float]]) -> tuple[SpendRow, ...]:
+    prices: defaultdict[str, float] = defaultdict(float)
+    counts: defaultdict[str, int] = defaultdict(int)
+    for name, price in parts:
+        prices[name] += price
+        counts[name] += 1
+    rows = (SpendRow(name, price, counts[name]) for name, price in prices.items())
+    return tuple(sorted(rows, key=lambda row: (-row.price_per_hour, row.name)))
+
+
+def _namespace_parts(priced: Iterable[NodeRow], views: Mapping[str, StateNode]) -> Iterator[tuple[str, float]]:
+    """A part for each pod, and one for what is left of each node. Shares of an overfull node are scaled down to it."""
+    for row in priced:
+        price = row.price_per_hour or 0.0
+        shares = [(pod.metadata.namespace, _share(pod, row.allocatable)) for pod in views[row.key].pods]
+        total = sum(share for _, share in shares)
+        scale = price / max(1.0, total)
+        yield from ((namespace, share * scale) for namespace, share in shares)
+        yield UNREQUESTED, price * max(0.0, 1.0 - total)
+
+
+def _share(pod: Pod, allocatable: res.Resources) -> float:
+    requests = pods.pod_requests(pod)
+    shares = [requests.get(name, 0) / allocatable[name] for name in _SHARED_RESOURCES if allocatable.get(name)]
+    return sum(shares) / len(shares) if shares else 0.0

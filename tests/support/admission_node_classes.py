@@ -135,7 +135,20 @@ EC2_CLASSES = [
     *_images("AWS-T035", R, [{"alias": "al2023@latest"}, {"id": "ami-1"}], words=("mutually exclusive", "alias")),
     *_at("API-S151", A, "amiFamily", "AL2023", "Custom", None),
     *_at("API-S151", R, "amiFamily", "Bottlerocket", "AL2", words=("amiFamily", "alias family")),
-    *_at("API-232", R, "amiFamily", "Ubuntu", "", "al2023", 5),
+    *_at("API-232", R, "amiFamily", "", "al2023", "ubuntu", 5),
+    *_ec2(
+        "API-860",
+        A,
+        {"spec.amiFamily": "Ubuntu", "spec.amiSelectorTerms": None},
+        {"spec.amiFamily": "Ubuntu", "spec.amiSelectorTerms": [{"id": "ami-1"}]},
+    ),
+    *_ec2(
+        "API-860",
+        R,
+        *({"spec.amiFamily": family, "spec.amiSelectorTerms": None} for family in ("AL2023", "Custom", None)),
+        words=("amiSelectorTerms must be given",),
+    ),
+    *_ec2("API-860", R, {"spec.amiFamily": "Ubuntu", "spec.amiSelectorTerms": [{"alias": "al2@latest"}]}),
     *_ec2(
         "AWS-T039",
         A,

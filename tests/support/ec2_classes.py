@@ -237,7 +237,7 @@ class Process:
     def _parts(self, ec2: Any) -> tuple[NodeClassSubreconciler, ...]:
         world, clock, news = self._world, self._world.clock, self._news
         warnings = NodeClassWarnings(world.herald, news)
-        images = AmiProvider(ec2, self.parameters, clock, lambda: world.cluster, world.settings.ami_refresh_interval)
+        images = AmiProvider(ec2, self.parameters, clock, lambda: world.cluster, world.settings)
         subnets = SubnetProvider(ec2, clock, world.settings.subnet_refresh_interval, world.addresses.__setitem__)
         reservations = CapacityReservationReconciler(
             CapacityReservationProvider(ec2, clock, world.units.__setitem__), clock, news

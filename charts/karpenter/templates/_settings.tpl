@@ -50,6 +50,7 @@ DISABLE_DRY_RUN: disableDryRun
 LAUNCH_BATCH_TAG: launchBatchTag
 ENABLE_ZONAL_SHIFT: enableZonalShift
 AMI_REFRESH_INTERVAL: amiRefreshInterval
+UBUNTU_IMAGE_PARAMETER: ubuntuImageParameter
 SUBNET_REFRESH_INTERVAL: subnetRefreshInterval
 BOOTSTRAP_MODE: bootstrapMode
 BOOTSTRAP_DEFAULT_CUSTOM: bootstrapDefaultCustom

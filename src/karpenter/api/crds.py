@@ -102,7 +102,7 @@ _SCHEMA_EXTRAS: Mapping[tuple[type[Wire], str], Json] = {
 #: Required on the wire although the struct can do without (API-115, API-200 to API-202).
 _ALSO_REQUIRED: Mapping[type[Wire], tuple[str, ...]] = {
     Condition: ("lastTransitionTime",),
-    ec2_node_class.EC2NodeClassSpec: ("subnetSelectorTerms", "securityGroupSelectorTerms", "amiSelectorTerms"),
+    ec2_node_class.EC2NodeClassSpec: ("subnetSelectorTerms", "securityGroupSelectorTerms"),
 }
 #: Conditions that must come with a reason and a message (API-607). A NodeClaim's need neither (API-115).
 _EXPLAINED_CONDITIONS = frozenset(

@@ -110,14 +110,20 @@ _SPEC = (
         "has(self.role) != has(self.instanceProfile)", "exactly one of role, instanceProfile must be given", "exclusive"
     ),
     ValidationRule(
-        "has(self.amiFamily) || self.amiSelectorTerms.exists(x, has(x.alias))",
+        "has(self.amiSelectorTerms) || (has(self.amiFamily) && self.amiFamily == 'Ubuntu')",
+        "amiSelectorTerms must be given, but for amiFamily Ubuntu",
+        "required",
+        field="amiSelectorTerms",
+    ),
+    ValidationRule(
+        "has(self.amiFamily) || !has(self.amiSelectorTerms) || self.amiSelectorTerms.exists(x, has(x.alias))",
         "must specify amiFamily where no term has an alias",
         "required",
         field="amiFamily",
     ),
     ValidationRule(
-        "!has(self.amiFamily) || self.amiFamily == 'Custom' || self.amiSelectorTerms.all(x, !has(x.alias) "
-        "|| x.alias.startsWith(self.amiFamily.lowerAscii() + '@'))",
+        "!has(self.amiFamily) || self.amiFamily == 'Custom' || !has(self.amiSelectorTerms) "
+        "|| self.amiSelectorTerms.all(x, !has(x.alias) || x.alias.startsWith(self.amiFamily.lowerAscii() + '@'))",
         "amiFamily must be the alias family, or Custom",
         "values",
         field="amiFamily",

@@ -15,7 +15,7 @@ from msgspec import Meta
 
 from karpenter.api.meta import Condition, ObjectMeta, Wire
 
-AMIFamily = Literal["AL2", "AL2023", "Bottlerocket", "Custom", "Windows2019", "Windows2022", "Windows2025"]
+AMIFamily = Literal["AL2", "AL2023", "Bottlerocket", "Custom", "Ubuntu", "Windows2019", "Windows2022", "Windows2025"]
 
 #: API-248: 1-59000 Gi, 1-64000 G, up to 58 Ti or 64 T. A bare unit passes because it always has: ``model.ec2_volumes`` gives the
 #: text a meaning. All whole Ti up to 58 pass, which is more than users know.

@@ -192,11 +192,11 @@ _EC2: dict[type[Wire], dict[str, str]] = {
         "reserved.",
         "placementGroupSelector": "Placement group that all instances are launched into.",
         "amiSelectorTerms": "Machine images. An image that matches one of the terms counts; of several the newest "
-        "that suits the type.",
+        "that suits the type. Without terms amiFamily Ubuntu means Canonical's images.",
         "amiFamily": "Operating system: decides the format of user data and the default disks. An alias in "
         "amiSelectorTerms implies it.",
         "userData": "User data; it is merged with what a node needs to join the cluster. With amiFamily "
-        "Custom it is used as it is.",
+        "Custom it is used as it is, with Ubuntu too where it is a script that does not call /etc/eks/bootstrap.sh.",
         "role": "IAM role of instances; the controller makes an instance profile for it. Excludes instanceProfile.",
         "instanceProfile": "Name of an existing instance profile. Excludes role.",
         "tags": "AWS tags of everything that is created for instances: instances, volumes, launch templates.",

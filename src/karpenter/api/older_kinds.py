@@ -6,6 +6,7 @@ Their schema is open: what stands in a ``spec`` is read by ``karpenter.conversio
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 
 import msgspec
 
@@ -18,7 +19,7 @@ class OlderStatus(Wire, frozen=True, kw_only=True):
 
     conditions: tuple[Condition, ...] = ()
     resources: WireResources = {}
-    last_scale_time: str | None = None
+    last_scale_time: datetime | None = None
     provider_id: str = msgspec.field(default="", name="providerID")
 
 

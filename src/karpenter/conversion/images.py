@@ -5,18 +5,16 @@ from __future__ import annotations
 from karpenter.conversion.json_fields import Json, list_field, object_field, text_field, text_map
 from karpenter.conversion.notes import NoteList
 from karpenter.conversion.options import ConversionOptions
+from karpenter.model import ubuntu_images
 
 _ALIAS_FAMILIES = frozenset({"AL2", "AL2023", "Bottlerocket", "Windows2019", "Windows2022"})
 _ALIAS_VERSION = "compatibility.karpenter.k8s.aws/v1-alias-version"
 _UBUNTU_CHANGES = "compatibility.karpenter.k8s.aws/v1beta1-ubuntu"
-#: Canonical's parameter for the image of a Kubernetes minor and an architecture.
-_UBUNTU_PARAMETER = "/aws/service/canonical/ubuntu/eks/22.04/{version}/stable/current/{arch}/hvm/ebs-gp2/ami-id"
 _VERSION_PLACEHOLDER = "${KUBERNETES_VERSION}"
-_EKS_BOOTSTRAP = "/etc/eks/bootstrap.sh"
 _UBUNTU_ROOT = {
-    "deviceName": "/dev/sda1",
+    "deviceName": ubuntu_images.ROOT_DEVICE,
     "rootVolume": True,
-    "ebs": {"encrypted": True, "volumeType": "gp3", "volumeSize": "20Gi"},
+    "ebs": {"encrypted": True, "volumeType": "gp3", "volumeSize": ubuntu_images.ROOT_VOLUME_SIZE},
 }
 
 
@@ -33,7 +31,7 @@ def convert_images(metadata: Json, spec: Json, options: ConversionOptions, notes
 
 
 def convert_ubuntu(metadata: Json, spec: Json, options: ConversionOptions, notes: NoteList) -> None:
-    """Rewrite the family Ubuntu of a class of ``v1``, which knows no such family (API-838)."""
+    """Rewrite the family Ubuntu of a class of ``v1``, which Karpenter's ``v1`` does not have (API-838)."""
     if text_field(spec, "amiFamily") == "Ubuntu":
         _convert_ubuntu(metadata, spec, options, notes)
 
@@ -42,7 +40,7 @@ def _convert_ubuntu(metadata: Json, spec: Json, options: ConversionOptions, note
     if list_field(spec, "amiSelectorTerms", "spec"):
         _convert_ubuntu_with_terms(metadata, spec, notes)
         return
-    family = "Custom" if _is_self_contained(text_field(spec, "userData")) else "AL2"
+    family = "Custom" if ubuntu_images.is_self_contained(text_field(spec, "userData")) else "AL2"
     spec["amiFamily"] = family
     spec["amiSelectorTerms"] = _ubuntu_terms(options, notes)
     _add_ubuntu_root(spec)
@@ -65,10 +63,6 @@ def _add_ubuntu_root(spec: Json) -> bool:
     return True
 
 
-def _is_self_contained(user_data: str) -> bool:
-    return user_data.startswith("#!") and _EKS_BOOTSTRAP not in user_data
-
-
 def _ubuntu_terms(options: ConversionOptions, notes: NoteList) -> list[Json]:
     version = options.kubernetes_version
     if not version:
@@ -76,4 +70,4 @@ def _ubuntu_terms(options: ConversionOptions, notes: NoteList) -> list[Json]:
         notes.warn(
             "spec.amiSelectorTerms", f"replace {version} by the cluster's minor version, or give --kubernetes-version"
         )
-    return [{"ssmParameter": _UBUNTU_PARAMETER.format(version=version, arch=arch)} for arch in ("amd64", "arm64")]
+    return [{"ssmParameter": name} for name in ubuntu_images.image_parameters(version)]

@@ -28,6 +28,7 @@ from karpenter.conversion.options import ConversionOptions
 from karpenter.kube.errors import AlreadyExists, Conflict, Invalid, NotFound
 from karpenter.kube.protocol import JsonObject
 from karpenter.model import conditions
+from karpenter.olderversions.provisioner_status import with_pool_resources
 from karpenter.olderversions.twins import CONVERTED_FROM, Twins, origin, twins_of
 from karpenter.runtime.events import InvolvedObject, ObjectEvent
 from karpenter.runtime.patching import merge_patch
@@ -143,7 +144,7 @@ class TwinReconciler:
         status = msgspec.structs.replace(older.status, conditions=after)
         pool = self._context.state.pool(older.metadata.name) if kind.name == PROVISIONER.name else None
         if pool is not None and pool.metadata.annotations.get(CONVERTED_FROM) == origin(content):
-            status = msgspec.structs.replace(status, resources=pool.status.resources)
+            status = with_pool_resources(status, pool.status.resources, now)
         patch = merge_patch(older.status, status)
         if patch:
             wanted: JsonObject = {"status": patch}

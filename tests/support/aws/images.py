@@ -15,6 +15,7 @@ from support.aws.wire import Fields, Refusal
 
 #: The account whose images are owned by ``amazon``.
 AMAZON = "602401143452"
+CANONICAL = "099720109477"
 _NEVER = datetime(2099, 1, 1, tzinfo=UTC)
 
 
@@ -92,10 +93,19 @@ def published(kubernetes: str, release: Release) -> Iterator[Image]:
             folder = f"{_ROOT}/bottlerocket/aws-k8s-{kubernetes}{suffix}/{architecture}"
             ids = (f"{folder}/{release.bottlerocket}/image_id", f"{folder}/latest/image_id")
             yield _image(name, architecture, release, ids)
+    yield from _ubuntu(kubernetes, release)
     for build in ("2019", "2022", "2025") if minor >= _FIRST_WITH_2025 else ("2019", "2022"):
         stem = f"Windows_Server-{build}-English-Core-EKS_Optimized-{kubernetes}"
         moving = f"{_ROOT}/ami-windows-latest/{stem}/image_id"
         yield _image(f"{stem}-{release.day:%Y.%m.%d}", "x86_64", release, (moving,), "windows")
+
+
+def _ubuntu(kubernetes: str, release: Release) -> Iterator[Image]:
+    """Canonical's images for EKS; their names have dates, their parameters move."""
+    for arch, architecture in (("amd64", "x86_64"), ("arm64", "arm64")):
+        name = f"ubuntu-eks/k8s_{kubernetes}/images/hvm-ssd/ubuntu-jammy-22.04-{arch}-server-{release.day:%Y%m%d}"
+        moving = f"{_ROOT}/canonical/ubuntu/eks/22.04/{kubernetes}/stable/current/{arch}/hvm/ebs-gp2/ami-id"
+        yield replace(_image(name, architecture, release, (moving,)), owner=CANONICAL)
 
 
 class Images:
@@ -187,7 +197,7 @@ def _entry(image: Image) -> Fields:
         "CreationDate": _moment(image.created),
         "OwnerId": image.owner,
         "State": "available",
-        "Public": image.owner == AMAZON,
+        "Public": image.owner in (AMAZON, CANONICAL),
         "ImageType": "machine",
         "VirtualizationType": "hvm",
         "RootDeviceType": "ebs",

@@ -192,7 +192,7 @@ SWITCH = {"enabled", "disabled"}
 TEXT: dict[str, object] = {"type": "string", "minLength": ABSENT, "maxLength": ABSENT, "pattern": ABSENT}
 FLAG: dict[str, object] = {"type": "boolean", "default": ABSENT}
 VOLUME_TYPES = {"standard", "io1", "io2", "gp2", "sc1", "st1", "gp3"}
-FAMILIES = {"AL2", "AL2023", "Bottlerocket", "Custom", "Windows2019", "Windows2022", "Windows2025"}
+FAMILIES = {"AL2", "AL2023", "Bottlerocket", "Custom", "Ubuntu", "Windows2019", "Windows2022", "Windows2025"}
 EC2_STATUS: Fields = {
     **EXPLAINED,
     "status.conditions": {"type": "array", LIST: ABSENT, "x-kubernetes-list-map-keys": ABSENT},
@@ -222,7 +222,9 @@ EC2_STATUS: Fields = {
 EC2_CLASS: Fields = {
     **EC2_STATUS,
     "": {"required": ABSENT},
-    "spec": {"required": {"subnetSelectorTerms", "securityGroupSelectorTerms", "amiSelectorTerms"}},
+    "spec": {
+        "required": {"subnetSelectorTerms", "securityGroupSelectorTerms"}
+    },  # API-860: Ubuntu has images of its own
     "spec.subnetSelectorTerms": {"maxItems": 30},
     "spec.subnetSelectorTerms[].id": {"pattern": "subnet-[0-9a-z]+"},
     **inside("spec.subnetSelectorTerms[]", TAGS),

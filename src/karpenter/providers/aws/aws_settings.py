@@ -11,6 +11,7 @@ from karpenter.model import setting_kinds as kinds
 from karpenter.model.feature_gate_flags import parse_gate
 from karpenter.model.feature_gates import FeatureGate, FeatureGates
 from karpenter.model.setting_kinds import SettingKind, setting
+from karpenter.model.ubuntu_images import IMAGE_PARAMETER
 from karpenter.providers.aws.bootstrap.bootstrap_settings import (
     BootstrapSettings,
     SelfManagedSettings,
@@ -84,6 +85,11 @@ class AwsProviderSettings:
     ami_refresh_interval: timedelta = setting(
         kinds.REFRESH_INTERVAL, "1m", "How long the images of image selectors are cached."
     )
+    ubuntu_image_parameter: str = setting(
+        kinds.TEXT,
+        IMAGE_PARAMETER,
+        "SSM parameter of the images of amiFamily Ubuntu without amiSelectorTerms; {version} and {arch} are filled in.",
+    )
     subnet_refresh_interval: timedelta = setting(
         kinds.REFRESH_INTERVAL, "1m", "How long the subnets of subnet selectors are cached."
     )
@@ -119,6 +125,7 @@ class AwsSettings:
     launch_batch_tag: bool = True
     enable_zonal_shift: bool = False
     ami_refresh_interval: timedelta = timedelta(minutes=1)
+    ubuntu_image_parameter: str = IMAGE_PARAMETER
     subnet_refresh_interval: timedelta = timedelta(minutes=1)
     garbage_collection_interval: timedelta = timedelta(minutes=2)
     kubelet_expressions: bool = False
@@ -144,6 +151,7 @@ def aws_settings_of(settings: DeclaredAwsSettings, gates: FeatureGates, interval
         launch_batch_tag=settings.launch_batch_tag,
         enable_zonal_shift=settings.enable_zonal_shift,
         ami_refresh_interval=settings.ami_refresh_interval,
+        ubuntu_image_parameter=settings.ubuntu_image_parameter,
         subnet_refresh_interval=settings.subnet_refresh_interval,
         kubelet_expressions=settings.aws_feature_gates.node_class_cel,
         garbage_collection_interval=intervals.garbage_collection,

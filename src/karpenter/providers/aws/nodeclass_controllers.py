@@ -124,7 +124,7 @@ class NodeClassControllers:
         context, dependencies = self._context, self._dependencies
         ec2, clock, settings = context.services.ec2, context.clock, context.settings
         warnings = NodeClassWarnings(context.events, self._changes)
-        images = AmiProvider(ec2, self.ssm_parameters, clock, context.current_cluster, settings.ami_refresh_interval)
+        images = AmiProvider(ec2, self.ssm_parameters, clock, context.current_cluster, settings)
         subnets = SubnetProvider(ec2, clock, settings.subnet_refresh_interval, self._record_free_addresses)
         reservations = CapacityReservationProvider(
             ec2, clock, dependencies.reservation_availability.set_available_count

@@ -207,6 +207,25 @@ async def test_a_parameter_that_holds_no_image_is_skipped(value: str | None) -> 
     assert await world.condition("AMIsReady") == ("False", "AMINotFound")
 
 
+@pytest.mark.parametrize(
+    ("settings", "path"),
+    [
+        ({}, "/aws/service/canonical/ubuntu/eks/22.04/{version}/stable/current/{arch}/hvm/ebs-gp2/ami-id"),
+        ({"ubuntu_image_parameter": "/own/{version}/{arch}"}, "/own/{version}/{arch}"),
+    ],
+)
+async def test_ubuntu_without_terms_takes_the_images_of_canonical(settings: dict[str, str], path: str) -> None:
+    """API-860, API-A41: of the cluster's minor version, for both architectures."""
+    world = Classes(**settings).stocked()
+    for index, (arch, image_arch) in enumerate((("amd64", "x86_64"), ("arm64", "arm64"))):
+        world.ssm.values[path.format(version=world.cluster.version, arch=arch)] = f"ami-{index}"
+        world.ec2.images.append(ImageInfo(image_id=f"ami-{index}", architecture=image_arch))
+    await world.create(ami_family="Ubuntu", ami_selector_terms=())
+    await world.look()
+    assert {ami.id for ami in (await world.get()).status.amis} == {"ami-0", "ami-1"}
+    assert await world.condition("AMIsReady") == ("True", "AMIsReady")
+
+
 async def test_a_parameter_that_may_not_be_read_is_an_error() -> None:
     """AWS-192"""
     world = Classes().stocked()

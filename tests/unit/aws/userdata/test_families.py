@@ -31,6 +31,7 @@ def spec(alias: str | None = None, family: AMIFamily | None = None) -> EC2NodeCl
         pytest.param(spec("windows2022@latest"), "Windows2022", id="of a Windows alias"),
         pytest.param(spec("bottlerocket@v1.20.0", "Custom"), "Custom", id="the name wins over the alias"),
         pytest.param(spec(), "Custom", id="neither"),
+        pytest.param(EC2NodeClassSpec(ami_family="Ubuntu"), "Ubuntu", id="Ubuntu without images"),
         pytest.param(spec("plan9@latest"), "Custom", id="unknown alias"),
     ],
 )
@@ -51,6 +52,7 @@ def test_the_effective_family(given: EC2NodeClassSpec, family: str) -> None:
         pytest.param("Windows2019", {"/dev/sda1": "50Gi"}, "/dev/sda1", (False, True, False), id="AWS-267 2019"),
         pytest.param("Windows2022", {"/dev/sda1": "50Gi"}, "/dev/sda1", (False, True, False), id="AWS-267 2022"),
         pytest.param("Windows2025", {"/dev/sda1": "50Gi"}, "/dev/sda1", (False, True, False), id="AWS-267 2025"),
+        pytest.param("Ubuntu", {"/dev/sda1": "20Gi"}, "/dev/sda1", (True, True, True), id="API-860"),
         pytest.param("Custom", {}, "", (True, True, True), id="AWS-268"),
     ],
 )

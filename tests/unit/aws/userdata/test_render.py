@@ -65,6 +65,19 @@ def test_custom_images_get_their_owners_bytes() -> None:
         assert render_user_data(given("Custom", text)) == text.encode()
 
 
+@pytest.mark.parametrize("text", ["", "echo hello", "#!/bin/bash\n/etc/eks/bootstrap.sh shop\n"])
+def test_ubuntu_joins_by_the_bootstrap_script_of_eks(text: str) -> None:
+    """API-860: as on AL2, unless the owner's script is a whole bootstrap."""
+    assert rendered(given("Ubuntu", text)) == rendered(given("AL2", text))
+    assert "/etc/eks/bootstrap.sh" in rendered(given("Ubuntu", text))
+
+
+def test_ubuntu_runs_a_whole_script_of_its_owner_as_it_is() -> None:
+    """API-860, API-A41."""
+    text = "#!/bin/bash\nkubeadm join 10.0.0.10:6443\n"
+    assert render_user_data(given("Ubuntu", text)) == text.encode()
+
+
 def test_a_notice_is_logged_once_the_size_is_near_the_limit() -> None:
     """AWS-225."""
     with capture_logs() as lines:

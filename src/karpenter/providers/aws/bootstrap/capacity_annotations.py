@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from karpenter.api.ec2_node_class import EC2NodeClass
 from karpenter.model import labels
-from karpenter.providers.aws.userdata.ami_families import CUSTOM, effective_ami_family
+from karpenter.providers.aws.userdata.ami_families import effective_ami_family, has_own_bootstrap
 
 CNI_ANNOTATION = f"{labels.AWS_GROUP}/cni"
 #: A network plug-in whose pods need no addresses of the instance, such as Calico or Cilium with overlays.
@@ -44,8 +44,8 @@ def capacity_problem(node_class: EC2NodeClass) -> str:
         return ""
     if mode not in set(KubeReservedMode):
         return f"annotation {RESERVED_MODE_ANNOTATION} is {mode!r}; choose {', '.join(KubeReservedMode)}"
-    family = effective_ami_family(node_class.spec)
-    if family != CUSTOM:
+    if not has_own_bootstrap(node_class.spec):
+        family = effective_ami_family(node_class.spec)
         return f"annotation {RESERVED_MODE_ANNOTATION}: {mode} needs amiFamily Custom, and this class has {family}"
     kubelet = node_class.spec.kubelet
     if mode == KubeReservedMode.NONE and (kubelet.get("kubeReserved") or kubelet.get("systemReserved")):

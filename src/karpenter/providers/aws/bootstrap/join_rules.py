@@ -9,7 +9,7 @@ from karpenter.model import labels
 from karpenter.providers.aws.bootstrap.bootstrap_settings import BootstrapMode, BootstrapSettings
 from karpenter.providers.aws.bootstrap.capacity_annotations import CNI_ANNOTATION, capacity_problem
 from karpenter.providers.aws.bootstrap.join_parameters import NODE_NAME_SOURCES
-from karpenter.providers.aws.userdata.ami_families import CUSTOM, effective_ami_family
+from karpenter.providers.aws.userdata.ami_families import effective_ami_family, has_own_bootstrap
 
 BOOTSTRAP_ANNOTATION = f"{labels.AWS_GROUP}/bootstrap"
 KUBEADM = "kubeadm"
@@ -27,7 +27,7 @@ def asks_for_kubeadm(node_class: EC2NodeClass) -> bool:
 
 def joins_with_kubeadm(node_class: EC2NodeClass, settings: BootstrapSettings) -> bool:
     """Whether the user data of the class is a template (AWS-901, AWS-902)."""
-    if effective_ami_family(node_class.spec) != CUSTOM:
+    if not has_own_bootstrap(node_class.spec):
         return False
     is_default = settings.mode is BootstrapMode.KUBEADM and settings.default_custom
     annotated = node_class.metadata.annotations.get(BOOTSTRAP_ANNOTATION)
@@ -45,8 +45,8 @@ def bootstrap_problem(node_class: EC2NodeClass) -> str:
     mode = annotations.get(BOOTSTRAP_ANNOTATION)
     if mode not in (None, KUBEADM):
         return f"annotation {BOOTSTRAP_ANNOTATION} is {mode!r}; the only value is {KUBEADM}"
-    family = effective_ami_family(node_class.spec)
-    if mode is not None and family != CUSTOM:
+    if mode is not None and not has_own_bootstrap(node_class.spec):
+        family = effective_ami_family(node_class.spec)
         return f"annotation {BOOTSTRAP_ANNOTATION} needs amiFamily Custom, and this class has {family}"
     source = annotations.get(NODE_NAME_ANNOTATION)
     if source is not None and source not in NODE_NAME_SOURCES:

@@ -16,13 +16,14 @@ import structlog
 from cachetools import TLRUCache, TTLCache
 from msgspec.structs import replace
 
-from karpenter.api.ec2_node_class import AMI, EC2NodeClass
+from karpenter.api.ec2_node_class import AMI, AMISelectorTerm, EC2NodeClass
 from karpenter.api.kinds import EC2_NODE_CLASS
+from karpenter.model import ubuntu_images
 from karpenter.model.clock import Clock
 from karpenter.providers.aws.aws_apis import DiscoveryApi, ImageQuery, SsmApi
 from karpenter.providers.aws.aws_context import AwsEventRecorder
 from karpenter.providers.aws.aws_errors import AwsError
-from karpenter.providers.aws.aws_settings import AwsClusterInfo
+from karpenter.providers.aws.aws_settings import AwsClusterInfo, AwsSettings
 from karpenter.providers.aws.ec2_descriptions import ImageInfo
 from karpenter.providers.aws.nodeclass import ami_selection, selector_queries
 from karpenter.providers.aws.nodeclass.ami_selection import (
@@ -66,12 +67,14 @@ class AmiProvider:
         parameters: SsmParameters,
         clock: Clock,
         cluster: Callable[[], AwsClusterInfo],
-        refresh: timedelta,
+        settings: AwsSettings,
     ) -> None:
         self._ec2 = ec2
         self._parameters = parameters
         self._clock = clock
         self._cluster = cluster
+        self._ubuntu_parameter = settings.ubuntu_image_parameter
+        refresh = settings.ami_refresh_interval
         self._candidates: TTLCache[_AmiCacheKey, tuple[AmiCandidate, ...], datetime] = TTLCache(inf, refresh, clock.now)
 
     async def find(self, node_class: EC2NodeClass) -> tuple[AMI, ...]:
@@ -80,7 +83,9 @@ class AmiProvider:
         candidates = self._candidates.get(key)
         if candidates is None:
             alias = ami_alias_of(node_class)
-            candidates = await (self._by_terms(node_class) if alias is None else self._by_alias(alias, key.kubernetes))
+            candidates = await (
+                self._by_terms(node_class, key.kubernetes) if alias is None else self._by_alias(alias, key.kubernetes)
+            )
             self._candidates[key] = candidates
         return select_amis(candidates, self._clock.now())
 
@@ -116,12 +121,17 @@ class AmiProvider:
             _log.debug("skipping ssm parameter", parameter=parameter.name, error=str(error))
             return ""
 
-    async def _by_terms(self, node_class: EC2NodeClass) -> tuple[AmiCandidate, ...]:
-        terms = node_class.spec.ami_selector_terms
+    async def _by_terms(self, node_class: EC2NodeClass, kubernetes: str) -> tuple[AmiCandidate, ...]:
+        terms = node_class.spec.ami_selector_terms or self._ubuntu_terms(kubernetes)
         parameters = [term.ssm_parameter for term in terms if term.ssm_parameter and not term.id]
         image_ids = await asyncio.gather(*map(self._user_image, parameters))
         images = await self._describe(selector_queries.image_queries(terms, _distinct(image_ids)))
         return tuple(map(AmiCandidate, images))
+
+    def _ubuntu_terms(self, kubernetes: str) -> tuple[AMISelectorTerm, ...]:
+        """Only a class of family Ubuntu may go without terms: Canonical's images for the cluster's version (API-860)."""
+        names = ubuntu_images.image_parameters(kubernetes, self._ubuntu_parameter)
+        return tuple(AMISelectorTerm(ssm_parameter=name) for name in names)
 
     async def _user_image(self, name: str) -> str:
         """The image a parameter of the user's holds; empty where it does not exist or holds something else (AWS-192)."""

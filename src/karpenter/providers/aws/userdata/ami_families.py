@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from typing import get_args
 
 from karpenter.api.ec2_node_class import AMIFamily, BlockDevice, BlockDeviceMapping, EC2NodeClassSpec, MetadataOptions
+from karpenter.model import ubuntu_images
 from karpenter.providers.aws.aws_settings import AwsClusterInfo
 
 AL2 = "AL2"
 AL2023 = "AL2023"
 BOTTLEROCKET = "Bottlerocket"
 CUSTOM = "Custom"
+UBUNTU = "Ubuntu"
 WINDOWS_2019 = "Windows2019"
 WINDOWS_2022 = "Windows2022"
 WINDOWS_2025 = "Windows2025"
@@ -25,7 +27,7 @@ WINDOWS_BUILDS = {WINDOWS_2019: "10.0.17763", WINDOWS_2022: "10.0.20348", WINDOW
 #: How many pods an instance runs whose family is not bound to the addresses of its interfaces (AWS-300).
 DEFAULT_MAX_PODS = 110
 
-_BY_ALIAS = {name.lower(): name for name in get_args(AMIFamily) if name != CUSTOM}
+_BY_ALIAS = {name.lower(): name for name in get_args(AMIFamily) if name not in (CUSTOM, UBUNTU)}
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,9 @@ AMI_FAMILIES: Mapping[str, AmiFamilyTraits] = {
         _windows_traits(WINDOWS_2022),
         _windows_traits(WINDOWS_2025),
         AmiFamilyTraits(CUSTOM),
+        AmiFamilyTraits(
+            UBUNTU, (_volume(ubuntu_images.ROOT_DEVICE, ubuntu_images.ROOT_VOLUME_SIZE),), ubuntu_images.ROOT_DEVICE
+        ),
     )
 }
 
@@ -102,6 +107,12 @@ def effective_ami_family(spec: EC2NodeClassSpec) -> str:
 def ami_family_of(spec: EC2NodeClassSpec) -> AmiFamilyTraits:
     """The facts of the class's family."""
     return AMI_FAMILIES[effective_ami_family(spec)]
+
+
+def has_own_bootstrap(spec: EC2NodeClassSpec) -> bool:
+    """Whether the user data of the class is all there is: family Custom, or Ubuntu with a whole script (API-860)."""
+    family = effective_ami_family(spec)
+    return family == CUSTOM or (family == UBUNTU and ubuntu_images.is_self_contained(spec.user_data or ""))
 
 
 def alias_version(spec: EC2NodeClassSpec) -> str:

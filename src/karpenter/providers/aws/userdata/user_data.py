@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterator, Mapping
 
 import structlog
 
+from karpenter.model.ubuntu_images import is_self_contained
 from karpenter.providers.aws.userdata import amazon_linux, bottlerocket
 from karpenter.providers.aws.userdata.ami_families import (
     AL2,
     AL2023,
     BOTTLEROCKET,
     CUSTOM,
+    UBUNTU,
     WINDOWS_2019,
     WINDOWS_2022,
     WINDOWS_2025,
@@ -85,6 +87,12 @@ def custom_user_data(options: BootstrapOptions) -> str:
     return render_template(options.custom_user_data, TemplateInputs(options, options.join))
 
 
+def ubuntu_user_data(options: BootstrapOptions) -> str:
+    """A whole script of the owner's as it is, else the bootstrap script of EKS as on AL2 (API-860)."""
+    is_whole = options.join is not None or is_self_contained(options.custom_user_data)
+    return custom_user_data(options) if is_whole else amazon_linux.al2_user_data(options)
+
+
 _WRITERS: Mapping[str, Callable[[BootstrapOptions], str]] = {
     AL2: amazon_linux.al2_user_data,
     AL2023: amazon_linux.al2023_user_data,
@@ -93,4 +101,5 @@ _WRITERS: Mapping[str, Callable[[BootstrapOptions], str]] = {
     WINDOWS_2022: windows_user_data,
     WINDOWS_2025: windows_user_data,
     CUSTOM: custom_user_data,
+    UBUNTU: ubuntu_user_data,
 }

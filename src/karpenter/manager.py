@@ -297,6 +297,7 @@ class Manager:
 
     def _subscribe_features(self) -> None:
         informers = self.informers
+        informers.subscribe(informers.pools, self._twins.on_pool)
         if self._static_controller is not None:
             informers.subscribe_claims(self._static_controller.on_claim)
             informers.subscribe(informers.pools, self._static_controller.on_pool)

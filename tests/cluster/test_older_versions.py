@@ -8,10 +8,9 @@ import pytest
 
 from controlplane import deployed
 from controlplane.deployed import Account
-from controlplane.harness import ApiError, ControlPlane, Json, free_port
+from controlplane.harness import ApiError, ControlPlane, Json
 from controlplane.process import Controller, controller
-from karpenter.api import crds
-from karpenter.olderversions.conversion_webhook import DEFINITIONS
+from support.webhook_place import await_webhook, webhook_environment
 
 pytestmark = pytest.mark.cluster
 
@@ -27,29 +26,11 @@ def account(plane: ControlPlane) -> Iterator[Account]:
 
 @pytest.fixture(scope="module")
 def running(account: Account) -> Iterator[Controller]:
-    port = free_port()
-    where = {"WEBHOOK_PORT": str(port), "WEBHOOK_URL": f"https://localhost:{port}", "DEFAULT_NODE_ROLE": "worker"}
-    with controller(account.kubeconfig, environment=where) as process:
-        account.plane.until(lambda: _is_converted(account.plane), "the webhook to be asked")
-        yield process
-    _restore_definitions(account.plane)
-
-
-def _restore_definitions(plane: ControlPlane) -> None:
-    """Other files apply the definitions with a Service, and a URL beside it is refused."""
-    config = {"url": None, "caBundle": None, **crds.CONVERSION["webhook"]["clientConfig"]}  # type: ignore[index,dict-item]
-    patch: Json = {"spec": {"conversion": {"webhook": {"clientConfig": config}}}}
-    for name in DEFINITIONS:
-        path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}"
-        plane.request("PATCH", path, patch, "application/merge-patch+json")
-
-
-def _is_converted(plane: ControlPlane) -> bool:
-    try:
-        plane.request("POST", f"{_BETA}?dryRun=All", pool("probe"))
-    except ApiError:
-        return False
-    return True
+    with webhook_environment(account.plane) as place:
+        environment = {**place, "DEFAULT_NODE_ROLE": "worker"}
+        with controller(account.kubeconfig, environment=environment) as process:
+            await_webhook(account.plane)
+            yield process
 
 
 def pool(name: str, **spec: object) -> Json:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 
+from karpenter.api.karpenter import NodePool
+from karpenter.api.older_kinds import PROVISIONER
 from karpenter.controller_context import ControllerContext
 from karpenter.conversion.options import ConversionOptions
 from karpenter.kube.informer import Informer
 from karpenter.kube.optional_kinds import OptionalKindsReader
 from karpenter.olderversions.twin_reconciler import OLDER_KINDS, OlderObject, TwinReconciler
+from karpenter.olderversions.twins import CONVERTED_FROM
 from karpenter.runtime.reconciler import Reconciler
 
 _WORKERS = 4
@@ -30,6 +33,12 @@ class TwinController:
     def _on_change(self, kind: str, _old: OlderObject | None, new: OlderObject | None) -> None:
         if new is not None:
             self._reconciler.add((kind, new.metadata.name))
+
+    def on_pool(self, old: NodePool | None, new: NodePool | None) -> None:
+        """A NodePool: its Provisioner shows what its nodes use, and makes it anew where it was deleted."""
+        pool = new or old
+        if pool is not None and CONVERTED_FROM in pool.metadata.annotations:
+            self._reconciler.add((PROVISIONER.name, pool.metadata.name))
 
     def loops(self) -> Mapping[str, Callable[[], Awaitable[None]]]:
         """What has to run while this process leads."""

@@ -13,7 +13,7 @@ from controlplane.deployed import Account
 from controlplane.harness import ControlPlane, Json
 from controlplane.process import Controller, controller
 from karpenter.kube.client import KubeClient
-from support.aws.double import Double
+from support.aws.double import REGION, Double
 from support.aws.machines import Home, MachineRoom, Pace
 from support.aws.messages import Mailbox
 from support.aws.seeds import Seeds, seed
@@ -111,12 +111,12 @@ def credentials(aws: Double) -> dict[str, str]:
 
 
 @contextmanager
-def stage(plane: ControlPlane) -> Iterator[Stage]:
-    """The whole set-up, on a control plane with scheduler and controllers of Kubernetes."""
-    with Double() as aws:
+def stage(plane: ControlPlane, region: str = REGION, version: str = "1.35") -> Iterator[Stage]:
+    """The whole set-up, on a control plane with scheduler and controllers of Kubernetes; EKS reports ``version``."""
+    with Double(region) as aws:
         seeds = seed(aws)
         certificate = base64.b64encode(plane.certificate).decode()
-        aws.control.add_cluster(CLUSTER, plane.server, certificate)
+        aws.control.add_cluster(CLUSTER, plane.server, certificate, version)
         queue = Mailbox(aws, CLUSTER)
         queue.follow_rules()
         with deployed.installed(plane, "aws") as account:

@@ -1,0 +1,89 @@
+"""A recruiting site's pilot: a spot pool before an on-demand pool, switched off overnight by a CronJob (DIS §23.1)."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+
+from karpenter.api import kinds
+from karpenter.api.karpenter import NodePool
+from support.report_pools import begin, converted_pool, is_running, nodes_of, pinned
+from support.world import World, story, until
+
+_SPOT, _ON_DEMAND = "spot-instance", "ondemand-instance"
+_NIGHT_SECONDS = 3600.0
+
+
+def _spot_pool() -> NodePool:
+    """With the limit that the CronJob replaces; the report's excerpt leaves it out."""
+    pool = converted_pool("a01-beta-pool-without-template")
+    return msgspec.structs.replace(pool, spec=msgspec.structs.replace(pool.spec, limits={"memory": "1000Gi"}))
+
+
+async def _both_pools(world: World) -> None:
+    world.simulated()
+    await begin(world, _spot_pool(), converted_pool("a02-beta-pool-never-consolidated"))
+
+
+async def _limit_memory(world: World, amount: str) -> None:
+    """`kubectl patch nodepools.karpenter.sh spot-instance`: the path of the limit is that of v1beta1."""
+    await world.kube.patch(kinds.NODE_POOL, _SPOT, {"spec": {"limits": {"memory": amount}}})
+
+
+async def _has_no_node(world: World) -> bool:
+    return not await nodes_of(world, _SPOT) and not await world.all(kinds.NODE_CLAIM)
+
+
+@story
+async def test_pods_without_wishes_run_in_the_pool_of_the_greater_weight(world: World) -> None:
+    """API-A01, API-A02, DIS-466: weight 50 before weight 1."""
+    await _both_pools(world)
+    await world.kube.create(kinds.DEPLOYMENT, pinned("web", 6, _SPOT))
+    await until(lambda: is_running(world, "web", 6), 180)
+    assert await nodes_of(world, _SPOT)
+    assert not await nodes_of(world, _ON_DEMAND)
+
+
+@story
+async def test_the_cronjob_switches_the_pool_off_overnight_and_on_again(world: World) -> None:
+    """API-A05, DIS-467: limit 0, then all nodes deleted; their instances end, and pods wait until the limit is back."""
+    await _both_pools(world)
+    await world.kube.create(kinds.DEPLOYMENT, pinned("web", 6, _SPOT))
+    await until(lambda: is_running(world, "web", 6), 180)
+    await _limit_memory(world, "0")
+    await asyncio.sleep(10)
+    for name in await nodes_of(world, _SPOT):
+        await world.kube.delete(kinds.NODE, name)
+    await until(lambda: _has_no_node(world), 300)
+    await asyncio.sleep(_NIGHT_SECONDS)
+    assert await _has_no_node(world)
+    assert {pod.status.phase for pod in await world.all(kinds.POD)} == {"Pending"}
+    await _limit_memory(world, "1000Gi")
+    await until(lambda: is_running(world, "web", 6), 180)
+
+
+@story
+async def test_the_stages_of_a_removal_are_logged_in_their_order(world: World) -> None:
+    """DIS-462, DIS-463: the NodeClaim goes after its node."""
+    await _both_pools(world)
+    await world.kube.create(kinds.DEPLOYMENT, pinned("web", 2, _SPOT))
+    await until(lambda: is_running(world, "web", 2), 180)
+    await _limit_memory(world, "0")
+    for name in await nodes_of(world, _SPOT):
+        await world.kube.delete(kinds.NODE, name)
+    await until(lambda: _has_no_node(world), 300)
+    stages = [line["message"] for line in world.lines() if line["message"] in ("deleted node", "deleted nodeclaim")]
+    assert stages == ["deleted node", "deleted nodeclaim"]
+
+
+@story
+async def test_the_on_demand_pool_keeps_its_empty_nodes(world: World) -> None:
+    """DIS-466: `consolidateAfter: Never` counts for empty nodes too, contrary to what the report expects."""
+    await _both_pools(world)
+    await world.kube.create(kinds.DEPLOYMENT, pinned("db", 2, _ON_DEMAND))
+    await until(lambda: is_running(world, "db", 2), 180)
+    nodes = await nodes_of(world, _ON_DEMAND)
+    await world.kube.patch(kinds.DEPLOYMENT, "db", {"spec": {"replicas": 0}}, "default")
+    await asyncio.sleep(3 * 3600)
+    assert await nodes_of(world, _ON_DEMAND) == nodes

@@ -1,0 +1,76 @@
+"""NodePools of field reports on simulated instances: as ``karpenter convert`` writes them, of a simulated node class."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from karpenter.api import kinds
+from karpenter.api.apps import Deployment
+from karpenter.api.karpenter import NodePool
+from karpenter.cli.convert_input import read_input
+from karpenter.conversion.manifests import convert_manifests
+from karpenter.instancetypes.ec2_catalog import packaged_instance_types
+from karpenter.instancetypes.instance_type import InstanceType
+from karpenter.model import conditions
+from support.builders import NODE_CLASS
+from support.consolidation_cases import deployment
+from support.older_manifests import WITH_ROLE
+from support.world import World, until
+
+MANIFESTS = Path(__file__).parents[1] / "unit" / "conversion" / "manifests"
+
+
+def converted_pool(file: str) -> NodePool:
+    """The NodePool of a report's manifest; only the node class is another."""
+    inputs = list(read_input([str(MANIFESTS / f"{file}.yaml")], recursive=False))
+    converted = convert_manifests(inputs, WITH_ROLE)
+    (made,) = (one for one in converted.objects if one["kind"] == "NodePool")
+    pool = kinds.NODE_POOL.decode(msgspec.json.encode(made))
+    template = pool.spec.template
+    spec = msgspec.structs.replace(template.spec, node_class_ref=NODE_CLASS)
+    changed = msgspec.structs.replace(pool.spec, template=msgspec.structs.replace(template, spec=spec))
+    return msgspec.structs.replace(pool, spec=changed)
+
+
+def types_named(region: str, *names: str) -> tuple[InstanceType, ...]:
+    """Types of EC2 by name."""
+    return tuple(instance_type for instance_type in packaged_instance_types(region) if instance_type.name in names)
+
+
+def pinned(name: str, replicas: int, pool: str) -> Deployment:
+    """A Deployment whose pods run on nodes of one NodePool."""
+    made = deployment(name, replicas)
+    template = made.spec.template
+    spec = msgspec.structs.replace(template.spec, node_selector={"karpenter.sh/nodepool": pool})
+    changed = msgspec.structs.replace(made.spec, template=msgspec.structs.replace(template, spec=spec))
+    return msgspec.structs.replace(made, spec=changed)
+
+
+async def begin(world: World, *pools: NodePool) -> None:
+    """These NodePools, ready, on simulated instances."""
+    world.scheduled()
+    await world.node_class(node_registration_delay="2s")
+    for pool in pools:
+        await world.kube.create(kinds.NODE_POOL, pool)
+    await world.start()
+    for pool in pools:
+        await until(lambda name=pool.metadata.name: _is_ready(world, name))  # type: ignore[misc]
+
+
+async def _is_ready(world: World, name: str) -> bool:
+    pool = await world.kube.get(kinds.NODE_POOL, name)
+    return conditions.is_true(pool.status.conditions, conditions.READY)
+
+
+async def nodes_of(world: World, pool: str) -> list[str]:
+    """Names of the Nodes of a NodePool."""
+    nodes = await world.all(kinds.NODE)
+    return [node.metadata.name for node in nodes if node.metadata.labels.get("karpenter.sh/nodepool") == pool]
+
+
+async def is_running(world: World, app: str, count: int) -> bool:
+    """Whether so many pods of a Deployment run, and no others are there."""
+    pods = [pod for pod in await world.all(kinds.POD) if pod.metadata.labels.get("app") == app]
+    return len(pods) == count and all(pod.status.phase == "Running" for pod in pods)

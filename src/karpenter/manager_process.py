@@ -29,7 +29,7 @@ from karpenter.kube.write_fence import NO_EXPIRY, Fence
 from karpenter.manager import Manager, ManagerOptions
 from karpenter.manager_cloud import ProviderSetup, SimulatedCloudConfig
 from karpenter.manager_debug import DebugSources, debug_state
-from karpenter.manager_webhook import WebhookProcess, conversion_options
+from karpenter.manager_webhook import WebhookProcess, conversion_options, storage_migration_loops
 from karpenter.metrics import BuildInfo, Metrics
 from karpenter.model.clock import SystemClock
 from karpenter.model.token_bucket import TokenBucket
@@ -211,8 +211,9 @@ def _manager(
     options: ClusterConversionOptions,
 ) -> Manager:
     """The controller with its cloud. Whatever buys does so through the fence."""
+    migration = storage_migration_loops(settings, clients.controller, metrics, cloud.provider.node_class_kinds)
     extra = ManagerOptions(
-        cloud.background_loops,
+        {**cloud.background_loops, **migration},
         cloud.garbage_collectors,
         clients.nominations,
         metrics,

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import cast
 
+from karpenter.api.kinds import EC2_NODE_CLASS, NODE_CLAIM, NODE_POOL, Kind
+from karpenter.api.meta import Wire
 from karpenter.conversion.options import ConversionOptions
 from karpenter.kube import config
 from karpenter.kube.client import KubeClient
 from karpenter.kube.config import Connection
+from karpenter.kube.protocol import Kube
 from karpenter.metrics import Metrics
 from karpenter.model.clock import SystemClock
 from karpenter.model.token_bucket import TokenBucket
 from karpenter.olderversions.cluster_conversion_options import ClusterConversionOptions
 from karpenter.olderversions.conversion_webhook import PATH, ConversionWebhook, ServerTls, WebhookPlace, conversion_page
+from karpenter.olderversions.storage_migration import FIRST_CHECK_SECONDS, StorageMigration
 from karpenter.runtime.http_server import HttpServer, ListenAddress
 from karpenter.runtime.reconciler import SingletonReconciler
 from karpenter.settings import Settings
@@ -32,6 +37,27 @@ def conversion_options(settings: Settings, kube: KubeClient) -> ClusterConversio
     return ClusterConversionOptions(options, kube.version)
 
 
+def storage_migration_loops(
+    settings: Settings, kube: Kube, metrics: Metrics, node_class_kinds: Iterable[Kind[Wire]]
+) -> Mapping[str, Callable[[], Awaitable[None]]]:
+    """What the leader runs where there is a webhook: without one, objects of ``v1beta1`` cannot be read."""
+    if not _has_webhook(settings):
+        return {}
+    served = {(kind.group, kind.name) for kind in node_class_kinds}
+    kinds = cast("tuple[Kind[Wire], ...]", (NODE_POOL, NODE_CLAIM, EC2_NODE_CLASS))
+    own = [kind for kind in kinds if kind.name != EC2_NODE_CLASS.name or (kind.group, kind.name) in served]
+    migration = StorageMigration(kube, own)
+    loop = SingletonReconciler(
+        "storage.migration", migration.reconcile, metrics, initial_delay=lambda: FIRST_CHECK_SECONDS
+    )
+    return {loop.name: loop.run}
+
+
+def _has_webhook(settings: Settings) -> bool:
+    """Whether there is one that the API server can find."""
+    return not settings.disable_webhook and bool(settings.karpenter_service or settings.webhook_url)
+
+
 @dataclass(frozen=True)
 class WebhookProcess:
     """What the webhook needs of its process."""
@@ -45,7 +71,7 @@ class WebhookProcess:
         """What has to run; no webhook where the API server could not find it. ``namespace`` is the process's own."""
         settings = self.settings
         refresh = SingletonReconciler("conversion.options", self.options.reconcile, self.metrics).run
-        if settings.disable_webhook or not (settings.karpenter_service or settings.webhook_url):
+        if not _has_webhook(settings):
             return {"conversion.options": refresh}
         place = WebhookPlace(namespace, settings.karpenter_service, settings.webhook_port, settings.webhook_url)
         tls = ServerTls()

@@ -10,6 +10,8 @@ from controlplane import deployed
 from controlplane.deployed import Account
 from controlplane.harness import ApiError, ControlPlane, Json
 from controlplane.process import Controller, controller
+from karpenter.api.kinds import NODE_POOL
+from karpenter.olderversions.storage_migration import StorageMigration
 from support.webhook_place import await_webhook, webhook_environment
 
 pytestmark = pytest.mark.cluster
@@ -156,6 +158,43 @@ def test_a_provisioner_has_a_twin_and_takes_it_along(running: Controller, plane:
 
 def pool_names(plane: ControlPlane) -> set[str]:
     return {one["metadata"]["name"] for one in plane.request("GET", _V1)["items"]}  # type: ignore[attr-defined,index]
+
+
+_DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/nodepools.karpenter.sh"
+
+
+def store_as(plane: ControlPlane, version: str) -> None:
+    """Let the API server store NodePools in this version from now on."""
+    definition = plane.request("GET", _DEFINITION)
+    for served in definition["spec"]["versions"]:  # type: ignore[index, call-overload]
+        served["storage"] = served["name"] == version
+    plane.request("PUT", _DEFINITION, definition)
+
+
+def stored_versions(plane: ControlPlane) -> object:
+    return at(plane.request("GET", _DEFINITION), "status", "storedVersions")
+
+
+async def test_objects_stored_as_v1beta1_are_written_again(running: Controller, account: Account) -> None:
+    """API-851: with the controller's own rights; afterwards a definition without v1beta1 is taken, and v1 reads them."""
+    plane = account.plane
+    store_as(plane, "v1beta1")
+    plane.until(lambda: stored_versions(plane) == ["v1", "v1beta1"], "the older storage version")
+    excerpt = pool("early", disruption={"consolidationPolicy": "WhenUnderutilized", "expireAfter": "Never"})
+    plane.request("POST", _BETA, excerpt)
+    store_as(plane, "v1")
+    async with account.client() as kube:
+        await StorageMigration(kube, [NODE_POOL]).reconcile()  # type: ignore[list-item]
+        assert stored_versions(plane) == ["v1"]
+        version = (await kube.get(NODE_POOL, "early")).metadata.resource_version
+        await StorageMigration(kube, [NODE_POOL]).reconcile()  # type: ignore[list-item]
+        assert (await kube.get(NODE_POOL, "early")).metadata.resource_version == version
+    definition = plane.request("GET", _DEFINITION)
+    without = {**definition["spec"], "versions": [one for one in definition["spec"]["versions"] if one["name"] == "v1"]}  # type: ignore[dict-item, index, union-attr]
+    plane.request("PUT", _DEFINITION, {**definition, "spec": without})
+    assert at(plane.request("GET", f"{_V1}/early"), "spec", "template", "spec", "expireAfter") == "Never"
+    both = plane.request("GET", _DEFINITION)
+    plane.request("PUT", _DEFINITION, {**both, "spec": definition["spec"]})
 
 
 def test_without_the_webhook_v1_goes_on(running: Controller, plane: ControlPlane) -> None:

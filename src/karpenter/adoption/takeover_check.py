@@ -127,8 +127,9 @@ def _definition_findings(definitions: Iterable[CustomResourceDefinition]) -> Ite
         )
         kind = name.partition(".")[0]
         fix = (
-            f"write every object once (kubectl get {kind} -o name | xargs -n1 kubectl annotate --overwrite migrated=true), "
-            f"then set status.storedVersions of {name} to [{_SERVED_VERSION}]"
+            "nothing for definitions that have that version, as ours do: the controller writes every object again; before "
+            f"you apply others, wait for it, or write every object once (kubectl get {kind} -o name | xargs -n1 kubectl "
+            f"annotate --overwrite migrated=true) and set status.storedVersions of {name} to [{_SERVED_VERSION}]"
         )
         yield AdoptionFinding(f"CustomResourceDefinition {name}", Verdict.NEEDS_A_HAND, text, fix)
 

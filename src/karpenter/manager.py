@@ -20,6 +20,7 @@ from karpenter.api.kinds import CAPACITY_BUFFER, NODE, NODE_CLAIM, NODE_POOL, PO
 from karpenter.api.meta import Wire
 from karpenter.capacitybuffer.buffer_placements import without_buffer_pods
 from karpenter.capacitybuffer.buffer_reconciler import CapacityBufferController
+from karpenter.capacityschedule.schedule_controller import CapacityScheduleController, ScheduleInformers
 from karpenter.clustermetrics.cluster_collector import ClusterCollector, StatusObject
 from karpenter.clustermetrics.cluster_metrics import ClusterMetrics, detail_collectors, essential_collectors
 from karpenter.controller_context import ControllerContext
@@ -216,7 +217,15 @@ class Manager:
             if informers.buffers is not None
             else None
         )
-
+        self._schedule_controller = (
+            CapacityScheduleController(
+                context,
+                ScheduleInformers(informers.schedules, informers.namespaces, informers.pods),
+                self._trigger_pending_pods,
+            )
+            if informers.schedules is not None
+            else None
+        )
         self._twins = TwinController(context, self._options.conversion_options)
 
     def _cluster_collectors(self) -> tuple[ClusterCollector, ...]:
@@ -316,6 +325,18 @@ class Manager:
             )
             informers.subscribe(informers.pod_templates, self._buffer_controller.on_pod_template)
             informers.subscribe(informers.pods, self._buffer_controller.on_pod)
+        if self._schedule_controller is not None:
+            self._subscribe_schedules(self._schedule_controller)
+
+    def _subscribe_schedules(self, controller: CapacityScheduleController) -> None:
+        informers = self.informers
+        if informers.schedules is not None:
+            informers.subscribe(informers.schedules, self._status_metrics(informers.schedules), controller.on_schedule)
+        informers.subscribe(informers.pools, controller.on_pool)
+        informers.subscribe(informers.nodes, controller.on_node)
+        informers.subscribe_claims(controller.on_claim)
+        informers.subscribe(informers.namespaces, controller.on_annotated)
+        informers.subscribe(informers.pods, controller.on_annotated)
 
     def _status_metrics(self, informer: Informer[T]) -> ChangeHandler[T]:
         """A handler that shows the conditions of the informer's objects."""
@@ -341,7 +362,12 @@ class Manager:
                 tasks.create_task(run_supervised(name, loop))
 
     def _controllers(self) -> Loops:
-        features = (self._static_controller, self._overlay_controller, self._buffer_controller)
+        features = (
+            self._static_controller,
+            self._overlay_controller,
+            self._buffer_controller,
+            self._schedule_controller,
+        )
         loops: dict[str, Callable[[], Awaitable[None]]] = {
             "events": self.context.events.run,
             "observatory": self.cluster_metrics.run,

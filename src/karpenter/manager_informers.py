@@ -23,6 +23,7 @@ from karpenter.api.core import ConfigMap, ReplicationController
 from karpenter.api.karpenter import NodeClaim
 from karpenter.api.kinds import (
     CAPACITY_BUFFER,
+    CAPACITY_SCHEDULE,
     CONFIG_MAP,
     CSI_NODE,
     DAEMON_SET,
@@ -91,6 +92,7 @@ class WatchedKinds:
     workload_selectors: bool = False
     #: Deployments and StatefulSets, whose roll-outs delay consolidation.
     rollouts: bool = False
+    capacity_schedules: bool = False
 
     @staticmethod
     def of(settings: Settings, node_classes: Sequence[Kind[Wire]]) -> WatchedKinds:
@@ -101,6 +103,7 @@ class WatchedKinds:
             FeatureGate.CAPACITY_BUFFER in settings.gates,
             bool(settings.scheduler_config.default_constraints),
             settings.wait_for_rollouts,
+            FeatureGate.CAPACITY_SCHEDULE in settings.gates,
         )
 
 
@@ -133,6 +136,7 @@ class ClusterInformers:
         self.node_classes = {kind.name: self._add(kind) for kind in kinds.node_classes}
         self.overlays = self._add(NODE_OVERLAY) if kinds.node_overlays else None
         self.buffers = self._add(CAPACITY_BUFFER) if kinds.capacity_buffers else None
+        self.schedules = self._add(CAPACITY_SCHEDULE) if kinds.capacity_schedules else None
         self.pod_templates = self._add(POD_TEMPLATE) if kinds.capacity_buffers else None
         self.state = ClusterState(log_unusable_object)
         self._keep_state()

@@ -37,6 +37,9 @@ _CONDITIONS: Mapping[str, Callable[[ObjectMeta, datetime], tuple[Condition, ...]
     "CapacityBuffer": lambda meta, now: conditions.set_rootless_condition(
         (), Condition(type="Custom", status="True"), meta.generation, now
     ),
+    "CapacitySchedule": lambda meta, now: conditions.set_rootless_condition(
+        (), Condition(type="Ready", status="True"), meta.generation, now
+    ),
 }
 
 

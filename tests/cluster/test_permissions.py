@@ -54,6 +54,11 @@ _JUSTIFIED: Mapping[Right, str] = {
         for verb in verbs
     },
     **{
+        Right(verb, f"capacityschedules{part}.karpenter.sh"): "the gate CapacitySchedule is off"
+        for part, verbs in (("", ("get", "list", "watch")), ("/status", ("patch",)))
+        for verb in verbs
+    },
+    **{
         Right(verb, resource): "the gate CapacityBuffer is off"
         for resource, verbs in {
             "capacitybuffers.autoscaling.x-k8s.io": ("get", "list", "watch"),

@@ -25,6 +25,7 @@ _KINDS: Final[tuple[Kind[Wire], ...]] = (
     kinds.DAEMON_SET,
     kinds.REPLICA_SET,
     kinds.CAPACITY_BUFFER,
+    kinds.CAPACITY_SCHEDULE,
     kinds.NODE_OVERLAY,
     kinds.NODE_POOL,
     kinds.NODE_CLAIM,

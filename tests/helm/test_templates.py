@@ -159,6 +159,7 @@ def test_every_feature_gate_is_named_with_its_value() -> None:
         "StaticCapacity=false",
         "NodeOverlay=false",
         "CapacityBuffer=false",
+        "CapacitySchedule=false",
         "NodeRepair=true",
         "ReservedCapacity=true",
         "SpotToSpotConsolidation=false",
@@ -209,6 +210,7 @@ def test_the_chart_of_definitions_has_every_kind_with_the_annotations_that_were_
     plain = {one["metadata"]["name"]: one["spec"] for one in deployed.manifests("crds")}  # type: ignore[index]
     assert {one["metadata"]["name"]: one["spec"] for one in definitions} == plain
     karpenters = {"nodepools.karpenter.sh", "nodeclaims.karpenter.sh", "nodeoverlays.karpenter.sh"}
+    karpenters |= {"capacityschedules.karpenter.sh"}
     karpenters |= {"ec2nodeclasses.karpenter.k8s.aws", "capacitybuffers.autoscaling.x-k8s.io"}
     assert plain.keys() >= karpenters
     for one in definitions:

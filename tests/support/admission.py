@@ -42,6 +42,7 @@ from support.admission_rows import (
     update_row,
     value_rows,
 )
+from support.admission_schedules import SCHEDULES
 
 FIELDS = [
     *pool_rows("API-S001", A, {}),
@@ -394,7 +395,19 @@ CLAIMS = [
 ]
 
 
-ROWS = [*FIELDS, *BUDGETS, *TEMPLATE, *ENTRIES, *METADATA, *CLAIMS, *CLASSES, *EC2_CLASSES, *OVERLAYS, *BUFFERS]
+ROWS = [
+    *FIELDS,
+    *BUDGETS,
+    *TEMPLATE,
+    *ENTRIES,
+    *METADATA,
+    *CLAIMS,
+    *CLASSES,
+    *EC2_CLASSES,
+    *OVERLAYS,
+    *BUFFERS,
+    *SCHEDULES,
+]
 
 _BAD_LABEL: Json = {"karpenter.sh/foo": "a"}
 _BAD_BUDGET: Json = {"nodes": "1", "duration": "1h"}

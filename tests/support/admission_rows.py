@@ -73,6 +73,12 @@ _BUFFER: Json = {
     "metadata": {"name": "buffer", "namespace": "default"},
     "spec": {},
 }
+_SCHEDULE: Json = {
+    "apiVersion": "karpenter.sh/v1alpha1",
+    "kind": "CapacitySchedule",
+    "metadata": {"name": "schedule"},
+    "spec": {"nodePools": {"names": ["dev"]}},
+}
 _MINIMAL = {
     "NodePool": _POOL,
     "NodeClaim": _CLAIM,
@@ -80,6 +86,7 @@ _MINIMAL = {
     "EC2NodeClass": _EC2,
     "NodeOverlay": _OVERLAY,
     "CapacityBuffer": _BUFFER,
+    "CapacitySchedule": _SCHEDULE,
 }
 
 

@@ -11,7 +11,15 @@ from dataclasses import dataclass, field
 import httpx2
 
 from controlplane.harness import ADMIN, ControlPlane
-from karpenter.api.kinds import CAPACITY_BUFFER, EC2_NODE_CLASS, KWOK_NODE_CLASS, NODE_CLAIM, NODE_OVERLAY, NODE_POOL
+from karpenter.api.kinds import (
+    CAPACITY_BUFFER,
+    CAPACITY_SCHEDULE,
+    EC2_NODE_CLASS,
+    KWOK_NODE_CLASS,
+    NODE_CLAIM,
+    NODE_OVERLAY,
+    NODE_POOL,
+)
 from karpenter.kube.errors import KubeError
 from karpenter.model.clock import SystemClock
 from karpenter.simulation.apiserver import MemoryServer
@@ -20,7 +28,16 @@ from karpenter.simulation.apiserver.served_resources import ServedResource
 from support.admission_rows import Json, Row
 
 KINDS = {
-    kind.name: kind for kind in (NODE_POOL, NODE_CLAIM, KWOK_NODE_CLASS, EC2_NODE_CLASS, NODE_OVERLAY, CAPACITY_BUFFER)
+    kind.name: kind
+    for kind in (
+        NODE_POOL,
+        NODE_CLAIM,
+        KWOK_NODE_CLASS,
+        EC2_NODE_CLASS,
+        NODE_OVERLAY,
+        CAPACITY_BUFFER,
+        CAPACITY_SCHEDULE,
+    )
 }
 #: What servers decide on, each in its own way.
 _OWN = ("uid", "creationTimestamp", "managedFields", "resourceVersion")

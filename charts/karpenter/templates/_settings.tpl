@@ -79,6 +79,7 @@ KARPENTER_LEASE_RETRY_INTERVAL: leaseRetry
 - {gate: StaticCapacity, value: staticCapacity, lean: false, karpenter: false}
 - {gate: NodeOverlay, value: nodeOverlay, lean: false, karpenter: false}
 - {gate: CapacityBuffer, value: capacityBuffer, lean: false, karpenter: false}
+- {gate: CapacitySchedule, value: capacitySchedule, lean: false, karpenter: false}
 - {gate: NodeRepair, value: nodeRepair, lean: true, karpenter: false}
 - {gate: ReservedCapacity, value: reservedCapacity, lean: true, karpenter: true}
 - {gate: SpotToSpotConsolidation, value: spotToSpotConsolidation, lean: false, karpenter: false}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from karpenter.api import capacity_buffer, ec2_cel_rules, karpenter, label_domains, node_overlay
+from karpenter.api import capacity_buffer, capacity_schedule, ec2_cel_rules, karpenter, label_domains, node_overlay
 from karpenter.api.meta import Wire
 from karpenter.api.validation_rule import ValidationRule, for_each
 
@@ -175,6 +175,24 @@ _BUFFER_SPEC = (
         "reference",
     ),
 )
+_SCHEDULE_POOLS = (
+    ValidationRule(
+        "(has(self.names) && self.names.size() > 0) || (has(self.matchLabels) && self.matchLabels.size() > 0)",
+        "select NodePools by names or matchLabels",
+        "selection",
+    ),
+)
+_SCHEDULE_HOLIDAYS = (
+    ValidationRule("!has(self.subdivision) || has(self.country)", "a subdivision needs its country", "holidays"),
+)
+_SCHEDULE_RESPECT = (
+    ValidationRule(
+        "self.size() == 0 || 'DoNotDisrupt' in self",
+        "PodDisruptionBudgets cannot be respected where DoNotDisrupt is not",
+        "respect",
+        hint="add DoNotDisrupt, or leave out both",
+    ),
+)
 _CLAIM_SPEC = (
     ValidationRule("self == oldSelf", "spec is immutable", "immutable", hint="delete the NodeClaim instead"),
 )
@@ -193,6 +211,9 @@ CEL_RULES: Mapping[tuple[type[Wire], str], tuple[ValidationRule, ...]] = {
     (karpenter.NodeClassReference, "name"): _not_empty("name"),
     (karpenter.Disruption, "budgets"): _BUDGETS,
     (capacity_buffer.CapacityBuffer, "spec"): _BUFFER_SPEC,
+    (capacity_schedule.CapacityScheduleSpec, "nodePools"): _SCHEDULE_POOLS,
+    (capacity_schedule.CapacityScheduleSpec, "holidays"): _SCHEDULE_HOLIDAYS,
+    (capacity_schedule.SleepSettings, "respect"): _SCHEDULE_RESPECT,
     (node_overlay.NodeOverlay, "spec"): _OVERLAY_SPEC,
     (node_overlay.NodeOverlaySpec, "requirements"): _OVERLAY_REQUIREMENTS,
     (node_overlay.NodeOverlaySpec, "capacity"): _OVERLAY_CAPACITY,

@@ -21,6 +21,7 @@ from msgspec import inspect
 
 from karpenter.api import (
     capacity_buffer,
+    capacity_schedule,
     cel_rules,
     ec2_node_class,
     field_descriptions,
@@ -76,6 +77,8 @@ _SCHEMA_EXTRAS: Mapping[tuple[type[Wire], str], Json] = {
     (capacity_buffer.CapacityBufferSpec, "replicas"): {"format": "int32", "maximum": _LARGEST_COUNT},
     (capacity_buffer.CapacityBufferSpec, "percentage"): {"format": "int32", "maximum": _LARGEST_COUNT},
     (capacity_buffer.CapacityBufferStatus, "replicas"): {"format": "int32", "maximum": _LARGEST_COUNT},
+    (capacity_schedule.CapacityScheduleSpec, "windows"): _ATOMIC_LIST,
+    (capacity_schedule.SleepSettings, "respect"): {"x-kubernetes-list-type": "set"},
     (node_overlay.NodeOverlaySpec, "requirements"): _ATOMIC_LIST,
     (node_overlay.NodeOverlaySpec, "weight"): {"format": "int32"},
     (node_overlay.OverlayRequirement, "values"): _ATOMIC_LIST,
@@ -113,6 +116,7 @@ _EXPLAINED_CONDITIONS = frozenset(
         ec2_node_class.EC2NodeClassStatus,
         node_overlay.NodeOverlayStatus,
         capacity_buffer.CapacityBufferStatus,
+        capacity_schedule.CapacityScheduleStatus,
     )
 )
 
@@ -164,6 +168,15 @@ _BUFFER_COLUMNS = (
     _column("ConditionsReason", ".status.conditions[*].reason"),
     _AGE,
 )
+_SCHEDULE_COLUMNS = (
+    _column("State", ".status.state"),
+    _column("Next", ".status.nextState"),
+    _column("At", ".status.nextChange"),
+    _column("NodePools", ".status.nodePools", "integer"),
+    _column("Nodes", ".status.nodes", "integer"),
+    _READY,
+    _AGE,
+)
 _BETA_POOL_COLUMNS = (_column("NodeClass", ".spec.template.spec.nodeClassRef.name"), _WEIGHT)
 _BETA_CLAIM_COLUMNS = (
     _column("Type", _label("node.kubernetes.io/instance-type")),
@@ -207,6 +220,7 @@ def custom_resource_definitions() -> tuple[Json, ...]:
             kinds.EC2_NODE_CLASS,
             _EC2_CLASS_COLUMNS,
         ),
+        _definition(kinds.CAPACITY_SCHEDULE, ("capsched",), _SCHEDULE_COLUMNS, {}),
         _older_definition(
             older_kinds.PROVISIONER, (_column("Template", ".spec.providerRef.name"), _ACTIVE, _AGE, _WEIGHT)
         ),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from karpenter.api import capacity_buffer, ec2_node_class, karpenter, kwok_node_class, node_overlay
+from karpenter.api import capacity_buffer, capacity_schedule, ec2_node_class, karpenter, kwok_node_class, node_overlay
 from karpenter.api.meta import Condition, Wire
 
 #: Of every object.
@@ -151,6 +151,57 @@ _OVERLAY: dict[type[Wire], dict[str, str]] = {
         "values": "Label values. In and NotIn need at least one, Gt, Gte, Lt and Lte exactly one whole number.",
     },
     node_overlay.NodeOverlayStatus: {"conditions": _CONDITIONS},
+}
+_SCHEDULE: dict[type[Wire], dict[str, str]] = {
+    capacity_schedule.CapacitySchedule: {
+        "spec": "Which NodePools have capacity when.",
+        "status": "What the schedule says now; controllers write it.",
+    },
+    capacity_schedule.CapacityScheduleSpec: {
+        "nodePools": "The NodePools of the schedule.",
+        "windows": "When the state differs from otherwise.",
+        "timeZone": "IANA time zone of windows and holidays, such as Asia/Seoul.",
+        "holidays": "Which days are holidays.",
+        "otherwise": "State outside all windows.",
+        "onHolidays": "State of whole holidays. Windows that begin on a holiday do not count then. "
+        "Without it holidays are ordinary days.",
+        "sleep": "How NodePools fall asleep.",
+        "wake": "How NodePools wake up.",
+    },
+    capacity_schedule.NodePoolSelection: {
+        "names": "Names of NodePools.",
+        "matchLabels": "Labels of NodePools. A NodePool is selected if it has all of them.",
+    },
+    capacity_schedule.ScheduleHolidays: {
+        "country": "ISO 3166-1 code of the country whose public holidays count.",
+        "subdivision": "ISO 3166-2 code of a part of the country, without the country.",
+        "extra": "Dates that are holidays, too, such as 2026-12-24.",
+        "except": "Dates that are no holidays.",
+    },
+    capacity_schedule.ScheduleWindow: {
+        "days": "Days on which the window begins: daily, or weekdays such as mon-fri or mon,wed,sat-sun.",
+        "from": "Beginning, as a clock in the time zone shows it.",
+        "until": "End, on the next day if it is not after the beginning.",
+        "state": "State of the NodePools in the window.",
+        "name": "Name shown to users.",
+    },
+    capacity_schedule.SleepSettings: {
+        "grace": "Time from the beginning of sleep during which no node is drained.",
+        "deadline": "Time from the beginning of sleep after which what respect leaves out no longer holds a node.",
+        "respect": "What holds a node even after the deadline. Until the deadline both count.",
+    },
+    capacity_schedule.WakeSettings: {
+        "ahead": "How long before the window NodePools wake up, at least.",
+    },
+    capacity_schedule.CapacityScheduleStatus: {
+        "state": "Awake or Asleep, by the calendar.",
+        "nextState": "State after the next change.",
+        "nextChange": "When the state changes next.",
+        "nodePools": "Number of NodePools selected.",
+        "nodes": "Number of nodes of these NodePools.",
+        "launchDelaySeconds": "How long nodes of these NodePools take from their order to initialization.",
+        "conditions": _CONDITIONS,
+    },
 }
 _BUFFER: dict[type[Wire], dict[str, str]] = {
     capacity_buffer.CapacityBuffer: {
@@ -314,7 +365,7 @@ _EC2: dict[type[Wire], dict[str, str]] = {
 #: Description by struct and wire name of the field.
 FIELD_DESCRIPTIONS: Mapping[tuple[type[Wire], str], str] = {
     (owner, name): text
-    for part in (_NODE_POOL, _NODE_CLAIM, _KWOK, _OVERLAY, _BUFFER, _EC2)
+    for part in (_NODE_POOL, _NODE_CLAIM, _KWOK, _OVERLAY, _SCHEDULE, _BUFFER, _EC2)
     for owner, fields in part.items()
     for name, text in fields.items()
 }

@@ -18,6 +18,7 @@ from karpenter.api import (
     autoscaling,
     batch,
     capacity_buffer,
+    capacity_schedule,
     control_plane,
     core,
     ec2_node_class,
@@ -153,6 +154,9 @@ NODE_OVERLAY = Kind("karpenter.sh", "v1alpha1", "nodeoverlays", "NodeOverlay", F
 CAPACITY_BUFFER = Kind(
     "autoscaling.x-k8s.io", "v1beta1", "capacitybuffers", "CapacityBuffer", True, capacity_buffer.CapacityBuffer
 )
+CAPACITY_SCHEDULE = Kind(
+    "karpenter.sh", "v1alpha1", "capacityschedules", "CapacitySchedule", False, capacity_schedule.CapacitySchedule
+)
 KWOK_NODE_CLASS = Kind(
     "karpenter.kwok.sh", "v1alpha1", "kwoknodeclasses", "KWOKNodeClass", False, kwok_node_class.KWOKNodeClass
 )
@@ -202,6 +206,7 @@ KINDS: dict[tuple[str, str], Kind[Wire]] = {
         NODE_CLAIM,
         NODE_OVERLAY,
         CAPACITY_BUFFER,
+        CAPACITY_SCHEDULE,
         KWOK_NODE_CLASS,
         EC2_NODE_CLASS,
     )

@@ -10,6 +10,7 @@ from karpenter.api import kinds
 from karpenter.api.apps import DaemonSet, SelectorWorkload
 from karpenter.api.autoscaling import HorizontalPodAutoscaler
 from karpenter.api.capacity_buffer import CapacityBuffer
+from karpenter.api.capacity_schedule import CapacitySchedule
 from karpenter.api.core import ConfigMap, Namespace, Node, Pod, PodDisruptionBudget, ReplicationController, Service
 from karpenter.api.ec2_node_class import EC2NodeClass
 from karpenter.api.karpenter import NodeClaim, NodePool
@@ -28,7 +29,7 @@ _StorageObject = PersistentVolumeClaim | PersistentVolume | StorageClass | CSINo
 _PodOwner = SelectorWorkload | ReplicationController
 _SchedulingObject = Pod | Node | NodePool | NodeClaim | DaemonSet | PodDisruptionBudget | Namespace
 _WorkloadObject = Workload | HorizontalPodAutoscaler | PriorityClass | LimitRange
-_FeatureObject = KWOKNodeClass | EC2NodeClass | NodeOverlay | CapacityBuffer
+_FeatureObject = KWOKNodeClass | EC2NodeClass | NodeOverlay | CapacityBuffer | CapacitySchedule
 PlanObject = _SchedulingObject | _WorkloadObject | _FeatureObject | _StorageObject | Service | _PodOwner | ConfigMap
 #: What the selectors of default spread constraints are worked out from: read only where there are such constraints.
 WORKLOAD_KINDS: tuple[Kind[Wire], ...] = (
@@ -90,6 +91,7 @@ class ClusterObjects:
     kwok_node_classes: list[KWOKNodeClass] = field(default_factory=list)
     overlays: list[NodeOverlay] = field(default_factory=list)
     buffers: list[CapacityBuffer] = field(default_factory=list)
+    schedules: list[CapacitySchedule] = field(default_factory=list)
     skipped: Counter[str] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
@@ -112,7 +114,7 @@ class ClusterObjects:
                 self._add_surroundings(obj)
             case PersistentVolumeClaim() | PersistentVolume() | StorageClass() | CSINode():
                 self._add_storage(obj)
-            case EC2NodeClass() | KWOKNodeClass() | NodeOverlay() | CapacityBuffer():
+            case EC2NodeClass() | KWOKNodeClass() | NodeOverlay() | CapacityBuffer() | CapacitySchedule():
                 self._add_feature_object(obj)
             case Service() | SelectorWorkload() | ReplicationController() | ConfigMap():
                 self._add_optional(obj)
@@ -152,6 +154,8 @@ class ClusterObjects:
         match obj:
             case CapacityBuffer():
                 self.buffers.append(obj)
+            case CapacitySchedule():
+                self.schedules.append(obj)
             case EC2NodeClass():
                 self.node_classes.append(obj)
             case KWOKNodeClass():

@@ -87,6 +87,7 @@ _PLAN_KINDS = (
     kinds.EC2_NODE_CLASS,
     kinds.NODE_OVERLAY,
     kinds.CAPACITY_BUFFER,
+    kinds.CAPACITY_SCHEDULE,
 )
 _KARPENTER_KINDS = frozenset(
     kind.name
@@ -97,6 +98,7 @@ _KARPENTER_KINDS = frozenset(
         kinds.EC2_NODE_CLASS,
         kinds.NODE_OVERLAY,
         kinds.CAPACITY_BUFFER,
+        kinds.CAPACITY_SCHEDULE,
     )
 )
 

@@ -49,7 +49,7 @@ class RecurringWindow:
 
     def spans(self, period: TimeSpan) -> Iterator[TimeSpan]:
         """The windows within a period, in order; they may touch."""
-        for piece in _constant_offset_spans(self.zone, period):
+        for piece in constant_offset_spans(self.zone, period):
             offset = piece.begin.astimezone(self.zone).replace(tzinfo=None) - piece.begin.replace(tzinfo=None)
             begin, end = ((moment + offset).replace(tzinfo=None) for moment in (piece.begin, piece.end))
             for opens, closes in self._local_windows(begin, end):
@@ -123,7 +123,7 @@ def merged_spans(spans: Iterable[TimeSpan]) -> Iterator[TimeSpan]:
         yield last
 
 
-def _constant_offset_spans(zone: tzinfo, period: TimeSpan) -> Iterator[TimeSpan]:
+def constant_offset_spans(zone: tzinfo, period: TimeSpan) -> Iterator[TimeSpan]:
     """The period cut where the zone's clocks are changed: looked for hour by hour, found to the second."""
     begin = at = period.begin
     while at < period.end:

@@ -11,6 +11,7 @@ class FeatureGate(StrEnum):
     STATIC_CAPACITY = "StaticCapacity"
     NODE_OVERLAY = "NodeOverlay"
     CAPACITY_BUFFER = "CapacityBuffer"
+    CAPACITY_SCHEDULE = "CapacitySchedule"
     NODE_REPAIR = "NodeRepair"
     RESERVED_CAPACITY = "ReservedCapacity"
     SPOT_TO_SPOT_CONSOLIDATION = "SpotToSpotConsolidation"

@@ -67,6 +67,10 @@ MINIMUM_SAVING_RATIO = "karpenter.sh/minimum-saving-ratio"
 MINIMUM_NODE_AGE = "karpenter.sh/minimum-node-age"
 #: On a NodePool, ours: whether nodes on which a DaemonSet has no room are replaced as drifted ones are; ``true`` or ``false``.
 REPLACE_FOR_DAEMON_SETS = "karpenter.sh/replace-for-daemonsets"
+#: On a NodePool, a namespace or a pod, ours: the NodePool, or those that pods run on or wait for, stay awake until then.
+KEEP_AWAKE_UNTIL = "karpenter.sh/keep-awake-until"
+#: On a NodePool, ours: it sleeps until then, whatever schedules say.
+ASLEEP_UNTIL = "karpenter.sh/asleep-until"
 #: On any object, ours: the rules of ``karpenter lint`` that do not count for it.
 LINT_IGNORE = "karpenter.sh/lint-ignore"
 
@@ -85,6 +89,8 @@ POOL_SETTINGS = (
 TERMINATION_FINALIZER = "karpenter.sh/termination"
 
 UNREGISTERED_TAINT = Taint(key="karpenter.sh/unregistered", effect="NoExecute")
+#: On nodes of a NodePool that sleeps, from the end of the grace period on.
+ASLEEP_TAINT = Taint(key="karpenter.sh/asleep", effect="NoSchedule")
 DISRUPTED_TAINT = Taint(key="karpenter.sh/disrupted", effect="NoSchedule")
 NOT_READY_TAINT = "node.kubernetes.io/not-ready"
 

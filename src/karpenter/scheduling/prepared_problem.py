@@ -116,6 +116,7 @@ class PreparedProblem:
             self.daemons,
             min_values=self.strict_min_values,
             cpu_surplus=options.objective.counts_cpu_surplus,
+            sleeping=snapshot.sleeping_pools,
         )
         in_flight = InFlightClaims(self.daemons)
         self.existing_spot_counts = existing_spot_counts(snapshot.nodes, self.indexes, in_flight)

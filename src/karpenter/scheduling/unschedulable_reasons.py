@@ -37,6 +37,7 @@ class PoolSkipReason(StrEnum):
     STATIC = "static"
     DELETING = "deleting"
     NOT_READY = "not-ready"
+    ASLEEP = "asleep"
     UNRESOLVED = "unresolved"
     NO_TYPES = "no-types"
     FILTERED = "filtered"

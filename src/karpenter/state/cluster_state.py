@@ -28,6 +28,7 @@ from karpenter.api.meta import ObjectMeta
 from karpenter.api.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass, VolumeAttachment
 from karpenter.model import labels, pods, taints
 from karpenter.model.freezes import Freeze
+from karpenter.model.pool_sleep import PoolSleep
 from karpenter.model.quantity import QuantityError
 from karpenter.state.disruption_marks import DisruptionMarks
 from karpenter.state.pod_index import InvalidObjectHandler, PodIndex
@@ -74,6 +75,7 @@ class ClusterState:
         self.workload_selectors = WorkloadSelectorIndex()
         #: The freeze of the whole cluster, active or over, set by its watcher.
         self.freeze: Freeze | None = None
+        self._sleeping_pools: Mapping[str, PoolSleep] = {}
         #: Incremented by every change that may affect decisions about existing nodes.
         self.revision = 0
         #: Pod uid to the key of the state node the latest scheduling pass placed it on.
@@ -367,6 +369,21 @@ class ClusterState:
         """Pods that wait for a node."""
         return self._pods.pending_pods()
 
+    # -- sleep --------------------------------------------------------------------------------------------------------
+
+    @property
+    def sleeping_pools(self) -> Mapping[str, PoolSleep]:
+        """The NodePools that sleep now, by name."""
+        return self._sleeping_pools
+
+    def set_sleeping_pools(self, sleeping: Mapping[str, PoolSleep]) -> bool:
+        """Set which NodePools sleep; whether that is news."""
+        is_news = dict(sleeping) != dict(self._sleeping_pools)
+        if is_news:
+            self._sleeping_pools = dict(sleeping)
+            self.revision += 1
+        return is_news
+
     # -- snapshot -----------------------------------------------------------------------------------------------------
 
     def snapshot(self) -> ClusterSnapshot:
@@ -385,6 +402,7 @@ class ClusterState:
             workload_selectors=self.workload_selectors.snapshot(),
             rollout_controls=self._rollout_controls,
             freeze=self.freeze,
+            sleeping_pools=self._sleeping_pools,
         )
 
     def state_nodes(self) -> tuple[StateNode, ...]:

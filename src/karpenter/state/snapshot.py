@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from karpenter.api.core import Pod, PodDisruptionBudget, PodSpec
 from karpenter.api.karpenter import NodePool
 from karpenter.model.freezes import Freeze
+from karpenter.model.pool_sleep import PoolSleep
 from karpenter.model.resources import Resources
 from karpenter.state.pod_counts import CountsByNode, NamespacedLabels
 from karpenter.state.pod_signature import PodSignature
@@ -62,7 +63,8 @@ class ClusterSnapshot:
     ``anti_affinity_counts`` those with required anti-affinity by their terms; ``namespaces`` holds the labels of namespaces;
     ``virtual_pod_counts`` is the number of virtual pods of capacity buffers that the last pass placed per state node (by key);
     ``workload_selectors`` holds selectors of Services and owners, if they are watched; ``rollout_controls`` those of
-    workloads that differ from the default; ``freeze`` is the freeze of the whole cluster, active or over.
+    workloads that differ from the default; ``freeze`` is the freeze of the whole cluster, active or over;
+    ``sleeping_pools`` are the NodePools that sleep now, by name.
     """
 
     pod_groups: tuple[PodGroup, ...] = ()
@@ -79,3 +81,4 @@ class ClusterSnapshot:
     workload_selectors: WorkloadSelectors = field(default_factory=WorkloadSelectors)
     rollout_controls: Mapping[WorkloadKey, RolloutControl] = field(default_factory=dict)
     freeze: Freeze | None = None
+    sleeping_pools: Mapping[str, PoolSleep] = field(default_factory=dict)

@@ -119,7 +119,7 @@ NODE_POOL: Fields = {
     "spec.disruption.budgets": {**ATOMIC, "maxItems": 50, "default": [{"nodes": "10%"}]},
     "spec.disruption.budgets[].nodes": {"type": "string", "pattern": NODES, "default": "10%"},
     "spec.disruption.budgets[].reasons": {"maxItems": 50, LIST: "set"},
-    "spec.disruption.budgets[].reasons[]": {"enum": {"Underutilized", "Empty", "Drifted"}},
+    "spec.disruption.budgets[].reasons[]": {"enum": {"Underutilized", "Empty", "Drifted", "Sleep"}},
     "spec.disruption.budgets[].schedule": {"pattern": SCHEDULE},
     "spec.disruption.budgets[].duration": {"pattern": BUDGET_DURATION},
     "status": {"required": ABSENT, "default": ABSENT},
@@ -287,6 +287,42 @@ EC2_CLASS: Fields = {
     "spec.connectionTracking.udpTimeout": {"minimum": 30, "maximum": 60},
     "spec.cpuOptions.nestedVirtualization": {"enum": SWITCH},
 }
+WALL_DATES: Fields = {"": {"type": "array", "maxItems": 366}, "[]": {"pattern": r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"}}
+STATES: dict[str, object] = {"enum": {"Awake", "Asleep"}}
+DURATION: dict[str, object] = {"type": "string", "pattern": r"^([0-9]+(s|m|h))+$"}
+TEXT: dict[str, object] = {"type": "string"}
+SCHEDULE: Fields = {
+    **EXPLAINED,
+    **inside("spec.holidays.extra", WALL_DATES),
+    **inside("spec.holidays.except", WALL_DATES),
+    "": {"required": {"spec"}},
+    "spec": {"required": {"nodePools"}},
+    "spec.nodePools.names": {"type": "array", "maxItems": 100},
+    "spec.nodePools.matchLabels{}": TEXT,
+    "spec.windows": {**ATOMIC, "maxItems": 50},
+    "spec.windows[]": {"required": {"days", "from", "until"}},
+    "spec.windows[].name": {"maxLength": 63},
+    "spec.windows[].days": {"type": "string"},
+    "spec.windows[].from": {"pattern": r"^([01][0-9]|2[0-3]):[0-5][0-9]$"},
+    "spec.windows[].until": {"pattern": r"^(([01][0-9]|2[0-3]):[0-5][0-9]|24:00)$"},
+    "spec.windows[].state": {**STATES, "default": "Awake"},
+    "spec.timeZone": {"minLength": 1, "maxLength": 64, "default": "UTC"},
+    "spec.holidays.country": {"pattern": "^[A-Z]{2}$"},
+    "spec.holidays.subdivision": {"maxLength": 10},
+    "spec.otherwise": {**STATES, "default": "Asleep"},
+    "spec.onHolidays": {**STATES, "default": ABSENT},
+    "spec.sleep.grace": {**DURATION, "default": "10m"},
+    "spec.sleep.deadline": {**DURATION, "default": "30m"},
+    "spec.sleep.respect": {"type": "array", LIST: "set", "maxItems": 2},
+    "spec.sleep.respect[]": {"enum": {"PodDisruptionBudgets", "DoNotDisrupt"}},
+    "spec.wake.ahead": {**DURATION, "default": "5m"},
+    "status.state": TEXT,
+    "status.nextState": TEXT,
+    "status.nextChange": {"format": "date-time"},
+    "status.nodePools": {"type": "integer"},
+    "status.nodes": {"type": "integer"},
+    "status.launchDelaySeconds": {"type": "integer"},
+}
 KINDS = (
     ("NodePool", NODE_POOL),
     ("NodeClaim", NODE_CLAIM),
@@ -294,6 +330,7 @@ KINDS = (
     ("NodeOverlay", OVERLAY),
     ("CapacityBuffer", BUFFER),
     ("EC2NodeClass", EC2_CLASS),
+    ("CapacitySchedule", SCHEDULE),
 )
 TABLE = [
     pytest.param(number, path, keywords, id=f"{kind}:{path}")
@@ -378,6 +415,12 @@ def test_the_columns_are_printed_in_this_order() -> None:
         ("Age", "date", 0),
     ]
     assert columns(3) == [("Ready", "string", 0), ("Age", "date", 0), ("Weight", "integer", 1)]
+    assert columns(6) == [
+        *((name, "string", 0) for name in ("State", "Next", "At")),
+        *((name, "integer", 0) for name in ("NodePools", "Nodes")),
+        ("Ready", "string", 0),
+        ("Age", "date", 0),
+    ]
     assert columns(5) == [("Ready", "string", 0), ("Age", "date", 0), ("Role", "string", 1)]
 
 

@@ -71,7 +71,7 @@ def test_every_description_is_of_a_field_that_exists_and_is_a_sentence() -> None
 def test_pools_and_claims_are_cluster_wide_in_one_category() -> None:
     """API-001 to API-006, API-850, API-A13: `kubectl api-resources --categories karpenter` lists the older kinds, too."""
     names = {crd["metadata"]["name"]: crd["spec"] for crd in crds.custom_resource_definitions()}  # type: ignore[index]
-    own = {"nodepools.karpenter.sh", "nodeclaims.karpenter.sh", "nodeoverlays.karpenter.sh"}
+    own = {f"{kind}.karpenter.sh" for kind in ("nodepools", "nodeclaims", "nodeoverlays", "capacityschedules")}
     buffers = names.pop("capacitybuffers.autoscaling.x-k8s.io")
     assert (buffers["scope"], buffers["names"]["categories"]) == ("Namespaced", ["autoscaling"])
     older = {"provisioners.karpenter.sh", "machines.karpenter.sh", "awsnodetemplates.karpenter.k8s.aws"}

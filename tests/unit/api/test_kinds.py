@@ -17,6 +17,7 @@ SPECS = {
     "NodePool": {"template": {"spec": {"requirements": [], "nodeClassRef": REFERENCE}}},
     "NodeOverlay": {"requirements": []},
     "CapacityBuffer": {},
+    "CapacitySchedule": {"nodePools": {"names": ["dev"]}},
     "NodeClaim": {"requirements": [], "nodeClassRef": REFERENCE},
 }
 

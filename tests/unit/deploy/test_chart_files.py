@@ -39,6 +39,7 @@ settings.enableZonalShift settings.disableDryRun settings.disableClusterStateObs
 settings.reservedENIs settings.ignoreDRARequests settings.amiRefreshInterval settings.subnetRefreshInterval
 settings.featureGates.nodeRepair settings.featureGates.nodeOverlay settings.featureGates.reservedCapacity
 settings.featureGates.spotToSpotConsolidation settings.featureGates.staticCapacity settings.featureGates.capacityBuffer
+settings.featureGates.capacitySchedule
 settings.awsFeatureGates.nodeClassCEL
 """,
     )

@@ -106,6 +106,7 @@ class CandidateChecks:
         self._indexes = indexes
         self.nodes_by_key = {node.key: node for node in snapshot.nodes}
         self._buffer_pods = snapshot.virtual_pod_counts
+        self._sleeping_pools = snapshot.sleeping_pools
         self._context = context
         self.pod_disruption_budgets = PodDisruptionBudgetIndex(snapshot)
         self.prices = NodePrices(indexes or {}, counts_cpu_surplus=counts_cpu_surplus)
@@ -118,7 +119,7 @@ class CandidateChecks:
         """The node as a candidate, or the first thing that forbids it (DIS-072 to DIS-082)."""
         blocker: NodeBlocker | PodBlocker | None = next(self.node_blockers(state_node), None)
         if blocker is None and not self._ignores_pod_blockers(state_node, reason):
-            blocker = next(self.pod_blockers(state_node), None)
+            blocker = next(self._respected_pod_blockers(state_node, reason), None)
         return self._candidate(state_node) if blocker is None else BlockedNode(state_node, blocker)
 
     def _candidate(self, state_node: StateNode) -> Candidate:
@@ -154,6 +155,16 @@ class CandidateChecks:
     def _has_types(self, pool: str) -> bool:
         index = self._indexes.get(pool) if self._indexes is not None else None
         return index is not None and bool(index.types)
+
+    def _respected_pod_blockers(self, state_node: StateNode, reason: DisruptionReason) -> Iterator[PodBlocker]:
+        """The objections of pods that count for the reason: the deadline of a sleep ends some."""
+        sleep = self._sleeping_pools.get(state_node.pool) if reason is DisruptionReason.SLEEP else None
+        for blocker in self.pod_blockers(state_node):
+            is_protected = isinstance(blocker, disruption_blockers.PodDoNotDisrupt)
+            if sleep is None or not (
+                sleep.ignores_do_not_disrupt if is_protected else sleep.ignores_disruption_budgets
+            ):
+                yield blocker
 
     def _ignores_pod_blockers(self, state_node: StateNode, reason: DisruptionReason) -> bool:
         """Whether objections of pods do not count: the drain has an end that its claim names (DIS-082)."""

@@ -24,6 +24,7 @@ class DisruptionReason(StrEnum):
     EMPTY = "Empty"
     DRIFTED = "Drifted"
     UNDERUTILIZED = "Underutilized"
+    SLEEP = "Sleep"
 
 
 class Decision(StrEnum):

@@ -19,6 +19,7 @@ from karpenter.disruption.decide.drift import DriftLimits, drift_candidates, rep
 from karpenter.disruption.decide.emptiness import delete_empty, empty_candidates
 from karpenter.disruption.decide.remaining_budgets import RemainingBudgets
 from karpenter.disruption.decide.scheduling_simulation import simulate
+from karpenter.disruption.decide.sleep import delete_asleep, sleep_candidates
 from karpenter.instancetypes.type_index import TypeIndex
 
 _EMPTY, _DRIFTED, _UNDERUTILIZED = DisruptionReason.EMPTY, DisruptionReason.DRIFTED, DisruptionReason.UNDERUTILIZED
@@ -47,11 +48,16 @@ class _DisruptionPass:
     def solve(self) -> DisruptionSolution:
         """All methods in their order."""
         prepared = self._prepared
+        asleep = self._delete_asleep()
         empty, blocked_empty = empty_candidates(prepared)
         drifted, drifted_static, blocked_drifted = drift_candidates(
             prepared.snapshot.nodes, prepared.checks, prepared.context
         )
         consolidatable, blocked_consolidation = consolidation_candidates(prepared)
+        empty, drifted, drifted_static, consolidatable = (
+            [candidate for candidate in found if candidate.node_pool not in asleep]
+            for found in (empty, drifted, drifted_static, consolidatable)
+        )
         self._blocked += (*blocked_empty, *blocked_drifted, *blocked_consolidation)
         self._count_eligible(_EMPTY, empty)
         self._count_eligible(_DRIFTED, (*drifted, *drifted_static))
@@ -83,6 +89,18 @@ class _DisruptionPass:
         waiting = sorted({candidate.node_pool for candidate in eligible} & closed.keys())
         if waiting:
             self._closed_pools[reason] = {pool: closed[pool] for pool in waiting}
+
+    def _delete_asleep(self) -> frozenset[str]:
+        """Decide sleep; the NodePools that are draining for it, in which no other method disrupts anything."""
+        sleeping = self._prepared.snapshot.sleeping_pools
+        draining = frozenset(name for name, sleep in sleeping.items() if sleep.is_draining)
+        if draining:
+            candidates, blocked = sleep_candidates(self._prepared)
+            self._blocked += blocked
+            self._count_eligible(DisruptionReason.SLEEP, candidates)
+            command = delete_asleep(candidates, self._budgets)
+            self._commands += () if command is None else (command,)
+        return draining
 
     def _delete_empty(self, candidates: list[Candidate]) -> frozenset[str]:
         """Decide emptiness; the keys of the nodes that are deleted."""

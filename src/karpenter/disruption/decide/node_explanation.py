@@ -41,7 +41,7 @@ from karpenter.scheduling.daemonset_fit import DaemonSetShortfall, daemonset_sho
 from karpenter.state.state_node import StateNode
 
 _EMPTY, _DRIFTED, _UNDERUTILIZED = DisruptionReason.EMPTY, DisruptionReason.DRIFTED, DisruptionReason.UNDERUTILIZED
-_ALL_REASONS = tuple(DisruptionReason)
+_ALL_REASONS = (_EMPTY, _DRIFTED, _UNDERUTILIZED)
 
 
 @dataclass(frozen=True)

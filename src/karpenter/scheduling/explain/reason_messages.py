@@ -67,6 +67,7 @@ _SKIP_MESSAGES = {
     PoolSkipReason.STATIC: "NodePool is static and full: pods bring it no nodes beyond spec.replicas",
     PoolSkipReason.DELETING: "NodePool is being deleted",
     PoolSkipReason.NOT_READY: "NodePool is not ready",
+    PoolSkipReason.ASLEEP: "NodePool is asleep",
     PoolSkipReason.UNRESOLVED: "instance types could not be resolved",
     PoolSkipReason.NO_TYPES: "no resolved instance types found",
     PoolSkipReason.FILTERED: _FILTERED,

@@ -13,6 +13,7 @@ from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.instancetypes.type_sets import TypeSet
 from karpenter.model import conditions, labels, taints
 from karpenter.model import resources as res
+from karpenter.model.pool_sleep import PoolSleep
 from karpenter.model.quantity_checks import check_quantities
 from karpenter.model.requirements import (
     Op,
@@ -157,16 +158,18 @@ def usable_templates(
     *,
     min_values: bool,
     cpu_surplus: bool,
+    sleeping: Mapping[str, PoolSleep] = {},
 ) -> tuple[tuple[NodePoolTemplate, ...], tuple[SkippedNodePool, ...]]:
     """Templates in the order pools are tried, and the pools left out with the reason (SCH-110 to SCH-122).
 
     Order: weight descending, then name descending. ``min_values`` False keeps pools whose minValues cannot be met.
-    ``cpu_surplus``: CPU requests beyond the baseline of burstable types cost money.
+    ``cpu_surplus``: CPU requests beyond the baseline of burstable types cost money. ``sleeping``: pools that sleep, by name.
     """
     nodepool_templates: list[NodePoolTemplate] = []
     skipped: list[SkippedNodePool] = []
     for pool in sorted(pools, key=lambda p: (p.spec.weight or 0, p.metadata.name), reverse=True):
-        reason = _skip_reason(pool, indexes)
+        sleep = sleeping.get(pool.metadata.name)
+        reason = _skip_reason(pool, indexes) or (PoolSkipReason.ASLEEP if sleep is not None else None)
         if reason is None:
             template = replace(_template_of(pool, indexes[pool.metadata.name], daemons), counts_cpu_surplus=cpu_surplus)
             if not template.types:
@@ -177,6 +180,7 @@ def usable_templates(
                 nodepool_templates.append(template)
         if reason is not None:
             detail = _not_ready_detail(pool) if reason is PoolSkipReason.NOT_READY else ""
+            detail = str(sleep) if reason is PoolSkipReason.ASLEEP else detail
             skipped.append(SkippedNodePool(pool.metadata.name, reason, detail))
     return tuple(nodepool_templates), tuple(skipped)
 

@@ -52,6 +52,7 @@ _SHORT_NAMES = {
     "CustomResourceDefinition": ("crd", "crds"),
     "NodeOverlay": ("overlays",),
     "CapacityBuffer": ("cb",),
+    "CapacitySchedule": ("capsched",),
     "EC2NodeClass": ("ec2nc", "ec2ncs"),
     "KWOKNodeClass": ("kwoknc", "kwokncs"),
 }

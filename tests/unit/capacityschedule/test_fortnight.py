@@ -1,0 +1,90 @@
+"""A simulated fortnight of office hours in Seoul, which begins with a public holiday."""
+
+from __future__ import annotations
+
+from datetime import date, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from karpenter.api import kinds
+from karpenter.runtime.intervals import Intervals
+from support.consolidation_cases import begin, deployment
+from support.sleep_cases import (
+    WriteTimes,
+    capacity_schedule,
+    price_per_hour,
+    running_pods,
+    settings_with_schedules,
+    sleep_until,
+)
+from support.world import World, story
+
+_SEOUL = ZoneInfo("Asia/Seoul")
+_LAUNCH = timedelta(seconds=90)
+_GRACE = timedelta(minutes=10)
+#: New Year's Day 2026, where the story begins, is a Thursday and a holiday.
+_NEW_YEAR = date(2026, 1, 1)
+_INTERVALS = Intervals(
+    nodepool_counter=timedelta(minutes=15),
+    provisioning_retry=timedelta(minutes=30),
+    disruption_poll=timedelta(minutes=1),
+    disruption_recheck=timedelta(hours=6),
+    garbage_collection=timedelta(hours=1),
+    metrics_refresh=timedelta(hours=1),
+)
+
+
+def _at(day: date, hour: int) -> datetime:
+    return datetime(day.year, day.month, day.day, hour, tzinfo=_SEOUL)
+
+
+def _is_working_day(day: date) -> bool:
+    return day.weekday() < 5 and day != _NEW_YEAR
+
+
+@pytest.mark.parametrize("days", [6, pytest.param(14, marks=pytest.mark.soak)])
+@story
+async def test_a_fortnight_in_seoul_with_a_holiday_costs_what_its_office_hours_cost(world: World, days: int) -> None:
+    """All pods run within launch delay + 30 s of 07:00; nothing is evicted inside grace, nothing bought while asleep."""
+    world.settings = settings_with_schedules(intervals=_INTERVALS)
+    await begin(world, deployment("web", 6), deployment("api", 4, "1700m"), policy="WhenEmpty")
+    always_on = await price_per_hour(world)
+    assert always_on > 0
+    times = WriteTimes(world)
+    await world.kube.patch(kinds.KWOK_NODE_CLASS, "default", {"spec": {"nodeRegistrationDelay": "90s"}})
+    await world.kube.create(kinds.CAPACITY_SCHEDULE, capacity_schedule())
+    begin_of_story = world.clock.now()
+    await sleep_until(world, world.clock.now() + timedelta(hours=1))
+    assert not await world.all(kinds.NODE_CLAIM), "asleep on the holiday"
+    cost, mornings = 0.0, 0
+    for number in range(1, days):
+        day = _NEW_YEAR + timedelta(days=number)
+        if not _is_working_day(day):
+            await sleep_until(world, _at(day, 12))
+            assert not await world.all(kinds.NODE_CLAIM)
+            continue
+        await sleep_until(world, _at(day, 7))
+        if mornings:
+            assert await running_pods(world) == 10, f"the launch delay was learned by {day}"
+        await sleep_until(world, _at(day, 7) + _LAUNCH + timedelta(seconds=30))
+        assert await running_pods(world) == 10, day
+        price = await price_per_hour(world)
+        await sleep_until(world, _at(day, 22) + _GRACE - timedelta(seconds=1))
+        assert await running_pods(world) == 10, f"grace on {day}"
+        await sleep_until(world, _at(day, 22) + timedelta(minutes=30))
+        assert not await world.all(kinds.NODE_CLAIM), day
+        cost += price * (15.5 + 2 * _LAUNCH / timedelta(hours=1))
+        mornings += 1
+    assert mornings == {6: 3, 14: 9}[days]
+    for moment in (moment.astimezone(_SEOUL) for moment in times.orders):
+        lead = moment + _LAUNCH * 2
+        assert _is_working_day(lead.date())
+        assert 7 <= lead.hour < 22, f"bought at {moment}"
+    for moment in (
+        moment.astimezone(_SEOUL) for moment in times.evictions if moment > begin_of_story + timedelta(hours=1)
+    ):
+        assert moment >= _at(moment.date(), 22) + _GRACE, f"evicted at {moment}"
+    whole = always_on * 24 * days
+    print(f"{days} days: {cost:.2f} USD asleep at night, {whole:.2f} USD always on, {1 - cost / whole:.0%} saved")
+    assert cost < whole / 2

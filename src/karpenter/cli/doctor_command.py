@@ -56,13 +56,16 @@ def doctor(
             "-f", "--filename", metavar="FILE", help="EC2NodeClasses and NodePools to check instead of the cluster's."
         ),
     ] = None,
+    fix_print: Annotated[
+        bool, typer.Option("--fix-print", help="Print the commands that mend the findings, as a script; run nothing.")
+    ] = False,
     output: OutputOption = "table",
 ) -> None:
     """Check that AWS and the cluster are set up as the controller needs them. Read-only.
 
     Exits with 1 if a check fails.
     """
-    from karpenter.cli import render_doctor
+    from karpenter.cli import render_doctor, render_fixes
     from karpenter.providers.aws.doctor import FindingLevel
     from karpenter.runtime import logging
 
@@ -81,7 +84,10 @@ def doctor(
         page=lambda out: render_doctor.write(findings, out),
         names=lambda: (finding.check for finding in findings),
     )
-    write_output(output, printable)
+    if fix_print:
+        render_fixes.write(findings, sys.stdout)
+    else:
+        write_output(output, printable)
     if any(finding.level is FindingLevel.FAILURE for finding in findings):
         raise typer.Exit(1)
 

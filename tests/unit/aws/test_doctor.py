@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import io
+import json
+import shlex
+import subprocess
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from io import StringIO
@@ -10,6 +14,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+import yaml
 from msgspec.structs import replace
 
 from karpenter.api.ec2_node_class import (
@@ -27,7 +32,7 @@ from karpenter.api.ec2_node_class import (
 )
 from karpenter.api.kinds import KINDS
 from karpenter.api.meta import Condition, ObjectMeta
-from karpenter.cli import render_doctor
+from karpenter.cli import render_doctor, render_fixes
 from karpenter.model import labels
 from karpenter.providers.aws.aws_apis import AwsApis, RunInstancesDryRun
 from karpenter.providers.aws.aws_errors import AwsError
@@ -37,7 +42,7 @@ from karpenter.providers.aws.bootstrap.bootstrap_objects import CLUSTER_ROLE_BIN
 from karpenter.providers.aws.bootstrap.bootstrap_settings import BootstrapMode, BootstrapSettings
 from karpenter.providers.aws.cloudformation import EVENT_RULES
 from karpenter.providers.aws.doctor import DoctorFinding, DoctorSubject, FindingLevel, run_checks
-from karpenter.providers.aws.doctor.doctor_types import EventBridgeRule, PermissionQuery, RoleDescription
+from karpenter.providers.aws.doctor.doctor_types import DoctorCheck, EventBridgeRule, PermissionQuery, RoleDescription
 from karpenter.providers.aws.doctor.join_checks import check_joining
 from karpenter.providers.aws.ec2_descriptions import InstanceInfo, SecurityGroupInfo, StateReason, SubnetInfo
 from karpenter.providers.aws.ec2_requests import LaunchTemplate
@@ -66,6 +71,7 @@ class Aws:
         self.rules = [EventBridgeRule("r", (source,), (kind,)) for source, kind in EVENT_RULES.values()]
         self.roles = {"nodes": RoleDescription(NODE_ROLE, ("ec2.amazonaws.com",))}
         self.entries = {NODE_ROLE: "EC2_LINUX"}
+        self.entry_refusal = "ResourceNotFoundException"
         self.key_state = "Enabled"
         self.quota = 1000.0
         self.faults: dict[str, AwsError] = {}
@@ -129,7 +135,7 @@ class Aws:
 
     async def get_access_entry_type(self, cluster: str, principal: str) -> str:
         if principal not in self.entries:
-            raise AwsError("ResourceNotFoundException", "no entry")
+            raise AwsError(self.entry_refusal, "no entry")
         return self.entries[principal]
 
     async def get_key_state(self, key: str) -> str:
@@ -231,6 +237,55 @@ async def test_a_role_in_aws_auth_needs_no_access_entry() -> None:
     aws = Aws()
     aws.entries = {}
     assert await bad(aws, aws_auth=f"- rolearn: {NODE_ROLE}\n  username: system:node:x\n") == []
+
+
+@pytest.mark.parametrize(
+    ("map_roles", "command", "kept"),
+    [
+        (None, "kubectl create configmap aws-auth -n kube-system --from-literal=", []),
+        ("", "kubectl patch configmap aws-auth -n kube-system --type merge -p ", []),
+        ("- rolearn: arn:other\n  username: other\n", "kubectl patch configmap aws-auth", ["arn:other"]),
+    ],
+    ids=["no ConfigMap", "an empty one", "one with other roles"],
+)
+async def test_a_cluster_without_access_entries_gets_the_role_into_aws_auth(
+    map_roles: str | None, command: str, kept: list[str]
+) -> None:
+    """AWS-726, AWS-853: the line is for a shell, and what stands in the ConfigMap stays."""
+    aws = Aws()
+    aws.entries, aws.entry_refusal = {}, "InvalidRequestException"
+    (finding,) = await bad(aws, aws_auth=map_roles)
+    assert finding.fix.startswith(command)
+    last = shlex.split(finding.fix)[-1]
+    text = json.loads(last)["data"]["mapRoles"] if map_roles is not None else last.partition("mapRoles=")[2]
+    entries = yaml.safe_load(text)
+    assert [entry["rolearn"] for entry in entries] == [*kept, NODE_ROLE]
+    assert entries[-1]["username"] == "system:node:{{EC2PrivateDNSName}}"
+    assert entries[-1]["groups"] == ["system:bootstrappers", "system:nodes"]
+
+
+async def test_an_unreadable_aws_auth_is_not_overwritten() -> None:
+    aws = Aws()
+    aws.entries, aws.entry_refusal = {}, "InvalidRequestException"
+    (finding,) = await bad(aws, aws_auth="mapping: {")
+    assert finding.fix == f"add {NODE_ROLE} to mapRoles of ConfigMap kube-system/aws-auth"
+
+
+def test_the_fixes_are_a_script_without_what_a_person_has_to_do() -> None:
+    """Issue 17: `doctor --fix-print` prints commands; prose becomes comments, so that nothing is run by mistake."""
+    check = DoctorCheck("node role")
+    out = io.StringIO()
+    findings = [
+        check.ok("known"),
+        check.failure("not known", "nothing joins", "aws eks create-access-entry --cluster-name shop"),
+        check.warning("odd\nlines", "", "ask your\nadministrator"),
+    ]
+    render_fixes.write(findings, out)
+    assert out.getvalue().splitlines()[2:] == [
+        *("", "# failure: node role: not known", "aws eks create-access-entry --cluster-name shop"),
+        *("", "# warning: node role: odd lines", "# by hand: ask your administrator"),
+    ]
+    assert subprocess.run(["sh", "-n"], input=out.getvalue(), text=True, check=False).returncode == 0
 
 
 async def test_a_role_that_is_not_for_ec2_is_found() -> None:

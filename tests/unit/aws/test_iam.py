@@ -187,6 +187,18 @@ def test_the_stack_has_everything_around_the_controller() -> None:
     }
 
 
+def test_the_stack_has_no_access_entry_where_the_cluster_takes_none() -> None:
+    """AWS-726, issue 17: EKS refuses access entries in authentication mode CONFIG_MAP, and the stack would fail."""
+    template = cloudformation.cloudformation_template(PLACE)
+    (condition,) = template["Conditions"]  # type: ignore[misc]  # it is a mapping
+    resources = template["Resources"]
+    assert isinstance(resources, dict)
+    assert [name for name, resource in resources.items() if "Condition" in resource] == ["NodeAccess"]
+    assert resources["NodeAccess"]["Condition"] == condition
+    equals = template["Conditions"][condition]["Fn::Not"][0]["Fn::Equals"]  # type: ignore[index]
+    assert equals == [{"Ref": "AuthenticationMode"}, "CONFIG_MAP"]
+
+
 def test_the_command_prints_a_policy_document() -> None:
     words = ["--cluster-name", "shop", "--region", "cn-north-1", "--account", "123456789012"]
     done = CliRunner().invoke(app, ["iam-policy", *words])

@@ -26,6 +26,13 @@ EVENT_RULES = {
     "ReservationInterruptions": ("aws.ec2", "EC2 Capacity Reservation Instance Interruption Warning"),
 }
 _RETENTION_SECONDS = 300
+_HAS_ACCESS_ENTRIES = "HasAccessEntries"
+_AUTHENTICATION_MODE = {
+    "Type": "String",
+    "Default": "API_AND_CONFIG_MAP",
+    "AllowedValues": ["API", "API_AND_CONFIG_MAP", "CONFIG_MAP"],
+    "Description": "Authentication mode of the cluster: aws eks describe-cluster --query cluster.accessConfig",
+}
 
 
 @dataclass(frozen=True)
@@ -39,13 +46,26 @@ class ControllerServiceAccount:
 def cloudformation_template(
     location: ClusterLocation, service_account: ControllerServiceAccount = ControllerServiceAccount()
 ) -> Json:
-    """The stack. Everything is named in it, so it needs no parameters."""
+    """The stack. Everything is named in it.
+
+    Its one parameter is the cluster's authentication mode: EKS refuses access entries where that is CONFIG_MAP, so the stack has
+    none there, and the node role belongs into ConfigMap ``aws-auth`` (AWS-726).
+    """
     return {
         "AWSTemplateFormatVersion": "2010-09-09",
         "Description": f"Karpenter on the EKS cluster {location.cluster}",
+        "Parameters": {"AuthenticationMode": _AUTHENTICATION_MODE},
+        "Conditions": {
+            _HAS_ACCESS_ENTRIES: {"Fn::Not": [{"Fn::Equals": [{"Ref": "AuthenticationMode"}, "CONFIG_MAP"]}]}
+        },
         "Resources": {
             "NodeRole": _node_role(location),
-            "NodeAccess": _resource("AWS::EKS::AccessEntry", _node_access(location), DependsOn="NodeRole"),
+            "NodeAccess": _resource(
+                "AWS::EKS::AccessEntry",
+                _node_access(location),
+                DependsOn="NodeRole",
+                Condition=_HAS_ACCESS_ENTRIES,
+            ),
             **_controller(location, service_account),
             "InterruptionQueue": _queue(location),
             "InterruptionQueuePolicy": _queue_policy(location),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
+from typing import NamedTuple
 
 from karpenter.api.ec2_node_class import AMI, EC2NodeClass, EC2NodeClassStatus
 from karpenter.api.karpenter import NodePool
@@ -15,7 +16,7 @@ from karpenter.providers.aws import aws_labels, iam_policies
 from karpenter.providers.aws.aws_apis import RunInstancesDryRun
 from karpenter.providers.aws.aws_errors import AwsError, explain_denial
 from karpenter.providers.aws.aws_types import Ec2Filter, tag_map
-from karpenter.providers.aws.doctor import account_checks
+from karpenter.providers.aws.doctor import account_checks, aws_auth
 from karpenter.providers.aws.doctor.doctor_types import DoctorCheck, DoctorFinding, DoctorSubject, ownership_tag
 from karpenter.providers.aws.ec2_descriptions import SecurityGroupInfo, SubnetInfo
 from karpenter.providers.aws.ec2_requests import (
@@ -285,6 +286,8 @@ async def _run_check(check: DoctorCheckFunction, subject: DoctorSubject) -> list
 _ROLE = DoctorCheck("node role")
 _KEYS = DoctorCheck("volume keys")
 _ENDED_INSTANCES = DoctorCheck("instances")
+#: What EKS says of access entries where the authentication mode is CONFIG_MAP.
+_NO_ACCESS_ENTRIES = "InvalidRequestException"
 #: Types of access entries whose principals join as nodes (AWS-726).
 _NODE_ENTRY_TYPES = frozenset({"EC2_LINUX", "EC2_WINDOWS", "EC2"})
 _UNKNOWN_ROLE_IMPACT = "instances run but never join, and claims end at the registration timeout"
@@ -326,7 +329,6 @@ def _no_profile_finding(node_class: EC2NodeClass, error: AwsError) -> DoctorFind
 
 
 async def _role_findings(subject: DoctorSubject, name: str) -> list[DoctorFinding]:
-    place = subject.location
     try:
         role = await subject.doctor_api.get_role(name)
     except AwsError as error:
@@ -348,23 +350,39 @@ async def _role_findings(subject: DoctorSubject, name: str) -> list[DoctorFindin
         )
     if subject.settings.bootstrap.is_kubeadm:
         return findings or [_ROLE.ok(f"role {name} can be taken on by EC2")]
-    cluster_mapping = await _cluster_mapping(subject, role.arn)
-    if cluster_mapping is None:
-        command = f"aws eks create-access-entry --region {place.region} --cluster-name {place.cluster}"
-        mend = f"{command} --principal-arn {role.arn} --type EC2_LINUX"
-        findings.append(_ROLE.failure(f"the cluster does not know role {name}", _UNKNOWN_ROLE_IMPACT, mend))
-    return findings or [_ROLE.ok(f"role {name} is known to the cluster by {cluster_mapping}")]
+    mapping = await _cluster_mapping(subject, role.arn)
+    if not mapping.known_by:
+        fix = _access_entry_fix(subject, role.arn) if mapping.has_access_entries else _aws_auth_fix(subject, role.arn)
+        findings.append(_ROLE.failure(f"the cluster does not know role {name}", _UNKNOWN_ROLE_IMPACT, fix))
+    return findings or [_ROLE.ok(f"role {name} is known to the cluster by {mapping.known_by}")]
 
 
-async def _cluster_mapping(subject: DoctorSubject, arn: str) -> str | None:
-    """By what the cluster knows a role; None where by nothing."""
+class _ClusterMapping(NamedTuple):
+    """By what the cluster knows a role, empty where by nothing; and whether it has access entries at all."""
+
+    known_by: str = ""
+    has_access_entries: bool = True
+
+
+async def _cluster_mapping(subject: DoctorSubject, arn: str) -> _ClusterMapping:
     if subject.aws_auth is not None and arn in subject.aws_auth:
-        return "aws-auth"
+        return _ClusterMapping("aws-auth")
     try:
         kind = await subject.doctor_api.get_access_entry_type(subject.location.cluster, arn)
-    except AwsError:
-        return None
-    return f"an access entry of type {kind}" if kind in _NODE_ENTRY_TYPES else None
+    except AwsError as error:
+        return _ClusterMapping(has_access_entries=error.code != _NO_ACCESS_ENTRIES)
+    return _ClusterMapping(f"an access entry of type {kind}" if kind in _NODE_ENTRY_TYPES else "")
+
+
+def _access_entry_fix(subject: DoctorSubject, arn: str) -> str:
+    place = subject.location
+    command = f"aws eks create-access-entry --region {place.region} --cluster-name {place.cluster}"
+    return f"{command} --principal-arn {arn} --type EC2_LINUX"
+
+
+def _aws_auth_fix(subject: DoctorSubject, arn: str) -> str:
+    """A cluster of authentication mode CONFIG_MAP knows roles by the ConfigMap alone."""
+    return aws_auth.command_to_add(subject.aws_auth, arn) or f"add {arn} to mapRoles of ConfigMap kube-system/aws-auth"
 
 
 # -- keys -----------------------------------------------------------------------------------------------------------------------

@@ -87,8 +87,8 @@ class AwsProviderSettings:
     )
     ubuntu_image_parameter: str = setting(
         kinds.TEXT,
-        IMAGE_PARAMETER,
-        "SSM parameter of the images of amiFamily Ubuntu without amiSelectorTerms; {version} and {arch} are filled in.",
+        "",
+        "SSM parameter of images of amiFamily Ubuntu, with {version} and {arch}; empty means Canonical's for 22.04, ebs-gp2.",
     )
     subnet_refresh_interval: timedelta = setting(
         kinds.REFRESH_INTERVAL, "1m", "How long the subnets of subnet selectors are cached."
@@ -151,7 +151,7 @@ def aws_settings_of(settings: DeclaredAwsSettings, gates: FeatureGates, interval
         launch_batch_tag=settings.launch_batch_tag,
         enable_zonal_shift=settings.enable_zonal_shift,
         ami_refresh_interval=settings.ami_refresh_interval,
-        ubuntu_image_parameter=settings.ubuntu_image_parameter,
+        ubuntu_image_parameter=settings.ubuntu_image_parameter or IMAGE_PARAMETER,
         subnet_refresh_interval=settings.subnet_refresh_interval,
         kubelet_expressions=settings.aws_feature_gates.node_class_cel,
         garbage_collection_interval=intervals.garbage_collection,

@@ -8,7 +8,7 @@ from datetime import datetime
 from karpenter.api.core import Event, EventSource, Pod
 from karpenter.api.meta import ObjectMeta, ObjectReference
 from karpenter.console.console_input import ConsoleInput
-from karpenter.console.console_view import ConsoleView, build_console_view
+from karpenter.console.console_view import ConsoleView
 from karpenter.console.node_rows import NodeRow
 from support.builders import NOW, flatten, indexes, snapshot
 from support.disruption_cases import KINDS
@@ -23,7 +23,7 @@ def console_input(*objects: object, events: Sequence[Event] = (), now: datetime 
 
 def view_of(*objects: object, events: Sequence[Event] = (), now: datetime = NOW) -> ConsoleView:
     """Its view."""
-    return build_console_view(console_input(*objects, events=events, now=now))
+    return ConsoleView(console_input(*objects, events=events, now=now))
 
 
 def row_of(name: str, view: ConsoleView) -> NodeRow:
@@ -34,7 +34,7 @@ def row_of(name: str, view: ConsoleView) -> NodeRow:
 def event(reason: str, kind: str, name: str, message: str = "", at: datetime = NOW, **fields: str) -> Event:
     """An event of the controller about an object."""
     return Event(
-        metadata=ObjectMeta(name=f"{name}.{reason}", namespace="default"),
+        metadata=ObjectMeta(name=f"{name}.{reason}".lower(), namespace="default"),
         involved_object=ObjectReference(kind=kind, name=name, namespace=fields.get("namespace", "")),
         reason=reason,
         message=message,

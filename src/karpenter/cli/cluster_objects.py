@@ -11,7 +11,16 @@ from karpenter.api.apps import DaemonSet, SelectorWorkload
 from karpenter.api.autoscaling import HorizontalPodAutoscaler
 from karpenter.api.capacity_buffer import CapacityBuffer
 from karpenter.api.capacity_schedule import CapacitySchedule
-from karpenter.api.core import ConfigMap, Namespace, Node, Pod, PodDisruptionBudget, ReplicationController, Service
+from karpenter.api.core import (
+    ConfigMap,
+    Event,
+    Namespace,
+    Node,
+    Pod,
+    PodDisruptionBudget,
+    ReplicationController,
+    Service,
+)
 from karpenter.api.ec2_node_class import EC2NodeClass
 from karpenter.api.karpenter import NodeClaim, NodePool
 from karpenter.api.kinds import Kind
@@ -30,7 +39,9 @@ _PodOwner = SelectorWorkload | ReplicationController
 _SchedulingObject = Pod | Node | NodePool | NodeClaim | DaemonSet | PodDisruptionBudget | Namespace
 _WorkloadObject = Workload | HorizontalPodAutoscaler | PriorityClass | LimitRange
 _FeatureObject = KWOKNodeClass | EC2NodeClass | NodeOverlay | CapacityBuffer | CapacitySchedule
-PlanObject = _SchedulingObject | _WorkloadObject | _FeatureObject | _StorageObject | Service | _PodOwner | ConfigMap
+PlanObject = (
+    _SchedulingObject | _WorkloadObject | _FeatureObject | _StorageObject | Service | _PodOwner | ConfigMap | Event
+)
 #: What the selectors of default spread constraints are worked out from: read only where there are such constraints.
 WORKLOAD_KINDS: tuple[Kind[Wire], ...] = (
     kinds.SERVICE,  # type: ignore[assignment]
@@ -83,6 +94,7 @@ class ClusterObjects:
     services: list[Service] = field(default_factory=list)
     owners: list[_PodOwner] = field(default_factory=list)
     config_maps: list[ConfigMap] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
     workloads: list[Workload] = field(default_factory=list)
     autoscalers: list[HorizontalPodAutoscaler] = field(default_factory=list)
     priority_classes: list[PriorityClass] = field(default_factory=list)
@@ -116,7 +128,7 @@ class ClusterObjects:
                 self._add_storage(obj)
             case EC2NodeClass() | KWOKNodeClass() | NodeOverlay() | CapacityBuffer() | CapacitySchedule():
                 self._add_feature_object(obj)
-            case Service() | SelectorWorkload() | ReplicationController() | ConfigMap():
+            case Service() | SelectorWorkload() | ReplicationController() | ConfigMap() | Event():
                 self._add_optional(obj)
             case _:
                 self._add_workload(obj)
@@ -132,12 +144,14 @@ class ClusterObjects:
             case _:
                 self.workloads.append(obj)
 
-    def _add_optional(self, obj: Service | _PodOwner | ConfigMap) -> None:
+    def _add_optional(self, obj: Service | _PodOwner | ConfigMap | Event) -> None:
         match obj:
             case Service():
                 self.services.append(obj)
             case ConfigMap():
                 self.config_maps.append(obj)
+            case Event():
+                self.events.append(obj)
             case _:
                 self.owners.append(obj)
 

@@ -31,10 +31,18 @@ def demo(
     svg: Annotated[
         Path | None, typer.Option(help="File for a chart of $ per hour against the lower bound.", metavar="FILE")
     ] = None,
+    top: Annotated[
+        bool, typer.Option("--top", help="Show the cluster on the screen of karpenter top, until you quit.")
+    ] = False,
 ) -> None:
     """Run a simulated cluster in this process and watch it scale up and down. Needs no cluster."""
     if speed <= 0:
         _exit_with_error(f"--speed={speed:g} must be greater than 0", WRONG_INPUT)
+    if top:
+        if serve or log is not None or svg is not None:
+            _exit_with_error("--top goes with --pods, --seed and --speed only", WRONG_INPUT)
+        _show_on_top(DemoOptions(pods, seed, speed, None, None, None))
+        return
     if port and not serve:
         _exit_with_error("--port needs --serve", WRONG_INPUT)
     options = DemoOptions(pods, seed, speed, port if serve else None, log, svg)
@@ -43,6 +51,15 @@ def demo(
         if not sys.stdout.isatty():
             print(f"karpenter demo: {pods} pods, seed {seed}, at {speed:g}x speed", flush=True)  # noqa: T201
         _run(options)
+
+
+def _show_on_top(options: DemoOptions) -> None:
+    from karpenter.cli.demo_top import DemoSource
+    from karpenter.cli.top_command import show
+    from karpenter.cli.top_options import ViewerOptions
+    from karpenter.settings import Settings
+
+    show(DemoSource(options), ViewerOptions(), Settings(), None)
 
 
 def _run(options: DemoOptions) -> None:

@@ -29,9 +29,9 @@ _PLACEMENT_ONLY = {"topology_spread_constraints": (), "node_name": "", "volumes"
 
 
 def price_bound_per_hour(given: ConsoleInput) -> float:
-    """USD per hour at least for the pods on nodes of NodePools and those that wait; 0 without any.
+    """USD per hour at least for the pods on nodes of NodePools; 0 without any.
 
-    Pods that no NodePool can hold, and pods that a node brings along, count nothing.
+    Pods that wait, pods that no NodePool can hold, and pods that a node brings along count nothing.
     """
     load_solver()
     shapes: dict[bytes, Pod] = {}
@@ -49,8 +49,6 @@ def _counted_pods(given: ConsoleInput) -> Iterable[Pod]:
     for view in given.snapshot.nodes:
         if view.managed:
             yield from (pod for pod in view.pods if pods.is_reschedulable(pod))
-    for group in given.snapshot.pod_groups:
-        yield from group.pods
 
 
 def _shape(pod: Pod) -> Pod:

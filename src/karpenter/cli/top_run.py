@@ -1,0 +1,64 @@
+"""Running the screen of ``karpenter top``: on the terminal until the user quits, or once into an SVG file."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from karpenter.cli.terminal import CommandError, WrongInput
+from karpenter.cli.top_app import TopApp, ViewerSetup
+from karpenter.cli.top_options import ViewerOptions
+from karpenter.cli.top_source import ViewerSource
+from karpenter.disruption.decide.disruption_problem import DisruptionOptions
+from karpenter.runtime import logging
+
+#: Columns and lines of a picture.
+_PICTURE_SIZE = (132, 36)
+_FIRST_OBJECTS_SECONDS = 60.0
+_POLL_SECONDS = 0.05
+
+
+@contextmanager
+def silent_logs() -> Iterator[None]:
+    """A log line would tear the screen; faults have their own line on it."""
+    with open(os.devnull, "w", encoding="utf-8") as nowhere:
+        logging.configure("error", nowhere)
+        try:
+            yield
+        finally:
+            logging.configure("error", sys.stderr)
+
+
+def run_viewer(source: ViewerSource, options: ViewerOptions, decision_options: DisruptionOptions) -> None:
+    """Show the cluster until the user quits. Raises ``WrongInput`` without a terminal."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise WrongInput("karpenter top needs a terminal; use --svg FILE for a picture, or karpenter plan for text")
+    app = TopApp(ViewerSetup(source, options, decision_options, Path.cwd()))
+    app.run()
+    if app.return_code:
+        raise CommandError("karpenter top ended because of the error above")
+
+
+def write_svg(source: ViewerSource, options: ViewerOptions, decision_options: DisruptionOptions, path: Path) -> None:
+    """Write one picture. Raises ``WrongInput`` where the file cannot be written, ``CommandError`` without objects in time."""
+    picture = asyncio.run(_picture(source, ViewerSetup(source, options, decision_options)))
+    try:
+        path.write_text(picture, encoding="utf-8")
+    except OSError as error:
+        raise WrongInput(f"--svg={path}: cannot be written ({error.strerror})") from None
+
+
+async def _picture(source: ViewerSource, setup: ViewerSetup) -> str:
+    app = TopApp(setup)
+    async with app.run_test(size=_PICTURE_SIZE) as pilot:
+        deadline = asyncio.get_running_loop().time() + _FIRST_OBJECTS_SECONDS
+        while not app.is_complete:
+            if asyncio.get_running_loop().time() > deadline:
+                raise CommandError(source.fault() or f"no answer within {_FIRST_OBJECTS_SECONDS:g} s")
+            await asyncio.sleep(_POLL_SECONDS)
+        await pilot.pause()
+        return app.export_screenshot()

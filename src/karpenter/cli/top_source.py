@@ -1,0 +1,135 @@
+"""Where ``karpenter top`` gets the cluster from: a kubeconfig, followed by watches; or objects that stay as they are."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Protocol, TypeVar
+
+from karpenter.api import kinds
+from karpenter.api.core import ConfigMap
+from karpenter.api.karpenter import NodePool
+from karpenter.api.kinds import Kind
+from karpenter.api.meta import Wire
+from karpenter.console.console_input import ConsoleInput
+from karpenter.instancetypes.type_index import TypeIndex
+from karpenter.kube.decoding import metadata_of
+from karpenter.kube.informer import ALL_OBJECTS, Informer, WatchScope
+from karpenter.kube.optional_kinds import OptionalKindsReader
+from karpenter.kube.protocol import Reader
+from karpenter.model import freezes
+from karpenter.state import ClusterState
+
+T = TypeVar("T", bound=Wire)
+#: The types of each NodePool, by its name.
+IndexesOf = Callable[[Sequence[NodePool]], Mapping[str, TypeIndex]]
+
+
+class ViewerSource(Protocol):
+    """The cluster to show."""
+
+    @property
+    def title(self) -> str:
+        """Which cluster it is."""
+
+    def current(self) -> ConsoleInput | None:
+        """The cluster now; None before the first objects came."""
+
+    def fault(self) -> str:
+        """Why it may be stale or incomplete, in one line; empty while all is well."""
+
+    async def run(self) -> None:
+        """Keep it current until cancelled."""
+
+
+@dataclass(frozen=True)
+class RecordedSource:
+    """Objects that stay as they are."""
+
+    title: str
+    given: ConsoleInput
+
+    def current(self) -> ConsoleInput | None:
+        """The objects."""
+        return self.given
+
+    def fault(self) -> str:
+        """Nothing can go wrong."""
+        return ""
+
+    async def run(self) -> None:
+        """Nothing changes."""
+        await asyncio.Event().wait()
+
+
+class WatchedSource:
+    """A cluster followed by watches. Only Nodes and Pods are needed; what may not be read or is not served is left out."""
+
+    def __init__(self, title: str, reader: Reader, indexes_of: IndexesOf) -> None:
+        self.title = title
+        self._reader = OptionalKindsReader(reader)
+        self._indexes_of = indexes_of
+        self._indexes: Mapping[str, TypeIndex] = {}
+        self._state = ClusterState()
+        self._informers: list[Informer[Wire]] = []
+        self._pods = self._informer(kinds.POD)
+        self._nodes = self._informer(kinds.NODE)
+        self._claims = self._informer(kinds.NODE_CLAIM)
+        self._pools = self._informer(kinds.NODE_POOL)
+        self._events = self._informer(kinds.EVENT)
+        self._follow()
+
+    def _informer(self, kind: Kind[T], scope: WatchScope = ALL_OBJECTS) -> Informer[T]:
+        informer = Informer(self._reader, kind, scope)
+        self._informers.append(informer)  # type: ignore[arg-type]
+        return informer
+
+    def _follow(self) -> None:
+        state = self._state
+        self._keep(self._pods, state.set_pod, lambda namespace, name: state.remove_pod((namespace, name)))
+        self._keep(self._nodes, state.set_node, lambda _, name: state.remove_node(name))
+        self._keep(self._claims, state.set_claim, lambda _, name: state.remove_claim(name))
+        self._keep(self._pools, state.set_pool, lambda _, name: state.remove_pool(name))
+        self._keep(self._informer(kinds.DAEMON_SET), state.set_daemon_set, lambda *key: state.remove_daemon_set(key))
+        self._keep(self._informer(kinds.POD_DISRUPTION_BUDGET), state.set_pdb, lambda *key: state.remove_pdb(key))
+        self._keep(self._informer(kinds.NAMESPACE), state.set_namespace, lambda _, name: state.remove_namespace(name))
+        freeze = WatchScope(freezes.FREEZE_NAMESPACE, field_selector=f"metadata.name={freezes.FREEZE_CONFIG_MAP}")
+        self._keep(self._informer(kinds.CONFIG_MAP, freeze), self._set_freeze, lambda *_: self._set_freeze(None))
+
+    def _keep(self, informer: Informer[T], store: Callable[[T], object], remove: Callable[[str, str], object]) -> None:
+        def handle(old: T | None, new: T | None) -> None:
+            if new is not None:
+                store(new)
+            elif old is not None:
+                meta = metadata_of(old)
+                remove(meta.namespace, meta.name)
+
+        informer.subscribe(handle)
+
+    def _set_freeze(self, config_map: ConfigMap | None) -> None:
+        self._state.freeze = None if config_map is None else freezes.cluster_freeze(config_map)
+
+    def current(self) -> ConsoleInput | None:
+        """The cluster now; None until Nodes and Pods are listed."""
+        if not (self._pods.synced and self._nodes.synced):
+            return None
+        pools = tuple(self._pools)
+        if {pool.metadata.name for pool in pools} != set(self._indexes):
+            self._indexes = self._indexes_of(pools)
+        snapshot = self._state.snapshot()
+        return ConsoleInput(snapshot, datetime.now(UTC), tuple(self._pods), tuple(self._events), self._indexes)
+
+    def fault(self) -> str:
+        """What cannot be read now."""
+        faults = [
+            f"{informer.kind.plural}: {informer.fault}" for informer in self._informers if informer.fault is not None
+        ]
+        return "; ".join(" ".join(fault.split()) for fault in faults)
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for informer in self._informers:
+                group.create_task(informer.run())

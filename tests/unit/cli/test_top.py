@@ -1,0 +1,214 @@
+"""``karpenter top`` as people use it: keys on the screen, watches, files, the demo."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from textual.pilot import Pilot
+from textual.widgets import Input, Static
+from typer.testing import CliRunner
+
+from karpenter.api import kinds
+from karpenter.api.kinds import Kind
+from karpenter.api.meta import Wire
+from karpenter.cli import planning_options
+from karpenter.cli.demo_options import DemoOptions
+from karpenter.cli.demo_top import DemoSource
+from karpenter.cli.main import app as commands
+from karpenter.cli.top_app import TopApp, ViewerSetup
+from karpenter.cli.top_options import ViewerOptions
+from karpenter.cli.top_screens import TextWindow
+from karpenter.cli.top_source import RecordedSource, ViewerSource, WatchedSource
+from karpenter.cli.top_table_widget import LiveTable
+from karpenter.kube.errors import Forbidden
+from karpenter.kube.protocol import Listing
+from karpenter.model.clock import SystemClock
+from karpenter.settings import Settings
+from karpenter.simulation.apiserver import MemoryKube, MemoryServer
+from support.builders import node, pod, replaced
+from support.console_cases import console_input, event
+from support.disruption_cases import pool, running
+
+DEADLINE_SECONDS = 60.0
+CLUSTER = (
+    pool(),
+    running("small", "s", 1),
+    running("large", "l", 1),
+    running("medium", "m", 1, capacity_type="spot"),
+    pod("huge", {"cpu": "100"}),
+)
+
+
+def viewer(source: ViewerSource | None = None) -> TopApp:
+    given = console_input(
+        *CLUSTER, events=[event("DisruptionTerminating", "NodeClaim", "gone", "Disrupting Node: Empty")]
+    )
+    options = planning_options.disruption_options(Settings())
+    return TopApp(ViewerSetup(source or RecordedSource("a recording", given), ViewerOptions(), options))
+
+
+async def until(condition: Callable[[], bool], pilot: Pilot[None]) -> None:
+    """Wait for the screen; fails at the deadline."""
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        while not condition():
+            await pilot.pause(0.01)
+
+
+def table(app: TopApp) -> LiveTable:
+    (found,) = (table for table in app.query(LiveTable) if table.has_focus)
+    return found
+
+
+def names(app: TopApp) -> list[str]:
+    return [row.cells[0].text for row in table(app).rows]
+
+
+async def test_keys_choose_tabs_sort_search_and_explain() -> None:
+    """OPS-802, OPS-805: one walk through the screen by keyboard alone, at 80x24."""
+    app = viewer()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(lambda: app.is_complete, pilot)
+        assert names(app) == ["large", "medium", "small"]
+        await pilot.press("s", "s")
+        assert names(app) == ["large", "medium", "small"], "by the share of CPU, smallest first"
+        await pilot.press("r")
+        assert names(app) == ["small", "medium", "large"]
+        await pilot.press("down", "slash", *"spot")
+        search = app.query_one("#search", Input)
+        assert search.has_focus
+        await pilot.press("enter")
+        assert names(app) == ["medium"]
+        await pilot.press("enter")
+        await until(lambda: "Node medium" in _window_text(app), pilot)
+        await pilot.press("escape", "escape")
+        assert sorted(names(app)) == ["large", "medium", "small"]
+        await pilot.press("2")
+        await until(lambda: names(app) == ["default/huge"], pilot)
+        assert "unschedulable" in table(app).rows[0].search_text
+        await pilot.press("3")
+        await until(lambda: any("-1 node (empty)" in row.search_text for row in table(app).rows), pilot)
+        await pilot.press("question_mark")
+        assert "consolidateAfter" in _window_text(app)
+        await pilot.press("q", "q")
+    assert app.return_code == 0
+
+
+def _window_text(app: TopApp) -> str:
+    screen = app.screen
+    return str(screen.query_one("#window-text", Static).content) if isinstance(screen, TextWindow) else ""
+
+
+async def test_a_click_on_a_title_sorts_and_a_second_one_reverses() -> None:
+    app = viewer()
+    async with app.run_test(size=(120, 30)) as pilot:
+        await until(lambda: app.is_complete, pilot)
+        for order in (["large", "medium", "small"], ["small", "medium", "large"]):
+            await pilot.click(table(app), offset=(1, 0))
+            assert names(app) == order
+
+
+async def test_the_cursor_stays_on_its_node_when_others_come() -> None:
+    app = viewer()
+    async with app.run_test(size=(120, 30)) as pilot:
+        await until(lambda: app.is_complete, pilot)
+        await pilot.press("end")
+        shown = table(app)
+        assert shown.selected_row is not None
+        key = shown.selected_row.key
+        shown.sort_by(0)
+        assert shown.selected_row is not None
+        assert shown.selected_row.key == key
+
+
+async def test_markup_in_names_is_text() -> None:
+    """Names and messages come from other people's objects: they neither style the screen nor break it."""
+    evil = replaced(CLUSTER[-1], metadata=replaced(CLUSTER[-1].metadata, name="[red]x[/]"))  # type: ignore[arg-type, union-attr]
+    given = console_input(*CLUSTER[:-1], evil, events=[event("Bad", "NodeClaim", "[/b]", "[@click=app.quit]x[/]")])
+    app = viewer(RecordedSource("[/nothing]", given))
+    async with app.run_test(size=(120, 30)) as pilot:
+        await until(lambda: app.is_complete, pilot)
+        await pilot.press("2")
+        await until(lambda: names(app) == ["default/[red]x[/]"], pilot)
+        await pilot.press("enter")
+        await until(lambda: "[red]x[/]" in _window_text(app), pilot)
+
+
+class _ForNodesAndPods(MemoryKube):
+    """A connection that may read Nodes and Pods, and nothing else."""
+
+    async def list(self, kind: Kind[Wire], namespace: str = "", **selectors: str) -> Listing[Wire]:  # type: ignore[override]
+        if kind not in (kinds.NODE, kinds.POD):
+            raise Forbidden(f"{kind.plural} is forbidden")
+        return await super().list(kind, namespace, **selectors)
+
+    pages = None  # so that every list passes here
+
+
+async def test_a_cluster_is_followed_and_what_may_not_be_read_is_named() -> None:
+    """OPS-803: Nodes and Pods are enough; a Node that comes later appears by itself, one that goes disappears."""
+    kube = _ForNodesAndPods(MemoryServer(SystemClock()))
+    await kube.create(kinds.NODE, node("first", {"cpu": 4}))
+    source = WatchedSource("a cluster", kube, lambda pools: {})
+    app = viewer(source)
+    async with app.run_test(size=(120, 30)) as pilot:
+        await until(lambda: names(app) == ["first"], pilot)
+        await kube.create(kinds.NODE, node("second", {"cpu": 4}))
+        await until(lambda: sorted(names(app)) == ["first", "second"], pilot)
+        await kube.delete(kinds.NODE, "first")
+        await until(lambda: names(app) == ["second"], pilot)
+        assert "nodeclaims: nodeclaims is forbidden" in source.fault()
+        assert "nodes:" not in source.fault()
+
+
+async def test_the_demo_plays_on_the_screen() -> None:
+    app = viewer(DemoSource(DemoOptions(4, 1, 100.0, None, None, None)))
+    async with app.run_test(size=(120, 30)) as pilot:
+        await until(
+            lambda: any("ready" in row.search_text and "$0." in row.search_text for row in table(app).rows), pilot
+        )
+        assert app.query_one("#status", Static).content != ""
+
+
+def test_a_recorded_cluster_becomes_a_picture_with_its_events(tmp_path: Path) -> None:
+    """Files as `kubectl get -o json` writes them, events too."""
+    recording = tmp_path / "cluster.json"
+    objects = [(kinds.NODE, node("recorded-node", {"cpu": 4})), (kinds.EVENT, event("Nominated", "Pod", "web"))]
+    items = [json.loads(kind.encode(wire)) for kind, wire in objects]  # type: ignore[arg-type]
+    recording.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    picture = tmp_path / "picture.svg"
+    done = CliRunner().invoke(commands, ["top", "-f", str(recording), "--svg", str(picture)])
+    assert done.exit_code == 0, done.output
+    assert "recorded-node" in picture.read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["top", "-f", "NODES", "--svg", "/nowhere/x.svg"], "--svg=/nowhere/x.svg: cannot be written"),
+        (["top", "-f", "NODES"], "karpenter top needs a terminal; use --svg FILE"),
+        (["top", "--style", "red"], "--style: 'red' are no colors"),
+        (["demo", "--top", "--serve"], "karpenter demo: --top goes with --pods, --seed and --speed only"),
+    ],
+)
+def test_a_mistake_ends_with_one_line(arguments: list[str], message: str, tmp_path: Path) -> None:
+    file = tmp_path / "nodes.json"
+    file.write_bytes(kinds.NODE.encode(node("n", {"cpu": 4})))
+    done = CliRunner().invoke(commands, [str(file) if word == "NODES" else word for word in arguments])
+    assert done.exit_code == 2
+    assert done.stderr.splitlines()[-1].startswith(message)
+
+
+def test_no_other_command_imports_textual() -> None:
+    """Its import takes half a second."""
+    script = (
+        "import importlib, sys; from karpenter.cli.main import COMMANDS;"
+        "[importlib.import_module(entry.target.partition(':')[0]) for entry in COMMANDS.values()];"
+        "import karpenter.manager_process; print([name for name in sys.modules if name.startswith('textual')])"
+    )
+    assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout == "[]\n"

@@ -13,6 +13,7 @@ from karpenter.api.core import ConfigMap
 from karpenter.api.karpenter import NodePool
 from karpenter.api.kinds import Kind
 from karpenter.api.meta import Wire
+from karpenter.cli.terminal import CommandError, collected_errors
 from karpenter.console.console_input import ConsoleInput
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.kube.decoding import metadata_of
@@ -72,6 +73,8 @@ class WatchedSource:
         self._reader = OptionalKindsReader(reader)
         self._indexes_of = indexes_of
         self._indexes: Mapping[str, TypeIndex] = {}
+        self._indexed_pools: frozenset[str] = frozenset()
+        self._types_fault = ""
         self._state = ClusterState()
         self._informers: list[Informer[Wire]] = []
         self._pods = self._informer(kinds.POD)
@@ -116,14 +119,27 @@ class WatchedSource:
         if not (self._pods.synced and self._nodes.synced):
             return None
         pools = tuple(self._pools)
-        if {pool.metadata.name for pool in pools} != set(self._indexes):
-            self._indexes = self._indexes_of(pools)
+        self._update_indexes(pools)
         snapshot = self._state.snapshot()
         return ConsoleInput(snapshot, datetime.now(UTC), tuple(self._pods), tuple(self._events), self._indexes)
 
+    def _update_indexes(self, pools: Sequence[NodePool]) -> None:
+        """Find the types of NodePools again when some came or went; what is wrong with them costs prices, not the view."""
+        names = frozenset(pool.metadata.name for pool in pools)
+        if names == self._indexed_pools:
+            return
+        self._indexed_pools = names
+        try:
+            with collected_errors() as lines:
+                self._indexes = self._indexes_of(pools)
+            self._types_fault = "; ".join(lines)
+        except CommandError as error:
+            self._types_fault = str(error)
+
     def fault(self) -> str:
         """What cannot be read now."""
-        faults = [
+        faults = [self._types_fault] if self._types_fault else []
+        faults += [
             f"{informer.kind.plural}: {informer.fault}" for informer in self._informers if informer.fault is not None
         ]
         return "; ".join(" ".join(fault.split()) for fault in faults)

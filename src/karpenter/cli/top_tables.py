@@ -212,7 +212,7 @@ def pending_table(view: ConsoleView, options: ViewerOptions) -> TableData:
     return TableData(("pod", "waits", *options.resources, "reason"), tuple(rows))
 
 
-def decision_table(view: ConsoleView, _options: ViewerOptions) -> TableData:
+def decision_table(view: ConsoleView, options: ViewerOptions) -> TableData:
     """What was decided, the latest first."""
     rows = (
         TableRow(
@@ -222,13 +222,19 @@ def decision_table(view: ConsoleView, _options: ViewerOptions) -> TableData:
                 text_cell(str(row.kind), _DECISION_STYLES[row.kind]),
                 text_cell(row.text),
                 text_cell(row.reason),
+                *((_saving_cell(row.saving_per_hour),) if options.shows_prices else ()),
                 text_cell(", ".join(row.nodes)),
                 text_cell(", ".join(row.replaces)),
             ),
         )
         for row in view.decisions
     )
-    return TableData(("ago", "kind", "decision", "for", "nodes", "in place of"), tuple(rows))
+    saved = ("saves $/h",) if options.shows_prices else ()
+    return TableData(("ago", "kind", "decision", "for", *saved, "nodes", "in place of"), tuple(rows))
+
+
+def _saving_cell(saving_per_hour: float | None) -> Cell:
+    return number_cell("-" if saving_per_hour is None else f"{saving_per_hour:.2f}", saving_per_hour or 0.0)
 
 
 def pool_table(view: ConsoleView, options: ViewerOptions) -> TableData:

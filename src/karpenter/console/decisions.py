@@ -5,6 +5,7 @@ The API server keeps events for an hour unless it is configured otherwise, so ol
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ _INTERRUPTIONS = frozenset(
     }
 )
 _FAILURES = frozenset({"InsufficientCapacityError", "NodeClassNotReady", "QuotaExceeded"})
+_AMOUNT = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 _NODE_KINDS = frozenset({"Node", "NodeClaim"})
 _KARPENTER_KINDS = _NODE_KINDS | {"NodePool", "EC2NodeClass", "KWOKNodeClass", "NodeOverlay", "CapacityBuffer"}
 
@@ -48,7 +50,8 @@ class DecisionRow:
 
     ``reason``: of a disruption its reason, of an interruption or failure the event's. ``nodes``: names of the NodeClaims (of
     Nodes where only those have events). ``text``: ``+2 nodes (m5.large)``, ``-1 node (underutilized)``.
-    ``replaces``: NodeClaims that a launch takes the place of.
+    ``replaces``: NodeClaims that a launch takes the place of. ``saving_per_hour``: USD, as the controller estimated it when it
+    decided; None where it said nothing.
     """
 
     at: datetime
@@ -57,6 +60,7 @@ class DecisionRow:
     nodes: tuple[str, ...]
     text: str
     replaces: tuple[str, ...] = ()
+    saving_per_hour: float | None = None
 
 
 @dataclass(frozen=True)
@@ -120,8 +124,9 @@ def _replaced(group: Iterable[NodeClaim]) -> list[str]:
     return sorted({name.strip() for text in said for name in text.split(",") if name.strip()})
 
 
-def _disruptions(events: Iterable[Event]) -> Iterator[DecisionRow]:
+def _disruptions(events: Sequence[Event]) -> Iterator[DecisionRow]:
     """Nodes whose disruption reached their deletion in the same second, by reason (DIS-394)."""
+    savings = dict(_announced_savings(events))
     groups: defaultdict[tuple[datetime, str], set[str]] = defaultdict(set)
     for event in events:
         at = _time(event)
@@ -130,7 +135,19 @@ def _disruptions(events: Iterable[Event]) -> Iterator[DecisionRow]:
             groups[(at, reason)].add(event.involved_object.name)
     for (at, reason), names in groups.items():
         text = f"-{_nodes_text(len(names))} ({reason.lower()})"
-        yield DecisionRow(at, DecisionKind.DISRUPTION, reason, tuple(sorted(names)), text)
+        saved = {savings[name] for name in names if name in savings}
+        # Every node of a command announces the saving of the whole command.
+        saving = sum(saving for _, saving in saved) if saved else None
+        yield DecisionRow(at, DecisionKind.DISRUPTION, reason, tuple(sorted(names)), text, saving_per_hour=saving)
+
+
+def _announced_savings(events: Iterable[Event]) -> Iterator[tuple[str, tuple[str, float]]]:
+    """By name of a NodeClaim, the command that would replace it and its saving in USD per hour (DIS-395)."""
+    for event in events:
+        if event.reason == "ConsolidationCandidate" and event.involved_object.kind == "NodeClaim":
+            command, _, amount = event.message.rpartition(", savings: $")
+            if _AMOUNT.fullmatch(amount):
+                yield event.involved_object.name, (command, float(amount))
 
 
 def _incidents(events: Iterable[Event]) -> Iterator[DecisionRow]:

@@ -21,11 +21,13 @@ from karpenter.cli import planning_options
 from karpenter.cli.demo_options import DemoOptions
 from karpenter.cli.demo_top import DemoSource
 from karpenter.cli.main import app as commands
+from karpenter.cli.terminal import CommandError
 from karpenter.cli.top_app import TopApp, ViewerSetup
 from karpenter.cli.top_options import ViewerOptions
 from karpenter.cli.top_screens import TextWindow
 from karpenter.cli.top_source import RecordedSource, ViewerSource, WatchedSource
 from karpenter.cli.top_table_widget import LiveTable
+from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.kube.errors import Forbidden
 from karpenter.kube.protocol import Listing
 from karpenter.model.clock import SystemClock
@@ -164,6 +166,21 @@ async def test_a_cluster_is_followed_and_what_may_not_be_read_is_named() -> None
         await until(lambda: names(app) == ["second"], pilot)
         assert "nodeclaims: nodeclaims is forbidden" in source.fault()
         assert "nodes:" not in source.fault()
+
+
+def _no_types(_pools: object) -> dict[str, TypeIndex]:
+    raise CommandError("the types of NodePool np are not known")
+
+
+async def test_types_that_cannot_be_found_cost_prices_and_not_the_view() -> None:
+    kube = MemoryKube(MemoryServer(SystemClock()))
+    await kube.create(kinds.NODE, node("n", {"cpu": 4}))
+    await kube.create(kinds.NODE_POOL, pool())
+    source = WatchedSource("a cluster", kube, _no_types)
+    app = viewer(source)
+    async with app.run_test(size=(120, 30)) as pilot:
+        await until(lambda: names(app) == ["n"] and bool(source.fault()), pilot)
+        assert source.fault() == "the types of NodePool np are not known"
 
 
 async def test_the_demo_plays_on_the_screen() -> None:

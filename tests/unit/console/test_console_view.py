@@ -132,6 +132,23 @@ def test_nodes_disrupted_in_one_second_are_one_decision_with_its_reason(message:
     assert row.nodes == ("a", "b")
 
 
+def test_a_replacement_says_what_it_saves_once_however_many_nodes_announce_it() -> None:
+    """DIS-395: every node of a command has an event with the saving of the whole command."""
+    announced = "replace: [a, b] -> [1 replacement(s)], savings: $0.25"
+    events = [
+        replaced_event
+        for name in "ab"
+        for replaced_event in (
+            event("ConsolidationCandidate", "NodeClaim", name, announced),
+            event("DisruptionTerminating", "NodeClaim", name, "Disrupting Node: Underutilized"),
+        )
+    ]
+    (row,) = view_of(pool(), events=events).decisions
+    assert row.saving_per_hour == 0.25
+    (silent,) = view_of(pool(), events=events[1::2]).decisions
+    assert silent.saving_per_hour is None
+
+
 def test_interruptions_are_among_the_decisions_and_by_themselves() -> None:
     view = view_of(pool(), events=[event("SpotInterrupted", "NodeClaim", "a", "EC2 takes it back")])
     assert view.interruptions == view.decisions

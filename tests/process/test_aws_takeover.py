@@ -36,7 +36,7 @@ _WRITTEN_BY_KARPENTER = {
 _VERSIONS = (labels.NODE_POOL_HASH_VERSION, HASH_VERSION_ANNOTATION)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def double() -> Iterator[Double]:
     with Double() as running:
         seed(running)
@@ -144,3 +144,24 @@ async def test_instances_of_karpenter_are_taken_over_and_end_in_order(double: Do
 async def _is_gone(stage: SmallStage, double: Double) -> str:
     names = [one.metadata.name for one in await stage.claims()]
     return "" if (names, len(_running(double))) == (["web-2"], 1) else f"{names} and {len(_running(double))} instances"
+
+
+@pytest.mark.soak
+async def test_an_api_server_restored_to_yesterday_leaks_no_instance(double: Double) -> None:
+    """OPS-093, docs/operations/backup.md: the instance whose NodeClaim came after the backup ends; the other stays."""
+    async with _cluster(double) as stage:
+        async with stage.controller(INTERRUPTION_QUEUE=CLUSTER):
+            await _settle(stage)
+        (kept,) = [one.status.provider_id for one in await stage.claims() if one.metadata.name == "web-2"]
+        await _forget(stage, "web-1")
+        async with stage.controller(INTERRUPTION_QUEUE=CLUSTER):
+            await settled(lambda: _is_gone(stage, double), _SECONDS)
+        assert [one["provider_id"] for one in _running(double)] == [kept]
+
+
+async def _forget(stage: SmallStage, name: str) -> None:
+    """Take NodeClaim and Node out of the API server as if they had never been there."""
+    (found,) = [one for one in await stage.claims() if one.metadata.name == name]
+    for kind, own in ((kinds.NODE, found.status.node_name), (kinds.NODE_CLAIM, name)):
+        await stage.kube.patch(kind, own, {"metadata": {"finalizers": None}})  # type: ignore[arg-type]
+        await stage.kube.delete(kind, own)  # type: ignore[arg-type]

@@ -45,8 +45,9 @@ _JUSTIFIED: Mapping[Right, str] = {
             Right("patch", "provisioners/status.karpenter.sh"),
             Right("patch", "machines/status.karpenter.sh"),
             Right("patch", "awsnodetemplates/status.karpenter.k8s.aws"),
+            Right("patch", "customresourcedefinitions/status.apiextensions.k8s.io"),
         ),
-        "the journey has no object of an older kind",
+        "the journey has no object of an older kind, and none that is stored in an older version",
     ),
     **{
         Right(verb, f"nodeoverlays{part}.karpenter.sh"): "the gate NodeOverlay is off"

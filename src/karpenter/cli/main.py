@@ -32,6 +32,7 @@ COMMANDS = {
     "simulate": CommandEntry("karpenter.cli.simulate_command:simulate", "Simulate days of a cluster under a policy."),
     "lint": CommandEntry("karpenter.cli.lint_command:lint", "Check manifests for what is legal and not meant."),
     "top": CommandEntry("karpenter.cli.top_command:top", "Watch the nodes of a cluster and what they cost."),
+    "console": CommandEntry("karpenter.cli.console_command:console", "Watch a cluster in the browser."),
     "explain": CommandEntry("karpenter.cli.explain_command:explain", "Explain a pending pod or a node that stays."),
     "budgets": CommandEntry("karpenter.cli.budgets_command:budgets", "Show disruption budgets over time."),
     "freeze": CommandEntry("karpenter.cli.freeze_command:freeze", "Suspend voluntary disruption."),

@@ -63,8 +63,16 @@ def top(
         Path.home() / DEFAULTS_FILE,
     )
     input_options = planning_options.InputOptions(filename, "current", region, recursive=recursive)
-    source = _recorded_source(input_options, settings) if filename else _cluster_source(input_options, settings)
-    show(source, options, settings, svg)
+    show(viewer_source(input_options, settings), options, settings, svg)
+
+
+def viewer_source(input_options: InputOptions, settings: Settings) -> ViewerSource:
+    """The objects of files, without any those of the kubeconfig's cluster. Raises ``CommandError``; may end the command."""
+    return (
+        _recorded_source(input_options, settings)
+        if input_options.filename
+        else _cluster_source(input_options, settings)
+    )
 
 
 def show(source: ViewerSource, options: ViewerOptions, settings: Settings, svg: Path | None) -> None:

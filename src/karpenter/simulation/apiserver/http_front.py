@@ -10,12 +10,10 @@ ownership, strategic merge knows the lists of ``memory.patches`` only, field val
 from __future__ import annotations
 
 import asyncio
-import socket
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 
 import msgspec
-import uvicorn
 import yaml
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
@@ -23,6 +21,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from karpenter.kube.errors import KIND_NOT_SERVED, KubeError, NotFound
+from karpenter.runtime.loopback_server import serving_on_loopback
 from karpenter.simulation.apiserver import (
     api_discovery,
     dry_run,
@@ -40,7 +39,6 @@ from karpenter.simulation.apiserver.request_parsing import EXACT, ApiRequest, as
 from karpenter.simulation.apiserver.watch_stream import WatchStream
 
 _METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
-_SHUTDOWN_SECONDS = 2
 _VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 #: What a real server hands on to the kubelet of the pod's node.
 _KUBELET_SUBRESOURCES = frozenset({"attach", "exec", "log", "portforward", "proxy"})
@@ -56,37 +54,8 @@ def asgi_app(server: MemoryServer) -> Starlette:
 @asynccontextmanager
 async def serving(server: MemoryServer, port: int = 0) -> AsyncIterator[str]:
     """Serve on loopback while the context lasts; yields the URL. Port 0 takes a free one. Raises ``OSError`` for a taken one."""
-    with _listening_socket(port) as listening:
-        config = uvicorn.Config(
-            asgi_app(server),
-            log_level="warning",
-            access_log=False,
-            lifespan="off",
-            ws="none",
-            timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
-        )
-        uvicorn_server = _Uvicorn(config)
-        task = asyncio.create_task(uvicorn_server.serve([listening]))
-        try:
-            await uvicorn_server.ready.wait()
-            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
-        finally:
-            uvicorn_server.should_exit = True
-            server.close_watches()
-            await task
-
-
-def _listening_socket(port: int) -> socket.socket:
-    # With its protocol named, or asyncio would not send small answers at once.
-    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(("127.0.0.1", port))
-        listening.listen(128)
-    except OSError:
-        listening.close()
-        raise
-    return listening
+    async with serving_on_loopback(asgi_app(server), port, server.close_watches) as url:
+        yield url
 
 
 async def serve(server: MemoryServer, port: int) -> None:
@@ -109,22 +78,6 @@ def kubeconfig_for(url: str) -> str:
         },
         sort_keys=False,
     )
-
-
-class _Uvicorn(uvicorn.Server):
-    """A server that says when it listens and leaves signals to the program around it."""
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self.ready = asyncio.Event()
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self.ready.set()
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
 
 
 class _RequestHandler:

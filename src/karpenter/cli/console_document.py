@@ -1,0 +1,110 @@
+"""A console view as JSON for the page of ``karpenter console``. Money is USD per hour, times are RFC 3339 in UTC."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from karpenter.cli.render_common import Json
+from karpenter.console.console_view import ConsoleView
+from karpenter.console.decisions import DecisionRow
+from karpenter.console.node_rows import NodeRow
+from karpenter.console.pool_rows import PoolRow
+from karpenter.model import clock
+from karpenter.model import resources as res
+from karpenter.model.nodepool_budgets import UNLIMITED_DISRUPTIONS
+
+#: The page shows so many of the latest decisions, and so many of the pods that wait longest.
+SHOWN_DECISIONS, SHOWN_PENDING = 200, 500
+
+
+def console_document(view: ConsoleView, bound_per_hour: float | None) -> Json:
+    """Everything on the page. Shares are 0 to 1, ``bound`` is the lower bound of the price, null where it is not known."""
+    return {
+        "now": clock.rfc3339(view.now),
+        "price": view.price_per_hour,
+        "managedPrice": view.managed_price_per_hour,
+        "bound": bound_per_hour,
+        "unpricedNodes": view.spending.unpriced_nodes,
+        "fill": {name: _fill(view.nodes, name) for name in (res.CPU, res.MEMORY)},
+        "pods": {
+            "total": view.pods.total,
+            "pending": view.pods.pending,
+            "running": view.pods.running,
+            "bound": view.pods.bound,
+        },
+        "nodes": [_node(row) for row in view.nodes],
+        "pending": [
+            {"pod": row.full_name, "since": _time(row.since), "reason": row.reason}
+            for row in view.pending[:SHOWN_PENDING]
+        ],
+        "decisions": [_decision(row) for row in view.decisions[:SHOWN_DECISIONS]],
+        "pools": [_pool(row) for row in view.pools],
+        "spending": {
+            dimension.value: [{"name": row.name, "price": row.price_per_hour, "count": row.count} for row in rows]
+            for dimension, rows in view.spending.rows.items()
+        },
+    }
+
+
+def _fill(nodes: Iterable[NodeRow], resource: str) -> float:
+    existing = [row for row in nodes if not row.planned]
+    allocatable = sum(row.allocatable.get(resource, 0) for row in existing)
+    return sum(row.requested.get(resource, 0) for row in existing) / allocatable if allocatable else 0.0
+
+
+def _node(row: NodeRow) -> Json:
+    return {
+        "name": row.name,
+        "pool": row.pool,
+        "type": row.instance_type,
+        "zone": row.zone,
+        "capacityType": row.capacity_type,
+        "state": row.state.value,
+        "why": row.state_reason or row.drift,
+        "heldBy": list(row.held_by),
+        "price": row.price_per_hour,
+        "cpu": row.fill(res.CPU),
+        "memory": row.fill(res.MEMORY),
+        "cpuMillis": row.allocatable.get(res.CPU, 0),
+        "pods": row.pod_count,
+        "ready": row.ready,
+    }
+
+
+def _decision(row: DecisionRow) -> Json:
+    return {
+        "at": clock.rfc3339(row.at),
+        "kind": row.kind.value,
+        "text": row.text,
+        "reason": row.reason,
+        "nodes": list(row.nodes),
+        "replaces": list(row.replaces),
+        "saving": row.saving_per_hour,
+    }
+
+
+def _pool(row: PoolRow) -> Json:
+    return {
+        "name": row.name,
+        "nodes": row.nodes,
+        "price": row.price_per_hour,
+        "cpu": row.fill(res.CPU),
+        "memory": row.fill(res.MEMORY),
+        "drifted": row.drifted,
+        "freeze": row.freeze,
+        "ready": row.ready,
+        "budgets": [
+            {
+                "reason": budget.reason.value,
+                "allowed": None if budget.allowed == UNLIMITED_DISRUPTIONS else budget.allowed,
+                "remaining": None if budget.allowed == UNLIMITED_DISRUPTIONS else budget.remaining,
+                "opensAt": _time(budget.opens_at),
+            }
+            for budget in row.budgets
+        ],
+    }
+
+
+def _time(moment: datetime | None) -> str | None:
+    return clock.rfc3339(moment) if moment is not None else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from karpenter.api.core import Event, EventSource, Pod
+from karpenter.api.core import Event, EventSource, Node, Pod
 from karpenter.api.meta import ObjectMeta, ObjectReference
 from karpenter.console.console_input import ConsoleInput
 from karpenter.console.console_view import ConsoleView
@@ -18,7 +18,8 @@ def console_input(*objects: object, events: Sequence[Event] = (), now: datetime 
     """The cluster of these objects (lists and tuples are flattened)."""
     wires = flatten(objects)
     all_pods = [wire for wire in wires if isinstance(wire, Pod)]
-    return ConsoleInput(snapshot(wires), now, all_pods, events, indexes(wires, KINDS))
+    nodes = [wire for wire in wires if isinstance(wire, Node)]
+    return ConsoleInput(snapshot(wires), now, all_pods, nodes, events, indexes(wires, KINDS))
 
 
 def view_of(*objects: object, events: Sequence[Event] = (), now: datetime = NOW) -> ConsoleView:

@@ -92,7 +92,7 @@ class DemoSource:
         snapshot = cluster.state.snapshot()
         indexes: Mapping[str, TypeIndex] = {pool.metadata.name: self._index for pool in snapshot.pools}
         return ConsoleInput(
-            snapshot, cluster.clock.now(), tuple(cluster.manager.informers.pods), tuple(events), indexes
+            snapshot, cluster.clock.now(), tuple(cluster.manager.informers.pods), (), tuple(events), indexes
         )
 
     # -- the story --------------------------------------------------------------------------------------------------------

@@ -56,7 +56,12 @@ def _explain_node(given: ConsoleInput, name: str, options: DisruptionOptions) ->
     preview = preview_disruption(given.snapshot, given.indexes, given.now, options)
     view = next((view for view in preview.snapshot.nodes if name in (view.name, view.key)), None)
     if view is None:
-        return f"node {name} is gone"
+        is_there = any(name in (view.name, view.key) for view in given.state_nodes)
+        return (
+            f"node {name} has no NodeClaim that can be seen: nothing disrupts it"
+            if is_there
+            else f"node {name} is gone"
+        )
     page = StringIO()
     render_node.write(explain_node(view, preview, given.indexes), preview, page)
     return page.getvalue()

@@ -100,7 +100,9 @@ def _recorded_source(input_options: InputOptions, settings: Settings) -> ViewerS
     loaded = planning.load_plan_input(input_options, settings, extra)  # type: ignore[arg-type]
     objects = loaded.objects
     snapshot = planning.cluster_state(objects).snapshot()
-    given = ConsoleInput(snapshot, datetime.now(UTC), objects.pods, objects.events, loaded.catalogs.indexes)
+    given = ConsoleInput(
+        snapshot, datetime.now(UTC), objects.pods, objects.nodes, objects.events, loaded.catalogs.indexes
+    )
     return RecordedSource(", ".join(input_options.filename or ()), given)
 
 

@@ -34,7 +34,7 @@ Nodes
   consolidatable  its consolidateAfter period is over
   disrupting      tainted; its replacement may still start
   terminating     being drained and deleted
-  unmanaged       no NodeClaim: not launched by Karpenter
+  unmanaged       no NodeClaim that can be seen: not launched by Karpenter, or no right
 
   Prices are those of the instance types; a month has 730 hours. "x bound" compares them
   with what a perfect fleet for the same pods would cost at least.

@@ -121,7 +121,9 @@ class WatchedSource:
         pools = tuple(self._pools)
         self._update_indexes(pools)
         snapshot = self._state.snapshot()
-        return ConsoleInput(snapshot, datetime.now(UTC), tuple(self._pods), tuple(self._events), self._indexes)
+        return ConsoleInput(
+            snapshot, datetime.now(UTC), tuple(self._pods), tuple(self._nodes), tuple(self._events), self._indexes
+        )
 
     def _update_indexes(self, pools: Sequence[NodePool]) -> None:
         """Find the types of NodePools again when some came or went; what is wrong with them costs prices, not the view."""

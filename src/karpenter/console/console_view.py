@@ -52,7 +52,7 @@ class ConsoleView:
     @cached_property
     def spending(self) -> Spending:
         """What the nodes cost, split in several ways."""
-        return spending(self.nodes, self.given.snapshot.nodes)
+        return spending(self.nodes, self.given.state_nodes)
 
     @cached_property
     def decisions(self) -> tuple[DecisionRow, ...]:

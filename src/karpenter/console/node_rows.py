@@ -91,7 +91,7 @@ class NodeRow:
 def node_rows(given: ConsoleInput) -> tuple[NodeRow, ...]:
     """All nodes and NodeClaims of a cluster, by key."""
     maker = _RowMaker(given)
-    return tuple(sorted(map(maker.row, given.snapshot.nodes), key=lambda row: row.key))
+    return tuple(sorted(map(maker.row, given.state_nodes), key=lambda row: row.key))
 
 
 class _RowMaker:

@@ -87,3 +87,11 @@ def test_without_a_blocker_of_its_own_a_node_shows_the_last_event_about_what_kee
         event("Unconsolidatable", "Node", "n", "an older reason", NOW),
     ]
     assert row_of("n", view_of(pool(), running("n"), events=events)).held_by == ("Can't replace with a cheaper node",)
+
+
+def test_where_nodeclaims_may_not_be_read_their_nodes_are_shown_all_the_same() -> None:
+    """OPS-803: scheduling leaves a Node of a NodePool out until its claim is seen; people want to see it."""
+    own, _claim, *pods = running("n", "m", 1)
+    row = row_of("n", view_of(pool(), own, pods))
+    assert (row.pool, row.instance_type, row.price_per_hour, row.fill("cpu")) == ("np", "m", 2.0, 0.25)
+    assert (row.state, row.pod_count) == (NodeState.UNMANAGED, 1)

@@ -48,6 +48,8 @@ _ALL_SCHEDULES_KEY = "all"
 #: Longest time between two passes.
 _REQUEUE_SECONDS = 3600.0
 _CONFLICT_REQUEUE_SECONDS = 1.0
+#: How long statuses may lag behind nodes that come and go.
+_STATUS_DELAY_SECONDS = 30.0
 #: How many nodes are patched at the same time.
 _CONCURRENT_PATCHES = 20
 _STATUS_HORIZON = timedelta(days=21)
@@ -143,9 +145,9 @@ class CapacityScheduleReconciler:
             old, new = before.get(name), sleeping.get(name)
             if (old is None) == (new is None):
                 continue
-            reason, text = (
-                ("Asleep", f"NodePool is asleep: {new}") if new is not None else ("Awake", "NodePool is awake")
-            )
+            why = pool.metadata.annotations.get(labels.KEEP_AWAKE_REASON, "")
+            awake = f"NodePool is awake: {why}" if why else "NodePool is awake"
+            reason, text = ("Asleep", f"NodePool is asleep: {new}") if new is not None else ("Awake", awake)
             _log.info(text, NodePool={"name": name})
             self._context.events.publish(ObjectEvent(involved_pool(pool.metadata), NORMAL, reason, text))
         kept = {name: before.get(name) or replace(sleep, is_draining=False) for name, sleep in sleeping.items()}
@@ -292,8 +294,9 @@ class CapacityScheduleController:
             self._queue.add(_ALL_SCHEDULES_KEY)
 
     def on_claim(self, old: NodeClaim | None, new: NodeClaim | None) -> None:
-        """A NodeClaim goes whose NodePool is past its deadline, or one became a node: its launch delay counts."""
+        """A NodeClaim came or went, or it goes and its NodePool is past its deadline."""
         if new is None or old is None:
+            self._queue.queue.add_after(_ALL_SCHEDULES_KEY, _STATUS_DELAY_SECONDS)
             return
         sleep = self._state.sleeping_pools.get(new.metadata.labels.get(labels.NODE_POOL, ""))
         is_late = sleep is not None and sleep.ignores_disruption_budgets

@@ -126,6 +126,7 @@ def _scheduled_state(schedules: tuple[ActiveSchedule, ...], override_end: dateti
     if current is not None:
         return _PoolState(None, (current.end,))
     begin = max((span.end for span in spans if span.end <= now), default=period.begin)
+    begin = max(begin, _first_creation(schedules, begin))
     begin = max(begin, override_end) if override_end is not None and override_end <= now else begin
     wake = next((span.begin for span in spans if span.begin > now), None)
     sleep = PoolSleep(
@@ -143,6 +144,11 @@ def _awake_spans(schedules: Iterable[ActiveSchedule], period: TimeSpan) -> Itera
     for schedule in schedules:
         for span in schedule.calendar.awake_spans(period):
             yield TimeSpan(span.begin - schedule.lead, span.end)
+
+
+def _first_creation(schedules: Iterable[ActiveSchedule], default: datetime) -> datetime:
+    """Since when the NodePool has a schedule: a schedule that is created at night lets the grace period begin then."""
+    return min(schedule.schedule.metadata.creation_timestamp or default for schedule in schedules)
 
 
 def _window_begin(schedules: Iterable[ActiveSchedule], wake: datetime | None) -> datetime | None:

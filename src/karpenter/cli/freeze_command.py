@@ -49,9 +49,9 @@ def freeze(
     from karpenter.cli.cluster_reader import change_cluster
 
     settings = resolve_or_exit("freeze", flags)
-    end = _freeze_end(duration, until)
+    end = end_of(duration, until)
     lines = change_cluster(settings, dry_run, lambda kube: freeze_pools_or_cluster(kube, pool or [], reason, end))
-    _print_lines(lines, dry_run)
+    print_lines(lines, dry_run)
 
 
 @with_setting_options(CONNECTION_SETTINGS)
@@ -60,15 +60,17 @@ def thaw(*, flags: Flags, pool: PoolsOption = None, dry_run: DryRunOption = "non
     from karpenter.cli.cluster_reader import change_cluster
 
     settings = resolve_or_exit("thaw", flags)
-    _print_lines(change_cluster(settings, dry_run, lambda kube: thaw_pools_or_cluster(kube, pool or [])), dry_run)
+    print_lines(change_cluster(settings, dry_run, lambda kube: thaw_pools_or_cluster(kube, pool or [])), dry_run)
 
 
-def _print_lines(lines: Iterable[str], dry_run: str) -> None:
+def print_lines(lines: Iterable[str], dry_run: str) -> None:
+    """Print what was changed, or would be."""
     for line in lines:
         typer.echo(f"{line} (server dry run)" if dry_run == "server" else line)
 
 
-def _freeze_end(duration: str, until: str) -> datetime | None:
+def end_of(duration: str, until: str) -> datetime | None:
+    """The end that --for or --until name, None without either; ends the command where it cannot be read or is past."""
     from karpenter.model import clock, durations
 
     if duration and until:
@@ -80,7 +82,7 @@ def _freeze_end(duration: str, until: str) -> datetime | None:
     except (durations.DurationError, clock.TimestampError, OverflowError) as error:
         terminal.exit_with_error(f"{option}: {error}", terminal.WRONG_INPUT)
     if end is not None and end <= now:
-        terminal.exit_with_error(f"{option}: the end of the freeze is in the past", terminal.WRONG_INPUT)
+        terminal.exit_with_error(f"{option}: the end is in the past", terminal.WRONG_INPUT)
     return end
 
 
@@ -100,7 +102,7 @@ async def freeze_pools_or_cluster(kube: Kube, pools: list[str], reason: str, end
     if not pools:
         await _freeze_cluster(kube, reason, until)
         return [f"the whole cluster is frozen {ending}"]
-    await _require_pools(kube, pools)
+    await require_pools(kube, pools)
     notes: dict[str, Json] = {labels.FREEZE: _annotation_value(reason), labels.FREEZE_UNTIL: until}
     for name in pools:
         await kube.patch(NODE_POOL, name, {"metadata": {"annotations": notes}})
@@ -148,7 +150,7 @@ async def thaw_pools_or_cluster(kube: Kube, pools: list[str]) -> list[str]:
         return lines + [
             _still_frozen_pool(pool) for pool in (await kube.list(NODE_POOL)).items if freezes.nodepool_freeze(pool)
         ]
-    await _require_pools(kube, pools)
+    await require_pools(kube, pools)
     notes: dict[str, Json] = {labels.FREEZE: None, labels.FREEZE_UNTIL: None}
     for name in pools:
         await kube.patch(NODE_POOL, name, {"metadata": {"annotations": notes}})
@@ -175,7 +177,8 @@ async def _still_frozen_cluster(kube: Kube) -> list[str]:
     return [f"the whole cluster stays as it is: {cluster_freeze}"]
 
 
-async def _require_pools(kube: Kube, pools: list[str]) -> None:
+async def require_pools(kube: Kube, pools: list[str]) -> None:
+    """Raise ``WrongInput`` unless all these NodePools exist."""
     from karpenter.api.kinds import NODE_POOL
 
     there = {pool.metadata.name for pool in (await kube.list(NODE_POOL)).items}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -168,6 +169,19 @@ def compute_plan(plan_input: PlanInput, options: SchedulingOptions) -> ComputedP
     problem = build_problem(_plan_snapshot(plan_input), indexes, datetime.now(UTC), options)
     solution = solve(problem, indexes)
     return ComputedPlan(problem, solution, time.perf_counter() - begun)
+
+
+def nodepool_prices(plan_input: PlanInput, computed: ComputedPlan) -> dict[str, float]:
+    """USD per hour by NodePool: of the nodes there are with a known price, and of those that the plan launches."""
+    from karpenter.disruption.decide.costs import NodePrices
+
+    node_prices = NodePrices(plan_input.catalogs.indexes)
+    prices: defaultdict[str, float] = defaultdict(float)
+    for node in computed.problem.snapshot.nodes:
+        prices[node.pool] += node_prices.price_per_hour(node) or 0.0
+    for claim in computed.solution.new_claims:
+        prices[claim.node_pool] += claim.price_per_hour
+    return dict(prices)
 
 
 def compute_disruption_preview(plan_input: PlanInput, options: DisruptionOptions) -> DisruptionPreview:

@@ -69,6 +69,8 @@ MINIMUM_NODE_AGE = "karpenter.sh/minimum-node-age"
 REPLACE_FOR_DAEMON_SETS = "karpenter.sh/replace-for-daemonsets"
 #: On a NodePool, a namespace or a pod, ours: the NodePool, or those that pods run on or wait for, stay awake until then.
 KEEP_AWAKE_UNTIL = "karpenter.sh/keep-awake-until"
+#: On a NodePool, ours: why, for people.
+KEEP_AWAKE_REASON = "karpenter.sh/keep-awake-reason"
 #: On a NodePool, ours: it sleeps until then, whatever schedules say.
 ASLEEP_UNTIL = "karpenter.sh/asleep-until"
 #: On any object, ours: the rules of ``karpenter lint`` that do not count for it.

@@ -120,10 +120,10 @@ def test_a_freeze_can_be_given_a_length(karpenter: Callable[..., Result]) -> Non
     ("arguments", "line"),
     [
         (["freeze", "--for", "soon"], "--for: 'soon' is not a duration"),
-        (["freeze", "--for", "-2h"], "--for: the end of the freeze is in the past"),
-        (["freeze", "--for", "0s"], "--for: the end of the freeze is in the past"),
+        (["freeze", "--for", "-2h"], "--for: the end is in the past"),
+        (["freeze", "--for", "0s"], "--for: the end is in the past"),
         (["freeze", "--until", "tomorrow"], "--until: 'tomorrow' is not a date and time"),
-        (["freeze", "--until", "2020-01-01T00:00:00Z"], "--until: the end of the freeze is in the past"),
+        (["freeze", "--until", "2020-01-01T00:00:00Z"], "--until: the end is in the past"),
         (["freeze", "--for", "2h", "--until", "2999-01-01T00:00:00Z"], "exclude each other"),
         (["freeze", "--pool", "wob"], "no NodePool wob in the cluster; there are web"),
         (["thaw", "--pool", "web", "--pool", "wob"], "no NodePool wob in the cluster; there are web"),

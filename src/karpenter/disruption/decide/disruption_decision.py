@@ -98,7 +98,7 @@ class _DisruptionPass:
             candidates, blocked = sleep_candidates(self._prepared)
             self._blocked += blocked
             self._count_eligible(DisruptionReason.SLEEP, candidates)
-            command = delete_asleep(candidates, self._budgets)
+            command = delete_asleep(self._prepared, candidates, self._budgets)
             self._commands += () if command is None else (command,)
         return draining
 

@@ -1,0 +1,79 @@
+"""``karpenter schedule``, ``karpenter wake`` and ``karpenter sleep``."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from karpenter.api import kinds
+from karpenter.cli.main import app
+from karpenter.cli.sleep_command import send_pools_to_sleep, wake_pools
+from karpenter.cli.terminal import WrongInput
+from karpenter.model import labels
+from karpenter.model.clock import SystemClock
+from karpenter.simulation.apiserver import MemoryKube, MemoryServer
+from support.manifest_builders import pool
+
+EXAMPLE = "examples/sleep-and-wake.yaml"
+_CHRISTMAS = "2026-12-21T00:00:00+09:00"
+END = datetime(2026, 10, 6, tzinfo=UTC)
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(app, words)
+
+
+def test_the_timeline_names_holidays_and_the_last_line_the_saving() -> None:
+    """The dates are wall time in Seoul."""
+    result = run("schedule", "-f", EXAMPLE, "--from", _CHRISTMAS, "--days", "8")
+    assert result.exit_code == 0, result.stderr
+    assert "Wed 23 Dec 2026 22:00  Mon 28 Dec 2026 07:00  Asleep" in result.stdout
+    assert "extra holiday (24 Dec), Christmas Day (25 Dec)" in result.stdout
+    assert "per month at today's prices" in result.stdout
+
+
+def test_programs_get_the_same_as_data() -> None:
+    result = run("schedule", "office-hours", "-f", EXAMPLE, "--from", _CHRISTMAS, "--days", "8", "-o", "json")
+    (preview,) = json.loads(result.stdout)
+    assert (preview["schedule"], preview["nodePools"]) == ("office-hours", ["dev"])
+    assert [segment["state"] for segment in preview["timeline"]] == ["Asleep", "Awake"] * 4 + ["Asleep"]
+    assert preview["savingPerMonth"] == pytest.approx(
+        preview["pricePerHour"] * preview["asleepFraction"] * 730, rel=1e-3
+    )
+    assert preview["pricePerHour"] > 0
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("schedule", "none", "-f", EXAMPLE), "no CapacitySchedule none in the input"),
+        (("schedule", "-f", "examples/pool.yaml"), "no CapacitySchedule in the input"),
+        (("schedule", "-f", EXAMPLE, "--from", "tomorrow"), "--from:"),
+        (("wake", "dev"), "give --for DURATION or --until TIME"),
+        (("sleep", "dev", "--for", "1x"), "--for:"),
+    ],
+)
+def test_mistakes_end_in_one_line(words: tuple[str, ...], message: str) -> None:
+    result = run(*words)
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+async def test_wake_and_sleep_end_each_other_and_know_the_pools() -> None:
+    server = MemoryServer(SystemClock())
+    server.load_objects([pool("dev")])
+    kube = MemoryKube(server)
+
+    async def notes() -> dict[str, str]:
+        return dict((await kube.get(kinds.NODE_POOL, "dev")).metadata.annotations)
+
+    lines = await wake_pools(kube, ["dev"], END, "release")
+    assert lines == ["NodePool dev is kept awake until 2026-10-06T00:00:00Z"]
+    assert await notes() == {labels.KEEP_AWAKE_UNTIL: "2026-10-06T00:00:00Z", labels.KEEP_AWAKE_REASON: "release"}
+    await send_pools_to_sleep(kube, ["dev"], END)
+    assert await notes() == {labels.ASLEEP_UNTIL: "2026-10-06T00:00:00Z"}
+    with pytest.raises(WrongInput, match="no NodePool prod in the cluster; there are dev"):
+        await wake_pools(kube, ["prod"], END, "")

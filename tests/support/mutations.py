@@ -39,7 +39,7 @@ _Maker = Callable[[random.Random], object]
 #: Seed and number of the writes that are judged in every run.
 USUAL = (13, 1600)
 #: The same for EC2NodeClasses, which have many rules of their own.
-USUAL_EC2 = (13, 1200)
+USUAL_EC2 = (16, 1200)
 
 #: Valid objects to start from; each may also be what is stored.
 _BASES = [

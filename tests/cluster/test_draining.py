@@ -153,6 +153,7 @@ def test_a_budget_holds_the_drain_by_name_until_it_opens(machine: Machine, plane
     assert not exists(plane, pod)
 
 
+@pytest.mark.soak
 def test_two_budgets_over_one_pod_are_both_named(machine: Machine, plane: ControlPlane) -> None:
     """DIS-533: the server answers such an eviction with an error of its own."""
     machine.pod("twice")

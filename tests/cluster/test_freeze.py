@@ -114,6 +114,7 @@ async def test_one_name_is_all_that_has_to_be_readable(plane: ControlPlane) -> N
         watching.cancel()
 
 
+@pytest.mark.soak
 def test_a_frozen_cluster_keeps_its_nodes_until_it_is_thawed(plane: ControlPlane, account: Account) -> None:
     with controller(account.kubeconfig) as running:
         running.until(running.is_ready, "become ready")

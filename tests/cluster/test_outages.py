@@ -10,7 +10,7 @@ import pytest
 
 from controlplane.harness import ApiError, ControlPlane
 from controlplane.process import Controller, controller
-from controlplane.stage import ALONE, WITH, Stage, cases, staged
+from controlplane.stage import ALONE, Stage, cases, staged
 from karpenter.api import kinds
 from karpenter.api.karpenter import NodeClaim
 
@@ -90,7 +90,7 @@ def check_held(stage: Stage, claim: NodeClaim) -> None:
     assert [each.metadata.uid for each in claims if each.metadata.deletion_timestamp] == [claim.metadata.uid]
 
 
-@pytest.mark.parametrize(("step", "nomination"), cases(_LAUNCHING, (_LAUNCHING[1], WITH)))
+@pytest.mark.parametrize(("step", "nomination"), cases(_LAUNCHING))
 def test_an_outage_while_instances_are_bought_and_nodes_drain_costs_only_time(
     stage: Stage, step: str, nomination: tuple[str, str]
 ) -> None:

@@ -26,7 +26,8 @@ def has_launched(process: Controller, instances: int) -> bool:
     return len(process.lines("launched nodeclaim")) >= instances
 
 
-@pytest.mark.parametrize("wave", [20, pytest.param(100, marks=pytest.mark.soak)])
+@pytest.mark.soak
+@pytest.mark.parametrize("wave", [20, 100])
 def test_pods_that_arrive_while_both_replicas_are_replaced_get_a_node_each(stage: Stage, wave: int) -> None:
     """Each time the leader goes first, in the middle of its launches, as a node that is drained would have it (OPS-361)."""
     begun = wave // 5  # launches that are done when a leader is told to end

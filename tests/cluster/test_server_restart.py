@@ -204,7 +204,8 @@ def check_all(work: Work, before: set[str]) -> None:
     assert all(work.final)
 
 
-@pytest.mark.parametrize("away_seconds", [0, pytest.param(20, marks=pytest.mark.soak)])
+@pytest.mark.soak
+@pytest.mark.parametrize("away_seconds", [0, 20])
 def test_nothing_is_lost_and_nothing_comes_twice_across_a_restart(
     control_plane: ControlPlane, away_seconds: int
 ) -> None:

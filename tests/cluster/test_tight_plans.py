@@ -126,6 +126,7 @@ async def _unbound(kube: KubeClient) -> str:
     return f"{len(waiting)} pods wait: {', '.join(pod.metadata.name for pod in waiting[:5])}" if waiting else ""
 
 
+@pytest.mark.soak
 @pytest.mark.cluster
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(

@@ -111,6 +111,7 @@ def check_places(two: Pair) -> None:
     assert len(unique) == 36
 
 
+@pytest.mark.soak
 def test_a_leader_that_is_killed_is_followed_within_the_lease_time(stage: Stage) -> None:
     with pair(stage) as two:
         stage.deploy(2)
@@ -159,6 +160,7 @@ def test_a_leader_whose_lease_somebody_else_took_ends(stage: Stage) -> None:
         two.until_led(_LEASE_SECONDS + _SLACK_SECONDS)
 
 
+@pytest.mark.soak
 def test_a_standby_that_is_told_to_warm_up_has_its_caches_filled(stage: Stage) -> None:
     """OPS-316"""
     with pair(stage, "--disable-controller-warmup=false") as two:

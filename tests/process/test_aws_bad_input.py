@@ -116,6 +116,7 @@ async def _refuses(process: Controller, part: str) -> None:
 # -- classes --------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.soak
 async def test_classes_that_cannot_work_say_why_and_another_buys(double: Double, seeds: Seeds) -> None:
     """AWS-T081, AWS §3, AWS-340."""
     double.control.add_image("ami-0aaaaaaaaaaaaaaaa", "own-i386", architecture="i386")

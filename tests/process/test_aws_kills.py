@@ -43,6 +43,7 @@ def moments(seed: int) -> list[Moment]:
     return result
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("seed", [pytest.param(n, marks=() if n in _IN_EVERY_RUN else pytest.mark.soak) for n in SEEDS])
 async def test_killed_between_request_and_answer_nothing_is_bought_twice(cluster: Scene, seed: int) -> None:
     """AWS-093, AWS-750"""

@@ -128,6 +128,7 @@ def _launched(plane: ControlPlane) -> list[Json]:
     return [claim for claim in claims if claim.get("status", {}).get("providerID")]  # type: ignore[attr-defined]
 
 
+@pytest.mark.soak
 def test_the_steps_of_the_guide_lead_to_instances(plane: ControlPlane, tmp_path: Path) -> None:
     """AWS-850, AWS-853, OPS-673, OPS-674, API-A10 to API-A14"""
     with _account_on_aws(plane) as aws, webhook_environment(plane) as place:

@@ -46,6 +46,7 @@ def test_without_a_terminal_it_tells_the_story_in_plain_lines_and_leaves_nothing
 
 
 @pytest.mark.soak
+@pytest.mark.soak
 def test_the_same_seed_tells_the_same_story_and_another_another() -> None:
     stories = [demo("--pods", "16", "--seed", seed).stdout.splitlines()[1:] for seed in ("5", "5", "6")]
     assert stories[0] == stories[1]

@@ -16,12 +16,16 @@ import pytest
 from typer.testing import CliRunner
 
 from karpenter.cli.main import app
+from support.examples import series
 from support.legality import faults
 
 SCENARIOS = Path(__file__).resolve().parents[3].parent / "shared" / "scenarios"
 TYPES = SCENARIOS / "types-us-east-1.json"
 FILES = sorted(file for shape in ("web-*", "gpu-trace-*") for file in SCENARIOS.glob(f"{shape}.json"))
 SECONDS = ("decisionSeconds", "catalogueSeconds", "wallSeconds")
+
+#: Those that every run plans; the larger ones are for `make soak`.
+_USUAL = ("web-20", "web-500", "web-spot-500", "gpu-trace-40", "gpu-trace-500", "diverse-500")
 
 pytestmark = pytest.mark.skipif(not FILES, reason="the scenarios are not beside the checkout")
 
@@ -38,7 +42,9 @@ def planned(file: Path, types: Path = TYPES) -> dict[str, Any]:
     return dict(json.loads(result.stdout))
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+@pytest.mark.parametrize(
+    "file", series(FILES, *(file for file in FILES if file.stem in _USUAL)), ids=lambda file: file.stem
+)
 def test_every_pod_of_a_scenario_is_placed_legally_once(file: Path) -> None:
     objects = json.loads(file.read_text())["items"]
     assert list(faults(objects, json.loads(TYPES.read_text()), planned(file))) == []
@@ -52,7 +58,10 @@ def published() -> Iterator[tuple[str, str]]:
             yield name, bound
 
 
-@pytest.mark.parametrize(("name", "bound"), list(published()))
+@pytest.mark.parametrize(
+    ("name", "bound"),
+    [pytest.param(*row, marks=() if row[0] in _USUAL else pytest.mark.soak) for row in published()],
+)
 def test_the_lower_bound_is_that_which_others_have_worked_out(name: str, bound: str) -> None:
     """To the last digit they give: figures from another programme, which shares no code with ours."""
     catalogue = SCENARIOS / ("types-linear-400.json" if name.startswith("diverse") else TYPES.name)

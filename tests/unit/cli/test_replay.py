@@ -133,6 +133,7 @@ for path in sys.argv[1:]:
 
 
 @pytest.mark.soak
+@pytest.mark.soak
 def test_all_shared_scenarios_replay_under_other_hash_seeds(tmp_path: Path, recorded: Path) -> None:
     files = [record(scenario, tmp_path) for scenario in scenarios()] + [recorded]
     assert len(files) > 40

@@ -17,7 +17,7 @@ from karpenter.api.ec2_node_class import EC2NodeClass
 from karpenter.api.scheduling_constraints import Toleration
 from karpenter.model import labels, quantity
 from karpenter.providers.aws.bootstrap.bootstrap_settings import BootstrapMode, BootstrapSettings
-from karpenter.providers.aws.bootstrap.join_parameters import JoinParameters
+from karpenter.providers.aws.bootstrap.bootstrap_token import JoinParameters
 from karpenter.providers.aws.bootstrap.join_rules import bootstrap_problem, joins_with_kubeadm
 from karpenter.providers.aws.userdata import render_user_data
 from support.consolidation_cases import scale

@@ -13,8 +13,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
 from karpenter.providers.aws.aws_settings import AwsClusterInfo
-from karpenter.providers.aws.bootstrap.bootstrap_token import BootstrapToken
-from karpenter.providers.aws.bootstrap.join_parameters import JoinParameters
+from karpenter.providers.aws.bootstrap.bootstrap_token import BootstrapToken, JoinParameters
 from karpenter.providers.aws.userdata import BootstrapOptions, render_user_data
 from support.user_data import given
 

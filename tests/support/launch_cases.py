@@ -32,7 +32,7 @@ from karpenter.model.requirements import Requirements, requirement
 from karpenter.providers.aws import aws_labels
 from karpenter.providers.aws.aws_metrics import InstanceMetrics
 from karpenter.providers.aws.aws_settings import AwsClusterInfo
-from karpenter.providers.aws.bootstrap.join_parameters import JoinParameters
+from karpenter.providers.aws.bootstrap.bootstrap_token import JoinParameters
 from karpenter.providers.aws.instance import instance_info
 from karpenter.providers.aws.instance.fleet_launcher import FleetLauncher, JoinParameterSource, LauncherDependencies
 from karpenter.providers.aws.instance.fleet_request import FleetSender, SubnetAddresses

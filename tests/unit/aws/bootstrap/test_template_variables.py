@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from hypothesis import given as over
 from hypothesis import strategies as st
 
-from karpenter.providers.aws.bootstrap.join_parameters import JoinParameters
+from karpenter.providers.aws.bootstrap.bootstrap_token import JoinParameters
 from karpenter.providers.aws.userdata import UserDataError, render_user_data
 from karpenter.providers.aws.userdata.template_variables import (
     VARIABLE_NAMES,

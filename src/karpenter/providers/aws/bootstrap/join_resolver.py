@@ -14,8 +14,7 @@ from karpenter.providers.aws.aws_apis import SsmApi
 from karpenter.providers.aws.aws_errors import AwsError
 from karpenter.providers.aws.bootstrap import join_rules
 from karpenter.providers.aws.bootstrap.bootstrap_settings import BootstrapSettings, TokenDelivery
-from karpenter.providers.aws.bootstrap.bootstrap_token import BootstrapToken
-from karpenter.providers.aws.bootstrap.join_parameters import JoinParameters
+from karpenter.providers.aws.bootstrap.bootstrap_token import BootstrapToken, JoinParameters
 from karpenter.providers.aws.bootstrap.token_issuer import TokenIssuer
 from karpenter.providers.aws.userdata.template_variables import names_claim, wants_token
 from karpenter.providers.contract import LaunchFailed

@@ -12,8 +12,7 @@ from karpenter.model import labels
 from karpenter.model import resources as res
 from karpenter.providers.aws.aws_labels import resource_tags_for
 from karpenter.providers.aws.aws_settings import AwsClusterInfo, AwsSettings
-from karpenter.providers.aws.bootstrap.bootstrap_token import BootstrapToken
-from karpenter.providers.aws.bootstrap.join_parameters import JoinParameters
+from karpenter.providers.aws.bootstrap.bootstrap_token import BootstrapToken, JoinParameters
 from karpenter.providers.aws.bootstrap.join_resolver import join_parameters
 from karpenter.providers.aws.bootstrap.join_rules import joins_with_kubeadm
 from karpenter.providers.aws.ec2_requests import LaunchTemplateData

@@ -57,7 +57,7 @@ from karpenter.providers.aws.aws_apis import InstanceApi
 from karpenter.providers.aws.aws_errors import AwsError
 from karpenter.providers.aws.aws_metrics import CREATE_FLEET_BATCHER, InstanceMetrics
 from karpenter.providers.aws.aws_types import Ec2Filter
-from karpenter.providers.aws.bootstrap.join_parameters import JoinParameters
+from karpenter.providers.aws.bootstrap.bootstrap_token import JoinParameters
 from karpenter.providers.aws.ec2_descriptions import InstanceInfo
 from karpenter.providers.aws.ec2_requests import FleetAnswer, FleetRequest
 from karpenter.providers.aws.instance import fleet_request, instance_info, launch_batches

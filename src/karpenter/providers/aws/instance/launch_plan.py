@@ -21,7 +21,7 @@ from karpenter.model import labels
 from karpenter.model import resources as res
 from karpenter.providers.aws import aws_labels
 from karpenter.providers.aws.aws_settings import AwsClusterInfo
-from karpenter.providers.aws.bootstrap.join_parameters import JoinParameters
+from karpenter.providers.aws.bootstrap.bootstrap_token import JoinParameters
 from karpenter.providers.aws.instance import launch_filters
 from karpenter.providers.aws.instance.launch_filters import CandidateTypes, LaunchableTypes, LaunchRequirements
 from karpenter.providers.aws.instance.launch_templates import (

@@ -33,7 +33,7 @@ from karpenter.model import resources as res
 from karpenter.model.ec2_volume_size import VolumeSizeError, volume_size_bytes
 from karpenter.model.requirements import Requirement, Requirements
 from karpenter.providers.aws import aws_labels
-from karpenter.providers.aws.bootstrap.capacity_annotations import (
+from karpenter.providers.aws.bootstrap.join_rules import (
     KubeReservedMode,
     has_own_pod_network,
     kube_reserved_mode,

@@ -9,7 +9,7 @@ from functools import cached_property
 from karpenter.api.scheduling_constraints import Taint
 from karpenter.model import durations, labels, taints
 from karpenter.providers.aws.aws_settings import AwsClusterInfo
-from karpenter.providers.aws.bootstrap.join_parameters import JoinParameters
+from karpenter.providers.aws.bootstrap.bootstrap_token import JoinParameters
 from karpenter.providers.aws.userdata.kubelet_settings import KubeletSettings
 
 #: Domains a kubelet may not give itself labels of; the controllers put those on the Node when it registers.

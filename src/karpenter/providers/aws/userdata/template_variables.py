@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 import yaml
 
 from karpenter.model import labels, taints
-from karpenter.providers.aws.bootstrap.join_parameters import JoinParameters
-from karpenter.providers.aws.userdata import ca_certificates, join_configuration, join_snippets
+from karpenter.providers.aws.bootstrap.bootstrap_token import JoinParameters
+from karpenter.providers.aws.userdata import join_configuration
 from karpenter.providers.aws.userdata.amazon_linux import kubelet_configuration
 from karpenter.providers.aws.userdata.bootstrap_options import BootstrapOptions, KubeletArguments, kubelet_extra_args
 
@@ -125,7 +125,7 @@ def _join_document(inputs: TemplateInputs) -> str | None:
     target = join_configuration.JoinTarget(
         endpoint=f"{host}:{port}",
         token=_token(inputs) or "${BOOTSTRAP_TOKEN}",
-        ca_hashes=ca_certificates.ca_hashes(inputs.options.cluster.ca_bundle),
+        ca_hashes=join_configuration.ca_hashes(inputs.options.cluster.ca_bundle),
         version=inputs.options.cluster.version,
         node_name="${NODE_NAME}" if join.node_name_source else "",
     )
@@ -140,7 +140,7 @@ def _token(inputs: TemplateInputs) -> str | None:
 def _token_snippet(inputs: TemplateInputs) -> str | None:
     join = inputs.join
     if join.token_parameter:
-        return join_snippets.token_from_parameter(join.token_parameter, inputs.options.cluster.region)
+        return join_configuration.token_from_parameter(join.token_parameter, inputs.options.cluster.region)
     return f"BOOTSTRAP_TOKEN={join.token.value}" if join.token is not None else None
 
 
@@ -149,7 +149,7 @@ def _node_labels(inputs: TemplateInputs) -> str:
 
 
 def _ca_hash_list(inputs: TemplateInputs) -> Iterator[str]:
-    return (f"sha256:{digest}" for digest in ca_certificates.ca_hashes(inputs.options.cluster.ca_bundle))
+    return (f"sha256:{digest}" for digest in join_configuration.ca_hashes(inputs.options.cluster.ca_bundle))
 
 
 #: Each variable by its name: its value, None where it has none and the text stays as it is.
@@ -160,7 +160,7 @@ _VARIABLES: Mapping[str, Callable[[TemplateInputs], str | None]] = {
     "CLUSTER_ENDPOINT_URL": lambda inputs: inputs.options.cluster.endpoint,
     "BOOTSTRAP_TOKEN": _token,
     "BOOTSTRAP_TOKEN_SH": _token_snippet,
-    "CA_CERT_HASH": lambda inputs: ca_certificates.ca_hashes(inputs.options.cluster.ca_bundle)[0],
+    "CA_CERT_HASH": lambda inputs: join_configuration.ca_hashes(inputs.options.cluster.ca_bundle)[0],
     "CA_CERT_HASHES": lambda inputs: ",".join(_ca_hash_list(inputs)),
     "CLUSTER_CA": lambda inputs: inputs.options.cluster.ca_bundle,
     "CLUSTER_NAME": lambda inputs: inputs.options.cluster.name,
@@ -178,7 +178,7 @@ _VARIABLES: Mapping[str, Callable[[TemplateInputs], str | None]] = {
     "KUBELET_EXTRA_ARGS": lambda inputs: kubelet_extra_args(inputs.arguments),
     "KUBELET_CONFIG": _kubelet_document,
     "JOIN_CONFIG": _join_document,
-    "PROVIDER_ID_SH": lambda inputs: join_snippets.provider_id(inputs.join.node_name_source),
+    "PROVIDER_ID_SH": lambda inputs: join_configuration.provider_id(inputs.join.node_name_source),
 }
 _TOKEN_VARIABLES = frozenset({"BOOTSTRAP_TOKEN", "BOOTSTRAP_TOKEN_SH", "JOIN_CONFIG"})
 #: Names the snippets set on the instance; they resemble variables and are none.

@@ -21,7 +21,7 @@ CITING = ("src", "tests", "bench", "tools", "docs")
 LEFT_OUT = (Path("docs/compatibility.md"), "## Rules without an implementation")
 SUFFIXES = {".py", ".md", ".yaml", ".yml", ".toml", ".go", ".sh"}
 
-_SERIES = r"(?:(?:SCH|DIS|OPS|API|AWS)-[A-Z]?|S-)"
+_SERIES = r"(?:(?:SCH|DIS|OPS|API|AWS|K15)-[A-Z]?|S-)"
 _NUMBER = r"\d{1,3}[a-z]?"
 _ID = _SERIES + _NUMBER
 _CELL = re.compile(rf"\| (?P<id>{_ID}) \|")
@@ -37,7 +37,7 @@ _NEXT = re.compile(
 )
 _RANGE = {" to ", "\u2013", "\u2026"}
 #: A line without one of these cites nothing: a cheap test before the expressions above.
-_MARKS = ("S-", "SCH-", "API-")
+_MARKS = ("S-", "SCH-", "API-", "K15-")
 
 
 @dataclass(frozen=True, order=True)

@@ -61,6 +61,7 @@ def test_every_file_of_the_specification_is_in_its_table_of_contents():
 
 # The IDs are put together so that the examples are no citations themselves.
 API, AWS, OPS, SCH, S, T = "API" + "-", "AWS" + "-", "OPS" + "-", "SCH" + "-", "S" + "-", "AWS" + "-T"
+K15 = "K15" + "-"
 
 
 @pytest.mark.parametrize(
@@ -75,6 +76,7 @@ API, AWS, OPS, SCH, S, T = "API" + "-", "AWS" + "-", "OPS" + "-", "SCH" + "-", "
         (f"{T}147-39", [f"{T}147"], []),
         (f"{AWS}315, 12 types; {AWS}316: 100%", [f"{AWS}315", f"{AWS}316"], []),
         (f"{S}004-gated", [f"{S}004"], []),
+        (f"{K15}001, 003 and {K15}A34", [f"{K15}001", f"{K15}003", f"{K15}A34"], []),
         (f"X{SCH}231 {SCH}2310", [], []),
     ],
 )

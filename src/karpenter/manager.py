@@ -30,9 +30,11 @@ from karpenter.disruption.disruption_controller import CommandExecution, Disrupt
 from karpenter.disruption.disruption_queue import CommandHistory, DisruptionQueue
 from karpenter.disruption.disruption_recorder import DisruptionRecorder
 from karpenter.disruption.successor_nominations import SuccessorNominations
+from karpenter.history.cluster_observer import ClusterObserver
 from karpenter.kube.errors import KubeError, NotFound
 from karpenter.kube.informer import ChangeHandler, Informer
 from karpenter.kube.protocol import Kube
+from karpenter.manager_history import history_recorder
 from karpenter.manager_informers import ClusterInformers, WatchedKinds
 from karpenter.manager_watches import (
     ControllerQueues,
@@ -164,6 +166,10 @@ class Manager:
         self._build_features(overlaid)
         self.cluster_metrics = ClusterMetrics(self.context, self.informers.pods, self._cluster_collectors())
         self._build_decisions()
+        self.observer = ClusterObserver(
+            self.context, self.informers.pods, self.informers.nodes, lambda: self.provisioner.last_plan
+        )
+        self.history = history_recorder(settings, self.context, self.observer, self.command_history.journal.entries)
         self._subscribe()
 
     # -- controllers --------------------------------------------------------------------------------------------------
@@ -379,6 +385,8 @@ class Manager:
         }
         for feature in features:
             loops |= feature.loops() if feature is not None else {}
+        if self.history is not None:
+            loops |= {name: loop.run for name, loop in self.history.loops(self.metrics).items()}
         queues = self._queues
         controllers = (queues.claims, queues.terminations, self._eviction_queue, queues.pools, queues.pod_events)
         for controller in (*controllers, queues.node_health, *self._singletons()):

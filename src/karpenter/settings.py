@@ -18,6 +18,7 @@ from enum import StrEnum
 from fractions import Fraction
 
 from karpenter.disruption.disruption_settings import DisruptionSettings
+from karpenter.history.history_settings import HistorySettings
 from karpenter.instancetypes.instance_type_settings import InstanceTypeSettings
 from karpenter.kube.client_settings import KubeClientSettings
 from karpenter.model import durations
@@ -77,6 +78,7 @@ class Settings(
     SchedulingSettings,
     OlderVersionSettings,
     KubeClientSettings,
+    HistorySettings,
     ProcessSettings,
 ):
     """The settings in force."""
@@ -103,6 +105,7 @@ SETTING_GROUPS: Mapping[str, Mapping[str, Setting]] = {
         AwsProviderSettings,
         SelfManagedSettings,
         OlderVersionSettings,
+        HistorySettings,
     )
 }
 #: Every setting by its name in ``Settings``.

@@ -18,7 +18,8 @@ from karpenter.console.console_input import ConsoleInput
 from karpenter.console.node_rows import NodeRow
 from karpenter.model import labels
 
-_INTERRUPTIONS = frozenset(
+#: Reasons of the events that announce or report the loss of an instance.
+INTERRUPTION_REASONS = frozenset(
     {
         "SpotInterrupted",
         "SpotRebalanceRecommendation",
@@ -156,7 +157,7 @@ def _incidents(events: Iterable[Event]) -> Iterator[DecisionRow]:
         at = _time(event)
         if at is None or event.involved_object.kind != "NodeClaim":
             continue
-        if event.reason in _INTERRUPTIONS:
+        if event.reason in INTERRUPTION_REASONS:
             yield DecisionRow(at, DecisionKind.INTERRUPTION, event.reason, (event.involved_object.name,), event.message)
         elif event.reason in _FAILURES:
             yield DecisionRow(at, DecisionKind.FAILURE, event.reason, (event.involved_object.name,), event.message)

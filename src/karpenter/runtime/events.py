@@ -10,7 +10,7 @@ Behind that, ``event_correlator`` does what client-go does: an event that occurs
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Protocol
@@ -119,8 +119,13 @@ class EventRecorder:
         self._nomination_bucket = TokenBucket(5, 10)  # OPS-502
         self._correlator = EventCorrelator()
         self._is_running = False
+        self._listeners: list[Callable[[ObjectEvent], None]] = []
         self._sequence = 0
         self._prune_at = 0.0
+
+    def subscribe(self, listener: Callable[[ObjectEvent], None]) -> None:
+        """Tell the listener of every event that is published and not equal to a recent one. It must return at once."""
+        self._listeners.append(listener)
 
     def publish(self, *events: ObjectEvent) -> None:
         """Write the events, except those that are equal to a recent one. Never waits."""
@@ -129,6 +134,8 @@ class EventRecorder:
             if self._deduped_until.get(event.key, now) > now:
                 continue
             self._deduped_until[event.key] = now + event.dedupe_timeout.total_seconds()
+            for listener in self._listeners:
+                listener(event)
             if event.reason == "Nominated" and not self._nomination_bucket.try_take(now):
                 continue
             if not self._queue.full():

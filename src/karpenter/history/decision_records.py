@@ -1,0 +1,142 @@
+"""Decisions as entries of the history: what the journal says of disruptions, and the NodeClaims that were launched."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from hashlib import sha256
+
+from karpenter.api.karpenter import NodeClaim
+from karpenter.console.console_input import ConsoleInput
+from karpenter.disruption.decide.costs import NodePrices, node_labels
+from karpenter.disruption.decision_journal import JournalEntry
+from karpenter.history.history_records import DecisionRecord, NodeFacts
+from karpenter.model import labels
+from karpenter.model import resources as res
+from karpenter.state.state_node import StateNode
+
+#: Decisions change for so long: replacements get a type, commands end.
+_SETTLING = timedelta(hours=1)
+
+
+def changed_decisions(
+    given: ConsoleInput, journal: Sequence[JournalEntry], recorded: Mapping[str, DecisionRecord]
+) -> tuple[DecisionRecord, ...]:
+    """The decisions of the last hour that are not recorded as they are now. ``recorded``: by ID, what was recorded last."""
+    facts = _FactsOfNodes(given)
+    made = [*_disruptions(journal, given.now, facts), *_launches(given, facts)]
+    merged = (_merged(record, recorded.get(record.decision_id)) for record in made)
+    return tuple(record for record in merged if record != recorded.get(record.decision_id))
+
+
+class _FactsOfNodes:
+    """Facts about nodes by the name of their NodeClaim; only of those asked for, because prices take a look-up each."""
+
+    def __init__(self, given: ConsoleInput) -> None:
+        self._views = {view.key: view for view in given.snapshot.nodes}
+        self._prices = NodePrices(given.indexes)
+
+    def of(self, names: Iterable[str]) -> tuple[NodeFacts, ...]:
+        """Of these nodes, in their order; a node that is gone has its name only."""
+        return tuple(self._facts(name, self._views.get(name)) for name in names)
+
+    def _facts(self, name: str, view: StateNode | None) -> NodeFacts:
+        if view is None:
+            return NodeFacts(name)
+        own = node_labels(view)
+        offered = view.allocatable.get(res.CPU, 0)
+        return NodeFacts(
+            name,
+            view.pool,
+            own.get(labels.INSTANCE_TYPE, ""),
+            own.get(labels.ZONE, ""),
+            own.get(labels.CAPACITY_TYPE, ""),
+            self._prices.price_per_hour(view),
+            len(view.pods),
+            view.pod_requests.get(res.CPU, 0) / offered if offered else 0.0,
+        )
+
+
+def _disruptions(journal: Iterable[JournalEntry], now: datetime, facts: _FactsOfNodes) -> Iterator[DecisionRecord]:
+    for entry in journal:
+        if (entry.ended_at or now) < now - _SETTLING:
+            continue
+        replaced = f" +{_nodes_text(len(entry.replacements))}" if entry.replacements else ""
+        yield DecisionRecord(
+            decision_id=entry.command_id,
+            at=entry.decided_at,
+            kind="disruption",
+            reason=entry.reason,
+            text=f"-{_nodes_text(len(entry.nodes))}{replaced} ({entry.reason.lower()})",
+            outcome=entry.outcome.value,
+            cause=entry.cause,
+            ended_at=entry.ended_at,
+            pods=entry.pods,
+            saving_per_hour=entry.saving_per_hour,
+            before=facts.of(claim for _, claim in entry.nodes),
+            after=facts.of(entry.replacements),
+        )
+
+
+def _launches(given: ConsoleInput, facts: _FactsOfNodes) -> Iterator[DecisionRecord]:
+    """NodeClaims of a NodePool created in the same second, except those that replace others: these belong to a disruption."""
+    groups: defaultdict[tuple[datetime, str], list[NodeClaim]] = defaultdict(list)
+    for view in given.snapshot.nodes:
+        claim = view.claim
+        if claim is None or (labels.DISRUPTION_DECISION in claim.metadata.annotations and _replaces(claim)):
+            continue
+        at = claim.metadata.creation_timestamp
+        if at is not None and at >= given.now - _SETTLING:
+            groups[(at, claim.metadata.labels.get(labels.NODE_POOL, ""))].append(claim)
+    for (at, pool), claims in groups.items():
+        names = sorted(claim.metadata.name for claim in claims)
+        after = facts.of(names)
+        # Nodes of the group that are gone by now stay in the record: its ID is that of the moment, not of the names.
+        name = sha256(f"{at.isoformat()} {pool}".encode()).hexdigest()[:16]
+        outcome = "succeeded" if all(_is_initialized(claim) for claim in claims) else "under way"
+        yield DecisionRecord(f"launch-{name}", at, "launch", pool, _launch_text(after), outcome, after=after)
+
+
+def _replaces(claim: NodeClaim) -> bool:
+    return labels.DISRUPTION_REPLACES in claim.metadata.annotations
+
+
+def _is_initialized(claim: NodeClaim) -> bool:
+    return any(condition.type == "Initialized" and condition.status == "True" for condition in claim.status.conditions)
+
+
+def _launch_text(nodes: Sequence[NodeFacts]) -> str:
+    counts = Counter(node.instance_type or "launching" for node in nodes)
+    bought = ", ".join(f"{count} x {name}" if len(counts) > 1 else name for name, count in counts.most_common())
+    return f"+{_nodes_text(len(nodes))} ({bought})"
+
+
+def _nodes_text(count: int) -> str:
+    return f"{count} node" + ("" if count == 1 else "s")
+
+
+def _merged(record: DecisionRecord, earlier: DecisionRecord | None) -> DecisionRecord:
+    """The record with what was known of its nodes before they went, and with what was bought although it is gone."""
+    if earlier is None:
+        return record
+    if record.kind == "launch" and len(record.after) < len(earlier.after):
+        return earlier
+    return DecisionRecord(
+        **{
+            **{name: getattr(record, name) for name in DecisionRecord.__dataclass_fields__},
+            "before": _first_known(record.before, earlier.before),
+            "after": _latest_known(record.after, earlier.after),
+        }
+    )
+
+
+def _first_known(now: tuple[NodeFacts, ...], then: tuple[NodeFacts, ...]) -> tuple[NodeFacts, ...]:
+    known = {node.name: node for node in then if node.pool}
+    return tuple(known.get(node.name, node) for node in now)
+
+
+def _latest_known(now: tuple[NodeFacts, ...], then: tuple[NodeFacts, ...]) -> tuple[NodeFacts, ...]:
+    """The first facts with a type: how full a node is later is no part of the decision."""
+    known = {node.name: node for node in then if node.instance_type}
+    return tuple(known.get(node.name, node) for node in now)

@@ -1,0 +1,33 @@
+"""Settings of the history that the controller keeps."""
+# ruff: noqa: RUF009 - what `setting` returns is a dataclass field, as `field` does
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from karpenter.model import setting_kinds as kinds
+from karpenter.model.setting_kinds import setting
+
+
+@dataclass(frozen=True)
+class HistorySettings:
+    """History."""
+
+    history_file: str = setting(
+        kinds.FILE,
+        "",
+        "SQLite file for the history of decisions and spending, shown by the console; empty means that none is kept.",
+    )
+    history_max_age: timedelta = setting(
+        kinds.INTERVAL, "720h", "Older entries of the history are deleted. 720h are 30 days."
+    )
+    history_max_bytes: int = setting(
+        kinds.POSITIVE,
+        "67108864",
+        "Size of the history file from which on the oldest entries are deleted.",
+        unit="bytes",
+    )
+    history_interval: timedelta = setting(
+        kinds.INTERVAL, "1m", "How often nodes, prices and pending pods are sampled for the history."
+    )

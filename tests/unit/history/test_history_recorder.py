@@ -1,0 +1,165 @@
+"""What the controller records: decisions with their nodes, launches, interruptions, samples; and what it does when it cannot."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import cast
+
+import msgspec
+
+from karpenter.api import kinds
+from karpenter.api.karpenter import NodeClaim
+from karpenter.console.console_view import ConsoleView
+from karpenter.console.pending_pods import PendingPod
+from karpenter.disruption.decision_journal import DecisionOutcome, JournalEntry
+from karpenter.history.decision_records import changed_decisions
+from karpenter.history.history_recorder import HistoryRecorder, cluster_sample, pending_reasons
+from karpenter.model import labels
+from karpenter.runtime.events import WARNING, ObjectEvent, involved_claim
+from karpenter.settings import Settings
+from support.builders import NOW, claim, node, pod, seconds
+from support.console_cases import console_input
+from support.disruption_cases import pool, running
+from support.world import START, World, story
+
+LONG_AGO = datetime(2020, 1, 1, tzinfo=NOW.tzinfo)
+
+
+def new_claim(name: str) -> NodeClaim:
+    made = claim(name)
+    return msgspec.structs.replace(made, metadata=msgspec.structs.replace(made.metadata, creation_timestamp=NOW))
+
+
+def entry(**fields: object) -> JournalEntry:
+    values = {"replacements": ("claim-r",), "pods": 2, "saving_per_hour": 1.0, **fields}
+    return JournalEntry("cmd", NOW, "Underutilized", "replace", "single", ("np",), (("n", "claim-n"),), **values)  # type: ignore[arg-type]
+
+
+def test_a_disruption_keeps_what_its_nodes_were_after_they_are_gone() -> None:
+    before = console_input(pool(), running("n", "m", 1))
+    (first,) = [row for row in changed_decisions(before, [entry()], {}) if row.kind == "disruption"]
+    assert first.text == "-1 node +1 node (underutilized)"
+    assert (first.saving_per_hour, first.pods, first.outcome) == (1.0, 2, "under way")
+    (gone,) = first.before
+    assert (gone.instance_type, gone.price_per_hour, gone.cpu_fill) == ("m", 2.0, 0.25)
+    ended = entry(outcome=DecisionOutcome.SUCCEEDED, ended_at=seconds(60))
+    after = replace(console_input(pool(), running("r", "s", 1)), now=seconds(60))
+    (last,) = [row for row in changed_decisions(after, [ended], {"cmd": first}) if row.kind == "disruption"]
+    assert last.before == first.before
+    assert [(node.instance_type, node.price_per_hour) for node in last.after] == [("s", 1.0)]
+    assert last.outcome == "succeeded"
+    assert not [row for row in changed_decisions(after, [ended], {"cmd": last}) if row.kind == "disruption"], (
+        "nothing changed"
+    )
+
+
+def test_a_replacement_is_part_of_its_disruption_and_no_launch() -> None:
+    made = new_claim("r")
+    notes = {labels.DISRUPTION_DECISION: "cmd", labels.DISRUPTION_REPLACES: "n"}
+    replacement = msgspec.structs.replace(made, metadata=msgspec.structs.replace(made.metadata, annotations=notes))
+    assert changed_decisions(console_input(pool(), replacement), [], {}) == ()
+    (launched,) = changed_decisions(console_input(pool(), made), [], {})
+    assert (launched.kind, launched.reason, launched.outcome) == ("launch", "np", "under way")
+    assert launched.text.startswith("+1 node")
+
+
+def test_a_launch_whose_nodes_go_stays_as_it_was() -> None:
+    both = console_input(pool(), *(new_claim(name) for name in ("a", "b")))
+    (launched,) = changed_decisions(both, [], {})
+    one = console_input(pool(), new_claim("a"))
+    assert changed_decisions(one, [], {launched.decision_id: launched}) == ()
+
+
+def test_a_sample_has_the_figures_of_the_view() -> None:
+    view = ConsoleView(
+        console_input(pool(), running("n", "m", 1), pod("huge", {"cpu": "100"}), node("other", {"cpu": 4}))
+    )
+    taken = cluster_sample(view, 1.5)
+    assert (taken.price_per_hour, taken.managed_price_per_hour, taken.bound_per_hour) == (2.0, 2.0, 1.5)
+    assert (taken.nodes, taken.pending_pods) == (len(view.nodes), 1)
+    by_pool = {part.name: part.price_per_hour for part in taken.parts if part.dimension == "NodePool"}
+    assert by_pool["np"] == 2.0
+    assert [waiting.pods for waiting in taken.pending] == [1]
+
+
+def test_rare_reasons_beyond_fifty_are_counted_together() -> None:
+    waiting = [PendingPod("ns", str(number), None, {}, f"reason {number}") for number in range(60)]
+    counted = list(pending_reasons(waiting))
+    assert len(counted) == 51
+    assert counted[-1].reason == "other"
+    assert sum(entry.pods for entry in counted) == 60
+
+
+def kept(tmp_path: Path) -> Settings:
+    return Settings(history_file=str(tmp_path / "history.db"))
+
+
+def recorder(world: World) -> HistoryRecorder:
+    assert world.manager is not None
+    return cast(HistoryRecorder, world.manager.history)
+
+
+async def _recorded(world: World, settings: Settings) -> HistoryRecorder:
+    """A controller that bought a node."""
+    await world.node_class()
+    await world.pool()
+    world.simulated()
+    world.scheduled()
+    await world.start(settings)
+    await world.waiting(pod("p", {"cpu": "1"}))
+    history = recorder(world)
+    for _ in range(100):
+        if any(row.outcome == "succeeded" for row in history.store.decisions(LONG_AGO, 10)):
+            return history
+        await asyncio.sleep(5)
+    raise AssertionError(history.store.decisions(LONG_AGO, 10))
+
+
+@story
+async def test_a_running_controller_records_launches_samples_and_interruptions(world: World, tmp_path: Path) -> None:
+    history = await _recorded(world, kept(tmp_path))
+    (bought,) = history.store.decisions(LONG_AGO, 10)
+    assert (bought.kind, bought.reason) == ("launch", "np")
+    (facts,) = bought.after
+    assert facts.instance_type
+    assert facts.price_per_hour
+    name = facts.name
+    made = await world.get_claim(name)
+    assert world.manager is not None
+    interrupted = ObjectEvent(involved_claim(made.metadata), WARNING, "SpotInterrupted", "it goes in two minutes")
+    world.manager.context.events.publish(interrupted)
+    while not (told_of := history.store.interruptions(LONG_AGO, 10)):
+        await asyncio.sleep(5)
+    assert [(row.reason, row.node) for row in told_of] == [("SpotInterrupted", name)]
+    while not [row for row in history.store.samples(LONG_AGO, 100) if row.price_per_hour > 0]:
+        await asyncio.sleep(5)
+    assert history.store.samples(LONG_AGO, 100)[-1].at >= START
+
+
+@story
+async def test_a_history_that_cannot_be_written_is_logged_once_and_costs_no_decision(
+    world: World, tmp_path: Path
+) -> None:
+    (tmp_path / "taken").write_text("a file where a folder should be")
+    await world.node_class()
+    await world.pool()
+    world.simulated()
+    world.scheduled()
+    await world.start(
+        Settings(history_file=str(tmp_path / "taken" / "history.db"), history_interval=timedelta(seconds=5))
+    )
+    await world.waiting(pod("p", {"cpu": "1"}))
+    for _ in range(20):
+        await asyncio.sleep(5)
+    assert (await world.kube.get(kinds.POD, "p", "default")).spec.node_name
+    assert len(world.lines("the history cannot be written")) == 1
+
+
+@story
+async def test_without_a_file_there_is_no_history(world: World) -> None:
+    await world.start()
+    assert world.manager is not None
+    assert world.manager.history is None

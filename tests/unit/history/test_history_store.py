@@ -1,0 +1,132 @@
+"""The history file: what is written is read again, within its bounds."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import sqlite3
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from karpenter.history.history_records import (
+    ClusterSample,
+    DecisionRecord,
+    InterruptionRecord,
+    NodeFacts,
+    PendingReason,
+    SpendingPart,
+)
+from karpenter.history.history_store import SCHEMA, TABLES, HistoryBounds, HistoryStore
+from support.builders import NOW, seconds
+
+LONG_AGO = NOW - timedelta(days=365)
+BOUNDS = HistoryBounds(timedelta(days=30), 64 * 2**20)
+
+
+def store(tmp_path: Path, bounds: HistoryBounds = BOUNDS) -> HistoryStore:
+    return HistoryStore(tmp_path / "deep" / "history.db", bounds)
+
+
+def decision(name: str = "d", **fields: object) -> DecisionRecord:
+    node = NodeFacts("n", "np", "m", "z1", "spot", 1.5, 3, 0.25)
+    values = {"saving_per_hour": 0.5, "before": (node,), "after": (NodeFacts("r"),), **fields}
+    return DecisionRecord(name, NOW, "disruption", "Underutilized", "-1 node", "under way", **values)  # type: ignore[arg-type]
+
+
+def sample(at: float = 0, parts: int = 1) -> ClusterSample:
+    spent = tuple(SpendingPart("namespace", f"team-{number:04}", 0.5, 2) for number in range(parts))
+    return ClusterSample(seconds(at), 3.0, 2.5, None, 4, 1, 0.5, 0.25, spent, (PendingReason("no room", 1),))
+
+
+def test_what_is_written_is_read_again(tmp_path: Path) -> None:
+    history = store(tmp_path)
+    history.add_decisions([decision()])
+    history.add_sample(sample())
+    history.add_interruptions([InterruptionRecord(NOW, "SpotInterrupted", "n", "soon")])
+    assert history.decisions(LONG_AGO, 10) == (decision(),)
+    assert history.decision("d") == decision()
+    assert history.decision("other") is None
+    (read,) = history.samples(LONG_AGO, 10)
+    assert (read.at, read.price_per_hour, read.bound_per_hour, read.nodes) == (NOW, 3.0, None, 4)
+    assert history.spending(LONG_AGO) == ((NOW, SpendingPart("namespace", "team-0000", 0.5, 2)),)
+    assert history.pending(LONG_AGO) == ((NOW, PendingReason("no room", 1)),)
+    assert history.interruptions(LONG_AGO, 10) == (InterruptionRecord(NOW, "SpotInterrupted", "n", "soon"),)
+
+
+def test_a_decision_is_replaced_by_its_later_state(tmp_path: Path) -> None:
+    history = store(tmp_path)
+    history.add_decisions([decision()])
+    later = DecisionRecord("d", NOW, "disruption", "Underutilized", "-1 node", "succeeded", ended_at=seconds(60))
+    history.add_decisions([later])
+    assert history.decisions(LONG_AGO, 10) == (later,)
+
+
+def test_many_samples_are_thinned_evenly_and_the_latest_stays(tmp_path: Path) -> None:
+    history = store(tmp_path)
+    for minute in range(25):
+        history.add_sample(sample(60 * minute))
+    read = history.samples(LONG_AGO, 10)
+    assert len(read) <= 10
+    assert read[-1].at == seconds(60 * 24)
+    assert len({later.at - earlier.at for earlier, later in itertools.pairwise(read)}) == 1
+
+
+def test_entries_beyond_the_age_go(tmp_path: Path) -> None:
+    history = store(tmp_path, HistoryBounds(timedelta(hours=1), 2**30))
+    history.add_decisions([decision()])
+    history.add_sample(sample())
+    history.add_sample(sample(3601))
+    assert [read.at for read in history.samples(LONG_AGO, 10)] == [seconds(3601)]
+    assert history.decisions(LONG_AGO, 10) == ()
+    assert len(history.spending(LONG_AGO)) == 1
+
+
+def test_the_file_stays_below_its_size(tmp_path: Path) -> None:
+    limit = 300_000
+    history = store(tmp_path, HistoryBounds(timedelta(days=30), limit))
+    for minute in range(60):
+        history.add_sample(sample(60 * minute, parts=300))
+    assert history.file.stat().st_size <= limit * 1.2
+    kept = history.samples(LONG_AGO, 1000)
+    assert 5 < len(kept) < 60
+    assert kept[-1].at == seconds(60 * 59)
+
+
+def test_a_reader_sees_the_history_while_it_is_written(tmp_path: Path) -> None:
+    history = store(tmp_path)
+    history.add_sample(sample())
+    with sqlite3.connect(history.file, isolation_level=None) as writer:
+        writer.execute("BEGIN IMMEDIATE")
+        writer.execute("DELETE FROM sample")
+        assert len(history.samples(LONG_AGO, 10)) == 1
+        writer.execute("ROLLBACK")
+
+
+def test_a_file_of_another_schema_version_is_put_aside(tmp_path: Path) -> None:
+    history = store(tmp_path)
+    history.file.parent.mkdir()
+    with sqlite3.connect(history.file) as other:
+        other.execute("CREATE TABLE theirs (x)")
+        other.execute("PRAGMA user_version = 99")
+    history.add_sample(sample())
+    assert len(history.samples(LONG_AGO, 10)) == 1
+    assert history.file.with_name("history.db.other-version").exists()
+
+
+def test_what_is_no_database_is_an_error_and_stays_as_it_is(tmp_path: Path) -> None:
+    history = store(tmp_path)
+    history.file.parent.mkdir()
+    history.file.write_text("these are somebody's notes, " * 100)
+    with pytest.raises(sqlite3.DatabaseError):
+        history.add_sample(sample())
+    assert history.file.read_text().startswith("these are")
+
+
+def test_every_table_and_column_is_described() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "reference" / "history.md").read_text()
+    for table in TABLES:
+        assert f"`{table}`" in page
+    for column in re.findall(r"(\w+) (?:TEXT|REAL|INTEGER)", SCHEMA):
+        assert f"`{column}`" in page, column

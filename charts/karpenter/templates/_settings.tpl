@@ -61,6 +61,10 @@ SET_PROVIDER_ID: setProviderId
 APPROVE_KUBELET_SERVING: approveKubeletServing
 DEFAULT_INSTANCE_PROFILE: defaultInstanceProfile
 DEFAULT_NODE_ROLE: defaultNodeRole
+HISTORY_FILE: historyFile
+HISTORY_MAX_AGE: historyMaxAge
+HISTORY_MAX_BYTES: historyMaxBytes
+HISTORY_INTERVAL: historyInterval
 {{- end }}
 {{- define "karpenter.variablesOfIntervals" -}}
 KARPENTER_GARBAGE_COLLECTION_INTERVAL: garbageCollection

@@ -9,7 +9,8 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo test lint unit bench soak conformance crds charts spec docs release clean
 
-$(STAMP): pyproject.toml uv.lock
+# The installation compiles the library of the price search where there is a C compiler; without it decisions are the same, but slower.
+$(STAMP): pyproject.toml uv.lock hatch_build.py src/karpenter/scheduling/search/fill_kernel.c
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/uv --version 2>/dev/null | grep -q " $(UV_VERSION)" || $(BIN)/python -m pip install --quiet uv==$(UV_VERSION)
 	@UV_PROJECT_ENVIRONMENT=$(VENV) $(BIN)/uv sync --quiet --frozen --inexact
@@ -67,10 +68,12 @@ docs: $(STAMP)
 	$(BIN)/sphinx-build -q -W --keep-going -b html -d docs/_build/doctrees docs docs/_build/html
 	@echo docs/_build/html/index.html
 
-# Wheel, sdist and bill of materials (CycloneDX) in dist/; the wheel is installed into an empty environment, and the demo runs from it.
+# Wheels, sdist and bill of materials (CycloneDX) in dist/: a wheel for this platform with the compiled library and one for all
+# platforms without it. Each is installed into an empty environment, and the demo runs from it.
 release: $(STAMP)
 	rm -rf dist
 	$(BIN)/uv build --quiet --out-dir dist
+	KARPENTER_FILL_KERNEL=off $(BIN)/uv build --quiet --wheel --out-dir dist
 	$(BIN)/uv export --quiet --frozen --no-default-groups --format cyclonedx1.5 --output-file dist/karpenter.cdx.json >/dev/null
 	$(BIN)/python tools/try_wheel.py dist
 

@@ -1,4 +1,4 @@
-"""Installs the wheel of a folder into an empty environment and runs it there: ``python tools/try_wheel.py dist``."""
+"""Installs each wheel of a folder into an empty environment and runs it there: ``python tools/try_wheel.py dist``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ ROOT = Path(__file__).parents[1]
 
 def main(folder: Path) -> None:
     """Raises ``CalledProcessError`` if the wheel cannot be installed or a command of it fails."""
-    (wheel,) = folder.glob("*.whl")
+    for wheel in sorted(folder.glob("*.whl")):
+        _try_wheel(wheel)
+
+
+def _try_wheel(wheel: Path) -> None:
     with tempfile.TemporaryDirectory() as place:
         venv.create(place, with_pip=True)
         # Outside the checkout, so that nothing of it is imported by accident.

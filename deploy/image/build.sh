@@ -1,6 +1,6 @@
 #!/bin/sh
-# Puts the controller and its locked dependencies into a folder: the same bytes for the same uv.lock, whoever builds. The
-# Dockerfile runs it, and so do the tests, which have no container engine.
+# Puts the controller and its locked dependencies into a folder: the same bytes for the same uv.lock and C compiler, whoever builds.
+# The Dockerfile runs it, and so do the tests, which have no container engine.
 #
 #     build.sh SOURCE TARGET      PYTHON and UV name other programs than those of the PATH
 set -eu

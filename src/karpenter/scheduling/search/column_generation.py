@@ -19,15 +19,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from karpenter.scheduling.objective import LEAST_PRICE_PER_HOUR
-from karpenter.scheduling.search.linear_program import CoveringProgram, FloatArray, IntArray
-from karpenter.scheduling.search.packing_problem import HOST_LIMIT_CAPACITY, PackingProblem
-from karpenter.scheduling.search.pattern_filling import (
+from karpenter.scheduling.search.filled_patterns import (
     VALUE_UNITS_PER_DOLLAR,
+    Beginning,
     FilledPatterns,
+    Filling,
     FillPerturbation,
-    PatternFiller,
     to_value_units,
 )
+from karpenter.scheduling.search.linear_program import CoveringProgram, FloatArray, IntArray
+from karpenter.scheduling.search.packing_problem import HOST_LIMIT_CAPACITY, PackingProblem
+from karpenter.scheduling.search.pattern_filling import PatternFiller
 
 #: Rounds of new columns at most, and how many columns a round may bring.
 MAX_COLUMN_ROUNDS = 24
@@ -150,15 +152,10 @@ class _ColumnGeneration:
         rows = int(min(MAX_PATTERNS_APART, max(MIN_PATTERNS_APART, PATTERNS_EACH_APART * most)))
         bin_types = np.tile(np.arange(number), max(1, rows // number))
         first = self._random.choice(scarce, len(bin_types))
-        noise, weights = self._perturbations(len(bin_types), len(waiting), PREFERENCE_PERTURBATION_APART)
-        preferences = filler.preferences(bin_types, pod_values[waiting], noise, weights) * pod_values[waiting]
-        available = np.broadcast_to(left[waiting], (len(bin_types), len(waiting)))
+        perturbation = self._perturbation(len(bin_types), len(waiting), PREFERENCE_PERTURBATION_APART)
+        beginning = Beginning(first, self._random.random((len(bin_types), len(waiting))))
         filled = filler.fill(
-            bin_types,
-            preferences,
-            pod_values[waiting],
-            available,
-            FillPerturbation(first, self._random.random(noise.shape)),
+            Filling(bin_types, pod_values[waiting], left[None, waiting], perturbation, beginning)
         ).purchasable
         waste = filled.prices - filled.values / VALUE_UNITS_PER_DOLLAR
         for row in np.argsort(waste, kind="stable").tolist():
@@ -208,17 +205,15 @@ class _ColumnGeneration:
         number = len(self._problem.bin_types)
         each = max(1, PATTERNS_PER_ROUND // number)
         bin_types = np.tile(np.arange(number), each)
-        noise, weights = self._perturbations(len(bin_types), len(self._pod_values), PREFERENCE_PERTURBATION)
-        noise[:number], weights[:number] = 1.0, 1.0  # each bin type once unperturbed
-        preferences = self._filler.preferences(bin_types, self._pod_values, noise, weights)
-        left = np.broadcast_to(self._counts, (len(bin_types), len(self._counts)))
-        return self._filler.fill(bin_types, preferences, self._pod_values, left).purchasable
+        perturbation = self._perturbation(len(bin_types), len(self._pod_values), PREFERENCE_PERTURBATION, number)
+        filling = Filling(bin_types, self._pod_values, self._counts[None, :], perturbation)
+        return self._filler.fill(filling).purchasable
 
-    def _perturbations(self, rows: int, groups: int, amount: float) -> tuple[FloatArray, FloatArray]:
-        """Factors near one for the preferences and weights of every row."""
-        noise = 1 + amount * (2 * self._random.random((rows, groups)) - 1)
-        weights = 1 + WEIGHT_PERTURBATION * (2 * self._random.random((rows, self._problem.requests.shape[1])) - 1)
-        return noise, weights
+    def _perturbation(self, rows: int, groups: int, amount: float, plain_rows: int = 0) -> FillPerturbation:
+        """What changes the preferences and weights of every row but the first ones."""
+        uniform = self._random.random((rows, groups))
+        columns = self._random.random((rows, self._problem.requests.shape[1]))
+        return FillPerturbation(uniform, columns, amount, WEIGHT_PERTURBATION, plain_rows)
 
     def _add_new_columns(self, covering: CoveringProgram, ranked: FilledPatterns) -> int:
         """Add the first columns that are new, at the beginning all; how many."""
@@ -261,7 +256,7 @@ class _ColumnGeneration:
         groups = np.flatnonzero(left)
         if not len(groups):
             return []
-        runs = _Restarts(self._problem.subset(groups), groups, self._pod_values[groups], self._perturbations)
+        runs = _Restarts(self._problem.subset(groups), groups, self._pod_values[groups], self._perturbation)
         restarts = [runs.best_of_set(left[groups])]
         while runs.work < WORK_TO_FINISH * self._first_pods and len(restarts) < MAX_RESTART_SETS:
             restarts.append(runs.best_of_set(left[groups]))
@@ -272,12 +267,12 @@ class _Restarts:
     """Restarts that pack the same pods, each with its own perturbations. ``groups``: their numbers in the whole problem."""
 
     def __init__(
-        self, problem: PackingProblem, groups: IntArray, pod_values: FloatArray, perturbations: _Perturbations
+        self, problem: PackingProblem, groups: IntArray, pod_values: FloatArray, perturbation: _Perturbations
     ) -> None:
         self._problem = problem
         self._groups = groups
         self._pod_values = pod_values
-        self._perturbations = perturbations
+        self._perturbation = perturbation
         self._filler = PatternFiller(problem)
         self._bin_types = np.flatnonzero(problem.admits.any(axis=1))
 
@@ -317,11 +312,8 @@ class _Restarts:
         """One node of every bin type for each run, and those of them nearly as good as the best: what each run takes."""
         number = len(self._bin_types)
         rows = np.tile(self._bin_types, len(waiting))
-        noise, weights = self._perturbations(len(rows), len(self._groups), PREFERENCE_PERTURBATION)
-        if plain:
-            noise[:number], weights[:number] = 1.0, 1.0
-        preferences = self._filler.preferences(rows, self._pod_values, noise, weights)
-        filled = self._filler.fill(rows, preferences, self._pod_values, np.repeat(waiting, number, axis=0))
+        perturbation = self._perturbation(len(rows), len(self._groups), PREFERENCE_PERTURBATION, number if plain else 0)
+        filled = self._filler.fill(Filling(rows, self._pod_values, waiting, perturbation))
         score = _value_per_dollar(filled).reshape(len(waiting), number)
         ranked = np.argsort(-score, axis=1, kind="stable")
         near = np.take_along_axis(score, ranked, axis=1) >= NEAR_BEST * score.max(axis=1)[:, None]
@@ -329,8 +321,8 @@ class _Restarts:
         return filled, [(rows[close] + at * number).tolist() for at, (rows, close) in pairs]
 
 
-#: Gives factors for so many rows and groups, perturbed so much.
-_Perturbations = Callable[[int, int, float], tuple[FloatArray, FloatArray]]
+#: Gives what changes so many rows of so many groups, by how much, but for so many rows at first.
+_Perturbations = Callable[[int, int, float, int], FillPerturbation]
 
 
 def _balanced_values(problem: PackingProblem) -> FloatArray:

@@ -1,0 +1,127 @@
+"""Rows filled by the library that `fill_kernel.c` compiles to, where it was built; else `array_filling` does the same.
+
+The library is loaded with ctypes: it knows nothing of Python, so one serves every version of it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from karpenter.scheduling.search.filled_patterns import FilledPatterns, Filling, to_value_units
+from karpenter.scheduling.search.packing_problem import PackingProblem
+
+#: The compiled library beside this module; the build makes it where there is a C compiler.
+LIBRARY = Path(__file__).with_name("fill_kernel.so")
+
+
+class _Problem(ctypes.Structure):
+    _fields_ = [
+        *((name, ctypes.c_int64) for name in ("groups", "columns", "bins", "signatures", "cpu_column")),
+        *(
+            (name, ctypes.c_void_p)
+            for name in (
+                "requests",
+                "capacities",
+                "resource_values",
+                "prices",
+                "surplus_prices",
+                "baselines",
+                "max_per_node",
+                "admits",
+                "rejects",
+                "signature_of",
+            )
+        ),
+    ]
+
+
+class _Filling(ctypes.Structure):
+    _fields_ = [
+        *((name, ctypes.c_int64) for name in ("rows", "steps", "rows_per_left", "plain_rows", "squares")),
+        *((name, ctypes.c_void_p) for name in ("bin_types", "pod_values", "value_units", "left", "noise", "weights")),
+        *((name, ctypes.c_double) for name in ("noise_amount", "weight_amount")),
+        *((name, ctypes.c_void_p) for name in ("first_group", "draws")),
+    ]
+
+
+class _Filled(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_void_p) for name in ("contents", "values", "bin_types", "prices")]
+
+
+@cache
+def _library() -> ctypes.CDLL | None:
+    try:
+        return ctypes.CDLL(str(LIBRARY))
+    except OSError:
+        return None
+
+
+def filler(problem: PackingProblem) -> Callable[[Filling, int], FilledPatterns] | None:
+    """What fills rows of the problem, each with so many groups at most; None where the library was not built."""
+    library = _library()
+    return None if library is None else _CompiledFiller(library, problem).fill
+
+
+class _CompiledFiller:
+    """The arrays of a problem as the library reads them. They live as long as this."""
+
+    def __init__(self, library: ctypes.CDLL, problem: PackingProblem) -> None:
+        self._library = library
+        self._groups = len(problem.counts)
+        self._arrays: tuple[NDArray[np.generic], ...] = (
+            *map(_floats, (problem.requests, problem.capacities, problem.resource_values, problem.prices)),
+            *map(_floats, (problem.surplus.prices, problem.surplus.baselines, problem.max_per_node)),
+            np.ascontiguousarray(problem.admits, dtype=np.uint8),
+            np.ascontiguousarray(~problem.accepts, dtype=np.uint8),
+            _whole(problem.signatures),
+        )
+        self._problem = _Problem(
+            self._groups,
+            problem.requests.shape[1],
+            len(problem.prices),
+            problem.accepts.shape[1],
+            max(0, problem.cpu_column),
+            *(array.ctypes.data for array in self._arrays),
+        )
+
+    def fill(self, filling: Filling, steps: int) -> FilledPatterns:
+        """Nodes with as many pods as go in. Raises ``MemoryError``."""
+        rows = len(filling.bin_types)
+        noise, beginning = filling.perturbation, filling.beginning
+        given: list[NDArray[np.generic]] = [
+            _whole(filling.bin_types),
+            *map(_floats, (filling.pod_values, to_value_units(filling.pod_values), filling.left)),
+            *map(_floats, (noise.groups, noise.columns)),
+        ]
+        begun: list[NDArray[np.generic]] = (
+            [] if beginning is None else [_whole(beginning.first_group), _floats(beginning.draw_weights)]
+        )
+        request = _Filling(
+            *(rows, steps, rows // len(filling.left), noise.plain_rows, beginning is not None),
+            *(array.ctypes.data for array in given),
+            *(noise.group_amount, noise.column_amount),
+            *(array.ctypes.data for array in begun),
+        )
+        filled = FilledPatterns(
+            np.zeros((rows, self._groups)), np.zeros(rows), np.zeros(rows, dtype=np.intp), np.zeros(rows)
+        )
+        made = _Filled(*(array.ctypes.data for array in (filled.contents, filled.values)), filled.bin_types.ctypes.data)
+        made.prices = filled.prices.ctypes.data
+        failed = self._library.karpenter_fill(ctypes.byref(self._problem), ctypes.byref(request), ctypes.byref(made))
+        if failed:
+            raise MemoryError
+        return filled
+
+
+def _floats(array: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.ascontiguousarray(array, dtype=np.float64)
+
+
+def _whole(array: NDArray[np.intp]) -> NDArray[np.int64]:
+    return np.ascontiguousarray(array, dtype=np.int64)

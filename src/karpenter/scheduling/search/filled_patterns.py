@@ -1,0 +1,91 @@
+"""What is filled, and the nodes that come of it: the data of `pattern_filling`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from karpenter.scheduling.search.linear_program import BoolArray, FloatArray, IntArray
+
+#: What a pod is worth, as whole numbers, is this many for a dollar: sums of whole numbers do not depend on their order.
+VALUE_UNITS_PER_DOLLAR = 1e9
+
+
+@dataclass(frozen=True, eq=False)
+class FillPerturbation:
+    """What makes rows differ from the obvious: uniform random numbers, a row each, and how far they change things.
+
+    A number ``u`` of ``groups`` multiplies the preference for a group by ``1 + group_amount * (2 u - 1)``; one of ``columns``
+    does the same to the weight of a resource. The first ``plain_rows`` stay as they are.
+    """
+
+    groups: FloatArray
+    columns: FloatArray
+    group_amount: float
+    column_amount: float
+    plain_rows: int
+
+    def factors(self) -> tuple[FloatArray, FloatArray]:
+        """Factors near one for the preferences and weights of every row."""
+        noise = 1 + self.group_amount * (2 * self.groups - 1)
+        weights = 1 + self.column_amount * (2 * self.columns - 1)
+        noise[: self.plain_rows], weights[: self.plain_rows] = 1.0, 1.0
+        return noise, weights
+
+
+@dataclass(frozen=True, eq=False)
+class Beginning:
+    """The group one pod of which each row begins with (rows that cannot take it stay empty), and a weight by which groups
+    are drawn where not all are tried. Pods that are worth much count twice."""
+
+    first_group: IntArray
+    draw_weights: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class Filling:
+    """Rows to fill: nodes of these ``bin_types`` with pods worth ``pod_values``.
+
+    ``left``: how many pods of each group there are, one line for as many rows as there are rows for each line.
+    """
+
+    bin_types: IntArray
+    pod_values: FloatArray
+    left: FloatArray
+    perturbation: FillPerturbation
+    beginning: Beginning | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class FilledPatterns:
+    """Nodes with pods in them, a row each: how many of every group, the cheapest bin type that holds them, and its price.
+
+    ``values`` are what the pods are worth, in parts of a dollar per hour. The price is infinite where no bin type holds a row.
+    """
+
+    contents: FloatArray
+    values: FloatArray
+    bin_types: IntArray
+    prices: FloatArray
+
+    def select(self, rows: IntArray | BoolArray) -> FilledPatterns:
+        """Some of the rows."""
+        return FilledPatterns(self.contents[rows], self.values[rows], self.bin_types[rows], self.prices[rows])
+
+    @property
+    def is_purchasable(self) -> BoolArray:
+        """Which rows can be bought and have a pod in them."""
+        purchasable: BoolArray = np.isfinite(self.prices) & (self.values > 0)
+        return purchasable
+
+    @property
+    def purchasable(self) -> FilledPatterns:
+        """Those that can be bought and have a pod in them."""
+        return self.select(self.is_purchasable)
+
+
+def to_value_units(pod_values: FloatArray) -> FloatArray:
+    """Values of pods as whole numbers of `VALUE_UNITS_PER_DOLLAR`."""
+    rint: FloatArray = np.rint(pod_values * VALUE_UNITS_PER_DOLLAR)
+    return rint

@@ -1,0 +1,80 @@
+"""The compiled library fills nodes exactly as the arrays do, and a decision is the same without it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from karpenter.scheduling.search import array_filling, compiled_filling
+from karpenter.scheduling.search.candidate_nodes import BinType
+from karpenter.scheduling.search.filled_patterns import Beginning, FilledPatterns, Filling, FillPerturbation
+from karpenter.scheduling.search.offering_rows import CpuSurplusRows
+from karpenter.scheduling.search.packing_problem import PackingProblem
+from support.builders import node_pool, plan, pods
+from support.instance_types import inc
+
+
+def _problem(draw: np.random.Generator, groups: int, bins: int) -> PackingProblem:
+    """Requests and capacities as whole numbers; equal groups, signatures that reject and burstable bins among them."""
+    columns, signatures = 3, 4
+    requests = draw.integers(0, 9, (groups, columns)).astype(np.float64)
+    requests[groups // 2] = requests[0]
+    capacities = draw.integers(4, 60, (bins, columns)).astype(np.float64)
+    of_group = draw.integers(0, signatures, groups)
+    accepts = draw.random((bins, signatures)) < 0.8
+    admits = accepts[:, of_group] & (requests[None] <= capacities[:, None]).all(axis=2)
+    surplus_prices = np.where(draw.random(bins) < 0.3, 0.01, 0.0)
+    return PackingProblem(
+        tuple((group,) for group in range(groups)),
+        draw.integers(1, 9, groups).astype(np.float64),
+        requests,
+        tuple(BinType(("pool", None), row) for row in range(bins)),
+        capacities,
+        draw.random(bins) + 0.1,
+        admits,
+        of_group.astype(np.intp),
+        accepts,
+        draw.random(groups),
+        draw.random((bins, columns)),
+        columns,
+        draw.integers(0, 5, groups).astype(np.float64),
+        CpuSurplusRows(draw.random(bins) * 5, surplus_prices, np.zeros(bins)),
+        0,
+    )
+
+
+def _filling(draw: np.random.Generator, problem: PackingProblem, lines: int, *, begins: bool) -> Filling:
+    groups, bins = len(problem.counts), len(problem.prices)
+    rows = lines * bins
+    perturbation = FillPerturbation(draw.random((rows, groups)), draw.random((rows, 3)), 0.3, 0.5, bins)
+    beginning = Beginning(draw.integers(0, groups, rows), draw.random((rows, groups))) if begins else None
+    left = draw.integers(0, 4, (lines, groups)).astype(np.float64)
+    return Filling(np.tile(np.arange(bins), lines), problem.pod_values, left, perturbation, beginning)
+
+
+def _bytes(filled: FilledPatterns) -> tuple[bytes, ...]:
+    return tuple(array.tobytes() for array in (filled.contents, filled.values, filled.bin_types, filled.prices))
+
+
+@pytest.mark.parametrize("begins", [False, True])
+@pytest.mark.parametrize("seed", range(12))
+def test_compiled_rows_have_the_bytes_of_array_rows(seed: int, begins: bool) -> None:
+    draw = np.random.default_rng(seed)
+    problem = _problem(draw, groups=5 + 7 * seed, bins=1 + 3 * seed)
+    filling = _filling(draw, problem, lines=1 + seed % 3, begins=begins)
+    compiled = compiled_filling.filler(problem)
+    if compiled is None:
+        pytest.skip("no C compiler built the library")
+    steps = 3 + 4 * seed
+    assert _bytes(compiled(filling, steps)) == _bytes(array_filling.filler(problem)(filling, steps))
+
+
+def test_a_decision_without_the_library_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine without a C compiler gets the same plan as any other."""
+    objects = [
+        node_pool(),
+        *(pods(3, {"cpu": f"{100 + 90 * n}m", "memory": f"{2000 - 60 * n}Mi"}, prefix=f"p{n}-") for n in range(30)),
+    ]
+    usual = plan(*objects, types=list(inc(40)))
+    monkeypatch.setattr(compiled_filling, "_library", lambda: None)
+    assert plan(*objects, types=list(inc(40))) == usual

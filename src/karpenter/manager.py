@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import structlog
 
@@ -59,6 +59,7 @@ from karpenter.nodeclaim.liveness import DEFAULT_TIMEOUTS
 from karpenter.nodeoverlay.overlaid_provider import OverlaidProvider
 from karpenter.nodeoverlay.overlay_reconciler import NodeOverlayController
 from karpenter.nodepool.nodepool_status import NodePoolReconciler
+from karpenter.notifications.notification_config import NotificationConfig
 from karpenter.olderversions.twin_controller import TwinController
 from karpenter.providers.contract import CloudProvider
 from karpenter.provisioning.batcher import ProvisioningBatcher
@@ -83,6 +84,9 @@ from karpenter.termination.instance_termination import InstanceTermination
 from karpenter.termination.node_termination import NodeTermination
 from karpenter.termination.pod_eviction import EvictionLimits, EvictionQueue
 
+if TYPE_CHECKING:
+    from karpenter.notifications.notifier import Notifier
+
 T = TypeVar("T", bound=Wire)
 #: What has to run, by name.
 Loops = Mapping[str, Callable[[], Awaitable[None]]]
@@ -99,7 +103,8 @@ class ManagerOptions:
     ``background_loops`` and ``garbage_collectors`` are the provider's. ``nomination_kube`` is a connection for nominations and
     for opening nodes, which come in bursts and should neither delay other requests nor wait behind them (None: the common one).
     ``own_pod`` is the pod of this process. ``informers`` and ``events`` are given where the provider uses them too; without
-    them the manager builds its own. ``conversion_options`` are for objects of older kinds.
+    them the manager builds its own. ``conversion_options`` are for objects of older kinds. ``notifications`` says where
+    events are posted to; None means nowhere.
     """
 
     background_loops: Loops = field(default_factory=dict)
@@ -110,6 +115,7 @@ class ManagerOptions:
     informers: ClusterInformers | None = None
     events: EventRecorder | None = None
     conversion_options: Callable[[], ConversionOptions] = ConversionOptions
+    notifications: NotificationConfig | None = None
 
 
 #: Returns once this process may act: at once where there is only one, else when it leads (OPS-361). May be awaited again.
@@ -233,6 +239,16 @@ class Manager:
             else None
         )
         self._twins = TwinController(context, self._options.conversion_options)
+        self._notifier = self._new_notifier(self._options.notifications)
+
+    def _new_notifier(self, config: NotificationConfig | None) -> Notifier | None:
+        if config is None:
+            return None
+        from karpenter.notifications.notifier import Notifier
+
+        notifier = Notifier(config, self.context.clock, self.metrics)
+        self.context.events.subscribe(notifier.on_event)
+        return notifier
 
     def _cluster_collectors(self) -> tuple[ClusterCollector, ...]:
         """What is shown of the cluster; large ones may do without the details (OPS-320)."""
@@ -373,6 +389,7 @@ class Manager:
             self._overlay_controller,
             self._buffer_controller,
             self._schedule_controller,
+            self._notifier,
         )
         loops: dict[str, Callable[[], Awaitable[None]]] = {
             "events": self.context.events.run,

@@ -13,6 +13,7 @@ import socket
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import NamedTuple
 from urllib.parse import urlsplit, urlunsplit
 
@@ -34,6 +35,7 @@ from karpenter.metrics import BuildInfo, Metrics
 from karpenter.model.clock import SystemClock
 from karpenter.model.token_bucket import TokenBucket
 from karpenter.nodeclaim.liveness import DEFAULT_TIMEOUTS
+from karpenter.notifications.notification_config import NotificationConfig
 from karpenter.olderversions.cluster_conversion_options import ClusterConversionOptions
 from karpenter.providers.decorators import LeaderOnlyProvider, MetricsProvider, TimeoutProvider
 from karpenter.runtime import debug_pages, healthz
@@ -76,8 +78,15 @@ class _LeaderElection(NamedTuple):
     api_server_faults: Callable[[], list[KubeError]]
 
 
-async def run_process(settings: Settings, simulated_cloud: SimulatedCloudConfig | None, commit: str) -> bool:
-    """Run until a signal comes, and shut down; False where the lease was lost. ``simulated_cloud`` is None with another provider.
+class StartFiles(NamedTuple):
+    """What the files that settings name hold. ``simulated_cloud`` is None with another provider."""
+
+    simulated_cloud: SimulatedCloudConfig | None = None
+    notifications: NotificationConfig | None = None
+
+
+async def run_process(settings: Settings, files: StartFiles, commit: str) -> bool:
+    """Run until a signal comes, and shut down; False where the lease was lost.
 
     Raises ``config.ConfigError``, and ``ProviderStartError`` where the cloud cannot be used.
     """
@@ -88,9 +97,11 @@ async def run_process(settings: Settings, simulated_cloud: SimulatedCloudConfig 
     clients = _connect(connection, settings, RequestMetrics(metrics), election.fence)
     _log_start(settings, connection, commit)
     async with clients.controller, clients.nominations, clients.simulated_nodes:
-        cloud = await _provider_setup(settings, simulated_cloud, connection, clients, metrics)
+        cloud = await _provider_setup(settings, files.simulated_cloud, connection, clients, metrics)
         options = conversion_options(settings, clients.controller)
-        manager = _manager(clients, election.fence, cloud, settings, metrics, options)
+        extra = replace(_manager_options(clients, cloud, settings, metrics, options), notifications=files.notifications)
+        provider = MetricsProvider(TimeoutProvider(LeaderOnlyProvider(cloud.provider, election.fence)), metrics)
+        manager = Manager(clients.controller, provider, SystemClock(), settings, extra)
         beside = _SideTasks(manager, election, clients.controller, settings).tasks()
         webhook = WebhookProcess(settings, connection, options, metrics)
         for name, loop in webhook.loops(own_namespace(os.environ, connection.namespace)).items():
@@ -202,17 +213,16 @@ async def _provider_setup(
     return manager_cloud.simulated_setup(settings, clients.controller, clients.simulated_nodes, clock, simulated_cloud)
 
 
-def _manager(
+def _manager_options(
     clients: _Clients,
-    fence: Fence,
     cloud: ProviderSetup,
     settings: Settings,
     metrics: Metrics,
     options: ClusterConversionOptions,
-) -> Manager:
-    """The controller with its cloud. Whatever buys does so through the fence."""
+) -> ManagerOptions:
+    """What the controllers of this process get besides their cluster and cloud."""
     migration = storage_migration_loops(settings, clients.controller, metrics, cloud.provider.node_class_kinds)
-    extra = ManagerOptions(
+    return ManagerOptions(
         {**cloud.background_loops, **migration},
         cloud.garbage_collectors,
         clients.nominations,
@@ -222,8 +232,6 @@ def _manager(
         cloud.events,
         options.current,
     )
-    provider = MetricsProvider(TimeoutProvider(LeaderOnlyProvider(cloud.provider, fence)), metrics)
-    return Manager(clients.controller, provider, SystemClock(), settings, extra)
 
 
 class _SideTasks:

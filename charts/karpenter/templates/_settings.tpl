@@ -11,6 +11,7 @@ LEADER_ELECTION_NAMESPACE: leaderElectionNamespace
 DISABLE_CONTROLLER_WARMUP: disableControllerWarmup
 DISABLE_CLUSTER_STATE_OBSERVABILITY: disableClusterStateObservability
 LEGACY_METRICS: legacyMetrics
+NOTIFICATIONS_FILE: notificationsFile
 KUBE_CLIENT_QPS: kubeClientQPS
 KUBE_CLIENT_BURST: kubeClientBurst
 PREFERENCE_POLICY: preferencePolicy

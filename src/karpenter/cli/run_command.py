@@ -15,6 +15,8 @@ from karpenter.settings import Settings, ineffective_settings, setting_sources
 
 if TYPE_CHECKING:
     from karpenter.manager_cloud import SimulatedCloudConfig
+    from karpenter.manager_process import StartFiles
+    from karpenter.notifications.notification_config import NotificationConfig
     from karpenter.runtime.logging import LogOutput
 
 
@@ -28,11 +30,13 @@ def run(
 ) -> None:
     """Run the controller. Uses the kubeconfig or, in a pod, the service account."""
     settings = resolve_or_exit("run", flags)
-    market = _simulated_cloud(settings)
+    from karpenter.manager_process import StartFiles
+
+    files = StartFiles(_simulated_cloud(settings), _notifications(settings))
     if check:
         _print_settings(settings, flags)
     else:
-        _run_controller(settings, market)
+        _run_controller(settings, files)
 
 
 def _exit_with_error(message: str, exit_code: int = WRONG_INPUT) -> NoReturn:
@@ -55,6 +59,16 @@ def _simulated_cloud(settings: Settings) -> SimulatedCloudConfig | None:
             fault_rules.load_faults(script) if script else Faults(),
         )
     except (instance_type_file.InstanceTypeFileError, FaultsError) as error:
+        _exit_with_error(str(error))
+
+
+def _notifications(settings: Settings) -> NotificationConfig | None:
+    """Where events are posted to; None where no file is named."""
+    from karpenter.notifications.notification_config import NotificationConfigError, load_notification_config
+
+    try:
+        return load_notification_config(settings.notifications_file) if settings.notifications_file else None
+    except NotificationConfigError as error:
         _exit_with_error(str(error))
 
 
@@ -93,7 +107,7 @@ def _log_output(settings: Settings) -> LogOutput:
         _exit_with_error(str(error))
 
 
-def _run_controller(settings: Settings, simulated_cloud: SimulatedCloudConfig | None) -> None:
+def _run_controller(settings: Settings, files: StartFiles) -> None:
     from karpenter import manager_process
     from karpenter.kube import config
     from karpenter.manager_cloud import ProviderStartError
@@ -105,7 +119,7 @@ def _run_controller(settings: Settings, simulated_cloud: SimulatedCloudConfig | 
     logging.configure(settings.log_level, _log_output(settings), commit, log_format)
     logging.capture_library_logs()
     try:
-        ended_well = asyncio.run(manager_process.run_process(settings, simulated_cloud, commit))
+        ended_well = asyncio.run(manager_process.run_process(settings, files, commit))
     except (config.ConfigError, ProviderStartError) as error:
         _exit_with_error(str(error), FAILED)
     if not ended_well:

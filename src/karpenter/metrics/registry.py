@@ -77,6 +77,7 @@ class Metrics:
         self._declare_controllers()
         self._declare_queues()
         self._declare_process()
+        self._declare_notifications()
 
     def _declare_build(self, build: BuildInfo) -> None:
         labels = ("version", "goversion", "goarch", "commit")
@@ -259,6 +260,14 @@ class Metrics:
             own,
             buckets=RECONCILE_BUCKETS_SECONDS,
             registry=self.registry,
+        )
+
+    def _declare_notifications(self) -> None:
+        self.notifications_total = self._counter(
+            "notifications_total", "Events for webhooks, by what became of them.", ("destination", "outcome")
+        )
+        self.notifications_waiting = self._gauge(
+            "notifications_waiting", "Events that wait for a webhook.", ("destination",)
         )
 
     def _declare_queues(self) -> None:

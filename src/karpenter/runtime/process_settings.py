@@ -60,6 +60,9 @@ class ProcessSettings:
     legacy_metrics: bool = setting(
         kinds.SWITCH, "false", "Also export series under the names they had before Karpenter 1.0, for older dashboards."
     )
+    notifications_file: str = setting(
+        kinds.FILE, "", "Webhooks and chats that events are posted to, and which events; empty means none."
+    )
     memory_limit: int = setting(
         kinds.INTEGER,
         "-1",

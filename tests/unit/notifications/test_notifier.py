@@ -1,0 +1,158 @@
+"""Posts in virtual time: failures, pauses, dead receivers, secrets."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import httpx2
+
+from karpenter.api.meta import ObjectMeta
+from karpenter.metrics import Metrics
+from karpenter.notifications.notification_config import Destination, parse_notification_config
+from karpenter.notifications.notifier import Notifier
+from karpenter.runtime.events import WARNING, EventRecorder, ObjectEvent, involved_claim
+from support.world import World, story
+
+Answer = Callable[[httpx2.Request], httpx2.Response]
+CONFIG = "destinations: [{name: ops, url: 'http://receiver/x', batch: {window: 5s}%s}]\nrules: [{destinations: [ops]}]"
+
+
+class Receiver:
+    """Takes posts and answers in turn with these statuses, then with 200; ``headers`` come with every answer."""
+
+    def __init__(self, *statuses: int, headers: dict[str, str] | None = None) -> None:
+        self.posts: list[tuple[float, httpx2.Request]] = []
+        self._statuses = list(statuses)
+        self._headers = headers or {}
+
+    def __call__(self, request: httpx2.Request) -> httpx2.Response:
+        self.posts.append((asyncio.get_running_loop().time(), request))
+        status = self._statuses.pop(0) if self._statuses else 200
+        if status == 0:
+            raise httpx2.ConnectError("refused")
+        return httpx2.Response(status, headers=self._headers)
+
+
+def claim_event(name: str) -> ObjectEvent:
+    return ObjectEvent(
+        involved_claim(ObjectMeta(name=name, uid=name)), WARNING, "InsufficientCapacityError", "none left"
+    )
+
+
+def started(world: World, receiver: Answer, more: str = "") -> tuple[EventRecorder, Metrics]:
+    """A recorder whose events go to the receiver."""
+    metrics = Metrics()
+
+    def client(_destination: Destination) -> httpx2.AsyncClient:
+        return httpx2.AsyncClient(transport=httpx2.MockTransport(receiver))
+
+    notifier = Notifier(parse_notification_config((CONFIG % more).encode()), world.clock, metrics, client)
+    recorder = EventRecorder(world.kube, world.clock)
+    recorder.subscribe(notifier.on_event)
+    for loop in notifier.loops().values():
+        world.also(loop())
+    return recorder, metrics
+
+
+def outcomes(metrics: Metrics) -> dict[str, float]:
+    series = metrics.notifications_total.collect()[0].samples
+    return {sample.labels["outcome"]: sample.value for sample in series if sample.name.endswith("_total")}
+
+
+@story
+async def test_events_of_one_window_are_one_post(world: World) -> None:
+    receiver = Receiver()
+    recorder, metrics = started(world, receiver)
+    recorder.publish(claim_event("a"), claim_event("b"), claim_event("a"))
+    await asyncio.sleep(10)
+    ((_, request),) = receiver.posts
+    assert [event["subject"] for event in json.loads(request.content)] == ["NodeClaim/a", "NodeClaim/b"]
+    assert outcomes(metrics) == {"sent": 2.0}
+
+
+@story
+async def test_a_failed_post_is_repeated_with_growing_pauses(world: World) -> None:
+    receiver = Receiver(503, 0, 429)
+    recorder, metrics = started(world, receiver)
+    recorder.publish(claim_event("a"))
+    await asyncio.sleep(60)
+    times = [at for at, _ in receiver.posts]
+    assert [round(later - earlier) for earlier, later in pairwise(times)] == [1, 2, 4]
+    assert len({request.content for _, request in receiver.posts}) == 1, "receivers can tell a repetition by its id"
+    assert outcomes(metrics) == {"sent": 1.0}
+
+
+@story
+async def test_the_pause_a_receiver_asks_for_is_kept_within_bounds(world: World) -> None:
+    receiver = Receiver(429, headers={"Retry-After": "86400"})
+    recorder, _ = started(world, receiver)
+    recorder.publish(claim_event("a"))
+    await asyncio.sleep(1000)
+    (first, _), (second, _) = receiver.posts
+    assert 299 <= second - first <= 302
+
+
+@story
+async def test_a_post_that_is_refused_for_good_is_given_up_at_once(world: World) -> None:
+    receiver = Receiver(404)
+    recorder, metrics = started(world, receiver)
+    recorder.publish(claim_event("a"))
+    await asyncio.sleep(60)
+    assert len(receiver.posts) == 1
+    assert outcomes(metrics) == {"failed": 1.0}
+    assert "answered with status 404" in world.log.getvalue()
+
+
+@story
+async def test_a_dead_receiver_keeps_nobody_waiting_and_is_given_up_each_time(world: World) -> None:
+    receiver = Receiver(*[0] * 1000)
+    recorder, metrics = started(world, receiver)
+    before = asyncio.get_running_loop().time()
+    for number in range(3000):
+        recorder.publish(claim_event(f"n{number}"))
+    assert asyncio.get_running_loop().time() == before
+    await asyncio.sleep(600)
+    assert len(receiver.posts) <= 6 * 20
+    counted = outcomes(metrics)
+    assert counted["dropped"] == 2000.0
+    assert counted["failed"] >= 50.0
+
+
+@story
+async def test_secrets_come_from_files_and_are_read_again(world: World, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("Bearer one\n")
+    receiver = Receiver()
+    recorder, _ = started(world, receiver, f", headerFiles: {{Authorization: {token}}}")
+    recorder.publish(claim_event("a"))
+    await asyncio.sleep(10)
+    token.write_text("Bearer two\n")
+    recorder.publish(claim_event("b"))
+    await asyncio.sleep(10)
+    assert [request.headers["Authorization"] for _, request in receiver.posts] == ["Bearer one", "Bearer two"]
+    assert "Bearer" not in world.log.getvalue()
+
+
+@story
+async def test_a_secret_file_that_comes_later_is_waited_for(world: World, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    receiver = Receiver()
+    recorder, _ = started(world, receiver, f", headerFiles: {{Authorization: {token}}}")
+    recorder.publish(claim_event("a"))
+    await asyncio.sleep(6)
+    token.write_text("Bearer one")
+    await asyncio.sleep(20)
+    assert len(receiver.posts) == 1
+
+
+@story
+async def test_the_gauge_shows_what_waits(world: World) -> None:
+    recorder, metrics = started(world, Receiver())
+    recorder.publish(claim_event("a"), claim_event("b"))
+    assert metrics.notifications_waiting.labels(destination="ops")._value.get() == 2
+    await asyncio.sleep(10)
+    assert metrics.notifications_waiting.labels(destination="ops")._value.get() == 0

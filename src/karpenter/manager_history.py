@@ -24,6 +24,6 @@ def history_recorder(
         return None
     bounds = HistoryBounds(settings.history_max_age, settings.history_max_bytes)
     store = HistoryStore(Path(settings.history_file), bounds)
-    recorder = HistoryRecorder(store, observer, journal, context.clock, settings.history_interval)
+    recorder = HistoryRecorder(store, observer, journal, context.clock, settings)
     context.events.subscribe(recorder.on_event)
     return recorder

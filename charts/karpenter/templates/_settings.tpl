@@ -65,6 +65,7 @@ DEFAULT_NODE_ROLE: defaultNodeRole
 HISTORY_FILE: historyFile
 HISTORY_MAX_AGE: historyMaxAge
 HISTORY_MAX_BYTES: historyMaxBytes
+HISTORY_COST_LABEL: historyCostLabel
 HISTORY_INTERVAL: historyInterval
 {{- end }}
 {{- define "karpenter.variablesOfIntervals" -}}

@@ -34,6 +34,7 @@ COMMANDS = {
     "top": CommandEntry("karpenter.cli.top_command:top", "Watch the nodes of a cluster and what they cost."),
     "console": CommandEntry("karpenter.cli.console_command:console", "Watch a cluster in the browser."),
     "explain": CommandEntry("karpenter.cli.explain_command:explain", "Explain a pending pod or a node that stays."),
+    "savings": CommandEntry("karpenter.cli.savings_command:savings", "Show what was spent and saved."),
     "budgets": CommandEntry("karpenter.cli.budgets_command:budgets", "Show disruption budgets over time."),
     "schedule": CommandEntry("karpenter.cli.schedule_command:schedule", "Show when NodePools sleep, and the saving."),
     "wake": CommandEntry("karpenter.cli.sleep_command:wake", "Keep NodePools awake for a while."),

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from karpenter.api.core import Pod
-from karpenter.console.node_rows import NodeRow
+from karpenter.console.node_rows import NodeRow, NodeState
 from karpenter.model import pods
 from karpenter.model import resources as res
 from karpenter.state.state_node import StateNode
@@ -16,7 +16,7 @@ from karpenter.state.state_node import StateNode
 #: Hours of a month, as eks-node-viewer counts them (OPS-800).
 HOURS_PER_MONTH = 730
 #: The part of the price that no pod requests, and what belongs to no NodePool or purchase option.
-UNREQUESTED, NO_POOL, UNKNOWN = "(not requested)", "(no NodePool)", "(unknown)"
+UNREQUESTED, NO_POOL, UNKNOWN, NO_LABEL = "(not requested)", "(no NodePool)", "(unknown)", "(no label)"
 _SHARED_RESOURCES = (res.CPU, res.MEMORY)
 
 
@@ -75,7 +75,9 @@ def spending(nodes: Sequence[NodeRow], state_nodes: Iterable[StateNode]) -> Spen
         SpendDimension.CAPACITY_TYPE: _split(
             (row.capacity_type or UNKNOWN, row.price_per_hour or 0.0) for row in priced
         ),
-        SpendDimension.NAMESPACE: _split(_namespace_parts(priced, {view.key: view for view in state_nodes})),
+        SpendDimension.NAMESPACE: _split(
+            _pod_parts(priced, {view.key: view for view in state_nodes}, lambda pod: pod.metadata.namespace)
+        ),
     }
     total = sum(row.price_per_hour or 0.0 for row in priced)
     return Spending(total, len(nodes) - len(priced), rows)
@@ -91,14 +93,49 @@ def _split(parts: Iterable[tuple[str, float]]) -> tuple[SpendRow, ...]:
     return tuple(sorted(rows, key=lambda row: (-row.price_per_hour, row.name)))
 
 
-def _namespace_parts(priced: Iterable[NodeRow], views: Mapping[str, StateNode]) -> Iterator[tuple[str, float]]:
+def label_spending(nodes: Sequence[NodeRow], state_nodes: Iterable[StateNode], label: str) -> tuple[SpendRow, ...]:
+    """The price of the nodes by the value of a label of their pods, dearest first; counts pods."""
+    priced = [row for row in nodes if row.price_per_hour is not None]
+    views = {view.key: view for view in state_nodes}
+    return _split(_pod_parts(priced, views, lambda pod: pod.metadata.labels.get(label, NO_LABEL)))
+
+
+def unused_capacity(nodes: Sequence[NodeRow], state_nodes: Iterable[StateNode]) -> tuple[SpendRow, ...]:
+    """The price of what no pod requests, by why it is there, dearest first; counts nodes.
+
+    Of nodes that NodePools launched: ``starting`` until the node is initialized, ``leaving`` once its end began, ``held`` where
+    something keeps it from disruption, else ``room between pods``. Of others: ``other nodes``.
+    """
+    views = {view.key: view for view in state_nodes}
+    priced = [row for row in nodes if row.price_per_hour is not None]
+    return _split((_unused_reason(row), _unrequested_price(row, views[row.key])) for row in priced)
+
+
+def _unused_reason(row: NodeRow) -> str:
+    if row.state is NodeState.UNMANAGED:
+        return "other nodes"
+    if row.state in (NodeState.LAUNCHING, NodeState.LAUNCHED, NodeState.REGISTERED):
+        return "starting"
+    if row.state in (NodeState.DISRUPTING, NodeState.TERMINATING):
+        return "leaving"
+    return "held" if row.held_by else "room between pods"
+
+
+def _unrequested_price(row: NodeRow, view: StateNode) -> float:
+    requested = sum(_share(pod, row.allocatable) for pod in view.pods)
+    return (row.price_per_hour or 0.0) * max(0.0, 1.0 - requested)
+
+
+def _pod_parts(
+    priced: Iterable[NodeRow], views: Mapping[str, StateNode], name_of: Callable[[Pod], str]
+) -> Iterator[tuple[str, float]]:
     """A part for each pod, and one for what is left of each node. Shares of an overfull node are scaled down to it."""
     for row in priced:
         price = row.price_per_hour or 0.0
-        shares = [(pod.metadata.namespace, _share(pod, row.allocatable)) for pod in views[row.key].pods]
+        shares = [(name_of(pod), _share(pod, row.allocatable)) for pod in views[row.key].pods]
         total = sum(share for _, share in shares)
         scale = price / max(1.0, total)
-        yield from ((namespace, share * scale) for namespace, share in shares)
+        yield from ((name, share * scale) for name, share in shares)
         yield UNREQUESTED, price * max(0.0, 1.0 - total)
 
 

@@ -74,6 +74,7 @@ class PendingReason:
 class ClusterSample:
     """A cluster at a moment.
 
+    ``classic_per_hour``: what classic packing would pay for these pods on an empty cluster, None where it is not known.
     ``managed_price_per_hour``: of the nodes that NodePools launched. ``bound_per_hour``: what the pods on them cost at
     least, None where it is not known. ``cpu_fill``, ``memory_fill``: requested shares of what is allocatable, 0 to 1.
     """
@@ -88,6 +89,7 @@ class ClusterSample:
     memory_fill: float
     parts: tuple[SpendingPart, ...] = ()
     pending: tuple[PendingReason, ...] = ()
+    classic_per_hour: float | None = None
 
 
 @dataclass(frozen=True)

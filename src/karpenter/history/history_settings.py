@@ -28,6 +28,7 @@ class HistorySettings:
         "Size of the history file from which on the oldest entries are deleted.",
         unit="bytes",
     )
+    history_cost_label: str = setting(kinds.TEXT, "team", "Label of pods by whose value the history splits spending.")
     history_interval: timedelta = setting(
         kinds.INTERVAL, "1m", "How often nodes, prices and pending pods are sampled for the history."
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,8 @@ CREATE TABLE decision (
 CREATE INDEX decision_at ON decision (at);
 CREATE TABLE sample (
     at REAL PRIMARY KEY, price_per_hour REAL NOT NULL, managed_price_per_hour REAL NOT NULL, bound_per_hour REAL,
-    nodes INTEGER NOT NULL, pending_pods INTEGER NOT NULL, cpu_fill REAL NOT NULL, memory_fill REAL NOT NULL
+    nodes INTEGER NOT NULL, pending_pods INTEGER NOT NULL, cpu_fill REAL NOT NULL, memory_fill REAL NOT NULL,
+    classic_per_hour REAL
 ) WITHOUT ROWID;
 CREATE TABLE spending (
     at REAL NOT NULL, dimension TEXT NOT NULL, name TEXT NOT NULL, price_per_hour REAL NOT NULL, count INTEGER NOT NULL,
@@ -62,6 +63,24 @@ class HistoryBounds:
     max_bytes: int
 
 
+class HistoryUnreadable(Exception):
+    """A file is no history that this release can read; the message says why."""
+
+
+def readable_history(file: Path) -> HistoryStore:
+    """The history in a file that a controller writes, for reading only: nothing is created. Raises ``HistoryUnreadable``."""
+    if not file.is_file():
+        raise HistoryUnreadable(f"{file}: no such file; the controller writes it with --history-file")
+    try:
+        with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as database:
+            version = _version(database)
+    except sqlite3.Error as error:
+        raise HistoryUnreadable(f"{file}: no history ({error})") from None
+    if version != SCHEMA_VERSION:
+        raise HistoryUnreadable(f"{file}: schema version {version}; this release reads {SCHEMA_VERSION}")
+    return HistoryStore(file, HistoryBounds(timedelta.max, 0))
+
+
 class HistoryStore:
     """The history of one cluster. All methods raise ``sqlite3.Error`` and ``OSError``."""
 
@@ -81,7 +100,7 @@ class HistoryStore:
         """Store a sample, and delete what is out of bounds."""
         at = sample.at.timestamp()
         with self._writing() as database:
-            database.execute("INSERT OR REPLACE INTO sample VALUES (?, ?, ?, ?, ?, ?, ?, ?)", _sample_values(sample))
+            database.execute("INSERT OR REPLACE INTO sample VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", _sample_values(sample))
             database.executemany(
                 "INSERT OR REPLACE INTO spending VALUES (?, ?, ?, ?, ?)",
                 [(at, part.dimension, part.name, part.price_per_hour, part.count) for part in sample.parts],
@@ -278,8 +297,9 @@ def _sample_values(sample: ClusterSample) -> tuple[object, ...]:
         sample.pending_pods,
         sample.cpu_fill,
         sample.memory_fill,
+        sample.classic_per_hour,
     )
 
 
 def _sample(row: tuple[Any, ...]) -> ClusterSample:
-    return ClusterSample(_time(row[0]), *row[1:])
+    return replace(ClusterSample(_time(row[0]), *row[1:-1]), classic_per_hour=row[-1])

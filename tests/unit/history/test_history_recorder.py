@@ -16,7 +16,8 @@ from karpenter.console.console_view import ConsoleView
 from karpenter.console.pending_pods import PendingPod
 from karpenter.disruption.decision_journal import DecisionOutcome, JournalEntry
 from karpenter.history.decision_records import changed_decisions
-from karpenter.history.history_recorder import HistoryRecorder, cluster_sample, pending_reasons
+from karpenter.history.history_recorder import HistoryRecorder
+from karpenter.history.sampling import ComparedPrices, cluster_sample, pending_reasons
 from karpenter.model import labels
 from karpenter.runtime.events import WARNING, ObjectEvent, involved_claim
 from karpenter.settings import Settings
@@ -77,7 +78,7 @@ def test_a_sample_has_the_figures_of_the_view() -> None:
     view = ConsoleView(
         console_input(pool(), running("n", "m", 1), pod("huge", {"cpu": "100"}), node("other", {"cpu": 4}))
     )
-    taken = cluster_sample(view, 1.5)
+    taken = cluster_sample(view, ComparedPrices(1.5))
     assert (taken.price_per_hour, taken.managed_price_per_hour, taken.bound_per_hour) == (2.0, 2.0, 1.5)
     assert (taken.nodes, taken.pending_pods) == (len(view.nodes), 1)
     by_pool = {part.name: part.price_per_hour for part in taken.parts if part.dimension == "NodePool"}

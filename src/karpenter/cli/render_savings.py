@@ -1,0 +1,146 @@
+"""The savings ledger: as tables for people, as JSON or YAML for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TextIO
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from karpenter.cli.render_common import SEARCHABLE_WIDTH, Json, console_for, count_text
+from karpenter.history.savings_ledger import DaySpending, DecisionSaving, PartSpending, SavingsLedger, by_dimension
+from karpenter.model import clock
+
+_SHOWN_PARTS = 10
+_SHOWN_DECISIONS = 20
+_LIMITS = "Estimates from listed prices: no discounts, volumes, traffic or control plane. docs/how-to/savings.md"
+
+
+def write(ledger: SavingsLedger, out: TextIO) -> None:
+    """Write the page."""
+    console = console_for(out, SEARCHABLE_WIDTH)
+    begin, end = (moment.strftime("%Y-%m-%d %H:%M") for moment in (ledger.period.begin, ledger.period.end))
+    console.print(Text(f"{begin} to {end} UTC, {ledger.known_hours:.0f} hours known"), soft_wrap=True)
+    if not ledger.days:
+        console.print(Text("no samples in this period", style="yellow"), soft_wrap=True)
+        return
+    console.print(Text.assemble("spent ", (_usd(ledger.total), "bold")), soft_wrap=True)
+    console.print(Text.assemble(_packing_line(ledger)), soft_wrap=True)
+    console.print(Text(f"decisions saved {_usd(ledger.saved_by_decisions)}"), soft_wrap=True)
+    _write_days(console, ledger.days)
+    for dimension, parts in by_dimension(ledger.parts).items():
+        _write_parts(console, dimension, parts)
+    _write_parts(console, "not requested by pods", ledger.unused)
+    _write_decisions(console, ledger.decisions)
+    console.print(Text(_LIMITS, style="dim"), soft_wrap=True)
+
+
+def _packing_line(ledger: SavingsLedger) -> str:
+    paid = sum(day.managed for day in ledger.days)
+    bound, classic = (sum(getattr(day, name) for day in ledger.days) for name in ("bound", "classic"))
+    if not classic:
+        return "classic packing: not known for these samples"
+    ratio = f", {paid / bound:.2f} times the lower bound" if bound else ""
+    return f"nodes of NodePools {_usd(paid)}{ratio}; classic packing would have paid {_usd(classic)}"
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
+    table.add_column(columns[0], overflow="fold")
+    for column in columns[1:]:
+        table.add_column(column, justify="right", no_wrap=True)
+    return table
+
+
+def _write_days(console: Console, days: Iterable[DaySpending]) -> None:
+    table = _table("day", "hours", "spent", "NodePools", "bound", "classic")
+    for day in days:
+        known = (_usd(day.managed), _usd(day.bound), _usd(day.classic)) if day.classic else ("-", "-", "-")
+        table.add_row(day.day.isoformat(), f"{day.known_hours:.1f}", _usd(day.total), *known)
+    console.print()
+    console.print(table)
+
+
+def _write_parts(console: Console, title: str, parts: tuple[PartSpending, ...]) -> None:
+    if not parts:
+        return
+    table = _table(title, "spent")
+    for part in parts[:_SHOWN_PARTS]:
+        table.add_row(part.name, _usd(part.total))
+    if others := parts[_SHOWN_PARTS:]:
+        table.add_row(f"({len(others)} more)", _usd(sum(part.total for part in others)))
+    console.print()
+    console.print(table)
+
+
+def _write_decisions(console: Console, savings: tuple[DecisionSaving, ...]) -> None:
+    if not savings:
+        return
+    table = _table("decision", "estimated/h", "realized/h", "saved", "pods")
+    for saving in savings[:_SHOWN_DECISIONS]:
+        decision = saving.decision
+        said = f"{decision.at.strftime('%m-%d %H:%M')} {decision.text}"
+        said += f", {decision.outcome}" if decision.outcome != "succeeded" else ""
+        rates = (_rate(saving.estimated_per_hour), _rate(saving.realized_per_hour))
+        table.add_row(said, *rates, _usd(saving.realized), str(decision.pods))
+    console.print()
+    console.print(table)
+    if (left := len(savings) - _SHOWN_DECISIONS) > 0:
+        console.print(Text(f"and {count_text(left, 'decision')} more: -o json", style="dim"), soft_wrap=True)
+
+
+def _usd(amount: float) -> str:
+    sign = "-" if amount < -0.0005 else ""
+    return f"{sign}${abs(amount):,.2f}" if abs(amount) >= 1 else f"{sign}${abs(amount):.3f}"
+
+
+def _rate(per_hour: float | None) -> str:
+    return "-" if per_hour is None else f"${per_hour:.3f}"
+
+
+def document(ledger: SavingsLedger) -> Json:
+    """The ledger as JSON: money in USD."""
+    return {
+        "formatVersion": 1,
+        "from": clock.rfc3339(ledger.period.begin),
+        "until": clock.rfc3339(ledger.period.end),
+        "knownHours": round(ledger.known_hours, 3),
+        "spent": round(ledger.total, 6),
+        "savedByDecisions": round(ledger.saved_by_decisions, 6),
+        "savedByPacking": round(ledger.saved_by_packing, 6),
+        "days": [
+            {
+                "day": day.day.isoformat(),
+                "knownHours": round(day.known_hours, 3),
+                "spent": round(day.total, 6),
+                "nodePools": round(day.managed, 6),
+                "lowerBound": round(day.bound, 6),
+                "classicPacking": round(day.classic, 6),
+            }
+            for day in ledger.days
+        ],
+        "parts": [_part_document(part) for part in ledger.parts],
+        "unused": [_part_document(part) for part in ledger.unused],
+        "decisions": [_decision_document(saving) for saving in ledger.decisions],
+    }
+
+
+def _part_document(part: PartSpending) -> Json:
+    return {"by": part.dimension, "name": part.name, "spent": round(part.total, 6)}
+
+
+def _decision_document(saving: DecisionSaving) -> Json:
+    decision = saving.decision
+    return {
+        "id": decision.decision_id,
+        "at": clock.rfc3339(decision.at),
+        "reason": decision.reason,
+        "text": decision.text,
+        "outcome": decision.outcome,
+        "pods": decision.pods,
+        "estimatedSavingPerHour": saving.estimated_per_hour,
+        "realizedSavingPerHour": saving.realized_per_hour,
+        "saved": round(saving.realized, 6),
+    }

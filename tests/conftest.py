@@ -6,7 +6,7 @@ import gc
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -125,17 +125,52 @@ def helm_program() -> Path:
     return charts.binary()
 
 
+#: The control planes of this process by the fixture that has them, and which of them stand still.
+_planes: dict[str, ControlPlane] = {}
+_paused: set[str] = set()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """A control plane stands still while the tests of a file use none. Tests may ask for one only when they run."""
+    names = getattr(item, "fixturenames", ())
+    wanted = _planes.keys() & set(names) or (_planes.keys() if item.get_closest_marker("cluster") else set())
+    for name in wanted & _paused:
+        _paused.discard(name)
+        _planes[name].resume()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    if nextitem is None or nextitem.path == item.path:
+        return
+    for name in _planes.keys() - _paused:
+        _planes[name].pause()
+        _paused.add(name)
+
+
+@contextmanager
+def _shared(name: str, plane: ControlPlane) -> Iterator[ControlPlane]:
+    with plane:
+        _planes[name] = plane
+        try:
+            yield plane
+        finally:
+            del _planes[name]
+            _paused.discard(name)
+
+
 @pytest.fixture(scope="session")
 def control_plane() -> Iterator[ControlPlane]:
     """etcd and kube-apiserver; shared by all tests, so each works in names of its own."""
-    with ControlPlane() as running:
+    with _shared("control_plane", ControlPlane()) as running:
         yield running
 
 
 @pytest.fixture(scope="session")
 def working_control_plane() -> Iterator[ControlPlane]:
     """As ``control_plane`` and a separate one, with kube-scheduler and the workload controllers."""
-    with ControlPlane(scheduler=True, controllers=True) as running:
+    with _shared("working_control_plane", ControlPlane(scheduler=True, controllers=True)) as running:
         yield running
 
 

@@ -125,6 +125,17 @@ class ControlPlane:
         self._processes.clear()
         shutil.rmtree(self.folder, ignore_errors=True)
 
+    def pause(self) -> None:
+        """Have all its processes stand still: at rest they take two to four per cent of a core."""
+        for process in self._processes:
+            os.kill(process.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Have them go on, and wait until the API server serves."""
+        for process in self._processes:
+            os.kill(process.pid, signal.SIGCONT)
+        self._await(self._is_serving, binaries.API_SERVER)
+
     @property
     def kubeconfig(self) -> str:
         """Path of the administrator's kubeconfig."""

@@ -18,16 +18,16 @@ T = TypeVar("T")
 SOAK: Final = "soak"
 SOAK_EXAMPLES: Final = int(os.environ.get("SOAK_EXAMPLES", "500"))
 SOAK_CASES: Final = int(os.environ.get("SOAK_CASES", "6"))
-_FEWEST: Final = 15
+_FEWEST: Final = 12
 #: A property with a small count is slow: in a soak run it gets at most so many times its count.
 _MOST_TIMES: Final = 20
 
 
 def examples(count: int) -> int:
-    """A quarter of ``count``, at least fifteen; under the profile ``soak`` as many as ``SOAK_EXAMPLES`` allows."""
+    """An eighth of ``count``, at least twelve; under the profile ``soak`` as many as ``SOAK_EXAMPLES`` allows."""
     if settings.get_current_profile_name() == SOAK:
         return min(SOAK_EXAMPLES, _MOST_TIMES * count)
-    return min(count, max(count // 4, _FEWEST))
+    return min(count, max(count // 8, _FEWEST))
 
 
 def series(values: Iterable[T], *slice_: T) -> list[object]:

@@ -12,6 +12,8 @@ _BARE: Final = (
     "tests/cluster/test_crds.py",
     "tests/cluster/test_crds_drift.py",
     "tests/cluster/test_server_restart.py",
+    "tests/controlplane/test_harness.py",
+    "tests/helm/test_release.py",
     "tests/unit/kube/test_client_real.py",
 )
 

@@ -32,6 +32,7 @@ def test_a_cluster_scaled_down_is_cheap_again_while_two_of_five_pods_never_move(
     assert cluster.price <= 1.06 * least_price(pool(), cluster.bound()) < 0.5 * before
 
 
+@pytest.mark.soak
 def test_who_wants_more_for_a_restart_has_fewer_of_them() -> None:
     """The ratio of the pool decides between the last cents and the pods that would restart for them."""
     outcomes = []

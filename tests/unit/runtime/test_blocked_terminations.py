@@ -227,10 +227,10 @@ async def test_what_holds_a_drain_is_said_after_five_minutes_and_then_ever_less_
     assert await world.condition("c", "Drained") == ("Unknown", "Draining", cause)
     await asyncio.sleep(270)
     assert await world.events("FailedTermination") == []
-    await asyncio.sleep(2.5 * 3600)
+    await asyncio.sleep(50 * 60)
     events = reported(world, "NodeClaim")
     at = [(time - started).total_seconds() for time in world.event_times("FailedTermination", "NodeClaim")]
-    assert [round(moment / 60) for moment in at] == [5, 10, 20, 40, 80, 140]
+    assert [round(moment / 60) for moment in at] == [5, 10, 20, 40]
     # A Node that gets many events loses some to the limit every object has (OPS-503); the first report comes before that.
     assert reported(world, "Node")
     assert any(cause in event.message for event in await world.events("FailedDraining", "Node"))

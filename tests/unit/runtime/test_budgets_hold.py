@@ -20,7 +20,7 @@ from support.world import World, story
 
 MOST = 2
 #: Happenings of a day in `make test`.
-_FEW = 24
+_FEW = 12
 _WORKLOADS = ("a", "b", "c", "d")
 
 

@@ -23,11 +23,10 @@ OFFICE_HOURS = Budget(nodes="0", schedule="30 0 * * *", duration="2h")
 @pytest.mark.parametrize(
     "faults",
     [
-        Faults(launch_errors=(LaunchErrorRule(count=3),)),
-        Faults(registration=(RegistrationRule(never=True, count=2),)),
-        Faults(registration=(RegistrationRule(delay="12m"),)),
+        pytest.param(Faults(launch_errors=(LaunchErrorRule(count=3),)), id="launches fail"),
+        pytest.param(Faults(registration=(RegistrationRule(never=True, count=2),)), id="two never register"),
+        pytest.param(Faults(registration=(RegistrationRule(delay="12m"),)), id="all are slow", marks=pytest.mark.soak),
     ],
-    ids=["launches fail", "two never register", "all are slow"],
 )
 @story
 async def test_mass_drift_comes_to_its_end_in_bad_conditions(world: World, faults: Faults) -> None:

@@ -10,12 +10,13 @@ import pytest
 from karpenter.api import kinds
 from karpenter.settings import Settings
 from support.drift_cases import ONE_BY_ONE, all_running, drift, errors, is_renewed, launches, start_pool, workload
+from support.examples import series
 from support.world import World, startup, story, until
 
 DRIVERS = startup("drivers")
 
 
-@pytest.mark.parametrize("delay", ["11m", "14m"])
+@pytest.mark.parametrize("delay", series(["11m", "14m"], "11m"))
 @story
 async def test_nodes_that_join_after_more_than_ten_minutes_are_replaced_without_waste(world: World, delay: str) -> None:
     """DIS-030 Beyond: a command waits as long as a replacement may take to register, so each drifted node costs one launch."""

@@ -17,6 +17,7 @@ import yaml
 from karpenter.api import crds
 from karpenter.model.feature_gates import DEFAULT_FEATURE_GATES, FeatureGate
 from karpenter.model.setting_kinds import Profile, Setting
+from karpenter.providers.aws.aws_settings import AWS_GATES
 from karpenter.runtime.intervals import INTERVALS
 from karpenter.settings import SETTINGS
 
@@ -42,7 +43,6 @@ ELSEWHERE: Mapping[str, str] = {
 }
 #: Settings without a value: a pod uses its ServiceAccount, and its webhook is behind the chart's Service.
 WITHOUT_VALUE = frozenset({"kubeconfig", "context", "karpenter_service", "webhook_url"})
-AWS_GATES = ("NodeClassCEL",)
 #: Gates that installations by the chart have on, unless they chose the profile karpenter.
 LEAN_GATES = frozenset({FeatureGate.NODE_REPAIR})
 _ACRONYMS = {

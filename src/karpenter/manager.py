@@ -29,6 +29,7 @@ from karpenter.disruption.command_starter import CommandStarter
 from karpenter.disruption.disruption_controller import CommandExecution, DisruptionController
 from karpenter.disruption.disruption_queue import CommandHistory, DisruptionQueue
 from karpenter.disruption.disruption_recorder import DisruptionRecorder
+from karpenter.disruption.repair_execution import RebootStarter
 from karpenter.disruption.successor_nominations import SuccessorNominations
 from karpenter.history.cluster_observer import ClusterObserver
 from karpenter.kube.errors import KubeError, NotFound
@@ -205,7 +206,7 @@ class Manager:
             node_health=self._new_controller(
                 "node.health", NodeHealthReconciler(context).reconcile, _NODE_HEALTH_WORKERS, NODE
             )
-            if FeatureGate.NODE_REPAIR in settings.gates
+            if settings.legacy_node_repair and FeatureGate.NODE_REPAIR in settings.gates
             else None,
         )
 
@@ -277,12 +278,13 @@ class Manager:
         self.disruption = DisruptionController(
             context,
             CommandExecution(
-                CommandStarter(context, queue, pace),
+                CommandStarter(context, queue, pace, RebootStarter(context, self.command_history.reboots)),
                 queue,
                 self.command_history.backoff,
+                self.command_history.reboots,
                 DisruptionRecorder(settings.record_problems) if settings.record_problems else None,
             ),
-            settings.disruption_options(options, settings.gates),
+            settings.disruption_options(options, settings.gates, context.provider.repair_policies()),
             self.informers.has_faults,
             self._options.own_pod,
             self.virtual_pods,

@@ -43,7 +43,9 @@ async def aws_setup(settings: Settings, cluster: ClusterAccess, clock: Clock, me
     state = informers.state
     events = EventRecorder(cluster.kube, clock)
     cluster_view = WatchedClusterView(state)
-    aws_settings = aws_settings_of(settings, settings.gates, settings.intervals)
+    aws_settings = aws_settings_of(
+        settings, settings.gates, settings.intervals, legacy_node_repair=settings.legacy_node_repair
+    )
     account = AwsSession(SdkMetrics(metrics))
     try:
         facts = await discover_cluster(

@@ -247,7 +247,12 @@ class Process:
             *((reservations,) if world.settings.reserved_capacity else ()),
             PlacementGroupReconciler(self.placement_groups),
             SubnetReconciler(subnets, news, warnings),
-            SecurityGroupReconciler(SecurityGroupProvider(ec2, clock), subnets, news, warnings),
+            SecurityGroupReconciler(
+                SecurityGroupProvider(ec2, clock, world.settings.security_group_refresh_interval),
+                subnets,
+                news,
+                warnings,
+            ),
             InstanceProfileReconciler(self._profiles),
             self._validation(ec2),
         )

@@ -13,7 +13,8 @@ from karpenter.api.karpenter import NodeClaim, NodePool
 from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.model import labels
 from karpenter.model import resources as res
-from karpenter.providers.contract import Instance, InstanceDrift, InstanceNotFound, RegistrationHook, RepairPolicy
+from karpenter.model.repair_policies import RepairPolicy
+from karpenter.providers.contract import Instance, InstanceDrift, InstanceNotFound, RegistrationHook
 from karpenter.simulation import LoopClock
 from karpenter.simulation.apiserver import MemoryKube
 from support.instance_types import inc

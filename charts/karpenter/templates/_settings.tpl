@@ -37,6 +37,7 @@ STABILIZATION_WINDOW: stabilizationWindow
 EMPTY_DRIFTED_NODES_AT_LIMITS: emptyDriftedNodesAtLimits
 WAIT_FOR_SLOW_REPLACEMENTS: waitForSlowReplacements
 EXPIRATION_WINDOW: expirationWindow
+LEGACY_NODE_REPAIR: legacyNodeRepair
 CLUSTER_NAME: clusterName
 CLUSTER_ENDPOINT: clusterEndpoint
 CLUSTER_CA_BUNDLE: clusterCABundle
@@ -53,6 +54,7 @@ ENABLE_ZONAL_SHIFT: enableZonalShift
 AMI_REFRESH_INTERVAL: amiRefreshInterval
 UBUNTU_IMAGE_PARAMETER: ubuntuImageParameter
 SUBNET_REFRESH_INTERVAL: subnetRefreshInterval
+SECURITY_GROUP_REFRESH_INTERVAL: securityGroupRefreshInterval
 BOOTSTRAP_MODE: bootstrapMode
 BOOTSTRAP_DEFAULT_CUSTOM: bootstrapDefaultCustom
 BOOTSTRAP_TOKEN_TTL: bootstrapTokenTtl
@@ -82,14 +84,20 @@ KARPENTER_LEASE_RENEW_DEADLINE: leaseRenewDeadline
 KARPENTER_LEASE_RETRY_INTERVAL: leaseRetry
 {{- end }}
 {{- define "karpenter.gates" -}}
-- {gate: StaticCapacity, value: staticCapacity, lean: false, karpenter: false}
-- {gate: NodeOverlay, value: nodeOverlay, lean: false, karpenter: false}
-- {gate: CapacityBuffer, value: capacityBuffer, lean: false, karpenter: false}
-- {gate: CapacitySchedule, value: capacitySchedule, lean: false, karpenter: false}
 - {gate: NodeRepair, value: nodeRepair, lean: true, karpenter: false}
 - {gate: ReservedCapacity, value: reservedCapacity, lean: true, karpenter: true}
 - {gate: SpotToSpotConsolidation, value: spotToSpotConsolidation, lean: false, karpenter: false}
+- {gate: NodeOverlay, value: nodeOverlay, lean: false, karpenter: false}
+- {gate: StaticCapacity, value: staticCapacity, lean: false, karpenter: false}
+- {gate: CapacityBuffer, value: capacityBuffer, lean: false, karpenter: false}
+- {gate: TerminateFirstDrift, value: terminateFirstDrift, lean: false, karpenter: false}
+- {gate: TerminateFirstRepair, value: terminateFirstRepair, lean: false, karpenter: false}
+- {gate: PodDeletionCostManagement, value: podDeletionCostManagement, lean: false, karpenter: false}
+- {gate: CapacitySchedule, value: capacitySchedule, lean: false, karpenter: false}
 {{- end }}
 {{- define "karpenter.awsGates" -}}
 - {gate: NodeClassCEL, value: nodeClassCEL, lean: false, karpenter: false}
+- {gate: DRANVIDIAGPU, value: dRANVIDIAGPU, lean: false, karpenter: false}
+- {gate: DRAEFA, value: dRAEFA, lean: false, karpenter: false}
+- {gate: RebootForRepair, value: rebootForRepair, lean: false, karpenter: false}
 {{- end }}

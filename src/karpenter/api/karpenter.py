@@ -30,7 +30,7 @@ BUDGET_DURATION_PATTERN = r"^((([0-9]+(h|m))|([0-9]+h[0-9]+m))(0s)?)$"
 Operator = Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "Gte", "Lte"]
 TaintEffect = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
 #: Sleep is ours: it is the reason of NodePools that a CapacitySchedule sends to sleep.
-DisruptionReason = Literal["Underutilized", "Empty", "Drifted", "Sleep"]
+DisruptionReason = Literal["Underutilized", "Empty", "Drifted", "Unhealthy", "Sleep"]
 
 
 class NodeSelectorRequirementWithMinValues(Wire, frozen=True, kw_only=True):

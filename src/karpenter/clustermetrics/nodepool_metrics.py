@@ -16,6 +16,7 @@ from karpenter.clustermetrics.cluster_collector import (
     resource_type_label,
 )
 from karpenter.controller_context import ControllerContext
+from karpenter.disruption.decide.command import DisruptionReason
 from karpenter.disruption.decide.remaining_budgets import pool_node_counts
 from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.metrics.exposition import GaugeFamily, SeriesWriter, label_pairs
@@ -32,8 +33,8 @@ _FROZEN_POOLS = GaugeFamily(
     "karpenter_nodepools_frozen", "Whether a freeze keeps a NodePool's nodes from being disrupted now."
 )
 
-#: The reasons budgets speak of, as the API spells them (OPS-405).
-BUDGET_REASONS = ("Underutilized", "Empty", "Drifted")
+#: The reasons budgets speak of, as the API spells them; the label has them in lower case (K15-453).
+BUDGET_REASONS = ("Underutilized", "Empty", "Drifted", "Unhealthy")
 _log = structlog.get_logger()
 
 
@@ -80,9 +81,9 @@ class DisruptionBudgetMetrics(ClusterCollector):
                 (label_pairs(nodepool=pool.metadata.name), int(rules.active_freeze(snapshot.now) is not None))
             )
             for reason in BUDGET_REASONS:
-                described = label_pairs(nodepool=pool.metadata.name, reason=reason)
+                described = label_pairs(nodepool=pool.metadata.name, reason=reason.lower())
                 allowed.append((described, rules.allowance(own.initialized, reason, snapshot.now).nodes))
-                consuming.append((described, own.unavailable))
+                consuming.append((described, own.consuming(DisruptionReason(reason))))
         yield from _ALLOWED.lines(allowed)
         yield from _CONSUMING.lines(consuming)
         yield from _FROZEN_POOLS.lines(frozen)

@@ -22,6 +22,7 @@ from karpenter.disruption.decide.command_validation import has_new_pods
 from karpenter.disruption.disruption_queue import DisruptionQueue, replacement_gone_message
 from karpenter.disruption.node_marking import DisruptionMark
 from karpenter.disruption.queued_command import QueuedCommand
+from karpenter.disruption.repair_execution import RebootStarter, log_replacements
 from karpenter.kube.errors import KubeError
 from karpenter.provisioning.claim_creation import ClaimCreationPace, ClaimCreationReason, create_claim
 from karpenter.runtime.events import NORMAL, ObjectEvent, involved_pod
@@ -41,9 +42,12 @@ class _CommandRefused(Exception):
 class CommandStarter:
     """Starts commands, and unmarks nodes that an earlier process left marked."""
 
-    def __init__(self, context: ControllerContext, queue: DisruptionQueue, pace: ClaimCreationPace) -> None:
+    def __init__(
+        self, context: ControllerContext, queue: DisruptionQueue, pace: ClaimCreationPace, reboots: RebootStarter
+    ) -> None:
         self._context = context
         self._queue = queue
+        self._reboots = reboots
         self._creation_limit = pace.creation_limit
         self._nomination_window = pace.nomination_window
         self._slots = asyncio.Semaphore(_MAX_CONCURRENT_WRITES)
@@ -54,9 +58,14 @@ class CommandStarter:
         Nothing stays half-done: a command that cannot be started is rolled back.
         """
         queued = QueuedCommand(command.command_id, command, asyncio.get_running_loop().time())
+        if command.repair is not None and command.repair.is_reboot:
+            if await self._reboots.start(command, command.repair):
+                self._count_decision(queued)
+            return ""
         if not self._queue.add(queued):
             _log.error("disrupting node(s) failed", error="a node is part of another command", **queued.log_fields())
             return ""
+        log_replacements(queued)
         _log.info("disrupting node(s)", **queued.log_fields())
         try:
             await self._start(queued)
@@ -185,6 +194,12 @@ class CommandStarter:
         metrics.voluntary_disruption_decisions_total.labels(**queued.metric_labels).inc()
         for pool in queued.command.node_pools:
             metrics.voluntary_disruption_decisions_by_nodepool_total.labels(nodepool=pool, **queued.metric_labels).inc()
+            if queued.command.terminate_first is not None:
+                metrics.voluntary_disruption_terminate_first_decisions_total.labels(
+                    nodepool=pool,
+                    reason=queued.command.reason.lower(),
+                    terminate_first_reason=queued.command.terminate_first.value,
+                ).inc()
 
     # -- leftovers --------------------------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 
 import structlog
 
@@ -32,8 +33,10 @@ from karpenter.disruption.decide.disruption_blockers import NodeNominated
 from karpenter.disruption.decide.disruption_decision import decide_disruption
 from karpenter.disruption.decide.disruption_problem import DisruptionOptions, DisruptionProblem, DisruptionSolution
 from karpenter.disruption.decide.projected_snapshot import nodes_awaiting_planned_pods, with_started_commands
+from karpenter.disruption.decide.repair import next_repair
 from karpenter.disruption.disruption_queue import DisruptionQueue
 from karpenter.disruption.disruption_recorder import DisruptionRecorder
+from karpenter.disruption.repair_execution import RebootHistory
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.model.clock import ClockJumpDetector
 from karpenter.provisioning.provisioner import PoolTypeIndexes
@@ -60,6 +63,7 @@ class CommandExecution:
     disruptor: CommandStarter
     queue: DisruptionQueue
     backoff: CommandBackoff
+    reboots: RebootHistory
     recorder: DisruptionRecorder | None = None
 
 
@@ -92,7 +96,11 @@ _CONSOLIDATION_TYPE_OF = {
     DisruptionReason.EMPTY: ConsolidationType.EMPTY,
     DisruptionReason.DRIFTED: ConsolidationType.NONE,
     DisruptionReason.UNDERUTILIZED: ConsolidationType.MULTI,
+    DisruptionReason.UNHEALTHY: ConsolidationType.NONE,
 }
+#: How long after its start the controller trusts no condition of a Node: kubelets report every five minutes where nothing
+#: changes, and a restored etcd shows conditions of the day of the backup until then.
+_SETTLING = timedelta(minutes=6)
 
 
 class DisruptionController:
@@ -122,6 +130,7 @@ class DisruptionController:
         self._decision_inputs = _DecisionInputs()
         self._clock_jumps = ClockJumpDetector()
         self._last_run_at: float | None = None
+        self._repairs_from = context.clock.now() + _SETTLING
 
     @property
     def awaiting_validation(self) -> tuple[Command, ...]:
@@ -237,6 +246,8 @@ class DisruptionController:
             failed_moves=self._execution.backoff.failed_moves(_now()),
             pending_commands=tuple(pending_command(command) for command in underutilized),
             controller_node=self._own_node(),
+            reboots_exhausted=self._execution.reboots.exhausted(self._context.state.claims(), now),
+            repairs_from=self._repairs_from if self._options.repair is not None else None,
         )
 
     def _own_node(self) -> str:
@@ -249,7 +260,10 @@ class DisruptionController:
         now, seconds = self._context.clock.now(), _now()
         recheck = self._context.intervals.disruption_recheck.total_seconds()
         nominated = self._context.state.next_nomination_end(now)
+        repairs = self._options.repair
+        repair = next_repair(snapshot, repairs, now) if repairs is not None else None
         moments = [
+            *(() if repair is None else (max(repair, self._repairs_from),)),
             *time_driven_changes(snapshot, now, recheck, self._options.consolidation),
             *(() if nominated is None else (nominated,)),
         ]

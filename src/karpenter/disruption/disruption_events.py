@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 
-from karpenter.api.core import Node
+from karpenter.api.core import Node, Pod
 from karpenter.controller_context import ControllerContext
 from karpenter.disruption.decide.blocker_messages import blocker_message, closed_budget_message
 from karpenter.disruption.decide.candidates import BlockedNode
 from karpenter.disruption.decide.command import Command, Decision, DisruptionReason, MoveScore
 from karpenter.disruption.decide.command_validation import ValidationFailure
+from karpenter.disruption.decide.disruption_blockers import TooManyUnhealthy
 from karpenter.disruption.queued_command import candidate_summary, command_summary
 from karpenter.model import labels, pod_disruption
 from karpenter.runtime.events import (
@@ -20,6 +21,7 @@ from karpenter.runtime.events import (
     ObjectEvent,
     involved_claim,
     involved_node,
+    involved_pod,
     involved_pool,
 )
 from karpenter.state.state_node import StateNode
@@ -36,7 +38,9 @@ _BLOCKED_DEDUPE_TIMEOUT, _UNCONSOLIDATABLE_DEDUPE_TIMEOUT, _BUDGET_DEDUPE_TIMEOU
 def publish_blocked(context: ControllerContext, blocked: Iterable[BlockedNode]) -> None:
     """Publish why nodes are not disrupted, except for nodes that are still starting."""
     for blocked_node in blocked:
-        if blocked_node.state_node.initialized:
+        if isinstance(blocked_node.blocker, TooManyUnhealthy):
+            _publish_repair_blocked(context, blocked_node.state_node, blocker_message(blocked_node.blocker))
+        elif blocked_node.state_node.initialized:
             reason, silence = (
                 ("Unconsolidatable", _UNCONSOLIDATABLE_DEDUPE_TIMEOUT)
                 if blocked_node.blocker.concerns_consolidation_only
@@ -49,6 +53,18 @@ def publish_blocked(context: ControllerContext, blocked: Iterable[BlockedNode]) 
                 )
 
 
+def _publish_repair_blocked(context: ControllerContext, view: StateNode, text: str) -> None:
+    """The breaker stops the repair of a node (K15-228, K15-490): on the Node, its NodeClaim and its NodePool."""
+    pool = context.state.pool(view.pool)
+    subjects = [*involved_objects(view), *(() if pool is None else (involved_pool(pool.metadata),))]
+    context.events.publish(
+        *(
+            ObjectEvent(about, WARNING, "NodeRepairBlocked", text, (text,), _UNCONSOLIDATABLE_DEDUPE_TIMEOUT)
+            for about in subjects
+        )
+    )
+
+
 def publish_pod_protections(context: ControllerContext, views: Iterable[StateNode]) -> None:
     """What the annotations of nodes of ours and of the pods on them do (DIS-092 to DIS-094, API-451)."""
     for view in views:
@@ -57,6 +73,9 @@ def publish_pod_protections(context: ControllerContext, views: Iterable[StateNod
         for pod in view.pods if view.managed else ():
             if labels.DO_NOT_DISRUPT in pod.metadata.annotations:
                 pod_eviction.publish_pod_protection(context, pod)
+            unreadable = pod_disruption.unreadable_cost(pod)
+            if unreadable is not None:
+                _publish_unreadable_cost(context, pod, *unreadable)
 
 
 def _publish_invalid_protection(context: ControllerContext, node: Node) -> None:
@@ -66,6 +85,12 @@ def _publish_invalid_protection(context: ControllerContext, node: Node) -> None:
         text = f"Ignoring the annotation {labels.DO_NOT_DISRUPT}: {protection.error}"
         about = involved_node(node.metadata)
         context.events.publish(ObjectEvent(about, WARNING, "InvalidDoNotDisruptAnnotation", text, (protection.error,)))
+
+
+def _publish_unreadable_cost(context: ControllerContext, pod: Pod, annotation: str, value: str) -> None:
+    """A cost annotation that counts for nothing (K15-341): an event, since a log line of each pass would be noise."""
+    text = f"Ignoring the annotation {annotation}: {value!r} is not a 32-bit integer"
+    context.events.publish(ObjectEvent(involved_pod(pod), WARNING, "InvalidDisruptionCost", text, (annotation, value)))
 
 
 def publish_closed_budgets(context: ControllerContext, reason: DisruptionReason, pools: Mapping[str, str]) -> None:

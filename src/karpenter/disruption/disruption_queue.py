@@ -27,12 +27,14 @@ from karpenter.disruption.decide.command import Candidate, Command, Consolidatio
 from karpenter.disruption.decide.command_validation import first_active_freeze
 from karpenter.disruption.decision_journal import DecisionJournal, DecisionOutcome
 from karpenter.disruption.queued_command import QueuedCommand
+from karpenter.disruption.repair_execution import RebootHistory, count_repaired
 from karpenter.disruption.successor_nominations import SuccessorNominations
 from karpenter.kube.errors import KubeError, NotFound
 from karpenter.model import conditions, pods
 from karpenter.model.freezes import Freeze
 from karpenter.runtime import nodeclaim_deletion
 from karpenter.runtime.events import NORMAL, ObjectEvent, involved_claim, involved_node
+from karpenter.runtime.termination_deadline import tighten_deadline
 from karpenter.state.state_node import StateNode
 
 #: How often a command is reconciled (DIS-031).
@@ -53,6 +55,7 @@ class CommandHistory:
         self.journal = DecisionJournal()
         self.backoff = CommandBackoff(now)
         self.reversals = ConsolidationReversals(self.backoff, now)
+        self.reboots = RebootHistory()
 
 
 class DisruptionQueue:
@@ -270,6 +273,7 @@ class DisruptionQueue:
             return
         async with self._slots:
             try:
+                await self._limit_drain(queued.command, candidate.key)
                 await self._context.kube.delete(NODE_CLAIM, candidate.key, uid=claim.metadata.uid)
             except NotFound:
                 self._context.state.unmark_for_deletion(candidate.key)
@@ -281,6 +285,13 @@ class DisruptionQueue:
         queued.remaining_candidates.pop(candidate.key, None)
         self._record_disrupted(queued, candidate, claim)
 
+    async def _limit_drain(self, command: Command, key: str) -> None:
+        """Write the end of the drain where repair limits it: counted from now, not from the decision (K15-211)."""
+        claim = self._context.state.claim(key)
+        if command.repair is not None and command.repair.drain_bound is not None and claim is not None:
+            deadline = self._context.clock.now() + command.repair.drain_bound
+            await tighten_deadline(self._context.kube, claim, deadline)
+
     def _record_disrupted(self, queued: QueuedCommand, candidate: Candidate, claim: NodeClaim) -> None:
         """Count and publish that a node is disrupted (DIS-401, DIS-402, DIS-394)."""
         command = queued.command
@@ -288,6 +299,8 @@ class DisruptionQueue:
         is_consolidation = command.consolidation_type is not ConsolidationType.NONE
         policy = pool.spec.disruption.consolidation_policy if pool is not None and is_consolidation else ""
         nodeclaim_deletion.count_disrupted(self._context, claim, nodeclaim_deletion.snake_case(command.reason), policy)
+        if command.repair is not None:
+            count_repaired(self._context, claim, command.repair)
         text = f"Disrupting Node: {command.reason}"
         subjects = [involved_claim(claim.metadata)]
         if candidate.state_node.node is not None:

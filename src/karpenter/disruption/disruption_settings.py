@@ -13,7 +13,10 @@ from karpenter.model.feature_gates import FeatureGate, FeatureGates
 from karpenter.model.setting_kinds import setting
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from karpenter.disruption.decide.disruption_problem import DisruptionOptions
+    from karpenter.model.repair_policies import RepairPolicy
     from karpenter.scheduling.scheduling_options import SchedulingOptions
 
 
@@ -73,10 +76,27 @@ class DisruptionSettings:
         karpenter_default="0s",
     )
 
-    def disruption_options(self, scheduling_options: SchedulingOptions, gates: FeatureGates) -> DisruptionOptions:
-        """The options of a disruption decision."""
+    legacy_node_repair: bool = setting(
+        kinds.SWITCH,
+        "false",
+        "With the feature gate NodeRepair: delete broken nodes at once as Karpenter 1.14 did, without replacement first and "
+        "without budgets. It is going to be removed.",
+    )
+
+    def uses_repair(self, gates: FeatureGates) -> bool:
+        """Whether repair is one of the ways to disrupt nodes (K15-043), and not the controller of 1.14 (K15-046)."""
+        return FeatureGate.NODE_REPAIR in gates and not self.legacy_node_repair
+
+    def disruption_options(
+        self, scheduling_options: SchedulingOptions, gates: FeatureGates, policies: Sequence[RepairPolicy] | None = None
+    ) -> DisruptionOptions:
+        """The options of a disruption decision; without the provider's policies repair is left out.
+
+        Raises ``InvalidRepairPolicies`` where repair is on (K15-051).
+        """
         # Imported here, so that help and the list of settings do not import the engine.
         from karpenter.disruption.decide.disruption_problem import DisruptionOptions
+        from karpenter.model.repair_policies import repair_policies
 
         return DisruptionOptions(
             scheduling_options,
@@ -85,4 +105,7 @@ class DisruptionSettings:
                 self.minimum_saving_ratio, self.minimum_node_age, self.wait_for_rollouts, self.stabilization_window
             ),
             self.empty_drifted_nodes_at_limits,
+            repair_policies(policies) if policies is not None and self.uses_repair(gates) else None,
+            FeatureGate.TERMINATE_FIRST_DRIFT in gates,
+            FeatureGate.TERMINATE_FIRST_REPAIR in gates,
         )

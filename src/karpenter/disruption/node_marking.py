@@ -106,9 +106,9 @@ async def _patch_claim(context: ControllerContext, claim: NodeClaim, change: Cal
 
 
 def is_stale_mark(view: StateNode) -> bool:
-    """Whether a node that stays has the taint or the condition of a disruption that no command pursues (DIS-054)."""
+    """Whether a node that stays has the taint or the condition of a disruption that no command pursues (DIS-054, K15-205)."""
     node, claim = view.node, view.claim
-    if node is None or claim is None or view.marked_for_deletion or not view.initialized:
+    if node is None or claim is None or view.marked_for_deletion or view.rebooting or not view.initialized:
         return False
     if node.metadata.deletion_timestamp is not None:
         return False

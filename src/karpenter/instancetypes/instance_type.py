@@ -42,6 +42,11 @@ class Offering:
         return _single_value(self.requirements, labels.CAPACITY_TYPE)
 
     @cached_property
+    def launchable(self) -> bool:
+        """Whether it can be bought now: available, and if it is reserved, its reservation is not full (K15-080)."""
+        return self.available and not (self.capacity_type == labels.RESERVED and self.reservation_capacity == 0)
+
+    @cached_property
     def reservation_id(self) -> str:
         """ID of its reservation, empty if it has none."""
         return _single_value(self.requirements, labels.RESERVATION_ID)

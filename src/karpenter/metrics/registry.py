@@ -111,7 +111,7 @@ class Metrics:
         self.nodeclaims_unhealthy_disrupted_total = self._counter(
             "nodeclaims_unhealthy_disrupted_total",
             "NodeClaims replaced because their Node was broken.",
-            ("condition", "nodepool", "capacity_type", "image_id"),
+            ("condition", "nodepool", "capacity_type", "image_id", "termination_mode"),
         )
         self.nodeclaims_instance_termination_duration_seconds = self._histogram(
             "nodeclaims_instance_termination_duration_seconds",
@@ -186,6 +186,11 @@ class Metrics:
             "voluntary_disruption_decisions_by_nodepool_total",
             "Disruption decisions per NodePool concerned.",
             ("nodepool", *_DECIDED),
+        )
+        self.voluntary_disruption_terminate_first_decisions_total = self._counter(
+            "voluntary_disruption_terminate_first_decisions_total",
+            "Disruption decisions by which a node goes before its replacement is launched.",
+            ("nodepool", "reason", "terminate_first_reason"),
         )
         self.voluntary_disruption_eligible_nodes = self._gauge(
             "voluntary_disruption_eligible_nodes", "Nodes that would go if no budget forbade it.", ("reason",)

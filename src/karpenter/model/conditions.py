@@ -31,6 +31,8 @@ READY: Final = "Ready"
 DRIFTED: Final = "Drifted"
 CONSOLIDATABLE: Final = "Consolidatable"
 DISRUPTION_REASON: Final = "DisruptionReason"
+#: repair by reboot, not part of Ready (K15-004),
+REBOOTING: Final = "Rebooting"
 #: termination,
 DRAINED: Final = "Drained"
 VOLUMES_DETACHED: Final = "VolumesDetached"

@@ -6,15 +6,18 @@ from enum import StrEnum
 
 
 class FeatureGate(StrEnum):
-    """A switchable function, under the name users write in the settings."""
+    """A switchable function, under the name users write in the settings, in the order of K15-045; CapacitySchedule is ours."""
 
-    STATIC_CAPACITY = "StaticCapacity"
-    NODE_OVERLAY = "NodeOverlay"
-    CAPACITY_BUFFER = "CapacityBuffer"
-    CAPACITY_SCHEDULE = "CapacitySchedule"
     NODE_REPAIR = "NodeRepair"
     RESERVED_CAPACITY = "ReservedCapacity"
     SPOT_TO_SPOT_CONSOLIDATION = "SpotToSpotConsolidation"
+    NODE_OVERLAY = "NodeOverlay"
+    STATIC_CAPACITY = "StaticCapacity"
+    CAPACITY_BUFFER = "CapacityBuffer"
+    TERMINATE_FIRST_DRIFT = "TerminateFirstDrift"
+    TERMINATE_FIRST_REPAIR = "TerminateFirstRepair"
+    POD_DELETION_COST_MANAGEMENT = "PodDeletionCostManagement"
+    CAPACITY_SCHEDULE = "CapacitySchedule"
 
 
 #: The gates that are on.

@@ -38,6 +38,11 @@ DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"
 #: Annotations of Cluster Autoscaler: ``"false"`` on a pod, ``"true"`` on a Node.
 SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 SCALE_DOWN_DISABLED = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
+#: On a Node or a NodeClaim: ``"true"`` forbids node repair (K15-008).
+DO_NOT_REPAIR = "karpenter.sh/do-not-repair"
+#: On a NodeClaim that is rebooted: the boot ID of its Node before that, and how long the drain may take (K15-010, K15-011).
+REBOOT_PRE_BOOT_ID = "karpenter.sh/reboot-pre-boot-id"
+REBOOT_GRACE_PERIOD = "karpenter.sh/reboot-termination-grace-period"
 NODE_POOL_HASH = "karpenter.sh/nodepool-hash"
 NODE_POOL_HASH_VERSION = "karpenter.sh/nodepool-hash-version"
 TERMINATION_TIMESTAMP = "karpenter.sh/nodeclaim-termination-timestamp"
@@ -94,6 +99,8 @@ UNREGISTERED_TAINT = Taint(key="karpenter.sh/unregistered", effect="NoExecute")
 #: On nodes of a NodePool that sleeps, from the end of the grace period on.
 ASLEEP_TAINT = Taint(key="karpenter.sh/asleep", effect="NoSchedule")
 DISRUPTED_TAINT = Taint(key="karpenter.sh/disrupted", effect="NoSchedule")
+#: On a Node that is about to be rebooted. Pods that tolerate it are drained all the same (K15-007).
+REBOOTING_TAINT = Taint(key="karpenter.sh/rebooting", effect="NoSchedule")
 NOT_READY_TAINT = "node.kubernetes.io/not-ready"
 
 #: Old or provider spellings and the key they stand for (API-425, SCH-143).

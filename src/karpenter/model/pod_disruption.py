@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -46,7 +46,10 @@ STUCK_TERMINATING_AFTER = timedelta(minutes=1)
 
 #: Says which pods of a workload to give up first (DIS-110).
 DELETION_COST_ANNOTATION = "controller.kubernetes.io/pod-deletion-cost"
+#: The same for disruption alone; it wins (K15-340).
+DISRUPTION_COST_ANNOTATION = "karpenter.sh/disruption-cost"
 _MAX_EVICTION_COST = 10.0
+_INTEGER = re.compile(r"[+-]?[0-9]{1,12}", re.ASCII)
 _FORMER_PROTECTION_ANNOTATIONS = ("karpenter.sh/do-not-evict", "karpenter.sh/do-not-consolidate")
 
 
@@ -123,21 +126,37 @@ def is_not_safe_to_evict(pod: Pod) -> bool:
 
 
 def eviction_cost(pod: Pod) -> float:
-    """How much it hurts to evict the pod, 1 for an ordinary one, between -10 and 10 (DIS-110).
+    """How much it hurts to evict the pod, 1 for an ordinary one, between -10 and 10 (DIS-110, K15-340, K15-342).
 
-    A deletion cost that is no decimal number counts as none.
+    A cost that is no 32-bit integer counts as none; an unreadable disruption cost does not fall back to the deletion cost.
     """
-    wanted = _finite_float(pod.metadata.annotations.get(DELETION_COST_ANNOTATION, ""))
-    cost = 1.0 + wanted / 2**27 + (pod.spec.priority or 0) / 2**25
+    annotation = cost_annotation(pod)
+    wanted = _cost_value(pod.metadata.annotations[annotation]) if annotation else None
+    cost = 1.0 + (wanted or 0) / 2**27 + (pod.spec.priority or 0) / 2**25
     return min(max(cost, -_MAX_EVICTION_COST), _MAX_EVICTION_COST)
 
 
-def _finite_float(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        return 0.0
-    return value if math.isfinite(value) else 0.0
+def cost_annotation(pod: Pod) -> str:
+    """The annotation that says what evicting the pod costs: that of disruption first; empty without any (K15-340)."""
+    for key in (DISRUPTION_COST_ANNOTATION, DELETION_COST_ANNOTATION):
+        if key in pod.metadata.annotations:
+            return key
+    return ""
+
+
+def unreadable_cost(pod: Pod) -> tuple[str, str] | None:
+    """Annotation and value of a cost that cannot be read, None where there is nothing to complain about (K15-341)."""
+    annotation = cost_annotation(pod)
+    value = pod.metadata.annotations[annotation] if annotation else ""
+    return (annotation, value) if annotation and _cost_value(value) is None else None
+
+
+def _cost_value(text: str) -> int | None:
+    """A decimal 32-bit integer; None for anything else (K15-341)."""
+    if not _INTEGER.fullmatch(text):
+        return None
+    value = int(text)
+    return value if -(2**31) <= value < 2**31 else None
 
 
 def tolerates_disruption(pod: Pod) -> bool:

@@ -1,4 +1,5 @@
-"""Node repair: deletes NodeClaims whose Node is unhealthy for too long, unless too many are unhealthy at once (DIS §16).
+"""Node repair of release 1.14, behind LEGACY_NODE_REPAIR (K15-046, K15-270): deletes NodeClaims whose Node is unhealthy for too
+long, unless too many are unhealthy at once (DIS §16). Repair is a way to disrupt nodes now (``disruption.decide.repair``).
 
 The provider defines which conditions are unhealthy (``CloudProvider.repair_policies``). The drain that follows gets a deadline
 in the past, so it waits for no pod: nothing on an unhealthy node runs reliably.
@@ -24,7 +25,7 @@ from karpenter.kube.errors import NotFound
 from karpenter.kube.protocol import JsonObject
 from karpenter.model import labels
 from karpenter.model.clock import parse_annotation_time, rfc3339
-from karpenter.providers.contract import RepairPolicy
+from karpenter.model.repair_policies import RepairAction, RepairPolicy
 from karpenter.runtime import nodeclaim_deletion
 from karpenter.runtime.events import WARNING, InvolvedObject, ObjectEvent, involved_claim, involved_node, involved_pool
 
@@ -51,7 +52,7 @@ class NodeHealthReconciler:
         claim = self._claim_of(node) if node is not None else None
         if node is None or claim is None:
             return None
-        policies = self._context.provider.repair_policies()
+        policies = legacy_policies(self._context.provider.repair_policies())
         due_condition = first_due_condition(node.status.conditions, policies)
         if due_condition is None:
             return None
@@ -117,13 +118,12 @@ class NodeHealthReconciler:
             return
         _log.info("deleting unhealthy node")
         nodeclaim_deletion.count_disrupted(self._context, claim, "unhealthy")
-        claim_labels = claim.metadata.labels
-        self._context.metrics.nodeclaims_unhealthy_disrupted_total.labels(
-            condition=nodeclaim_deletion.snake_case(condition.type),
-            nodepool=claim_labels.get(labels.NODE_POOL, ""),
-            capacity_type=claim_labels.get(labels.CAPACITY_TYPE, ""),
-            image_id=claim.status.image_id,
-        ).inc()
+        nodeclaim_deletion.count_unhealthy(self._context, claim, condition.type, "forceful")
+
+
+def legacy_policies(policies: Iterable[RepairPolicy]) -> tuple[RepairPolicy, ...]:
+    """The policies that this controller knows: those that replace (K15-270)."""
+    return tuple(policy for policy in policies if policy.action is RepairAction.REPLACE)
 
 
 def first_due_condition(
@@ -135,18 +135,13 @@ def first_due_condition(
         (condition.last_transition_time + policy.toleration, condition)
         for condition in node_conditions
         for policy in policy_list
-        if _matches(condition, policy) and condition.last_transition_time is not None
+        if policy.matches(condition) and condition.last_transition_time is not None
     ]
     return min(due, key=lambda entry: entry[0], default=None)
 
 
 def _are_too_many_unhealthy(nodes: Sequence[Node], policies: tuple[RepairPolicy, ...]) -> bool:
     unhealthy = sum(
-        any(_matches(condition, policy) for condition in node.status.conditions for policy in policies)
-        for node in nodes
+        any(policy.matches(condition) for condition in node.status.conditions for policy in policies) for node in nodes
     )
     return unhealthy > -(-_MAX_UNHEALTHY_PERCENT * len(nodes) // 100)
-
-
-def _matches(condition: Condition, policy: RepairPolicy) -> bool:
-    return (condition.type, condition.status) == (policy.condition_type, policy.condition_status)

@@ -21,6 +21,7 @@ from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.kube.protocol import Kube
 from karpenter.model.clock import Clock
 from karpenter.model.expected_error import ExpectedError
+from karpenter.model.repair_policies import RepairPolicy
 from karpenter.model.resources import Resources
 
 
@@ -93,15 +94,6 @@ class InstanceDrift:
 
 
 @dataclass(frozen=True)
-class RepairPolicy:
-    """A node condition that marks an instance as broken once it has lasted ``toleration``."""
-
-    condition_type: str
-    condition_status: str
-    toleration: timedelta
-
-
-@dataclass(frozen=True)
 class HookSatisfied:
     """A registration hook has nothing left to wait for. What it learned goes onto the claim, and from there to the Node."""
 
@@ -152,7 +144,7 @@ class CloudProvider(Protocol):
         """How the instance no longer matches its class; None when it does."""
 
     def repair_policies(self) -> tuple[RepairPolicy, ...]:
-        """Node conditions that mean broken; empty means no node repair."""
+        """Node conditions that mean broken: a static set, read once (K15-511). Node repair needs a valid one (K15-204)."""
 
     def registration_hooks(self) -> tuple[RegistrationHook, ...]:
         """What must be satisfied before a Node is opened to pods, in the order of reports; mostly nothing (OPS-220)."""

@@ -15,6 +15,7 @@ from karpenter.kube.write_fence import Fence
 from karpenter.metrics import Metrics
 from karpenter.metrics.controller_metrics import current_controller
 from karpenter.model.call_deadline import CallDeadline, call_deadline
+from karpenter.model.repair_policies import RepairPolicy
 from karpenter.providers.contract import (
     CloudProvider,
     HookPending,
@@ -26,7 +27,6 @@ from karpenter.providers.contract import (
     NodeClassNotReady,
     ProviderError,
     RegistrationHook,
-    RepairPolicy,
 )
 
 

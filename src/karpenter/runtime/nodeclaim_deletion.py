@@ -70,6 +70,18 @@ def count_disrupted(context: DisruptionMetrics, claim: NodeClaim, reason: str, c
         context.metrics.pods_disruption_initiated_total.labels(**described).inc(moving)
 
 
+def count_unhealthy(context: DisruptionMetrics, claim: NodeClaim, condition_type: str, mode: str) -> None:
+    """Count a NodeClaim whose node is repaired because of a condition; ``mode`` is how its pods are treated."""
+    claim_labels = claim.metadata.labels
+    context.metrics.nodeclaims_unhealthy_disrupted_total.labels(
+        condition=snake_case(condition_type),
+        nodepool=claim_labels.get(labels.NODE_POOL, ""),
+        capacity_type=claim_labels.get(labels.CAPACITY_TYPE, ""),
+        image_id=claim.status.image_id,
+        termination_mode=mode,
+    ).inc()
+
+
 async def delete_claim(draft: NodeClaimDraft, context: DeletionContext, reason: str) -> bool:
     """Delete the claim for a reason of OPS-421; whether it was there. Nothing else of the draft is written.
 

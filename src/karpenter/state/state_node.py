@@ -61,6 +61,11 @@ class StateNode:
         return self.claim is not None
 
     @property
+    def rebooting(self) -> bool:
+        """Whether a reboot of the node is under way (K15-004)."""
+        return self.claim is not None and conditions.is_true(self.claim.status.conditions, conditions.REBOOTING)
+
+    @property
     def ready(self) -> bool:
         """Whether the Node reports Ready."""
         return self.node is not None and conditions.is_true(self.node.status.conditions, "Ready")

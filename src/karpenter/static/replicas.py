@@ -168,10 +168,10 @@ def _scale_down_order(member: StaticClaim, now: datetime) -> tuple[int, bool, fl
 
 def _eviction_cost(member: StaticClaim, now: datetime) -> float:
     """Cost of evicting all its pods, scaled by the remaining lifetime (DIS-113)."""
-    return sum(pod_disruption.eviction_cost(pod) for pod in member.pods) * _lifetime_remaining(member.claim, now)
+    return sum(pod_disruption.eviction_cost(pod) for pod in member.pods) * lifetime_remaining(member.claim, now)
 
 
-def _lifetime_remaining(claim: NodeClaim, now: datetime) -> float:
+def lifetime_remaining(claim: NodeClaim, now: datetime) -> float:
     """The share of its lifetime a claim has left, from 1 to 0; 1 without expiration (DIS-112)."""
     text, created = claim.spec.expire_after, claim.metadata.creation_timestamp
     lifetime = durations.parse_duration_or_never(text) if durations.is_valid_duration(text) else None

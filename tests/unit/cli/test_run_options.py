@@ -97,6 +97,7 @@ OTHER_VALUES = {
     "context": "other",
     "ami_refresh_interval": "2m0s",
     "subnet_refresh_interval": "3m0s",
+    "security_group_refresh_interval": "4m0s",
     "aws_feature_gates": "NodeClassCEL=true",
     "cluster_dns_ip": "10.96.0.10",
     "cluster_endpoint": "https://10.0.0.1:6443",

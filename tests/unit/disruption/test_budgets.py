@@ -98,7 +98,7 @@ def test_a_reason_may_have_a_budget_of_its_own() -> None:
     """DIS-S085, DIS-132: other reasons are not limited by it."""
     budgets = (Budget(nodes="10"), Budget(nodes="5", reasons=("Drifted",)), Budget(nodes="4", reasons=("Empty",)))
     remaining_budgets = RemainingBudgets(snapshot(pool("np", *budgets), empties(100)), NOW)
-    assert [remaining_budgets.allowed("np", reason) for reason in DisruptionReason] == [4, 5, 10, 10]
+    assert [remaining_budgets.allowed("np", reason) for reason in DisruptionReason] == [4, 5, 10, 10, 10]
 
 
 def test_an_empty_and_drifted_node_goes_once_as_empty() -> None:

@@ -30,14 +30,14 @@ def left_alone(objects: list[Wire]) -> list[Wire]:
 @pytest.mark.parametrize(
     ("objects", "nominated", "expected"),
     [
-        pytest.param(running("n", initialized=False, deleted=True), False, "initialized", id="initialized-first"),
+        pytest.param(running("n", initialized=False, deleted=True), False, "deleting or marked", id="deletion-first"),
         pytest.param(running("n", deleted=True), True, "deleting or marked for deletion", id="then-marked"),
         pytest.param(running("n"), True, "nominated", id="then-nominated"),
         pytest.param(running("n"), False, "do-not-disrupt", id="then-the-annotation"),
     ],
 )
 def test_the_first_check_that_fails_names_the_reason(objects: list[Wire], nominated: bool, expected: str) -> None:
-    """OPS-119, DIS-062: initialized, not marked, not nominated, and only then the annotation, which all of these have."""
+    """K15-202, OPS-119, DIS-062: not marked, initialized, not nominated, and only then the annotation, which all have."""
     chosen = frozenset({"claim-n"}) if nominated else frozenset()
     assert expected in verdict("n", pool(), left_alone(objects), nominated=chosen)
 

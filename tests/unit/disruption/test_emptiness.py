@@ -281,7 +281,7 @@ async def test_nodes_that_would_go_if_budgets_let_them_are_shown(world: World) -
         page = Scrape(render_sync(world.manager.metrics.registry))
         return page.values("karpenter_voluntary_disruption_eligible_nodes", "reason")
 
-    assert eligible() == {"empty": 2, "drifted": 0, "underutilized": 0}
+    assert eligible() == {"empty": 2, "drifted": 0, "underutilized": 0, "unhealthy": 0}
     assert await leaving(world) == []
     await world.kube.patch(kinds.NODE_POOL, "np", {"spec": {"disruption": {"budgets": [{"nodes": "100%"}]}}})
     await until(lambda: _is_leaving(world, "n1"), 60)

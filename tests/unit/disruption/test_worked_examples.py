@@ -202,9 +202,15 @@ def test_policy_and_budgets_of_the_pool_that_takes_the_pods_are_irrelevant() -> 
 
 
 def test_reasons_and_decisions_have_the_names_of_the_api() -> None:
-    """DIS-016, DIS-017, DIS-429: as budgets, conditions and metrics spell them."""
-    assert [reason.value for reason in DisruptionReason] == ["Empty", "Drifted", "Underutilized", "Sleep"]
-    assert [decision.value for decision in Decision] == ["delete", "replace"]
+    """DIS-016, DIS-017, DIS-429, K15-002, K15-210, K15-466: as budgets, conditions and metrics spell them."""
+    assert [reason.value for reason in DisruptionReason] == [
+        "Empty",
+        "Drifted",
+        "Underutilized",
+        "Unhealthy",
+        "Sleep",
+    ]
+    assert [decision.value for decision in Decision] == ["delete", "replace", "terminate-first", "reboot"]
 
 
 def test_consolidation_types_are_those_of_the_metrics() -> None:

@@ -18,8 +18,14 @@ _SCORED = ("decision", "nodepool", "policy")
         pytest.param(
             "nodeclaims_unhealthy_disrupted_total",
             "counter",
-            ("condition", "nodepool", "capacity_type", "image_id"),
-            id="DIS-403",
+            ("condition", "nodepool", "capacity_type", "image_id", "termination_mode"),
+            id="DIS-403, K15-452",
+        ),
+        pytest.param(
+            "voluntary_disruption_terminate_first_decisions_total",
+            "counter",
+            ("nodepool", "reason", "terminate_first_reason"),
+            id="K15-456",
         ),
         pytest.param("nodes_lifetime_duration_seconds", "histogram", ("nodepool",), id="DIS-410"),
         pytest.param(

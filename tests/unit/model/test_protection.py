@@ -75,10 +75,14 @@ def test_an_old_name_protects_beside_a_new_one_that_is_invalid() -> None:
         (None, -33_554_432, 0.0),
         ("cheap", None, 1.0),
         ("nan", None, 1.0),
+        ("1.5", None, 1.0),
+        ("1e3", None, 1.0),
+        ("2147483648", None, 1.0),
+        ("+134217728", None, 2.0),
     ],
 )
 def test_what_evicting_a_pod_costs(deletion_cost: str | None, priority: int | None, cost: float) -> None:
-    """DIS-110, its reference values."""
+    """DIS-110, its reference values; K15-341: a cost is a 32-bit integer in decimal, anything else counts for nothing."""
     meta = {} if deletion_cost is None else {"annotations": {pod_disruption.DELETION_COST_ANNOTATION: deletion_cost}}
     assert pod_disruption.eviction_cost(pod("p", meta=meta, priority=priority)) == pytest.approx(cost, abs=1e-4)
 
@@ -91,3 +95,16 @@ def test_budgets_prevent_an_eviction_when_they_allow_none_or_are_several() -> No
     assert pod_disruption.blocking_pdbs(subject, [closed, other]) == [closed]
     second = budget("second", {"app": "a"})
     assert pod_disruption.blocking_pdbs(subject, [closed, second]) == [closed, second]
+
+
+@pytest.mark.parametrize(
+    ("own", "deletion", "cost"),
+    [("134217728", None, 2.0), ("134217728", "-134217728", 2.0), ("1.5", "100", 1.0), (None, "134217728", 2.0)],
+)
+def test_the_cost_of_disruption_wins_over_that_of_deletion(own: str | None, deletion: str | None, cost: float) -> None:
+    """K15-009, K15-340, K15-S19: an unreadable disruption cost does not fall back. K15-342: the clamp is unchanged."""
+    given = {pod_disruption.DISRUPTION_COST_ANNOTATION: own, pod_disruption.DELETION_COST_ANNOTATION: deletion}
+    meta = {"annotations": {key: value for key, value in given.items() if value is not None}}
+    costly = pod("p", meta=meta)
+    assert pod_disruption.eviction_cost(costly) == pytest.approx(cost)
+    assert (pod_disruption.unreadable_cost(costly) is not None) == (own == "1.5")

@@ -74,3 +74,12 @@ def test_an_unknown_gate_is_ignored_and_said_with_what_was_probably_meant() -> N
 def test_gates_read_back_as_they_are_shown() -> None:
     feature_gates = parse_feature_gates("NodeRepair=true,ReservedCapacity=false")
     assert parse_feature_gates(str(feature_gates)) == feature_gates
+
+
+def test_the_gates_of_the_release_come_in_its_order() -> None:
+    """K15-040 to K15-045: all new ones are off; CapacitySchedule is ours and comes last."""
+    assert str(ParsedFeatureGates()) == (
+        "NodeRepair=false,ReservedCapacity=true,SpotToSpotConsolidation=false,NodeOverlay=false,StaticCapacity=false,"
+        "CapacityBuffer=false,TerminateFirstDrift=false,TerminateFirstRepair=false,PodDeletionCostManagement=false,"
+        "CapacitySchedule=false"
+    )

@@ -223,7 +223,9 @@ def test_a_limit_that_cannot_be_read_is_left_out() -> None:
 
 
 def test_a_pool_shows_what_its_budgets_allow_and_what_they_are_spent_on() -> None:
-    """OPS-433, OPS-434, DIS-145, DIS-146, DIS-417; DIS-418, 148: both gauges are set for every reason."""
+    """K15-453: in lower case; K15-206: a node that is only down counts for all but repair.
+
+    OPS-433, OPS-434, DIS-145, DIS-146, DIS-417; DIS-418, 148: both gauges are set for every reason."""
     seen = ObservedCluster()
     budgets = (Budget(nodes="50%"), Budget(nodes="1", reasons=("Drifted",)))
     seen.put(node_pool(disruption=Disruption(budgets=budgets)))
@@ -235,12 +237,13 @@ def test_a_pool_shows_what_its_budgets_allow_and_what_they_are_spent_on() -> Non
     seen.put(replaced(tired, status=down), its_claim, *machine("f", {"cpu": "4"}, deleted=True))
     scrape = seen.scrape()
     assert scrape.values("karpenter_nodepools_allowed_disruptions", "reason", nodepool="np") == {
-        "Empty": 3,
-        "Underutilized": 3,
-        "Drifted": 1,
+        "empty": 3,
+        "underutilized": 3,
+        "drifted": 1,
+        "unhealthy": 3,
     }
     consuming = scrape.values("karpenter_nodepools_nodes_consuming_budgets", "reason", nodepool="np")
-    assert consuming == {"Empty": 2, "Underutilized": 2, "Drifted": 2}
+    assert consuming == {"empty": 2, "underutilized": 2, "drifted": 2, "unhealthy": 1}
 
 
 SOLD = {labels.INSTANCE_TYPE: "small", labels.ZONE: "z1", labels.CAPACITY_TYPE: "spot"}

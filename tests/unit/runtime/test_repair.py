@@ -1,4 +1,4 @@
-"""Node repair: what is broken for too long is replaced, unless too much is broken (DIS §16)."""
+"""Node repair of release 1.14 (LEGACY_NODE_REPAIR): what is broken for too long is deleted, unless too much is (DIS §16)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from karpenter.api.karpenter import Budget, Disruption
 from karpenter.model import labels
 from karpenter.model.clock import rfc3339
 from karpenter.model.feature_gate_flags import parse_feature_gates
-from karpenter.providers.contract import RepairPolicy
+from karpenter.model.repair_policies import RepairPolicy
 from karpenter.settings import Settings
 from support.world import World, story
 
-ON = Settings(feature_gates=parse_feature_gates("NodeRepair=true"))
+ON = Settings(feature_gates=parse_feature_gates("NodeRepair=true"), legacy_node_repair=True)
 CLOSED = Disruption(consolidate_after="Never", budgets=(Budget(nodes="0"),))
 POLICIES = (
     RepairPolicy("Ready", "False", timedelta(minutes=30)),
@@ -57,7 +57,13 @@ async def test_a_broken_node_is_replaced_when_its_time_is_over(world: World) -> 
     assert world.lines("deleting unhealthy node")
     assert len(world.lines("annotated nodeclaim")) == 1
     assert world.ended_for("unhealthy", "np") == 1
-    described = {"condition": "ready", "nodepool": "np", "capacity_type": "on-demand", "image_id": "image-1"}
+    described = {
+        "condition": "ready",
+        "nodepool": "np",
+        "capacity_type": "on-demand",
+        "image_id": "image-1",
+        "termination_mode": "forceful",
+    }
     assert world.counted("nodeclaims_unhealthy_disrupted_total", **described) == 1
     await asyncio.sleep(60)
     assert world.ended_for("unhealthy", "np") == 1

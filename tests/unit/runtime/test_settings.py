@@ -51,7 +51,9 @@ REFERENCE = [
     ("ENABLE_ZONAL_SHIFT", "--enable-zonal-shift", "false"),
     ("AMI_REFRESH_INTERVAL", "--ami-refresh-interval", "1m"),
     ("SUBNET_REFRESH_INTERVAL", "--subnet-refresh-interval", "1m"),
-    ("AWS_FEATURE_GATES", "--aws-feature-gates", "NodeClassCEL=false"),
+    ("AWS_FEATURE_GATES", "--aws-feature-gates", ""),
+    ("SECURITY_GROUP_REFRESH_INTERVAL", "--security-group-refresh-interval", "1m"),
+    ("LEGACY_NODE_REPAIR", "--legacy-node-repair", "false"),
 ]
 
 
@@ -153,6 +155,7 @@ def test_a_flag_wins_over_the_environment() -> None:
         pytest.param("RESERVED_ENIS", "-1", id="AWS-T004"),
         pytest.param("AMI_REFRESH_INTERVAL", "30s", id="AWS-T006"),
         ("SUBNET_REFRESH_INTERVAL", "59s"),
+        ("SECURITY_GROUP_REFRESH_INTERVAL", "30s"),
     ],
 )
 def test_a_value_that_cannot_be_read_is_refused_by_name(variable: str, value: str) -> None:
@@ -240,6 +243,14 @@ def test_gates_of_aws_that_nobody_knows_are_ignored() -> None:
     assert aws(resolve_settings({}, {"AWS_FEATURE_GATES": "NodeClassCEL=true,Foo=true"})).kubelet_expressions
 
 
+def test_each_gate_of_aws_switches_itself_only() -> None:
+    """K15-A06, K15-A131; K15-A09: a reboot instead of a replacement. K15-A130 is among the values that are refused."""
+    gates = resolve_settings({}, {"AWS_FEATURE_GATES": "DRAEFA=true"}).aws_feature_gates
+    assert str(gates) == "NodeClassCEL=false,DRANVIDIAGPU=false,DRAEFA=true,RebootForRepair=false"
+    assert aws(resolve_settings({}, {"AWS_FEATURE_GATES": "RebootForRepair=true"})).reboot_for_repair
+    assert not aws(resolve_settings({}, {})).reboot_for_repair
+
+
 def test_a_long_value_is_not_repeated_in_full() -> None:
     with pytest.raises(SettingError) as refused:
         resolve_settings({"scheduler_config": "x" * 10_000}, {})
@@ -303,7 +314,7 @@ def test_settings_are_shown_as_they_are_written() -> None:
     assert shown["nominate_pods"] == "false"
     assert shown["min_values_policy"] == "Strict"
     assert (shown["exposure"], shown["node_fee"], shown["interruption_cost"]) == ("0.5", "0.005", "1.0")
-    assert shown["feature_gates"].startswith("StaticCapacity=false,")
+    assert shown["feature_gates"].startswith("NodeRepair=false,")
 
 
 def test_how_plans_are_valued_is_a_setting() -> None:

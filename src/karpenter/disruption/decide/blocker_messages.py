@@ -12,12 +12,15 @@ from karpenter.disruption.decide import disruption_blockers
 from karpenter.disruption.decide.budget_status import BudgetStatus
 from karpenter.disruption.decide.command import DisruptionReason
 from karpenter.disruption.decide.disruption_blockers import (
+    AllowanceBlocker,
     ConsolidationBlocker,
     DelayBlocker,
     DisruptionBlocker,
     MoveBlocker,
-    NodeBlocker,
+    NodePoolLookupBlocker,
+    OwnNodeBlocker,
     PodBlocker,
+    RepairBlocker,
     ReplacementBlocker,
     StrandedPod,
 )
@@ -56,12 +59,27 @@ def blocker_message(blocker: DisruptionBlocker) -> str:
             return f"Saving is worth at most {best:.2f} of what it disrupts, the NodePool asks for {minimum:g}"
         case disruption_blockers.DriftedPodsUnplaceable(cause):
             return f"Pods can't be rescheduled: {_move_message(cause)}"
-        case disruption_blockers.ReplacementExceedsLimits():
-            return _limits_message(blocker)
-        case disruption_blockers.BudgetExhausted(status):
-            return budget_message(status)
-        case disruption_blockers.NodePoolFrozen(node_pool, freeze):
-            return f'NodePool "{node_pool}" is {freeze}'
+        case (
+            disruption_blockers.ReplacementExceedsLimits()
+            | disruption_blockers.StaticPoolAtNodeLimit()
+            | disruption_blockers.StaticReservationsFull()
+            | disruption_blockers.BudgetExhausted()
+            | disruption_blockers.NodePoolFrozen()
+        ):
+            return _allowance_message(blocker)
+        case (
+            disruption_blockers.RepairWithoutNodePool()
+            | disruption_blockers.NodeDoNotRepair()
+            | disruption_blockers.RepairWithoutGracePeriod()
+            | disruption_blockers.TooManyUnhealthy()
+        ):
+            return _repair_message(blocker)
+        case (
+            disruption_blockers.NodePoolLabelMissing()
+            | disruption_blockers.NodePoolMissing()
+            | disruption_blockers.NodePoolWithoutTypes()
+        ):
+            return _nodepool_message(blocker)
         case (
             disruption_blockers.NodeUnmanaged()
             | disruption_blockers.NodeMissing()
@@ -69,34 +87,55 @@ def blocker_message(blocker: DisruptionBlocker) -> str:
             | disruption_blockers.NodeDeleting()
             | disruption_blockers.NodeNominated()
             | disruption_blockers.NodeDoNotDisrupt()
-            | disruption_blockers.NodePoolLabelMissing()
-            | disruption_blockers.NodePoolMissing()
-            | disruption_blockers.NodePoolWithoutTypes()
+            | disruption_blockers.NodeRebooting()
         ):
             return _node_message(blocker)
     return _move_message(blocker)
 
 
-def _node_message(blocker: NodeBlocker) -> str:
+def _node_message(blocker: OwnNodeBlocker) -> str:
     match blocker:
         case disruption_blockers.NodeUnmanaged():
             return "Node has no NodeClaim: it is not managed"
         case disruption_blockers.NodeMissing():
             return "Nodeclaim does not have an associated node"
-        case disruption_blockers.NodeNotInitialized():
-            return "Node isn't initialized"
+        case disruption_blockers.NodeNotInitialized(is_registered):
+            return "Node isn't initialized" if is_registered else "Node isn't initialized nor registered"
+        case disruption_blockers.NodeRebooting():
+            return "Node is rebooting"
         case disruption_blockers.NodeDeleting():
             return "Node is deleting or marked for deletion"
         case disruption_blockers.NodeNominated():
             return "Node is nominated for a pending pod"
         case disruption_blockers.NodeDoNotDisrupt(annotation):
             return f'Disruption is blocked through the "{annotation}" annotation'
+        case _:
+            assert_never(blocker)
+
+
+def _nodepool_message(blocker: NodePoolLookupBlocker) -> str:
+    match blocker:
         case disruption_blockers.NodePoolLabelMissing():
             return f"Node doesn't have required label (label={labels.NODE_POOL})"
         case disruption_blockers.NodePoolMissing(node_pool):
             return f"NodePool not found (NodePool={node_pool})"
         case disruption_blockers.NodePoolWithoutTypes(node_pool):
             return f"NodePool has no instance types that could be resolved (NodePool={node_pool})"
+        case _:
+            assert_never(blocker)
+
+
+def _repair_message(blocker: RepairBlocker) -> str:
+    match blocker:
+        case disruption_blockers.RepairWithoutNodePool():
+            return "Repair requires a NodePool to construct and budget a safe replacement"
+        case disruption_blockers.NodeDoNotRepair():
+            return f'Repair is blocked through the "{labels.DO_NOT_REPAIR}" annotation'
+        case disruption_blockers.RepairWithoutGracePeriod():
+            return "Repair requires a termination grace period to bypass blocking pods"
+        case disruption_blockers.TooManyUnhealthy(node_pool, percent):
+            scope = f'nodepool "{node_pool}"' if node_pool else "the cluster"
+            return f"more than {percent}% of nodes in {scope} are unhealthy"
         case _:
             assert_never(blocker)
 
@@ -168,6 +207,22 @@ def _move_message(blocker: MoveBlocker) -> str:
         case disruption_blockers.NeedsUninitializedNode(pod, node_claim):
             return f"{pod} => would schedule against uninitialized nodeclaim/{node_claim}"
     return _replacement_message(blocker)
+
+
+def _allowance_message(blocker: AllowanceBlocker) -> str:
+    match blocker:
+        case disruption_blockers.ReplacementExceedsLimits():
+            return _limits_message(blocker)
+        case disruption_blockers.StaticPoolAtNodeLimit():
+            return "Static NodePool is at its node limit and cannot stage a replacement"
+        case disruption_blockers.StaticReservationsFull():
+            return "Static NodePool's capacity reservations are full and cannot stage a replacement"
+        case disruption_blockers.BudgetExhausted(status):
+            return budget_message(status)
+        case disruption_blockers.NodePoolFrozen(node_pool, freeze):
+            return f'NodePool "{node_pool}" is {freeze}'
+        case _:
+            assert_never(blocker)
 
 
 def _limits_message(blocker: disruption_blockers.ReplacementExceedsLimits) -> str:

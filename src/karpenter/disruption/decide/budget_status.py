@@ -38,7 +38,7 @@ def budget_status(
 ) -> BudgetStatus:
     """What the rules of a NodePool allow for a reason, and when they allow one more node."""
     allowance = pool_rules.allowance(node_counts.initialized, reason.value, now)
-    remaining = max(0, allowance.nodes - node_counts.unavailable)
+    remaining = max(0, allowance.nodes - node_counts.consuming(reason))
     freeze = pool_rules.active_freeze(now)
     return BudgetStatus(
         pool.metadata.name,
@@ -56,6 +56,10 @@ def _next_opening(
 ) -> datetime | None:
     edges = sorted(rules.transitions(TimeSpan(now, now + BUDGET_HORIZON)))
     return next(
-        (edge for edge in edges if rules.allowance(nodes.initialized, reason.value, edge).nodes > nodes.unavailable),
+        (
+            edge
+            for edge in edges
+            if rules.allowance(nodes.initialized, reason.value, edge).nodes > nodes.consuming(reason)
+        ),
         None,
     )

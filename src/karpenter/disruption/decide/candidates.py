@@ -43,7 +43,9 @@ class DisruptionContext:
     ``excluded_by_backoff``: by reason, nodes that no move may disrupt yet, because an earlier one was undone.
     ``failed_moves``: moves that failed too recently to try them again. ``pending_commands``: consolidation commands that are
     due for validation; they are evaluated first, so that an equally good alternative does not displace them.
-    ``controller_node``: name of the node this controller runs on, empty if unknown.
+    ``controller_node``: name of the node this controller runs on, empty if unknown. ``reboots_exhausted``: nodes that were
+    rebooted so often that a further repair replaces them (K15-236). ``repairs_from``: before that no condition of a Node is
+    trusted; None trusts them always.
     """
 
     now: datetime
@@ -53,6 +55,8 @@ class DisruptionContext:
     failed_moves: FailedMoves = NO_FAILED_MOVES
     pending_commands: tuple[PendingCommand, ...] = ()
     controller_node: str = ""
+    reboots_exhausted: frozenset[str] = frozenset()
+    repairs_from: datetime | None = None
 
     def is_in_backoff(self, reason: DisruptionReason, key: str) -> bool:
         """Whether a node must not be disrupted for the reason yet, whatever the move."""
@@ -120,23 +124,26 @@ class CandidateChecks:
         blocker: NodeBlocker | PodBlocker | None = next(self.node_blockers(state_node), None)
         if blocker is None and not self._ignores_pod_blockers(state_node, reason):
             blocker = next(self._respected_pod_blockers(state_node, reason), None)
-        return self._candidate(state_node) if blocker is None else BlockedNode(state_node, blocker)
+        return self.as_candidate(state_node) if blocker is None else BlockedNode(state_node, blocker)
 
-    def _candidate(self, state_node: StateNode) -> Candidate:
+    def as_candidate(self, state_node: StateNode) -> Candidate:
+        """The node as a candidate, whatever blocks it."""
         moving = tuple(pod for pod in state_node.pods if pods.is_reschedulable(pod))
         return Candidate(
             state_node, state_node.pool, moving, self.prices.price_per_hour(state_node), disruption_cost(moving)
         )
 
     def node_blockers(self, state_node: StateNode) -> Iterator[NodeBlocker]:
-        """Everything about the node itself that blocks it, in the order of DIS-072 to DIS-078."""
+        """Everything about the node itself that blocks it, in the order of K15-202 (DIS-072 to DIS-078)."""
         if state_node.node is None:
             yield disruption_blockers.NodeMissing()
             return
-        if not state_node.initialized:
-            yield disruption_blockers.NodeNotInitialized()
+        if state_node.rebooting:
+            yield disruption_blockers.NodeRebooting()
         if state_node.marked_for_deletion:
             yield disruption_blockers.NodeDeleting()
+        if not state_node.initialized:
+            yield disruption_blockers.NodeNotInitialized(state_node.registered)
         if state_node.key in self._context.nominated:
             yield disruption_blockers.NodeNominated()
         protection = pod_disruption.node_disruption_protection(state_node.node, self._context.now)
@@ -144,13 +151,16 @@ class CandidateChecks:
             yield disruption_blockers.NodeDoNotDisrupt(until=protection.until)
         elif state_node.node.metadata.annotations.get(labels.SCALE_DOWN_DISABLED) == "true":
             yield disruption_blockers.NodeDoNotDisrupt(labels.SCALE_DOWN_DISABLED)
-        if not state_node.pool:
+        yield from self._nodepool_blockers(state_node.pool)
+
+    def _nodepool_blockers(self, pool: str) -> Iterator[NodeBlocker]:
+        if not pool:
             yield disruption_blockers.NodePoolLabelMissing()
-        elif state_node.pool not in self._pools:
-            yield disruption_blockers.NodePoolMissing(state_node.pool)
-        elif self._indexes is not None and not self._has_types(state_node.pool):
+        elif pool not in self._pools:
+            yield disruption_blockers.NodePoolMissing(pool)
+        elif self._indexes is not None and not self._has_types(pool):
             # A NodePool that exists without instance types is not called missing (DIS-078 Beyond).
-            yield disruption_blockers.NodePoolWithoutTypes(state_node.pool)
+            yield disruption_blockers.NodePoolWithoutTypes(pool)
 
     def _has_types(self, pool: str) -> bool:
         index = self._indexes.get(pool) if self._indexes is not None else None
@@ -233,6 +243,25 @@ class CandidateChecks:
     def hosts_controller(self, candidate: Candidate) -> bool:
         """Whether this very controller runs on the node."""
         return bool(self._context.controller_node) and candidate.state_node.name == self._context.controller_node
+
+    def repair_blocker(self, state_node: StateNode) -> NodeBlocker | None:
+        """What keeps a broken node from being repaired (K15-201, K15-223, K15-224); None if nothing of the node itself does.
+
+        Repair does not wait for initialization, nor does it respect do-not-disrupt on the node.
+        """
+        is_starting = state_node.registered and not state_node.initialized
+        return next(
+            (
+                blocker
+                for blocker in self.node_blockers(state_node)
+                if not isinstance(blocker, disruption_blockers.NodeDoNotDisrupt)
+                and not (
+                    is_starting
+                    and isinstance(blocker, disruption_blockers.NodeNotInitialized | disruption_blockers.NodeNominated)
+                )
+            ),
+            None,
+        )
 
     def is_in_static_pool(self, candidate: Candidate) -> bool:
         """Whether its pool holds a fixed number of nodes: nothing but drift and scale-down concerns those (DIS-563)."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 from karpenter.api.core import Pod
+from karpenter.model.repair_policies import RepairAction, RepairDecision
 from karpenter.scheduling.solution import NewNodeClaim, PlacedPods
 from karpenter.state.state_node import StateNode
 
@@ -24,14 +25,24 @@ class DisruptionReason(StrEnum):
     EMPTY = "Empty"
     DRIFTED = "Drifted"
     UNDERUTILIZED = "Underutilized"
+    UNHEALTHY = "Unhealthy"
     SLEEP = "Sleep"
 
 
 class Decision(StrEnum):
-    """What becomes of a command's nodes (DIS-017)."""
+    """What becomes of a command's nodes (DIS-017, K15-210)."""
 
     DELETE = "delete"
     REPLACE = "replace"
+    TERMINATE_FIRST = "terminate-first"
+    REBOOT = "reboot"
+
+
+class TerminateFirstReason(StrEnum):
+    """Why a node goes before its replacement is launched (K15-321)."""
+
+    NO_RESERVED_CAPACITY = "no-reserved-capacity"
+    STATIC_AT_LIMIT = "static-at-limit"
 
 
 class ConsolidationType(StrEnum):
@@ -96,12 +107,31 @@ class MoveScore:
 
 
 @dataclass(frozen=True)
+class Repair:
+    """How a broken node is repaired, as far as the execution needs to know.
+
+    ``drain_bound``: how long the drain may take at most (K15-230); None leaves it to the NodeClaim. ``has_escalated``: it is
+    replaced because reboots did not help (K15-236).
+    """
+
+    decision: RepairDecision
+    drain_bound: timedelta | None = None
+    has_escalated: bool = False
+
+    @property
+    def is_reboot(self) -> bool:
+        """Whether the node is rebooted in place."""
+        return self.decision.action is RepairAction.REBOOT and not self.has_escalated
+
+
+@dataclass(frozen=True)
 class Command:
     """Nodes that are disrupted together, and what their pods need first.
 
     ``replacements`` are launched and initialized before any candidate is deleted. ``placed_on_existing``: pods planned on
     existing nodes (DIS-306). ``saving_per_hour`` in USD may be negative (drift), None if a price is unknown. ``scores``: one per
     NodePool of the candidates, for consolidation only. ``decided_at``: time of the decision, None while it is being made.
+    ``repair``: for the reason Unhealthy only. ``terminate_first``: why the node goes before its replacement is launched.
     """
 
     reason: DisruptionReason
@@ -112,6 +142,8 @@ class Command:
     saving_per_hour: float | None = None
     scores: tuple[MoveScore, ...] = ()
     decided_at: datetime | None = None
+    repair: Repair | None = None
+    terminate_first: TerminateFirstReason | None = None
 
     @property
     def command_id(self) -> str:
@@ -144,7 +176,11 @@ class Command:
 
     @property
     def decision(self) -> Decision:
-        """Delete without replacement, or replace."""
+        """Reboot, terminate first, replace, or delete without replacement."""
+        if self.repair is not None and self.repair.is_reboot:
+            return Decision.REBOOT
+        if self.terminate_first is not None:
+            return Decision.TERMINATE_FIRST
         return Decision.REPLACE if self.replacements else Decision.DELETE
 
     @property

@@ -114,7 +114,8 @@ def still_applicable(
     ``current`` needs nodes, pools and the freeze only. ``nominated``: keys of nodes that pods are expected on.
     """
     budgets = RemainingBudgets(current, now)
-    nodes = {node.key: node for node in current.nodes if node.key not in nominated}
+    # A node that is still starting is repaired although pods are nominated to it (K15-223).
+    nodes = {node.key: node for node in current.nodes if node.key not in nominated or not node.initialized}
     applicable = (_applicable(command, nodes, budgets) for command in commands)
     return [command for command in applicable if command is not None]
 
@@ -125,18 +126,20 @@ def _applicable(command: Command, nodes: Mapping[str, StateNode], budgets: Remai
         node = nodes.get(candidate.key)
         if node is None or not _is_unchanged(candidate.state_node, node):
             continue
-        if budgets.remaining(candidate.node_pool, command.reason):
+        if not node.initialized:
+            kept.append(replace(candidate, state_node=node))  # it needs and uses no budget (K15-208)
+        elif budgets.remaining(candidate.node_pool, command.reason):
             kept.append(replace(candidate, state_node=node))
             budgets.consume(candidate.node_pool)
     if len(kept) < len(command.candidates) and command.reason is not DisruptionReason.EMPTY:
         for candidate in kept:
-            budgets.consume(candidate.node_pool, -1)
+            budgets.consume(candidate.node_pool, -candidate.state_node.initialized)
         return None
     return replace(command, candidates=tuple(kept)) if kept else None
 
 
 def _is_unchanged(decided: StateNode, current: StateNode) -> bool:
-    if current.marked_for_deletion or not current.initialized:
+    if current.marked_for_deletion or current.rebooting or (decided.initialized and not current.initialized):
         return False
     return current is decided or not has_new_pods(decided, current.pods)
 

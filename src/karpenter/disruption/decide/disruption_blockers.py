@@ -93,6 +93,15 @@ class NodeNotInitialized(_NodeBlocker):
 
     kind = "node-not-initialized"
 
+    is_registered: bool = True
+
+
+@dataclass(frozen=True)
+class NodeRebooting(_NodeBlocker):
+    """Node repair reboots the node (K15-202)."""
+
+    kind = "node-rebooting"
+
 
 @dataclass(frozen=True)
 class NodeDeleting(_NodeBlocker):
@@ -442,6 +451,64 @@ class ReplacementExceedsLimits(Blocker):
     is_emptying: bool = False
 
 
+@dataclass(frozen=True)
+class StaticPoolAtNodeLimit(Blocker):
+    """A replacement needs one node more than ``limits.nodes`` of the static NodePool allows (K15-214, K15-233)."""
+
+    kind = "static-pool-at-node-limit"
+    category = BlockerCategory.MOVE
+
+    node_pool: str
+
+
+@dataclass(frozen=True)
+class StaticReservationsFull(Blocker):
+    """All offerings of the static NodePool are reservations, and these are full (K15-324)."""
+
+    kind = "static-reservations-full"
+    category = BlockerCategory.MOVE
+
+    node_pool: str
+
+
+# -- node repair ------------------------------------------------------------------------------------------------------------
+
+
+class _RepairBlocker(Blocker):
+    category = BlockerCategory.NODE
+
+
+@dataclass(frozen=True)
+class RepairWithoutNodePool(_RepairBlocker):
+    """A node without NodePool is not repaired: nothing says what may replace it (K15-222)."""
+
+    kind = "repair-without-nodepool"
+
+
+@dataclass(frozen=True)
+class NodeDoNotRepair(_RepairBlocker):
+    """An annotation forbids the repair of the node (K15-225)."""
+
+    kind = "node-do-not-repair"
+
+
+@dataclass(frozen=True)
+class RepairWithoutGracePeriod(_RepairBlocker):
+    """Pods block the drain, and neither a policy nor the NodeClaim ends it (K15-226)."""
+
+    kind = "repair-without-grace-period"
+
+
+@dataclass(frozen=True)
+class TooManyUnhealthy(_RepairBlocker):
+    """Too many nodes of the NodePool are unhealthy, or of the cluster where it is empty (K15-228)."""
+
+    kind = "too-many-unhealthy"
+
+    node_pool: str
+    percent: int
+
+
 # -- budgets and freezes ----------------------------------------------------------------------------------------------------
 
 
@@ -466,17 +533,11 @@ class NodePoolFrozen(Blocker):
     freeze: str
 
 
-NodeBlocker = (
-    NodeUnmanaged
-    | NodeMissing
-    | NodeNotInitialized
-    | NodeDeleting
-    | NodeNominated
-    | NodeDoNotDisrupt
-    | NodePoolLabelMissing
-    | NodePoolMissing
-    | NodePoolWithoutTypes
+OwnNodeBlocker = (
+    NodeUnmanaged | NodeMissing | NodeNotInitialized | NodeDeleting | NodeNominated | NodeDoNotDisrupt | NodeRebooting
 )
+NodePoolLookupBlocker = NodePoolLabelMissing | NodePoolMissing | NodePoolWithoutTypes
+NodeBlocker = OwnNodeBlocker | NodePoolLookupBlocker
 PodBlocker = PodDoNotDisrupt | PdbExhausted | MultiplePdbs
 ConsolidationBlocker = (
     NodePoolStatic
@@ -493,8 +554,12 @@ ReplacementBlocker = NotCheaper | PriceUnknown | SameTypeAgain | MinValuesUnmet 
 MoveBlocker = (
     SavingTooSmall | RoomWithinConsolidateAfter | ReplacementBlocker | PodsUnschedulable | NeedsUninitializedNode
 )
-DriftBlocker = DriftedPodsUnplaceable | ReplacementExceedsLimits
+DriftBlocker = DriftedPodsUnplaceable | ReplacementExceedsLimits | StaticPoolAtNodeLimit | StaticReservationsFull
+RepairBlocker = RepairWithoutNodePool | NodeDoNotRepair | RepairWithoutGracePeriod | TooManyUnhealthy
 PoolBlocker = BudgetExhausted | NodePoolFrozen
+AllowanceBlocker = ReplacementExceedsLimits | StaticPoolAtNodeLimit | StaticReservationsFull | PoolBlocker
 DisruptionBlocker = (
-    NodeBlocker | PodBlocker | ConsolidationBlocker | DelayBlocker | SavingBelowThreshold | MoveBlocker | DriftBlocker
-) | PoolBlocker
+    (NodeBlocker | PodBlocker | ConsolidationBlocker | DelayBlocker | SavingBelowThreshold | MoveBlocker | DriftBlocker)
+    | PoolBlocker
+    | RepairBlocker
+)

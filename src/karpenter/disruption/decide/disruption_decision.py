@@ -18,11 +18,14 @@ from karpenter.disruption.decide.disruption_problem import DisruptionProblem, Di
 from karpenter.disruption.decide.drift import DriftLimits, drift_candidates, replace_drifted, replace_drifted_static
 from karpenter.disruption.decide.emptiness import delete_empty, empty_candidates
 from karpenter.disruption.decide.remaining_budgets import RemainingBudgets
+from karpenter.disruption.decide.repair import RepairCommands, broken_keys, repair_candidates
 from karpenter.disruption.decide.scheduling_simulation import simulate
 from karpenter.disruption.decide.sleep import delete_asleep, sleep_candidates
+from karpenter.disruption.decide.static_replacements import StaticReplacements
 from karpenter.instancetypes.type_index import TypeIndex
 
 _EMPTY, _DRIFTED, _UNDERUTILIZED = DisruptionReason.EMPTY, DisruptionReason.DRIFTED, DisruptionReason.UNDERUTILIZED
+_UNHEALTHY = DisruptionReason.UNHEALTHY
 
 
 def decide_disruption(problem: DisruptionProblem, indexes: Mapping[str, TypeIndex]) -> DisruptionSolution:
@@ -40,6 +43,7 @@ class _DisruptionPass:
     def __init__(self, problem: DisruptionProblem, indexes: Mapping[str, TypeIndex]) -> None:
         self._prepared = prepare(problem, indexes)
         self._budgets = RemainingBudgets(problem.snapshot, problem.context.now)
+        self._static = StaticReplacements(problem.snapshot, indexes)
         self._commands: list[Command] = []
         self._blocked: list[BlockedNode] = []
         self._closed_pools: dict[DisruptionReason, Mapping[str, str]] = {}
@@ -49,6 +53,8 @@ class _DisruptionPass:
         """All methods in their order."""
         prepared = self._prepared
         asleep = self._delete_asleep()
+        if self._repair(asleep):
+            return self._solution()
         empty, blocked_empty = empty_candidates(prepared)
         drifted, drifted_static, blocked_drifted = drift_candidates(
             prepared.snapshot.nodes, prepared.checks, prepared.context
@@ -64,19 +70,40 @@ class _DisruptionPass:
         self._count_eligible(_UNDERUTILIZED, consolidatable)
         deleted = self._delete_empty(empty)
         drifted_static = [candidate for candidate in drifted_static if candidate.key not in deleted]
-        self._commands += replace_drifted_static(
-            drifted_static, prepared.snapshot, prepared.indexes, self._budgets, prepared.context.failed_moves
+        commands, blocked_static = replace_drifted_static(
+            drifted_static, self._static, self._budgets, prepared.context.failed_moves
         )
+        self._commands += commands
+        self._blocked += blocked_static
         drifted = [candidate for candidate in drifted if candidate.key not in deleted]
         if drifted or consolidatable:
             closed = deleted | self._drifted_within_budgets((*drifted, *drifted_static))
             self._replace_and_consolidate(drifted, consolidatable, closed)
+        return self._solution()
+
+    def _solution(self) -> DisruptionSolution:
         blocked = {
             (blocked_node.state_node.key, blocked_node.blocker.identity): blocked_node for blocked_node in self._blocked
         }
-        now = prepared.context.now
+        now = self._prepared.context.now
         commands = tuple(replace(_without_buffer_pods(command), decided_at=now) for command in self._commands)
         return DisruptionSolution(commands, tuple(blocked.values()), self._closed_pools, self._eligible)
+
+    def _repair(self, asleep: frozenset[str]) -> bool:
+        """Decide repair (K15-200); whether a node is repaired, which ends the pass: everything else waits (K15-229)."""
+        found, blocked = repair_candidates(self._prepared)
+        candidates = [one for one in found if one.candidate.node_pool not in asleep]
+        self._blocked += blocked
+        self._count_eligible(_UNHEALTHY, [one.candidate for one in candidates])
+        if not candidates:
+            return False
+        repairs = RepairCommands(
+            self._prepared, self._budgets, simulate(self._prepared, broken_keys(candidates)), self._static
+        )
+        commands, unplaceable = repairs.decide(candidates)
+        self._commands += commands
+        self._blocked += unplaceable
+        return bool(commands)
 
     def _drifted_within_budgets(self, drifted: Iterable[Candidate]) -> frozenset[str]:
         """Drifted nodes that will be replaced soon: pods that move there would move twice."""

@@ -13,6 +13,7 @@ from karpenter.disruption.decide.candidates import BlockedNode, CandidateChecks,
 from karpenter.disruption.decide.command import Command, DisruptionReason
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.model.consolidation_thresholds import LEAN_CONSOLIDATION, ConsolidationDefaults
+from karpenter.model.repair_policies import RepairPolicies
 from karpenter.scheduling.scheduling_options import SchedulingOptions
 from karpenter.state.snapshot import ClusterSnapshot
 
@@ -22,12 +23,17 @@ class DisruptionOptions:
     """Settings of a decision: those of provisioning, the feature gate SpotToSpotConsolidation (DIS-200), default thresholds.
 
     ``empty_first``: a drifted node is emptied before its replacement where both together would exceed limits.
+    ``repair``: what makes a node broken; None while node repair is off. ``terminate_first_drift`` and ``terminate_first_repair``:
+    a node that nothing can replace before it is gone goes first (K15-320).
     """
 
     provisioning: SchedulingOptions = field(default_factory=SchedulingOptions)
     spot_to_spot: bool = False
     consolidation: ConsolidationDefaults = LEAN_CONSOLIDATION
     empty_first: bool = False
+    repair: RepairPolicies | None = None
+    terminate_first_drift: bool = False
+    terminate_first_repair: bool = False
 
 
 @dataclass(frozen=True)

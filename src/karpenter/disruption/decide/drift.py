@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from karpenter.api.karpenter import NodeClaim, NodePool
 from karpenter.disruption.decide.candidates import BlockedNode, CandidateChecks, DisruptionContext, is_drifted
 from karpenter.disruption.decide.command import Candidate, Command, DisruptionReason, saving_per_hour
-from karpenter.disruption.decide.disruption_blockers import DriftedPodsUnplaceable, ReplacementExceedsLimits
+from karpenter.disruption.decide.disruption_blockers import (
+    DriftedPodsUnplaceable,
+    ReplacementExceedsLimits,
+    StaticPoolAtNodeLimit,
+)
 from karpenter.disruption.decide.failed_moves import NO_FAILED_MOVES, FailedMoves
 from karpenter.disruption.decide.remaining_budgets import RemainingBudgets
 from karpenter.disruption.decide.scheduling_simulation import SchedulingSimulation, UnreschedulablePods
-from karpenter.instancetypes.type_index import TypeIndex
-from karpenter.model import labels
+from karpenter.disruption.decide.static_replacements import StaticReplacements
 from karpenter.model.conditions import find_condition
-from karpenter.model.quantity_checks import check_quantities
-from karpenter.model.requirements import requirements_from_labels
-from karpenter.scheduling.offerings.nodepool_templates import nodepool_requirements
-from karpenter.scheduling.planned_nodeclaims import MAX_INSTANCE_TYPES, static_claim
-from karpenter.scheduling.solution import NewNodeClaim
 from karpenter.scheduling.whatif.rescheduling import LimitsPolicy, ReschedulingResult
 from karpenter.state.snapshot import ClusterSnapshot
 from karpenter.state.state_node import StateNode
@@ -184,66 +181,29 @@ class DriftLimits:
 
 def replace_drifted_static(
     candidates: Iterable[Candidate],
-    snapshot: ClusterSnapshot,
-    indexes: Mapping[str, TypeIndex],
+    replacements: StaticReplacements,
     budgets: RemainingBudgets,
     failed_moves: FailedMoves = NO_FAILED_MOVES,
-) -> list[Command]:
+) -> tuple[list[Command], list[BlockedNode]]:
     """One command for each drifted node of a static pool that budgets and the limit on nodes allow (DIS-225 to DIS-227).
 
-    A pool that has more nodes than it wants is left alone until they are gone.
+    A pool that has more nodes than it wants is left alone until they are gone. Returns the commands, and the nodes that stay
+    because no replacement can be staged (K15-214).
     """
-    by_pool: dict[str, list[Candidate]] = {}
-    for candidate in candidates:
-        by_pool.setdefault(candidate.node_pool, []).append(candidate)
     commands: list[Command] = []
-    for pool in snapshot.pools:
-        own = by_pool.get(pool.metadata.name, [])
-        wanted = min(len(own), budgets.remaining(pool.metadata.name, DisruptionReason.DRIFTED))
-        granted = _allowed_surge(pool, snapshot, wanted) if wanted and not check_quantities(pool) else 0
-        if not granted:
+    blocked: list[BlockedNode] = []
+    for candidate in candidates:
+        pool = candidate.node_pool
+        if budgets.remaining(pool, DisruptionReason.DRIFTED) <= 0 or not replacements.may_replace(pool):
             continue
-        index = indexes[pool.metadata.name]
-        taken = {view.key for view in snapshot.nodes}
-        slots = replicas.free_slots(pool, taken, granted, replicas.spread_zones(pool, index.types))
-        for candidate, slot in zip(own, slots, strict=False):
-            planned = _static_replacement(pool, index, slot)
-            command = Command(DisruptionReason.DRIFTED, (candidate,), () if planned is None else (planned,))
-            if planned is not None and not failed_moves.has_in_backoff(command):
-                commands.append(command)
-                budgets.consume(candidate.node_pool)
-    return commands
-
-
-def _static_replacement(pool: NodePool, index: TypeIndex, slot: replicas.ReplicaSlot) -> NewNodeClaim | None:
-    """A NodeClaim by the pool's template; None while none of its instance types is available."""
-    asked = nodepool_requirements(pool)
-    if slot.zone:
-        asked = asked.intersect(requirements_from_labels({labels.ZONE: slot.zone}))
-    kept = index.cheapest(asked, index.matching(asked) & index.with_available_offering(asked), MAX_INSTANCE_TYPES)
-    if not kept:
-        return None
-    return NewNodeClaim(
-        claim=static_claim(pool, slot.name, labels.WELL_KNOWN | index.well_known, slot.zone),
-        node_pool=pool.metadata.name,
-        instance_types=tuple(dict.fromkeys(index.types[position].name for position in kept)),
-        cheapest_offering=index.prices(asked).cheapest_offering[kept[0]],
-        pods=(),
-    )
-
-
-def _allowed_surge(pool: NodePool, snapshot: ClusterSnapshot, wanted: int) -> int:
-    """How many more nodes a static pool may have for a while (DIS-225, DIS-226)."""
-    members = [
-        replicas.StaticClaim(view.claim, is_disrupting=view.marked_for_deletion and not _is_deleting(view.claim))
-        for view in snapshot.nodes
-        if view.claim is not None and view.claim.metadata.labels.get(labels.NODE_POOL) == pool.metadata.name
-    ]
-    held = replicas.count_replicas(members)
-    if held.active + held.pending_disruption > (pool.spec.replicas or 0):
-        return 0
-    return replicas.allowed_by_node_limit(pool, held, wanted)
-
-
-def _is_deleting(claim: NodeClaim) -> bool:
-    return replicas.StaticClaim(claim).is_deleting
+        planned = replacements.stage(pool)
+        if isinstance(planned, StaticPoolAtNodeLimit):
+            blocked.append(BlockedNode(candidate.state_node, planned))
+            continue
+        command = Command(DisruptionReason.DRIFTED, (candidate,), () if planned is None else (planned,))
+        if planned is not None and failed_moves.has_in_backoff(command):
+            replacements.unstage(planned)
+        elif planned is not None:
+            commands.append(command)
+            budgets.consume(pool)
+    return commands, blocked

@@ -19,22 +19,33 @@ from karpenter.state.state_node import StateNode
 
 @dataclass(frozen=True)
 class PoolNodeCounts:
-    """A pool's nodes as budgets see them: ``counted`` is what percentages are of (DIS-145), ``unavailable`` how many of those
-    are down or on their way out (DIS-146)."""
+    """A pool's nodes as budgets see them: ``initialized`` is what percentages are of (DIS-145, K15-207).
+
+    ``unavailable``: how many of those are down, rebooting or on their way out (DIS-146); ``leaving``: the same without those that
+    are only down.
+    """
 
     initialized: int = 0
     unavailable: int = 0
+    leaving: int = 0
+
+    def consuming(self, reason: DisruptionReason) -> int:
+        """How many of its nodes count against budgets for a reason: for repair not those that are only down (K15-206)."""
+        return self.leaving if reason is DisruptionReason.UNHEALTHY else self.unavailable
 
 
 def pool_node_counts(nodes: Iterable[StateNode]) -> Mapping[str, PoolNodeCounts]:
     """What budgets see of every pool; a pool without nodes has none."""
     counted: defaultdict[str, int] = defaultdict(int)
     unavailable: defaultdict[str, int] = defaultdict(int)
+    leaving: defaultdict[str, int] = defaultdict(int)
     for view in nodes:
-        if view.claim is not None and view.initialized and not _is_terminating(view):
+        if view.claim is not None and (view.initialized or view.rebooting) and not _is_terminating(view):
             counted[view.pool] += 1
-            unavailable[view.pool] += view.marked_for_deletion or not view.ready
-    return defaultdict(PoolNodeCounts, {pool: PoolNodeCounts(counted[pool], unavailable[pool]) for pool in counted})
+            leaving[view.pool] += view.marked_for_deletion or view.rebooting
+            unavailable[view.pool] += view.marked_for_deletion or view.rebooting or not view.ready
+    counts = {pool: PoolNodeCounts(counted[pool], unavailable[pool], leaving[pool]) for pool in counted}
+    return defaultdict(PoolNodeCounts, counts)
 
 
 def _is_terminating(state_node: StateNode) -> bool:
@@ -79,7 +90,7 @@ class RemainingBudgets:
 
     def remaining(self, pool: str, reason: DisruptionReason) -> int:
         """How many more nodes may go (DIS-147)."""
-        return max(0, self.allowed(pool, reason) - self._node_counts[pool].unavailable - self._consumed[pool])
+        return max(0, self.allowed(pool, reason) - self._node_counts[pool].consuming(reason) - self._consumed[pool])
 
     def consume(self, pool: str, number: int = 1) -> None:
         """So many nodes of the pool go."""

@@ -16,7 +16,7 @@ from math import inf
 
 from karpenter.api.core import Pod
 from karpenter.disruption.decide.candidates import CandidateChecks, DisruptionContext, consolidate_after_end
-from karpenter.disruption.decide.command import Candidate, Command, PendingCommand
+from karpenter.disruption.decide.command import Candidate, Command, DisruptionReason, PendingCommand
 from karpenter.disruption.decide.costs import disruption_cost
 from karpenter.disruption.decide.disruption_blockers import NeedsUninitializedNode, PodsUnschedulable, StrandedPod
 from karpenter.disruption.decide.disruption_problem import PreparedDisruption
@@ -89,7 +89,7 @@ class SchedulingSimulation:
     def after(self, command: Command) -> SchedulingSimulation:
         """The simulation in which the command's nodes are gone, and their pods where it says."""
         removed = tuple(candidate.key for candidate in command.candidates)
-        leaving = self.pods_to_place(command.candidates)
+        leaving = self._pods_leaving(command)
         base = self._base.after_move(command.placed_on_existing, leaving, removed, command.replacements)
         return replace(self, _base=base, arrivals=self.arrivals.after(command.placed_on_existing))
 
@@ -107,6 +107,15 @@ class SchedulingSimulation:
         leaving = tuple(candidates)
         moving = [pod for candidate in leaving for pod in candidate.reschedulable_pods if self._is_reschedulable(pod)]
         return [*moving, *(pod for candidate in leaving for pod in self._buffer_pods.get(candidate.key, ()))]
+
+    def pods_of_broken(self, candidate: Candidate) -> list[Pod]:
+        """Pods that need another place when a broken node goes: also those that nothing can evict now (K15-231)."""
+        return [*candidate.reschedulable_pods, *self._buffer_pods.get(candidate.key, ())]
+
+    def _pods_leaving(self, command: Command) -> list[Pod]:
+        if command.reason is DisruptionReason.UNHEALTHY:
+            return [pod for candidate in command.candidates for pod in self.pods_of_broken(candidate)]
+        return self.pods_to_place(command.candidates)
 
     def _is_reschedulable(self, pod: Pod) -> bool:
         if not pod_disruption.is_currently_reschedulable(pod, self._now):
@@ -154,7 +163,16 @@ class SchedulingSimulation:
         limits: LimitsPolicy = LimitsPolicy.WITHOUT_REMOVED,
     ) -> ReschedulingResult | UnreschedulablePods | TooExpensive:
         """Placements of their pods, unless the new nodes they need cost ``max_price`` or more."""
-        result = self._base.reschedule(replace(self._without(candidates), max_price=max_price, limits=limits))
+        return self._answer(replace(self._without(candidates), max_price=max_price, limits=limits))
+
+    def reschedule_broken(self, candidate: Candidate) -> ReschedulingResult | UnreschedulablePods:
+        """Placements of all pods of a broken node (K15-231)."""
+        answer = self._answer(WhatIf(tuple(self.pods_of_broken(candidate)), frozenset((candidate.key,))))
+        assert not isinstance(answer, TooExpensive)  # there is no price limit
+        return answer
+
+    def _answer(self, question: WhatIf) -> ReschedulingResult | UnreschedulablePods | TooExpensive:
+        result = self._base.reschedule(question)
         if isinstance(result, TooExpensive):
             return result
         if result.unschedulable:

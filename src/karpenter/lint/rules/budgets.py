@@ -14,7 +14,7 @@ from karpenter.model.budget_windows import TimeSpan, merged_spans
 from karpenter.model.nodepool_budgets import BUDGETS_PATH, ParsedBudget
 from karpenter.model.quantity import parse_milli
 
-_REASONS = ("Empty", "Drifted", "Underutilized")
+_REASONS = ("Empty", "Drifted", "Underutilized", "Unhealthy")
 #: Larger than any pool: what allows nothing of it never allows anything.
 _HUGE_POOL = 10**9
 #: A leap year, so that every day of a calendar is in it.

@@ -20,6 +20,7 @@ from karpenter.providers.aws.aws_context import AwsContext, LaunchAwareClusterVi
 from karpenter.providers.aws.aws_metrics import InstanceMetrics, InterruptionMetrics
 from karpenter.providers.aws.aws_provider import AwsProvider, AwsProviderDependencies, PlacementGroupPartitionHook
 from karpenter.providers.aws.bootstrap.bootstrap_controllers import BootstrapControllers
+from karpenter.providers.aws.ec2_repair import LEGACY_REPAIR_POLICIES, ec2_repair_policies
 from karpenter.providers.aws.instance.bootstrap_resolver import BootstrapResolver
 from karpenter.providers.aws.instance.fleet_launcher import FleetLauncher, LauncherDependencies
 from karpenter.providers.aws.instance.fleet_request import FleetSender, SubnetAddresses
@@ -339,6 +340,9 @@ class AwsOperator:
             placement_groups=self._placement_groups,
             hash_inputs=self._node_classes.hash_inputs,
             hooks=(PlacementGroupPartitionHook(context.services.ec2),),
+            repair_policies=LEGACY_REPAIR_POLICIES
+            if context.settings.legacy_node_repair
+            else ec2_repair_policies(reboots=context.settings.reboot_for_repair),
         )
 
     # -- work -------------------------------------------------------------------------------------------------------------------

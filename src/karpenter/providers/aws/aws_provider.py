@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
 
 from karpenter.api.ec2_node_class import EC2NodeClass
 from karpenter.api.karpenter import NodeClaim, NodePool
@@ -14,11 +13,13 @@ from karpenter.kube.errors import KubeError, NotFound
 from karpenter.kube.protocol import Reader
 from karpenter.model import conditions, labels
 from karpenter.model.clock import Clock
+from karpenter.model.repair_policies import RepairPolicy
 from karpenter.providers.aws import aws_labels
 from karpenter.providers.aws.aws_apis import InstanceApi
 from karpenter.providers.aws.aws_context import AwsClusterView, AwsEventRecorder
 from karpenter.providers.aws.aws_errors import AwsError
 from karpenter.providers.aws.ec2_descriptions import InstanceInfo
+from karpenter.providers.aws.ec2_repair import LEGACY_REPAIR_POLICIES
 from karpenter.providers.aws.instance import instance_info
 from karpenter.providers.aws.instance.fleet_launcher import FleetLauncher
 from karpenter.providers.aws.instance.instance_provider import InstanceProvider, InstanceTerminator
@@ -43,7 +44,6 @@ from karpenter.providers.contract import (
     NodeClassNotReady,
     ProviderError,
     RegistrationHook,
-    RepairPolicy,
 )
 
 
@@ -61,6 +61,7 @@ class AwsProviderDependencies:
     placement_groups: PlacementGroupProvider
     hash_inputs: NodeClassHashInputs
     hooks: tuple[RegistrationHook, ...]
+    repair_policies: tuple[RepairPolicy, ...] = LEGACY_REPAIR_POLICIES
 
 
 class AwsProvider:
@@ -82,8 +83,8 @@ class AwsProvider:
         return (EC2_NODE_CLASS,)  # type: ignore[return-value]
 
     def repair_policies(self) -> tuple[RepairPolicy, ...]:
-        """Node conditions that lead to repair (AWS-690)."""
-        return REPAIR_POLICIES
+        """Node conditions that lead to repair (K15-A63)."""
+        return self._dependencies.repair_policies
 
     def registration_hooks(self) -> tuple[RegistrationHook, ...]:
         """The partition of a placement group (AWS-612)."""
@@ -251,18 +252,6 @@ class PlacementGroupPartitionHook:
             raise ProviderError(f"the placement of {instance} cannot be read: {error}") from error
         return instances[0].placement.partition_number if instances else 0
 
-
-_REPAIR_TOLERATION = timedelta(minutes=30)
-
-REPAIR_POLICIES = (
-    RepairPolicy("Ready", conditions.FALSE, _REPAIR_TOLERATION),
-    RepairPolicy("Ready", conditions.UNKNOWN, _REPAIR_TOLERATION),
-    RepairPolicy("AcceleratedHardwareReady", conditions.FALSE, timedelta(minutes=10)),
-    RepairPolicy("StorageReady", conditions.FALSE, _REPAIR_TOLERATION),
-    RepairPolicy("NetworkingReady", conditions.FALSE, _REPAIR_TOLERATION),
-    RepairPolicy("KernelReady", conditions.FALSE, _REPAIR_TOLERATION),
-    RepairPolicy("ContainerRuntimeReady", conditions.FALSE, _REPAIR_TOLERATION),
-)
 
 #: Reason and text of the event on an object whose class is missing or being deleted (AWS-410, AWS-560).
 NODE_CLASS_UNRESOLVED_REASON = "NodeClassNotResolved"

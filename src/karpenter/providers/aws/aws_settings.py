@@ -19,23 +19,32 @@ from karpenter.providers.aws.bootstrap.bootstrap_settings import (
 )
 from karpenter.runtime.intervals import Intervals
 
-_NODE_CLASS_CEL = "NodeClassCEL"
-
 
 @dataclass(frozen=True)
 class AwsFeatureGates:
-    """The AWS provider's own gates (AWS-013). Unknown names are ignored."""
+    """The AWS provider's own gates (AWS-013, K15-A06), all off by default. Unknown names are ignored.
+
+    The two of device claims have no effect while the core ignores such claims.
+    """
 
     node_class_cel: bool = False
+    dra_nvidia_gpu: bool = False
+    dra_efa: bool = False
+    reboot_for_repair: bool = False
 
     def __str__(self) -> str:
-        return f"{_NODE_CLASS_CEL}={'true' if self.node_class_cel else 'false'}"
+        values = (self.node_class_cel, self.dra_nvidia_gpu, self.dra_efa, self.reboot_for_repair)
+        return ",".join(f"{name}={str(value).lower()}" for name, value in zip(AWS_GATES, values, strict=True))
+
+
+#: The names of the gates, in the order of ``AwsFeatureGates``.
+AWS_GATES = ("NodeClassCEL", "DRANVIDIAGPU", "DRAEFA", "RebootForRepair")
 
 
 def parse_aws_feature_gates(text: str) -> AwsFeatureGates:
     """The gates of a list. Raises ``FeatureGateError``."""
     gates = dict(parse_gate(entry) for entry in filter(None, text.split(",")))
-    return AwsFeatureGates(gates.get(_NODE_CLASS_CEL, False))
+    return AwsFeatureGates(*(gates.get(name, False) for name in AWS_GATES))
 
 
 _AWS_FEATURE_GATES: SettingKind[AwsFeatureGates] = SettingKind(
@@ -93,8 +102,13 @@ class AwsProviderSettings:
     subnet_refresh_interval: timedelta = setting(
         kinds.REFRESH_INTERVAL, "1m", "How long the subnets of subnet selectors are cached."
     )
+    security_group_refresh_interval: timedelta = setting(
+        kinds.REFRESH_INTERVAL, "1m", "How long the security groups of security group selectors are cached."
+    )
     aws_feature_gates: AwsFeatureGates = setting(
-        _AWS_FEATURE_GATES, "NodeClassCEL=false", "Feature gates of the AWS provider: NodeClassCEL."
+        _AWS_FEATURE_GATES,
+        "",
+        "Feature gates of the AWS provider: NodeClassCEL, DRANVIDIAGPU, DRAEFA, RebootForRepair; those left out are off.",
     )
 
 
@@ -127,14 +141,19 @@ class AwsSettings:
     ami_refresh_interval: timedelta = timedelta(minutes=1)
     ubuntu_image_parameter: str = IMAGE_PARAMETER
     subnet_refresh_interval: timedelta = timedelta(minutes=1)
+    security_group_refresh_interval: timedelta = timedelta(minutes=1)
     garbage_collection_interval: timedelta = timedelta(minutes=2)
     kubelet_expressions: bool = False
     reserved_capacity: bool = True
     node_overlay: bool = False
+    reboot_for_repair: bool = False
+    legacy_node_repair: bool = False
     bootstrap: BootstrapSettings = BootstrapSettings()
 
 
-def aws_settings_of(settings: DeclaredAwsSettings, gates: FeatureGates, intervals: Intervals) -> AwsSettings:
+def aws_settings_of(
+    settings: DeclaredAwsSettings, gates: FeatureGates, intervals: Intervals, *, legacy_node_repair: bool = False
+) -> AwsSettings:
     """The provider's settings from what was declared, and from feature gates and intervals of the process."""
     return AwsSettings(
         cluster_name=settings.cluster_name,
@@ -153,10 +172,13 @@ def aws_settings_of(settings: DeclaredAwsSettings, gates: FeatureGates, interval
         ami_refresh_interval=settings.ami_refresh_interval,
         ubuntu_image_parameter=settings.ubuntu_image_parameter or IMAGE_PARAMETER,
         subnet_refresh_interval=settings.subnet_refresh_interval,
+        security_group_refresh_interval=settings.security_group_refresh_interval,
         kubelet_expressions=settings.aws_feature_gates.node_class_cel,
         garbage_collection_interval=intervals.garbage_collection,
         reserved_capacity=FeatureGate.RESERVED_CAPACITY in gates,
         node_overlay=FeatureGate.NODE_OVERLAY in gates,
+        reboot_for_repair=settings.aws_feature_gates.reboot_for_repair,
+        legacy_node_repair=legacy_node_repair,
         bootstrap=bootstrap_settings_of(settings),
     )
 

@@ -137,7 +137,12 @@ class NodeClassControllers:
             *reserved,
             PlacementGroupReconciler(dependencies.placement_groups),
             SubnetReconciler(subnets, self._changes, warnings),
-            SecurityGroupReconciler(SecurityGroupProvider(ec2, clock), subnets, self._changes, warnings),
+            SecurityGroupReconciler(
+                SecurityGroupProvider(ec2, clock, settings.security_group_refresh_interval),
+                subnets,
+                self._changes,
+                warnings,
+            ),
             InstanceProfileReconciler(self._profiles),
             self._validation(),
         )

@@ -23,6 +23,7 @@ from karpenter.kube.protocol import Kube
 from karpenter.model import conditions, durations, labels
 from karpenter.model import resources as res
 from karpenter.model.clock import Clock
+from karpenter.model.repair_policies import RepairAction, RepairPolicy
 from karpenter.providers.contract import (
     Instance,
     InstanceDrift,
@@ -32,7 +33,6 @@ from karpenter.providers.contract import (
     NodeClassNotReady,
     ProviderError,
     RegistrationHook,
-    RepairPolicy,
 )
 from karpenter.providers.simulated import simulated_offerings
 from karpenter.providers.simulated.fault_rules import FaultInjector, Faults, LaunchFaults, SimulatedLaunch
@@ -47,7 +47,15 @@ from karpenter.providers.simulated.simulated_instances import (
 UNAVAILABLE_FOR = timedelta(minutes=3)
 #: Garbage collection skips younger instances: their claim may not be visible yet.
 GARBAGE_AGE = timedelta(seconds=30)
-_REPAIR_AFTER = timedelta(minutes=10)
+_REPAIR_AFTER, _REPAIR_SOON = timedelta(minutes=10), timedelta(seconds=30)
+_REPAIR_POLICIES = (
+    RepairPolicy("Ready", conditions.FALSE, _REPAIR_AFTER, drain_bound=timedelta()),
+    RepairPolicy("Ready", conditions.UNKNOWN, _REPAIR_AFTER, ".*", timedelta()),
+    RepairPolicy("KWOKUnhealthy", conditions.TRUE, _REPAIR_SOON, ".*", timedelta(seconds=45)),
+    RepairPolicy(
+        "KWOKRebootRequired", conditions.TRUE, _REPAIR_SOON, ".*", timedelta(minutes=1), action=RepairAction.REBOOT
+    ),
+)
 
 #: Type name, zone, capacity type.
 _OfferingKey = tuple[str, str, str]
@@ -116,8 +124,8 @@ class SimulatedProvider:
         return (KWOK_NODE_CLASS,)  # type: ignore[return-value]
 
     def repair_policies(self) -> tuple[RepairPolicy, ...]:
-        """A node that is not ready for ten minutes is unhealthy (OPS-217)."""
-        return tuple(RepairPolicy("Ready", status, _REPAIR_AFTER) for status in (conditions.FALSE, conditions.UNKNOWN))
+        """A node that is not ready for ten minutes is unhealthy, and what the two conditions for tests say (K15-520)."""
+        return _REPAIR_POLICIES
 
     def registration_hooks(self) -> tuple[RegistrationHook, ...]:
         """None: a simulated instance is complete when it joins."""

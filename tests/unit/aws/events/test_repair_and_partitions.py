@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from karpenter.api import kinds
+from karpenter.api.core import Node, NodeStatus
 from karpenter.api.karpenter import Budget, Disruption, NodePool
+from karpenter.api.meta import Condition
 from karpenter.model import labels
 from karpenter.model.feature_gate_flags import parse_feature_gates
+from karpenter.model.repair_policies import RepairAction, repair_policies
 from karpenter.providers.aws.aws_errors import AwsError
 from karpenter.providers.aws.aws_labels import PLACEMENT_GROUP_PARTITION
-from karpenter.providers.aws.aws_provider import REPAIR_POLICIES, PlacementGroupPartitionHook
+from karpenter.providers.aws.aws_provider import PlacementGroupPartitionHook
 from karpenter.providers.aws.ec2_descriptions import InstanceInfo, InstancePlacement
+from karpenter.providers.aws.ec2_repair import LEGACY_REPAIR_POLICIES, ec2_repair_policies
 from karpenter.providers.aws.instancetype.offering_metrics import InstanceTypes, OfferingMetricsController
 from karpenter.providers.contract import HookPending, HookSatisfied, NodeClassNotReady, ProviderError, RegistrationHook
 from karpenter.settings import Settings
@@ -73,15 +77,15 @@ async def test_an_instance_with_nothing_to_wait_for_does_not(own: dict[str, str]
 
 # -- repair ---------------------------------------------------------------------------------------------------------------------
 
-ON = Settings(feature_gates=parse_feature_gates("NodeRepair=true"))
+ON = Settings(feature_gates=parse_feature_gates("NodeRepair=true"), legacy_node_repair=True)
 CLOSED = Disruption(consolidate_after="Never", budgets=(Budget(nodes="0"),))
 
 
 def test_what_means_broken_is_the_table() -> None:
-    """AWS-690, DIS-381, API-381: condition, status and toleration."""
+    """K15-A63, AWS-690, DIS-381, API-381: those of release 1.14: condition, status and toleration."""
     minutes = {
         (repair_policy.condition_type, repair_policy.condition_status): repair_policy.toleration
-        for repair_policy in REPAIR_POLICIES
+        for repair_policy in LEGACY_REPAIR_POLICIES
     }
     half_an_hour = timedelta(minutes=30)
     assert minutes.pop(("AcceleratedHardwareReady", "False")) == timedelta(minutes=10)
@@ -98,8 +102,44 @@ def test_what_means_broken_is_the_table() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("reason", "reboots", "action", "minutes", "bound"),
+    [
+        ("NvidiaXID48Error", True, RepairAction.REBOOT, 10, 5),
+        ("NvidiaXID48Error", False, RepairAction.REPLACE, 10, 5),
+        ("NvidiaXID480Error", True, RepairAction.REBOOT, 10, 5),
+        ("NvidiaXID79Error", True, RepairAction.REPLACE, 10, 5),
+        ("NvidiaXID142Error", True, RepairAction.REPLACE, 30, 10),
+        ("NvidiaDoubleBitError", True, RepairAction.REPLACE, 30, 10),
+    ],
+)
+def test_the_reason_of_a_broken_accelerator_decides_what_repairs_it(
+    reason: str, reboots: bool, action: RepairAction, minutes: int, bound: int
+) -> None:
+    """K15-A66 to K15-A73, K15-A143, K15-A144: the set is valid (K15-204), and the one fallback waits 30 minutes."""
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    condition = Condition(type="AcceleratedHardwareReady", status="False", reason=reason, last_transition_time=now)
+    node = Node(status=NodeStatus(conditions=(condition,)))
+    policies = repair_policies(ec2_repair_policies(reboots=reboots))
+    assert policies.next_eligible(node, now) == now + timedelta(minutes=minutes)
+    decision = policies.decision(node, now + timedelta(minutes=minutes))
+    assert decision is not None
+    assert (decision.action, decision.drain_bound) == (action, timedelta(minutes=bound))
+
+
+@pytest.mark.parametrize("name", ["StorageReady", "NetworkingReady", "KernelReady", "ContainerRuntimeReady", "Ready"])
+def test_other_broken_parts_are_replaced_after_half_an_hour(name: str) -> None:
+    """K15-A64, K15-A65, K15-A69"""
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    condition = Condition(type=name, status="False", reason="x", last_transition_time=now)
+    policies = repair_policies(ec2_repair_policies(reboots=True))
+    decision = policies.decision(Node(status=NodeStatus(conditions=(condition,))), now + timedelta(minutes=30))
+    assert decision is not None
+    assert (decision.action, decision.drain_bound) == (RepairAction.REPLACE, timedelta(minutes=10))
+
+
 async def _joined(world: World) -> None:
-    world.cloud.repair_policies = lambda: REPAIR_POLICIES  # type: ignore[method-assign]
+    world.cloud.repair_policies = lambda: LEGACY_REPAIR_POLICIES  # type: ignore[method-assign]
     await world.node_class()
     pool = await world.pool(disruption=CLOSED)
     await world.start(ON)

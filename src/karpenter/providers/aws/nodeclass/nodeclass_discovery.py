@@ -44,7 +44,6 @@ from karpenter.providers.aws.nodeclass.nodeclass_subreconcilers import (
     condition_true,
 )
 
-_GROUPS_REFRESHED = timedelta(minutes=1)
 _GROUPS_REQUEUE_SECONDS = 5 * MINUTE
 _SEVERAL_VPCS_REASON = "SubnetsInSeveralVPCs"
 #: The word launches use when EC2 refuses for this reason (AWS-452).
@@ -128,12 +127,12 @@ class SubnetReconciler:
 
 
 class SecurityGroupProvider:
-    """Finds security groups."""
+    """Finds security groups, again after ``refresh_interval`` (K15-A05)."""
 
-    def __init__(self, ec2: DiscoveryApi, clock: Clock) -> None:
+    def __init__(self, ec2: DiscoveryApi, clock: Clock, refresh_interval: timedelta) -> None:
         self._ec2 = ec2
         self._cache: TTLCache[NodeClassGeneration, tuple[SecurityGroupInfo, ...], datetime] = TTLCache(
-            inf, _GROUPS_REFRESHED, clock.now
+            inf, refresh_interval, clock.now
         )
 
     async def find(self, node_class: EC2NodeClass) -> tuple[SecurityGroupInfo, ...]:

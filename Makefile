@@ -7,7 +7,7 @@ UV_VERSION := 0.13.8
 # Tests start Python some two hundred times: bytecode is kept whatever the environment says. An empty value means unset.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test lint unit bench soak conformance crds charts spec docs release clean
+.PHONY: demo test lint unit bench soak conformance crds charts console-assets spec docs release clean
 
 # The installation compiles the library of the price search where there is a C compiler; without it decisions are the same, but slower.
 $(STAMP): pyproject.toml uv.lock hatch_build.py src/karpenter/scheduling/search/fill_kernel.c
@@ -84,6 +84,10 @@ crds: $(STAMP)
 # What the charts repeat from the code, and the manifests of deploy/ that Helm renders (the first run builds Helm, some minutes).
 charts: crds
 	PYTHONPATH=tests $(BIN)/python -m helm.manifests
+
+# The pages of the console, from console-web/ into the package. Needs Node.js 20; the wheel and the tests do not.
+console-assets: $(STAMP)
+	@$(BIN)/python tools/console_assets.py
 
 # Rules of docs/spec that no test cites.
 spec: $(STAMP)

@@ -239,6 +239,11 @@ class ClusterInformers:
             tasks.create_task(run_supervised(f"watch {plural}", source.run))
         await asyncio.gather(*(source.wait_synced() for source in self._by_plural.values()))
 
+    @property
+    def is_running(self) -> bool:
+        """Whether this process watches the cluster; one that does not lead may not."""
+        return self._is_running
+
     def unready(self) -> str:
         """What keeps the process from being ready; empty when nothing does. A follower that does not watch yet is ready."""
         if not self._is_running:

@@ -14,6 +14,7 @@ from base64 import b64encode
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 from urllib.parse import urlsplit, urlunsplit
 
@@ -85,8 +86,27 @@ class StartFiles(NamedTuple):
     notifications: NotificationConfig | None = None
 
 
-async def run_process(settings: Settings, files: StartFiles, commit: str) -> bool:
+class RunningController(NamedTuple):
+    """What a part beside the controllers gets of a process: its manager, its connection and a client that writes as it does."""
+
+    manager: Manager
+    kube: KubeClient
+    connection: Connection
+
+
+#: A loop that runs beside the controllers, elected or not.
+SideLoop = Callable[[RunningController], Awaitable[None]]
+
+
+async def run_process(
+    settings: Settings,
+    files: StartFiles,
+    commit: str,
+    side_loops: Mapping[str, SideLoop] = {},
+) -> bool:
     """Run until a signal comes, and shut down; False where the lease was lost.
+
+    ``side_loops`` run beside the controllers, by name.
 
     Raises ``config.ConfigError``, and ``ProviderStartError`` where the cloud cannot be used.
     """
@@ -106,6 +126,9 @@ async def run_process(settings: Settings, files: StartFiles, commit: str) -> boo
         webhook = WebhookProcess(settings, connection, options, metrics)
         for name, loop in webhook.loops(own_namespace(os.environ, connection.namespace)).items():
             beside.append(asyncio.create_task(run_supervised(name, loop)))
+        running = RunningController(manager, clients.controller, connection)
+        for name, side_loop in side_loops.items():
+            beside.append(asyncio.create_task(run_supervised(name, partial(side_loop, running))))
         work = asyncio.create_task(manager.run(election.leadership.elected))
         try:
             await _wait_for_end(shutdown, work, election.leadership)

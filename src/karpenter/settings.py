@@ -17,6 +17,7 @@ from datetime import timedelta
 from enum import StrEnum
 from fractions import Fraction
 
+from karpenter.console.console_settings import ConsoleSettings
 from karpenter.disruption.disruption_settings import DisruptionSettings
 from karpenter.history.history_settings import HistorySettings
 from karpenter.instancetypes.instance_type_settings import InstanceTypeSettings
@@ -79,6 +80,7 @@ class Settings(
     OlderVersionSettings,
     KubeClientSettings,
     HistorySettings,
+    ConsoleSettings,
     ProcessSettings,
 ):
     """The settings in force."""
@@ -106,6 +108,7 @@ SETTING_GROUPS: Mapping[str, Mapping[str, Setting]] = {
         SelfManagedSettings,
         OlderVersionSettings,
         HistorySettings,
+        ConsoleSettings,
     )
 }
 #: Every setting by its name in ``Settings``.

@@ -69,6 +69,9 @@ HISTORY_MAX_AGE: historyMaxAge
 HISTORY_MAX_BYTES: historyMaxBytes
 HISTORY_COST_LABEL: historyCostLabel
 HISTORY_INTERVAL: historyInterval
+CONSOLE: console
+CONSOLE_PORT: consolePort
+CONSOLE_CERTIFICATE_DIRECTORY: consoleCertificateDirectory
 {{- end }}
 {{- define "karpenter.variablesOfIntervals" -}}
 KARPENTER_GARBAGE_COLLECTION_INTERVAL: garbageCollection

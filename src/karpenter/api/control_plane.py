@@ -24,6 +24,9 @@ class SubjectAccessReviewSpec(Wire, frozen=True, kw_only=True):
 
     user: str
     resource_attributes: ResourceAttributes
+    groups: tuple[str, ...] = ()
+    uid: str = ""
+    extra: Mapping[str, tuple[str, ...]] = {}
 
 
 class SubjectAccessReviewStatus(Wire, frozen=True, kw_only=True):
@@ -38,6 +41,36 @@ class SubjectAccessReview(Wire, frozen=True, kw_only=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: SubjectAccessReviewSpec
     status: SubjectAccessReviewStatus = SubjectAccessReviewStatus()
+
+
+class TokenReviewSpec(Wire, frozen=True, kw_only=True):
+    """The token in question."""
+
+    token: str = ""
+
+
+class TokenReviewUser(Wire, frozen=True, kw_only=True):
+    """Whose token it is."""
+
+    username: str = ""
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+    extra: Mapping[str, tuple[str, ...]] = {}
+
+
+class TokenReviewStatus(Wire, frozen=True, kw_only=True):
+    """The answer."""
+
+    authenticated: bool = False
+    user: TokenReviewUser = TokenReviewUser()
+
+
+class TokenReview(Wire, frozen=True, kw_only=True):
+    """A question, which comes back with its answer and is not kept."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: TokenReviewSpec = TokenReviewSpec()
+    status: TokenReviewStatus = TokenReviewStatus()
 
 
 class LeaseSpec(Wire, frozen=True, kw_only=True):

@@ -172,6 +172,8 @@ SUBJECT_ACCESS_REVIEW = Kind(
     False,
     control_plane.SubjectAccessReview,
 )
+#: Another question.
+TOKEN_REVIEW = Kind("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", False, control_plane.TokenReview)
 
 #: Every kind, by (apiVersion, kind).
 KINDS: dict[tuple[str, str], Kind[Wire]] = {

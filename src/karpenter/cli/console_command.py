@@ -1,17 +1,21 @@
-"""``karpenter console``: what ``karpenter top`` shows, in the browser, on loopback. Read-only."""
+"""``karpenter console``: what ``karpenter top`` shows, in the browser, on loopback, with the rights of the kubeconfig."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from karpenter.cli import planning_options
 from karpenter.cli.settings_options import PLANNING_SETTINGS, Flags, resolve_or_exit, with_setting_options
+from karpenter.cli.terminal import WrongInput
 
 if TYPE_CHECKING:
-    from karpenter.cli.top_source import ViewerSource
-    from karpenter.disruption.decide.disruption_problem import DisruptionOptions
+    from karpenter.console.viewer_source import ViewerSource
+    from karpenter.settings import Settings
+    from karpenter.webconsole.console_app import ActAs
 
 
 @with_setting_options(PLANNING_SETTINGS)
@@ -22,36 +26,70 @@ def console(
     recursive: planning_options.RecursiveOption = False,
     region: planning_options.RegionOption = "",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port on loopback; 0 picks a free one.")] = 0,
+    history: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="History file of the controller (--history-file), or a copy of it."),
+    ] = None,
 ) -> None:
     """Serve a page on loopback with nodes, pods that wait, decisions, NodePools and spending of a cluster.
 
-    Read-only, with the rights of the kubeconfig. The printed address has a secret; Ctrl-C ends it.
+    It sees and does what the user of the kubeconfig may. The printed address has a secret; Ctrl-C ends it.
     """
     import asyncio
 
     from karpenter.cli import top_command, top_run
 
+    if history is not None and not history.is_file():
+        raise WrongInput(f"--history={history}: there is no such file")
     settings = resolve_or_exit("console", flags)
     source = top_command.viewer_source(
         planning_options.InputOptions(filename, region=region, recursive=recursive), settings
     )
+    act_as = None if filename else _act_as_kubeconfig_user(settings)
     with top_run.silent_logs():
-        asyncio.run(_serve(source, planning_options.disruption_options(settings), port))
+        asyncio.run(serve(source, settings, LoopbackConsole(port, history, act_as)))
 
 
-async def _serve(source: ViewerSource, options: DisruptionOptions, port: int) -> None:
+@dataclass(frozen=True)
+class LoopbackConsole:
+    """Where the console listens, and what it has beside the cluster."""
+
+    port: int = 0
+    history: Path | None = None
+    act_as: ActAs | None = None
+
+
+def _act_as_kubeconfig_user(settings: Settings) -> ActAs:
+    """Actions use the kubeconfig, as kubectl does."""
+    from karpenter.kube import config
+
+    connection = config.load(settings.kubeconfig, settings.context)
+    return lambda _viewer: config.connect(connection)
+
+
+async def serve(source: ViewerSource, settings: Settings, console: LoopbackConsole) -> None:
+    """Print the address, and serve until cancelled. Raises ``WrongInput`` for a taken port."""
     import secrets
     from contextlib import AsyncExitStack
 
-    from karpenter.cli.console_server import ConsoleFeed, console_app
-    from karpenter.cli.terminal import WrongInput
+    from karpenter.cli.top_answers import explain
+    from karpenter.history.history_store import HistoryBounds, HistoryStore
     from karpenter.runtime.loopback_server import serving_on_loopback
+    from karpenter.webconsole.console_app import ConsoleParts, console_app
+    from karpenter.webconsole.console_feed import ConsoleFeeds
+    from karpenter.webconsole.viewer_access import SecretLinkAccess
 
-    feed, secret = ConsoleFeed(source, options), secrets.token_urlsafe()
+    secret = secrets.token_urlsafe()
+    options = planning_options.disruption_options(settings)
+    feeds = ConsoleFeeds(lambda _visibility: source.current(), lambda: source.title, source.fault, options)
+    bounds = HistoryBounds(settings.history_max_age, settings.history_max_bytes)
+    store = HistoryStore(console.history, bounds) if console.history is not None else None
+    parts = ConsoleParts(feeds, SecretLinkAccess(secret, source.title), explain, store, console.act_as)
     async with AsyncExitStack() as stack:
         try:
-            url = await stack.enter_async_context(serving_on_loopback(console_app(feed, secret), port))
+            url = await stack.enter_async_context(serving_on_loopback(console_app(parts), console.port))
         except OSError as error:
-            raise WrongInput(f"--port={port}: {error.strerror}; choose another, or 0 for a free one") from None
+            raise WrongInput(f"--port={console.port}: {error.strerror}; choose another, or 0 for a free one") from None
+        stack.push_async_callback(feeds.close)
         print(f"{url}/?token={secret}", flush=True)  # noqa: T201
-        await feed.run()
+        await source.run()

@@ -26,7 +26,9 @@ def demo(
             "--serve", help="Serve the API for kubectl and continue in real time after the demo until Ctrl-C."
         ),
     ] = False,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port for --serve on loopback; 0 picks a free one.")] = 0,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port for --serve and --console on loopback; 0 picks a free one.")
+    ] = 0,
     log: Annotated[Path | None, typer.Option(help="File for the controllers' log.", metavar="FILE")] = None,
     svg: Annotated[
         Path | None, typer.Option(help="File for a chart of $ per hour against the lower bound.", metavar="FILE")
@@ -34,14 +36,22 @@ def demo(
     top: Annotated[
         bool, typer.Option("--top", help="Show the cluster on the screen of karpenter top, until you quit.")
     ] = False,
+    console: Annotated[
+        bool,
+        typer.Option("--console", help="Show the cluster in the browser, as karpenter console does, until Ctrl-C."),
+    ] = False,
 ) -> None:
     """Run a simulated cluster in this process and watch it scale up and down. Needs no cluster."""
     if speed <= 0:
         _exit_with_error(f"--speed={speed:g} must be greater than 0", WRONG_INPUT)
-    if top:
-        if serve or log is not None or svg is not None:
-            _exit_with_error("--top goes with --pods, --seed and --speed only", WRONG_INPUT)
-        _show_on_top(DemoOptions(pods, seed, speed, None, None, None))
+    if top or console:
+        if serve or log is not None or svg is not None or (top and (console or port)):
+            _exit_with_error("--top and --console go with --pods, --seed and --speed only", WRONG_INPUT)
+        shown = DemoOptions(pods, seed, speed, None, None, None)
+        if top:
+            _show_on_top(shown)
+        else:
+            _show_in_browser(shown, port)
         return
     if port and not serve:
         _exit_with_error("--port needs --serve", WRONG_INPUT)
@@ -60,6 +70,20 @@ def _show_on_top(options: DemoOptions) -> None:
     from karpenter.settings import Settings
 
     show(DemoSource(options), ViewerOptions(), Settings(), None)
+
+
+def _show_in_browser(options: DemoOptions, port: int) -> None:
+    import asyncio
+    from tempfile import TemporaryDirectory
+
+    from karpenter.cli import console_command, top_run
+    from karpenter.cli.demo_top import DemoSource
+    from karpenter.settings import Settings
+
+    with TemporaryDirectory() as folder, top_run.silent_logs():
+        history = Path(folder) / "history.db"
+        source = DemoSource(options, str(history))
+        asyncio.run(console_command.serve(source, Settings(), console_command.LoopbackConsole(port, history)))
 
 
 def _run(options: DemoOptions) -> None:

@@ -1,4 +1,4 @@
-"""``karpenter demo --top``: the demo's cluster on the screen of ``karpenter top``.
+"""``karpenter demo --top`` and ``--console``: the demo's cluster on the screen of ``karpenter top``, or in the browser.
 
 The cluster has an event loop of its own, in which time runs faster, so it lives in a thread. It hands over frozen input a few
 times a second.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from karpenter.api import kinds
 from karpenter.api.core import Event
@@ -21,17 +21,21 @@ from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.instancetypes.well_known_labels import well_known_labels_of
 from karpenter.kube.informer import Informer
 from karpenter.model import labels
+from karpenter.settings import Settings
 from karpenter.simulation import LoopClock, SimulatedCluster, SimulationConfig, run_paced, running_cluster
 
 _START = datetime(2026, 1, 1, 8, tzinfo=UTC)
 _HANDOVERS_PER_SECOND = 4.0
 _STOP_SECONDS = 5.0
+_HISTORY_INTERVAL = timedelta(seconds=10)
 
 
 class DemoSource:
     """The demo's cluster, which begins when it runs and stays at the end of the story until the viewer ends."""
 
-    def __init__(self, options: DemoOptions) -> None:
+    def __init__(self, options: DemoOptions, history_file: str = "") -> None:
+        """``history_file``: where its controller keeps its history; empty for none."""
+        self._history_file = history_file
         self.title = f"demo: {options.pods} pods, seed {options.seed}, at {options.speed:g}x speed"
         self._options = options
         self._given: ConsoleInput | None = None
@@ -70,7 +74,8 @@ class DemoSource:
             self._failure = f"the demo ended: {error!r}"
 
     async def _play(self, clock: LoopClock) -> None:
-        config = SimulationConfig(ec2_catalog.packaged_instance_types())
+        settings = Settings(history_file=self._history_file, history_interval=_HISTORY_INTERVAL)
+        config = SimulationConfig(ec2_catalog.packaged_instance_types(), settings)
         async with running_cluster(clock, config) as cluster, asyncio.TaskGroup() as group:
             events = Informer(cluster.kube, kinds.EVENT)
             tasks = [group.create_task(events.run()), group.create_task(self._tell(cluster))]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
@@ -15,7 +16,7 @@ from karpenter.settings import Settings, ineffective_settings, setting_sources
 
 if TYPE_CHECKING:
     from karpenter.manager_cloud import SimulatedCloudConfig
-    from karpenter.manager_process import StartFiles
+    from karpenter.manager_process import SideLoop, StartFiles
     from karpenter.notifications.notification_config import NotificationConfig
     from karpenter.runtime.logging import LogOutput
 
@@ -107,6 +108,16 @@ def _log_output(settings: Settings) -> LogOutput:
         _exit_with_error(str(error))
 
 
+def _side_loops(settings: Settings) -> Mapping[str, SideLoop]:
+    """What runs beside the controllers; the console's libraries are imported only where it is served."""
+    if not settings.console:
+        return {}
+    from karpenter.cli.top_answers import explain
+    from karpenter.webconsole.controller_console import ControllerConsole
+
+    return {"console": ControllerConsole(settings, explain).run}
+
+
 def _run_controller(settings: Settings, files: StartFiles) -> None:
     from karpenter import manager_process
     from karpenter.kube import config
@@ -119,7 +130,8 @@ def _run_controller(settings: Settings, files: StartFiles) -> None:
     logging.configure(settings.log_level, _log_output(settings), commit, log_format)
     logging.capture_library_logs()
     try:
-        ended_well = asyncio.run(manager_process.run_process(settings, files, commit))
+        side_loops = _side_loops(settings)
+        ended_well = asyncio.run(manager_process.run_process(settings, files, commit, side_loops))
     except (config.ConfigError, ProviderStartError) as error:
         _exit_with_error(str(error), FAILED)
     if not ended_well:

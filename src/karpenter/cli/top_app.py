@@ -12,15 +12,16 @@ from textual.app import App, ComposeResult
 from textual.binding import Binding
 from textual.widgets import Footer, Input, Static, TabbedContent, TabPane
 
-from karpenter.cli.top_answers import Assessment, assess, explain
+from karpenter.cli.top_answers import explain
 from karpenter.cli.top_cells import sparkline
 from karpenter.cli.top_options import ViewerOptions
 from karpenter.cli.top_screens import HELP, TextWindow
-from karpenter.cli.top_source import ViewerSource
 from karpenter.cli.top_table_widget import LiveTable
 from karpenter.cli.top_tables import TABS, summary_lines
+from karpenter.console.assessment import Assessment, assess
 from karpenter.console.console_input import ConsoleInput
 from karpenter.console.console_view import ConsoleView
+from karpenter.console.viewer_source import ViewerSource
 from karpenter.disruption.decide.disruption_problem import DisruptionOptions
 
 _REFRESH_SECONDS = 0.5

@@ -16,8 +16,9 @@ from karpenter.cli.cluster_reader import query_cluster
 from karpenter.cli.instance_type_sources import FileTypes, TypeSource, choose_source
 from karpenter.cli.plan_catalogs import build_catalogs
 from karpenter.cli.planning_options import InputOptions
-from karpenter.cli.top_source import ViewerSource, WatchedSource
+from karpenter.cli.top_source import WatchedSource
 from karpenter.console.console_input import ConsoleInput
+from karpenter.console.viewer_source import ViewerSource
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.kube import config
 from karpenter.kube.errors import Forbidden

@@ -13,7 +13,7 @@ from karpenter.cli.settings_options import PLANNING_SETTINGS, Flags, resolve_or_
 if TYPE_CHECKING:
     from karpenter.cli.planning_options import InputOptions
     from karpenter.cli.top_options import ViewerOptions
-    from karpenter.cli.top_source import ViewerSource
+    from karpenter.console.viewer_source import ViewerSource
     from karpenter.settings import Settings
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from karpenter.cli.terminal import CommandError, WrongInput
 from karpenter.cli.top_app import TopApp, ViewerSetup
 from karpenter.cli.top_options import ViewerOptions
-from karpenter.cli.top_source import ViewerSource
+from karpenter.console.viewer_source import ViewerSource
 from karpenter.disruption.decide.disruption_problem import DisruptionOptions
 from karpenter.runtime import logging
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from karpenter.api import kinds
 from karpenter.api.core import ConfigMap
@@ -26,23 +26,6 @@ from karpenter.state import ClusterState
 T = TypeVar("T", bound=Wire)
 #: The types of each NodePool, by its name.
 IndexesOf = Callable[[Sequence[NodePool]], Mapping[str, TypeIndex]]
-
-
-class ViewerSource(Protocol):
-    """The cluster to show."""
-
-    @property
-    def title(self) -> str:
-        """Which cluster it is."""
-
-    def current(self) -> ConsoleInput | None:
-        """The cluster now; None before the first objects came."""
-
-    def fault(self) -> str:
-        """Why it may be stale or incomplete, in one line; empty while all is well."""
-
-    async def run(self) -> None:
-        """Keep it current until cancelled."""
 
 
 @dataclass(frozen=True)

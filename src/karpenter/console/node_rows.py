@@ -58,6 +58,7 @@ class NodeRow:
     the node is registered; ``planned`` is True then. ``capacity_type`` is empty where no label says it. ``state_reason``: why it
     is being disrupted. ``drift``: the drift reason, empty without drift. ``held_by``: what keeps it from voluntary disruption,
     as sentences. ``since``: when the NodeClaim, or without one the Node, was created.
+    ``kept``: whether the annotation ``karpenter.sh/do-not-disrupt`` on the Node keeps it.
     """
 
     key: str
@@ -81,6 +82,7 @@ class NodeRow:
     since: datetime | None
     not_ready_since: datetime | None
     labels: Mapping[str, str]
+    kept: bool
 
     def fill(self, resource: str) -> float:
         """Requested share of the allocatable amount; 0 where nothing is allocatable."""
@@ -129,6 +131,7 @@ class _RowMaker:
             since=_created(view),
             not_ready_since=_not_ready_since(view),
             labels=own,
+            kept=_is_kept(view),
         )
 
     def _price(self, view: StateNode, own: Mapping[str, str]) -> float | None:
@@ -207,6 +210,10 @@ def _is_cordoned(view: StateNode) -> bool:
 def _has_taint(view: StateNode, *keys: str) -> bool:
     own = view.node.spec.taints if view.node is not None else ()
     return any(taint.key in keys and taint.effect == _NO_SCHEDULE for taint in own)
+
+
+def _is_kept(view: StateNode) -> bool:
+    return view.node is not None and view.node.metadata.annotations.get(labels.DO_NOT_DISRUPT) == "true"
 
 
 def _is_deleting(view: StateNode) -> bool:

@@ -97,7 +97,7 @@ def pod_placements(plan: Solution) -> Mapping[PodKey, str]:
 
 def _placements(plan: Solution) -> Iterator[tuple[PodKey, str]]:
     for left in plan.unschedulable:
-        yield pod_key(left.pod), f"unschedulable: {_unschedulable_reason(left)}"
+        yield pod_key(left.pod), f"unschedulable: {unschedulable_sentence(left)}"
     for claim in plan.new_claims:
         text = (
             f"new node: {claim.instance_types[0]} of NodePool {claim.node_pool}, ${claim.price_per_hour:.4f} per hour"
@@ -107,6 +107,7 @@ def _placements(plan: Solution) -> Iterator[tuple[PodKey, str]]:
         yield from ((pod_key(pod), f"planned on node {placed.node_name}") for pod in placed.pods)
 
 
-def _unschedulable_reason(left: UnschedulablePod) -> str:
+def unschedulable_sentence(left: UnschedulablePod) -> str:
+    """Why a pod fits nowhere: with the nearest fit, or without one the reason of each NodePool."""
     nearest = nearest_fit_sentence(left.nearest_fit, left.nearest_node)
     return nearest or "; ".join(short_reason_message(reason) for reason in left.reasons)

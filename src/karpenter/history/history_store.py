@@ -212,7 +212,12 @@ def _version(database: sqlite3.Connection) -> int:
 def _create(database: sqlite3.Connection) -> None:
     database.execute("PRAGMA auto_vacuum = INCREMENTAL")  # has no effect later
     database.execute("PRAGMA journal_mode = WAL")
-    database.executescript(f"BEGIN; {SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
+    database.execute("BEGIN IMMEDIATE")
+    if _version(database) == 0:  # else somebody else made it meanwhile
+        for statement in SCHEMA.split(";\n"):
+            database.execute(statement)
+        database.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+    database.execute("COMMIT")
 
 
 def _put_aside(file: Path) -> None:

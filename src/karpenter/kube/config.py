@@ -14,7 +14,7 @@ import binascii
 import os
 from base64 import b64decode
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -102,6 +102,13 @@ def connect(
     from karpenter.kube.client import KubeClient
 
     return KubeClient(_http_client(connection, {}), rate_limit, observer, fence)
+
+
+def with_token(connection: Connection, token: str) -> Connection:
+    """The same cluster for whoever has this bearer token: without the certificate, impersonation or rights of the first user."""
+    from karpenter.kube.credentials import FileIdentity
+
+    return replace(connection, _user=KubeconfigUser(), _identity=FileIdentity(token=token.encode("latin-1", "replace")))
 
 
 def connect_for_dry_run(connection: Connection) -> KubeClient:

@@ -93,6 +93,7 @@ OTHER_VALUES = {
     "history_interval": "2m0s",
     "history_max_age": "24h0m0s",
     "history_max_bytes": "1000000",
+    "console_port": "8090",
     "kubeconfig": "/etc/kubeconfig",
     "context": "other",
     "ami_refresh_interval": "2m0s",

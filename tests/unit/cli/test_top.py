@@ -25,8 +25,9 @@ from karpenter.cli.terminal import CommandError
 from karpenter.cli.top_app import TopApp, ViewerSetup
 from karpenter.cli.top_options import ViewerOptions
 from karpenter.cli.top_screens import TextWindow
-from karpenter.cli.top_source import RecordedSource, ViewerSource, WatchedSource
+from karpenter.cli.top_source import RecordedSource, WatchedSource
 from karpenter.cli.top_table_widget import LiveTable
+from karpenter.console.viewer_source import ViewerSource
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.kube.errors import Forbidden
 from karpenter.kube.protocol import Listing

@@ -1,19 +1,22 @@
-"""A console view as JSON for the page of ``karpenter console``. Money is USD per hour, times are RFC 3339 in UTC."""
+"""A console view as JSON for the page. Money is USD per hour, times are RFC 3339 in UTC."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import datetime
+from hashlib import sha256
 
-from karpenter.cli.render_common import Json
+from karpenter.console.budget_calendar import BudgetSpan
 from karpenter.console.console_view import ConsoleView
 from karpenter.console.decisions import DecisionRow
 from karpenter.console.node_rows import NodeRow
 from karpenter.console.pool_rows import PoolRow
+from karpenter.console.visible_objects import Visibility
 from karpenter.model import clock
 from karpenter.model import resources as res
 from karpenter.model.nodepool_budgets import UNLIMITED_DISRUPTIONS
 
+Json = dict[str, object]
 #: The page shows so many of the latest decisions, and so many of the pods that wait longest.
 SHOWN_DECISIONS, SHOWN_PENDING = 200, 500
 
@@ -35,7 +38,13 @@ def console_document(view: ConsoleView, bound_per_hour: float | None) -> Json:
         },
         "nodes": [_node(row) for row in view.nodes],
         "pending": [
-            {"pod": row.full_name, "since": _time(row.since), "reason": row.reason}
+            {
+                "pod": row.full_name,
+                "since": _time(row.since),
+                "reason": row.reason,
+                "cpuMillis": row.requests.get(res.CPU, 0),
+                "memoryMiB": row.requests.get(res.MEMORY, 0) // (1000 * 2**20),
+            }
             for row in view.pending[:SHOWN_PENDING]
         ],
         "decisions": [_decision(row) for row in view.decisions[:SHOWN_DECISIONS]],
@@ -69,11 +78,14 @@ def _node(row: NodeRow) -> Json:
         "cpuMillis": row.allocatable.get(res.CPU, 0),
         "pods": row.pod_count,
         "ready": row.ready,
+        "kept": row.kept,
     }
 
 
 def _decision(row: DecisionRow) -> Json:
+    name = f"{row.at.isoformat()} {row.kind} {row.reason} {' '.join(row.nodes)}"
     return {
+        "id": sha256(name.encode()).hexdigest()[:16],
         "at": clock.rfc3339(row.at),
         "kind": row.kind.value,
         "text": row.text,
@@ -108,3 +120,29 @@ def _pool(row: PoolRow) -> Json:
 
 def _time(moment: datetime | None) -> str | None:
     return clock.rfc3339(moment) if moment is not None else None
+
+
+def span_document(span: BudgetSpan) -> Json:
+    """A span of the budget calendar; ``allowed`` is null without a limit."""
+    return {
+        "pool": span.pool,
+        "reason": span.reason.value,
+        "begins": clock.rfc3339(span.begins),
+        "ends": clock.rfc3339(span.ends),
+        "allowed": None if span.allowed == UNLIMITED_DISRUPTIONS else span.allowed,
+    }
+
+
+def hidden_parts(visibility: Visibility) -> Iterator[str]:
+    """What a viewer may not list, in words."""
+    if not visibility.nodes:
+        yield "nodes"
+    if not visibility.claims:
+        yield "nodeclaims"
+    if not visibility.pools:
+        yield "nodepools"
+    if visibility.pod_namespaces is not None:
+        shown = ", ".join(sorted(visibility.pod_namespaces))
+        yield f"pods outside of {shown}" if shown else "pods"
+    if not visibility.others:
+        yield "DaemonSets, PodDisruptionBudgets, namespaces or volumes, and the history"

@@ -1,0 +1,262 @@
+// What the server answers, and how it is asked. Money is USD per hour, times are RFC 3339, shares are 0 to 1.
+
+export interface NodeRow {
+  name: string;
+  pool: string;
+  type: string;
+  zone: string;
+  capacityType: string;
+  state: string;
+  why: string;
+  heldBy: string[];
+  price: number | null;
+  cpu: number;
+  memory: number;
+  cpuMillis: number;
+  pods: number;
+  ready: boolean;
+  kept: boolean;
+}
+export interface Pending {
+  pod: string;
+  since: string | null;
+  reason: string;
+  cpuMillis: number;
+  memoryMiB: number;
+}
+export interface Decision {
+  id: string;
+  at: string;
+  kind: string;
+  text: string;
+  reason: string;
+  nodes: string[];
+  replaces: string[];
+  saving: number | null;
+}
+export interface Budget {
+  reason: string;
+  allowed: number | null;
+  remaining: number | null;
+  opensAt: string | null;
+}
+export interface Pool {
+  name: string;
+  nodes: number;
+  price: number;
+  cpu: number;
+  memory: number;
+  drifted: number;
+  freeze: string;
+  ready: boolean;
+  budgets: Budget[];
+}
+export interface SpendRow {
+  name: string;
+  price: number;
+  count: number;
+}
+export interface View {
+  now: string;
+  title: string;
+  fault: string;
+  price: number;
+  managedPrice: number;
+  bound: number | null;
+  unpricedNodes: number;
+  fill: { cpu: number; memory: number };
+  pods: { total: number; pending: number; running: number; bound: number };
+  nodes: NodeRow[];
+  pending: Pending[];
+  decisions: Decision[];
+  pools: Pool[];
+  spending: Record<string, SpendRow[]>;
+}
+export interface Session {
+  user: string;
+  signIn: "secret-link" | "token";
+  canAct: boolean;
+  hasHistory: boolean;
+  hidden: string[];
+}
+export interface NodeFacts {
+  name: string;
+  pool: string;
+  type: string;
+  zone: string;
+  capacityType: string;
+  price: number | null;
+  pods: number;
+  cpu: number;
+}
+export interface RecordedDecision {
+  id: string;
+  at: string;
+  kind: string;
+  reason: string;
+  text: string;
+  outcome: string;
+  cause: string;
+  endedAt: string | null;
+  pods: number;
+  saving: number | null;
+  before: NodeFacts[];
+  after: NodeFacts[];
+}
+export interface Series {
+  times: number[];
+  price: number[];
+  managedPrice: number[];
+  bound: (number | null)[];
+  nodes: number[];
+  pending: number[];
+}
+export interface HistoryAnswer {
+  samples: Series;
+  spent: Record<string, { name: string; usd: number }[]>;
+  decisions: RecordedDecision[];
+  interruptions: { at: string; reason: string; node: string; message: string }[];
+}
+export interface BudgetSpan {
+  pool: string;
+  reason: string;
+  begins: string;
+  ends: string;
+  allowed: number | null;
+}
+export interface Bought {
+  name: string;
+  pool: string;
+  type: string;
+  zone: string;
+  capacityType: string;
+  price: number;
+  pods: number;
+}
+export interface Move {
+  pod: string;
+  from: string;
+  to: string;
+}
+export interface WhatIfAnswer {
+  priceBefore: number;
+  priceAfter: number;
+  difference: number;
+  removed: string[];
+  bought: Bought[];
+  moves: Move[];
+  moved: number;
+  stranded: { pod: string; reason: string }[];
+  waiting: number;
+}
+export interface ActionRequest {
+  action: "freeze" | "thaw" | "wake" | "keep-node" | "release-node";
+  target: string;
+  reason?: string;
+  hours?: number;
+}
+
+/** An answer other than 2xx, with the sentence that the server gave. */
+export class Refused extends Error {
+  constructor(
+    readonly status: number,
+    message: string,
+  ) {
+    super(message);
+  }
+}
+
+const TOKEN_KEY = "karpenter-console-token";
+
+/** The token of this browser tab; it is forgotten when the tab closes. */
+export const signedIn = {
+  get token(): string {
+    return sessionStorage.getItem(TOKEN_KEY) ?? "";
+  },
+  set token(token: string) {
+    if (token) sessionStorage.setItem(TOKEN_KEY, token);
+    else sessionStorage.removeItem(TOKEN_KEY);
+  },
+};
+
+function headers(): Record<string, string> {
+  return signedIn.token ? { Authorization: `Bearer ${signedIn.token}` } : {};
+}
+
+async function answered(path: string, init: RequestInit = {}): Promise<Response> {
+  const answer = await fetch(path, { ...init, headers: { ...headers(), ...init.headers }, redirect: "error" });
+  if (!answer.ok) throw new Refused(answer.status, await answer.text());
+  return answer;
+}
+
+/** The JSON of a GET. Throws `Refused`, and `TypeError` without a connection. */
+export async function ask<T>(path: string): Promise<T> {
+  return (await (await answered(path)).json()) as T;
+}
+
+/** The text of a GET. */
+export async function askText(path: string): Promise<string> {
+  return (await answered(path)).text();
+}
+
+/** An action's kubectl line, and with `confirmed` its execution. */
+export async function act(request: ActionRequest, confirmed: boolean): Promise<{ kubectl: string; done: boolean }> {
+  const answer = await answered("api/actions", {
+    method: "POST",
+    headers: { "Content-Type": "application/json", "X-Karpenter-Console": "1" },
+    body: JSON.stringify({ ...request, confirmed }),
+  });
+  return (await answer.json()) as { kubectl: string; done: boolean };
+}
+
+const LONGEST_PAUSE = 10_000;
+
+/** Follow the stream until stopped. Server-sent events over fetch, because EventSource cannot send a token. */
+export function follow(onView: (view: View) => void, onFault: (fault: string, status: number) => void): () => void {
+  const stop = new AbortController();
+  void (async () => {
+    let pause = 500;
+    while (!stop.signal.aborted) {
+      try {
+        const answer = await answered("api/stream", { signal: stop.signal });
+        for await (const data of events(answer)) {
+          pause = 500;
+          onView(JSON.parse(data) as View);
+        }
+      } catch (error) {
+        if (stop.signal.aborted) return;
+        if (error instanceof Refused) onFault(error.message, error.status);
+        else onFault("The connection to the console is lost. Is it still running?", 0);
+      }
+      await new Promise((resolve) => setTimeout(resolve, pause));
+      pause = Math.min(LONGEST_PAUSE, pause * 2);
+    }
+  })();
+  return () => stop.abort();
+}
+
+async function* events(answer: Response): AsyncGenerator<string> {
+  if (answer.body === null) return;
+  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  const parts: string[] = [];
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return;
+    let rest = value;
+    for (let end = boundary(parts, rest); end >= 0; end = boundary(parts, rest)) {
+      const event = (parts.join("") + rest.slice(0, end)).trimEnd();
+      parts.length = 0;
+      rest = rest.slice(end);
+      if (event.startsWith("data: ")) yield event.slice(6);
+    }
+    if (rest) parts.push(rest);
+  }
+}
+
+/** Where the event that begins in `parts` ends in `rest`; -1 if later. */
+function boundary(parts: string[], rest: string): number {
+  const last = parts.at(-1);
+  if (last?.endsWith("\n") && rest.startsWith("\n")) return 1;
+  const found = rest.indexOf("\n\n");
+  return found < 0 ? -1 : found + 2;
+}

@@ -1,0 +1,176 @@
+// What was decided: the timeline, the list, and one decision with its nodes before and after.
+
+import type { JSX } from "preact";
+import { ask, type Decision, type NodeFacts, type RecordedDecision, type Session, type View } from "./api";
+import { ago, dollars, moment, percent, plural, signed } from "./format";
+import { Panel, Table, useAnswer } from "./parts";
+import { link, type Place } from "./place";
+
+/** A decision from whichever source knows it. */
+export interface Told {
+  id: string;
+  at: string;
+  kind: string;
+  text: string;
+  reason: string;
+  saving: number | null;
+  outcome: string;
+}
+
+/** Recorded decisions, and those that only the objects of the cluster tell of; the latest first. */
+export function told(view: View, recorded: RecordedDecision[]): Told[] {
+  if (recorded.length > 0) return recorded;
+  return view.decisions.map((decision) => ({ ...decision, outcome: "" }));
+}
+
+const MARKS: Record<string, string> = { launch: "+", disruption: "−", interruption: "!", failure: "×" };
+
+/** Decisions on a line of time, with the latest on the right. */
+export function Timeline(props: { decisions: Told[]; now: string }): JSX.Element {
+  const shown = props.decisions.slice(0, 60);
+  if (shown.length === 0) return <p class="hint">Nothing was decided in the time that is known.</p>;
+  const end = Date.parse(props.now);
+  const begin = Math.min(...shown.map((decision) => Date.parse(decision.at)));
+  const place = (at: string) => (end === begin ? 98 : 2 + (96 * (Date.parse(at) - begin)) / (end - begin));
+  return (
+    <div>
+      <div class="timeline" aria-hidden="true">
+        {shown.map((decision) => (
+          <span key={decision.id} class={`mark ${decision.kind}`} style={{ left: `${place(decision.at)}%` }} />
+        ))}
+      </div>
+      <p class="ends hint" aria-hidden="true"><span>{moment(new Date(begin).toISOString(), props.now)}</span><span>now</span></p>
+      <ol class="entries">
+        {shown.slice(0, 8).map((decision) => (
+          <li key={decision.id}>
+            <time dateTime={decision.at}>{moment(decision.at, props.now)}</time>
+            <span class={`kind ${decision.kind}`} aria-hidden="true">{MARKS[decision.kind] ?? "·"}</span>
+            <a href={link("decision", decision.id)}>{decision.text}</a>
+            {decision.saving !== null && <span class="hint"> saves {dollars(decision.saving, 2)}/h</span>}
+          </li>
+        ))}
+      </ol>
+    </div>
+  );
+}
+
+export function DecisionsPage(props: { view: View; recorded: RecordedDecision[]; place: Place }): JSX.Element {
+  const decisions = told(props.view, props.recorded);
+  return (
+    <>
+      <Panel title="Provisioning timeline" id="timeline" wide>
+        <Timeline decisions={decisions} now={props.view.now} />
+      </Panel>
+      <Panel title="Decisions" id="decisions" wide>
+        <Table
+          id="decisions"
+          label="decisions"
+          filter
+          place={props.place}
+          rows={decisions}
+          rowKey={(row) => row.id}
+          empty="Nothing was decided in the time that is known."
+          columns={[
+            { title: "at (UTC)", value: (row) => row.at, cell: (row) => moment(row.at, props.view.now) },
+            { title: "kind", value: (row) => row.kind },
+            { title: "decision", value: (row) => row.text, cell: (row) => <a href={link("decision", row.id)}>{row.text}</a> },
+            { title: "for", value: (row) => row.reason },
+            { title: "saves $/h", value: (row) => row.saving, cell: (row) => dollars(row.saving) },
+            { title: "outcome", value: (row) => row.outcome },
+          ]}
+        />
+      </Panel>
+    </>
+  );
+}
+
+export function DecisionPage(props: { view: View; session: Session; id: string }): JSX.Element {
+  const asks = props.session.hasHistory;
+  const recorded = useAnswer(asks ? props.id : "", () => ask<RecordedDecision>(`api/decision?id=${encodeURIComponent(props.id)}`));
+  const seen = props.view.decisions.find((decision) => decision.id === props.id);
+  if (recorded.answer) return <Recorded decision={recorded.answer} view={props.view} />;
+  if (seen) return <Seen decision={seen} view={props.view} />;
+  return (
+    <Panel title="Decision" id="decision" wide>
+      <p class="hint">{recorded.fault || (asks ? "Looking it up…" : "This decision is not known (any more).")}</p>
+    </Panel>
+  );
+}
+
+function Recorded(props: { decision: RecordedDecision; view: View }): JSX.Element {
+  const { decision } = props;
+  const cost = (nodes: NodeFacts[]) => nodes.reduce((sum, node) => sum + (node.price ?? 0), 0);
+  return (
+    <Panel title={decision.text} id="decision" wide>
+      <dl class="facts">
+        <div><dt>Decided</dt><dd>{moment(decision.at, props.view.now)} UTC, {ago(decision.at, props.view.now)} ago</dd></div>
+        <div><dt>For</dt><dd>{decision.reason}</dd></div>
+        <div><dt>Outcome</dt><dd>{decision.outcome}{decision.cause && `: ${decision.cause}`}</dd></div>
+        <div><dt>Pods that move</dt><dd>{decision.pods}</dd></div>
+        <div><dt>Estimated saving</dt><dd>{decision.saving === null ? "not known" : `${dollars(decision.saving)} per hour`}</dd></div>
+      </dl>
+      <BeforeAfter
+        before={decision.before}
+        after={decision.after}
+        moving={decision.pods}
+        change={signed(cost(decision.after) - cost(decision.before))}
+      />
+    </Panel>
+  );
+}
+
+/** What the objects of the cluster still tell of a decision. */
+function Seen(props: { decision: Decision; view: View }): JSX.Element {
+  const { decision, view } = props;
+  const facts = (name: string): NodeFacts => {
+    const node = view.nodes.find((row) => row.name === name);
+    return { name, pool: node?.pool ?? "", type: node?.type ?? "", zone: node?.zone ?? "", capacityType: node?.capacityType ?? "", price: node?.price ?? null, pods: node?.pods ?? 0, cpu: node?.cpu ?? 0 };
+  };
+  const bought = decision.kind === "launch" ? decision.nodes.map(facts) : [];
+  const gone = decision.kind === "launch" ? decision.replaces.map(facts) : decision.nodes.map(facts);
+  return (
+    <Panel title={decision.text} id="decision" wide>
+      <dl class="facts">
+        <div><dt>Decided</dt><dd>{moment(decision.at, view.now)} UTC, {ago(decision.at, view.now)} ago</dd></div>
+        <div><dt>For</dt><dd>{decision.reason}</dd></div>
+        <div><dt>Estimated saving</dt><dd>{decision.saving === null ? "not known" : `${dollars(decision.saving)} per hour`}</dd></div>
+      </dl>
+      <BeforeAfter before={gone} after={bought} moving={null} change="" />
+      <p class="hint">No history is kept, so nodes that are gone have their names only.</p>
+    </Panel>
+  );
+}
+
+function Host(props: { node: NodeFacts; class: string }): JSX.Element {
+  const { node } = props;
+  return (
+    <li class={`host ${props.class}`}>
+      <strong>{node.name}</strong>
+      <span>{node.type || "type not known"}{node.zone && `, ${node.zone}`}{node.capacityType && `, ${node.capacityType}`}</span>
+      <span>{dollars(node.price)}/h{node.type && `, ${plural(node.pods, "pod")}, CPU ${percent(node.cpu)}`}</span>
+      <span class="dots" aria-hidden="true">{Array.from({ length: Math.min(40, node.pods) }, () => <i />)}</span>
+    </li>
+  );
+}
+
+export function BeforeAfter(props: { before: NodeFacts[]; after: NodeFacts[]; moving: number | null; change: string }): JSX.Element {
+  return (
+    <div class="picture">
+      <div>
+        <h3>Before</h3>
+        <ul>{props.before.map((node) => <Host node={node} class="gone" />)}</ul>
+        {props.before.length === 0 && <p class="hint">no node goes</p>}
+      </div>
+      <div class="arrow">
+        <span aria-hidden="true">→</span>
+        {props.moving !== null && <span>{plural(props.moving, "pod")} {props.moving === 1 ? "moves" : "move"}{props.after.length === 0 && props.moving > 0 ? " to nodes that exist" : ""}</span>}
+        {props.change && <span>{props.change}/h</span>}
+      </div>
+      <div>
+        <h3>After</h3>
+        <ul>{props.after.map((node) => <Host node={node} class="new" />)}</ul>
+        {props.after.length === 0 && <p class="hint">no node comes</p>}
+      </div>
+    </div>
+  );
+}

@@ -1,0 +1,186 @@
+"""The console that the controller serves: its own view of the cluster, for users of Kubernetes by their tokens."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import structlog
+import uvicorn
+from starlette.applications import Starlette
+
+from karpenter.console.console_input import ConsoleInput
+from karpenter.console.pending_pods import pod_placements
+from karpenter.console.visible_objects import ClusterWires, Visibility, visible_input
+from karpenter.instancetypes.type_index import TypeIndex
+from karpenter.kube import config
+from karpenter.manager_process import RunningController
+from karpenter.settings import Settings
+from karpenter.webconsole.console_app import ConsoleParts, Explain, console_app
+from karpenter.webconsole.console_feed import ConsoleFeeds
+from karpenter.webconsole.viewer_access import KubernetesAccess
+
+_INDEX_SECONDS = 10.0
+_RETRY_SECONDS = 5.0
+_SHUTDOWN_SECONDS = 2
+_RENEWAL_SECONDS = 600.0
+_CERTIFICATE, _KEY = "tls.crt", "tls.key"
+_log = structlog.get_logger()
+
+
+class ControllerSource:
+    """What the controllers of this process know of the cluster, for each audience. It asks the API server nothing."""
+
+    def __init__(self, running: RunningController) -> None:
+        self._manager = running.manager
+        self._indexes: Mapping[str, TypeIndex] = {}
+
+    @property
+    def is_current(self) -> bool:
+        """Whether this process watches the cluster, and knows it."""
+        informers = self._manager.informers
+        return informers.is_running and not informers.unready()
+
+    def title(self) -> str:
+        """Which cluster it is."""
+        return "the cluster of this controller"
+
+    def fault(self) -> str:
+        """Why the view may be stale, in one line."""
+        if not self._manager.informers.is_running:
+            return (
+                "this process does not lead, so it does not watch the cluster: open the console of the one that leads"
+            )
+        return self._manager.informers.unready() or "; ".join(map(str, self._manager.informers.faults()))
+
+    async def run(self) -> None:
+        """Keep the instance types current until cancelled."""
+        while True:
+            if self.is_current:
+                self._indexes = await self._manager.observer.indexes()
+            await asyncio.sleep(_INDEX_SECONDS if self._indexes else 1.0)
+
+    def namespaces(self) -> Iterator[str]:
+        """The names of all namespaces."""
+        return (namespace.metadata.name for namespace in self._manager.informers.namespaces)
+
+    def input_for(self, visibility: Visibility) -> ConsoleInput | None:
+        """The cluster as this audience may see it; None until it is known."""
+        if not self.is_current:
+            return None
+        manager, informers = self._manager, self._manager.informers
+        given = ConsoleInput(
+            manager.state.snapshot(),
+            manager.context.clock.now(),
+            tuple(informers.pods),
+            tuple(informers.nodes),
+            indexes=self._indexes,
+            placements=pod_placements(manager.provisioner.last_plan) if visibility.is_complete else {},
+        )
+        if visibility.is_complete:
+            return given
+        wires = ClusterWires(
+            given.pods,  # type: ignore[arg-type]
+            given.nodes,  # type: ignore[arg-type]
+            tuple(informers.claims),
+            tuple(informers.pools),
+            tuple(informers.pdbs),
+            tuple(informers.namespaces),
+            given.snapshot.freeze,
+        )
+        return visible_input(given, wires, visibility)
+
+
+class ControllerConsole:
+    """Serves the console of one process. A port that cannot be had, or certificates that are missing, are logged."""
+
+    def __init__(self, settings: Settings, explain: Explain) -> None:
+        self._settings = settings
+        self._explain = explain
+        folder = settings.console_certificate_directory
+        self._certificates = Path(folder) if folder else None
+
+    async def run(self, running: RunningController) -> None:
+        """Serve until cancelled."""
+        source = ControllerSource(running)
+        parts = self._parts(running, source)
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(source.run())
+                group.create_task(self._serve(console_app(parts)))
+        finally:
+            await parts.feeds.close()
+
+    def _parts(self, running: RunningController, source: ControllerSource) -> ConsoleParts:
+        settings, history = self._settings, running.manager.history
+        options = settings.disruption_options(settings.scheduling_options(settings.gates), settings.gates)
+        return ConsoleParts(
+            ConsoleFeeds(source.input_for, source.title, source.fault, options),
+            KubernetesAccess(running.kube, source.namespaces, asyncio.get_running_loop().time),
+            self._explain,
+            history.store if history is not None else None,
+            lambda viewer: config.connect(config.with_token(running.connection, viewer.token)),
+        )
+
+    async def _serve(self, app: Starlette) -> None:
+        said = ""
+        while True:
+            try:
+                serving = self._serving(app)
+                with self._listening_socket() as listening:
+                    async with asyncio.TaskGroup() as group:
+                        renewal = group.create_task(self._keep_renewing(serving))
+                        await _Server(serving).serve([listening])
+                        renewal.cancel()
+                return
+            except OSError as error:
+                if str(error) != said:
+                    _log.error("the console cannot be served", port=self._settings.console_port, error=str(error))
+                said = str(error)
+            await asyncio.sleep(_RETRY_SECONDS)
+
+    def _serving(self, app: Starlette) -> uvicorn.Config:
+        """Raises ``OSError`` where the certificate cannot be read."""
+        folder = self._certificates
+        serving = uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            ws="none",
+            server_header=False,
+            timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
+            ssl_certfile=folder / _CERTIFICATE if folder else None,
+            ssl_keyfile=folder / _KEY if folder else None,
+        )
+        serving.load()
+        return serving
+
+    async def _keep_renewing(self, serving: uvicorn.Config) -> None:
+        """Certificates are renewed while the process runs; new connections take what lies there now."""
+        while True:
+            await asyncio.sleep(_RENEWAL_SECONDS)
+            if serving.ssl is not None and self._certificates is not None:
+                try:
+                    serving.ssl.load_cert_chain(self._certificates / _CERTIFICATE, self._certificates / _KEY)
+                except OSError as error:
+                    _log.error("the certificate of the console cannot be read", error=str(error))
+
+    def _listening_socket(self) -> socket.socket:
+        """With certificates on the addresses of all families, else on loopback. Raises ``OSError``."""
+        address = ("" if self._certificates else "127.0.0.1", self._settings.console_port)
+        if self._certificates and socket.has_dualstack_ipv6():
+            return socket.create_server(address, family=socket.AF_INET6, dualstack_ipv6=True)
+        return socket.create_server(address)
+
+
+class _Server(uvicorn.Server):
+    """A server that leaves signals to the process around it."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """None."""
+        yield

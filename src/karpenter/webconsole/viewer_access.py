@@ -1,0 +1,197 @@
+"""Who looks, and what they may see: the one user of a console on loopback, or users of Kubernetes by their tokens."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from typing import Protocol
+
+from starlette.requests import Request
+
+from karpenter.api import kinds
+from karpenter.api.control_plane import (
+    ResourceAttributes,
+    SubjectAccessReview,
+    SubjectAccessReviewSpec,
+    TokenReview,
+    TokenReviewSpec,
+    TokenReviewUser,
+)
+from karpenter.api.kinds import Kind
+from karpenter.api.meta import Wire
+from karpenter.console.visible_objects import COMPLETE, Visibility
+from karpenter.kube.errors import KubeError
+from karpenter.kube.protocol import Writer
+
+_HOST_NAMES = frozenset({"127.0.0.1", "localhost"})
+#: How long an answer of the API server counts: so long after a right is withdrawn, it may still be used.
+ANSWER_SECONDS = 30.0
+_MAX_REMEMBERED = 1000
+#: Requests at once for one viewer, and namespaces that are asked about.
+_CONCURRENT_REVIEWS = 16
+_MAX_NAMESPACES = 1000
+#: Tokens are longer than this only by mistake or in bad faith.
+_MAX_TOKEN_LENGTH = 16_384
+#: What views are made of beside nodes, NodeClaims, NodePools and pods.
+_OTHER_KINDS: tuple[Kind[Wire], ...] = (
+    kinds.DAEMON_SET,
+    kinds.POD_DISRUPTION_BUDGET,
+    kinds.NAMESPACE,
+    kinds.PERSISTENT_VOLUME,
+    kinds.PERSISTENT_VOLUME_CLAIM,
+    kinds.STORAGE_CLASS,
+)  # type: ignore[assignment]
+
+
+@dataclass(frozen=True)
+class Viewer:
+    """Somebody who looks. ``token``: what they act with; empty on loopback, where the kubeconfig acts."""
+
+    name: str
+    visibility: Visibility
+    token: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why a request is not answered: an HTTP status and a sentence."""
+
+    status: int
+    reason: str
+
+
+class ViewerAccess(Protocol):
+    """Decides who is let in."""
+
+    #: ``secret-link`` or ``token``: how the page signs in.
+    sign_in: str
+
+    def refused(self, request: Request) -> Refusal | None:
+        """Why nothing at all is answered, not even the page; None where it is."""
+
+    async def viewer(self, request: Request) -> Viewer | Refusal:
+        """Who asks for data."""
+
+
+class SecretLinkAccess:
+    """The user who started the console: whoever knows the secret of the printed address.
+
+    Other users of the machine and pages of other sites reach loopback, too. So every request needs the secret (afterwards a
+    cookie that no other site can send) and the host name of that address, which a rebound DNS name has not.
+    """
+
+    sign_in = "secret-link"
+
+    def __init__(self, secret: str, name: str) -> None:
+        self._secret = secret
+        self._name = name
+        # Cookies do not know ports: each console has one of its own.
+        self.cookie = f"karpenter-console-{sha256(secret.encode()).hexdigest()[:8]}"
+
+    def refused(self, request: Request) -> Refusal | None:
+        """See ``ViewerAccess.refused``."""
+        if request.url.hostname not in _HOST_NAMES:
+            return Refusal(421, "this host name is not one of the console")
+        known = request.query_params.get("token") or request.cookies.get(self.cookie, "")
+        if not hmac.compare_digest(known.encode(), self._secret.encode()):
+            return Refusal(401, "open the address that karpenter console printed")
+        return None
+
+    async def viewer(self, request: Request) -> Viewer | Refusal:
+        """See ``ViewerAccess.viewer``."""
+        return self.refused(request) or Viewer(self._name, COMPLETE)
+
+
+class KubernetesAccess:
+    """Users of Kubernetes: the API server says whose a token is (TokenReview) and what they may list (SubjectAccessReview).
+
+    The token comes in the Authorization header, which no other site can make a browser send.
+    """
+
+    sign_in = "token"
+
+    def __init__(self, kube: Writer, namespaces: Callable[[], Iterable[str]], now: Callable[[], float]) -> None:
+        """``namespaces``: the names of all there are. ``now``: monotonic seconds."""
+        self._kube = kube
+        self._namespaces = namespaces
+        self._now = now
+        self._answers: OrderedDict[bytes, tuple[float, Viewer | Refusal]] = OrderedDict()
+        self._under_way: dict[bytes, asyncio.Task[Viewer | Refusal]] = {}
+
+    def refused(self, request: Request) -> Refusal | None:
+        """The page itself tells nothing."""
+        return None
+
+    async def viewer(self, request: Request) -> Viewer | Refusal:
+        """See ``ViewerAccess.viewer``."""
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        token = token.strip()
+        if scheme.lower() != "bearer" or not token or len(token) > _MAX_TOKEN_LENGTH:
+            return Refusal(401, "sign in with a token of Kubernetes")
+        return await self._remembered(token)
+
+    async def _remembered(self, token: str) -> Viewer | Refusal:
+        """The answer of the last half minute; requests at the same time share one question."""
+        key = sha256(token.encode()).digest()
+        until, answer = self._answers.get(key, (0.0, Refusal(401, "")))
+        if until > self._now():
+            return answer
+        task = self._under_way.get(key)
+        if task is None:
+            task = self._under_way[key] = asyncio.create_task(self._ask(token))
+            task.add_done_callback(lambda _: self._under_way.pop(key, None))
+        answer = await asyncio.shield(task)
+        if not (isinstance(answer, Refusal) and answer.status >= 500):
+            self._answers[key] = (self._now() + ANSWER_SECONDS, answer)
+            while len(self._answers) > _MAX_REMEMBERED:
+                self._answers.popitem(last=False)
+        return answer
+
+    async def _ask(self, token: str) -> Viewer | Refusal:
+        try:
+            review = await self._kube.create(kinds.TOKEN_REVIEW, TokenReview(spec=TokenReviewSpec(token=token)))
+            if not review.status.authenticated or not review.status.user.username:
+                return Refusal(401, "the API server does not accept this token; it may have expired")
+            user = review.status.user
+            visibility = await _Rights(self._kube, user).visibility(self._namespaces())
+        except KubeError as error:
+            return Refusal(503, f"the API server cannot be asked who you are: {error}")
+        if visibility.is_empty:
+            return Refusal(403, f"{user.username} may list none of nodes, nodeclaims, nodepools and pods")
+        return Viewer(user.username, visibility, token)
+
+
+class _Rights:
+    """The rights of one user. All methods raise ``KubeError``."""
+
+    def __init__(self, kube: Writer, user: TokenReviewUser) -> None:
+        self._kube = kube
+        self._user = user
+        self._slots = asyncio.Semaphore(_CONCURRENT_REVIEWS)
+
+    async def visibility(self, namespaces: Iterable[str]) -> Visibility:
+        """What they may list."""
+        nodes, claims, pools, pods, *others = await asyncio.gather(
+            *map(self._may_list, (kinds.NODE, kinds.NODE_CLAIM, kinds.NODE_POOL, kinds.POD, *_OTHER_KINDS))  # type: ignore[arg-type]
+        )
+        everything = Visibility(nodes, claims, pools, None, all(others))
+        return everything if pods else replace(everything, pod_namespaces=await self._pod_namespaces(namespaces))
+
+    async def _pod_namespaces(self, namespaces: Iterable[str]) -> frozenset[str]:
+        names = sorted(namespaces)[:_MAX_NAMESPACES]
+        allowed = await asyncio.gather(*(self._may_list(kinds.POD, name) for name in names))  # type: ignore[arg-type]
+        return frozenset(name for name, is_allowed in zip(names, allowed, strict=True) if is_allowed)
+
+    async def _may_list(self, kind: Kind[Wire], namespace: str = "") -> bool:
+        attributes = ResourceAttributes(verb="list", resource=kind.plural, group=kind.group, namespace=namespace)
+        user = self._user
+        spec = SubjectAccessReviewSpec(
+            user=user.username, groups=user.groups, uid=user.uid, extra=user.extra, resource_attributes=attributes
+        )
+        async with self._slots:
+            review = await self._kube.create(kinds.SUBJECT_ACCESS_REVIEW, SubjectAccessReview(spec=spec))
+        return review.status.allowed

@@ -1,0 +1,108 @@
+"""What-if questions: a node drained, pods added, a family forbidden; and budgets over the coming days."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from karpenter.api.karpenter import Budget
+from karpenter.console.budget_calendar import budget_calendar
+from karpenter.console.cluster_questions import (
+    AddedPods,
+    ClusterAnswer,
+    ClusterQuestion,
+    DrainedNode,
+    ForbiddenFamily,
+    UnanswerableQuestion,
+    answer_question,
+)
+from karpenter.console.console_input import ConsoleInput
+from karpenter.disruption.decide.command import DisruptionReason
+from karpenter.scheduling.scheduling_options import SchedulingOptions
+from support.builders import NOW, pod
+from support.console_cases import console_input
+from support.disruption_cases import pool, running
+
+GIB = 2**30
+
+
+def asked(given: ConsoleInput, question: ClusterQuestion) -> ClusterAnswer:
+    return answer_question(given, question, SchedulingOptions())
+
+
+def test_a_drained_node_whose_pods_fit_elsewhere_saves_its_price() -> None:
+    given = console_input(pool(), running("a", "m", 1), running("b", "m", 1))
+    answer = asked(given, DrainedNode("a"))
+    assert (answer.price_before, answer.price_after, answer.difference_per_hour) == (4.0, 2.0, -2.0)
+    assert [(move.pod, move.from_node, move.to_node) for move in answer.moves] == [("default/a-0", "a", "b")]
+    assert (answer.removed, answer.bought, answer.stranded) == (("a",), (), ())
+
+
+def test_a_drained_node_is_replaced_where_nothing_else_has_room() -> None:
+    given = console_input(pool(), running("a", "m", 2))
+    answer = asked(given, DrainedNode("a"))
+    (bought,) = answer.bought
+    assert (bought.instance_type, bought.price_per_hour, bought.pods) == ("s", 1.0, 1)
+    assert answer.difference_per_hour == -1.0
+
+
+def test_pods_that_wait_already_are_no_consequence() -> None:
+    given = console_input(pool(), running("a", "m", 1), pod("huge", {"cpu": "100"}), pod("small", {"cpu": "7"}))
+    answer = asked(given, AddedPods(1, 1000, GIB))
+    assert answer.waiting == 0
+    assert answer.difference_per_hour == 0.0
+    assert [(move.pod, move.from_node) for move in answer.moves if move.pod.startswith("what-if")] == [
+        ("what-if/added-0001", "")
+    ]
+
+
+def test_added_pods_beyond_what_is_free_cost_new_nodes_and_what_fits_nowhere_waits() -> None:
+    given = console_input(pool(), running("a", "s", 2))
+    answer = asked(given, AddedPods(8, 1000, 0))
+    assert sum(node.pods for node in answer.bought) == 8
+    assert answer.difference_per_hour == 4.0
+    answer = asked(given, AddedPods(2, 1_000_000, 0))
+    assert (answer.waiting, answer.difference_per_hour) == (2, 0.0)
+    assert all(row.reason for row in answer.stranded)
+
+
+def test_a_forbidden_family_goes_and_is_not_bought_again() -> None:
+    given = console_input(pool(), running("a", "m", 3), running("b", "l", 1, 7))
+    answer = asked(given, ForbiddenFamily("m"))
+    assert answer.removed == ("a",)
+    assert [node.instance_type for node in answer.bought] == ["l"]
+    assert answer.difference_per_hour == 2.0
+
+
+@pytest.mark.parametrize(
+    "question",
+    [DrainedNode("gone"), ForbiddenFamily("none"), AddedPods(0, 1, 1), AddedPods(10**6, 1, 1), AddedPods(1, -1, 1)],
+)
+def test_what_is_not_there_cannot_be_asked_about(question: ClusterQuestion) -> None:
+    with pytest.raises(UnanswerableQuestion):
+        asked(console_input(pool(), running("a", "m", 1)), question)
+
+
+def test_nothing_of_the_cluster_changes_by_asking() -> None:
+    given = console_input(pool(), running("a", "m", 1), running("b", "m", 1))
+    first = asked(given, DrainedNode("a"))
+    asked(given, ForbiddenFamily("m"))
+    assert asked(given, DrainedNode("a")) == first
+
+
+def test_the_budget_calendar_has_every_change_at_its_minute() -> None:
+    nightly = Budget(nodes="0", schedule="30 22 * * *", duration="8h")
+    given = console_input(pool("np", Budget(nodes="1"), nightly), running("a", "m", 1))
+    noon = NOW.replace(hour=12, minute=7, second=0, microsecond=0)
+    spans = [
+        span for span in budget_calendar(replace(given, now=noon), 1) if span.reason is DisruptionReason.UNDERUTILIZED
+    ]
+    assert [span.allowed for span in spans] == [1, 0, 1]
+    closes, opens = noon.replace(hour=22, minute=30), (noon + timedelta(days=1)).replace(hour=6, minute=30)
+    assert [(span.begins, span.ends) for span in spans] == [
+        (noon, closes),
+        (closes, opens),
+        (opens, noon + timedelta(days=1)),
+    ]

@@ -35,6 +35,7 @@ def command(monkeypatch: pytest.MonkeyPatch) -> Command:
     made = Command()
     monkeypatch.setattr(run_command, "_run_controller", made.serve)
     monkeypatch.setattr(run_command, "_simulated_cloud", lambda settings: None)
+    monkeypatch.setattr(run_command, "_notifications", lambda settings: None)
     return made
 
 

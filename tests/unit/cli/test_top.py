@@ -211,7 +211,7 @@ def test_a_recorded_cluster_becomes_a_picture_with_its_events(tmp_path: Path) ->
         (["top", "-f", "NODES", "--svg", "/nowhere/x.svg"], "--svg=/nowhere/x.svg: cannot be written"),
         (["top", "-f", "NODES"], "karpenter top needs a terminal; use --svg FILE"),
         (["top", "--style", "red"], "--style: 'red' are no colors"),
-        (["demo", "--top", "--serve"], "karpenter demo: --top goes with --pods, --seed and --speed only"),
+        (["demo", "--top", "--serve"], "karpenter demo: --top and --console go with --pods, --seed and --speed only"),
     ],
 )
 def test_a_mistake_ends_with_one_line(arguments: list[str], message: str, tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from karpenter.api.kinds import (
     CONFIG_MAP,
     CSI_NODE,
     DAEMON_SET,
+    DEVICE_CLASS,
     NAMESPACE,
     NODE,
     NODE_CLAIM,
@@ -38,6 +39,9 @@ from karpenter.api.kinds import (
     POD_DISRUPTION_BUDGET,
     POD_TEMPLATE,
     REPLICATION_CONTROLLER,
+    RESOURCE_CLAIM,
+    RESOURCE_CLAIM_TEMPLATE,
+    RESOURCE_SLICE,
     ROLLOUT_DEPLOYMENT,
     ROLLOUT_STATEFUL_SET,
     SELECTOR_REPLICA_SET,
@@ -47,6 +51,7 @@ from karpenter.api.kinds import (
     Kind,
 )
 from karpenter.api.meta import Wire
+from karpenter.api.resource_claims import ResourceSlice
 from karpenter.kube.decoding import metadata_of
 from karpenter.kube.errors import KubeError
 from karpenter.kube.informer import ChangeHandler, Informer, WatchScope
@@ -93,6 +98,8 @@ class WatchedKinds:
     #: Deployments and StatefulSets, whose roll-outs delay consolidation.
     rollouts: bool = False
     capacity_schedules: bool = False
+    #: Device claims, classes and slices.
+    devices: bool = False
 
     @staticmethod
     def of(settings: Settings, node_classes: Sequence[Kind[Wire]]) -> WatchedKinds:
@@ -104,6 +111,7 @@ class WatchedKinds:
             bool(settings.scheduler_config.default_constraints),
             settings.wait_for_rollouts,
             FeatureGate.CAPACITY_SCHEDULE in settings.gates,
+            not settings.ignore_dra_requests,
         )
 
 
@@ -138,8 +146,11 @@ class ClusterInformers:
         self.buffers = self._add(CAPACITY_BUFFER) if kinds.capacity_buffers else None
         self.schedules = self._add(CAPACITY_SCHEDULE) if kinds.capacity_schedules else None
         self.pod_templates = self._add(POD_TEMPLATE) if kinds.capacity_buffers else None
+        self.slices: Informer[ResourceSlice] | None = None
         self.state = ClusterState(log_unusable_object)
         self._keep_state()
+        if kinds.devices:
+            self._keep_devices()
         if kinds.workload_selectors or kinds.rollouts:
             stateful_sets = self._add(ROLLOUT_STATEFUL_SET)
             if kinds.workload_selectors:
@@ -211,6 +222,19 @@ class ClusterInformers:
             self.csi_nodes, _stored(state.set_csi_node, lambda obj: state.remove_csi_node(obj.metadata.name))
         )
         self._by_plural[CONFIG_MAP.plural] = watch_cluster_freeze(self._kube, state)
+
+    def _keep_devices(self) -> None:
+        """Device claims, where the cluster serves them."""
+        reader, index = OptionalKindsReader(self._kube), self.state.devices
+        claims = self._add(RESOURCE_CLAIM, reader)
+        self.subscribe(claims, _stored(index.set_claim, lambda obj: index.remove_claim(_key(obj))))
+        templates = self._add(RESOURCE_CLAIM_TEMPLATE, reader)
+        self.subscribe(templates, _stored(index.set_template, lambda obj: index.remove_template(_key(obj))))
+        classes = self._add(DEVICE_CLASS, reader)
+        self.subscribe(classes, _stored(index.set_class, lambda obj: index.remove_class(obj.metadata.name)))
+        self.slices = self._add(RESOURCE_SLICE, reader)
+        self.subscribe(self.slices, _stored(index.set_slice, lambda obj: index.remove_slice(obj.metadata.name)))
+        index.enable()
 
     def _keep_workload_selectors(self, stateful_sets: Informer[RolloutWorkload]) -> None:
         """Nothing is triggered by these kinds: pods that wait are in a pass every few seconds anyway."""

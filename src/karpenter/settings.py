@@ -214,8 +214,6 @@ def risky_settings(settings: Settings, registration_timeout: timedelta) -> tuple
 
 
 def _ineffective_settings(settings: Settings, environment: Mapping[str, str]) -> Iterator[str]:
-    if not settings.ignore_dra_requests:
-        yield "--ignore-dra-requests: devices are not allocated yet, so pods that claim them are left alone all the same"
     yield from settings.feature_gates.warnings()
     for name in _IGNORED_VARIABLES:
         if environment.get(name):

@@ -43,6 +43,7 @@ from karpenter.api.karpenter import (
     NodeSelectorRequirementWithMinValues,
 )
 from karpenter.api.meta import Condition, LabelSelector, ObjectMeta, OwnerReference, Wire, WireResources
+from karpenter.api.resource_claims import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from karpenter.api.scheduling_constraints import (
     Affinity,
     NodeAffinity,
@@ -299,8 +300,14 @@ def feed(state: ClusterState, objects: Iterable[Wire]) -> ClusterState:
         Service: state.workload_selectors.set_service,
         ReplicationController: state.workload_selectors.set_owner,
         SelectorWorkload: state.workload_selectors.set_owner,
+        ResourceClaim: state.devices.set_claim,
+        ResourceClaimTemplate: state.devices.set_template,
+        DeviceClass: state.devices.set_class,
+        ResourceSlice: state.devices.set_slice,
     }
     for wire in objects:
+        if isinstance(wire, DeviceClass):
+            state.devices.enable()
         setters[type(wire)](wire)  # type: ignore[operator]
     return state
 

@@ -38,9 +38,18 @@ class Container(Wire, frozen=True, kw_only=True):
 
 
 class PodResourceClaim(Wire, frozen=True, kw_only=True):
-    """A dynamic resource claim of a pod."""
+    """A claim for devices of a pod: a claim by name, or a template that one is made of for the pod alone."""
 
     name: str = ""
+    resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
+
+
+class PodResourceClaimStatus(Wire, frozen=True, kw_only=True):
+    """The claim that was made for a pod of a template; without a name none is needed."""
+
+    name: str = ""
+    resource_claim_name: str | None = None
 
 
 class PodSchedulingGate(Wire, frozen=True, kw_only=True):
@@ -97,6 +106,7 @@ class PodStatus(Wire, frozen=True, kw_only=True):
     init_container_statuses: tuple[ContainerStatus, ...] = ()
     resources: ResourceRequirements | None = None
     allocated_resources: WireResources = {}
+    resource_claim_statuses: tuple[PodResourceClaimStatus, ...] = ()
 
 
 class Pod(Wire, frozen=True, kw_only=True):

@@ -27,6 +27,7 @@ from karpenter.api import (
     limit_range,
     node_overlay,
     priority_class,
+    resource_claims,
     storage,
 )
 from karpenter.api.meta import Wire
@@ -139,6 +140,17 @@ VOLUME_ATTACHMENT = Kind(
 )
 STORAGE_CLASS = Kind("storage.k8s.io", "v1", "storageclasses", "StorageClass", False, storage.StorageClass)
 CSI_NODE = Kind("storage.k8s.io", "v1", "csinodes", "CSINode", False, storage.CSINode)
+RESOURCE_CLAIM = Kind("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim", True, resource_claims.ResourceClaim)
+RESOURCE_CLAIM_TEMPLATE = Kind(
+    "resource.k8s.io",
+    "v1",
+    "resourceclaimtemplates",
+    "ResourceClaimTemplate",
+    True,
+    resource_claims.ResourceClaimTemplate,
+)
+DEVICE_CLASS = Kind("resource.k8s.io", "v1", "deviceclasses", "DeviceClass", False, resource_claims.DeviceClass)
+RESOURCE_SLICE = Kind("resource.k8s.io", "v1", "resourceslices", "ResourceSlice", False, resource_claims.ResourceSlice)
 LEASE = Kind("coordination.k8s.io", "v1", "leases", "Lease", True, control_plane.Lease)
 CUSTOM_RESOURCE_DEFINITION = Kind(
     "apiextensions.k8s.io",
@@ -202,6 +214,10 @@ KINDS: dict[tuple[str, str], Kind[Wire]] = {
         VOLUME_ATTACHMENT,
         STORAGE_CLASS,
         CSI_NODE,
+        RESOURCE_CLAIM,
+        RESOURCE_CLAIM_TEMPLATE,
+        DEVICE_CLASS,
+        RESOURCE_SLICE,
         LEASE,
         CUSTOM_RESOURCE_DEFINITION,
         NODE_POOL,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from karpenter.api.resource_claims import ResourceSliceSpec
 from karpenter.model import labels
 from karpenter.model import resources as res
 from karpenter.model.requirements import Requirements
@@ -65,12 +66,33 @@ class BurstableCpu:
 
 
 @dataclass(frozen=True)
+class BindingGroup:
+    """Devices of a pool that will agree in an attribute whose value is known only once they exist (K15-160)."""
+
+    attribute: str
+    pool: str
+    devices: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class DeviceTemplates:
+    """What drivers will publish on nodes of a type: slices that name no node, and which devices belong together."""
+
+    slices: tuple[ResourceSliceSpec, ...] = ()
+    binding_groups: tuple[BindingGroup, ...] = ()
+
+
+NO_DEVICE_TEMPLATES = DeviceTemplates()
+
+
+@dataclass(frozen=True)
 class InstanceType:
     """An instance type.
 
     ``requirements`` has an entry for every well-known label, DoesNotExist for those it lacks (SCH-116). ``overlay_capacity`` is
     the capacity added by NodeOverlays, ``is_price_overlaid`` whether one changed the price of an offering (SCH-760).
     ``burstable_cpu`` is None for types that guarantee all of their CPU, and where the price of their surplus is unknown.
+    ``devices`` are those that claims can be met by (SCH-784).
     """
 
     name: str
@@ -81,6 +103,7 @@ class InstanceType:
     overlay_capacity: Resources = field(default_factory=dict)
     is_price_overlaid: bool = False
     burstable_cpu: BurstableCpu | None = None
+    devices: DeviceTemplates = field(default=NO_DEVICE_TEMPLATES, hash=False)
 
     @cached_property
     def allocatable(self) -> Resources:

@@ -47,6 +47,7 @@ NODE_POOL_HASH = "karpenter.sh/nodepool-hash"
 NODE_POOL_HASH_VERSION = "karpenter.sh/nodepool-hash-version"
 TERMINATION_TIMESTAMP = "karpenter.sh/nodeclaim-termination-timestamp"
 MIN_VALUES_RELAXED = "karpenter.sh/nodeclaim-min-values-relaxed"
+REQUESTED_DRA_DRIVERS = "karpenter.sh/requested-dra-drivers"
 PRICE_OVERLAY = "karpenter.sh/price-overlay-applied"
 CAPACITY_OVERLAY = "karpenter.sh/capacity-overlay-applied"
 #: On a NodeClaim that is given back, and on those that take its place: the decision's identity. Ours, as the next two.

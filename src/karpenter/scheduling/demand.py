@@ -12,22 +12,25 @@ from karpenter.instancetypes.type_index import OfferingPrices
 from karpenter.instancetypes.type_sets import TypeSet
 from karpenter.model.requirements import Requirements
 from karpenter.model.resources import Resources
+from karpenter.scheduling.devices.type_devices import TypeDevices
 from karpenter.scheduling.node_filling import PurchaseChannel
 from karpenter.scheduling.offerings.nodepool_templates import NodePoolTemplate
 from karpenter.scheduling.offerings.purchase_options import PurchaseOption
 from karpenter.scheduling.topology.host_limits import HostLimits
 from karpenter.scheduling.topology.topology_groups import TopologyGroup
+from karpenter.state.device_demands import DeviceDemand
 from karpenter.state.pod_signature import PodSignature
 
 
 @dataclass(frozen=True)
 class PackingBounds:
     """What packings keep to: what is left of each limited pool's limits, affinities by host that nodes there already satisfy,
-    and the units left of reservations."""
+    the units left of reservations, and the devices of types, where pods ask for devices."""
 
     limits: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     satisfied_affinity: frozenset[TopologyGroup] = frozenset()
     reservation_units: Mapping[str, int] = field(default_factory=dict)
+    devices: TypeDevices | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +54,11 @@ class Demand:
     def requests(self) -> Resources:
         """Requests of one pod."""
         return self.signature.requests
+
+    @property
+    def device_demand(self) -> DeviceDemand | None:
+        """The devices that one pod needs."""
+        return self.signature.device_demand
 
     @property
     def max_per_node(self) -> int:

@@ -23,6 +23,7 @@ from karpenter.model import labels, taints
 from karpenter.model import resources as res
 from karpenter.model.requirements import Op, Requirement, Requirements, compatible, requirements_from_labels
 from karpenter.model.resources import Resources
+from karpenter.scheduling.devices.device_planning import DevicePlanning, NodeDevices
 from karpenter.scheduling.in_flight_claims import InFlightClaims
 from karpenter.scheduling.offerings.nodepool_templates import daemon_node_terms, daemon_tolerates
 from karpenter.scheduling.preferences import RelaxationStep
@@ -79,6 +80,7 @@ class ExistingNode:
         daemons: Sequence[DaemonSetPod],
         in_flight_claims: InFlightClaims,
         volume_attachments: VolumeAttachments,
+        devices: DevicePlanning | None = None,
     ) -> None:
         self.view = view
         self._index = index
@@ -92,6 +94,12 @@ class ExistingNode:
         self._daemons = daemons
         self._free = {**res.subtract(offered, view.pod_requests), **volume_attachments.unlimited_attachments}
         self._volume_attachments = volume_attachments
+        self._device_planning = devices
+        #: What is left of its devices; None in decisions without devices.
+        self.devices: NodeDevices | None = None
+        if devices is not None:
+            self.devices = devices.devices_of(view, self._index, self._possible_types)
+            self._free = {**self._free, **devices.resources_of(self.devices)}
 
     @property
     def node_name(self) -> str:
@@ -109,6 +117,12 @@ class ExistingNode:
         for cached in ("host_ports", "volume_usage"):
             other.__dict__.pop(cached, None)
         other._free = res.subtract(self._free, res.add(*requests))
+        if self._device_planning is not None and self.devices is not None:
+            for pod in pods:
+                demand = self._device_planning.resolve(pod).demand
+                other.devices = (
+                    other.devices if demand is None or other.devices is None else other.devices.after(demand, 1)[1]
+                )
         other.view = replace(self.view, pods=(*self.view.pods, *pods))
         return other
 
@@ -205,6 +219,7 @@ class NodeAllocation:
         self._host_usage = HostUsage(node.node_name)
         self._ports_known = False
         self._volume_usage: VolumeUsage | None = None
+        self._devices = node.devices
 
     def count_fitting(
         self, request: NodeFitRequest, pods: Sequence[Pod], unmet_affinity: Container[TopologyGroup]
@@ -217,6 +232,9 @@ class NodeAllocation:
             return 0
         if request.mounts:
             fitting = self._current_volume_usage().count_fitting(request.mounts_of(pods[:fitting]))
+        demand = request.signature.device_demand
+        if demand is not None and self._devices is not None:
+            fitting = self._devices.after(demand, fitting)[0]
         return (
             request.host_limits.count_allowed(self._host_usage_for(request.host_limits), fitting, unmet_affinity)
             if request.host_limits is not None
@@ -230,6 +248,9 @@ class NodeAllocation:
         self.remaining = {**self.remaining, **taken}
         if request.mounts:
             self._volume_usage = self._current_volume_usage().with_pods(request.mounts_of(pods))
+        demand = request.signature.device_demand
+        if demand is not None and self._devices is not None:
+            self._devices = self._devices.after(demand, len(pods))[1]
         if request.host_limits is not None:
             request.host_limits.record(self._host_usage_for(request.host_limits), len(pods))
         self.pods.extend(pods)
@@ -264,6 +285,7 @@ def existing_nodes(
     daemons: Sequence[DaemonSetPod],
     volume_attachments: VolumeAttachments,
     in_flight_claims: InFlightClaims,
+    devices: DevicePlanning | None = None,
 ) -> tuple[ExistingNode, ...]:
     """Nodes pods may join, in the order they are tried: initialized first, then by name (SCH-270, SCH-095).
 
@@ -272,7 +294,9 @@ def existing_nodes(
     staying = (view for view in snapshot.nodes if not view.marked_for_deletion)
     ordered = sorted(staying, key=lambda view: (not view.initialized, view.name))
     attachments = volume_attachments
-    return tuple(ExistingNode(view, indexes.get(view.pool), daemons, in_flight_claims, attachments) for view in ordered)
+    return tuple(
+        ExistingNode(view, indexes.get(view.pool), daemons, in_flight_claims, attachments, devices) for view in ordered
+    )
 
 
 class ExistingNodeIndex:

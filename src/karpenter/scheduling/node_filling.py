@@ -7,7 +7,7 @@ on the node, however many are waiting.
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from copy import copy
 from functools import reduce
 from operator import or_
@@ -17,9 +17,12 @@ from karpenter.instancetypes.type_sets import AmountIndex, TypeSet
 from karpenter.model import resources as res
 from karpenter.model.requirements import Requirements, compatible
 from karpenter.model.resources import Resources
+from karpenter.scheduling.devices.device_host import DeviceState
+from karpenter.scheduling.devices.type_devices import TypeDevices
 from karpenter.scheduling.offerings.nodepool_templates import NodePoolTemplate
 from karpenter.scheduling.topology.host_limits import HostLimits, HostUsage
 from karpenter.scheduling.topology.topology_groups import TopologyGroup
+from karpenter.state.device_demands import DeviceDemand
 from karpenter.state.host_ports import HostPort
 
 #: A set of demands: bit i stands for the one at position i.
@@ -77,11 +80,17 @@ class PackableDemand(Protocol):
     def host_limits(self) -> HostLimits | None:
         """Who may share a node with them."""
 
+    @property
+    def device_demand(self) -> DeviceDemand | None:
+        """The devices that one pod needs."""
+
 
 class FillCache:
     """What is known of the demands of a decision: numbers instead of mappings, sets instead of lists, answers remembered."""
 
-    def __init__(self, demands: Sequence[PackableDemand]) -> None:
+    def __init__(self, demands: Sequence[PackableDemand], devices: TypeDevices | None = None) -> None:
+        self._devices = devices
+        self.device_demands = [demand.device_demand if devices is not None else None for demand in demands]
         names = sorted({name for demand in demands for name in demand.requests})
         self.names = tuple(names)
         self.needs = [
@@ -135,6 +144,20 @@ class FillCache:
         """The one object that stands for all equal requirements, so that answers can be found by identity."""
         return self._canonical.setdefault(requirements, requirements)
 
+    def types_holding(
+        self, template: NodePoolTemplate, requests: Resources, contents: Iterable[tuple[int, int]]
+    ) -> TypeSet:
+        """Types of a template that hold these pods, which request so much together."""
+        types = template.types_fitting(requests)
+        if self._devices is None or not types:
+            return types
+        demands = [(self.device_demands[position], count) for position, count in contents]
+        return self._devices.types_holding(template.index, types, demands)
+
+    def new_devices(self, template: NodePoolTemplate, position: int) -> DeviceState | None:
+        """The devices of a new node of a type; None in decisions without devices."""
+        return None if self._devices is None else self._devices.state_of_type(template.index, position)
+
     def joined(self, template: NodePoolTemplate, requirements: Requirements, joining: JoiningOption) -> JoinResult:
         """What one more demand makes of a claim's requirements (given as by `FillCache.canonical`), None if it may not join."""
         asked = joining.pod_requirements
@@ -183,6 +206,7 @@ class NodeFill:
 
     __slots__ = (
         "_channel",
+        "_devices",
         "_excluded",
         "_fill_cache",
         "_free",
@@ -215,6 +239,7 @@ class NodeFill:
         self._free = [free.get(name, 0) for name in fill_cache.names]
         self._host_usage = HostUsage(pool=template.name)
         self._excluded: DemandSet = 0
+        self._devices = fill_cache.new_devices(template, target)
         self.contents: dict[int, int] = {}
         self.requirements = start.requirements
         self.types = start.types
@@ -264,7 +289,8 @@ class NodeFill:
             if not count:
                 self._excluded |= self._fill_cache.excluded_with(position) if not host_limits.affinity else 0
                 return 0
-        if not self._join(position):
+        count = self._join(position, count)
+        if not count:
             return 0
         self.contents[position] = self.contents.get(position, 0) + count
         for at, amount in needs:
@@ -273,7 +299,8 @@ class NodeFill:
             host_limits.record(self._host_usage, count)
         return count
 
-    def _join(self, position: int) -> bool:
+    def _join(self, position: int, count: int) -> int:
+        """Let so many pods join, or as many as there are devices for."""
         joining = self._joining[position].get(self._channel)
         joined = self._fill_cache.joined(self._template, self.requirements, joining) if joining is not None else None
         if joined is None and joining is not None:
@@ -281,10 +308,15 @@ class NodeFill:
                 joining.pod_requirements, self._channel, self._joining
             )
         if joined is None or not (self.types & joined[1]) >> self._target & 1:
-            return False
+            return 0
+        demand = self._fill_cache.device_demands[position]
+        if demand is not None and self._devices is not None:
+            count, self._devices = self._devices.after_count(demand, count)
+            if not count:
+                return 0
         self.requirements = joined[0]
         self.types &= joined[1]
-        return True
+        return count
 
 
 def demand_set(positions: Sequence[int]) -> DemandSet:

@@ -31,6 +31,7 @@ from karpenter.model.requirements import (
 )
 from karpenter.model.resources import Resources
 from karpenter.scheduling.demand import Demand, SchedulingNodeClaim
+from karpenter.scheduling.devices.type_devices import DEVICE_RESOURCE_PREFIX, TypeDevices
 from karpenter.scheduling.offerings.nodepool_templates import nodepool_labels, nodepool_requirements
 from karpenter.scheduling.solution import NewNodeClaim
 from karpenter.scheduling.volume_usage import ATTACHMENT_RESOURCE_PREFIX
@@ -43,9 +44,15 @@ _DEFAULT_MAX_INTEGER = 2**31 - 1
 
 
 def planned_claims(
-    claims: Sequence[SchedulingNodeClaim], demands: Sequence[Demand], taken_names: Collection[str]
+    claims: Sequence[SchedulingNodeClaim],
+    demands: Sequence[Demand],
+    taken_names: Collection[str],
+    devices: TypeDevices | None = None,
 ) -> tuple[NewNodeClaim, ...]:
-    """The claims of a packing as objects, each with its own pods. ``taken_names`` belong to claims that exist."""
+    """The claims of a packing as objects, each with its own pods. ``taken_names`` belong to claims that exist.
+
+    ``devices``: those of types, where pods ask for devices.
+    """
     next_pod = [0] * len(demands)
     moulds: dict[tuple[int, Requirements, TypeSet, bool], _ClaimShape] = {}
     planned = []
@@ -59,7 +66,8 @@ def planned_claims(
         claim_shape = moulds.get(shape)
         if claim_shape is None:
             claim_shape = moulds[shape] = _claim_shape(claim)
-        planned.append(_planned_claim(claim, claim_shape, tuple(pods), taken_names))
+        used = _claimed_devices(claim, demands, devices) if devices is not None else _NO_CLAIMED_DEVICES
+        planned.append(_planned_claim(claim, claim_shape, tuple(pods), taken_names, used))
     return tuple(planned)
 
 
@@ -99,14 +107,18 @@ def _claim_shape(claim: SchedulingNodeClaim) -> _ClaimShape:
 
 
 def _planned_claim(
-    claim: SchedulingNodeClaim, shape: _ClaimShape, pods: tuple[Pod, ...], taken_names: Collection[str]
+    claim: SchedulingNodeClaim,
+    shape: _ClaimShape,
+    pods: tuple[Pod, ...],
+    taken_names: Collection[str],
+    devices: _ClaimedDevices,
 ) -> NewNodeClaim:
     name = _claim_name(claim.template.name, pods, taken_names)
     contents = _ClaimContents(
         shape.requirements,
         dict(_custom_labels(shape.custom_keys, claim.requirements, name)),
-        shape.annotations,
-        _requests_without_attachments(res.add(claim.requests, shape.daemon_requests)),
+        {**shape.annotations, **devices.annotations},
+        _requests_to_provider(res.add(claim.requests, shape.daemon_requests), devices.backed_resources),
     )
     return NewNodeClaim(
         claim=_claim_of_pool(claim.template.pool, name, contents),
@@ -118,9 +130,35 @@ def _planned_claim(
     )
 
 
-def _requests_without_attachments(requests: Resources) -> Resources:
-    """What is asked of the provider: attachments only decide who shares a node."""
-    return {name: amount for name, amount in requests.items() if not name.startswith(ATTACHMENT_RESOURCE_PREFIX)}
+@dataclass(frozen=True)
+class _ClaimedDevices:
+    """The drivers whose devices the pods of a claim use, and extended resources that are devices on some of its types."""
+
+    drivers: tuple[str, ...] = ()
+    backed_resources: frozenset[str] = frozenset()
+
+    @property
+    def annotations(self) -> dict[str, str]:
+        """What makes initialization wait for the drivers (SCH-610)."""
+        return {labels.REQUESTED_DRA_DRIVERS: ",".join(self.drivers)} if self.drivers else {}
+
+
+_NO_CLAIMED_DEVICES = _ClaimedDevices()
+
+
+def _claimed_devices(claim: SchedulingNodeClaim, demands: Sequence[Demand], devices: TypeDevices) -> _ClaimedDevices:
+    index = claim.template.index
+    contents = [(demands[position].device_demand, count) for position, count in claim.contents]
+    return _ClaimedDevices(devices.drivers_of(index, claim.types, contents), devices.device_backed(index, claim.types))
+
+
+def _requests_to_provider(requests: Resources, backed: frozenset[str]) -> Resources:
+    """What is asked of the provider: attachments and devices only decide who shares a node."""
+    return {
+        name: amount
+        for name, amount in requests.items()
+        if name not in backed and not name.startswith((ATTACHMENT_RESOURCE_PREFIX, DEVICE_RESOURCE_PREFIX))
+    }
 
 
 def _claim_name(pool: str, pods: tuple[Pod, ...], taken_names: Collection[str]) -> str:

@@ -16,10 +16,12 @@ from karpenter.model.requirements import Op, Requirement
 from karpenter.scheduling.unschedulable_reasons import (
     InvalidPod,
     OptedOut,
+    ResourceClaimUnusable,
     UnschedulableReason,
     UnsupportedResourceClaims,
     VolumeUnusable,
 )
+from karpenter.state.cluster_devices import PodDevices
 from karpenter.state.pod_counts import NamespacedLabels, namespaced_labels
 from karpenter.state.pod_signature import PodSignature, PodSignatureCache, required_node_affinity_terms
 from karpenter.state.pod_volumes import PodVolumes
@@ -45,15 +47,14 @@ def awaits_preemption(pod: Pod, nodes: Mapping[str, StateNode]) -> bool:
 
 def ineligibility_reasons(signature: PodSignature, well_known: frozenset[str]) -> tuple[UnschedulableReason, ...]:
     """Why no plan can be made for waiting pods of this class; empty when one can."""
-    return (*_invalid_requirements(signature, well_known), *_unsupported(signature.spec))
+    return tuple(_invalid_requirements(signature, well_known))
 
 
 def ineligibility_reasons_of_bound(signature: PodSignature) -> tuple[UnschedulableReason, ...]:
     """The same for pods that must leave their node: nobody asks them again which labels they may name (SCH-063)."""
     unreadable = [_malformed_term(term) for term in required_node_affinity_terms(signature.spec.affinity)]
     errors = [text for texts in unreadable for text in texts] if all(unreadable) else []
-    own = (UnschedulableReason(InvalidPod(tuple(errors))),) if errors else ()
-    return (*own, *_unsupported(signature.spec))
+    return (UnschedulableReason(InvalidPod(tuple(errors))),) if errors else ()
 
 
 def _invalid_requirements(signature: PodSignature, well_known: frozenset[str]) -> Iterator[UnschedulableReason]:
@@ -109,10 +110,17 @@ def _malformed_term(term: NodeSelectorTerm) -> list[str]:
     return [] if term.match_expressions else ["an empty node selector term matches no node"]
 
 
-def _unsupported(spec: PodSpec) -> Iterator[UnschedulableReason]:
-    if spec.resource_claims:
-        names = tuple(claim.name for claim in spec.resource_claims)
-        yield UnschedulableReason(UnsupportedResourceClaims(names))
+def unsupported_claims(spec: PodSpec) -> tuple[UnschedulableReason, ...]:
+    """The reason of pods with claims while devices are not planned with (SCH-781); empty for others."""
+    names = tuple(claim.name for claim in spec.resource_claims)
+    return (UnschedulableReason(UnsupportedResourceClaims(names)),) if names else ()
+
+
+def device_reasons(devices: PodDevices) -> tuple[UnschedulableReason, ...]:
+    """Why a pod cannot be planned for with its resource claims as they are (SCH-783)."""
+    return tuple(
+        UnschedulableReason(ResourceClaimUnusable(error, devices.errors_are_transient)) for error in devices.errors
+    )
 
 
 def volume_reasons(volumes: PodVolumes) -> tuple[UnschedulableReason, ...]:

@@ -18,6 +18,7 @@ from karpenter.model import labels
 from karpenter.model.requirements import Requirements
 from karpenter.scheduling import pod_eligibility
 from karpenter.scheduling.default_spread import DefaultSpreadConstraints
+from karpenter.scheduling.devices.device_planning import DevicePlanning, devices_matter
 from karpenter.scheduling.equivalence_groups import EquivalenceGroup, group_order, scheduling_order
 from karpenter.scheduling.existing_nodes import ExistingNodeIndex, existing_nodes
 from karpenter.scheduling.in_flight_claims import InFlightClaims
@@ -43,9 +44,13 @@ from karpenter.scheduling.topology.topology_groups import TopologyGroup, Topolog
 from karpenter.scheduling.unschedulable_reasons import UnschedulableReason
 from karpenter.scheduling.volume_usage import VolumeAttachments, volume_limits_of_types
 from karpenter.scheduling.workload_exposure import ExposedWorkloads
+from karpenter.state.cluster_devices import NO_POD_DEVICES, PodDevices, combined_alternatives
+from karpenter.state.device_demands import DeviceDemand
+from karpenter.state.pod_counts import NamespacedLabels
 from karpenter.state.pod_signature import PodSignature
 from karpenter.state.pod_volumes import NO_POD_VOLUMES, PodVolumes, VolumesByDriver
 from karpenter.state.snapshot import PodGroup, PodKey, pod_key
+from karpenter.state.topology_terms import with_claim_labels
 from karpenter.state.virtual_pods import is_virtual_pod
 
 #: Whether pods are virtual, and the workload they are of if that is exposed.
@@ -62,10 +67,14 @@ class EligiblePods:
     """Pods of one group that have their volumes in the same places, and are of one workload where that matters."""
 
     def __init__(
-        self, group: PodGroup, signature: PodSignature, places: tuple[Requirements, ...], first: _GroupOrigin
+        self,
+        namespaced_labels: NamespacedLabels,
+        signature: PodSignature,
+        places: tuple[Requirements, ...],
+        first: _GroupOrigin,
     ) -> None:
         self.signature = signature
-        self.namespaced_labels = group.namespaced_labels
+        self.namespaced_labels = namespaced_labels
         self.volume_locations = places
         self.virtual, self.exposed_workload = first
         self.pods: list[Pod] = []
@@ -109,7 +118,16 @@ class PreparedProblem:
         self._signatures_with_attachments: dict[tuple[PodSignature, tuple[tuple[str, int], ...]], PodSignature] = {}
         self._volume_attachments = self._volume_attachments_for(indexes)
         self.indexes = {name: self._volume_attachments.with_attachments(index) for name, index in indexes.items()}
-        self.daemons = tuple(daemon for daemon in snapshot.daemonset_pods if not daemon.spec.resource_claims)  # SCH-212
+        self._signatures_with_devices: dict[tuple[PodSignature, DeviceDemand], PodSignature] = {}
+        #: The devices of the decision; None where no pod asks for any.
+        self.devices = self._device_planning()
+        if self.devices is not None:
+            self.indexes = self.devices.indexes
+        self.daemons = tuple(
+            daemon
+            for daemon in snapshot.daemonset_pods
+            if snapshot.devices is not None or not daemon.spec.resource_claims  # SCH-212
+        )
         self.templates, self.skipped_pools = nodepool_templates.usable_templates(
             snapshot.pools,
             self.indexes,
@@ -121,7 +139,7 @@ class PreparedProblem:
         in_flight = InFlightClaims(self.daemons)
         self.existing_spot_counts = existing_spot_counts(snapshot.nodes, self.indexes, in_flight)
         self.existing_nodes = ExistingNodeIndex(
-            existing_nodes(snapshot, self.indexes, self.daemons, self._volume_attachments, in_flight)
+            existing_nodes(snapshot, self.indexes, self.daemons, self._volume_attachments, in_flight, self.devices)
         )
         self.remaining_limits: RemainingLimits = {
             t.name: left for t in self.templates if (left := remaining_limits(t, snapshot.nodes, in_flight))
@@ -155,7 +173,11 @@ class PreparedProblem:
             if len(self._options_by_limits) >= _MAX_REMEMBERED_LIMITS:
                 self._options_by_limits.clear()
             options = self._options_by_limits[key] = PurchaseOptionIndex(
-                self.templates, limits, self.reservation_units, strict=self.strict_min_values
+                self.templates,
+                limits,
+                self.reservation_units,
+                strict=self.strict_min_values,
+                devices=None if self.devices is None else self.devices.types,
             )
         return options
 
@@ -178,7 +200,19 @@ class PreparedProblem:
             self.strict_min_values,
             self.problem.options.objective,
             self.problem.options.packing_mode,
+            devices=None if self.devices is None else self.devices.types,
         )
+
+    def _device_planning(self) -> DevicePlanning | None:
+        """The devices of the decision, if any pod asks for some, be it one that waits or one that might have to move."""
+        snapshot = self.problem.snapshot
+        if snapshot.devices is None:
+            return None
+        waiting = [pod for group in snapshot.pod_groups for pod in group.pods]
+        bound = [pod for view in snapshot.nodes for pod in view.pods]
+        if not devices_matter(snapshot, (*waiting, *bound)):
+            return None
+        return DevicePlanning(snapshot, self.indexes, (*waiting, *bound))
 
     def eligible_groups(self, groups: Iterable[PodGroup], workloads: ExposedWorkloads, *, bound: bool) -> Eligibility:
         """Pods a plan can be made for. ``bound``: they run and must move, so they are not validated again (SCH-063)."""
@@ -192,21 +226,30 @@ class PreparedProblem:
             by_volumes: dict[tuple[tuple[Requirements, ...], PodSignature, ExposedWorkload | None], EligiblePods] = {}
             for pod in group.pods:
                 volumes = self._pod_volumes(pod) if not reasons else NO_POD_VOLUMES
-                pod_reasons = reasons or _volume_reasons(volumes, bound)
+                devices = self.devices.resolve(pod) if self.devices is not None and not reasons else NO_POD_DEVICES
+                pod_reasons = reasons or (*_volume_reasons(volumes, bound), *pod_eligibility.device_reasons(devices))
                 if pod_reasons:
                     ineligible.append(UnschedulablePod(pod, pod_reasons))
                     continue
                 signature = self._signature_with_attachments(group.signature, volumes)
-                key = (volumes.node_alternatives, signature, workloads.workload_of(pod))
+                if devices.demand is not None:
+                    signature = self._signature_with_devices(signature, devices.demand)
+                places = combined_alternatives(volumes.node_alternatives, devices.node_alternatives)
+                key = (places, signature, workloads.workload_of(pod))
                 alike = by_volumes.get(key)
                 if alike is None:
                     origin = (is_virtual_pod(pod), key[2])
-                    alike = by_volumes[key] = EligiblePods(group, signature, volumes.node_alternatives, origin)
+                    own_labels = _labels_with_claims(group.namespaced_labels, devices)
+                    alike = by_volumes[key] = EligiblePods(own_labels, signature, places, origin)
                 alike.add(pod, volumes)
             eligible += by_volumes.values()
         return Eligibility(tuple(eligible), tuple(ineligible))
 
     def _signature_reasons(self, signature: PodSignature, bound: bool) -> tuple[UnschedulableReason, ...]:
+        if self.problem.snapshot.devices is None:
+            unsupported = pod_eligibility.unsupported_claims(signature.spec)
+            if unsupported:
+                return unsupported
         if bound:
             return pod_eligibility.ineligibility_reasons_of_bound(signature)
         return pod_eligibility.ineligibility_reasons(signature, self.well_known)
@@ -239,6 +282,16 @@ class PreparedProblem:
         if pod_signature is None:
             pod_signature = self._signatures_with_attachments[key] = signature.with_resources(slots)
         return pod_signature
+
+    def _signature_with_devices(self, signature: PodSignature, demand: DeviceDemand) -> PodSignature:
+        """The signature with the devices that its pods need."""
+        key = (signature, demand)
+        found = self._signatures_with_devices.get(key)
+        if found is None and self.devices is not None:
+            found = self._signatures_with_devices[key] = signature.with_devices(
+                demand, self.devices.requests_of(demand)
+            )
+        return found or signature
 
     def equivalence_groups(
         self, served: Sequence[EligiblePods], bound_pod_counts: TopologyPodCounts
@@ -276,6 +329,13 @@ class PreparedProblem:
             for (pod_class, places, _, virtual, exposed), eligible_pods in together.items()
         ]
         return sorted(groups, key=group_order)
+
+
+def _labels_with_claims(own: NamespacedLabels, devices: PodDevices) -> NamespacedLabels:
+    """The labels of pods, with the claims that they share with others."""
+    if devices.demand is None or not devices.demand.shared:
+        return own
+    return with_claim_labels(own, [claim.key for claim in devices.demand.shared])
 
 
 def _volume_reasons(volumes: PodVolumes, bound: bool) -> tuple[UnschedulableReason, ...]:

@@ -15,6 +15,7 @@ from math import inf
 
 from karpenter.scheduling.arrival_forecast import SpareRoomValue
 from karpenter.scheduling.demand import Demand, Packing, PackingBounds, sum_of_prices
+from karpenter.scheduling.devices.type_devices import TypeDevices
 from karpenter.scheduling.equivalence_groups import EquivalenceGroup, group_order, pod_priority, without_exposure
 from karpenter.scheduling.existing_nodes import ExistingNodeIndex
 from karpenter.scheduling.node_share import USUAL_EXTRA_COST, CappedDemands, NodeShares
@@ -64,7 +65,10 @@ MAX_PODS_RESCHEDULED = 20_000
 
 @dataclass(frozen=True, eq=False)
 class PassContext:
-    """What all passes of a decision have in common. ``strict_min_values``: minValues are not lowered."""
+    """What all passes of a decision have in common. ``strict_min_values``: minValues are not lowered.
+
+    ``devices``: those of types, where pods ask for devices.
+    """
 
     existing_nodes: ExistingNodeIndex
     purchase_options: PurchaseOptionIndex
@@ -76,6 +80,7 @@ class PassContext:
     objective: Objective
     packing_mode: PackingMode = PackingMode.CHEAPEST
     domain_order: DomainOrder = DomainOrder.LEAST_OCCUPIED
+    devices: TypeDevices | None = None
 
 
 class SchedulingPasses:
@@ -400,7 +405,7 @@ class SchedulingPasses:
 
     def _new_packer(self, demands: Sequence[Demand], result: PassResult) -> Packer:
         context = self._context
-        bounds = PackingBounds(context.limits, result.satisfied_affinity, context.reservation_units)
+        bounds = PackingBounds(context.limits, result.satisfied_affinity, context.reservation_units, context.devices)
         strict = context.strict_min_values
         return Packer(demands, bounds, relax_min_values=not strict, objective=context.objective)
 

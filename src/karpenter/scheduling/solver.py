@@ -95,7 +95,8 @@ class _Solver:
             prepared.existing_spot_counts,
             prepared.exposed_workloads.max_spot_in_one_pool,
         )
-        claims = planned_claims(purchase.claims, demands, {view.key for view in snapshot.nodes})
+        devices = None if prepared.devices is None else prepared.devices.types
+        claims = planned_claims(purchase.claims, demands, {view.key for view in snapshot.nodes}, devices)
         return Solution(
             new_claims=claims,
             placed_on_existing=tuple(self._placed_on_existing(outcome.result.placements)),

@@ -68,6 +68,15 @@ class UnsupportedResourceClaims:
 
 
 @dataclass(frozen=True, slots=True)
+class ResourceClaimUnusable:
+    """A resource claim of the pod cannot be planned with. ``is_transient``: what it lacks may come, such as the claim itself."""
+
+    kind: ClassVar[str] = "resource-claim-unusable"
+    error: str
+    is_transient: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class VolumeUnusable:
     """A volume of the pod cannot be used. ``is_transient``: it normally can within seconds, such as one being provisioned."""
 
@@ -142,6 +151,7 @@ UnschedulableCause = (
     InvalidPod
     | OptedOut
     | UnsupportedResourceClaims
+    | ResourceClaimUnusable
     | VolumeUnusable
     | TopologyUnsatisfiable
     | NoNodePool
@@ -200,7 +210,7 @@ class UnschedulableReason:
     @property
     def is_transient(self) -> bool:
         """Whether the cause normally goes away within seconds."""
-        return isinstance(self.cause, VolumeUnusable) and self.cause.is_transient
+        return isinstance(self.cause, VolumeUnusable | ResourceClaimUnusable) and self.cause.is_transient
 
     @property
     def filter_breakdown(self) -> FilterBreakdown | None:
@@ -223,6 +233,7 @@ _CATEGORIES: Mapping[type[UnschedulableCause], ReasonCategory] = {
     InvalidPod: ReasonCategory.POD,
     OptedOut: ReasonCategory.POD,
     UnsupportedResourceClaims: ReasonCategory.DEVICE,
+    ResourceClaimUnusable: ReasonCategory.DEVICE,
     VolumeUnusable: ReasonCategory.VOLUME,
     TopologyUnsatisfiable: ReasonCategory.TOPOLOGY,
     NoNodePool: ReasonCategory.NO_POOL,

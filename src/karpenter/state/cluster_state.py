@@ -30,6 +30,7 @@ from karpenter.model import labels, pods, taints
 from karpenter.model.freezes import Freeze
 from karpenter.model.pool_sleep import PoolSleep
 from karpenter.model.quantity import QuantityError
+from karpenter.state.device_index import DeviceIndex
 from karpenter.state.disruption_marks import DisruptionMarks
 from karpenter.state.pod_index import InvalidObjectHandler, PodIndex
 from karpenter.state.provider_ids import ProviderIdIndex
@@ -73,6 +74,8 @@ class ClusterState:
         self._rollout_controls: Mapping[WorkloadKey, RolloutControl] = {}
         #: Selectors of Services and owners, fed by their watchers.
         self.workload_selectors = WorkloadSelectorIndex()
+        #: Device claims and what drivers publish, fed by their watchers.
+        self.devices = DeviceIndex(self._count_device_change)
         #: The freeze of the whole cluster, active or over, set by its watcher.
         self.freeze: Freeze | None = None
         self._sleeping_pools: Mapping[str, PoolSleep] = {}
@@ -261,6 +264,9 @@ class ClusterState:
         if msgspec.structs.replace(new.metadata, resource_version=version) != old.metadata:
             self.revision += 1
 
+    def _count_device_change(self) -> None:
+        self.revision += 1
+
     # -- marks ------------------------------------------------------------------------------------------------------
 
     def mark_disruption_pending(self, claim_name: str) -> None:
@@ -403,6 +409,7 @@ class ClusterState:
             rollout_controls=self._rollout_controls,
             freeze=self.freeze,
             sleeping_pools=self._sleeping_pools,
+            devices=self.devices.snapshot(self._nodes),
         )
 
     def state_nodes(self) -> tuple[StateNode, ...]:

@@ -19,8 +19,15 @@ from karpenter.model import labels, pods
 from karpenter.model import resources as res
 from karpenter.model.requirements import Op, Requirement, Requirements, requirement
 from karpenter.model.resources import Resources
+from karpenter.state.device_demands import DeviceDemand
 from karpenter.state.host_ports import HostPort, host_ports_of
-from karpenter.state.topology_terms import TopologyTerms, has_topology_terms, label_keys_in_terms, topology_terms_of
+from karpenter.state.topology_terms import (
+    TopologyTerms,
+    claim_affinity,
+    has_topology_terms,
+    label_keys_in_terms,
+    topology_terms_of,
+)
 
 _encoder = msgspec.json.Encoder(order="deterministic")
 
@@ -28,16 +35,39 @@ _encoder = msgspec.json.Encoder(order="deterministic")
 class PodSignature:
     """What all pods with this signature have in common. Compared by identity: equal keys give the same object."""
 
-    def __init__(self, key: bytes, pod: Pod, requests: Resources) -> None:
+    def __init__(
+        self,
+        key: bytes,
+        pod: Pod,
+        requests: Resources,
+        device_demand: DeviceDemand | None = None,
+    ) -> None:
         self.key = key
         self.spec = pod.spec
         self._meta = pod.metadata
         #: Effective requests of one pod, ``pods: 1`` included.
         self.requests = requests
+        #: The devices that one pod still needs, in decisions that plan with devices.
+        self.device_demand = device_demand
 
     def with_resources(self, added: Resources) -> PodSignature:
         """The signature of such pods with further requests."""
-        return PodSignature(self.key, Pod(metadata=self._meta, spec=self.spec), {**self.requests, **added})
+        return PodSignature(
+            self.key, Pod(metadata=self._meta, spec=self.spec), {**self.requests, **added}, self.device_demand
+        )
+
+    def with_devices(self, demand: DeviceDemand, added: Resources) -> PodSignature:
+        """The signature of such pods that need devices, which they request as ``added``, too.
+
+        Pods that share a claim by name must be together: they have an affinity to each other by the claim.
+        """
+        signature = self.with_resources(added)
+        signature.device_demand = demand
+        if demand.shared:
+            own = self.topology_terms
+            together = tuple(claim_affinity(claim.key) for claim in demand.shared)
+            signature.__dict__["topology_terms"] = TopologyTerms((*own.required, *together), own.preferred)
+        return signature
 
     @cached_property
     def node_selector(self) -> Requirements:

@@ -11,6 +11,7 @@ from karpenter.api.karpenter import NodePool
 from karpenter.model.freezes import Freeze
 from karpenter.model.pool_sleep import PoolSleep
 from karpenter.model.resources import Resources
+from karpenter.state.cluster_devices import ClusterDevices
 from karpenter.state.pod_counts import CountsByNode, NamespacedLabels
 from karpenter.state.pod_signature import PodSignature
 from karpenter.state.pod_volumes import ClusterVolumes
@@ -64,7 +65,8 @@ class ClusterSnapshot:
     ``virtual_pod_counts`` is the number of virtual pods of capacity buffers that the last pass placed per state node (by key);
     ``workload_selectors`` holds selectors of Services and owners, if they are watched; ``rollout_controls`` those of
     workloads that differ from the default; ``freeze`` is the freeze of the whole cluster, active or over;
-    ``sleeping_pools`` are the NodePools that sleep now, by name.
+    ``sleeping_pools`` are the NodePools that sleep now, by name; ``devices`` are those that claims are met by, None while
+    pods with claims are left alone (SCH-781).
     """
 
     pod_groups: tuple[PodGroup, ...] = ()
@@ -82,3 +84,4 @@ class ClusterSnapshot:
     rollout_controls: Mapping[WorkloadKey, RolloutControl] = field(default_factory=dict)
     freeze: Freeze | None = None
     sleeping_pools: Mapping[str, PoolSleep] = field(default_factory=dict)
+    devices: ClusterDevices | None = None

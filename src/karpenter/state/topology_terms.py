@@ -165,6 +165,21 @@ class TopologyTerms:
 NO_TOPOLOGY_TERMS = TopologyTerms()
 
 
+#: Stands for the use of a resource claim among a pod's labels; no label reads so.
+_CLAIM_LABEL = "\0claim/"
+
+
+def claim_affinity(key: tuple[str, str]) -> TopologyTerm:
+    """The affinity by host of pods that share a resource claim, given by namespace and name."""
+    query = LabelQuery(frozenset([(_CLAIM_LABEL + key[1], "Exists", frozenset[str]())]))
+    return TopologyTerm(TopologyType.AFFINITY, labels.HOSTNAME, PodSelector(frozenset((key[0],)), None, query))
+
+
+def with_claim_labels(own: NamespacedLabels, claims: Iterable[tuple[str, str]]) -> NamespacedLabels:
+    """The labels of a pod that uses these claims, as their affinity selects it."""
+    return NamespacedLabels(own.namespace, {**own.labels, **{_CLAIM_LABEL + name: "" for _, name in claims}})
+
+
 def has_topology_terms(spec: PodSpec) -> bool:
     """Whether the pod has spread constraints or inter-pod affinity."""
     affinity = spec.affinity

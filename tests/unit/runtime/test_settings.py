@@ -328,13 +328,11 @@ def test_how_plans_are_valued_is_a_setting() -> None:
 
 def test_what_has_no_effect_is_said_with_its_consequence() -> None:
     environment = {
-        "IGNORE_DRA_REQUESTS": "false",
         "FEATURE_GATES": "NodeRepair=true,NodeRepiar=true",
         "KUBERNETES_MIN_VERSION": "1.19.0-0",
     }
     said = ineffective_settings(resolve_settings({}, environment), environment)
     assert [line.partition(":")[0] for line in said] == [
-        "--ignore-dra-requests",
         "feature gate NodeRepiar",
         "KUBERNETES_MIN_VERSION",
     ]

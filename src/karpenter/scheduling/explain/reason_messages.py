@@ -35,6 +35,7 @@ from karpenter.scheduling.unschedulable_reasons import (
     OptedOut,
     PoolSkipReason,
     ReasonCategory,
+    ResourceClaimUnusable,
     UnschedulableReason,
     UnsupportedResourceClaims,
     VolumeUnusable,
@@ -98,7 +99,7 @@ def reason_message(reason: UnschedulableReason) -> str:
                 "pod has Dynamic Resource Allocation requirements that are not yet supported by Karpenter "
                 f"(claims {', '.join(claims)})"
             )
-        case VolumeUnusable(error):
+        case VolumeUnusable(error) | ResourceClaimUnusable(error):
             return error
         case NoNodePool():
             return "no dynamic nodepools found"

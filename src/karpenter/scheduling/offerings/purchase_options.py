@@ -15,6 +15,7 @@ from karpenter.api.scheduling_constraints import Toleration
 from karpenter.instancetypes.type_sets import TypeSet
 from karpenter.model import taints
 from karpenter.model.requirements import Requirements, compatible
+from karpenter.scheduling.devices.type_devices import TypeDevices
 from karpenter.scheduling.node_filling import PurchaseChannel
 from karpenter.scheduling.offerings.nodepool_templates import NodePoolTemplate
 from karpenter.scheduling.offerings.remaining_capacity import UNRESERVED, reservation_requirements, types_within_limits
@@ -26,7 +27,7 @@ class PurchaseOptionIndex:
     """Answers of one decision, remembered. ``limits``: what is left of each limited pool's limits at its start.
 
     ``units``: what is left of every reservation, empty where reserved capacity is no matter of its own (SCH-580). ``strict``: a
-    pool whose minValues cannot be met sells nothing (SCH-364).
+    pool whose minValues cannot be met sells nothing (SCH-364). ``devices``: those of types, where pods ask for devices.
     """
 
     def __init__(
@@ -36,7 +37,9 @@ class PurchaseOptionIndex:
         reservation_units: Mapping[str, int],
         *,
         strict: bool,
+        devices: TypeDevices | None = None,
     ) -> None:
+        self._devices = devices
         self._templates = templates
         self._limits = limits
         self._reservation_units = reservation_units
@@ -112,6 +115,9 @@ class PurchaseOptionIndex:
             types_fitting_one = template.types_fitting(signature.requests) & template.types_with_free_ports(
                 signature.host_ports
             )
+            if self._devices is not None:
+                contents = ((signature.device_demand, 1),)
+                types_fitting_one = self._devices.types_holding(template.index, types_fitting_one, contents)
             self._types_fitting[key] = types_fitting_one
         return types_fitting_one
 

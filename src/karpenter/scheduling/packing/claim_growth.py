@@ -80,7 +80,8 @@ class ClaimGrowth:
         step = wanted
         while step:  # binary search for the largest count: halve the step until it fits, then add what still fits
             total = res.add(claim.requests, {n: a * (fitting + step) for n, a in requests.items()})
-            held = types & claim.template.types_fitting(total)
+            contents = claim.contents_with(position, fitting + step)
+            held = types & self._fill_cache.types_holding(claim.template, total, contents)
             if held and claim.template.index.satisfies_min_values(narrowed, held):
                 fitting += step
                 best = (held, total)

@@ -207,12 +207,12 @@ class _Columns:
                 types & joined[1] & self._rules.fill_cache.possible_types(template, joined[0]),
             )
         requests = res.add(claim.requests, demand.requests)
-        held = claim.types & types & template.types_fitting(requests)
+        contents = claim.contents_with(position, 1)
+        held = claim.types & types & self._rules.fill_cache.types_holding(template, requests, contents)
         if not held or not template.index.satisfies_min_values(requirements, held):
             return None
         if self._host_limited and not self._host_allows(claim, position):
             return None
-        contents = claim.contents_with(position, 1)
         return replace(claim, requirements=requirements, types=held, requests=requests, contents=contents)
 
     def _host_allows(self, claim: SchedulingNodeClaim, position: int) -> bool:

@@ -76,7 +76,9 @@ class OpenClaims:
         """Every type that holds the claim's pods for the price of its offering, limits aside."""
         requirements = self._fill_cache.canonical(claim.requirements)
         possible = self._fill_cache.possible_types(claim.template, requirements)
-        possible &= self._allowed_types(claim) & claim.template.types_fitting(claim.requests)
+        possible &= self._allowed_types(claim) & self._fill_cache.types_holding(
+            claim.template, claim.requests, claim.contents
+        )
         return claim.template.cpu_surpluses.types_at_list_price(possible, claim.requests)
 
     def offer(self, position: int, count: int) -> int:
@@ -156,10 +158,10 @@ class OpenClaims:
         narrowed, allowed = joined[0], opened.allowed & joined[1]
         requests = res.add(claim.requests, demand.requests)
         held = allowed & self._fill_cache.possible_types(claim.template, narrowed)
-        held &= claim.template.types_fitting(requests) & self._types_within_budget(claim)
+        contents = claim.contents_with(position, 1)
+        held &= self._fill_cache.types_holding(claim.template, requests, contents) & self._types_within_budget(claim)
         if not held or not claim.template.index.satisfies_min_values(narrowed, held):
             return None
-        contents = claim.contents_with(position, 1)
         grown = replace(claim, requirements=narrowed, types=held, requests=requests, contents=contents)
         limits = self._state.limits.get(claim.template.name)
         if limits is not None:

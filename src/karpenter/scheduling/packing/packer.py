@@ -76,7 +76,7 @@ class Packer:
         self._demands = demands
         self._bounds = bounds
         self._relax = relax_min_values
-        self._fill_cache = FillCache(demands)
+        self._fill_cache = FillCache(demands, bounds.devices)
         self._target_types = TargetTypes(demands, objective)
         self._pod_values = PodValues(demands, self._target_types, objective, self._empty_claim)
         self._template_numbers = template_equivalence(demands)
@@ -468,7 +468,7 @@ class Packer:
     def _right_sized(self, claim: SchedulingNodeClaim) -> SchedulingNodeClaim:
         """The claim with every type that holds its pods; the cheapest is at most as dear as the one it was filled for."""
         total = self._requests(claim.contents)
-        held = claim.types & claim.template.types_fitting(total)
+        held = claim.types & self._fill_cache.types_holding(claim.template, total, claim.contents)
         return replace(claim, types=held, requests=total)
 
     def _requests(self, contents: Iterable[tuple[int, int]]) -> Resources:

@@ -24,6 +24,7 @@ from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.instancetypes.type_sets import members
 from karpenter.model import resources as res
 from karpenter.scheduling.demand import Demand, Packing, SchedulingNodeClaim, sum_of_prices
+from karpenter.scheduling.devices.type_devices import TypeDevices
 from karpenter.scheduling.equivalence_groups import EquivalenceGroup
 from karpenter.scheduling.existing_nodes import ExistingNode, ExistingNodeIndex, NodeSet
 from karpenter.scheduling.offerings.nodepool_templates import NodePoolTemplate
@@ -90,6 +91,7 @@ class ReschedulingResult:
     uninitialized_nodes: frozenset[str]
     _demands: tuple[Demand, ...]
     _taken_names: Collection[str]
+    _devices: TypeDevices | None = None
 
     @property
     def price_per_hour(self) -> float:
@@ -98,7 +100,8 @@ class ReschedulingResult:
 
     def to_planned_claims(self, narrowed: Sequence[SchedulingNodeClaim] | None = None) -> tuple[NewNodeClaim, ...]:
         """The new nodes as NodeClaims. ``narrowed``: the same claims with fewer types."""
-        return planned_claims(self.new_claims if narrowed is None else narrowed, self._demands, self._taken_names)
+        claims = self.new_claims if narrowed is None else narrowed
+        return planned_claims(claims, self._demands, self._taken_names, self._devices)
 
     def restricted_to(self, pods: Iterable[Pod]) -> ReschedulingResult:
         """The part of the answer that is about these pods, which share no new node with others; none is unschedulable."""
@@ -270,6 +273,7 @@ class ReschedulingBase:
         claims: tuple[SchedulingNodeClaim, ...] = (),
         unschedulable: tuple[UnschedulablePod, ...] = (),
     ) -> ReschedulingResult:
+        devices = self._preparation.prepared.devices
         used = [(placement.node.view, placement.pods) for placement in result.placements]
         return ReschedulingResult(
             placements=tuple(PlacedPods(view.key, view.name, pods) for view, pods in used),
@@ -278,6 +282,7 @@ class ReschedulingBase:
             uninitialized_nodes=frozenset(view.key for view, _ in used if view.managed and not view.initialized),
             _demands=tuple(keyed_demand.demand for keyed_demand in result.demands) if claims else (),
             _taken_names=self._preparation.taken_names,
+            _devices=None if devices is None else devices.types,
         )
 
     def _movers(self, pods: Sequence[Pod]) -> _Movers:

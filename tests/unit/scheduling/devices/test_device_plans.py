@@ -1,0 +1,352 @@
+"""Pods with device claims are planned for: new nodes, nodes that are there, and reasons where neither will do (SCH §27)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from karpenter.api.resource_claims import DeviceClass, DeviceTaint, DeviceToleration
+from karpenter.instancetypes.instance_type import BindingGroup, InstanceType
+from karpenter.scheduling.solution import Solution
+from support.builders import bought, categories, details, existing, left, machine, node_pool, plan, pod, pods, sizes
+from support.device_builders import (
+    DRIVER,
+    alternative,
+    claim_template,
+    counter_set,
+    device,
+    device_class,
+    every,
+    exactly,
+    first_available,
+    gpu_type,
+    gpus,
+    of_template,
+    published,
+    resource_claim,
+    same,
+    slice_spec,
+    using,
+    with_devices,
+)
+from support.instance_types import STD, shape
+
+MODEL = f'device.attributes["{DRIVER}"].model'
+ONE, FOUR = gpu_type("g1", 1), gpu_type("g4", 4, links=2)
+H100 = gpu_type("h2", 2, "h100")
+TYPES = (*STD, ONE, FOUR, H100)
+ROOM: dict[str, str | int] = {"cpu": 8, "memory": "32Gi", "pods": 110}
+
+
+def decided(*objects: object, types: Iterable[InstanceType] = TYPES, classes: Iterable[DeviceClass] = ()) -> Solution:
+    """The plan for a pool, a class of all GPUs and these objects."""
+    return plan(node_pool(), device_class(), list(classes), list(objects), types=tuple(types))
+
+
+def with_gpus(
+    name: str, count: int, *, model: str = "a100", instance_type: str = "g4", initialized: bool = True
+) -> list[object]:
+    """A node whose driver has published so many GPUs."""
+    own = {"node.kubernetes.io/instance-type": instance_type}
+    return [
+        *machine(name, ROOM, labels=own, initialized=initialized),
+        published(f"slice-{name}", slice_spec(*gpus(count, model), node=name)),
+    ]
+
+
+# -- new nodes ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_node_is_bought_that_has_the_devices() -> None:
+    """SCH-784: device templates of types count for claims of new nodes; SCH-610: initialization waits for the drivers used."""
+    result = decided(claim_template("one", exactly()), of_template("p", "one"))
+    assert bought(result) == ["g1"]
+    annotations = result.new_claims[0].claim.metadata.annotations
+    assert annotations["karpenter.sh/requested-dra-drivers"] == DRIVER
+    assert set(result.new_claims[0].claim.spec.resources.requests) == {"cpu", "pods"}
+
+
+def test_pods_share_the_devices_of_a_node_as_far_as_they_go() -> None:
+    """K15-163: template devices are of one node and are never shared between claims."""
+    result = decided(claim_template("one", exactly()), [of_template(f"p{at}", "one") for at in range(5)])
+    assert (sorted(sizes(result)), left(result)) == ([1, 4], [])
+    assert result.lower_bound_per_hour is not None
+
+
+def test_pods_without_claims_are_planned_as_if_there_were_none() -> None:
+    """No work and no price when no pod has a claim."""
+    plain = pods(3, {"cpu": 1})
+    with_class = decided(plain)
+    assert bought(with_class) == bought(plan(node_pool(), plain, types=TYPES))
+    assert "karpenter.sh/requested-dra-drivers" not in with_class.new_claims[0].claim.metadata.annotations
+
+
+def test_selectors_choose_among_types() -> None:
+    """SCH-788: selectors of class and request are ANDed."""
+    template = claim_template("h", exactly("r", 1, f'{MODEL} == "h100"'))
+    assert bought(decided(template, of_template("p", "h"))) == ["h2"]
+    only_h100 = device_class("h", f'{MODEL} == "h100"')
+    template = claim_template("h", exactly("r", 1, f'{MODEL} == "a100"', of="h"))
+    assert left(decided(template, of_template("p", "h"), classes=[only_h100])) == ["p"]
+
+
+def test_a_count_is_met_by_one_node() -> None:
+    result = decided(claim_template("many", exactly("r", 3)), of_template("p", "many"))
+    assert bought(result) == ["g4"]
+    assert left(decided(claim_template("many", exactly("r", 5)), of_template("p", "many"))) == ["p"]
+
+
+def test_a_sub_request_that_a_type_can_meet_keeps_it() -> None:
+    """K15-S21: claim ``firstAvailable [big x1, small x2]``, type A has big, type B two small: both types stay."""
+    big = with_devices(shape("a", ROOM), slice_spec(device("d", {"size": "big"})))
+    small = with_devices(shape("b", ROOM), slice_spec(device("d0", {"size": "small"}), device("d1", {"size": "small"})))
+    size = f'device.attributes["{DRIVER}"].size'
+    wanted = first_available(
+        "r", alternative("big", 1, f'{size} == "big"'), alternative("small", 2, f'{size} == "small"')
+    )
+    result = decided(claim_template("either", wanted), of_template("p", "either"), types=(big, small))
+    assert set(result.new_claims[0].instance_types) == {"a", "b"}
+
+
+def test_mode_all_without_a_matching_device_drops_the_type() -> None:
+    """K15-145, K15-S22: mode All needs at least one matching device."""
+    result = decided(claim_template("all", every()), of_template("p", "all"))
+    assert bought(result) == ["g1"]
+    assert left(decided(claim_template("all", every("r", "false")), of_template("p", "all"))) == ["p"]
+
+
+def test_devices_of_a_claim_agree_in_an_attribute() -> None:
+    """K15-159: the first device pins the value: pairs by link, not a GPU of each link."""
+    pair = claim_template("pair", exactly("r", 2), constraints=[same("link")])
+    assert sizes(decided(pair, [of_template(f"p{at}", "pair") for at in range(4)])) == [2, 2]
+    three = claim_template("three", exactly("r", 3), constraints=[same("link")])
+    assert left(decided(three, of_template("p", "three"))) == ["p"]
+
+
+def test_groups_of_devices_stand_for_values_that_are_not_known_yet() -> None:
+    """K15-160: groups are transitive, and never mix with concrete values."""
+    pair = claim_template("pair", exactly("r", 3), constraints=[same("rack")])
+    groups = [BindingGroup(f"{DRIVER}/rack", "node", ("a", "b")), BindingGroup(f"{DRIVER}/rack", "node", ("b", "c"))]
+    devices = [device("a"), device("b"), device("c")]
+    tied = with_devices(shape("tied", ROOM), slice_spec(*devices), groups=groups)
+    assert bought(decided(pair, of_template("p", "pair"), types=[tied])) == ["tied"]
+    mixed = with_devices(
+        shape("mixed", ROOM), slice_spec(device("a"), device("b"), device("c", {"rack": "a"})), groups=groups[:1]
+    )
+    assert left(decided(pair, of_template("p", "pair"), types=[mixed])) == ["p"]
+
+
+def test_partitions_share_the_counters_of_their_device() -> None:
+    """K15-166: a device whose counters do not suffice is skipped; the search packs no more than counters allow."""
+    halves = [device(f"half-{at}", {"kind": "half"}, takes={"gpu": {"slices": 4}}) for at in range(2)]
+    sevenths = [device(f"small-{at}", {"kind": "small"}, takes={"gpu": {"slices": 1}}) for at in range(7)]
+    mig = with_devices(shape("mig", ROOM), slice_spec(*halves, *sevenths, counters=[counter_set("gpu", slices=7)]))
+    kind = f'device.attributes["{DRIVER}"].kind'
+    half, small = exactly("r", 1, f'{kind} == "half"'), exactly("r", 1, f'{kind} == "small"')
+    templates = [claim_template("half", half), claim_template("small", small)]
+    result = decided(templates, [of_template(f"h{at}", "half") for at in range(2)], types=[mig])
+    assert sizes(result) == [1, 1]
+    wanted = [of_template("h", "half"), *(of_template(f"s{at}", "small") for at in range(3))]
+    assert sizes(decided(templates, wanted, types=[mig])) == [4]
+    assert len(sizes(decided(templates, wanted, of_template("s3", "small"), types=[mig]))) == 2
+
+
+def test_claims_share_the_capacity_of_a_device() -> None:
+    """K15-165: a shared device is used as long as its capacity suffices; without a request a claim takes all of it."""
+    shared = device("gpu", capacity={"memory": "40Gi"}, allow_multiple_allocations=True)
+    mps = with_devices(shape("mps", ROOM), slice_spec(shared))
+    ten = claim_template("ten", exactly(capacity={"memory": "10Gi"}))
+    assert sizes(decided(ten, [of_template(f"p{at}", "ten") for at in range(6)], types=[mps])) in ([2, 4], [3, 3])
+    whole = claim_template("whole", exactly())
+    assert sizes(decided(whole, [of_template(f"p{at}", "whole") for at in range(2)], types=[mps])) == [1, 1]
+    lacking = claim_template("lacking", exactly(capacity={"cores": 1}))
+    assert left(decided(lacking, of_template("p", "lacking"), types=[mps])) == ["p"]
+
+
+def test_tainted_devices_are_for_claims_that_tolerate_them() -> None:
+    """Beyond K15-172: Karpenter ignores device taints; the scheduler does not."""
+    broken = DeviceTaint(key="broken", effect="NoSchedule")
+    tainted = with_devices(shape("tainted", ROOM), slice_spec(device("gpu", taints=(broken,))))
+    assert left(decided(claim_template("one", exactly()), of_template("p", "one"), types=[tainted])) == ["p"]
+    tolerant = exactly(tolerations=(DeviceToleration(key="broken", operator="Exists"),))
+    assert bought(decided(claim_template("one", tolerant), of_template("p", "one"), types=[tainted])) == ["tainted"]
+
+
+def test_pods_that_share_a_claim_share_a_node() -> None:
+    """SCH-787: devices of a node bind a claim to it, so all pods that use the claim are planned together."""
+    shared = resource_claim("shared", exactly())
+    result = decided(shared, [using(f"p{at}", "shared", requests={"cpu": 2}) for at in range(3)], types=(*STD, ONE))
+    assert (sizes(result), bought(result)) == ([3], ["g1"])
+
+
+def test_an_extended_resource_may_stand_for_a_claim() -> None:
+    """Beyond K15-172: a class names an extended resource; nodes that have it themselves are used as before."""
+    backed = device_class("backed", resource="example.com/gpu")
+    asking = pod("p", {"cpu": 1, "example.com/gpu": 2})
+    result = decided(asking, classes=[backed])
+    assert bought(result) == ["g4"] or bought(result) == ["h2"]
+    assert "example.com/gpu" not in result.new_claims[0].claim.spec.resources.requests
+    native = shape("native", {**ROOM, "example.com/gpu": 2}, ONE.offerings)
+    result = decided(asking, classes=[backed], types=(native,))
+    assert bought(result) == ["native"]
+    assert result.new_claims[0].claim.spec.resources.requests["example.com/gpu"] == "2"
+
+
+# -- nodes that are there ---------------------------------------------------------------------------------------------------
+
+
+def test_pods_go_to_a_node_with_free_devices() -> None:
+    """SCH-784: published slices count for initialized nodes; SCH-786: devices in use do not."""
+    held = resource_claim("held", exactly(), held=[("n", "gpu-0")], on="n", by=["running"])
+    running = using("running", "held", node_name="n")
+    result = decided(
+        with_gpus("n", 2),
+        held,
+        running,
+        claim_template("one", exactly()),
+        of_template("a", "one"),
+        of_template("b", "one"),
+    )
+    assert (existing(result), sizes(result)) == ({"n": 1}, [1])
+
+
+def test_an_allocated_claim_decides_the_node() -> None:
+    """K15-151, beyond K15-154: the node selector of an allocation counts, also where it names the Node in a field."""
+    held = resource_claim("held", exactly(), held=[("b", "gpu-0")], on="b", by=["running"])
+    running = using("running", "held", node_name="b")
+    result = decided(with_gpus("a", 2), with_gpus("b", 2), held, running, using("second", "held"))
+    assert existing(result) == {"b": 1}
+
+
+def test_a_claim_that_only_leaving_pods_hold_is_free() -> None:
+    """K15-152, K15-173: pods of a leaving node move with their claims, which are allocated anew."""
+    held = resource_claim("held", exactly(), held=[("old", "gpu-0")], on="old", by=["running"])
+    running = using("running", "held", node_name="old")
+    old = [*machine("old", ROOM, deleted=True, labels={"node.kubernetes.io/instance-type": "g4"})]
+    result = decided(old, published("s", slice_spec(*gpus(4), node="old")), with_gpus("new", 1), held, running)
+    assert existing(result) == {"new": 1}
+
+
+def test_a_claim_held_by_something_else_keeps_its_node() -> None:
+    """K15-152: a consumer that is no leaving pod keeps the allocation, and the pod waits."""
+    held = resource_claim("held", exactly(), held=[("old", "gpu-0")], on="old", by=["running", "stranger"])
+    running = using("running", "held", node_name="old")
+    old = [*machine("old", ROOM, deleted=True)]
+    result = decided(old, with_gpus("new", 1), held, running)
+    assert (existing(result), left(result)) == ({}, ["running"])
+
+
+def test_devices_of_a_node_that_starts_are_those_of_its_type() -> None:
+    """K15-163: templates count for existing nodes not yet initialized, published devices for the others."""
+    starting = machine("n", ROOM, labels={"node.kubernetes.io/instance-type": "g4"}, initialized=False)
+    ready = machine("n", ROOM, labels={"node.kubernetes.io/instance-type": "g4"})
+    wanted = [claim_template("one", exactly()), of_template("p", "one")]
+    assert existing(decided(starting, wanted)) == {"n": 1}
+    assert existing(decided(ready, wanted)) == {}
+
+
+@pytest.mark.parametrize(
+    ("generation", "slices", "expected"),
+    [(1, 1, {"n": 1}), (1, 2, {}), (0, 1, {})],
+    ids=["whole", "incomplete", "superseded"],
+)
+def test_only_whole_pools_of_the_newest_generation_count(
+    generation: int, slices: int, expected: dict[str, int]
+) -> None:
+    """K15-162."""
+    here = machine("n", ROOM)
+    old = published("a", slice_spec(*gpus(1), node="n", generation=generation, slices=slices))
+    newest = [] if generation else [published("b", slice_spec(node="n", generation=1))]
+    result = decided(here, old, newest, claim_template("one", exactly()), of_template("p", "one"), types=STD)
+    assert existing(result) == expected
+
+
+def test_the_next_node_of_a_type_has_what_the_last_one_published() -> None:
+    """Beyond SCH-784: types without templates learn their devices from nodes, but not what identifies a single device."""
+    plain = shape("plain", ROOM)
+    own = {"node.kubernetes.io/instance-type": "plain"}
+    seen = [*machine("n", ROOM, labels=own), published("s", slice_spec(device("gpu", {"uuid": "1"}), node="n"))]
+    held = resource_claim("held", exactly(), held=[("n", "gpu")], on="n", by=["running"])
+    world = [seen, held, using("running", "held", node_name="n")]
+    assert bought(decided(world, claim_template("one", exactly()), of_template("p", "one"), types=[plain])) == ["plain"]
+    same_device = exactly("r", 1, f'device.attributes["{DRIVER}"].uuid == "1"')
+    assert left(decided(world, claim_template("one", same_device), of_template("p", "one"), types=[plain])) == ["p"]
+
+
+# -- reasons ------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_claim_that_is_not_there_defers_its_pod_alone() -> None:
+    """SCH-783, K15-150: a missing claim defers the pod; claims of templates are found by the pod's status."""
+    made = resource_claim("made", exactly())
+    result = decided(
+        made,
+        using("a", "nowhere"),
+        of_template("b", "one", made={"one": "made"}),
+        of_template("c", "no-template"),
+        of_template("d", "one", made={"one": None}),
+    )
+    assert left(result) == ["a", "c"]
+    assert 'resourceclaim "default/nowhere" not found' in details(result)
+    assert categories(result) == {"device"}
+    assert all(reason.is_transient for each in result.unschedulable for reason in each.reasons)
+
+
+@pytest.mark.parametrize(
+    ("expression", "text"),
+    [
+        ("device.driver ==", 'CEL expression "device.driver ==" failed to compile'),
+        ("[1].all(a,[1].all(b,[1].all(c,[1].all(d,true))))", "costs too much"),
+        ("true || " * 2000 + "true", "too long"),
+    ],
+    ids=["does not compile", "costs too much", "too long"],
+)
+def test_a_bad_selector_keeps_its_pod_waiting_with_a_reason(expression: str, text: str) -> None:
+    """K15-156: one pod waits with a reason; the others are planned."""
+    templates = [claim_template("bad", exactly("r", 1, expression)), claim_template("good", exactly())]
+    result = decided(templates, of_template("bad", "bad"), of_template("good", "good"))
+    assert left(result) == ["bad"]
+    assert text in details(result)
+    assert sizes(result) == [1]
+
+
+def test_a_selector_that_fails_at_run_time_matches_nothing() -> None:
+    """K15-156: a run-time error means no match in counted mode and an error in mode All."""
+    lacking = 'device.attributes["gpu.example.com"].lacking == 1'
+    for request in (exactly("r", 1, lacking), every("r", lacking)):
+        result = decided(claim_template("bad", request), of_template("p", "bad"))
+        assert left(result) == ["p"]
+
+
+def test_a_class_that_is_missing_is_named() -> None:
+    """K15-155."""
+    result = decided(claim_template("bad", exactly(of="lacking")), of_template("p", "bad"))
+    assert 'claim "bad" request "r": DeviceClass "lacking" not found' in details(result)
+
+
+def test_a_claim_has_no_more_than_32_devices() -> None:
+    """K15-146: checked before the search with the smallest alternatives."""
+    many = gpu_type("many", 40)
+    result = decided(claim_template("bad", exactly("r", 33)), of_template("p", "bad"), types=[many])
+    assert 'claim "bad" requests 33 total devices, exceeding maximum of 32' in details(result)
+    either = first_available("r", alternative("many", 33), alternative("few", 2))
+    assert bought(decided(claim_template("good", either), of_template("p", "good"), types=[many])) == ["many"]
+
+
+def test_pools_that_contradict_themselves_offer_nothing() -> None:
+    """K15-162: a repeated name, an unknown counter or a negative one: the pool is unusable, the rest goes on."""
+    twice = with_devices(shape("twice", ROOM), slice_spec(device("d"), device("d")))
+    unknown = with_devices(shape("unknown", ROOM), slice_spec(device("d", takes={"none": {"x": 1}})))
+    negative = with_devices(
+        shape("negative", ROOM), slice_spec(device("d", takes={"c": {"x": 1}}), counters=[counter_set("c", x=-1)])
+    )
+    wanted = [claim_template("one", exactly()), of_template("p", "one"), pod("plain", {"cpu": 1})]
+    result = decided(wanted, types=[twice, unknown, negative])
+    assert left(result) == ["p"]
+
+
+def test_types_without_devices_are_counted_in_the_reason() -> None:
+    result = decided(claim_template("one", exactly()), of_template("p", "one"), types=STD)
+    assert left(result) == ["p"]
+    assert "no instance type" in details(result)

@@ -39,6 +39,7 @@ from karpenter.manager_history import history_recorder
 from karpenter.manager_informers import ClusterInformers, WatchedKinds
 from karpenter.manager_watches import (
     ControllerQueues,
+    DeviceWatchHandler,
     NodeClaimWatchHandler,
     NodeClassStates,
     NodeClassWatchHandler,
@@ -323,6 +324,7 @@ class Manager:
         informers.subscribe(informers.volumes, volumes.on_volume)
         informers.subscribe(informers.storage_classes, volumes.on_storage_class)
         informers.subscribe(informers.attachments, terminating_nodes.on_attachment)
+        informers.subscribe_devices(DeviceWatchHandler(state, queues, trigger))
         for informer in informers.node_classes.values():
             handler = NodeClassWatchHandler(informer.kind, state, self._node_classes, self._lifecycle, queues)
             informers.subscribe(informer, self._status_metrics(informer), handler.on_node_class)

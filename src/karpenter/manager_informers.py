@@ -51,7 +51,7 @@ from karpenter.api.kinds import (
     Kind,
 )
 from karpenter.api.meta import Wire
-from karpenter.api.resource_claims import ResourceSlice
+from karpenter.api.resource_claims import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from karpenter.kube.decoding import metadata_of
 from karpenter.kube.errors import KubeError
 from karpenter.kube.informer import ChangeHandler, Informer, WatchScope
@@ -115,6 +115,26 @@ class WatchedKinds:
         )
 
 
+@dataclass(frozen=True)
+class DeviceInformers:
+    """The informers of device claims and of what meets them."""
+
+    claims: Informer[ResourceClaim]
+    templates: Informer[ResourceClaimTemplate]
+    classes: Informer[DeviceClass]
+    slices: Informer[ResourceSlice]
+
+
+class DeviceHandler(Protocol):
+    """Who follows device claims."""
+
+    def on_change(self, _old: Wire | None, _new: Wire | None) -> None:
+        """A claim, template or class."""
+
+    def on_slice(self, old: ResourceSlice | None, new: ResourceSlice | None) -> None:
+        """A slice."""
+
+
 class ClusterInformers:
     """The informers by kind. Kinds behind a feature gate are None while it is off.
 
@@ -146,7 +166,7 @@ class ClusterInformers:
         self.buffers = self._add(CAPACITY_BUFFER) if kinds.capacity_buffers else None
         self.schedules = self._add(CAPACITY_SCHEDULE) if kinds.capacity_schedules else None
         self.pod_templates = self._add(POD_TEMPLATE) if kinds.capacity_buffers else None
-        self.slices: Informer[ResourceSlice] | None = None
+        self._devices: DeviceInformers | None = None
         self.state = ClusterState(log_unusable_object)
         self._keep_state()
         if kinds.devices:
@@ -226,15 +246,26 @@ class ClusterInformers:
     def _keep_devices(self) -> None:
         """Device claims, where the cluster serves them."""
         reader, index = OptionalKindsReader(self._kube), self.state.devices
-        claims = self._add(RESOURCE_CLAIM, reader)
-        self.subscribe(claims, _stored(index.set_claim, lambda obj: index.remove_claim(_key(obj))))
-        templates = self._add(RESOURCE_CLAIM_TEMPLATE, reader)
-        self.subscribe(templates, _stored(index.set_template, lambda obj: index.remove_template(_key(obj))))
-        classes = self._add(DEVICE_CLASS, reader)
-        self.subscribe(classes, _stored(index.set_class, lambda obj: index.remove_class(obj.metadata.name)))
-        self.slices = self._add(RESOURCE_SLICE, reader)
-        self.subscribe(self.slices, _stored(index.set_slice, lambda obj: index.remove_slice(obj.metadata.name)))
+        found = DeviceInformers(
+            self._add(RESOURCE_CLAIM, reader),
+            self._add(RESOURCE_CLAIM_TEMPLATE, reader),
+            self._add(DEVICE_CLASS, reader),
+            self._add(RESOURCE_SLICE, reader),
+        )
+        self.subscribe(found.claims, _stored(index.set_claim, lambda obj: index.remove_claim(_key(obj))))
+        self.subscribe(found.templates, _stored(index.set_template, lambda obj: index.remove_template(_key(obj))))
+        self.subscribe(found.classes, _stored(index.set_class, lambda obj: index.remove_class(obj.metadata.name)))
+        self.subscribe(found.slices, _stored(index.set_slice, lambda obj: index.remove_slice(obj.metadata.name)))
+        self._devices = found
         index.enable()
+
+    def subscribe_devices(self, handler: DeviceHandler) -> None:
+        """Add a handler of device claims and slices, where these are watched."""
+        if self._devices is not None:
+            self.subscribe(self._devices.claims, handler.on_change)
+            self.subscribe(self._devices.templates, handler.on_change)
+            self.subscribe(self._devices.classes, handler.on_change)
+            self.subscribe(self._devices.slices, handler.on_slice)
 
     def _keep_workload_selectors(self, stateful_sets: Informer[RolloutWorkload]) -> None:
         """Nothing is triggered by these kinds: pods that wait are in a pass every few seconds anyway."""

@@ -15,6 +15,7 @@ from karpenter.api.core import Node, Pod
 from karpenter.api.karpenter import NodeClaim, NodeClassReference, NodePool
 from karpenter.api.kinds import Kind
 from karpenter.api.meta import Condition, ObjectMeta, Wire
+from karpenter.api.resource_claims import ResourceSlice
 from karpenter.api.storage import PersistentVolume, PersistentVolumeClaim, StorageClass, VolumeAttachment
 from karpenter.disruption.disruption_controller import DisruptionController
 from karpenter.disruption.successor_nominations import SuccessorNominations
@@ -285,6 +286,28 @@ class NodeClassWatchHandler:
         for claim in self.state.claims():
             if claim.spec.node_class_ref == reference:
                 self.queues.claims.add(claim.metadata.name)
+
+
+@dataclass(frozen=True)
+class DeviceWatchHandler:
+    """Changes of device claims and slices: ``trigger`` receives the uid of each pending pod for which a plan may now be made."""
+
+    state: ClusterState
+    queues: ControllerQueues
+    trigger: Trigger
+
+    def on_change(self, _old: Wire | None, _new: Wire | None) -> None:
+        """A claim, template or class."""
+        for pod in self.state.pending_pods():
+            if pod.spec.resource_claims and pods.is_provisionable(pod):
+                self.trigger(pod.metadata.uid)
+
+    def on_slice(self, old: ResourceSlice | None, new: ResourceSlice | None) -> None:
+        """A slice: its Node may be initialized now."""
+        self.on_change(old, new)
+        node = self.state.node((new or old or ResourceSlice()).spec.node_name or "")
+        for claim in self.state.claims_by_provider_id(node.spec.provider_id) if node is not None else ():
+            self.queues.claims.add(claim.metadata.name)
 
 
 @dataclass(frozen=True)

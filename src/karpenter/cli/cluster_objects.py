@@ -29,18 +29,35 @@ from karpenter.api.limit_range import LimitRange
 from karpenter.api.meta import Wire
 from karpenter.api.node_overlay import NodeOverlay
 from karpenter.api.priority_class import PriorityClass
+from karpenter.api.resource_claims import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from karpenter.api.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
 from karpenter.cli.object_location import LocatedFinding
 from karpenter.model.feature_gates import FeatureGate, FeatureGates
 from karpenter.model.pod_templates import Workload
 
 _StorageObject = PersistentVolumeClaim | PersistentVolume | StorageClass | CSINode
+_DeviceObject = ResourceClaim | ResourceClaimTemplate | DeviceClass | ResourceSlice
 _PodOwner = SelectorWorkload | ReplicationController
 _SchedulingObject = Pod | Node | NodePool | NodeClaim | DaemonSet | PodDisruptionBudget | Namespace
 _WorkloadObject = Workload | HorizontalPodAutoscaler | PriorityClass | LimitRange
 _FeatureObject = KWOKNodeClass | EC2NodeClass | NodeOverlay | CapacityBuffer | CapacitySchedule
 PlanObject = (
-    _SchedulingObject | _WorkloadObject | _FeatureObject | _StorageObject | Service | _PodOwner | ConfigMap | Event
+    _SchedulingObject
+    | _WorkloadObject
+    | _FeatureObject
+    | _StorageObject
+    | _DeviceObject
+    | Service
+    | _PodOwner
+    | ConfigMap
+    | Event
+)
+#: Device claims and what meets them: always read of files, of a cluster where they are not ignored.
+DEVICE_KINDS: tuple[Kind[Wire], ...] = (
+    kinds.DEVICE_CLASS,  # type: ignore[assignment]
+    kinds.RESOURCE_CLAIM,
+    kinds.RESOURCE_CLAIM_TEMPLATE,
+    kinds.RESOURCE_SLICE,
 )
 #: What the selectors of default spread constraints are worked out from: read only where there are such constraints.
 WORKLOAD_KINDS: tuple[Kind[Wire], ...] = (
@@ -91,6 +108,7 @@ class ClusterObjects:
     volumes: list[PersistentVolume] = field(default_factory=list)
     storage_classes: list[StorageClass] = field(default_factory=list)
     csi_nodes: list[CSINode] = field(default_factory=list)
+    devices: list[_DeviceObject] = field(default_factory=list)
     services: list[Service] = field(default_factory=list)
     owners: list[_PodOwner] = field(default_factory=list)
     config_maps: list[ConfigMap] = field(default_factory=list)
@@ -126,6 +144,8 @@ class ClusterObjects:
                 self._add_surroundings(obj)
             case PersistentVolumeClaim() | PersistentVolume() | StorageClass() | CSINode():
                 self._add_storage(obj)
+            case ResourceClaim() | ResourceClaimTemplate() | DeviceClass() | ResourceSlice():
+                self.devices.append(obj)
             case EC2NodeClass() | KWOKNodeClass() | NodeOverlay() | CapacityBuffer() | CapacitySchedule():
                 self._add_feature_object(obj)
             case Service() | SelectorWorkload() | ReplicationController() | ConfigMap() | Event():

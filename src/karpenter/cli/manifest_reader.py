@@ -27,6 +27,7 @@ from karpenter.api.node_overlay import NodeOverlay
 from karpenter.cli import (
     assumed_admission,
     assumed_status,
+    cluster_objects,
     label_advice,
     manifest_kinds,
     offline_volume_claims,
@@ -62,6 +63,7 @@ ODD_QUANTITY = "odd quantity"
 
 #: What a plan reads.
 _PLAN_KINDS = (
+    *cluster_objects.DEVICE_KINDS,
     kinds.POD,
     kinds.NODE,
     kinds.NODE_POOL,

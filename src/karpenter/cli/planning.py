@@ -80,6 +80,8 @@ def load_objects(
     if options.filename or options.text is not None:
         return manifest_reader.read_manifests(options, well_known, extra_kinds)
     extra_kinds += cluster_objects.gated_kinds(settings.gates)
+    if not settings.ignore_dra_requests:
+        extra_kinds += cluster_objects.DEVICE_KINDS
     if options.replicas == "current":
         return cluster_reader.read_cluster(settings, extra_kinds)
     objects = cluster_reader.read_cluster(settings, extra_kinds + cluster_objects.EXPANDED_KINDS)
@@ -214,6 +216,9 @@ def cluster_state(objects: ClusterObjects) -> ClusterState:
     _set_all(objects.volumes, state.set_volume)
     _set_all(objects.storage_classes, state.set_storage_class)
     _set_all(objects.csi_nodes, state.set_csi_node)
+    if objects.devices:
+        state.devices.enable()
+    _set_all(objects.devices, state.devices.set_object)
     _set_all(objects.services, state.workload_selectors.set_service)
     _set_all(objects.owners, state.workload_selectors.set_owner)
     state.freeze = cluster_freeze(objects)

@@ -42,7 +42,7 @@ class NodeClaimInitialization(NodeClaimSubreconciler):
             self.forget(draft.name)
             return
         nodes = self._context.state.nodes_by_provider_id(draft.claim.status.provider_id)
-        missing = initialization_blocker(nodes, draft.claim)
+        missing = initialization_blocker(nodes, draft.claim) or self._missing_driver(nodes[0], draft.claim)
         if missing is not None:
             draft.set_condition(conditions.INITIALIZED, conditions.UNKNOWN, *missing)
             self._report_blocked(draft, *missing)
@@ -53,6 +53,18 @@ class NodeClaimInitialization(NodeClaimSubreconciler):
             await self._context.kube.patch(NODE, node.metadata.name, patch)
         draft.set_condition(conditions.INITIALIZED, conditions.TRUE)
         draft.after_write(lambda: _log.info("initialized nodeclaim", allocatable=dict(node.status.allocatable)))
+
+    def _missing_driver(self, node: Node, claim: NodeClaim) -> tuple[str, str] | None:
+        """The first driver of claimed devices that has not published its pool on the Node (OPS-040, row 6)."""
+        devices = self._context.state.devices
+        drivers = claim.metadata.annotations.get(labels.REQUESTED_DRA_DRIVERS, "")
+        if not devices.is_enabled or not drivers:
+            return None
+        named = (driver.strip() for driver in drivers.split(","))
+        driver = devices.unpublished_driver((each for each in named if each), node.metadata.name)
+        if not driver:
+            return None
+        return "DRADriverPoolsNotPublished", f'DRA driver "{driver}" has not published a complete resource pool'
 
     def _report_blocked(self, draft: NodeClaimDraft, reason: str, message: str) -> None:
         registered = draft.condition(conditions.REGISTERED)

@@ -7,7 +7,7 @@ have templates (`learned_devices`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from karpenter.api.core import Node
 from karpenter.api.resource_claims import (
@@ -19,7 +19,7 @@ from karpenter.api.resource_claims import (
 )
 from karpenter.model import labels
 from karpenter.state.cluster_devices import ClusterDevices, ObjectKey
-from karpenter.state.learned_devices import learned_devices
+from karpenter.state.learned_devices import learned_devices, whole_pools
 
 
 class DeviceIndex:
@@ -67,11 +67,33 @@ class DeviceIndex:
             self._learned = {**self._learned, **learned}
             self._snapshot = None
 
-    def slices_of(self, node_name: str) -> tuple[ResourceSlice, ...]:
-        """The slices that belong to a Node, by its name or by their owner (OPS-044)."""
-        return tuple(each for each in self._slices.values() if _is_local(each, node_name))
+    @property
+    def is_enabled(self) -> bool:
+        """Whether pods with claims are planned for."""
+        return self._is_enabled
+
+    def unpublished_driver(self, drivers: Iterable[str], node_name: str) -> str:
+        """The first of these drivers without a whole pool on a Node; empty when all have one (OPS-044).
+
+        Slices count that are of the Node, by its name or by their owner.
+        """
+        local = [each.spec for each in self._slices.values() if _is_local(each, node_name)]
+        published = {driver for driver, _ in whole_pools(local)}
+        return next((driver for driver in drivers if driver not in published), "")
 
     # -- events -----------------------------------------------------------------------------------------------------------------
+
+    def set_object(self, obj: ResourceClaim | ResourceClaimTemplate | DeviceClass | ResourceSlice) -> None:
+        """An object of any of the kinds appeared or changed."""
+        match obj:
+            case ResourceClaim():
+                self.set_claim(obj)
+            case ResourceClaimTemplate():
+                self.set_template(obj)
+            case DeviceClass():
+                self.set_class(obj)
+            case ResourceSlice():
+                self.set_slice(obj)
 
     def set_claim(self, claim: ResourceClaim) -> None:
         """A claim appeared or changed."""

@@ -23,26 +23,29 @@ def learned_devices(
 
     Only whole pools of the newest generation count.
     """
-    by_node: dict[str, dict[tuple[str, str], list[ResourceSliceSpec]]] = {}
+    by_node: dict[str, list[ResourceSliceSpec]] = {}
     for each in slices:
         node = each.spec.node_name or ""
         if node in type_of_node:
-            by_node.setdefault(node, {}).setdefault((each.spec.driver, each.spec.pool.name), []).append(each.spec)
+            by_node.setdefault(node, []).append(each.spec)
     best: dict[str, tuple[int, tuple[ResourceSliceSpec, ...]]] = {}
     for node in sorted(by_node):
-        learned = tuple(spec for key in sorted(by_node[node]) for spec in _whole_pool(by_node[node][key]))
+        pools = whole_pools(by_node[node])
+        learned = tuple(_without_node(spec) for key in sorted(pools) for spec in pools[key])
         count = sum(len(spec.devices) for spec in learned)
         if count > best.get(type_of_node[node], (0, ()))[0]:
             best[type_of_node[node]] = (count, learned)
     return {name: learned for name, (_, learned) in best.items()}
 
 
-def _whole_pool(slices: list[ResourceSliceSpec]) -> list[ResourceSliceSpec]:
-    newest = max(spec.pool.generation for spec in slices)
-    current = [spec for spec in slices if spec.pool.generation == newest]
-    if len(current) != current[0].pool.resource_slice_count:
-        return []
-    return [_without_node(spec) for spec in current]
+def whole_pools(slices: Iterable[ResourceSliceSpec]) -> dict[tuple[str, str], list[ResourceSliceSpec]]:
+    """The pools of which all slices of the newest generation are there, by driver and name."""
+    by_pool: dict[tuple[str, str], list[ResourceSliceSpec]] = {}
+    for spec in slices:
+        by_pool.setdefault((spec.driver, spec.pool.name), []).append(spec)
+    newest = {key: max(spec.pool.generation for spec in own) for key, own in by_pool.items()}
+    current = {key: [spec for spec in own if spec.pool.generation == newest[key]] for key, own in by_pool.items()}
+    return {key: own for key, own in current.items() if len(own) == own[0].pool.resource_slice_count}
 
 
 def _without_node(spec: ResourceSliceSpec) -> ResourceSliceSpec:

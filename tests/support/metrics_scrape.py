@@ -2,41 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping
 
 from prometheus_client.parser import text_string_to_metric_families
 
+_SERIES_NAME = re.compile(r"[{ ]")
 #: Name, labels and value of one series.
 Sample = tuple[str, Mapping[str, str], float]
 
 
 class Scrape:
-    """One answer of a metrics endpoint."""
+    """One answer of a metrics endpoint. A series is parsed when it is asked for: of some there are tens of thousands."""
 
     def __init__(self, body: bytes) -> None:
         self.text = body.decode()
-        self._take(
-            (sample.name, sample.labels, sample.value)
-            for family in text_string_to_metric_families(self.text)
-            for sample in family.samples
-        )
+        self._lines: dict[str, list[str]] = {}
+        self._samples: dict[str, list[tuple[Mapping[str, str], float]]] = {}
+        for line in self.text.splitlines():
+            if line and not line.startswith("#"):
+                self._lines.setdefault(_SERIES_NAME.split(line, maxsplit=1)[0], []).append(line)
 
     @classmethod
     def of(cls, samples: Mapping[tuple[str, frozenset[tuple[str, str]]], float]) -> Scrape:
         """An answer somebody has read already (``Controller.metrics``)."""
         scraped = cls(b"")
-        scraped._take((name, dict(labels), value) for (name, labels), value in samples.items())
+        for (name, labels), value in samples.items():
+            scraped._samples.setdefault(name, []).append((dict(labels), value))
         return scraped
 
-    def _take(self, samples: Iterable[Sample]) -> None:
-        self._samples: dict[str, list[tuple[Mapping[str, str], float]]] = {}
-        for name, labels, value in samples:
-            self._samples.setdefault(name, []).append((labels, value))
-
     def __iter__(self) -> Iterator[Sample]:
-        for name, samples in self._samples.items():
-            for labels, value in samples:
+        for name in [*self._samples, *self._lines]:
+            for labels, value in self._of(name):
                 yield name, labels, value
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._lines or name in self._samples
+
+    def _of(self, name: str) -> list[tuple[Mapping[str, str], float]]:
+        """All samples of a name."""
+        lines = self._lines.pop(name, [])
+        if lines:
+            text = "".join(f"{line}\n" for line in lines)
+            self._samples[name] = [
+                (sample.labels, sample.value)
+                for family in text_string_to_metric_families(text)
+                for sample in family.samples
+            ]
+        return self._samples.get(name, [])
 
     def types(self) -> dict[str, str]:
         """The type of every family, by its name, with samples or without."""
@@ -65,6 +78,6 @@ class Scrape:
         """Prometheus takes a label that is missing for an empty one."""
         return [
             (result, value)
-            for result, value in self._samples.get(name, [])
+            for result, value in self._of(name)
             if all(result.get(key, "") == wanted for key, wanted in labels.items())
         ]

@@ -26,7 +26,7 @@ spec:
       nodeClassRef: {group: karpenter.kwok.sh, kind: KWOKNodeClass, name: default}
   disruption: {consolidateAfter: 1m, budgets: [{nodes: 100%}]}
 """
-_ONE_POD_FOR_TWO_DAYS = ("web,0,172800,,1500,1024",)
+_ONE_POD_FOR_A_DAY = ("web,0,86400,,1500,1024",)
 HEADER = "name,creation_s,deletion_s,runtime_s,cpu_milli,memory_mib"
 
 
@@ -41,9 +41,9 @@ def arguments(tmp_path: Path) -> list[str]:
 
 @pytest.fixture
 def drips(tmp_path: Path) -> str:
-    """A scenario of few pods: a job every few minutes."""
+    """A scenario of few pods: a job every two minutes."""
     path = tmp_path / "drips.yaml"
-    path.write_text("days: 0.05\nworkloads:\n  - {kind: drips, name: jobs, perHour: 12, runMinutes: 20, cpu: 1500m}\n")
+    path.write_text("days: 0.02\nworkloads:\n  - {kind: drips, name: jobs, perHour: 30, runMinutes: 8, cpu: 1500m}\n")
     return str(path)
 
 
@@ -131,10 +131,10 @@ def test_a_comparison_in_markdown_closes_with_the_recommendation(tmp_path: Path,
 
 
 def test_a_world_delays_registration_and_takes_spot_instances_back(tmp_path: Path, arguments: list[str]) -> None:
-    """At this rate an instance lasts 21 hours on average, so that two days of one pod meet some ends."""
+    """At this rate an instance lasts 21 hours on average, so that a day of one pod meets an end with this seed."""
     world = tmp_path / "world.yaml"
     world.write_text("registration: {median: 5m}\ninterruptions: [{perMonth: 0.999999999999999}]\n")
-    report = simulate(tmp_path, [*arguments, "--world", str(world)], *_ONE_POD_FOR_TWO_DAYS)
+    report = simulate(tmp_path, [*arguments, "--world", str(world)], *_ONE_POD_FOR_A_DAY)
     assert report["waiting"]["arrivals"]["p50Seconds"] > 300
     assert report["restarts"]["byCause"] == {"Interrupted": report["restarts"]["total"]}
     assert report["nodes"]["launched"] == 1 + report["restarts"]["total"]
@@ -143,7 +143,7 @@ def test_a_world_delays_registration_and_takes_spot_instances_back(tmp_path: Pat
 def test_an_instance_that_is_lost_without_warning_has_its_own_cause(tmp_path: Path, arguments: list[str]) -> None:
     world = tmp_path / "world.yaml"
     world.write_text("losses: [{perMonth: 0.999999999999999}]\n")
-    report = simulate(tmp_path, [*arguments, "--world", str(world)], *_ONE_POD_FOR_TWO_DAYS)
+    report = simulate(tmp_path, [*arguments, "--world", str(world)], *_ONE_POD_FOR_A_DAY)
     assert report["restarts"]["total"] > 0
     assert report["restarts"]["byCause"] == {"NodeLost": report["restarts"]["total"]}
 
@@ -159,7 +159,7 @@ def test_ctrl_c_ends_all_runs_with_the_report_so_far(
     arguments: list[str], drips: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupt(progress: object, task: object, state: Progress) -> None:
-        if state.seconds >= 1800:
+        if state.seconds >= 900:
             signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr(simulate_runner, "_advance", interrupt)
@@ -168,8 +168,8 @@ def test_ctrl_c_ends_all_runs_with_the_report_so_far(
     assert result.stderr == "karpenter simulate: interrupted; the report covers the time until then\n"
     (report,) = json.loads(result.stdout)["reports"]
     assert report["partial"]
-    assert report["days"] == pytest.approx(1800 / 86400, abs=0.001)
-    assert len(report["timeline"]) == 1800 / 60
+    assert report["days"] == pytest.approx(900 / 86400, abs=0.001)
+    assert len(report["timeline"]) == 900 / 60
 
 
 @pytest.mark.parametrize(

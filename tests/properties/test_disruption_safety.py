@@ -20,8 +20,10 @@ from karpenter.disruption.decide.costs import NodePrices, is_empty
 from karpenter.disruption.decide.disruption_blockers import SavingTooSmall
 from karpenter.disruption.decide.disruption_decision import decide_disruption
 from karpenter.disruption.decide.disruption_problem import DisruptionProblem
+from karpenter.disruption.decide.disruption_problem_file import disruption_solution_bytes
 from karpenter.disruption.decide.scheduling_simulation import UnreschedulablePods, prepare_simulation
 from karpenter.model import pods
+from karpenter.scheduling.decision_memory import DecisionMemory
 from karpenter.scheduling.objective import NO_EXPOSURE_LIMITS, NODE_FEE_PER_HOUR, Objective
 from karpenter.scheduling.problem import build_problem
 from karpenter.scheduling.scheduling_options import ArrivalForecast, SchedulingOptions
@@ -232,6 +234,21 @@ def test_any_disruption_problem_replays(grown: DisruptedCluster) -> None:
     for context in (DisruptionContext(NOW), DisruptionContext(NOW, pending_commands=pending)):
         problem = DisruptionProblem(grown.snapshot(), context)
         check_disruption_replay(problem, grown.types, decide_disruption(problem, grown.types))
+
+
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=_QUIET)
+@given(shrunken([Budget(nodes="2")]) | shrunken(limits={"cpu": "64"}) | shrunken(), st.data())
+def test_what_earlier_decisions_left_changes_no_later_one(grown: DisruptedCluster, data: st.DataObject) -> None:
+    """Byte for byte, while commands are carried out and pods leave."""
+    memory = DecisionMemory()
+    for _ in range(3):
+        problem = DisruptionProblem(grown.snapshot(), DisruptionContext(NOW))
+        expected = decide_disruption(problem, grown.types)
+        remembered = decide_disruption(problem, grown.types, memory)
+        assert disruption_solution_bytes(problem, remembered) == disruption_solution_bytes(problem, expected)
+        grown.carry_out(expected.commands)
+        left = [pod.metadata.uid for pod in grown.bound()]
+        grown.delete_pods(data.draw(st.sets(st.sampled_from(left), max_size=2)) if left else set())
 
 
 def _described(command: Command) -> tuple[object, ...]:

@@ -41,6 +41,7 @@ from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.model.clock import ClockJumpDetector
 from karpenter.provisioning.provisioner import PoolTypeIndexes
 from karpenter.runtime.reconciler import Reconciler, SingletonReconciler
+from karpenter.scheduling.decision_memory import DecisionMemory
 from karpenter.state.snapshot import ClusterSnapshot, PodKey
 from karpenter.state.virtual_pods import VirtualPods
 
@@ -128,6 +129,7 @@ class DisruptionController:
         self._queue = Reconciler("disruption.queue", execution.queue.reconcile, _WORKERS, None, context.metrics)
         self._pending_validations: tuple[_PendingValidation, ...] = ()
         self._decision_inputs = _DecisionInputs()
+        self._memory = DecisionMemory()
         self._clock_jumps = ClockJumpDetector()
         self._last_run_at: float | None = None
         self._repairs_from = context.clock.now() + _SETTLING
@@ -213,9 +215,9 @@ class DisruptionController:
         """Decide, in a thread where that takes long, and publish the metrics and events of the decision."""
         started = time.perf_counter()
         if len(problem.snapshot.nodes) < _THREADED_DECISION_NODES:
-            solution = decide_disruption(problem, indexes)
+            solution = decide_disruption(problem, indexes, self._memory)
         else:
-            solution = await asyncio.to_thread(decide_disruption, problem, indexes)
+            solution = await asyncio.to_thread(decide_disruption, problem, indexes, self._memory)
         self._record_decision_metrics(solution, time.perf_counter() - started)
         disruption_events.publish_blocked(self._context, solution.blocked_nodes)
         for reason, pools in solution.closed_pools.items():

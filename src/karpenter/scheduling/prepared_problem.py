@@ -17,12 +17,14 @@ from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.model import labels
 from karpenter.model.requirements import Requirements
 from karpenter.scheduling import pod_eligibility
+from karpenter.scheduling.decision_memory import DecisionMemory
 from karpenter.scheduling.default_spread import DefaultSpreadConstraints
 from karpenter.scheduling.devices.device_planning import DevicePlanning, devices_matter
 from karpenter.scheduling.equivalence_groups import EquivalenceGroup, group_order, scheduling_order
 from karpenter.scheduling.existing_nodes import ExistingNodeIndex, existing_nodes
 from karpenter.scheduling.in_flight_claims import InFlightClaims
 from karpenter.scheduling.offerings import nodepool_templates
+from karpenter.scheduling.offerings.nodepool_templates import NodePoolTemplate
 from karpenter.scheduling.offerings.purchase_options import PurchaseOptionIndex
 from karpenter.scheduling.offerings.remaining_capacity import (
     RemainingLimits,
@@ -35,7 +37,7 @@ from karpenter.scheduling.preferences import Preferences
 from karpenter.scheduling.problem import Problem
 from karpenter.scheduling.scheduling_options import MinValuesPolicy
 from karpenter.scheduling.scheduling_passes import PassContext
-from karpenter.scheduling.solution import UnschedulablePod
+from karpenter.scheduling.solution import SkippedNodePool, UnschedulablePod
 from karpenter.scheduling.spot_spread import existing_spot_counts
 from karpenter.scheduling.topology.bound_pod_counts import TopologyPodCounts
 from karpenter.scheduling.topology.host_limits import ExposedWorkload
@@ -57,10 +59,6 @@ from karpenter.state.virtual_pods import is_virtual_pod
 _GroupOrigin = tuple[bool, ExposedWorkload | None]
 #: What pods of one kin have in common: class, places of their volumes, constraints that mean them, and the above.
 _EquivalenceKey = tuple[PodSignature, tuple[Requirements, ...], tuple[TopologyGroup, ...], bool, ExposedWorkload | None]
-
-#: Limits as a key: what is left of each resource, by NodePool.
-RemainingLimitsKey = frozenset[tuple[str, frozenset[tuple[str, int]]]]
-_MAX_REMEMBERED_LIMITS = 64
 
 
 class EligiblePods:
@@ -104,10 +102,13 @@ class Eligibility:
 
 
 class PreparedProblem:
-    """What all passes over one problem share."""
+    """What all passes over one problem share. ``memory``: what earlier decisions left, of the same controller."""
 
-    def __init__(self, problem: Problem, indexes: Mapping[str, TypeIndex]) -> None:
+    def __init__(
+        self, problem: Problem, indexes: Mapping[str, TypeIndex], memory: DecisionMemory | None = None
+    ) -> None:
         snapshot, options = problem.snapshot, problem.options
+        self.memory = memory or DecisionMemory()
         self.problem = problem
         self.strict_min_values = options.min_values is MinValuesPolicy.STRICT
         self.leaving_groups, self.unreadable_pods = pod_eligibility.grouped_by_class(
@@ -123,18 +124,18 @@ class PreparedProblem:
         self.devices = self._device_planning()
         if self.devices is not None:
             self.indexes = self.devices.indexes
+            self.memory = DecisionMemory()  # devices belong to one decision
         self.daemons = tuple(
             daemon
             for daemon in snapshot.daemonset_pods
             if snapshot.devices is not None or not daemon.spec.resource_claims  # SCH-212
         )
-        self.templates, self.skipped_pools = nodepool_templates.usable_templates(
+        self.templates, self.skipped_pools = self.memory.templates(
             snapshot.pools,
             self.indexes,
             self.daemons,
-            min_values=self.strict_min_values,
-            cpu_surplus=options.objective.counts_cpu_surplus,
-            sleeping=snapshot.sleeping_pools,
+            (options.objective, options.min_values, snapshot.sleeping_pools),
+            self._usable_templates,
         )
         in_flight = InFlightClaims(self.daemons)
         self.existing_spot_counts = existing_spot_counts(snapshot.nodes, self.indexes, in_flight)
@@ -156,9 +157,18 @@ class PreparedProblem:
         self.reservation_units = (
             remaining_reservation_units(self.templates, snapshot.nodes) if options.reserved_capacity else {}
         )
-        self._options_by_limits: dict[RemainingLimitsKey, PurchaseOptionIndex] = {}
         self.purchase_options = self.purchase_options_within(self.remaining_limits)
         self.default_spread = DefaultSpreadConstraints(options.default_spread, snapshot.workload_selectors)
+
+    def _usable_templates(self) -> tuple[tuple[NodePoolTemplate, ...], tuple[SkippedNodePool, ...]]:
+        return nodepool_templates.usable_templates(
+            self.problem.snapshot.pools,
+            self.indexes,
+            self.daemons,
+            min_values=self.strict_min_values,
+            cpu_surplus=self.problem.options.objective.counts_cpu_surplus,
+            sleeping=self.problem.snapshot.sleeping_pools,
+        )
 
     def _has_soft_taints(self) -> bool:
         templates = (taint for template in self.templates for taint in template.taints)
@@ -167,19 +177,20 @@ class PreparedProblem:
 
     def purchase_options_within(self, limits: RemainingLimits) -> PurchaseOptionIndex:
         """What can be bought within other limits; the latest are remembered."""
-        key = frozenset((pool, frozenset(left.items())) for pool, left in limits.items())
-        options = self._options_by_limits.get(key)
-        if options is None:
-            if len(self._options_by_limits) >= _MAX_REMEMBERED_LIMITS:
-                self._options_by_limits.clear()
-            options = self._options_by_limits[key] = PurchaseOptionIndex(
+        key = (
+            frozenset((pool, frozenset(left.items())) for pool, left in limits.items()),
+            frozenset(self.reservation_units.items()),
+        )
+        return self.memory.purchase_options(
+            key,
+            lambda: PurchaseOptionIndex(
                 self.templates,
                 limits,
                 self.reservation_units,
                 strict=self.strict_min_values,
                 devices=None if self.devices is None else self.devices.types,
-            )
-        return options
+            ),
+        )
 
     def pass_context(
         self,
@@ -201,6 +212,7 @@ class PreparedProblem:
             self.problem.options.objective,
             self.problem.options.packing_mode,
             devices=None if self.devices is None else self.devices.types,
+            memory=self.memory,
         )
 
     def _device_planning(self) -> DevicePlanning | None:

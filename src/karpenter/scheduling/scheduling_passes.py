@@ -9,11 +9,12 @@ Exposure limits give way where limits of NodePools would leave a pod out, or sen
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
 
 from karpenter.scheduling.arrival_forecast import SpareRoomValue
+from karpenter.scheduling.decision_memory import DecisionMemory
 from karpenter.scheduling.demand import Demand, Packing, PackingBounds, sum_of_prices
 from karpenter.scheduling.devices.type_devices import TypeDevices
 from karpenter.scheduling.equivalence_groups import EquivalenceGroup, group_order, pod_priority, without_exposure
@@ -81,6 +82,7 @@ class PassContext:
     packing_mode: PackingMode = PackingMode.CHEAPEST
     domain_order: DomainOrder = DomainOrder.LEAST_OCCUPIED
     devices: TypeDevices | None = None
+    memory: DecisionMemory = field(default_factory=DecisionMemory)
 
 
 class SchedulingPasses:
@@ -407,7 +409,7 @@ class SchedulingPasses:
         context = self._context
         bounds = PackingBounds(context.limits, result.satisfied_affinity, context.reservation_units, context.devices)
         strict = context.strict_min_values
-        return Packer(demands, bounds, relax_min_values=not strict, objective=context.objective)
+        return context.memory.packer(demands, bounds, relax_min_values=not strict, objective=context.objective)
 
 
 def _leaving_the_same(packings: Iterable[Packing], best: PassOutcome) -> list[Packing]:

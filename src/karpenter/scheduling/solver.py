@@ -25,6 +25,7 @@ from karpenter.scheduling.arrival_forecast import (
     value_of_spare_room,
     without_expected_pods,
 )
+from karpenter.scheduling.decision_memory import DecisionMemory
 from karpenter.scheduling.demand import Demand, Packing, SchedulingNodeClaim
 from karpenter.scheduling.effective_zones import effective_zones
 from karpenter.scheduling.explain.unschedulable_diagnosis import (
@@ -49,12 +50,15 @@ from karpenter.scheduling.workload_exposure import exposure_violations
 from karpenter.state.snapshot import ClusterSnapshot, PodGroup
 
 
-def solve(problem: Problem, indexes: Mapping[str, TypeIndex] | None = None) -> Solution:
+def solve(
+    problem: Problem, indexes: Mapping[str, TypeIndex] | None = None, memory: DecisionMemory | None = None
+) -> Solution:
     """Plan nodes for the waiting pods: the same problem gives the same solution.
 
-    ``indexes``: type indexes of the problem's catalogs, by NodePool, where the caller keeps them; they only save time.
+    ``indexes``: type indexes of the problem's catalogs, by NodePool, where the caller keeps them; they only save time, as does
+    ``memory``.
     """
-    prepared = PreparedProblem(problem, build_type_indexes(problem) if indexes is None else indexes)
+    prepared = PreparedProblem(problem, build_type_indexes(problem) if indexes is None else indexes, memory)
     return _Solver(prepared).solve()
 
 

@@ -170,7 +170,7 @@ class Consolidation:
         """What consolidation would do next, on a projected snapshot."""
         context = replace(self._prepared.context, pending_commands=())
         problem = replace(self._prepared.problem, snapshot=snapshot, context=context)
-        prepared = prepare(problem, self._prepared.indexes)
+        prepared = prepare(problem, self._prepared.indexes, self._prepared.memory)
         candidates, _ = consolidation_candidates(prepared)
         if not candidates:
             return ()

@@ -23,25 +23,32 @@ from karpenter.disruption.decide.scheduling_simulation import simulate
 from karpenter.disruption.decide.sleep import delete_asleep, sleep_candidates
 from karpenter.disruption.decide.static_replacements import StaticReplacements
 from karpenter.instancetypes.type_index import TypeIndex
+from karpenter.scheduling.decision_memory import DecisionMemory
 
 _EMPTY, _DRIFTED, _UNDERUTILIZED = DisruptionReason.EMPTY, DisruptionReason.DRIFTED, DisruptionReason.UNDERUTILIZED
 _UNHEALTHY = DisruptionReason.UNHEALTHY
 
 
-def decide_disruption(problem: DisruptionProblem, indexes: Mapping[str, TypeIndex]) -> DisruptionSolution:
+def decide_disruption(
+    problem: DisruptionProblem, indexes: Mapping[str, TypeIndex], memory: DecisionMemory | None = None
+) -> DisruptionSolution:
     """Which nodes to disrupt now, and how. ``indexes`` holds the prepared instance types of each NodePool, by name.
+
+    ``memory``: what earlier decisions of the same caller left. It saves time and changes nothing.
 
     Deterministic. Cheap if no node is a candidate. Otherwise the cluster is prepared once, and the cost of each what-if question
     grows with the pods it is about.
     """
-    return _DisruptionPass(problem, indexes).solve()
+    return _DisruptionPass(problem, indexes, memory).solve()
 
 
 class _DisruptionPass:
     """One decision while it is being made."""
 
-    def __init__(self, problem: DisruptionProblem, indexes: Mapping[str, TypeIndex]) -> None:
-        self._prepared = prepare(problem, indexes)
+    def __init__(
+        self, problem: DisruptionProblem, indexes: Mapping[str, TypeIndex], memory: DecisionMemory | None
+    ) -> None:
+        self._prepared = prepare(problem, indexes, memory)
         self._budgets = RemainingBudgets(problem.snapshot, problem.context.now)
         self._static = StaticReplacements(problem.snapshot, indexes)
         self._commands: list[Command] = []

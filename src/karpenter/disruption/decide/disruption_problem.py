@@ -14,6 +14,7 @@ from karpenter.disruption.decide.command import Command, DisruptionReason
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.model.consolidation_thresholds import LEAN_CONSOLIDATION, ConsolidationDefaults
 from karpenter.model.repair_policies import RepairPolicies
+from karpenter.scheduling.decision_memory import DecisionMemory
 from karpenter.scheduling.scheduling_options import SchedulingOptions
 from karpenter.state.snapshot import ClusterSnapshot
 
@@ -63,11 +64,15 @@ class DisruptionSolution:
 
 @dataclass(frozen=True)
 class PreparedDisruption:
-    """A problem with what every method needs to work on it: prepared instance types by NodePool, and the candidate checks."""
+    """A problem with what every method needs to work on it: prepared instance types by NodePool, and the candidate checks.
+
+    ``memory``: what decisions before it left.
+    """
 
     problem: DisruptionProblem
     indexes: Mapping[str, TypeIndex]
     checks: CandidateChecks
+    memory: DecisionMemory
 
     @property
     def snapshot(self) -> ClusterSnapshot:
@@ -80,8 +85,10 @@ class PreparedDisruption:
         return self.problem.context
 
 
-def prepare(problem: DisruptionProblem, indexes: Mapping[str, TypeIndex]) -> PreparedDisruption:
+def prepare(
+    problem: DisruptionProblem, indexes: Mapping[str, TypeIndex], memory: DecisionMemory | None = None
+) -> PreparedDisruption:
     """Make a problem ready for the methods; costs one pass over its PodDisruptionBudgets."""
     counts_cpu_surplus = problem.options.provisioning.objective.counts_cpu_surplus
     checks = CandidateChecks(problem.snapshot, indexes, problem.context, counts_cpu_surplus=counts_cpu_surplus)
-    return PreparedDisruption(problem, indexes, checks)
+    return PreparedDisruption(problem, indexes, checks, memory or DecisionMemory())

@@ -24,6 +24,7 @@ from karpenter.disruption.decide.pod_arrivals import PodArrivals
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.model import pod_disruption, pods
 from karpenter.scheduling import pod_eligibility
+from karpenter.scheduling.decision_memory import DecisionMemory
 from karpenter.scheduling.problem import build_problem
 from karpenter.scheduling.scheduling_options import SchedulingOptions
 from karpenter.scheduling.solution import PlacedPods, UnschedulablePod
@@ -206,7 +207,7 @@ def simulate(prepared: PreparedDisruption, closed_to_pods: Iterable[str] = ()) -
     planned_nodes = [build_state_node(None, claim, NO_NODE_USAGE, marked=False) for claim in missing]
     options = prepared.problem.options.provisioning
     simulation = prepare_simulation(
-        snapshot, prepared.indexes, prepared.context, options, prepared.checks, planned_nodes
+        snapshot, prepared.indexes, prepared.context, options, prepared.checks, planned_nodes, prepared.memory
     )
     return simulation.with_closed_nodes(closed_to_pods)
 
@@ -218,6 +219,7 @@ def prepare_simulation(
     options: SchedulingOptions,
     checks: CandidateChecks,
     planned_nodes: Sequence[StateNode] = (),
+    memory: DecisionMemory | None = None,
 ) -> SchedulingSimulation:
     """A simulation of a snapshot with all pending pods placed.
 
@@ -225,12 +227,14 @@ def prepare_simulation(
     """
     problem = build_problem(replace(snapshot, nodes=(*snapshot.nodes, *planned_nodes)), indexes, context.now, options)
     fill_order = tuple(node.key for node in sorted(problem.snapshot.nodes, key=partial(_fill_order, checks)))
-    base = prepare_rescheduling(problem, indexes, fill_order).with_closed_nodes(node.key for node in planned_nodes)
+    base = prepare_rescheduling(problem, indexes, fill_order, memory).with_closed_nodes(
+        node.key for node in planned_nodes
+    )
     leaving = pod_eligibility.pods_leaving_nodes(snapshot, context.now)
     arrivals = PodArrivals(checks.prices, checks.nodes_by_key)
     if not snapshot.pod_groups and not leaving:
         return SchedulingSimulation(base, snapshot, checks, context.now, arrivals)
-    plan = solve(build_problem(snapshot, indexes, context.now, options), indexes)
+    plan = solve(build_problem(snapshot, indexes, context.now, options), indexes, memory)
     placed = plan.placed_on_existing
     return SchedulingSimulation(
         base.after_move(placed, leaving).with_limits_used(plan.new_claims),

@@ -23,6 +23,7 @@ from karpenter.api.core import Pod
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.instancetypes.type_sets import members
 from karpenter.model import resources as res
+from karpenter.scheduling.decision_memory import DecisionMemory
 from karpenter.scheduling.demand import Demand, Packing, SchedulingNodeClaim, sum_of_prices
 from karpenter.scheduling.devices.type_devices import TypeDevices
 from karpenter.scheduling.equivalence_groups import EquivalenceGroup
@@ -146,13 +147,16 @@ class _Preparation:
 
 
 def prepare_rescheduling(
-    problem: Problem, indexes: Mapping[str, TypeIndex], fill_order: Sequence[str] = ()
+    problem: Problem,
+    indexes: Mapping[str, TypeIndex],
+    fill_order: Sequence[str] = (),
+    memory: DecisionMemory | None = None,
 ) -> ReschedulingBase:
     """A base for questions about a problem. ``fill_order``: keys of nodes in the order pods fill them, initialized nodes first.
 
     Nodes it does not name come after those it names, by name.
     """
-    prepared = PreparedProblem(problem, indexes)
+    prepared = PreparedProblem(problem, indexes, memory)
     rank = {key: position for position, key in enumerate(fill_order)}
     nodes = ExistingNodeIndex(
         sorted(
@@ -165,7 +169,7 @@ def prepare_rescheduling(
         prepared,
         TopologyDomains(bound_pod_counts, prepared.templates, nodes),
         PriceBounds(prepared.templates),
-        _SignaturesByUid(),
+        _SignaturesByUid(prepared.memory.signatures),
         frozenset(view.key for view in problem.snapshot.nodes),
     )
     return ReschedulingBase(preparation, nodes, bound_pod_counts, prepared.remaining_limits)
@@ -181,6 +185,8 @@ class ReschedulingBase:
     _limits: RemainingLimits
     _closed: NodeSet = 0
     _moves_since_refresh: int = 0
+    #: Movers by the identity of their pods, which are kept with them: several questions are about the pods of one node.
+    _movers_by_pods: dict[tuple[int, ...], tuple[Sequence[Pod], _Movers]] = field(default_factory=dict)
 
     # -- questions --------------------------------------------------------------------------------------------------------
 
@@ -286,6 +292,12 @@ class ReschedulingBase:
         )
 
     def _movers(self, pods: Sequence[Pod]) -> _Movers:
+        key = tuple(map(id, pods))
+        if key not in self._movers_by_pods:
+            self._movers_by_pods[key] = (pods, self._new_movers(pods))
+        return self._movers_by_pods[key][1]
+
+    def _new_movers(self, pods: Sequence[Pod]) -> _Movers:
         prepared = self._preparation.prepared
         groups, unreadable = self._preparation.signatures.grouped(pods)
         workloads = prepared.exposed_workloads.restricted_to(pods)
@@ -341,6 +353,7 @@ class ReschedulingBase:
             _limits=self._limits_after(removed, new_claims),
             _closed=self._closed | self._nodes.position_set(removed),
             _moves_since_refresh=moves_since_refresh,
+            _movers_by_pods={},
         )
 
     def _changed_nodes(self, placed: Iterable[PlacedPods]) -> Mapping[int, ExistingNode]:
@@ -379,8 +392,8 @@ class ReschedulingBase:
 class _SignaturesByUid:
     """Signatures and labels of pods, each derived once."""
 
-    def __init__(self) -> None:
-        self._cache = PodSignatureCache()
+    def __init__(self, cache: PodSignatureCache) -> None:
+        self._cache = cache
         self._by_uid: dict[str, tuple[PodSignature, NamespacedLabels]] = {}
         self._unreadable: dict[str, UnschedulableReason] = {}
 

@@ -1,0 +1,169 @@
+"""What one decision leaves for the next: prepared NodePools, purchase options and packings.
+
+Disruption decides again and again about nearly the same cluster, and asks each time what new nodes the pods of each node would
+need. That answer depends on the pods, the NodePools and what is for sale, not on the other nodes. So it outlives the decision.
+
+Everything here is derived from what its key holds: a decision with a memory is the same as one without. All of it is forgotten
+when NodePools, instance types or the objective change. A memory belongs to one controller: no two threads may use it at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from karpenter.api.karpenter import NodePool, NodePoolStatus
+from karpenter.instancetypes.type_index import TypeIndex
+from karpenter.scheduling.demand import Demand, Packing, PackingBounds
+from karpenter.scheduling.objective import Objective
+from karpenter.scheduling.offerings.nodepool_templates import NodePoolTemplate
+from karpenter.scheduling.offerings.purchase_options import PurchaseOptionIndex
+from karpenter.scheduling.packing.exact_packing import ProvenPacking
+from karpenter.scheduling.packing.limit_reservations import ReservationPolicy
+from karpenter.scheduling.packing.packer import Packer
+from karpenter.scheduling.solution import SkippedNodePool
+from karpenter.scheduling.topology.host_limits import ExposedWorkload, HostLimits
+from karpenter.state.pod_signature import PodSignatureCache
+from karpenter.state.snapshot import DaemonSetPod
+
+#: The latest packers and indexes of purchase options that are kept.
+_MAX_PACKERS = 512
+_MAX_OPTION_INDEXES = 16
+
+_Templates = tuple[tuple[NodePoolTemplate, ...], tuple[SkippedNodePool, ...]]
+_Value = TypeVar("_Value")
+
+
+class RememberingPacker(Packer):
+    """A packer that works each packing out once: it is deterministic, and the next decision asks the same."""
+
+    def __init__(
+        self, demands: Sequence[Demand], bounds: PackingBounds, *, relax_min_values: bool, objective: Objective
+    ) -> None:
+        super().__init__(demands, bounds, relax_min_values=relax_min_values, objective=objective)
+        self._classic: Packing | None = None
+        self._searched: Packing | None = None
+        self._best_values: dict[ReservationPolicy, Packing] = {}
+        self._exact: dict[float, ProvenPacking] = {}
+
+    def classic(self) -> Packing:
+        """Every claim grows while any type holds it."""
+        if self._classic is None:
+            self._classic = super().classic()
+        return self._classic
+
+    def best_value(self, policy: ReservationPolicy = ReservationPolicy.CHEAPEST) -> Packing:
+        """Every claim is the one whose pods are worth most per dollar."""
+        if policy not in self._best_values:
+            self._best_values[policy] = super().best_value(policy)
+        return self._best_values[policy]
+
+    def searched(self) -> Packing:
+        """The nodes the search for cheap ones proposes."""
+        if self._searched is None:
+            self._searched = super().searched()
+        return self._searched
+
+    def exact(self, known_cost: float) -> ProvenPacking:
+        """The cheapest packing of few pods or a cheap one, and what none costs less than."""
+        if known_cost not in self._exact:
+            self._exact[known_cost] = super().exact(known_cost)
+        return self._exact[known_cost]
+
+
+class DecisionMemory:
+    """What the decisions of one controller have in common."""
+
+    def __init__(self) -> None:
+        #: Signatures of bound pods: the same object for the same needs, in every decision.
+        self.signatures = PodSignatureCache()
+        self._template_inputs: object = None
+        self._indexes: tuple[TypeIndex, ...] = ()
+        self._templates: _Templates = ((), ())
+        self._options: dict[object, PurchaseOptionIndex] = {}
+        self._packers: dict[object, RememberingPacker] = {}
+
+    def templates(
+        self,
+        pools: Iterable[NodePool],
+        indexes: Mapping[str, TypeIndex],
+        daemons: tuple[DaemonSetPod, ...],
+        settings: object,
+        make: Callable[[], _Templates],
+    ) -> _Templates:
+        """What ``make`` gives, once for the same NodePools, types and DaemonSets. ``settings``: what else it depends on."""
+        inputs = (tuple(map(_without_usage, pools)), tuple(indexes), daemons, settings)
+        same_types = len(self._indexes) == len(indexes) and all(
+            known is index for known, index in zip(self._indexes, indexes.values(), strict=True)
+        )
+        if not same_types or inputs != self._template_inputs:
+            self._template_inputs, self._indexes = inputs, tuple(indexes.values())
+            self._templates = make()
+            self._options.clear()
+            self._packers.clear()
+        return self._templates
+
+    def purchase_options(self, key: object, make: Callable[[], PurchaseOptionIndex]) -> PurchaseOptionIndex:
+        """What ``make`` gives, once for the same templates and the same key."""
+        return _remembered(self._options, key, make, _MAX_OPTION_INDEXES)
+
+    def packer(
+        self, demands: Sequence[Demand], bounds: PackingBounds, *, relax_min_values: bool, objective: Objective
+    ) -> Packer:
+        """A packer of such demands; for the same needs it is the same. Where topology of other pods counts, it is new."""
+
+        def make() -> RememberingPacker:
+            return RememberingPacker(demands, bounds, relax_min_values=relax_min_values, objective=objective)
+
+        if bounds.satisfied_affinity or any(_has_topology(demand.host_limits) for demand in demands):
+            return make()
+        needs = tuple((demand.signature, len(demand.pods), demand.options) for demand in demands)
+        key = (needs, _exposure_key(demands), _bounds_key(bounds), relax_min_values)
+        return _remembered(self._packers, key, make, _MAX_PACKERS)
+
+
+def _without_usage(pool: NodePool) -> NodePool:
+    """The NodePool without what changes with its nodes and decides nothing about new ones."""
+    metadata = replace(pool.metadata, resource_version="")
+    return replace(pool, metadata=metadata, status=NodePoolStatus(conditions=pool.status.conditions))
+
+
+def _has_topology(host_limits: HostLimits | None) -> bool:
+    """Whether a topology group, which belongs to one decision, is among the rules of a node."""
+    if host_limits is None:
+        return False
+    own = (host_limits.spread, host_limits.anti_affinity, host_limits.affinity, host_limits.owned_anti_affinity)
+    others = (host_limits.repelled_by, host_limits.others_spread, host_limits.counted_by)
+    return any(own) or any(others)
+
+
+def _exposure_key(demands: Sequence[Demand]) -> object:
+    """How many pods of their workloads may share a new node. A workload is one object for all of its demands."""
+    numbers: dict[ExposedWorkload, int] = {}
+    key: list[tuple[int, int, frozenset[tuple[str, int]]] | None] = []
+    for demand in demands:
+        exposed = demand.host_limits.exposed_workload if demand.host_limits is not None else None
+        if exposed is None:
+            key.append(None)
+        else:
+            number = numbers.setdefault(exposed, len(numbers))
+            key.append((number, exposed.max_per_node, frozenset(exposed.max_per_node_by_pool.items())))
+    return tuple(key)
+
+
+def _bounds_key(bounds: PackingBounds) -> object:
+    limits = frozenset((pool, frozenset(left.items())) for pool, left in bounds.limits.items())
+    return limits, frozenset(bounds.reservation_units.items())
+
+
+def _remembered(values: dict[object, _Value], key: object, make: Callable[[], _Value], most: int) -> _Value:
+    """The value of the key; the one that was used longest ago makes room for a new one."""
+    value = values.pop(key, None)
+    if value is None:
+        value = make()
+        if len(values) >= most:
+            del values[next(iter(values))]
+    values[key] = value
+    return value

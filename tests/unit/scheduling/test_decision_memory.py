@@ -1,0 +1,47 @@
+"""What a decision remembers for the next one, and when it forgets."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from karpenter.api.karpenter import NodePool
+from karpenter.scheduling.decision_memory import DecisionMemory
+from karpenter.scheduling.objective import Objective
+from karpenter.scheduling.prepared_problem import PreparedProblem
+from karpenter.scheduling.problem import Problem, build_problem
+from karpenter.scheduling.scheduling_options import SchedulingOptions
+from support.builders import NOW, node_pool, replaced, snapshot
+from support.disruption_cases import KINDS, indexes
+
+
+def problem(pool: NodePool, options: SchedulingOptions | None = None) -> Problem:
+    return build_problem(snapshot([pool]), TYPES, NOW, options or SchedulingOptions())
+
+
+TYPES = indexes([node_pool()], KINDS)
+
+
+def test_a_node_pool_whose_usage_alone_has_changed_is_prepared_once() -> None:
+    memory = DecisionMemory()
+    pool = node_pool()
+    used = replaced(pool, status=replaced(pool.status, resources={"cpu": "4"}, nodes=1))
+    used = replaced(used, metadata=replaced(pool.metadata, resource_version="2"))
+    first = PreparedProblem(problem(pool), TYPES, memory)
+    again = PreparedProblem(problem(used), TYPES, memory)
+    assert again.templates is first.templates
+    assert again.purchase_options is first.purchase_options
+
+
+def test_another_specification_label_type_list_or_objective_is_prepared_anew() -> None:
+    pool = node_pool()
+    labelled = replaced(pool, metadata=replaced(pool.metadata, annotations={"a": "b"}))
+    heavier = replaced(pool, spec=replaced(pool.spec, weight=7))
+    cheaper = SchedulingOptions(objective=replace(Objective(), node_fee_per_hour=1.0))
+    for other in (problem(labelled), problem(heavier), problem(pool, cheaper)):
+        memory = DecisionMemory()
+        first = PreparedProblem(problem(pool), TYPES, memory)
+        assert PreparedProblem(other, TYPES, memory).templates is not first.templates
+    memory = DecisionMemory()
+    first = PreparedProblem(problem(pool), TYPES, memory)
+    others = indexes([pool], KINDS)
+    assert PreparedProblem(problem(pool), others, memory).templates is not first.templates

@@ -13,6 +13,7 @@ sys.path.insert(0, str(_ROOT / "tests"))
 from bench import (  # noqa: E402
     aws,
     coldstart,
+    commands,
     disruption,
     drains,
     drips,
@@ -41,6 +42,7 @@ MEASUREMENTS: dict[str, Callable[[], Iterator[Figure]]] = {
     "simulations": lambda: simulations.figures(_ROOT.parent / "shared"),
     "growth": growth.figures,
     "coldstart": coldstart.figures,
+    "commands": commands.figures,
     "image": image.figures,
     "mainjob": _main_job,
     "scale": scale.figures,

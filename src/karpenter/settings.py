@@ -54,7 +54,7 @@ _PROVIDER: kinds.SettingKind[str] = kinds.SettingKind(
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False, eq=False)
 class CloudSettings:
     """Cloud provider."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 import time
 from collections.abc import Mapping
@@ -173,6 +172,8 @@ def choose_source(
 
 def _load_live_types(region: str, settings: Settings) -> LiveInstanceTypes:
     """The types of EC2, from the cache or from AWS; an empty region is found as the SDK finds it. Raises ``CommandError``."""
+    import asyncio
+
     from karpenter.metrics import BuildInfo, Metrics
     from karpenter.model.clock import SystemClock
     from karpenter.providers.aws import live_instance_types as live

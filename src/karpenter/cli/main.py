@@ -16,6 +16,8 @@ from typing import Annotated, Any, NamedTuple, cast
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from karpenter.cli.option_values import take_values_as_given
+
 
 class CommandEntry(NamedTuple):
     """Where a command is, as ``module:function``, and its line in the list of commands."""
@@ -80,6 +82,9 @@ class _Command(TyperCommand):
         except KeyboardInterrupt:
             raise typer.Exit(INTERRUPTED) from None
 
+    def get_params(self, ctx: Any) -> list[Any]:
+        return take_values_as_given(super().get_params(ctx))
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         bare = {name for param in self.params if param.metavar == BOOLEAN_METAVAR for name in param.opts}
         said = [
@@ -110,6 +115,9 @@ class _CommandGroup(TyperGroup):
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
         self.commands = cast(Any, _LazyCommands(COMMANDS))
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return take_values_as_given(super().get_params(ctx))
 
     def format_commands(self, _ctx: Any, formatter: Any) -> None:
         """Write the list of commands from their summaries."""

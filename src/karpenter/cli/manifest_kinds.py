@@ -6,7 +6,6 @@ import difflib
 
 from karpenter.api.kinds import KINDS, Kind
 from karpenter.api.meta import Wire
-from karpenter.conversion.manifests import OLDER_KINDS
 from karpenter.model.structural_schema import Finding
 
 _CONVERT = "translate it with karpenter convert"
@@ -69,6 +68,8 @@ def _wrong_version(api_version: str, group: str, kind: Kind[Wire]) -> Finding | 
     if api_version == kind.api_version or (group != kind.group and not _is_like_known_group(group)):
         return None
     text = f"{api_version} is not supported; expected {kind.api_version}"
+    from karpenter.conversion.manifests import OLDER_KINDS
+
     if (api_version, kind.name) in OLDER_KINDS:
         text += f"; {_CONVERT}"
     return Finding("apiVersion", "version", text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from karpenter.api import kinds
@@ -13,17 +13,19 @@ from karpenter.api.karpenter import NodeClassReference
 from karpenter.cli.cluster_objects import ClusterObjects
 from karpenter.cli.instance_type_sources import PriceSource, TypeSource
 from karpenter.cli.terminal import print_error
-from karpenter.instancetypes import overlay_application
-from karpenter.instancetypes.overlay_application import NodePoolInstanceTypes
+from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.instancetypes.well_known_labels import well_known_labels_of
 from karpenter.model import labels
 
 if TYPE_CHECKING:
     from karpenter.api.ec2_node_class import EC2NodeClass
+    from karpenter.api.karpenter import NodePool
 
 _EC2 = kinds.EC2_NODE_CLASS.name
 _NODE_CLASS_GROUPS = {kind.name: kind.group for kind in (kinds.EC2_NODE_CLASS, kinds.KWOK_NODE_CLASS)}
+#: A NodePool with the types it chooses from.
+_PoolTypes = tuple["NodePool", tuple[InstanceType, ...]]
 _WITHOUT_CLASS = "planned as with a class without settings"
 
 
@@ -41,21 +43,21 @@ def build_catalogs(objects: ClusterObjects, source: TypeSource) -> PlanCatalogs:
     begun = time.perf_counter()
     indexes: dict[int, TypeIndex] = {}
     by_pool: dict[str, TypeIndex] = {}
-    for pool_types in _with_overlays(objects, list(_pool_types(objects, source))):
-        types = pool_types.types
+    pool_types = list(_pool_types(objects, source))
+    for pool, types in _with_overlays(objects, pool_types) if objects.overlays else pool_types:
         if id(types) not in indexes:
             indexes[id(types)] = TypeIndex(types, well_known_labels_of(types) | labels.WELL_KNOWN)
-        by_pool[pool_types.node_pool.metadata.name] = indexes[id(types)]
+        by_pool[pool.metadata.name] = indexes[id(types)]
     return PlanCatalogs(by_pool, source.prices, source.load_seconds + time.perf_counter() - begun)
 
 
-def _pool_types(objects: ClusterObjects, source: TypeSource) -> Iterator[NodePoolInstanceTypes]:
+def _pool_types(objects: ClusterObjects, source: TypeSource) -> Iterator[_PoolTypes]:
     """The types of each NodePool without overlays; NodePools of one class share them."""
     by_class = {node_class.metadata.name: source.class_types(node_class) for node_class in _used_classes(objects)}
     for pool in objects.pools:
         reference = pool.spec.template.spec.node_class_ref
         own = by_class.get(reference.name) if reference.kind == _EC2 else None
-        yield NodePoolInstanceTypes(pool, source.types() if own is None else own)
+        yield pool, source.types() if own is None else own
 
 
 def _used_classes(objects: ClusterObjects) -> Iterator[EC2NodeClass]:
@@ -67,16 +69,17 @@ def _used_classes(objects: ClusterObjects) -> Iterator[EC2NodeClass]:
 # -- overlays -----------------------------------------------------------------------------------------------------------
 
 
-def _with_overlays(
-    objects: ClusterObjects, pool_types: Sequence[NodePoolInstanceTypes]
-) -> Iterator[NodePoolInstanceTypes]:
+def _with_overlays(objects: ClusterObjects, pool_types: Sequence[_PoolTypes]) -> Iterator[_PoolTypes]:
     """The types with the overlays that do not conflict. Reports conflicts."""
+    from karpenter.instancetypes import overlay_application
+
+    offered = [overlay_application.NodePoolInstanceTypes(pool, types) for pool, types in pool_types]
     overlays = [overlay_application.parse_overlay(overlay) for overlay in objects.overlays]
-    evaluation = overlay_application.evaluate_overlays(overlays, pool_types)
+    evaluation = overlay_application.evaluate_overlays(overlays, offered)
     for name, conflict in sorted(evaluation.conflicts.items()):
         print_error(f"NodeOverlay {name} is left out: {conflict.message}")
-    for types in pool_types:
-        yield replace(types, types=overlay_application.apply_overlays(evaluation.accepted, types))
+    for unchanged in offered:
+        yield unchanged.node_pool, overlay_application.apply_overlays(evaluation.accepted, unchanged)
 
 
 # -- missing node classes -----------------------------------------------------------------------------------------------

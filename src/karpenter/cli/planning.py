@@ -72,16 +72,22 @@ def load_objects(
     options: InputOptions, well_known: frozenset[str], settings: Settings, extra_kinds: tuple[Kind[Wire], ...] = ()
 ) -> ClusterObjects:
     """The objects of files or of a text, or without either of the cluster: those a plan needs, and those of ``extra_kinds``."""
-    from karpenter.cli import assumed_admission, assumed_status, cluster_reader, manifest_reader
-    from karpenter.cli.workload_expansion import expand_workloads
-
     if settings.scheduler_config.default_constraints:
         extra_kinds += cluster_objects.WORKLOAD_KINDS  # only default constraints need these
     if options.filename or options.text is not None:
+        from karpenter.cli import manifest_reader
+
         return manifest_reader.read_manifests(options, well_known, extra_kinds)
     extra_kinds += cluster_objects.gated_kinds(settings.gates)
     if not settings.ignore_dra_requests:
         extra_kinds += cluster_objects.DEVICE_KINDS
+    return _read_cluster(options, settings, extra_kinds)
+
+
+def _read_cluster(options: InputOptions, settings: Settings, extra_kinds: tuple[Kind[Wire], ...]) -> ClusterObjects:
+    from karpenter.cli import assumed_admission, assumed_status, cluster_reader
+    from karpenter.cli.workload_expansion import expand_workloads
+
     if options.replicas == "current":
         return cluster_reader.read_cluster(settings, extra_kinds)
     objects = cluster_reader.read_cluster(settings, extra_kinds + cluster_objects.EXPANDED_KINDS)

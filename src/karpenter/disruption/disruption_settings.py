@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from karpenter.scheduling.scheduling_options import SchedulingOptions
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False, eq=False)
 class DisruptionSettings:
     """Disruption."""
 

@@ -70,7 +70,7 @@ class EvictionThreshold:
 
     def amount_of(self, capacity: int) -> int:
         """The threshold for this capacity, in units."""
-        return _ceiling(capacity * self.share) + self.units
+        return _ceiling_of_share(capacity, self.share) + self.units
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ DEFAULT_CAPACITY_PARAMETERS = CapacityParameters()
 def memory_capacity_mib(memory_mib: int, arch: str, overhead: Fraction = VM_MEMORY_OVERHEAD) -> int:
     """Memory the node will report, in MiB (AWS-291)."""
     usable = memory_mib - (_ARM_FIRMWARE_MIB if arch == "arm64" else 0)
-    return usable - _ceiling(usable * overhead)
+    return usable - _ceiling_of_share(usable, overhead)
 
 
 def max_pods(interfaces: int, ipv4_per_interface: int, reserved_interfaces: int = 0) -> int:
@@ -181,5 +181,6 @@ def _address_bound_pods(shape: EC2InstanceShape) -> int:
     return max_pods(shape.interfaces, shape.ipv4_per_interface)
 
 
-def _ceiling(value: Fraction) -> int:
-    return -(-value.numerator // value.denominator)
+def _ceiling_of_share(amount: int, share: Fraction) -> int:
+    """The share of an amount, rounded up. Exact, without the common divisor that fractions look for."""
+    return -(-amount * share.numerator // share.denominator)

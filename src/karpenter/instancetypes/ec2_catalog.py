@@ -15,8 +15,8 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib import resources as package_files
 from itertools import product
+from pathlib import Path
 
 from karpenter.instancetypes import ec2_capacity as formulas
 from karpenter.instancetypes import ec2_regions
@@ -54,6 +54,12 @@ _COPIED_COLUMNS = {
     "accelerator-manufacturer": "accelerator_manufacturer",
     "accelerator-count": "accelerator_count",
 }
+#: Each column that becomes a label as it is, with the label.
+_COPIED_LABELS = tuple((f"{INSTANCE_LABEL_PREFIX}{suffix}", column) for suffix, column in _COPIED_COLUMNS.items())
+_GPU_COUNT = f"{INSTANCE_LABEL_PREFIX}gpu-count"
+_TENANCIES = label_in(f"{labels.AWS_GROUP}/instance-tenancy", "default", "dedicated")
+#: Shared by the offerings, of which there are ten thousand.
+_NO_AMOUNTS: res.Resources = {}
 _SPOT_DIGITS = 6
 _PRICE_DIGITS = 6
 
@@ -190,7 +196,7 @@ def burstable_cpu(name: str, currency: str = PRICE_CURRENCY) -> BurstableCpu | N
 
 
 def _rows() -> Iterator[_Row]:
-    table = package_files.files("karpenter.instancetypes").joinpath("data/ec2_us_east_1.csv")
+    table = Path(__file__).with_name("data") / "ec2_us_east_1.csv"
     with table.open(encoding="utf-8") as file:
         yield from csv.DictReader(file)
 
@@ -244,27 +250,34 @@ def _requirements(row: _Row, capacity: res.Resources, offer: _RegionalOffer) -> 
             quantity.quantity_text(capacity[res.MEMORY], binary=True),
         ),
     }
-    numbers = offer.zone_numbers(row)
-    several = {
-        labels.ZONE: tuple(offer.region.zone_name(number) for number in numbers),
-        ZONE_ID: tuple(offer.region.zone_id(number) for number in numbers),
-        labels.CAPACITY_TYPE: _capacity_types(row),
-        f"{labels.AWS_GROUP}/instance-tenancy": ("default", "dedicated"),
-    }
+    several = (
+        *_zone_requirements(offer.region.name, offer.zone_numbers(row)),
+        label_in(labels.CAPACITY_TYPE, *_capacity_types(row)),
+        _TENANCIES,
+    )
     requirements = {key: label_in(key, value) for key, value in single.items()}
-    return requirements | {key: label_in(key, *values) for key, values in several.items()}
+    return requirements | {requirement.key: requirement for requirement in several}
+
+
+@lru_cache(maxsize=1024)
+def _zone_requirements(region_name: str, zone_numbers: str) -> tuple[Requirement, Requirement]:
+    """Names and IDs of zones; most types are in the same few sets of zones."""
+    region = ec2_regions.ec2_regions()[region_name]
+    names = (region.zone_name(number) for number in zone_numbers)
+    return label_in(labels.ZONE, *names), label_in(ZONE_ID, *(region.zone_id(number) for number in zone_numbers))
 
 
 def _instance_labels(row: _Row) -> dict[str, str]:
     """Labels of AWS-320 that describe the hardware."""
-    values = {suffix: row[column] for suffix, column in _COPIED_COLUMNS.items() if row[column]}
+    values = {label: row[column] for label, column in _COPIED_LABELS if row[column]}
     if not row["gpu_name"]:
-        values.pop("gpu-count", None)
-    values |= {
+        values.pop(_GPU_COUNT, None)
+    others = {
         "hypervisor": row["hypervisor"],
         "encryption-in-transit-supported": "true" if row["encryption_in_transit"] == "1" else "false",
+        **name_labels(row["name"]),
     }
-    return {f"{INSTANCE_LABEL_PREFIX}{suffix}": value for suffix, value in (values | name_labels(row["name"])).items()}
+    return values | {f"{INSTANCE_LABEL_PREFIX}{suffix}": value for suffix, value in others.items()}
 
 
 def name_labels(name: str) -> dict[str, str]:
@@ -286,15 +299,25 @@ def _capacity_types(row: _Row) -> tuple[str, ...]:
 
 def _offerings(row: _Row, offer: _RegionalOffer) -> Iterator[Offering]:
     on_demand = offer.on_demand_price(row)
-    for number, capacity_type in product(offer.zone_numbers(row), _capacity_types(row)):
-        spot = capacity_type == labels.SPOT
-        price = round(on_demand * offer.spot_percent(row) / 100, _SPOT_DIGITS) if spot else on_demand
-        zone = offer.region.zone_name(number), offer.region.zone_id(number)
-        yield Offering(_offering_requirements(*zone, capacity_type), price)
+    has_spot = labels.SPOT in _capacity_types(row)
+    spot = round(on_demand * offer.spot_percent(row) / 100, _SPOT_DIGITS) if has_spot else on_demand
+    for requirements, is_spot in _purchase_options(offer.region.name, offer.zone_numbers(row), row["capacity_types"]):
+        price = spot if is_spot else on_demand
+        yield Offering(requirements, price, capacity_override=_NO_AMOUNTS, overhead_override=_NO_AMOUNTS)
+
+
+@lru_cache(maxsize=1024)
+def _purchase_options(
+    region_name: str, zone_numbers: str, capacity_types: str
+) -> tuple[tuple[Requirements, bool], ...]:
+    """What each offering of such a type requires, zone after zone, and whether it is a spot offering."""
+    return tuple(
+        (_offering_requirements(region_name, number, capacity_type), capacity_type == labels.SPOT)
+        for number, capacity_type in product(zone_numbers, capacity_types.split("|") if capacity_types else ())
+    )
 
 
 @lru_cache(maxsize=512)
-def _offering_requirements(zone: str, zone_id: str, capacity_type: str) -> Requirements:
-    return Requirements(
-        (label_in(labels.ZONE, zone), label_in(ZONE_ID, zone_id), label_in(labels.CAPACITY_TYPE, capacity_type))
-    )
+def _offering_requirements(region_name: str, zone_number: str, capacity_type: str) -> Requirements:
+    zone_and_id = _zone_requirements(region_name, zone_number)
+    return Requirements((*zone_and_id, label_in(labels.CAPACITY_TYPE, capacity_type)))

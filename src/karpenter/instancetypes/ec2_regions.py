@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from importlib import resources as package_files
+from pathlib import Path
 
 #: The region of the table of shapes; other prices are relative to its prices.
 BASE_REGION = "us-east-1"
@@ -119,5 +119,5 @@ def spot_percents(region: str) -> Mapping[str, int]:
 
 
 def _rows(table: str) -> Iterator[Mapping[str, str]]:
-    with package_files.files("karpenter.instancetypes").joinpath("data", table).open(encoding="utf-8") as file:
+    with (Path(__file__).with_name("data") / table).open(encoding="utf-8") as file:
         yield from csv.DictReader(file)

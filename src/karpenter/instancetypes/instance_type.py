@@ -130,6 +130,8 @@ class InstanceType:
         Unavailable offerings stay in their group, because explanations name them. A group without offerings is left out,
         unless the type has none at all.
         """
+        if not any(offering.capacity_override or offering.overhead_override for offering in self.offerings):
+            return (self,)
         groups: dict[tuple[frozenset[tuple[str, int]], ...], list[Offering]] = {(frozenset(), frozenset()): []}
         for offering in self.offerings:
             overrides = (offering.capacity_override, offering.overhead_override)

@@ -8,7 +8,7 @@ from karpenter.model import setting_kinds as kinds
 from karpenter.model.setting_kinds import setting
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False, eq=False)
 class InstanceTypeSettings:
     """Instance types."""
 

@@ -452,9 +452,14 @@ def _available_offerings_by_requirements(types: Sequence[InstanceType]) -> dict[
 
 def _reservation_units(types: Iterable[InstanceType]) -> dict[str, int]:
     units_by_reservation: dict[str, int] = {}
+    # Ten thousand offerings share a few dozen objects that say what is required of them.
+    is_reserved: dict[int, bool] = {}
     for instance_type in types:
         for offering in instance_type.offerings:
-            if offering.capacity_type == labels.RESERVED:
+            shared = id(offering.requirements)
+            if shared not in is_reserved:
+                is_reserved[shared] = offering.capacity_type == labels.RESERVED
+            if is_reserved[shared]:
                 units = UNLIMITED_UNITS if offering.reservation_capacity is None else offering.reservation_capacity
                 units_by_reservation[offering.reservation_id] = min(
                     units, units_by_reservation.get(offering.reservation_id, units)

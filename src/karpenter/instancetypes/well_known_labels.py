@@ -41,8 +41,15 @@ def complete_requirements(
     requirements: Mapping[str, Requirement], well_known: Iterable[str] = INSTANCE_LABELS
 ) -> Requirements:
     """Requirements of a type: the given ones, and DoesNotExist for every other well-known label (SCH-116)."""
-    missing = (label_absent(key) for key in sorted(well_known) if key not in requirements)
+    absent = _absent(frozenset(well_known))
+    missing = [requirement for key, requirement in absent if key not in requirements]
     return Requirements((*requirements.values(), *missing))
+
+
+@lru_cache(maxsize=16)
+def _absent(keys: frozenset[str]) -> tuple[tuple[str, Requirement], ...]:
+    """Each key in order with the requirement that the label is absent."""
+    return tuple((key, label_absent(key)) for key in sorted(keys))
 
 
 def derived_labels(name: str, cpu: str, memory: str) -> dict[str, str]:
@@ -59,9 +66,12 @@ def derived_labels(name: str, cpu: str, memory: str) -> dict[str, str]:
 
 def well_known_labels_of(types: Iterable[InstanceType]) -> frozenset[str]:
     """Label keys of types and offerings, and the core ones, all of which count as well known (OPS-254)."""
-    return labels.CORE_WELL_KNOWN.union(
-        *(
-            (*instance_type.requirements, *(key for sold in instance_type.offerings for key in sold.requirements))
-            for instance_type in types
-        )
-    )
+    well_known = set(labels.CORE_WELL_KNOWN)
+    # Most offerings share the object that says what is required of them.
+    of_offerings: dict[int, Requirements] = {}
+    for instance_type in types:
+        well_known.update(instance_type.requirements.keys())
+        of_offerings.update((id(sold.requirements), sold.requirements) for sold in instance_type.offerings)
+    for requirements in of_offerings.values():
+        well_known.update(requirements.keys())
+    return frozenset(well_known)

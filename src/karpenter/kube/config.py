@@ -16,7 +16,6 @@ from base64 import b64decode
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 from urllib.parse import quote, urlsplit
@@ -146,6 +145,8 @@ def _http_client(connection: Connection, parameters: dict[str, str]) -> httpx2.A
 
 def user_agent() -> str:
     """What every call announces itself as (OPS-360)."""
+    from importlib.metadata import version
+
     return f"karpenter/{version('karpenter')}"
 
 

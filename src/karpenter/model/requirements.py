@@ -215,11 +215,9 @@ class Requirements(Mapping[str, Requirement]):
     __slots__ = ("_by_key", "_hash")
 
     def __init__(self, requirements: Iterable[Requirement] = ()) -> None:
-        by_key: dict[str, Requirement] = {}
-        for added in requirements:
-            earlier = by_key.get(added.key)
-            by_key[added.key] = added if earlier is None else earlier.intersect(added)
-        self._by_key = by_key
+        stated = tuple(requirements)
+        by_key = {added.key: added for added in stated}
+        self._by_key = by_key if len(by_key) == len(stated) else _intersected(stated)
         self._hash: int | None = None
 
     def __getitem__(self, key: str) -> Requirement:
@@ -280,6 +278,15 @@ class Requirements(Mapping[str, Requirement]):
         """The same set lacking some keys."""
         dropped = frozenset(keys)
         return Requirements(stated for key, stated in self._by_key.items() if key not in dropped)
+
+
+def _intersected(stated: Iterable[Requirement]) -> dict[str, Requirement]:
+    """Per key the intersection of its requirements."""
+    by_key: dict[str, Requirement] = {}
+    for added in stated:
+        earlier = by_key.get(added.key)
+        by_key[added.key] = added if earlier is None else earlier.intersect(added)
+    return by_key
 
 
 def requirements_from_labels(values: Mapping[str, str]) -> Requirements:

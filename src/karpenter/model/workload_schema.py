@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from importlib import resources
+from pathlib import Path
 
 import msgspec
 
@@ -33,7 +33,7 @@ def unknown_workload_fields(kind: str, data: bytes | msgspec.Raw) -> tuple[Findi
 @cache
 def _fields_by_type() -> Mapping[str, Mapping[str, str]]:
     """The names of fields with their types: empty, ``Type`` or ``*Type`` for a list."""
-    text = resources.files("karpenter.api").joinpath(_TABLE).read_text()
+    text = (Path(__file__).parents[1] / "api" / _TABLE).read_text(encoding="utf-8")
     lines = [line.partition(": ") for line in text.splitlines() if not line.startswith("#")]
     return {
         name: {field: of_type for field, _, of_type in (entry.partition(":") for entry in fields.split())}

@@ -15,7 +15,7 @@ _LEVELS = kinds.one_of("debug", "info", "error")
 _LOG_LEVEL = SettingKind(lambda text: _LEVELS.parse(text or "info"), _LEVELS.expected, _LEVELS.metavar)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False, eq=False)
 class ProcessSettings:
     """Process."""
 

@@ -21,7 +21,7 @@ from karpenter.scheduling.scheduler_config import SCHEDULER_CONFIG, SchedulerCon
 from karpenter.scheduling.scheduling_options import MinValuesPolicy, PackingMode, PreferencePolicy, SchedulingOptions
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False, eq=False)
 class SchedulingSettings:
     """Scheduling."""
 

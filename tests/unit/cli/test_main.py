@@ -43,7 +43,13 @@ def test_help_imports_no_command() -> None:
     )
     loaded = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout.split()
     own = {name for name in loaded if name.startswith("karpenter")}
-    assert own == {"karpenter", "karpenter.version", "karpenter.cli", "karpenter.cli.main"}
+    assert own == {
+        "karpenter",
+        "karpenter.version",
+        "karpenter.cli",
+        "karpenter.cli.main",
+        "karpenter.cli.option_values",
+    }
     assert not {"numpy", "msgspec", "botocore", "yaml", "rich.console"} & set(loaded)
 
 

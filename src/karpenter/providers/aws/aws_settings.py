@@ -52,7 +52,7 @@ _AWS_FEATURE_GATES: SettingKind[AwsFeatureGates] = SettingKind(
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False, eq=False)
 class AwsProviderSettings:
     """AWS provider."""
 
@@ -112,7 +112,7 @@ class AwsProviderSettings:
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False, eq=False)
 class DeclaredAwsSettings(AwsProviderSettings, SelfManagedSettings):
     """All settings that the AWS provider declares."""
 

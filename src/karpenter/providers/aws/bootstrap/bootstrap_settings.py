@@ -52,7 +52,7 @@ _GROUPS: SettingKind[tuple[str, ...]] = SettingKind(
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False, eq=False)
 class SelfManagedSettings:
     """Self-managed clusters on AWS."""
 

@@ -25,7 +25,7 @@ FILES = sorted(file for shape in ("web-*", "gpu-trace-*") for file in SCENARIOS.
 SECONDS = ("decisionSeconds", "catalogueSeconds", "wallSeconds")
 
 #: Those that every run plans; the larger ones are for `make soak`.
-_USUAL = ("web-20", "web-500", "web-spot-500", "gpu-trace-40", "gpu-trace-500", "diverse-500")
+_USUAL = ("web-20", "web-500", "web-spot-500", "gpu-trace-40")
 
 pytestmark = pytest.mark.skipif(not FILES, reason="the scenarios are not beside the checkout")
 

@@ -20,6 +20,7 @@ from karpenter.api.meta import LabelSelector, ObjectMeta
 from karpenter.model import conditions, labels, pods
 from support.builders import container
 from support.commands import carry_out, command
+from support.examples import series
 from support.world import World, story, until
 
 REPLICAS = 12
@@ -128,7 +129,7 @@ async def consolidate_and_crash(world: World, *counts: int) -> None:
     assert len(await world.all(kinds.NODE)) <= 2
 
 
-@pytest.mark.parametrize("count", [1, 3, 5, 8, 13, 21])
+@pytest.mark.parametrize("count", series([1, 3, 5, 8, 13, 21], 3, 13))
 @story
 async def test_a_crash_while_the_controller_consolidates_leaves_nothing_half_done(world: World, count: int) -> None:
     """The decisions are the controller's own, before and after."""

@@ -175,7 +175,7 @@ async def small_pools(world: World, count: int, broken: int) -> None:
     await asyncio.sleep(31 * 60)
 
 
-@pytest.mark.parametrize(("broken", "replaced"), [(2, 2), (3, 0), (10, 0)])
+@pytest.mark.parametrize(("broken", "replaced"), [(2, 2), (3, 0), pytest.param(10, 0, marks=pytest.mark.soak)])
 @story
 async def test_many_small_pools_are_not_replaced_when_their_nodes_break_together(
     world: World, broken: int, replaced: int

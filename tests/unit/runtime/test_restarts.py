@@ -23,6 +23,7 @@ from karpenter.model import labels
 from karpenter.providers.simulated import Faults
 from karpenter.providers.simulated.fault_rules import InsufficientCapacityRule, RegistrationRule
 from support.builders import container
+from support.examples import series
 from support.fake_cloud import Write
 from support.world import World, story, until
 
@@ -113,7 +114,7 @@ async def test_a_crash_after_each_of_sixty_writes(world: World, count: int) -> N
     await grow_and_shrink(world, count)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", series([1, 2], 1))
 @story
 async def test_crash_upon_crash(world: World, seed: int) -> None:
     await begin(world)
@@ -130,7 +131,7 @@ async def test_crash_upon_crash_many_times(world: World, seed: int) -> None:
     await grow_and_shrink(world, *(numbers.randint(1, 60) for _ in range(8)))
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", series([1, 2, 3], 3))
 @story
 async def test_a_bad_day_of_the_api_server_costs_only_time(world: World, seed: int) -> None:
     """Every third write of the controller fails, some of them after they were done."""

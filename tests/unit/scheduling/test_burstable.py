@@ -175,6 +175,7 @@ def _ec2() -> TypeIndex:
     return TypeIndex(ec2_catalog.packaged_instance_types(), labels.WELL_KNOWN)
 
 
+@cache
 def ordinary_pods_planned(daemons: bool, capacity_type: str, fee: float = NODE_FEE_PER_HOUR) -> Solution:
     """510 pods of seventeen services for a NodePool without restrictions but for how it buys."""
     pool = node_pool("np", [wanted(labels.CAPACITY_TYPE, "In", capacity_type)])

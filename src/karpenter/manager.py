@@ -58,6 +58,7 @@ from karpenter.nodeclaim.consolidatable import PodEventTracker
 from karpenter.nodeclaim.garbagecollection import collect_claims_without_instance
 from karpenter.nodeclaim.lifecycle import NodeClaimLifecycle
 from karpenter.nodeclaim.liveness import DEFAULT_TIMEOUTS
+from karpenter.nodeclaim.reboot import NodeClaimReboot
 from karpenter.nodeoverlay.overlaid_provider import OverlaidProvider
 from karpenter.nodeoverlay.overlay_reconciler import NodeOverlayController
 from karpenter.nodepool.nodepool_status import NodePoolReconciler
@@ -95,6 +96,7 @@ Loops = Mapping[str, Callable[[], Awaitable[None]]]
 
 _TERMINATION_WORKERS = 256
 _NODE_HEALTH_WORKERS = 10
+_REBOOT_WORKERS = 10
 _log = structlog.get_logger()
 
 
@@ -209,6 +211,9 @@ class Manager:
             )
             if settings.legacy_node_repair and FeatureGate.NODE_REPAIR in settings.gates
             else None,
+            reboots=self._new_controller(
+                "nodeclaim.reboot", NodeClaimReboot(context, evictor).reconcile, _REBOOT_WORKERS, NODE_CLAIM
+            ),
         )
 
     def _new_controller(
@@ -410,7 +415,7 @@ class Manager:
             loops |= {name: loop.run for name, loop in self.history.loops(self.metrics).items()}
         queues = self._queues
         controllers = (queues.claims, queues.terminations, self._eviction_queue, queues.pools, queues.pod_events)
-        for controller in (*controllers, queues.node_health, *self._singletons()):
+        for controller in (*controllers, queues.reboots, queues.node_health, *self._singletons()):
             if controller is not None:
                 loops[controller.name] = controller.run
         return loops

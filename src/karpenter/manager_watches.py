@@ -23,6 +23,7 @@ from karpenter.kube.informer import Informer
 from karpenter.model import conditions, labels, pods, taints
 from karpenter.nodeclaim.consolidatable import PodEventTracker, is_pod_event
 from karpenter.nodeclaim.lifecycle import NodeClaimLifecycle
+from karpenter.nodeclaim.reboot import is_rebooting
 from karpenter.nodepool.readiness import NodeClassState
 from karpenter.provisioning.nomination import PodNominator
 from karpenter.runtime.reconciler import Reconciler
@@ -42,6 +43,7 @@ class ControllerQueues:
     terminations: Reconciler[str]
     pools: Reconciler[str]
     node_health: Reconciler[str] | None
+    reboots: Reconciler[str]
 
 
 @dataclass(frozen=True)
@@ -139,6 +141,8 @@ class NodeWatchHandler:
         for provider_id in {node.spec.provider_id for node in (old, new) if node is not None}:
             for claim in self.state.claims_by_provider_id(provider_id):
                 self.queues.claims.add(claim.metadata.name)
+                if is_rebooting(claim):
+                    self.queues.reboots.add(claim.metadata.name)
 
     def _on_present(self, old: Node | None, new: Node) -> None:
         name = new.metadata.name
@@ -176,6 +180,8 @@ class NodeClaimWatchHandler:
             self.disruption.claim_deleted(new.metadata.name)
         self.lifecycle.observe(new)
         self.queues.claims.add(new.metadata.name)
+        if is_rebooting(new):
+            self.queues.reboots.add(new.metadata.name)
         for node in self.state.nodes_by_provider_id(new.status.provider_id):
             if node.metadata.deletion_timestamp is not None:
                 self.queues.terminations.add(node.metadata.name)

@@ -186,6 +186,11 @@ class SmallEc2:
             StateChange(instance_id=wanted_id, current_state=InstanceState(name="shutting-down")) for wanted_id in ids
         )
 
+    async def reboot_instances(self, ids: Sequence[str]) -> None:
+        await self._begin("RebootInstances")
+        if any(wanted_id not in self.machines for wanted_id in ids):
+            raise AwsError("InvalidInstanceID.NotFound", "some do not exist")
+
     async def create_tags(self, ids: Sequence[str], tags_: Mapping[str, str]) -> None:
         await self._begin("CreateTags")
         for instance_id in ids:

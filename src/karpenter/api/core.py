@@ -125,6 +125,12 @@ class NodeSpec(Wire, frozen=True, kw_only=True):
     unschedulable: bool = False
 
 
+class NodeSystemInfo(Wire, frozen=True, kw_only=True):
+    """What the kubelet reports of the machine, as far as it matters here."""
+
+    boot_id: str = msgspec.field(name="bootID", default="")
+
+
 class NodeStatus(Wire, frozen=True, kw_only=True):
     """Node status."""
 
@@ -132,6 +138,7 @@ class NodeStatus(Wire, frozen=True, kw_only=True):
     allocatable: WireResources = {}
     conditions: tuple[Condition, ...] = ()
     phase: str = ""
+    node_info: NodeSystemInfo = NodeSystemInfo()
 
 
 class Node(Wire, frozen=True, kw_only=True):

@@ -60,6 +60,10 @@ def exponential_buckets(first: float, factor: float, count: int) -> tuple[float,
     return tuple(first * factor**step for step in range(count))
 
 
+#: Seconds: 10 doubled seven times (K15-458).
+_REBOOT_BUCKETS = tuple(10.0 * 2**power for power in range(8))
+
+
 class Metrics:
     """One process's series in one registry. ``now`` gives seconds that never go back."""
 
@@ -134,6 +138,18 @@ class Metrics:
             "nodes_termination_duration_seconds",
             "From a Node's deletion to the removal of its finalizer.",
             ("nodepool",),
+        )
+        self.nodes_reboots_total = self._counter(
+            "nodes_reboots_total", "Reboots by node repair that ended.", ("result",)
+        )
+        self.nodes_reboot_duration_seconds = self._histogram(
+            "nodes_reboot_duration_seconds", "From the request of a reboot to its end.", ("result",), _REBOOT_BUCKETS
+        )
+        self.nodes_reboot_recovery_duration_seconds = self._histogram(
+            "nodes_reboot_recovery_duration_seconds",
+            "From the call to the provider until the node is back.",
+            (),
+            _REBOOT_BUCKETS,
         )
         self.nodes_lifetime_duration_seconds = self._histogram(
             "nodes_lifetime_duration_seconds", "A Node's age when it goes.", ("nodepool",), LIFETIME_BUCKETS_SECONDS

@@ -38,6 +38,8 @@ class NodeClaimInitialization(NodeClaimSubreconciler):
 
     async def reconcile(self, draft: NodeClaimDraft) -> None:
         """Set Initialized to True, or to Unknown with the first thing missing as its reason (OPS-040). Raises ``KubeError``."""
+        if draft.is_true(conditions.REBOOTING):
+            return  # the reboot decides when the node may initialize again (K15-383)
         if draft.is_true(conditions.INITIALIZED) or not draft.is_true(conditions.REGISTERED):
             self.forget(draft.name)
             return

@@ -62,6 +62,17 @@ class LaunchFailed(ProviderError):
         return "creating nodeclaim, " + super().__str__()
 
 
+class RebootNotImplemented(ProviderError):
+    """The provider cannot reboot instances (K15-510)."""
+
+    def __init__(self) -> None:
+        super().__init__("reboot is not implemented by this cloud provider")
+
+
+class RebootFailed(ProviderError):
+    """A reboot was refused for good, such as for a missing permission: it is not tried again (K15-510)."""
+
+
 @dataclass(frozen=True)
 class Instance:
     """An instance as the cloud reports it.
@@ -164,6 +175,17 @@ class GarbageCollectingProvider(Protocol):
 
     async def collect_garbage(self) -> object:
         """Look once; called periodically while this process leads. Raises ``ProviderError``."""
+
+
+@runtime_checkable
+class RebootingProvider(Protocol):
+    """A provider that can restart an instance in place (K15-510)."""
+
+    async def reboot(self, claim: NodeClaim, operation_id: str) -> None:
+        """Have the claim's instance restarted; returns once that is accepted. Repeated calls with an ID are one reboot.
+
+        Raises ``RebootNotImplemented`` and ``RebootFailed``, which are final, ``InstanceNotFound``, and ``ProviderError``.
+        """
 
 
 @dataclass(frozen=True)

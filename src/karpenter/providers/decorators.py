@@ -26,6 +26,8 @@ from karpenter.providers.contract import (
     InsufficientCapacity,
     NodeClassNotReady,
     ProviderError,
+    RebootingProvider,
+    RebootNotImplemented,
     RegistrationHook,
 )
 
@@ -60,6 +62,10 @@ class CloudProviderDecorator:
         """How the instance no longer matches its class."""
         return await self._provider.drift(claim)
 
+    async def reboot(self, claim: NodeClaim, operation_id: str) -> None:
+        """Restart the claim's instance, where the provider can."""
+        await reboot_instance(self._provider, claim, operation_id)
+
     def repair_policies(self) -> tuple[RepairPolicy, ...]:
         """Node conditions that mean broken."""
         return self._provider.repair_policies()
@@ -77,6 +83,13 @@ class CloudProviderDecorator:
     def node_class_kinds(self) -> tuple[Kind[Wire], ...]:
         """Kinds of node classes the provider serves."""
         return self._provider.node_class_kinds
+
+
+async def reboot_instance(provider: CloudProvider, claim: NodeClaim, operation_id: str) -> None:
+    """Reboot through a provider that may not be able to. Raises as ``RebootingProvider.reboot`` does."""
+    if not isinstance(provider, RebootingProvider):
+        raise RebootNotImplemented
+    await provider.reboot(claim, operation_id)
 
 
 T = TypeVar("T")
@@ -117,6 +130,10 @@ class TimeoutProvider(CloudProviderDecorator):
         return await _with_timeout(
             self._seconds, "comparing an instance with its node class", self._provider.drift(claim)
         )
+
+    async def reboot(self, claim: NodeClaim, operation_id: str) -> None:
+        """Restart the claim's instance."""
+        await _with_timeout(self._seconds, "rebooting an instance", super().reboot(claim, operation_id))
 
     def registration_hooks(self) -> tuple[RegistrationHook, ...]:
         """What must be satisfied before a Node is opened to pods, with bounded questions."""
@@ -174,6 +191,10 @@ class LeaderOnlyProvider(CloudProviderDecorator):
         """Ask for the instance to be terminated."""
         await self._through_fence(lambda: self._provider.delete(provider_id))
 
+    async def reboot(self, claim: NodeClaim, operation_id: str) -> None:
+        """Restart the claim's instance."""
+        await self._through_fence(lambda: super(LeaderOnlyProvider, self).reboot(claim, operation_id))
+
     async def _through_fence(self, call: Callable[[], Awaitable[R]]) -> R:
         try:
             return await self._fence.run(call)
@@ -221,6 +242,10 @@ class MetricsProvider(CloudProviderDecorator):
     async def drift(self, claim: NodeClaim) -> InstanceDrift | None:
         """Why the instance no longer matches its class."""
         return await self._measure("IsDrifted", self._provider.drift(claim))
+
+    async def reboot(self, claim: NodeClaim, operation_id: str) -> None:
+        """Restart the claim's instance."""
+        await self._measure("Reboot", super().reboot(claim, operation_id))
 
     async def _measure(self, method: str, call: Awaitable[M], *expected: type[Exception]) -> M:
         own = {"controller": current_controller(), "method": method, "provider": self.name}

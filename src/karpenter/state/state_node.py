@@ -63,7 +63,7 @@ class StateNode:
     @property
     def rebooting(self) -> bool:
         """Whether a reboot of the node is under way (K15-004)."""
-        return self.claim is not None and conditions.is_true(self.claim.status.conditions, conditions.REBOOTING)
+        return _is_rebooting(self.claim)
 
     @property
     def ready(self) -> bool:
@@ -100,7 +100,7 @@ def build_state_node(node: Node | None, claim: NodeClaim | None, usage: NodeUsag
         provider_id=(node.spec.provider_id if node else "") or (claim.status.provider_id if claim else ""),
         pool=values.get(labels.NODE_POOL, ""),
         requirements=_node_requirements(values, claim, values.get(labels.HOSTNAME) or name, launched=launched),
-        taints=_taints(node, claim, registered=registered, initialized=initialized),
+        taints=_taints(node, claim, registered=registered, initialized=initialized and not _is_rebooting(claim)),
         capacity=_merged_resources(node.status.capacity if node else {}, planned.capacity),
         allocatable=_merged_resources(node.status.allocatable if node else {}, planned.allocatable),
         pod_requests=usage.pod_requests,
@@ -113,6 +113,10 @@ def build_state_node(node: Node | None, claim: NodeClaim | None, usage: NodeUsag
         node=node,
         claim=claim,
     )
+
+
+def _is_rebooting(claim: NodeClaim | None) -> bool:
+    return claim is not None and conditions.is_true(claim.status.conditions, conditions.REBOOTING)
 
 
 def _has_true_label(node: Node | None, label: str) -> bool:
@@ -138,7 +142,10 @@ def _node_requirements(
 
 
 def _taints(node: Node | None, claim: NodeClaim | None, *, registered: bool, initialized: bool) -> tuple[Taint, ...]:
-    """Taints that pods must tolerate (SCH-084): while a managed node starts, ephemeral and startup taints are ignored."""
+    """Taints that pods must tolerate (SCH-084): while a managed node starts, ephemeral and startup taints are ignored.
+
+    A node that reboots is capacity that returns (K15-107).
+    """
     if claim is None:
         return node.spec.taints if node else ()
     of_claim = tuple(taint.as_taint() for taint in claim.spec.taints)
@@ -149,7 +156,9 @@ def _taints(node: Node | None, claim: NodeClaim | None, *, registered: bool, ini
     return tuple(
         taint
         for taint in node_taints
-        if not taints.is_ephemeral(taint) and not any(taints.is_same_taint(taint, expected) for expected in startup)
+        if not taints.is_ephemeral(taint)
+        and not taints.is_same_taint(taint, labels.REBOOTING_TAINT)
+        and not any(taints.is_same_taint(taint, expected) for expected in startup)
     )
 
 

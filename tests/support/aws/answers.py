@@ -117,6 +117,7 @@ class Region:
             "DescribeInstanceStatus": self.instances.describe_status,
             "DescribeInstanceAttribute": self.instances.user_data,
             "TerminateInstances": self.instances.terminate,
+            "RebootInstances": self.instances.reboot,
             "CreateTags": self._tag,
         }
         checks: dict[str, Callable[[Fields], object]] = {

@@ -185,6 +185,11 @@ class Instances:
         ]
         return {"TerminatingInstances": changes}
 
+    def reboot(self, parameters: Fields) -> Fields:
+        """RebootInstances: the machines stay what they are, and running (K15-A124). Raises ``Refusal``."""
+        _check_ids(list(parameters.get("InstanceIds") or ()), self.machines)
+        return {}
+
     def check_tags(self, ids: Sequence[str]) -> None:
         """Whether machines can be tagged. Raises ``Refusal``."""
         _check_ids([name for name in ids if name.startswith("i-")], self.machines)

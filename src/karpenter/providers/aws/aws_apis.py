@@ -138,6 +138,9 @@ class InstanceApi(Protocol):
     async def terminate_instances(self, ids: Sequence[str]) -> tuple[StateChange, ...]:
         """End instances."""
 
+    async def reboot_instances(self, ids: Sequence[str]) -> None:
+        """Restart instances in place."""
+
     async def create_tags(self, ids: Sequence[str], tags: Mapping[str, str]) -> None:
         """Tag resources."""
 

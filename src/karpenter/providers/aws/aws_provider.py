@@ -122,6 +122,10 @@ class AwsProvider:
         """Have an instance ended (AWS-526)."""
         await self._dependencies.terminator.delete(provider_id)
 
+    async def reboot(self, claim: NodeClaim, operation_id: str) -> None:
+        """Restart the claim's instance in place (K15-A60)."""
+        await self._dependencies.instances.reboot(claim.status.provider_id, operation_id)
+
     async def get(self, provider_id: str) -> Instance:
         """One instance, as EC2 has it now (AWS-522)."""
         return self._provider_instance(

@@ -216,7 +216,7 @@ def _node_lifecycle(location: ClusterLocation) -> Iterator[IamStatement]:
     )
     yield _iam_statement(
         "AllowScopedDeletion",
-        "ec2:TerminateInstances ec2:DeleteLaunchTemplate",
+        "ec2:TerminateInstances ec2:RebootInstances ec2:DeleteLaunchTemplate",
         *location.ec2("instance launch-template"),
         **_resource_tag_conditions(location),
     )

@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from karpenter.api.karpenter import NodeClaim, NodePool
-from karpenter.api.kinds import KWOK_NODE_CLASS, NODE_CLAIM, Kind
+from karpenter.api.kinds import KWOK_NODE_CLASS, NODE, NODE_CLAIM, Kind
 from karpenter.api.kwok_node_class import KWOKNodeClass
 from karpenter.api.meta import Wire
 from karpenter.instancetypes.instance_type import InstanceType, Offering
 from karpenter.kube.errors import KubeError, NotFound
-from karpenter.kube.protocol import Kube
+from karpenter.kube.protocol import JsonObject, Kube
 from karpenter.model import conditions, durations, labels
 from karpenter.model import resources as res
 from karpenter.model.clock import Clock
@@ -172,6 +172,18 @@ class SimulatedProvider:
     async def delete(self, provider_id: str) -> None:
         """Terminate the instance; raises ``InstanceNotFound`` once it is gone (OPS-212)."""
         await self._store.terminate(await self._store.get(name_from_provider_id(provider_id)), self._clock.now())
+
+    async def reboot(self, claim: NodeClaim, operation_id: str) -> None:
+        """Give the Node another boot ID, derived from the operation: it never turns NotReady (K15-521)."""
+        if not claim.status.node_name:
+            raise ProviderError("rebooting nodeclaim, node is not registered")
+        patch: JsonObject = {"status": {"nodeInfo": {"bootID": f"kwok-{operation_id}"}}}
+        try:
+            await self._kube.patch(NODE, claim.status.node_name, patch, subresource="status")
+        except NotFound as error:
+            raise InstanceNotFound(f"node {claim.status.node_name} is gone") from error
+        except KubeError as error:
+            raise ProviderError(f"rebooting node {claim.status.node_name}, {error}") from error
 
     async def get(self, provider_id: str) -> Instance:
         """One instance (OPS-213)."""

@@ -21,7 +21,7 @@ from karpenter.providers.aws.ec2_descriptions import (
 )
 from karpenter.providers.aws.instance import instance_info
 from karpenter.providers.aws.instance.instance_provider import VISIBILITY_DELAY, InstanceTerminator, ZoneShifted
-from karpenter.providers.contract import InstanceNotFound, ProviderError
+from karpenter.providers.contract import InstanceNotFound, ProviderError, RebootFailed
 from support.described_instances import OURS, POOL_ONLY, info, put
 from support.launch_cases import START, World, claim, machine, node_class, play
 
@@ -322,5 +322,41 @@ def test_a_reserved_instance_that_is_gone_gives_its_place_back_once() -> None:
             with pytest.raises(InstanceNotFound):
                 await ending.delete("aws:///a/i-1")
         assert world.told.units == {"cr-1": 1}
+
+    play(scene)
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        ("UnauthorizedOperation", RebootFailed),
+        ("InvalidInstanceID.NotFound", InstanceNotFound),
+        ("RequestLimitExceeded", ProviderError),
+    ],
+)
+def test_a_refused_reboot_is_final_where_repeating_it_is_of_no_use(code: str, error: type[ProviderError]) -> None:
+    """K15-A61, K15-A146"""
+
+    async def scene(world: World) -> None:
+        put(world, info())
+        world.ec2.faults["RebootInstances"] = [AwsError(code, "no")]
+        with pytest.raises(ProviderError) as raised:
+            await world.instances.reboot("aws:///a/i-1", "operation")
+        assert type(raised.value) is error
+        await world.instances.reboot("aws:///a/i-1", "operation")
+        assert world.ec2.calls["RebootInstances"] == 2
+
+    play(scene)
+
+
+def test_no_instance_of_a_shifted_zone_is_rebooted() -> None:
+    """K15-A60, K15-A145: one description tells the zone, and RebootInstances is not called."""
+
+    async def scene(world: World) -> None:
+        put(world, info())
+        world.shifted = frozenset({"az1"})
+        with pytest.raises(ZoneShifted):
+            await world.instances.reboot("aws:///a/i-1", "operation")
+        assert (world.ec2.calls["DescribeInstances"], world.ec2.calls["RebootInstances"]) == (1, 0)
 
     play(scene)

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from math import inf
 from typing import Protocol, TypeVar
 
+import structlog
 from cachetools import TTLCache
 
 from karpenter.model import labels
@@ -23,7 +24,7 @@ from karpenter.providers.aws.aws_types import Ec2Filter
 from karpenter.providers.aws.ec2_descriptions import InstanceInfo
 from karpenter.providers.aws.instance import instance_info
 from karpenter.providers.aws.request_batching import RequestBatcher, RequestBatchWindow
-from karpenter.providers.contract import InstanceNotFound, ProviderError
+from karpenter.providers.contract import InstanceNotFound, ProviderError, RebootFailed
 
 R = TypeVar("R")
 
@@ -33,6 +34,8 @@ TERMINATE_WINDOW = RequestBatchWindow(idle_seconds=0.1)
 VISIBILITY_DELAY = timedelta(minutes=1)
 _STATE_FILTER = Ec2Filter(name="instance-state-name", values=instance_info.LISTED_STATES)
 _MAX_SINGLE_CALLS = 20
+
+_log = structlog.get_logger()
 
 
 class ZoneShifted(ProviderError):
@@ -123,6 +126,23 @@ class InstanceProvider:
             self._metrics.termination_failed(info.placement.availability_zone)
             reason = aws_errors.explain_denial(str(error))
             raise ProviderError(f"ending instance {info.instance_id}, {reason}") from error
+
+    async def reboot(self, provider_id: str, operation_id: str) -> None:
+        """Have an instance restarted in place (K15-A60, K15-A61).
+
+        Raises ``RebootFailed``, which is final, ``InstanceNotFound``, ``ProviderError``.
+        """
+        info = await self.get(instance_info.parse_instance_id(provider_id))
+        self.refuse_shifted(info)
+        try:
+            await self._ec2.reboot_instances((info.instance_id,))
+        except AwsError as error:
+            if error.is_not_found:
+                self._cache.pop(info.instance_id, None)
+                raise InstanceNotFound(f"instance {info.instance_id} does not exist") from error
+            text = f"rebooting instance {info.instance_id}, {aws_errors.explain_denial(str(error))}"
+            raise (RebootFailed(text) if error.code == "UnauthorizedOperation" else ProviderError(text)) from error
+        _log.info("rebooted instance", **{"instance-id": info.instance_id, "operation-id": operation_id})
 
     async def tag(self, info: InstanceInfo, tags: Mapping[str, str]) -> None:
         """Tag an instance. Raises ``ProviderError``."""

@@ -92,6 +92,7 @@ _DRY_RUN_INSTANCES = ApiOperation("RunInstances", "", AwsStruct, RateLimitGroup.
 _TERMINATE = ApiOperation(
     "TerminateInstances", "TerminatingInstances", tuple[StateChange, ...], RateLimitGroup.EC2_TERMINATE
 )
+_REBOOT = ApiOperation("RebootInstances", "", AwsStruct, RateLimitGroup.EC2_WRITE)
 _TAG = ApiOperation("CreateTags", "", AwsStruct, RateLimitGroup.EC2_TAG)
 
 
@@ -224,6 +225,10 @@ class Ec2Client:
     async def terminate_instances(self, ids: Sequence[str]) -> tuple[StateChange, ...]:
         """See ``InstanceApi``."""
         return await self._service.call(_TERMINATE, {"InstanceIds": tuple(ids)})
+
+    async def reboot_instances(self, ids: Sequence[str]) -> None:
+        """See ``InstanceApi``."""
+        await self._service.call(_REBOOT, {"InstanceIds": tuple(ids)})
 
     async def create_tags(self, ids: Sequence[str], tags: Mapping[str, str]) -> None:
         """See ``InstanceApi``."""

@@ -1,0 +1,251 @@
+"""Node repair carried out: replacements first, and reboots in place, on the in-memory API server in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from karpenter.api import kinds
+from karpenter.api.karpenter import Budget, Disruption, NodeClaim
+from karpenter.disruption.repair_execution import RebootHistory
+from karpenter.model import labels
+from karpenter.model.clock import parse_annotation_time
+from karpenter.model.feature_gate_flags import parse_feature_gates
+from karpenter.model.repair_policies import InvalidRepairPolicies, RepairAction, RepairPolicy
+from karpenter.providers.contract import InstanceNotFound, ProviderError, RebootFailed
+from karpenter.settings import Settings
+from support.builders import NOW, claim
+from support.world import World, story, until
+
+ON = Settings(feature_gates=parse_feature_gates("NodeRepair=true"))
+MINUTE = timedelta(minutes=1)
+POLICIES = (
+    RepairPolicy("Ready", "False", 30 * MINUTE),
+    RepairPolicy("DiskReady", "False", 10 * MINUTE, ".*", drain_bound=2 * MINUTE),
+    RepairPolicy("GpuReady", "False", 10 * MINUTE, ".*", drain_bound=MINUTE, action=RepairAction.REBOOT),
+)
+OPEN = Disruption(consolidate_after="Never", budgets=(Budget(nodes="100%"),))
+
+
+async def machines(world: World, settings: Settings = ON) -> None:
+    """Five nodes, a pod on the first, and a provider whose reboots give the Node another boot ID at once."""
+    world.cloud.repair_policies = lambda: POLICIES  # type: ignore[method-assign]
+    await world.node_class()
+    pool = await world.pool(disruption=OPEN)
+    await world.start(settings)
+    for number in range(5):
+        await world.owned_claim(pool, f"n{number}")
+    await asyncio.sleep(0.1)
+    for number in range(5):
+        await world.join(f"n{number}", f"n{number}")
+        await set_boot_id(world, f"n{number}", "boot-1")
+    await asyncio.sleep(1)
+    for number in range(5):
+        await world.running(f"p{number}", f"n{number}", requests={"cpu": "3"})
+
+
+async def set_boot_id(world: World, node: str, boot_id: str) -> None:
+    await world.kube.patch(kinds.NODE, node, {"status": {"nodeInfo": {"bootID": boot_id}}}, subresource="status")
+
+
+async def leaving(world: World) -> list[str]:
+    return [obj.metadata.name for obj in await world.all(kinds.NODE_CLAIM) if obj.metadata.deletion_timestamp]
+
+
+def rebooting(world: World, boots: bool = True, *errors: Exception) -> list[str]:
+    """Let the provider reboot; the operation IDs it is asked with. With errors it refuses so often."""
+    asked: list[str] = []
+    left = list(errors)
+
+    async def reboot(claim: NodeClaim, operation_id: str) -> None:
+        asked.append(operation_id)
+        if left:
+            raise left.pop(0) if len(left) > 1 else left[0]
+        if boots:
+            await set_boot_id(world, claim.status.node_name, f"after-{len(asked)}")
+
+    world.cloud.reboot = reboot  # type: ignore[attr-defined]
+    return asked
+
+
+async def phase(world: World, name: str = "n0") -> tuple[str, str]:
+    condition = await world.condition(name, "Rebooting")
+    return condition[:2] if condition is not None else ("", "")
+
+
+@story
+async def test_a_broken_node_goes_only_after_its_replacement_is_ready(world: World) -> None:
+    """K15-601, K15-231, K15-211: the limit of the drain counts from the deletion, not from the decision."""
+    await machines(world)
+    await world.set_condition(kinds.NODE, "n0", "DiskReady", "False")
+    await asyncio.sleep(590)
+    assert len(await world.all(kinds.NODE_CLAIM)) == 5
+    await until(lambda: _has(world, 6), 60)
+    (new,) = {one.metadata.name for one in await world.all(kinds.NODE_CLAIM)} - {f"n{number}" for number in range(5)}
+    await asyncio.sleep(90)
+    assert await leaving(world) == []
+    await world.kube.patch(kinds.NODE_CLAIM, "n0", {"metadata": {"finalizers": ["example.com/hold"]}})
+    await world.join(new, new)
+    await until(lambda: _is_leaving(world), 30)
+    gone = await world.get_claim("n0")
+    deadline = parse_annotation_time(gone.metadata.annotations[labels.TERMINATION_TIMESTAMP])
+    assert gone.metadata.deletion_timestamp is not None
+    assert deadline is not None
+    assert abs((deadline - gone.metadata.deletion_timestamp).total_seconds() - 120) < 5
+    described = {"condition": "disk_ready", "nodepool": "np", "capacity_type": "on-demand", "image_id": "image-1"}
+    assert world.counted("nodeclaims_unhealthy_disrupted_total", **described, termination_mode="eventual") == 1
+    decided = {"decision": "replace", "reason": "unhealthy", "consolidation_type": ""}
+    assert world.counted("voluntary_disruption_decisions_total", **decided) == 1
+    (line,) = world.lines("selected repair policy")
+    assert (line["condition"], line["action"], line["termination-grace-period"]) == ("DiskReady", "ReplaceNode", "2m0s")
+
+
+async def _has(world: World, count: int) -> bool:
+    return len(await world.all(kinds.NODE_CLAIM)) == count
+
+
+async def _is_leaving(world: World) -> bool:
+    return await leaving(world) == ["n0"]
+
+
+@story
+async def test_when_too_many_are_broken_the_event_says_so(world: World) -> None:
+    """K15-228, K15-237, K15-490: on the Node, its NodeClaim and its NodePool."""
+    await machines(world)
+    for number in range(2):
+        await world.set_condition(kinds.NODE, f"n{number}", "DiskReady", "False")
+    await asyncio.sleep(700)
+    assert await leaving(world) == []
+    blocked = await world.events("NodeRepairBlocked")
+    assert {event.involved_object.kind for event in blocked} == {"Node", "NodeClaim", "NodePool"}
+    assert {event.message for event in blocked} == {'more than 20% of nodes in nodepool "np" are unhealthy'}
+
+
+@story
+async def test_a_reboot_leaves_node_and_claim_in_place(world: World) -> None:
+    """K15-280 to K15-290, K15-609: drained, rebooted, initialized again; K15-457, K15-459, K15-491, K15-495."""
+    await machines(world)
+    asked = rebooting(world)
+    await world.set_condition(kinds.NODE, "n0", "GpuReady", "False", reason="XID48")
+    await until(lambda: _is_phase(world, ("True", "RebootRequested")), 700)
+    committed = await world.get_claim("n0")
+    assert committed.metadata.annotations[labels.REBOOT_GRACE_PERIOD] == "1m0s"
+    assert (await world.condition("n0", "Rebooting")) == ("True", "RebootRequested", "rebooting for GpuReady/XID48")
+    assert (await world.condition("n0", "DisruptionReason")) == ("True", "Unhealthy", "Unhealthy")
+    await asyncio.sleep(1)
+    assert labels.REBOOTING_TAINT in (await world.get_node("n0")).spec.taints
+    await until(lambda: _is_phase(world, ("False", "RebootSucceeded")), 120)
+    await world.set_condition(kinds.NODE, "n0", "GpuReady", "True")
+    await asyncio.sleep(20)
+    assert await leaving(world) == []
+    assert len(await world.all(kinds.NODE_CLAIM)) == 5
+    node, after = await world.get_node("n0"), await world.get_claim("n0")
+    assert labels.REBOOTING_TAINT not in node.spec.taints
+    assert node.metadata.labels[labels.INITIALIZED] == "true"
+    assert labels.REBOOT_PRE_BOOT_ID not in after.metadata.annotations
+    assert (await world.condition("n0", "DisruptionReason")) is None
+    (operation,) = asked
+    assert operation.startswith(f"{after.metadata.uid}-")
+    assert operation.endswith("-boot-1")
+    assert world.counted("nodes_reboots_total", result="succeeded") == 1
+    assert await world.events("RebootObserved", "n0")
+    assert [event.message for event in await world.events("Evicted")] == ["Evicted pod: Unhealthy"]
+
+
+async def _is_phase(world: World, wanted: tuple[str, str]) -> bool:
+    return await phase(world) == wanted
+
+
+async def _is_being_replaced(world: World) -> bool:
+    return not await world.has(kinds.NODE_CLAIM, "n0") or await leaving(world) == ["n0"]
+
+
+@pytest.mark.parametrize(
+    ("error", "result"),
+    [
+        (RebootFailed("no permission"), "provider_error"),
+        (InstanceNotFound("i-1"), "provider_error"),
+        (ProviderError("busy"), "provider_error"),
+        (None, "provider_error"),
+    ],
+    ids=["final", "gone", "transient", "not-implemented"],
+)
+@story
+async def test_a_reboot_that_the_provider_refuses_replaces_the_node(
+    world: World, error: Exception | None, result: str
+) -> None:
+    """K15-287, K15-292, K15-S12, K15-510: transient errors are repeated with one operation ID for five minutes."""
+    await machines(world)
+    asked = rebooting(world, True, error) if error is not None else []
+    await world.set_condition(kinds.NODE, "n0", "GpuReady", "False")
+    await until(lambda: _is_being_replaced(world), 1100)
+    assert world.counted("nodes_reboots_total", result=result) == 1
+    assert len(set(asked)) <= 1
+    assert (len(asked) > 10) == (type(error) is ProviderError)
+    assert await world.events("RebootFailed", "n0")
+
+
+@story
+async def test_a_node_that_does_not_come_back_is_replaced(world: World) -> None:
+    """K15-291, K15-292: after twenty minutes; K15-005: meanwhile the claim is not initialized."""
+    await machines(world)
+    rebooting(world, False)
+    await world.set_condition(kinds.NODE, "n0", "GpuReady", "False")
+    await until(lambda: _is_phase(world, ("True", "RebootIssued")), 900)
+    assert (await world.condition("n0", "Initialized")) == ("Unknown", "Rebooting", "node is rebooting")
+    assert labels.INITIALIZED not in (await world.get_node("n0")).metadata.labels
+    await asyncio.sleep(19 * 60)
+    assert await leaving(world) == []
+    await until(lambda: _is_being_replaced(world), 120)
+    assert world.counted("nodes_reboots_total", result="recovery_timeout") == 1
+
+
+@story
+async def test_a_request_that_cannot_be_read_replaces_nothing(world: World) -> None:
+    """K15-285, K15-S11"""
+    await machines(world, Settings())
+    note = {"metadata": {"annotations": {labels.REBOOT_GRACE_PERIOD: "abc"}}}
+    await world.kube.patch(kinds.NODE_CLAIM, "n0", note)
+    await world.set_condition(kinds.NODE_CLAIM, "n0", "Rebooting", "True", reason="RebootRequested")
+    await asyncio.sleep(5)
+    condition = await world.condition("n0", "Rebooting")
+    assert condition is not None
+    assert condition[:2] == ("False", "RebootFailed")
+    assert condition[2].startswith("invalid reboot request: ")
+    assert await leaving(world) == []
+    assert world.counted("nodes_reboots_total", result="invalid_request") == 1
+
+
+@story
+async def test_a_started_reboot_ends_with_repair_switched_off_and_after_a_crash(world: World) -> None:
+    """K15-282, K15-286: the boot ID that has changed already is no second call."""
+    await machines(world)
+    asked = rebooting(world, False)
+    await world.set_condition(kinds.NODE, "n0", "GpuReady", "False")
+    await until(lambda: _is_phase(world, ("True", "RebootIssued")), 900)
+    await world.crash()
+    await set_boot_id(world, "n0", "boot-2")
+    await world.start(Settings())
+    await until(lambda: _is_phase(world, ("False", "RebootSucceeded")), 60)
+    assert len(asked) == 1
+
+
+def test_the_third_repair_within_a_day_is_no_reboot() -> None:
+    """K15-236: by uid, and only in memory."""
+    history, one = RebootHistory(), claim("c", {})
+    history.record(one.metadata.uid, NOW)
+    assert history.exhausted([one], NOW) == frozenset()
+    history.record(one.metadata.uid, NOW + MINUTE)
+    assert history.exhausted([one], NOW + 2 * MINUTE) == {"c"}
+    assert history.exhausted([one], NOW + timedelta(hours=24)) == frozenset()
+
+
+@story
+async def test_without_valid_policies_the_process_does_not_start(world: World) -> None:
+    """K15-051, K15-S23; K15-046: the controller of release 1.14 does without."""
+    with pytest.raises(InvalidRepairPolicies, match="requires the cloud provider to define RepairPolicies"):
+        await world.start(ON)
+    await world.start(Settings(feature_gates=ON.feature_gates, legacy_node_repair=True))
+    await world.stop()

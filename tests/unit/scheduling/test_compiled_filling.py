@@ -7,7 +7,7 @@ import pytest
 
 from karpenter.scheduling.search import array_filling, compiled_filling
 from karpenter.scheduling.search.candidate_nodes import BinType
-from karpenter.scheduling.search.filled_patterns import Beginning, FilledPatterns, Filling, FillPerturbation
+from karpenter.scheduling.search.filled_patterns import Beginning, FilledPatterns, Filling, FillPerturbation, RankedRows
 from karpenter.scheduling.search.offering_rows import CpuSurplusRows
 from karpenter.scheduling.search.packing_problem import PackingProblem
 from support.builders import node_pool, plan, pods
@@ -53,7 +53,8 @@ def _filling(draw: np.random.Generator, problem: PackingProblem, lines: int, *, 
 
 
 def _bytes(filled: FilledPatterns) -> tuple[bytes, ...]:
-    return tuple(array.tobytes() for array in (filled.contents, filled.values, filled.bin_types, filled.prices))
+    arrays = (filled.starts, filled.groups, filled.numbers, filled.values, filled.bin_types, filled.prices)
+    return tuple(array.tobytes() for array in arrays)
 
 
 @pytest.mark.parametrize("begins", [False, True])
@@ -66,7 +67,14 @@ def test_compiled_rows_have_the_bytes_of_array_rows(seed: int, begins: bool) -> 
     if compiled is None:
         pytest.skip("no C compiler built the library")
     steps = 3 + 4 * seed
-    assert _bytes(compiled(filling, steps)) == _bytes(array_filling.filler(problem)(filling, steps))
+    filled = compiled(filling, steps)
+    assert _bytes(filled) == _bytes(array_filling.filler(problem)(filling, steps))
+    rows = RankedRows(draw.permutation(len(filled.values)), np.array([len(filled.values)]), np.array([9.0]))
+    take, outcomes = compiled_filling.taker(), []
+    for taker in filter(None, (take, array_filling.take)):
+        waiting = filling.left[:1].copy()
+        outcomes.append((taker(filled, rows, waiting).tobytes(), waiting.tobytes()))
+    assert outcomes[0] == outcomes[1]
 
 
 def test_a_decision_without_the_library_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from karpenter.scheduling.search.filled_patterns import FilledPatterns, Filling, to_value_units
+from karpenter.scheduling.search.filled_patterns import FilledPatterns, Filling, RankedRows, to_value_units
 from karpenter.scheduling.search.linear_program import BoolArray, FloatArray, IntArray
 from karpenter.scheduling.search.packing_problem import PackingProblem
 
@@ -37,7 +37,25 @@ def _fill(problem: PackingProblem, filling: Filling, steps: int) -> FilledPatter
         group = order[:, step]
         rows.add(group, np.minimum(rows.count_fitting(group), usable[rows.rows, group]))
     bin_types, prices = cheapest_bins(problem, rows.total_requests, rows.signatures)
-    return FilledPatterns(rows.contents, rows.values, bin_types, prices)
+    return FilledPatterns.from_dense(rows.contents, rows.values, bin_types, prices)
+
+
+def take(filled: FilledPatterns, rows: RankedRows, waiting: FloatArray) -> FloatArray:
+    """How many nodes like each ranked row its run takes: as many as pods are left for.
+
+    ``waiting`` has a row for each run and changes.
+    """
+    times = np.zeros(len(rows.ranked))
+    begin = 0
+    for run, until in enumerate(rows.until.tolist()):
+        most = float(rows.most[run])
+        for at in range(begin, until):
+            groups, numbers = filled.contents(int(rows.ranked[at]))
+            times[at] = min(most, float(np.floor(waiting[run, groups] / numbers).min())) if len(groups) else 0.0
+            waiting[run, groups] -= numbers * times[at]
+            most -= times[at]
+        begin = until
+    return times
 
 
 def _preferences(problem: PackingProblem, filling: Filling) -> FloatArray:

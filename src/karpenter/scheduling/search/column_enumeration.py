@@ -116,6 +116,10 @@ class NodeColumns:
         """Some of the columns."""
         return NodeColumns(self.contents[rows], self.nodes[rows], self.costs[rows])
 
+    def as_sparse(self) -> SparseColumns:
+        """The contents for a linear program."""
+        return SparseColumns.from_dense(self.contents.astype(np.float64))
+
     def with_more(self, other: NodeColumns) -> NodeColumns:
         """These and then the others."""
         return NodeColumns(
@@ -186,7 +190,7 @@ class _ColumnPricing:
         self._smoothed = _shares_of_cost(problem)
         self._program = CoveringProgram(problem.counts)
         self.columns = _single_pods(problem)
-        self._program.add_columns(self.columns.costs, self.columns.contents.astype(np.float64))
+        self._program.add_columns(self.columns.costs, self.columns.as_sparse())
         self.solution: LinearSolution | None = self._program.solve()
         self._incomplete_rounds = 0
 
@@ -237,7 +241,7 @@ class _ColumnPricing:
     def _add(self, ranked: NodeColumns) -> None:
         chosen = ranked.select(np.arange(min(len(ranked.costs), MAX_NEW_COLUMNS)))
         self.columns = self.columns.with_more(chosen)
-        self._program.add_columns(chosen.costs, chosen.contents.astype(np.float64))
+        self._program.add_columns(chosen.costs, chosen.as_sparse())
         self.solution = self._program.solve()
 
 

@@ -25,11 +25,12 @@ from karpenter.scheduling.search.filled_patterns import (
     FilledPatterns,
     Filling,
     FillPerturbation,
+    RankedRows,
     to_value_units,
 )
-from karpenter.scheduling.search.linear_program import CoveringProgram, FloatArray, IntArray
+from karpenter.scheduling.search.linear_program import CoveringProgram, FloatArray, IntArray, SparseColumns
 from karpenter.scheduling.search.packing_problem import HOST_LIMIT_CAPACITY, PackingProblem
-from karpenter.scheduling.search.pattern_filling import PatternFiller
+from karpenter.scheduling.search.pattern_filling import PatternFiller, take_rows
 
 #: Rounds of new columns at most, and how many columns a round may bring.
 MAX_COLUMN_ROUNDS = 24
@@ -104,8 +105,8 @@ class _ColumnGeneration:
         self._random = np.random.Generator(np.random.PCG64(_SEED))
         self._pod_values = np.maximum(problem.pod_values, _minimum_values(problem))
         self._first_pods = min(FIRST_PODS, int(problem.counts.sum()))
-        self._seen: set[bytes] = set()
-        self._columns: list[FloatArray] = []
+        self._seen: set[tuple[bytes, bytes]] = set()
+        self._columns: list[tuple[IntArray, FloatArray]] = []
         self._bin_types: list[int] = []
         self._prices: list[float] = []
 
@@ -149,25 +150,19 @@ class _ColumnGeneration:
         filler = PatternFiller(problem, GROUPS_TRIED_APART)
         number = len(problem.bin_types)
         most = max(1.0, np.ceil(left[waiting[scarce]].sum() * SHARE_APART))
-        rows = int(min(MAX_PATTERNS_APART, max(MIN_PATTERNS_APART, PATTERNS_EACH_APART * most)))
-        bin_types = np.tile(np.arange(number), max(1, rows // number))
+        batch = int(min(MAX_PATTERNS_APART, max(MIN_PATTERNS_APART, PATTERNS_EACH_APART * most)))
+        bin_types = np.tile(np.arange(number), max(1, batch // number))
         first = self._random.choice(scarce, len(bin_types))
         perturbation = self._perturbation(len(bin_types), len(waiting), PREFERENCE_PERTURBATION_APART)
         beginning = Beginning(first, self._random.random((len(bin_types), len(waiting))))
-        filled = filler.fill(
-            Filling(bin_types, pod_values[waiting], left[None, waiting], perturbation, beginning)
-        ).purchasable
-        waste = filled.prices - filled.values / VALUE_UNITS_PER_DOLLAR
-        for row in np.argsort(waste, kind="stable").tolist():
-            if most <= 0:
-                break
-            groups = np.flatnonzero(filled.contents[row])
-            numbers = filled.contents[row, groups]
-            times = int(min((left[waiting[groups]] // numbers).min(), most))
-            if times:
-                left[waiting[groups]] -= numbers * times
-                most -= times
-                patterns.append(_pattern(int(filled.bin_types[row]), waiting[groups], numbers, times))
+        filled = filler.fill(Filling(bin_types, pod_values[waiting], left[None, waiting], perturbation, beginning))
+        rows = np.flatnonzero(filled.is_purchasable)
+        waste = filled.prices[rows] - filled.values[rows] / VALUE_UNITS_PER_DOLLAR
+        rows = rows[np.argsort(waste, kind="stable")]
+        there = left[None, waiting]
+        times = take_rows(filled, RankedRows(rows, np.array([len(rows)]), np.array([most])), there)
+        left[waiting] = there[0]
+        patterns += _patterns(filled, rows, times, waiting)
         return filler.work
 
     # -- columns ----------------------------------------------------------------------------------------------------------
@@ -182,15 +177,17 @@ class _ColumnGeneration:
             return [], counts
         self._counts = counts
         covering = CoveringProgram(counts)
-        self._add_new_columns(covering, self._filler.fill_single_pods(self._pod_values).purchasable)
+        single = self._filler.fill_single_pods(self._pod_values)
+        self._add_new_columns(covering, single, np.flatnonzero(single.is_purchasable))
         budget = min(MAX_WORK, WORK_PER_FIRST_POD * self._first_pods + WORK_PER_POD * int(counts.sum()))
         solution = covering.solve()
         for _ in range(MAX_COLUMN_ROUNDS):
             if self._filler.work > budget:
                 break
             filled = self._new_columns()
+            rows = np.flatnonzero(filled.is_purchasable)
             if not self._add_new_columns(
-                covering, filled.select(np.argsort(-_value_per_dollar(filled), kind="stable"))
+                covering, filled, rows[np.argsort(-_value_per_dollar(filled)[rows], kind="stable")]
             ):
                 break
             solution = covering.solve()
@@ -207,7 +204,7 @@ class _ColumnGeneration:
         bin_types = np.tile(np.arange(number), each)
         perturbation = self._perturbation(len(bin_types), len(self._pod_values), PREFERENCE_PERTURBATION, number)
         filling = Filling(bin_types, self._pod_values, self._counts[None, :], perturbation)
-        return self._filler.fill(filling).purchasable
+        return self._filler.fill(filling)
 
     def _perturbation(self, rows: int, groups: int, amount: float, plain_rows: int = 0) -> FillPerturbation:
         """What changes the preferences and weights of every row but the first ones."""
@@ -215,23 +212,24 @@ class _ColumnGeneration:
         columns = self._random.random((rows, self._problem.requests.shape[1]))
         return FillPerturbation(uniform, columns, amount, WEIGHT_PERTURBATION, plain_rows)
 
-    def _add_new_columns(self, covering: CoveringProgram, ranked: FilledPatterns) -> int:
-        """Add the first columns that are new, at the beginning all; how many."""
+    def _add_new_columns(self, covering: CoveringProgram, filled: FilledPatterns, ranked: IntArray) -> int:
+        """Add the first of the ranked rows that are new, at the beginning all; how many."""
         beginning = not self._columns
         new: list[int] = []
-        for row in range(len(ranked.prices) if beginning else min(len(ranked.prices), 4 * MAX_NEW_COLUMNS)):
-            name = ranked.contents[row].tobytes()
+        for row in ranked.tolist() if beginning else ranked[: 4 * MAX_NEW_COLUMNS].tolist():
+            groups, numbers = filled.contents(row)
+            name = (groups.tobytes(), numbers.tobytes())
             if name not in self._seen:
                 self._seen.add(name)
                 new.append(row)
+                self._columns.append((groups, numbers))
             if len(new) == MAX_NEW_COLUMNS and not beginning:
                 break
-        brought = ranked.select(np.array(new, dtype=np.intp))
         if new:
-            self._columns += list(brought.contents)
+            brought = filled.select(np.array(new, dtype=np.intp))
             self._bin_types += brought.bin_types.tolist()
             self._prices += brought.prices.tolist()
-            covering.add_columns(brought.prices, brought.contents)
+            covering.add_columns(brought.prices, SparseColumns(brought.starts, brought.groups, brought.numbers))
         return len(new)
 
     def _whole_patterns(self, values: FloatArray) -> tuple[list[PackingPattern], FloatArray]:
@@ -239,14 +237,13 @@ class _ColumnGeneration:
         patterns: list[PackingPattern] = []
         parts = to_value_units(self._problem.pod_values)
         for at in np.flatnonzero(values >= 1 - _TINY).tolist():
-            contents = self._columns[at]
-            if (contents * parts).sum() < MIN_COLUMN_VALUE * VALUE_UNITS_PER_DOLLAR * self._prices[at]:
+            groups, numbers = self._columns[at]
+            if (numbers * parts[groups]).sum() < MIN_COLUMN_VALUE * VALUE_UNITS_PER_DOLLAR * self._prices[at]:
                 continue
-            times = int(min(np.floor(values[at] + _TINY), _times(contents, left)))
+            times = int(min(np.floor(values[at] + _TINY), np.floor(left[groups] / numbers).min()))
             if times > 0:
-                left -= contents * times
-                groups = np.flatnonzero(contents)
-                patterns.append(_pattern(self._bin_types[at], groups, contents[groups], times))
+                left[groups] -= numbers * times
+                patterns.append(_pattern(self._bin_types[at], groups, numbers, times))
         return patterns, left
 
     # -- what is left -------------------------------------------------------------------------------------------------------
@@ -291,34 +288,47 @@ class _Restarts:
         )
         waiting = np.repeat(left[None, :], runs, axis=0)
         costs = np.zeros(runs)
-        taken: list[list[PackingPattern]] = [[] for _ in range(runs)]
+        steps: list[_TakenRows] = []
         going = np.arange(runs)
         while len(going):
-            filled, ranked = self._step(waiting[going], plain=not taken[0])
-            for run, rows in zip(going.tolist(), ranked, strict=True):
-                for row in rows:
-                    inside = np.flatnonzero(filled.contents[row])
-                    numbers = filled.contents[row, inside]
-                    times = int((waiting[run, inside] // numbers).min())
-                    if times:
-                        waiting[run, inside] -= numbers * times
-                        costs[run] += filled.prices[row] * times
-                        taken[run].append(_pattern(int(filled.bin_types[row]), self._groups[inside], numbers, times))
-            going = going[waiting[going].sum(axis=1) > 0]
+            there = waiting[going]
+            taken = self._step(there, going, plain=not steps)
+            np.add.at(costs, taken.runs, taken.filled.prices[taken.rows] * taken.times)
+            steps.append(taken)
+            waiting[going] = there
+            going = going[there.sum(axis=1) > 0]
         winner = int(costs.argmin())
-        return taken[winner], float(costs[winner])
+        return [pattern for taken in steps for pattern in taken.of_run(winner, self._groups)], float(costs[winner])
 
-    def _step(self, waiting: FloatArray, *, plain: bool) -> tuple[FilledPatterns, list[list[int]]]:
-        """One node of every bin type for each run, and those of them nearly as good as the best: what each run takes."""
+    def _step(self, waiting: FloatArray, going: IntArray, *, plain: bool) -> _TakenRows:
+        """One node of every bin type for each run, and those of them nearly as good as the best taken."""
         number = len(self._bin_types)
         rows = np.tile(self._bin_types, len(waiting))
         perturbation = self._perturbation(len(rows), len(self._groups), PREFERENCE_PERTURBATION, number if plain else 0)
         filled = self._filler.fill(Filling(rows, self._pod_values, waiting, perturbation))
         score = _value_per_dollar(filled).reshape(len(waiting), number)
-        ranked = np.argsort(-score, axis=1, kind="stable")
-        near = np.take_along_axis(score, ranked, axis=1) >= NEAR_BEST * score.max(axis=1)[:, None]
-        pairs = enumerate(zip(ranked, near, strict=True))
-        return filled, [(rows[close] + at * number).tolist() for at, (rows, close) in pairs]
+        order = np.argsort(-score, axis=1, kind="stable")
+        near = np.take_along_axis(score, order, axis=1) >= NEAR_BEST * score.max(axis=1)[:, None]
+        ranked = (order + np.arange(len(waiting))[:, None] * number)[near]
+        lengths = near.sum(axis=1)
+        most = np.full(len(waiting), np.inf)
+        times = take_rows(filled, RankedRows(ranked, np.cumsum(lengths), most), waiting)
+        return _TakenRows(filled, np.repeat(going, lengths), ranked, times)
+
+
+@dataclass(frozen=True, eq=False)
+class _TakenRows:
+    """What runs took in one step: of which row how many nodes."""
+
+    filled: FilledPatterns
+    runs: IntArray
+    rows: IntArray
+    times: FloatArray
+
+    def of_run(self, run: int, numbers: IntArray) -> list[PackingPattern]:
+        """What one run took. ``numbers``: those of its groups in the whole problem."""
+        own = np.flatnonzero(self.runs == run)
+        return _patterns(self.filled, self.rows[own], self.times[own], numbers)
 
 
 #: Gives what changes so many rows of so many groups, by how much, but for so many rows at first.
@@ -343,10 +353,13 @@ def _minimum_values(problem: PackingProblem) -> FloatArray:
     return np.maximum(problem.pod_values * 1e-3, 1e-7)
 
 
-def _times(contents: FloatArray, left: FloatArray) -> float:
-    """How often these pods are left."""
-    inside = contents > 0
-    return float(np.floor(left[inside] / contents[inside]).min()) if inside.any() else 0.0
+def _patterns(filled: FilledPatterns, rows: IntArray, times: FloatArray, numbers: IntArray) -> list[PackingPattern]:
+    """Rows that were taken. ``numbers``: those of their groups in the whole problem."""
+    patterns = []
+    for at in np.flatnonzero(times).tolist():
+        groups, pods = filled.contents(int(rows[at]))
+        patterns.append(_pattern(int(filled.bin_types[rows[at]]), numbers[groups], pods, int(times[at])))
+    return patterns
 
 
 def _pattern(bin_type: int, groups: IntArray, numbers: FloatArray, times: int) -> PackingPattern:

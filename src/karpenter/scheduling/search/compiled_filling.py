@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from karpenter.scheduling.search.filled_patterns import FilledPatterns, Filling, to_value_units
+from karpenter.scheduling.search.filled_patterns import FilledPatterns, Filling, RankedRows, to_value_units
 from karpenter.scheduling.search.packing_problem import PackingProblem
 
 #: The compiled library beside this module; the build makes it where there is a C compiler.
@@ -51,7 +51,17 @@ class _Filling(ctypes.Structure):
 
 
 class _Filled(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_void_p) for name in ("contents", "values", "bin_types", "prices")]
+    _fields_ = [(name, ctypes.c_void_p) for name in ("counts", "groups", "numbers", "values", "bin_types", "prices")]
+
+
+class _Taking(ctypes.Structure):
+    _fields_ = [
+        *((name, ctypes.c_int64) for name in ("runs", "groups")),
+        *(
+            (name, ctypes.c_void_p)
+            for name in ("starts", "inside", "numbers", "ranked", "until", "most", "waiting", "times")
+        ),
+    ]
 
 
 @cache
@@ -75,7 +85,10 @@ class _CompiledFiller:
         self._library = library
         self._groups = len(problem.counts)
         self._arrays: tuple[NDArray[np.generic], ...] = (
-            *map(_floats, (problem.requests, problem.capacities, problem.resource_values, problem.prices)),
+            *map(
+                _floats,
+                (problem.requests, problem.capacities, problem.resource_values, problem.prices),
+            ),
             *map(_floats, (problem.surplus.prices, problem.surplus.baselines, problem.max_per_node)),
             np.ascontiguousarray(problem.admits, dtype=np.uint8),
             np.ascontiguousarray(~problem.accepts, dtype=np.uint8),
@@ -108,15 +121,35 @@ class _CompiledFiller:
             *(noise.group_amount, noise.column_amount),
             *(array.ctypes.data for array in begun),
         )
-        filled = FilledPatterns(
-            np.zeros((rows, self._groups)), np.zeros(rows), np.zeros(rows, dtype=np.intp), np.zeros(rows)
-        )
-        made = _Filled(*(array.ctypes.data for array in (filled.contents, filled.values)), filled.bin_types.ctypes.data)
-        made.prices = filled.prices.ctypes.data
+        counts, bin_types = np.empty(rows, dtype=np.int64), np.empty(rows, dtype=np.int64)
+        groups, numbers = np.empty(rows * (steps + 1), dtype=np.int64), np.empty(rows * (steps + 1))
+        values, prices = np.empty(rows), np.empty(rows)
+        made = _Filled(*(array.ctypes.data for array in (counts, groups, numbers, values, bin_types, prices)))
         failed = self._library.karpenter_fill(ctypes.byref(self._problem), ctypes.byref(request), ctypes.byref(made))
         if failed:
             raise MemoryError
-        return filled
+        starts = np.concatenate([[0], np.cumsum(counts)])
+        return FilledPatterns(starts, groups[: starts[-1]], numbers[: starts[-1]], values, bin_types, prices)
+
+
+def taker() -> Callable[[FilledPatterns, RankedRows, NDArray[np.float64]], NDArray[np.float64]] | None:
+    """What takes rows as `array_filling.take` does; None where the library was not built."""
+    library = _library()
+    return None if library is None else lambda filled, rows, waiting: _take(library, filled, rows, waiting)
+
+
+def _take(
+    library: ctypes.CDLL, filled: FilledPatterns, rows: RankedRows, waiting: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    times = np.empty(len(rows.ranked))
+    if not waiting.flags.c_contiguous:
+        raise ValueError("the library changes contiguous arrays only")
+    arrays: tuple[NDArray[np.generic], ...] = (
+        *(_whole(filled.starts), _whole(filled.groups), _floats(filled.numbers)),
+        *(_whole(rows.ranked), _whole(rows.until), _floats(rows.most), waiting, times),
+    )
+    library.karpenter_take(ctypes.byref(_Taking(*waiting.shape, *(array.ctypes.data for array in arrays))))
+    return times
 
 
 def _floats(array: NDArray[np.float64]) -> NDArray[np.float64]:

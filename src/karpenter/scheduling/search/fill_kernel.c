@@ -35,11 +35,34 @@ typedef struct {
 } Filling;
 
 typedef struct {
-    double *contents;   /* rows x groups, zeroed */
+    int64_t *counts;    /* rows: how many groups are in it */
+    int64_t *groups;    /* the groups in all rows, row after row, ascending in each */
+    double *numbers;    /* how many pods of each */
     double *values;     /* rows */
     int64_t *bin_types; /* rows */
     double *prices;     /* rows */
 } Filled;
+
+typedef struct {
+    int64_t runs, groups;
+    const int64_t *starts;  /* rows + 1: where the groups of a row begin */
+    const int64_t *inside;  /* the groups in all rows */
+    const double *numbers;  /* how many pods of each */
+    const int64_t *ranked;  /* rows that each run takes, run after run */
+    const int64_t *until;   /* runs: where the rows of a run end */
+    const double *most;     /* runs: how many nodes it takes at most */
+    double *waiting;        /* runs x groups: pods that are left, changed */
+    double *times;          /* for each ranked row how many nodes like it were taken */
+} Taking;
+
+/* The node of a row while it is filled. `entries` are its groups in the order they came. */
+typedef struct {
+    double *free_amounts, *total, *least, *shares;
+    uint8_t *present;
+    int64_t *counting, *active, active_count, count;
+    int64_t *groups;
+    double *numbers;
+} Node;
 
 typedef struct {
     double key, rank;
@@ -102,127 +125,203 @@ static int is_full(const double *free_amounts, const double *least, int64_t colu
 
 static double perturbed(double uniform, double amount) { return 1.0 + amount * (2.0 * uniform - 1.0); }
 
-static void add(const Problem *p, const Filling *f, Filled *out, int64_t row, int64_t group, double number, double *free_amounts,
-                double *total, uint8_t *present) {
+static void add(const Problem *p, const Filling *f, Node *node, double *value, int64_t group, double number) {
     const double *needs = p->requests + group * p->columns;
     for (int64_t c = 0; c < p->columns; c++) {
         double taken = needs[c] * number;
-        free_amounts[c] -= taken;
-        total[c] += taken;
+        node->free_amounts[c] -= taken;
+        node->total[c] += taken;
     }
-    out->contents[row * p->groups + group] += number;
-    out->values[row] += f->value_units[group] * number;
-    if (number > 0) present[p->signature_of[group]] = 1;
+    *value += f->value_units[group] * number;
+    node->present[p->signature_of[group]] = 1;
+    int64_t at = node->count > 0 && node->groups[0] == group ? 0 : node->count; /* only the first group can come again */
+    if (at == node->count) {
+        node->groups[at] = group;
+        node->numbers[node->count++] = 0.0;
+    }
+    node->numbers[at] += number;
 }
 
 /* As many pods of a group as there are and still fit. */
-static void add_as_many(const Problem *p, const Filling *f, Filled *out, int64_t row, int64_t group, int64_t first,
-                        double *free_amounts, double *total, uint8_t *present) {
+static void add_as_many(const Problem *p, const Filling *f, Node *node, double *value, int64_t row, int64_t group,
+                        int64_t first) {
     const double *needs = p->requests + group * p->columns;
     double number = f->left[row / f->rows_per_left * p->groups + group], fitting = INFINITY;
     if (p->max_per_node[group] < number) number = p->max_per_node[group];
     if (group == first) number -= 1.0;
     for (int64_t c = 0; c < p->columns; c++) {
         if (needs[c] > 0.0) {
-            double times = free_amounts[c] / needs[c];
+            double times = node->free_amounts[c] / needs[c];
             if (times < fitting) fitting = times;
         }
     }
     fitting = floor(fitting);
     if (fitting < number) number = fitting;
-    if (number > 0.0) add(p, f, out, row, group, number, free_amounts, total, present);
+    if (number > 0.0) add(p, f, node, value, group, number);
 }
 
-static void choose_bin(const Problem *p, Filled *out, int64_t row, const double *total, const uint8_t *present) {
+static double price_of_bin(const Problem *p, const Node *node, int64_t bin) {
+    if (p->surplus_prices[bin] == 0.0) return p->prices[bin];
+    double cpu = node->total[p->cpu_column], used = cpu > p->baselines[bin] ? cpu : p->baselines[bin];
+    double unused = p->capacities[bin * p->columns + p->cpu_column] - used;
+    return p->prices[bin] - p->surplus_prices[bin] * (unused > 0.0 ? unused : 0.0);
+}
+
+static int holds(const Problem *p, const Node *node, int64_t bin) {
+    const double *capacity = p->capacities + bin * p->columns;
+    const uint8_t *rejects = p->rejects + bin * p->signatures;
+    for (int64_t c = 0; c < p->columns; c++)
+        if (capacity[c] < node->total[c]) return 0;
+    for (int64_t s = 0; s < p->signatures; s++)
+        if (node->present[s] & rejects[s]) return 0;
+    return 1;
+}
+
+static void choose_bin(const Problem *p, const Node *node, int64_t *bin_type, double *bin_price) {
     double best = INFINITY;
     int64_t chosen = 0;
     for (int64_t bin = 0; bin < p->bins; bin++) {
-        const double *capacity = p->capacities + bin * p->columns;
-        int holds = 1;
-        for (int64_t c = 0; c < p->columns; c++) holds &= capacity[c] >= total[c];
-        if (!holds) continue;
-        const uint8_t *rejects = p->rejects + bin * p->signatures;
-        for (int64_t s = 0; s < p->signatures; s++) holds &= !(present[s] & rejects[s]);
-        if (!holds) continue;
-        double price = p->prices[bin];
-        if (p->surplus_prices[bin] != 0.0) {
-            double used = total[p->cpu_column] > p->baselines[bin] ? total[p->cpu_column] : p->baselines[bin];
-            double unused = capacity[p->cpu_column] - used;
-            price -= p->surplus_prices[bin] * (unused > 0.0 ? unused : 0.0);
-        }
-        if (price < best) {
+        double price = price_of_bin(p, node, bin);
+        if (price < best && holds(p, node, bin)) {
             best = price;
             chosen = bin;
         }
     }
-    out->bin_types[row] = chosen;
-    out->prices[row] = best;
+    *bin_type = chosen;
+    *bin_price = best;
 }
 
-/* The groups of which the row may take pods, and the least that a pod of any of them requests. */
-static int64_t candidates_of_row(const Problem *p, const Filling *f, int64_t row, double *share, double *least,
-                                 Candidate *all) {
-    int64_t bin = f->bin_types[row], count = 0;
-    const uint8_t *admits = p->admits + bin * p->groups;
-    const double *left = f->left + row / f->rows_per_left * p->groups;
-    int plain = row < f->plain_rows;
+/* The groups of which pods are left and a node may take any, for all rows that share a line of `left`. */
+static int64_t active_groups(const Problem *p, const double *left, int64_t *active) {
+    int64_t count = 0;
+    for (int64_t g = 0; g < p->groups; g++)
+        if (left[g] > 0 && p->max_per_node[g] > 0) active[count++] = g;
+    return count;
+}
+
+static int64_t shares_of_row(const Problem *p, const Filling *f, int64_t row, double *shares, int64_t *counting) {
+    int64_t count = 0;
     for (int64_t c = 0; c < p->columns; c++) {
-        double weight = plain ? 1.0 : perturbed(f->weights[row * p->columns + c], f->weight_amount);
-        share[c] = p->resource_values[bin * p->columns + c] * weight;
-        least[c] = INFINITY;
-    }
-    for (int64_t g = 0; g < p->groups; g++) {
-        if (!admits[g] || left[g] <= 0 || p->max_per_node[g] <= 0) continue;
-        double size = 1e-12;
-        const double *needs = p->requests + g * p->columns;
-        for (int64_t c = 0; c < p->columns; c++) {
-            size += share[c] * needs[c];
-            if (needs[c] < least[c]) least[c] = needs[c];
-        }
-        double noise = plain ? 1.0 : perturbed(f->noise[row * p->groups + g], f->noise_amount);
-        double preference = f->pod_values[g] / size * noise;
-        if (f->squares) preference *= f->pod_values[g];
-        Candidate *new = &all[count++];
-        new->group = g;
-        new->rank = -preference;
-        new->key = new->rank;
-        if (f->draws) new->key = -sqrt(preference > 0.0 ? preference : 0.0) * f->draws[row * p->groups + g];
+        double weight = row < f->plain_rows ? 1.0 : perturbed(f->weights[row * p->columns + c], f->weight_amount);
+        double share = p->resource_values[f->bin_types[row] * p->columns + c] * weight;
+        if (share == 0.0) continue;
+        shares[count] = share;
+        counting[count++] = c;
     }
     return count;
 }
 
-static void fill_row(const Problem *p, const Filling *f, Filled *out, int64_t row, double *scratch, uint8_t *present,
-                     Candidate *all) {
-    double *free_amounts = scratch, *total = scratch + p->columns, *share = scratch + 2 * p->columns,
-           *least = scratch + 3 * p->columns;
+/* The groups of which the row may take pods, and how much it prefers each. */
+static int64_t candidates_of_row(const Problem *p, const Filling *f, int64_t row, const Node *node, Candidate *all) {
+    int64_t count = 0, counted = shares_of_row(p, f, row, node->shares, node->counting);
+    const uint8_t *admits = p->admits + f->bin_types[row] * p->groups;
+    const double *noises = f->noise + row * p->groups, *draws = f->draws ? f->draws + row * p->groups : NULL;
+    for (int64_t at = 0; at < node->active_count; at++) {
+        int64_t g = node->active[at];
+        if (!admits[g]) continue;
+        double size = 1e-12;
+        for (int64_t c = 0; c < counted; c++) size += node->shares[c] * p->requests[g * p->columns + node->counting[c]];
+        double preference = f->pod_values[g] / size;
+        if (row >= f->plain_rows) preference *= perturbed(noises[g], f->noise_amount);
+        if (f->squares) preference *= f->pod_values[g];
+        Candidate *new = &all[count++];
+        new->group = g;
+        new->rank = -preference;
+        new->key = draws ? -sqrt(preference > 0.0 ? preference : 0.0) * draws[g] : -preference;
+    }
+    return count;
+}
+
+static void least_requests(const Problem *p, const Candidate *all, int64_t count, double *least) {
+    for (int64_t c = 0; c < p->columns; c++) least[c] = INFINITY;
+    for (int64_t at = 0; at < count; at++) {
+        const double *needs = p->requests + all[at].group * p->columns;
+        for (int64_t c = 0; c < p->columns; c++)
+            if (needs[c] < least[c]) least[c] = needs[c];
+    }
+}
+
+static void sort_by_group(Node *node) {
+    for (int64_t at = 1; at < node->count; at++) {
+        int64_t group = node->groups[at], to = at;
+        double number = node->numbers[at];
+        for (; to > 0 && node->groups[to - 1] > group; to--) {
+            node->groups[to] = node->groups[to - 1];
+            node->numbers[to] = node->numbers[to - 1];
+        }
+        node->groups[to] = group;
+        node->numbers[to] = number;
+    }
+}
+
+static void fill_row(const Problem *p, const Filling *f, Filled *out, int64_t row, Node *node, Candidate *all) {
     const double *left = f->left + row / f->rows_per_left * p->groups;
     int64_t bin = f->bin_types[row], first = f->first_group ? f->first_group[row] : -1;
-    for (int64_t c = 0; c < p->columns; c++) free_amounts[c] = p->capacities[bin * p->columns + c], total[c] = 0.0;
-    for (int64_t s = 0; s < p->signatures; s++) present[s] = 0;
-    int begins = first < 0 || (p->admits[bin * p->groups + first] && left[first] > 0 && p->max_per_node[first] > 0);
-    if (begins) {
-        if (first >= 0) add(p, f, out, row, first, 1.0, free_amounts, total, present);
-        int64_t count = keep_lowest(all, candidates_of_row(p, f, row, share, least, all), f->steps);
+    double value = 0.0;
+    for (int64_t c = 0; c < p->columns; c++) node->free_amounts[c] = p->capacities[bin * p->columns + c], node->total[c] = 0.0;
+    for (int64_t s = 0; s < p->signatures; s++) node->present[s] = 0;
+    node->count = 0;
+    if (first < 0 || (p->admits[bin * p->groups + first] && left[first] > 0 && p->max_per_node[first] > 0)) {
+        if (first >= 0) add(p, f, node, &value, first, 1.0);
+        int64_t count = keep_lowest(all, candidates_of_row(p, f, row, node, all), f->steps);
+        least_requests(p, all, count, node->least);
         for (int64_t at = count / 2 - 1; at >= 0; at--) sink(all, count, at);
-        while (count > 0 && !is_full(free_amounts, least, p->columns)) {
-            add_as_many(p, f, out, row, all[0].group, first, free_amounts, total, present);
+        while (count > 0 && !is_full(node->free_amounts, node->least, p->columns)) {
+            add_as_many(p, f, node, &value, row, all[0].group, first);
             all[0] = all[--count];
             if (count > 0) sink(all, count, 0);
         }
     }
-    choose_bin(p, out, row, total, present);
+    sort_by_group(node);
+    out->counts[row] = node->count;
+    out->values[row] = value;
+    choose_bin(p, node, &out->bin_types[row], &out->prices[row]);
 }
 
-/* Fills all rows. Returns zero, or one where there is no memory. */
+/* Fills all rows; what is in them has room for one group more than steps in each. Returns zero, or one without memory. */
 int karpenter_fill(const Problem *problem, const Filling *filling, Filled *filled) {
-    double *scratch = malloc((size_t)(4 * problem->columns + 1) * sizeof(double));
+    int64_t columns = problem->columns;
+    double *scratch = malloc((size_t)(4 * columns + 1) * sizeof(double));
     uint8_t *present = malloc((size_t)problem->signatures + 1);
+    int64_t *places = malloc((size_t)(columns + problem->groups + 1) * sizeof(int64_t));
     Candidate *all = malloc((size_t)(problem->groups + 1) * sizeof(Candidate));
-    int failed = !scratch || !present || !all;
-    for (int64_t row = 0; !failed && row < filling->rows; row++)
-        fill_row(problem, filling, filled, row, scratch, present, all);
+    int failed = !scratch || !present || !places || !all;
+    if (!failed) {
+        Node node = {.free_amounts = scratch, .total = scratch + columns, .least = scratch + 2 * columns,
+                     .shares = scratch + 3 * columns, .present = present, .counting = places, .active = places + columns,
+                     .groups = filled->groups, .numbers = filled->numbers};
+        for (int64_t row = 0; row < filling->rows; row++) {
+            if (row % filling->rows_per_left == 0)
+                node.active_count = active_groups(
+                    problem, filling->left + row / filling->rows_per_left * problem->groups, node.active);
+            fill_row(problem, filling, filled, row, &node, all);
+            node.groups += node.count;
+            node.numbers += node.count;
+        }
+    }
     free(scratch);
     free(present);
+    free(places);
     free(all);
     return failed;
+}
+
+/* Each run takes its rows in order, as many nodes like it as pods are left for. */
+void karpenter_take(const Taking *taking) {
+    int64_t at = 0;
+    for (int64_t run = 0; run < taking->runs; run++) {
+        double *waiting = taking->waiting + run * taking->groups, most = taking->most[run];
+        for (; at < taking->until[run]; at++) {
+            int64_t row = taking->ranked[at], begin = taking->starts[row], end = taking->starts[row + 1];
+            double times = begin < end ? most : 0.0;
+            for (int64_t entry = begin; entry < end && times > 0.0; entry++) {
+                double possible = floor(waiting[taking->inside[entry]] / taking->numbers[entry]);
+                if (possible < times) times = possible;
+            }
+            taking->times[at] = times;
+            most -= times;
+            for (int64_t entry = begin; entry < end && times > 0.0; entry++)
+                waiting[taking->inside[entry]] -= taking->numbers[entry] * times;
+        }
+    }
 }

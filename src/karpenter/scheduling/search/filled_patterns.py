@@ -61,17 +61,42 @@ class Filling:
 class FilledPatterns:
     """Nodes with pods in them, a row each: how many of every group, the cheapest bin type that holds them, and its price.
 
-    ``values`` are what the pods are worth, in parts of a dollar per hour. The price is infinite where no bin type holds a row.
+    Row ``i`` has ``numbers[starts[i]:starts[i + 1]]`` pods of those ``groups``, which ascend. ``values`` are what the pods are
+    worth, in parts of a dollar per hour. The price is infinite where no bin type holds a row.
     """
 
-    contents: FloatArray
+    starts: IntArray
+    groups: IntArray
+    numbers: FloatArray
     values: FloatArray
     bin_types: IntArray
     prices: FloatArray
 
-    def select(self, rows: IntArray | BoolArray) -> FilledPatterns:
-        """Some of the rows."""
-        return FilledPatterns(self.contents[rows], self.values[rows], self.bin_types[rows], self.prices[rows])
+    @staticmethod
+    def from_dense(contents: FloatArray, values: FloatArray, bin_types: IntArray, prices: FloatArray) -> FilledPatterns:
+        """From contents with a column for every group."""
+        rows, groups = np.nonzero(contents)
+        starts = np.searchsorted(rows, np.arange(len(contents) + 1))
+        return FilledPatterns(starts, groups, contents[rows, groups], values, bin_types, prices)
+
+    def select(self, rows: IntArray) -> FilledPatterns:
+        """Some of the rows, in this order."""
+        lengths = self.starts[rows + 1] - self.starts[rows]
+        starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.intp)
+        entries = np.arange(starts[-1]) + np.repeat(self.starts[rows] - starts[:-1], lengths)
+        return FilledPatterns(
+            starts,
+            self.groups[entries],
+            self.numbers[entries],
+            self.values[rows],
+            self.bin_types[rows],
+            self.prices[rows],
+        )
+
+    def contents(self, row: int) -> tuple[IntArray, FloatArray]:
+        """The groups of one row, and how many pods of each."""
+        begin, end = self.starts[row], self.starts[row + 1]
+        return self.groups[begin:end], self.numbers[begin:end]
 
     @property
     def is_purchasable(self) -> BoolArray:
@@ -79,10 +104,14 @@ class FilledPatterns:
         purchasable: BoolArray = np.isfinite(self.prices) & (self.values > 0)
         return purchasable
 
-    @property
-    def purchasable(self) -> FilledPatterns:
-        """Those that can be bought and have a pod in them."""
-        return self.select(self.is_purchasable)
+
+@dataclass(frozen=True, eq=False)
+class RankedRows:
+    """Rows that runs take one after the other: those of a run end at its ``until``. ``most``: nodes for each run at most."""
+
+    ranked: IntArray
+    until: IntArray
+    most: FloatArray
 
 
 def to_value_units(pod_values: FloatArray) -> FloatArray:

@@ -144,9 +144,8 @@ class CoveringProgram:
         for count in counts:
             self._solver.addRow(float(count), float("inf"), 0, no_entries, np.zeros(0))
 
-    def add_columns(self, costs: FloatArray, matrix: FloatArray) -> None:
-        """More columns: what each costs and, a row each, how many it covers."""
-        columns = SparseColumns.from_dense(matrix)
+    def add_columns(self, costs: FloatArray, columns: SparseColumns) -> None:
+        """More columns: what each costs, and how many it covers."""
         number = len(costs)
         self._solver.addCols(
             number,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from karpenter.scheduling.search import array_filling, compiled_filling
-from karpenter.scheduling.search.filled_patterns import FilledPatterns, Filling, to_value_units
+from karpenter.scheduling.search.filled_patterns import FilledPatterns, Filling, RankedRows, to_value_units
 from karpenter.scheduling.search.linear_program import FloatArray
 from karpenter.scheduling.search.packing_problem import PackingProblem
 
@@ -46,4 +46,12 @@ class PatternFiller:
         bin_types, prices = array_filling.cheapest_bins(
             problem, problem.requests, np.eye(problem.accepts.shape[1], dtype=bool)[problem.signatures]
         )
-        return FilledPatterns(contents, to_value_units(pod_values), bin_types, prices)
+        return FilledPatterns.from_dense(contents, to_value_units(pod_values), bin_types, prices)
+
+
+def take_rows(filled: FilledPatterns, rows: RankedRows, waiting: FloatArray) -> FloatArray:
+    """How many nodes like each ranked row its run takes: as many as pods are left for.
+
+    ``waiting`` has a row for each run and changes.
+    """
+    return (compiled_filling.taker() or array_filling.take)(filled, rows, waiting)

@@ -14,6 +14,7 @@ the index lives as long as its types while pods bring ever new queries.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
@@ -36,6 +37,8 @@ UNLIMITED_UNITS = 2**31
 _LAUNCH_ORDER = (labels.RESERVED, labels.SPOT, labels.ON_DEMAND)
 #: Cached results per kind of query.
 _CACHE_SIZE = 4096
+#: The same of what has a number for every type.
+_MATRICES = 64
 #: What a unit of each resource weighs.
 ResourceWeights = tuple[tuple[str, float], ...]
 
@@ -89,6 +92,7 @@ class TypeIndex:
         self._worst_launch_prices = lru_cache(_CACHE_SIZE)(self._find_worst_launch_prices)
         self._implying = lru_cache(_CACHE_SIZE)(self._find_implying)
         self._max_allocatable = lru_cache(_CACHE_SIZE)(self._find_max_allocatable)
+        self._allocatable_units = lru_cache(_MATRICES)(self._find_allocatable_units)
         self._lowest_unit_prices = lru_cache(_CACHE_SIZE)(self._find_lowest_unit_price)
         self._pareto_fronts = lru_cache(_CACHE_SIZE)(self._find_pareto_front)
         self._available_values_of = lru_cache(_CACHE_SIZE)(self._find_available_values)
@@ -110,6 +114,7 @@ class TypeIndex:
         other._allocatable = {**self._allocatable, **further}
         other._capacity = {**self._capacity, **further}
         other._max_allocatable = lru_cache(_CACHE_SIZE)(other._find_max_allocatable)
+        other._allocatable_units = lru_cache(_MATRICES)(other._find_allocatable_units)
         other._lowest_unit_prices = lru_cache(_CACHE_SIZE)(other._find_lowest_unit_price)
         other._pareto_fronts = lru_cache(_CACHE_SIZE)(other._find_pareto_front)
         return other
@@ -303,6 +308,13 @@ class TypeIndex:
 
     def _find_max_allocatable(self, types: TypeSet) -> Resources:
         return res.maximum(self.types[position].allocatable for position in members(types))
+
+    def allocatable_units(self, units: tuple[tuple[str, int], ...]) -> array[float]:
+        """Allocatable amounts of these resources in units of these sizes, rounded down: type after type, in that order."""
+        return self._allocatable_units(units)
+
+    def _find_allocatable_units(self, units: tuple[tuple[str, int], ...]) -> array[float]:
+        return array("d", (type_.allocatable.get(name, 0) // size for type_ in self.types for name, size in units))
 
     def lowest_unit_price(self, requirements: Requirements, types: TypeSet, weights: ResourceWeights) -> float:
         """The least USD per hour for a unit of weighted allocatable resources; infinite where no type offers any."""

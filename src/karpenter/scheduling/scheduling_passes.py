@@ -92,6 +92,8 @@ class SchedulingPasses:
         self._context = context
         #: The cheapest packings of outcomes, by the identity of these: orders of domains are compared by them.
         self._packings = {} if packings is None else packings
+        #: The same for the best packings without a search.
+        self._simplest: dict[int, tuple[PassOutcome, Packing]] = {}
         self._pods_left_to_reschedule = MAX_PODS_RESCHEDULED
         self._last_packer: tuple[Sequence[KeyedDemand] | None, Packer | None] = (None, None)
         #: Whether some round was packed otherwise than the classic way, so that the rounds after it may have gone otherwise, too.
@@ -141,8 +143,12 @@ class SchedulingPasses:
 
     def _with_cheapest_domains(self, outcome: PassOutcome, groups: Sequence[EquivalenceGroup]) -> PassOutcome:
         best, lowest = outcome, self.simplest_packing(outcome).objective_value * (1 - MIN_SAVING_BY_DOMAINS)
+        tried: list[PassOutcome] = []
         for passes in self._with_orders(DomainOrder.FEWEST, DomainOrder.CHEAPEST):
-            other = passes._run_plan(PassPlan(tuple(groups)))
+            other = passes._run_plan(PassPlan(tuple(groups)), tried)
+            if any(other is earlier for earlier in tried):
+                continue
+            tried.append(other)
             packing = passes.simplest_packing(other)
             legal = other.unschedulable_by_group == outcome.unschedulable_by_group and not packing.pods_below_weight
             if legal and packing.objective_value < lowest:
@@ -208,8 +214,10 @@ class SchedulingPasses:
         """The best packing without a search."""
         if self._context.packing_mode is PackingMode.CLASSIC:
             return best.packing
-        valued = self._packer_for(best.result).best_value()
-        return min(best.packing, valued, key=lambda packing: packing.sort_key)
+        if id(best) not in self._simplest:
+            valued = self._packer_for(best.result).best_value()
+            self._simplest[id(best)] = (best, min(best.packing, valued, key=lambda packing: packing.sort_key))
+        return self._simplest[id(best)][1]
 
     def cheapest_packing(
         self, best: PassOutcome, room: SpareRoomValue | None, shares: NodeShares | None = None
@@ -356,12 +364,18 @@ class SchedulingPasses:
 
     # -- one way --------------------------------------------------------------------------------------------------------
 
-    def _run_plan(self, pass_plan: PassPlan) -> PassOutcome:
-        """Round after round with caps where limits left pods out, until they leave out nobody on whom others may count."""
+    def _run_plan(self, pass_plan: PassPlan, known: Sequence[PassOutcome] = ()) -> PassOutcome:
+        """Round after round with caps where limits left pods out, until they leave out nobody on whom others may count.
+
+        One of the ``known`` outcomes where the first round places the pods as it does.
+        """
         caps = pass_plan.caps
         attempt = 0
         while True:
             settled = self._run_pass(pass_plan.groups, caps)
+            same = next((outcome for outcome in known if not outcome.caps and _is_same(outcome.result, settled)), None)
+            if same is not None:
+                return same
             self._pods_left_to_reschedule -= sum(len(group.pods) for group in pass_plan.groups)
             packing = self._pack(settled)
             left = [(settled.demands[at], count) for at, count in packing.unpacked.items()]
@@ -415,6 +429,16 @@ class SchedulingPasses:
 def _leaving_the_same(packings: Iterable[Packing], best: PassOutcome) -> list[Packing]:
     """The packings that leave out the same pods as the outcome."""
     return [packing for packing in packings if packing.unpacked == best.packing.unpacked]
+
+
+def _is_same(one: PassResult, other: PassResult) -> bool:
+    """Whether two passes request the same new nodes for the same pods, and leave out the same."""
+    return (
+        [(demand.key, demand.demand.pods) for demand in one.demands]
+        == [(demand.key, demand.demand.pods) for demand in other.demands]
+        and one.unschedulable == other.unschedulable
+        and one.placements == other.placements
+    )
 
 
 def _may_stay_left(left: Sequence[tuple[KeyedDemand, int]]) -> bool:

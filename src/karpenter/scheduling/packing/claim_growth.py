@@ -11,7 +11,7 @@ from karpenter.instancetypes.type_sets import TypeSet
 from karpenter.model import resources as res
 from karpenter.model.resources import Resources
 from karpenter.scheduling.demand import Demand, SchedulingNodeClaim
-from karpenter.scheduling.node_filling import FillCache, PurchaseChannel
+from karpenter.scheduling.node_filling import DemandSet, FillCache, PurchaseChannel
 from karpenter.scheduling.offerings.purchase_options import PurchaseOption
 from karpenter.scheduling.topology.host_limits import HostUsage
 from karpenter.scheduling.topology.topology_groups import TopologyGroup
@@ -34,6 +34,8 @@ class ClaimGrowth:
         self._joining = joining
         self._unmet_affinity = unmet_affinity
         self._usage = HostUsage(pool=claim.template.name)
+        #: Demands that can no longer join, as far as others like them have shown.
+        self._excluded: DemandSet = 0
         #: The most of each resource that any type has.
         self._most = claim.template.index.max_allocatable(claim.types)
 
@@ -48,6 +50,22 @@ class ClaimGrowth:
         """Pods on the claim, by position of their demand."""
         return dict(self.claim.contents)
 
+    def fill(self, waiting: DemandSet, left: Sequence[int]) -> None:
+        """Add demand after demand, in their order, as many pods as fit."""
+        waiting &= self._fill_cache.fitting(self._free())
+        while waiting:
+            lowest = waiting & -waiting
+            position = lowest.bit_length() - 1
+            waiting ^= lowest
+            if self.add(position, left[position]):
+                waiting &= self._fill_cache.fitting(self._free())
+            waiting &= ~self._excluded
+
+    def _free(self) -> list[int]:
+        """What a type with the most of everything would have left, by resource."""
+        held = self.claim.requests
+        return [self._most.get(name, 0) - held.get(name, 0) for name in self._fill_cache.names]
+
     def add(self, position: int, wanted: int) -> int:
         """Add pods of a demand until there are ``wanted`` of them, as far as they fit; how many were added."""
         demand = self._demands[position]
@@ -57,6 +75,8 @@ class ClaimGrowth:
             return 0
         if demand.host_limits is not None:
             count = demand.host_limits.count_allowed(self._usage, count, self._unmet_affinity)
+            if not count and not demand.host_limits.affinity:
+                self._excluded |= self._fill_cache.excluded_with(position)
         count = self._grow(joining, position, count)
         if demand.host_limits is not None and count:
             demand.host_limits.record(self._usage, count)
@@ -71,6 +91,10 @@ class ClaimGrowth:
         """Add as many pods of one demand as some type still holds; how many those are."""
         claim = self.claim
         joined = self._fill_cache.joined(claim.template, claim.requirements, joining) if wanted else None
+        if joined is None and wanted:
+            self._excluded |= self._fill_cache.with_same_requirements(
+                joining.pod_requirements, claim.channel, self._joining
+            )
         if joined is None:
             return 0
         narrowed, types = joined[0], claim.types & joined[1]

@@ -29,7 +29,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from karpenter.instancetypes.type_sets import TypeSet, members
+from karpenter.instancetypes.type_sets import TypeSet
 from karpenter.model import resources as res
 from karpenter.model.resources import Resources
 from karpenter.scheduling.demand import Demand, Packing, PackingBounds, SchedulingNodeClaim, at_list_price
@@ -48,7 +48,7 @@ from karpenter.scheduling.packing.exact_packing import (
 from karpenter.scheduling.packing.limit_reservations import ReservationPolicy, reserved_types, widened_claims
 from karpenter.scheduling.packing.limited_packing import LimitedDemands, claims_within_limits, keeps_limits
 from karpenter.scheduling.packing.open_claims import OpenClaims
-from karpenter.scheduling.packing.packing_state import PackingState, template_equivalence
+from karpenter.scheduling.packing.packing_state import PackingBasis, PackingState, template_equivalence
 from karpenter.scheduling.packing.pod_values import PodValues
 from karpenter.scheduling.packing.target_types import TargetTypes
 from karpenter.scheduling.search.candidate_nodes import BinType
@@ -76,6 +76,7 @@ class Packer:
         self._demands = demands
         self._bounds = bounds
         self._relax = relax_min_values
+        self._basis = PackingBasis(demands, bounds, relax_min_values=relax_min_values)
         self._fill_cache = FillCache(demands, bounds.devices)
         self._target_types = TargetTypes(demands, objective)
         self._pod_values = PodValues(demands, self._target_types, objective, self._empty_claim)
@@ -216,13 +217,7 @@ class Packer:
     def _new_state(
         self, policy: ReservationPolicy = ReservationPolicy.CHEAPEST, *, weights_bind: bool = True
     ) -> PackingState:
-        return PackingState(
-            self._demands,
-            self._bounds,
-            relax_min_values=self._relax,
-            reservation_policy=policy,
-            weights_bind=weights_bind,
-        )
+        return PackingState(self._basis, policy, weights_bind=weights_bind)
 
     def _open_claims(self, state: PackingState) -> OpenClaims:
         return OpenClaims(self._demands, self._fill_cache, state, self._objective)
@@ -401,8 +396,7 @@ class Packer:
         if not growth.claim.contents:
             return None
         growth, _ = state.connected.add_others(growth, seed)
-        for position in members(state.fillers(seed)):
-            growth.add(position, state.pods_left[position])
+        growth.fill(state.fillers(seed), state.pods_left)
         return growth.claim
 
     def _most_valuable(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from karpenter.instancetypes.type_sets import TypeSet
 from karpenter.model import resources as res
@@ -27,37 +27,86 @@ THOROUGH_NODES = 8
 MAX_FILL_STEPS = 400_000
 
 
+#: For each demand its options of the heaviest pools with their affordable types, and the same by purchase channel.
+AllowedOptions = tuple[list[tuple[tuple[PurchaseOption, TypeSet], ...]], list[dict[PurchaseChannel, PurchaseOption]]]
+
+
+class PackingBasis:
+    """What all packings of the same demands begin with; worked out once."""
+
+    def __init__(self, demands: Sequence[Demand], bounds: PackingBounds, *, relax_min_values: bool) -> None:
+        self.demands = demands
+        self.bounds = bounds
+        self.relax_min_values = relax_min_values
+        self.affinity_graph = AffinityGraph(demands)
+        templates = {option.template.name: option.template for demand in demands for option in demand.options}
+        self.limited = {name: template for name, template in templates.items() if name in bounds.limits}
+        self.types_within = {
+            name: types_within_limits(template, bounds.limits[name]) for name, template in self.limited.items()
+        }
+        self._allowed: dict[bool, AllowedOptions] = {}
+
+    def allowed(self, *, weights_bind: bool) -> AllowedOptions:
+        """The options of all demands at the beginning."""
+        if weights_bind not in self._allowed:
+            units = self.bounds.reservation_units
+            self._allowed[weights_bind] = self.allowed_now(self.types_within, units, weights_bind=weights_bind)
+        return self._allowed[weights_bind]
+
+    def allowed_now(
+        self, types_within: Mapping[str, TypeSet], reservation_units: Mapping[str, int], *, weights_bind: bool
+    ) -> AllowedOptions:
+        """The options of all demands with what limits and reservations leave."""
+        allowed = [
+            self._options_of_heaviest(demand, types_within, reservation_units, weights_bind) for demand in self.demands
+        ]
+        return allowed, [{option.channel: option for option, _ in options} for options in allowed]
+
+    def _options_of_heaviest(
+        self,
+        demand: Demand,
+        types_within: Mapping[str, TypeSet],
+        reservation_units: Mapping[str, int],
+        weights_bind: bool,
+    ) -> tuple[tuple[PurchaseOption, TypeSet], ...]:
+        options: list[tuple[PurchaseOption, TypeSet]] = []
+        for option in demand.options:
+            if weights_bind and options and options[0][0].template.weight != option.template.weight:
+                break
+            if option.reservation is not None and reservation_units.get(option.reservation, 0) <= 0:
+                continue
+            types = option.types & types_within.get(option.template.name, option.types)
+            if types and (self.relax_min_values or option.satisfies_min_values(types)):
+                options.append((option, types))
+        return tuple(options)
+
+
 class PackingState:
     """One packing under way: pods left by demand, what is left of limits, and the options those still allow."""
 
     def __init__(
         self,
-        demands: Sequence[Demand],
-        bounds: PackingBounds,
-        *,
-        relax_min_values: bool,
+        basis: PackingBasis,
         reservation_policy: ReservationPolicy = ReservationPolicy.CHEAPEST,
+        *,
         weights_bind: bool = True,
     ) -> None:
+        bounds = basis.bounds
         self.reservation_policy = reservation_policy
+        self._basis = basis
         self._weights_bind = weights_bind
         self.unstarted_affinity = UnstartedAffinity(bounds.satisfied_affinity)
-        self.pods_left = [len(demand.pods) for demand in demands]
+        self._demands = basis.demands
+        self.pods_left = [len(demand.pods) for demand in basis.demands]
         self.limits = {pool: dict(amounts) for pool, amounts in bounds.limits.items()}
         self._reservation_units = dict(bounds.reservation_units)
         #: What is left of the work the packing may do, and how often each type was chosen so far.
         self.steps = MAX_FILL_STEPS
         self.times_chosen: Counter[int] = Counter()
         self._nodes_started = 0
-        self._relax = relax_min_values
-        self._demands = demands
-        self._affinity_graph = AffinityGraph(demands)
-        templates = {option.template.name: option.template for demand in demands for option in demand.options}
-        self._limited = {name: template for name, template in templates.items() if name in self.limits}
-        self._within = {
-            name: types_within_limits(template, self.limits[name]) for name, template in self._limited.items()
-        }
-        self._refresh_options()
+        self._affinity_graph = basis.affinity_graph
+        self._within = dict(basis.types_within)
+        self._allowed, self.option_by_channel = basis.allowed(weights_bind=weights_bind)
 
     def allowed(self, position: int) -> tuple[tuple[PurchaseOption, TypeSet], ...]:
         """Options of the heaviest pools the demand can still be bought from, with their affordable types."""
@@ -216,20 +265,9 @@ class PackingState:
         )
 
     def _refresh_options(self) -> None:
-        self._allowed = [self._options_of_heaviest(demand) for demand in self._demands]
-        self.option_by_channel = [{option.channel: option for option, _ in found} for found in self._allowed]
-
-    def _options_of_heaviest(self, demand: Demand) -> tuple[tuple[PurchaseOption, TypeSet], ...]:
-        options: list[tuple[PurchaseOption, TypeSet]] = []
-        for option in demand.options:
-            if self._weights_bind and options and options[0][0].template.weight != option.template.weight:
-                break
-            if option.reservation is not None and self._reservation_units.get(option.reservation, 0) <= 0:
-                continue
-            types = option.types & self._within.get(option.template.name, option.types)
-            if types and (self._relax or option.satisfies_min_values(types)):
-                options.append((option, types))
-        return tuple(options)
+        self._allowed, self.option_by_channel = self._basis.allowed_now(
+            self._within, self._reservation_units, weights_bind=self._weights_bind
+        )
 
 
 class UnstartedAffinity:

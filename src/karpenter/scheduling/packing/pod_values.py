@@ -30,6 +30,7 @@ class PodValues:
         self._objective = objective
         self._empty_claim = empty_claim
         self._by_signature: dict[tuple[int, int], float] = {}
+        self._by_requests: dict[object, float] = {}
         self._by_demand = [self._of_demand(demand) for demand in demands]
 
     def of_contents(self, contents: Sequence[tuple[int, int]]) -> float:
@@ -40,15 +41,22 @@ class PodValues:
         option = demand.options[0]
         key = (id(demand.signature), id(option))
         if key not in self._by_signature:
-            claim = self._empty_claim(option, option.types)
+            self._by_signature[key] = self._of_requests(demand.requests, option)
+        return self._by_signature[key]
+
+    def _of_requests(self, requests: Resources, option: PurchaseOption) -> float:
+        """The same for all demands that request alike from options alike."""
+        claim = self._empty_claim(option, option.types)
+        key = (tuple(requests.items()), id(option.template), claim.types, id(claim.requirements))
+        if key not in self._by_requests:
             offering = self._target_types.prices(claim).cheapest_offering
             cost = self._objective.offering_cost
             costs = (
-                cost_of_pod(cost(offering[position]), demand.requests, option.template, position)
+                cost_of_pod(cost(offering[position]), requests, option.template, position)
                 for position in self._target_types.of(claim)
             )
-            self._by_signature[key] = min(costs, default=0.0)
-        return self._by_signature[key]
+            self._by_requests[key] = min(costs, default=0.0)
+        return self._by_requests[key]
 
 
 def cost_of_pod(node_cost: float, requests: Resources, template: NodePoolTemplate, position: int) -> float:
@@ -64,4 +72,5 @@ def cost_of_pod(node_cost: float, requests: Resources, template: NodePoolTemplat
 
 def _resource_share(requests: Resources, template: NodePoolTemplate, position: int) -> float:
     allocatable = template.index.types[position].allocatable
-    return max((amount / allocatable[name] for name, amount in requests.items() if amount > 0), default=0.0)
+    shares = [amount / allocatable[name] for name, amount in requests.items() if amount > 0]
+    return max(shares) if shares else 0.0

@@ -156,14 +156,20 @@ class CandidateNodes:
     ) -> BoolArray:
         """Which rows leave enough types to a full node; judged by the first signature that the row accepts."""
         kept: BoolArray = np.ones(len(rows.costs), dtype=bool)
+        if not any(_has_min_values(option.requirements) for option in options.values()):
+            return kept
         for row, accepted in enumerate(rows.accepts.tolist()):
             option = options[accepted.index(True)]
-            if any(requirement.min_values is not None for requirement in option.requirements.values()):
+            if _has_min_values(option.requirements):
                 larger = type_set(np.flatnonzero((capacities >= rows.capacities[row]).all(axis=1)).tolist())
                 cache = self._request.fill_cache
                 possible = cache.possible_types(option.template, cache.canonical(option.requirements))
                 kept[row] = option.satisfies_min_values(possible & larger)
         return kept
+
+
+def _has_min_values(requirements: Requirements) -> bool:
+    return any(requirement.min_values is not None for requirement in requirements.values())
 
 
 def _rows_of_channel(

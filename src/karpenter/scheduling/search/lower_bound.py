@@ -20,6 +20,7 @@ from karpenter.scheduling.search.offering_rows import (
     OfferingRows,
     OptionSignatures,
     ResourceUnits,
+    fitting,
     undominated_per_dollar,
 )
 
@@ -51,8 +52,8 @@ def fractional_bound(
 
     ``reservation_units``: what is left of each numbered reservation.
     """
-    fits = (item_types.requests[None, :, :] <= rows.capacities[:, None, :]).all(axis=2)
-    admits = rows.accepts[:, np.array(item_types.signatures, dtype=np.intp)] & fits
+    admits = rows.accepts[:, np.array(item_types.signatures, dtype=np.intp)]
+    admits &= fitting(item_types.requests, rows.capacities)
     dear = replace(rows, prices=rows.prices + fee)
     kept = undominated_per_dollar(dear, admits)
     dear, admits = dear.pick(kept), admits[kept]

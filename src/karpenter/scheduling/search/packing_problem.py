@@ -24,7 +24,13 @@ from karpenter.scheduling.search.column_enumeration import Cover, CoverProblem, 
 from karpenter.scheduling.search.linear_program import BoolArray, FloatArray, IntArray
 from karpenter.scheduling.search.lower_bound import FractionalBound, ItemTypes, fractional_bound
 from karpenter.scheduling.search.node_program import FEW_ASSIGNMENTS, MAX_ASSIGNMENTS, cheapest_nodes
-from karpenter.scheduling.search.offering_rows import CpuSurplusRows, OptionSignatures, ResourceUnits, option_signature
+from karpenter.scheduling.search.offering_rows import (
+    CpuSurplusRows,
+    OptionSignatures,
+    ResourceUnits,
+    fitting,
+    option_signature,
+)
 from karpenter.scheduling.topology.host_limits import HostLimits
 
 #: Bin types tried at most; the rest are worse by value and price.
@@ -238,7 +244,7 @@ class _GroupedDemands:
         self.first = [places[0] for places in merged]
         self.counts = np.array([left[list(places)].sum() for places in merged])
         rows = self.candidates
-        fits = (self.requests[self.first][None, :, :] <= rows.capacities[:, None, :]).all(axis=2)
+        fits = fitting(self.requests[self.first], rows.capacities)
         self.admits: BoolArray = rows.accepts[:, self.signature_of[self.first]] & fits
 
 

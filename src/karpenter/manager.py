@@ -18,9 +18,10 @@ import structlog
 from karpenter.api.karpenter import NodeClaim
 from karpenter.api.kinds import CAPACITY_BUFFER, NODE, NODE_CLAIM, NODE_POOL, POD, Kind
 from karpenter.api.meta import Wire
-from karpenter.capacitybuffer.buffer_placements import without_buffer_pods
+from karpenter.capacitybuffer.buffer_placements import buffer_pods_by_node, without_buffer_pods
 from karpenter.capacitybuffer.buffer_reconciler import CapacityBufferController
 from karpenter.capacityschedule.schedule_controller import CapacityScheduleController, ScheduleInformers
+from karpenter.capacityschedule.waking_capacity import WakingCapacity
 from karpenter.clustermetrics.cluster_collector import ClusterCollector, StatusObject
 from karpenter.clustermetrics.cluster_metrics import ClusterMetrics, detail_collectors, essential_collectors
 from karpenter.controller_context import ControllerContext
@@ -241,6 +242,7 @@ class Manager:
                 context,
                 ScheduleInformers(informers.schedules, informers.namespaces, informers.pods),
                 self._trigger_pending_pods,
+                WakingCapacity(self.virtual_pods, self._batcher.trigger, has_buffers=informers.buffers is not None),
             )
             if informers.schedules is not None
             else None
@@ -303,6 +305,8 @@ class Manager:
         self.command_history.reversals.record_plan(real)
         if self._buffer_controller is not None:
             self._buffer_controller.on_plan(snapshot, plan)
+        elif self._schedule_controller is not None:
+            self.virtual_pods.pod_counts_by_node = buffer_pods_by_node(plan)
 
     # -- watches ------------------------------------------------------------------------------------------------------
 

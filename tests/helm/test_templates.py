@@ -465,6 +465,19 @@ def test_rules_of_the_user_are_added_to_the_role_of_the_controller() -> None:
     assert role["rules"][-1] == rule  # type: ignore[index]
 
 
+def test_the_right_to_scale_workloads_is_given_only_where_asked_for() -> None:
+    """Who may patch Deployments may change their pods."""
+    names = [one["metadata"]["name"] for one in of_kind(chart("scaleDownWorkloads=true"), "ClusterRole")]  # type: ignore[index]
+    assert "karpenter-scale-down" in names
+    bound = of_kind(chart("scaleDownWorkloads=true"), "ClusterRoleBinding")
+    assert "karpenter-scale-down" in [one["roleRef"]["name"] for one in bound]  # type: ignore[index]
+    assert not any("patch" in rule["verbs"] and "deployments" in rule["resources"] for rule in _cluster_rules(chart()))
+
+
+def _cluster_rules(objects: list[Json]) -> list[Json]:
+    return [rule for role in of_kind(objects, "ClusterRole") for rule in role.get("rules") or ()]  # type: ignore[union-attr,misc]
+
+
 def test_another_namespace_gets_flow_schemas_and_keeps_fixed_roles_where_they_work() -> None:
     """OPS-670"""
     objects = chart(namespace="karpenter")

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+import msgspec
+
 from karpenter.api.core import PodTemplateSpec
 from karpenter.api.meta import Condition, LabelSelector, ObjectMeta, Wire
 from karpenter.api.storage import PersistentVolumeClaim
@@ -125,3 +129,36 @@ class SelectorWorkload(Wire, frozen=True, kw_only=True):
 
     metadata: ObjectMeta = ObjectMeta()
     spec: SelectorSpec = SelectorSpec()
+
+
+class ManagedFieldsEntry(Wire, frozen=True, kw_only=True):
+    """Which fields of an object somebody set last; ``fields`` is a tree of keys such as ``f:spec``."""
+
+    manager: str = ""
+    fields: Mapping[str, object] = msgspec.field(name="fieldsV1", default={})
+
+
+class ManagedObjectMeta(ObjectMeta, frozen=True, kw_only=True):
+    """Metadata with the owners of fields."""
+
+    managed_fields: tuple[ManagedFieldsEntry, ...] = ()
+
+
+class PodTemplateAnnotations(Wire, frozen=True, kw_only=True):
+    """Of a pod template only its metadata."""
+
+    metadata: ObjectMeta = ObjectMeta()
+
+
+class ScalableSpec(Wire, frozen=True, kw_only=True):
+    """Of a Deployment or StatefulSet only its replicas and the annotations of its pods."""
+
+    replicas: int | None = None
+    template: PodTemplateAnnotations = PodTemplateAnnotations()
+
+
+class ScalableWorkload(Wire, frozen=True, kw_only=True):
+    """A Deployment or StatefulSet as far as scaling it needs it."""
+
+    metadata: ManagedObjectMeta = ManagedObjectMeta()
+    spec: ScalableSpec = ScalableSpec()

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from karpenter.api.karpenter import DURATION_PATTERN
-from karpenter.api.meta import Condition, ObjectMeta, Wire
+from karpenter.api.meta import Condition, ObjectMeta, Wire, WireResources
 
 #: Days as windows name them: ``daily``, or names and ranges of weekdays.
 DAYS_PATTERN = (
@@ -23,6 +23,7 @@ DATE_PATTERN = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
 
 CapacityState = Literal["Awake", "Asleep"]
 Respected = Literal["PodDisruptionBudgets", "DoNotDisrupt"]
+ScaleDown = Literal["None", "Workloads"]
 
 
 class NodePoolSelection(Wire, frozen=True, kw_only=True):
@@ -62,12 +63,20 @@ class SleepSettings(Wire, frozen=True, kw_only=True):
     grace: Annotated[str, Meta(pattern=DURATION_PATTERN)] = "10m"
     deadline: Annotated[str, Meta(pattern=DURATION_PATTERN)] = "30m"
     respect: Annotated[tuple[Respected, ...], Meta(max_length=2)] = ("PodDisruptionBudgets", "DoNotDisrupt")
+    scale_down: ScaleDown = "None"
 
 
 class WakeSettings(Wire, frozen=True, kw_only=True):
-    """How NodePools wake up: ``ahead`` of the window, or by the usual launch delay of their nodes if that is longer."""
+    """How NodePools wake up: ``ahead`` of the window, or by the usual launch delay of their nodes if that is longer.
+
+    ``warm`` is capacity beside that for pending pods: ``None``, ``AsBefore`` (what pods had before sleep), ``buffer`` (what
+    CapacityBuffers ask for) or ``{nodes: N}``.
+    """
 
     ahead: Annotated[str, Meta(pattern=DURATION_PATTERN)] = "5m"
+    # Of any type: a structural schema has no word for a choice of types, so the controller checks it.
+    warm: object = "None"
+    stagger: Annotated[str, Meta(pattern=DURATION_PATTERN)] = "0s"
 
 
 class CapacityScheduleSpec(Wire, frozen=True, kw_only=True):
@@ -83,6 +92,21 @@ class CapacityScheduleSpec(Wire, frozen=True, kw_only=True):
     wake: WakeSettings = WakeSettings()
 
 
+class RememberedPods(Wire, frozen=True, kw_only=True):
+    """Pods of one size that ran on a NodePool before it slept."""
+
+    node_pool: str
+    requests: WireResources = {}
+    count: int
+
+
+class RememberedCapacity(Wire, frozen=True, kw_only=True):
+    """What pods ran on NodePools when the sleep began that ``since`` names."""
+
+    since: datetime
+    pods: tuple[RememberedPods, ...] = ()
+
+
 class CapacityScheduleStatus(Wire, frozen=True, kw_only=True):
     """What the schedule says now, and when that changes."""
 
@@ -92,6 +116,7 @@ class CapacityScheduleStatus(Wire, frozen=True, kw_only=True):
     node_pools: int = 0
     nodes: int = 0
     launch_delay_seconds: int = 0
+    before_sleep: RememberedCapacity | None = None
     conditions: tuple[Condition, ...] = ()
 
 

@@ -448,4 +448,6 @@ _BUILDERS: Mapping[type[inspect.Type], Callable[..., Json]] = {
     inspect.LiteralType: lambda type_: {"type": "string", "enum": sorted(type_.values)},
     inspect.VarTupleType: _list,
     inspect.DictType: _map,
+    inspect.AnyType: lambda _: {"x-kubernetes-preserve-unknown-fields": True},
+    inspect.CustomType: lambda _: {"x-kubernetes-preserve-unknown-fields": True},
 }

@@ -189,9 +189,23 @@ _SCHEDULE: dict[type[Wire], dict[str, str]] = {
         "grace": "Time from the beginning of sleep during which no node is drained.",
         "deadline": "Time from the beginning of sleep after which what respect leaves out no longer holds a node.",
         "respect": "What holds a node even after the deadline. Until the deadline both count.",
+        "scaleDown": "Workloads: after grace, Deployments and StatefulSets of namespaces with the label "
+        "karpenter.sh/capacity-schedule and this schedule's name have no replicas until the NodePools wake up.",
     },
     capacity_schedule.WakeSettings: {
         "ahead": "How long before the window NodePools wake up, at least.",
+        "warm": "Capacity beside that for pending pods: None, AsBefore (what pods had before sleep), buffer (what "
+        "CapacityBuffers ask for), or an object with the number of nodes: {nodes: 3}.",
+        "stagger": "Over what time workloads that were scaled down get their replicas back.",
+    },
+    capacity_schedule.RememberedCapacity: {
+        "since": "Beginning of the sleep.",
+        "pods": "The pods, by NodePool and size.",
+    },
+    capacity_schedule.RememberedPods: {
+        "nodePool": "NodePool on which they ran.",
+        "requests": "What each requests.",
+        "count": "Number of them.",
     },
     capacity_schedule.CapacityScheduleStatus: {
         "state": "Awake or Asleep, by the calendar.",
@@ -200,6 +214,7 @@ _SCHEDULE: dict[type[Wire], dict[str, str]] = {
         "nodePools": "Number of NodePools selected.",
         "nodes": "Number of nodes of these NodePools.",
         "launchDelaySeconds": "How long nodes of these NodePools take from their order to initialization.",
+        "beforeSleep": "Pods that ran when sleep began, for wake.warm AsBefore.",
         "conditions": _CONDITIONS,
     },
 }

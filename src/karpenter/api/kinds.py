@@ -107,6 +107,9 @@ SELECTOR_STATEFUL_SET = Kind("apps", "v1", "statefulsets", "StatefulSet", True, 
 #: Workloads of which only selectors and the state of roll-outs are read: for watching all of them. Not among ``KINDS``.
 ROLLOUT_DEPLOYMENT = Kind("apps", "v1", "deployments", "Deployment", True, apps.RolloutWorkload)
 ROLLOUT_STATEFUL_SET = Kind("apps", "v1", "statefulsets", "StatefulSet", True, apps.RolloutWorkload)
+#: The same two with their replicas and who set them. Not among ``KINDS``.
+SCALABLE_DEPLOYMENT = Kind("apps", "v1", "deployments", "Deployment", True, apps.ScalableWorkload)
+SCALABLE_STATEFUL_SET = Kind("apps", "v1", "statefulsets", "StatefulSet", True, apps.ScalableWorkload)
 SERVICE = Kind("", "v1", "services", "Service", True, core.Service)
 REPLICATION_CONTROLLER = Kind(
     "", "v1", "replicationcontrollers", "ReplicationController", True, core.ReplicationController

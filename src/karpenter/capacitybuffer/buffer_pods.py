@@ -16,10 +16,12 @@ from karpenter.api.meta import Condition, ObjectMeta
 from karpenter.api.storage import Volume
 from karpenter.model import resources as res
 from karpenter.model.resources import Resources
-from karpenter.state.virtual_pods import BUFFER_NAME_ANNOTATION, BUFFER_NAMESPACE_ANNOTATION, VIRTUAL_POD_ANNOTATION
-
-#: Lower than the priority of any real pod.
-VIRTUAL_POD_PRIORITY = -(2**31)
+from karpenter.state.virtual_pods import (
+    BUFFER_NAME_ANNOTATION,
+    BUFFER_NAMESPACE_ANNOTATION,
+    VIRTUAL_POD_ANNOTATION,
+    VIRTUAL_POD_PRIORITY,
+)
 
 _UNSCHEDULABLE_STATUS = PodStatus(conditions=(Condition(type="PodScheduled", status="False", reason="Unschedulable"),))
 

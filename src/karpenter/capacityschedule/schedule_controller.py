@@ -1,13 +1,14 @@
 """The controller of CapacitySchedules: it publishes which NodePools sleep, closes their nodes to pods, and writes statuses.
 
 All schedules are evaluated together. Nothing is remembered between passes but what the API server holds, so a controller that was
-down at the edge of a window catches up with its first pass.
+down at the edge of a window catches up with its first pass. ``workload_scaler`` scales workloads, ``waking_capacity`` keeps
+capacity for pods that are to come.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -29,6 +30,8 @@ from karpenter.capacityschedule.sleep_decision import (
     selects,
 )
 from karpenter.capacityschedule.sleep_overrides import sleep_overrides
+from karpenter.capacityschedule.waking_capacity import WakingCapacity
+from karpenter.capacityschedule.workload_scaler import ScheduleSleep, SleepPhase, WorkloadScaler
 from karpenter.controller_context import ControllerContext
 from karpenter.kube.errors import Conflict, NotFound
 from karpenter.kube.informer import Informer
@@ -68,11 +71,19 @@ class ScheduleInformers:
 class CapacityScheduleReconciler:
     """Evaluates all schedules. ``on_wake`` is called when a NodePool may buy again."""
 
-    def __init__(self, context: ControllerContext, informers: ScheduleInformers, on_wake: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        context: ControllerContext,
+        informers: ScheduleInformers,
+        on_wake: Callable[[], None],
+        waking_capacity: WakingCapacity,
+    ) -> None:
         self._context = context
         self._informers = informers
         self._on_wake = on_wake
         self._patches = asyncio.Semaphore(_CONCURRENT_PATCHES)
+        self._waking_capacity = waking_capacity
+        self._scaler = WorkloadScaler(context, lambda: informers.namespaces)
 
     async def reconcile(self, _key: str) -> float:
         """Evaluate, act and write statuses; returns seconds until the next pass. Raises ``KubeError``."""
@@ -80,18 +91,25 @@ class CapacityScheduleReconciler:
         pools = tuple(pool for pool in self._context.state.pools() if self._context.is_managed(pool))
         usable, errors = self._calendars()
         decision = decide_sleep(usable, pools, self._overrides(pools), now)
+        self._waking_capacity.remember(usable, pools, decision.sleeping, self._pods_by_pool)
         self._publish(pools, decision.sleeping)
+        warm_wait = self._waking_capacity.keep(usable, pools, decision.sleeping, self._pods_by_pool, now)
+        scale_wait = await self._scaler.reconcile(self._schedule_sleeps(usable, pools, decision), now)
         await self._close_nodes(decision.sleeping)
         # Nodes are drained once they are closed: evicted pods would come back otherwise.
         self._context.state.set_sleeping_pools(decision.sleeping)
         await self._force_overdue(decision.sleeping, now)
         has_conflict = False
         for active in usable:
-            has_conflict |= await self._write_status(active.schedule, self._status(active, pools, now), _READY)
+            ready = _ready_condition(active, usable, pools)
+            has_conflict |= await self._write_status(active.schedule, self._status(active, pools, now), ready)
         for schedule, error in errors:
             condition = Condition(type="Ready", status=conditions.FALSE, reason="Invalid", message=error)
             has_conflict |= await self._write_status(schedule, CapacityScheduleStatus(), condition)
-        return _CONFLICT_REQUEUE_SECONDS if has_conflict else _seconds_until_next(decision, now)
+        if has_conflict:
+            return _CONFLICT_REQUEUE_SECONDS
+        waits = (_seconds_until_next(decision, now), warm_wait, scale_wait)
+        return min(wait for wait in waits if wait is not None)
 
     def _calendars(self) -> tuple[list[ActiveSchedule], list[tuple[CapacitySchedule, str]]]:
         """The schedules that can be used, and the others with what is wrong."""
@@ -103,6 +121,7 @@ class CapacityScheduleReconciler:
             try:
                 active = ActiveSchedule(schedule, capacity_calendar(schedule.spec), self._launch_delay(schedule))
                 active.check()
+                self._waking_capacity.check(active)
             except (CapacityScheduleError, DurationError) as error:
                 errors.append((schedule, str(error)))
             else:
@@ -131,6 +150,27 @@ class CapacityScheduleReconciler:
         )
         return sleep_overrides(pools, pods, namespaces)
 
+    def _pods_by_pool(self) -> Iterator[tuple[str, Pod]]:
+        """All pods that are not over, with the NodePool of their node; empty for pods without a node."""
+        state = self._context.state
+        for pod in self._informers.pods:
+            if state.pod(pod_key(pod)) is not None:
+                pool = self._pool_of_node(pod.spec.node_name)
+                if pool or not pod.spec.node_name:
+                    yield pool, pod
+
+    def _schedule_sleeps(
+        self, usable: Iterable[ActiveSchedule], pools: Iterable[NodePool], decision: SleepDecision
+    ) -> list[ScheduleSleep]:
+        """How far the sleep of schedules that scale workloads has come: workloads sleep while all NodePools of theirs do."""
+        sleeps = []
+        for active in usable:
+            selected = [pool.metadata.name for pool in pools if selects(active.schedule, pool)]
+            if active.spec.sleep.scale_down == "Workloads" and selected:
+                own = [decision.sleeping.get(name) for name in selected]
+                sleeps.append(_schedule_sleep(active, [sleep for sleep in own if sleep is not None], len(own)))
+        return sleeps
+
     def _pool_of_node(self, name: str) -> str:
         node = self._context.state.node(name) if name else None
         return node.metadata.labels.get(labels.NODE_POOL, "") if node is not None else ""
@@ -140,8 +180,10 @@ class CapacityScheduleReconciler:
     def _publish(self, pools: Iterable[NodePool], sleeping: Mapping[str, PoolSleep]) -> None:
         """Events and log lines about NodePools that fall asleep or wake up, and sleep without draining from now on."""
         before = self._context.state.sleeping_pools
+        self._context.metrics.nodepools_asleep.clear()
         for pool in pools:
             name = pool.metadata.name
+            self._context.metrics.nodepools_asleep.labels(nodepool=name).set(name in sleeping)
             old, new = before.get(name), sleeping.get(name)
             if (old is None) == (new is None):
                 continue
@@ -208,6 +250,7 @@ class CapacityScheduleReconciler:
             node_pools=len(selected),
             nodes=nodes,
             launch_delay_seconds=round(active.launch_delay.total_seconds()),
+            before_sleep=self._waking_capacity.remembered(active),
         )
 
     async def _write_status(self, schedule: CapacitySchedule, status: CapacityScheduleStatus, ready: Condition) -> bool:
@@ -232,7 +275,33 @@ class CapacityScheduleReconciler:
         return False
 
 
-_READY = Condition(type="Ready", status=conditions.TRUE, reason="Evaluated")
+def _schedule_sleep(active: ActiveSchedule, sleeping: list[PoolSleep], pool_count: int) -> ScheduleSleep:
+    phase = SleepPhase.AWAKE
+    if len(sleeping) == pool_count:
+        phase = SleepPhase.ASLEEP if all(sleep.is_draining for sleep in sleeping) else SleepPhase.GRACE
+    return ScheduleSleep(
+        active.schedule.metadata,
+        phase,
+        min((sleep.began_at for sleep in sleeping if sleep.began_at is not None), default=None),
+        not all(sleep.ignores_do_not_disrupt for sleep in sleeping),
+        active.stagger,
+    )
+
+
+def _ready_condition(active: ActiveSchedule, others: Iterable[ActiveSchedule], pools: Iterable[NodePool]) -> Condition:
+    """Ready; its message names the schedules that select some of the same NodePools."""
+    name = active.schedule.metadata.name
+    selected = [pool for pool in pools if selects(active.schedule, pool)]
+    overlaps = [
+        f"{pool.metadata.name} (also {other.schedule.metadata.name})"
+        for pool in selected
+        for other in others
+        if other.schedule.metadata.name != name and selects(other.schedule, pool)
+    ]
+    if not overlaps:
+        return Condition(type="Ready", status=conditions.TRUE, reason="Evaluated")
+    text = f"NodePools of several schedules are awake while one of them is: {', '.join(sorted(overlaps))}"
+    return Condition(type="Ready", status=conditions.TRUE, reason="Overlapping", message=text)
 
 
 def next_calendar_change(calendar: CapacityCalendar, now: datetime) -> datetime | None:
@@ -264,9 +333,15 @@ def _with_taints(node: Node, kept: Iterable[Taint]) -> Node:
 class CapacityScheduleController:
     """Queues the evaluation of all schedules. Its handlers receive events after the cluster state."""
 
-    def __init__(self, context: ControllerContext, informers: ScheduleInformers, on_wake: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        context: ControllerContext,
+        informers: ScheduleInformers,
+        on_wake: Callable[[], None],
+        waking_capacity: WakingCapacity,
+    ) -> None:
         self._state = context.state
-        reconciler = CapacityScheduleReconciler(context, informers, on_wake)
+        reconciler = CapacityScheduleReconciler(context, informers, on_wake, waking_capacity)
         self._queue = Reconciler("capacityschedule", reconciler.reconcile, 1, metrics=context.metrics)
         self._queue.add(_ALL_SCHEDULES_KEY)
 
@@ -305,11 +380,15 @@ class CapacityScheduleController:
 
     def on_annotated(self, old: Pod | Namespace | None, new: Pod | Namespace | None) -> None:
         """A pod or namespace came, changed or went that keeps NodePools awake."""
-        before, after = (
-            None if obj is None else obj.metadata.annotations.get(labels.KEEP_AWAKE_UNTIL) for obj in (old, new)
-        )
-        if before != after:
+        before, after = (None if obj is None else _exceptions_of(obj) for obj in (old, new))
+        if (before or ("", "")) != (after or ("", "")):
             self._queue.add(_ALL_SCHEDULES_KEY)
+
+
+def _exceptions_of(obj: Pod | Namespace) -> tuple[str, str]:
+    """What schedules read of a pod or namespace."""
+    schedule = obj.metadata.labels.get(labels.CAPACITY_SCHEDULE, "") if isinstance(obj, Namespace) else ""
+    return (obj.metadata.annotations.get(labels.KEEP_AWAKE_UNTIL, ""), schedule)
 
 
 def _pool_inputs(pool: NodePool) -> tuple[object, ...]:

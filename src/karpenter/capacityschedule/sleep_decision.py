@@ -14,13 +14,16 @@ from karpenter.api.capacity_schedule import CapacitySchedule, CapacityScheduleSp
 from karpenter.api.karpenter import NodePool
 from karpenter.model import durations
 from karpenter.model.budget_windows import TimeSpan, merged_spans
-from karpenter.model.capacity_calendar import CapacityCalendar
+from karpenter.model.capacity_calendar import CapacityCalendar, CapacityScheduleError
 from karpenter.model.pool_sleep import PoolSleep
 
-#: How far ahead the next window is looked for.
+#: How far ahead the next window is looked for, and how far back the last one.
 HORIZON = timedelta(days=21)
 #: What planning, and the start of pods on a node that is ready, take beside the launch.
 POD_START = timedelta(seconds=15)
+#: What ``wake.warm`` may be beside a number of nodes.
+WARM_NONE, WARM_AS_BEFORE, WARM_BUFFER = WARM_MODES = ("None", "AsBefore", "buffer")
+MOST_WARM_NODES = 1000
 
 
 @dataclass(frozen=True)
@@ -37,9 +40,27 @@ class ActiveSchedule:
         return self.schedule.spec
 
     def check(self) -> None:
-        """Raise ``DurationError`` where a duration cannot be read."""
-        for text in (self.spec.wake.ahead, self.spec.sleep.grace, self.spec.sleep.deadline):
+        """Raise ``DurationError`` where a duration cannot be read, ``CapacityScheduleError`` for an unknown warm mode."""
+        wake = self.spec.wake
+        for text in (wake.ahead, wake.stagger, self.spec.sleep.grace, self.spec.sleep.deadline):
             durations.parse_duration(text)
+        self.warm_nodes()
+
+    def warm_nodes(self) -> int | None:
+        """The number of nodes that ``wake.warm`` asks for, None for a word. Raises ``CapacityScheduleError``."""
+        warm = self.spec.wake.warm
+        if warm in WARM_MODES:
+            return None
+        nodes = warm.get("nodes") if isinstance(warm, dict) and len(warm) == 1 else None
+        if not isinstance(nodes, int) or isinstance(nodes, bool) or not 1 <= nodes <= MOST_WARM_NODES:
+            choices = f"{', '.join(WARM_MODES)} or {{nodes: N}} with N from 1 to {MOST_WARM_NODES}"
+            raise CapacityScheduleError(f"spec.wake.warm: {warm!r} is none of {choices}")
+        return nodes
+
+    @property
+    def stagger(self) -> timedelta:
+        """Over what time workloads that were scaled down come back."""
+        return durations.parse_duration(self.spec.wake.stagger)
 
     @property
     def lead(self) -> timedelta:
@@ -120,7 +141,7 @@ def _pool_state(
 
 def _scheduled_state(schedules: tuple[ActiveSchedule, ...], override_end: datetime | None, now: datetime) -> _PoolState:
     grace, deadline = (max(getattr(schedule, name) for schedule in schedules) for name in ("grace", "deadline"))
-    period = TimeSpan(now - max(grace, deadline) - timedelta(minutes=1), now + HORIZON)
+    period = TimeSpan(now - max(grace, deadline, HORIZON), now + HORIZON)
     spans = tuple(merged_spans(sorted(_awake_spans(schedules, period), key=lambda span: span.begin)))
     current = next((span for span in spans if span.begin <= now < span.end), None)
     if current is not None:
@@ -135,6 +156,7 @@ def _scheduled_state(schedules: tuple[ActiveSchedule, ...], override_end: dateti
         is_draining=now >= begin + grace,
         ignores_do_not_disrupt=now >= begin + deadline and not _respected(schedules, "DoNotDisrupt"),
         ignores_disruption_budgets=now >= begin + deadline and not _respected(schedules, "PodDisruptionBudgets"),
+        began_at=begin if begin > period.begin else None,
     )
     return _PoolState(sleep, tuple(filter(None, (begin + grace, begin + deadline, wake))))
 

@@ -159,6 +159,12 @@ class Metrics:
         self.nodepools_cost_tracker_errors_total = self._counter(
             "nodepools_cost_tracker_errors_total", "NodeClaims whose instance has no known price.", ("nodepool",)
         )
+        self.nodepools_asleep = self._gauge(
+            "nodepools_asleep", "Whether a NodePool sleeps by a CapacitySchedule.", ("nodepool",)
+        )
+        self.capacity_schedules_scaled_workloads_total = self._counter(
+            "capacity_schedules_scaled_workloads_total", "Workloads that CapacitySchedules scaled.", ("direction",)
+        )
 
     def _declare_pods(self) -> None:
         self.pods_startup_duration_seconds = self._summary(

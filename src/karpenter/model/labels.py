@@ -79,6 +79,11 @@ KEEP_AWAKE_UNTIL = "karpenter.sh/keep-awake-until"
 KEEP_AWAKE_REASON = "karpenter.sh/keep-awake-reason"
 #: On a NodePool, ours: it sleeps until then, whatever schedules say.
 ASLEEP_UNTIL = "karpenter.sh/asleep-until"
+#: On a namespace, ours: the name of the CapacitySchedule that scales its workloads down.
+CAPACITY_SCHEDULE = "karpenter.sh/capacity-schedule"
+#: On a Deployment or StatefulSet, ours: a label while it is scaled down, and an annotation with the replicas to come back.
+SCALED_DOWN = "karpenter.sh/scaled-down"
+REPLICAS_BEFORE_SLEEP = "karpenter.sh/replicas-before-sleep"
 #: On any object, ours: the rules of ``karpenter lint`` that do not count for it.
 LINT_IGNORE = "karpenter.sh/lint-ignore"
 

@@ -12,7 +12,7 @@ class PoolSleep:
 
     ``cause`` names the object that wants it. ``wakes_at``: an aware moment in the schedule's time zone, None where no end is
     known. ``is_draining``: the grace period is over. ``ignores_do_not_disrupt`` and ``ignores_disruption_budgets``: the deadline
-    has passed, and the schedule lets pods with that protection go then.
+    has passed, and the schedule lets pods with that protection go then. ``began_at``: since when it sleeps, None if unknown.
     """
 
     cause: str
@@ -20,6 +20,7 @@ class PoolSleep:
     is_draining: bool = False
     ignores_do_not_disrupt: bool = False
     ignores_disruption_budgets: bool = False
+    began_at: datetime | None = None
 
     def __str__(self) -> str:
         end = f" until {self.wakes_at.isoformat()}" if self.wakes_at is not None else ""

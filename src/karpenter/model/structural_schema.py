@@ -134,6 +134,8 @@ def schema_findings(schema: Schema, value: object, path: str = "", old: object =
         yield from _integer(schema, value, path)
     elif schema.get("type") == "boolean":
         yield from _boolean(value, path)
+    elif "type" not in schema and schema.get("x-kubernetes-preserve-unknown-fields"):
+        return
     else:
         yield from _string(schema, value, path)
 

@@ -1,4 +1,4 @@
-"""The virtual pods of capacity buffers and their last placement, which are added to snapshots (SCH §25)."""
+"""The virtual pods of capacity buffers and waking schedules, and their last placement: they are added to snapshots (SCH §25)."""
 
 from __future__ import annotations
 
@@ -41,6 +41,8 @@ class VirtualPods:
         return replace(snapshot, pod_groups=(*snapshot.pod_groups, *groups), virtual_pod_counts=self.pod_counts_by_node)
 
 
+#: Lower than the priority of any real pod.
+VIRTUAL_POD_PRIORITY = -(2**31)
 VIRTUAL_POD_ANNOTATION = "karpenter.sh/capacity-buffer-fake-pod"
 BUFFER_NAME_ANNOTATION = "karpenter.sh/capacity-buffer-name"
 BUFFER_NAMESPACE_ANNOTATION = "karpenter.sh/capacity-buffer-namespace"

@@ -46,6 +46,8 @@ SOAK_EXAMPLES ?= 500
 SOAK_CASES ?= 6
 
 soak: $(STAMP)
+	@UV_PROJECT_ENVIRONMENT=$(VENV) $(BIN)/uv sync --quiet --frozen --inexact --group browser
+	@test -d console-web/node_modules/axe-core || npm ci --silent --prefix console-web
 	@echo "random examples of this run: make soak SEED=$(SEED) SOAK_EXAMPLES=$(SOAK_EXAMPLES) SOAK_CASES=$(SOAK_CASES)"
 	@SOAK_EXAMPLES=$(SOAK_EXAMPLES) SOAK_CASES=$(SOAK_CASES) $(PYTEST) --timeout=3600 \
 		--hypothesis-profile=soak --hypothesis-seed=$(SEED) -m "(soak or hypothesis) and not speed"

@@ -108,6 +108,7 @@ export interface Series {
   price: number[];
   managedPrice: number[];
   bound: (number | null)[];
+  classic: (number | null)[];
   nodes: number[];
   pending: number[];
 }

@@ -81,7 +81,7 @@ function Console(props: { session: Session; onSignOut: () => void }): JSX.Elemen
   const place = usePlace();
   const [view, setView] = useState<View>();
   const [fault, setFault] = useState("");
-  const live = useRef<Series>({ times: [], price: [], managedPrice: [], bound: [], nodes: [], pending: [] });
+  const live = useRef<Series>({ times: [], price: [], managedPrice: [], bound: [], classic: [], nodes: [], pending: [] });
   const hours = place.options.get("hours") ?? "24";
   const history = useAnswer(session.hasHistory ? `history ${hours}` : "", () => ask<HistoryAnswer>(`api/history?hours=${encodeURIComponent(hours)}`), HISTORY_SECONDS);
   useEffect(
@@ -174,6 +174,7 @@ function remember(series: Series, view: View): void {
   series.price.push(view.price);
   series.managedPrice.push(view.managedPrice);
   series.bound.push(view.bound);
+  series.classic.push(null);
   series.nodes.push(view.nodes.length);
   series.pending.push(view.pods.pending);
   if (series.times.length > LIVE_POINTS) for (const values of Object.values(series)) values.shift();

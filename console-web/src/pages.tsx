@@ -99,6 +99,7 @@ function CostPanel(props: PageProps): JSX.Element {
         lines={[
           { title: "price per hour", color: "--accent", values: series.price },
           { title: "lower bound", color: "--good", values: series.bound, dashed: true },
+          ...(series.classic.some((value) => value !== null) ? [{ title: "classic packing", color: "--warn", values: series.classic, dashed: true }] : []),
         ]}
       />
       <TimeChart
@@ -217,7 +218,7 @@ function Calendar(props: { spans: BudgetSpan[]; now: string }): JSX.Element {
   const text = (span: BudgetSpan) => (span.allowed === null ? "all" : String(span.allowed));
   if (rows.size === 0) return <p class="hint">No NodePools that can be seen.</p>;
   return (
-    <div class="scroll" tabindex={0} role="region" aria-label="budget calendar">
+    <div class="scroll" tabindex={0} role="region" aria-label="Table: budget calendar">
       <table class="calendar">
         <thead>
           <tr>

@@ -81,7 +81,7 @@ export function Table<Row>(props: TableProps<Row>): JSX.Element {
       {rows.length === 0 ? (
         <p class="hint">{props.rows.length ? "Nothing has all of these words." : props.empty}</p>
       ) : (
-        <div class="scroll" tabindex={0} role="region" aria-label={props.label}>
+        <div class="scroll" tabindex={0} role="region" aria-label={`Table: ${props.label}`}>
           <table id={id}>
             <thead>
               <tr>

@@ -20,6 +20,7 @@ def sample_document(samples: Sequence[ClusterSample]) -> Json:
         "price": [sample.price_per_hour for sample in samples],
         "managedPrice": [sample.managed_price_per_hour for sample in samples],
         "bound": [sample.bound_per_hour for sample in samples],
+        "classic": [sample.classic_per_hour for sample in samples],
         "nodes": [sample.nodes for sample in samples],
         "pending": [sample.pending_pods for sample in samples],
     }

@@ -1,0 +1,150 @@
+"""The web console of 500 nodes with 5 000 pods: first paint, server CPU of ten viewers; and what a history costs."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import resource
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from bench.figures import Figure
+from karpenter.cli import planning_options
+from karpenter.cli.top_answers import explain
+from karpenter.console.console_input import ConsoleInput
+from karpenter.console.console_view import ConsoleView
+from karpenter.history.decision_records import changed_decisions
+from karpenter.history.history_store import HistoryBounds, HistoryStore
+from karpenter.history.sampling import ComparedPrices, cluster_sample, compared_prices
+from karpenter.runtime.loopback_server import serving_on_loopback
+from karpenter.settings import Settings
+from karpenter.webconsole.console_app import ConsoleParts, console_app
+from karpenter.webconsole.console_feed import ConsoleFeeds
+from karpenter.webconsole.viewer_access import SecretLinkAccess
+from support.console_cases import console_input
+from support.disruption_cases import pool, running
+
+VIEWERS, SECONDS = 10, 20
+_SECRET = "s3cret"
+#: A viewer: reads the stream and drops it.
+_VIEWER = """
+import socket, sys
+host, port, cookie = sys.argv[1:4]
+sockets = [socket.create_connection((host, int(port))) for _ in range(int(sys.argv[4]))]
+for one in sockets:
+    one.sendall(f"GET /api/stream HTTP/1.1\\r\\nHost: {host}:{port}\\r\\nCookie: {cookie}\\r\\n\\r\\n".encode())
+    one.settimeout(0.01)
+while True:
+    for one in sockets:
+        try:
+            one.recv(1 << 20)
+        except TimeoutError:
+            pass
+"""
+#: Milliseconds until the page has painted, and until the boxes of all nodes are there.
+_PAINT = """() => new Promise((resolve) => {
+    const wait = () => {
+        const painted = performance.getEntriesByName('first-contentful-paint')[0];
+        if (painted && document.querySelectorAll('a.box').length >= WANTED) resolve([painted.startTime, performance.now()]);
+        else requestAnimationFrame(wait);
+    };
+    wait();
+})"""
+
+
+def cluster(nodes: int) -> ConsoleInput:
+    """So many nodes with ten pods each."""
+    return console_input(pool(), [running(f"node-{number}", "m", *([0.3] * 10)) for number in range(nodes)])
+
+
+def figures() -> Iterator[Figure]:
+    """All of it; the paint only where Chromium and Playwright are installed."""
+    yield from asyncio.run(_served(500))
+    yield from asyncio.run(_served(5000))
+    yield from _history(cluster(500))
+
+
+async def _served(nodes: int) -> list[Figure]:
+    given = cluster(nodes)
+    begun = time.monotonic()
+
+    def moving(_visibility: object) -> ConsoleInput:
+        """Another input every time, as in a cluster where something always happens."""
+        return replace(given, now=given.now + timedelta(seconds=time.monotonic() - begun))
+
+    feeds = ConsoleFeeds(moving, lambda: "bench", str, planning_options.disruption_options(Settings()))
+    access = SecretLinkAccess(_SECRET, "bench")
+    async with serving_on_loopback(console_app(ConsoleParts(feeds, access, explain))) as url:
+        host, port = url.removeprefix("http://").split(":")
+        cookie = f"{access.cookie}={_SECRET}"
+        viewers = await asyncio.create_subprocess_exec(sys.executable, "-c", _VIEWER, host, port, cookie, str(VIEWERS))
+        await asyncio.sleep(SECONDS / 2)
+        before = _cpu_seconds()
+        await asyncio.sleep(SECONDS)
+        spent = _cpu_seconds() - before
+        viewers.kill()
+        await viewers.wait()
+        target = 100.0 if nodes == 500 else None
+        found = [
+            Figure(f"console, {nodes} nodes, {VIEWERS} viewers: server CPU", 1000 * spent / SECONDS, "ms/s", target)
+        ]
+        painted = await asyncio.to_thread(_paint, f"{url}/?token={_SECRET}", nodes)
+    await feeds.close()
+    names = ("first paint", "all nodes are there")
+    targets = (1.5 if nodes == 500 else None, None)
+    found += [
+        Figure(f"console, {nodes} nodes: {name}", milliseconds / 1000, "s", limit)
+        for name, milliseconds, limit in zip(names, painted, targets, strict=False)
+    ]
+    return found
+
+
+def _cpu_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def _paint(address: str, nodes: int) -> list[float]:
+    found = shutil.which("chromium")
+    if found is None or importlib.util.find_spec("playwright") is None:
+        return []
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        page: Any = browser.new_page()
+        page.goto(address)
+        times: list[float] = page.evaluate(_PAINT.replace("WANTED", str(nodes)))
+        browser.close()
+    return times
+
+
+def _history(given: ConsoleInput) -> Iterator[Figure]:
+    """The share of a core that recording takes, at the intervals of the controller."""
+    with TemporaryDirectory() as folder:
+        store = HistoryStore(Path(folder) / "history.db", HistoryBounds(timedelta(days=30), 2**26))
+        store.add_sample(cluster_sample(ConsoleView(given), ComparedPrices()))
+        sample = _cpu_of(lambda: store.add_sample(cluster_sample(ConsoleView(replace(given)), ComparedPrices())))
+        bound = _cpu_of(lambda: compared_prices(given))
+        decisions = _cpu_of(lambda: changed_decisions(given, (), {}))
+    share = sample / 60 + bound / 300 + decisions / 5
+    yield Figure("history, 500 nodes: CPU of a sample", sample, "s")
+    yield Figure("history, 500 nodes: CPU of the prices to compare with", bound, "s")
+    yield Figure("history, 500 nodes: CPU of looking for decisions", decisions, "s")
+    yield Figure("history, 500 nodes: share of a core", 100 * share, "%", 3.0)
+
+
+def _cpu_of(work: Any) -> float:
+    seconds = []
+    for _ in range(3):
+        before = time.process_time()
+        work()
+        seconds.append(time.process_time() - before)
+    return min(seconds)

@@ -1,0 +1,279 @@
+"""The pages in a real browser, on the demo's story and on a cluster full of markup. `make soak` installs what they need."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from karpenter.api.core import Node, Pod
+from karpenter.api.karpenter import NodePool
+from karpenter.api.meta import Wire
+from karpenter.cli import planning_options
+from karpenter.cli.top_answers import explain
+from karpenter.console.console_input import ConsoleInput
+from karpenter.runtime.loopback_server import serving_on_loopback
+from karpenter.settings import Settings
+from karpenter.webconsole.console_app import ConsoleParts, console_app
+from karpenter.webconsole.console_feed import ConsoleFeeds
+from karpenter.webconsole.viewer_access import SecretLinkAccess
+from support.builders import pod
+from support.console_cases import console_input, event
+from support.disruption_cases import pool, running
+
+pytestmark = pytest.mark.soak
+ROOT = Path(__file__).parents[3]
+AXE = ROOT / "console-web" / "node_modules" / "axe-core" / "axe.min.js"
+PAGES = ("overview", "nodes", "pending", "decisions", "pools", "spend", "savings", "what-if?pods=40&cpu=1&memory=2Gi")
+WIDTHS = (360, 800, 1280)
+#: Milliseconds that the browser waits for what must come.
+PATIENCE = 60_000
+SECRET = "s3cret"
+#: Each would set ``window.pwned`` where it became markup, an address or a script.
+MARKUP = (
+    "<img src=x onerror=window.pwned=1>",
+    "<script>window.pwned=1</script>",
+    "'\"><svg onload=window.pwned=1>",
+    "javascript:window.pwned=1",
+    "{{window.pwned=1}}${window.pwned=1}",
+    "</pre></td><iframe srcdoc='<script>parent.pwned=1</script>'>",
+    "\u202e\u0000\ud7ff%3Cscript%3E&lt;b&gt;",
+)
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    found = shutil.which("chromium")
+    assert found is not None, "install the package chromium"
+    assert importlib.util.find_spec("playwright") is not None, "run make soak, which installs the group browser"
+    assert AXE.exists(), "run npm ci in console-web"
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        yield started
+        started.close()
+
+
+@pytest.fixture(scope="module")
+def story() -> Iterator[str]:
+    """The address of a console on the demo, with most of its story told."""
+    command = [str(Path(sys.executable).with_name("karpenter")), "demo", "--console", "--pods", "80", "--speed", "60"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
+        assert process.stdout is not None
+        yield process.stdout.readline().strip()
+        process.terminate()
+
+
+@contextmanager
+def served(given: ConsoleInput) -> Iterator[str]:
+    """The address of a console on this cluster, served by a thread."""
+    ready, over = threading.Event(), threading.Event()
+    address: list[str] = []
+
+    async def serve() -> None:
+        options = planning_options.disruption_options(Settings())
+        feeds = ConsoleFeeds(lambda _: given, lambda: MARKUP[0], lambda: MARKUP[1], options)
+        parts = ConsoleParts(feeds, SecretLinkAccess(SECRET, MARKUP[2]), explain)
+        async with serving_on_loopback(console_app(parts)) as url:
+            address.append(f"{url}/?token={SECRET}")
+            ready.set()
+            await asyncio.to_thread(over.wait)
+        await feeds.close()
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()), daemon=True)
+    thread.start()
+    assert ready.wait(60)
+    try:
+        yield address[0]
+    finally:
+        over.set()
+        thread.join(30)
+
+
+class Visit:
+    """A page with everything it complained about."""
+
+    def __init__(self, chromium: Any, address: str, width: int = 1280, scheme: str = "light") -> None:
+        context = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        self.page = context.new_page()
+        self.complaints: list[str] = []
+        self.requests: list[str] = []
+        self.page.on("console", lambda said: said.type in ("error", "warning") and self.complaints.append(said.text))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.goto(address)
+        self.page.wait_for_selector("main .panel", timeout=PATIENCE)
+
+    def go(self, place: str) -> None:
+        self.page.evaluate("place => { location.hash = '#/' + place }", place)
+        self.page.wait_for_function(
+            "name => document.querySelector('nav a[aria-current]')?.getAttribute('href') === '#/' + name",
+            arg=place.split("?")[0],
+            timeout=PATIENCE,
+        )
+        if place.startswith("what-if?"):
+            self.page.wait_for_selector(".verdict", timeout=PATIENCE)
+
+    def close(self) -> None:
+        self.page.context.close()
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_of_the_demo_is_accessible_and_without_a_complaint(chromium: Any, story: str, page: str) -> None:
+    """axe-core's rules of WCAG 2.2 AA, contrast included, in both colour schemes."""
+    for scheme in ("light", "dark"):
+        visit = Visit(chromium, story, scheme=scheme)
+        visit.go(page)
+        # Through the debugger, as the page itself may load no other script.
+        visit.page.evaluate(AXE.read_text())
+        rules = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]}
+        found = visit.page.evaluate("rules => axe.run(document, rules)", rules)
+        violations = [
+            (one["id"], one["nodes"][0]["html"], one["nodes"][0]["failureSummary"]) for one in found["violations"]
+        ]
+        assert violations == []
+        assert visit.complaints == []
+        own = story.split("/?")[0]
+        assert all(url.startswith(own) for url in visit.requests), "nothing is loaded from elsewhere"
+        visit.close()
+
+
+def test_the_figures_of_the_page_are_those_of_the_api(chromium: Any, story: str) -> None:
+    """§9.2: active nodes, pending pods, CPU and memory, timeline, instance types."""
+    visit = Visit(chromium, story)
+    equal = """async () => {
+        const view = await (await fetch('api/view')).json();
+        const shown = (id) => document.querySelector(`[data-figure="${id}"] .value`)?.textContent;
+        const types = (view.spending['instance type'] ?? []).slice(0, 12).map((row) => row.name).join();
+        const items = [...document.querySelectorAll('.shares li > span:first-child')];
+        const listed = items.map((item) => item.textContent).join();
+        return shown('nodes') === String(view.nodes.length)
+            && shown('pending') === String(view.pods.pending)
+            && shown('cpu') === `${Math.round(view.fill.cpu * 100)} %`
+            && shown('memory') === `${Math.round(view.fill.memory * 100)} %`
+            && shown('price') === `$${view.price.toFixed(3)}`
+            && document.querySelectorAll('a.box').length === view.nodes.length
+            && view.nodes.length > 0 && types === listed;
+    }"""
+    visit.page.wait_for_function(equal, timeout=PATIENCE, polling=500)
+    visit.go("decisions")
+    visit.page.wait_for_selector("#decisions tbody tr", timeout=PATIENCE)
+    visit.go("nodes")
+    assert visit.page.locator("#nodes tbody tr").count() == visit.page.locator("a.box").count()
+    visit.close()
+
+
+def test_a_node_is_found_explained_and_kept_with_the_keyboard_alone(chromium: Any, story: str) -> None:
+    visit = Visit(chromium, story)
+    page = visit.page
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "main"
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.classList.contains('box')"):
+            break
+    name = page.evaluate("document.activeElement.dataset.node")
+    page.keyboard.press("Enter")
+    explained = "() => document.getElementById('explanation')?.textContent.startsWith('Node ')"
+    page.wait_for_function(explained, timeout=PATIENCE)
+    assert page.url.endswith(f"#/node/{name}")
+    assert page.evaluate("document.activeElement.id") == "main", "the focus follows"
+    for _ in range(30):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.textContent.startsWith('Keep node')"):
+            break
+    page.keyboard.press("Enter")
+    line = f"kubectl annotate --overwrite node {name} karpenter.sh/do-not-disrupt=true"
+    page.wait_for_function("line => document.querySelector('dialog[open] pre')?.textContent === line", arg=line)
+    page.keyboard.press("Escape")
+    assert page.locator("dialog[open]").count() == 0
+    assert visit.complaints == []
+    visit.close()
+
+
+def test_a_link_opens_the_same_view_for_somebody_else(chromium: Any, story: str) -> None:
+    visit = Visit(chromium, story)
+    visit.go("nodes")
+    visit.page.select_option("select", "zone")
+    visit.page.fill("input[type=search]", "us-east")
+    visit.page.locator("#nodes thead").get_by_role("button", name="pods").click()
+    link = visit.page.url.split("#")[1]
+    rows = visit.page.locator("#nodes tbody tr").count()
+    visit.close()
+    other = Visit(chromium, story)
+    other.page.evaluate("hash => { location.hash = hash }", link)
+    other.page.wait_for_selector("#nodes")
+    assert other.page.input_value("select") == "zone"
+    assert other.page.input_value("input[type=search]") == "us-east"
+    assert other.page.get_attribute("th[aria-sort=ascending]", "aria-sort") == "ascending"
+    assert other.page.locator("#nodes tbody tr").count() == rows
+    other.close()
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_no_page_is_wider_than_the_screen(chromium: Any, story: str, width: int) -> None:
+    visit = Visit(chromium, story, width)
+    for page in PAGES:
+        visit.go(page)
+        assert visit.page.evaluate("document.documentElement.scrollWidth") <= width, page
+    visit.close()
+
+
+def _marked(text: str, at: int) -> list[Wire]:
+    """A node with a pod, a NodePool and a waiting pod, with this text wherever one fits."""
+    found: list[Wire] = []
+    for obj in (pool(f"np{at}"), *running(f"n{at}", "m", 1, pool=f"np{at}"), pod(f"w{at}", {"cpu": "100"})):
+        meta = obj.metadata  # type: ignore[attr-defined]
+        labels = {**meta.labels, "app": text}
+        changes: dict[str, Any] = {"labels": labels, "annotations": {**meta.annotations, "karpenter.sh/freeze": text}}
+        if isinstance(obj, Pod):
+            changes |= {"name": f"{text}{meta.name}", "namespace": text}
+        if isinstance(obj, Node):
+            changes["labels"] = {
+                **labels,
+                "topology.kubernetes.io/zone": text,
+                "node.kubernetes.io/instance-type": text,
+            }
+        if isinstance(obj, NodePool):
+            changes["name"] = meta.name
+        found.append(msgspec.structs.replace(obj, metadata=msgspec.structs.replace(meta, **changes)))
+    return found
+
+
+def test_markup_in_names_labels_and_messages_executes_nothing(chromium: Any) -> None:
+    objects = [obj for at, text in enumerate(MARKUP) for obj in _marked(text, at)]
+    events = [
+        event(reason, "NodeClaim", f"{text}{at}", text)
+        for at, text in enumerate(MARKUP)
+        for reason in ("SpotInterrupted", "DisruptionTerminating", "InsufficientCapacityError", "Unconsolidatable")
+    ]
+    with served(console_input(*objects, events=events)) as address:
+        visit = Visit(chromium, address)
+        places = [*PAGES, *(f"node/n{at}" for at in range(len(MARKUP)))]
+        for place in places:
+            visit.page.evaluate("place => { location.hash = '#/' + place }", place)
+            visit.page.wait_for_timeout(300)
+            assert visit.page.evaluate("window.pwned") is None, place
+        for text in MARKUP:
+            for page in ("node", "pod", "decision", "what-if"):
+                query = f"#/{page}?drain=" if page == "what-if" else f"#/{page}/"
+                visit.page.evaluate("([at, text]) => { location.hash = at + encodeURIComponent(text) }", [query, text])
+                visit.page.wait_for_timeout(100)
+        assert visit.page.evaluate("window.pwned") is None
+        assert visit.page.locator("iframe, img, object, embed, main script").count() == 0
+        visit.go("pending")
+        assert MARKUP[0] in visit.page.inner_text("#pods"), "it is shown as text"
+        visit.close()

@@ -68,6 +68,7 @@ from karpenter.olderversions.twin_controller import TwinController
 from karpenter.providers.contract import CloudProvider
 from karpenter.provisioning.batcher import ProvisioningBatcher
 from karpenter.provisioning.claim_creation import ClaimCreationLimit, ClaimCreationPace
+from karpenter.provisioning.cluster_autoscaler import ClusterAutoscalerScaleUps
 from karpenter.provisioning.lost_pods import LostPods
 from karpenter.provisioning.nomination import DisabledNominator, Nominator, PodNominator
 from karpenter.provisioning.plan_executor import PlanExecutor
@@ -280,6 +281,7 @@ class Manager:
             options,
             self._on_plan,
             ProblemRecorder(settings.record_problems) if settings.record_problems else None,
+            self._new_scale_ups(),
         )
         patience = DEFAULT_TIMEOUTS.total if settings.wait_for_slow_replacements else None
         queue = DisruptionQueue(context, self.command_history, self._successors, patience)
@@ -297,6 +299,14 @@ class Manager:
             self._options.own_pod,
             self.virtual_pods,
         )
+
+    def _new_scale_ups(self) -> ClusterAutoscalerScaleUps | None:
+        informer = self.informers.scale_ups
+        if informer is None:
+            return None
+        scale_ups = ClusterAutoscalerScaleUps()
+        self.informers.subscribe(informer, scale_ups.on_event)
+        return scale_ups
 
     def _on_plan(self, snapshot: ClusterSnapshot, plan: Solution) -> None:
         """A plan was made of the snapshot and executed."""

@@ -28,6 +28,7 @@ from karpenter.api.kinds import (
     CSI_NODE,
     DAEMON_SET,
     DEVICE_CLASS,
+    EVENT,
     NAMESPACE,
     NODE,
     NODE_CLAIM,
@@ -54,11 +55,12 @@ from karpenter.api.meta import Wire
 from karpenter.api.resource_claims import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from karpenter.kube.decoding import metadata_of
 from karpenter.kube.errors import KubeError
-from karpenter.kube.informer import ChangeHandler, Informer, WatchScope
+from karpenter.kube.informer import ALL_OBJECTS, ChangeHandler, Informer, WatchScope
 from karpenter.kube.optional_kinds import OptionalKindsReader
 from karpenter.kube.protocol import Reader, UndecodableObject
 from karpenter.model import freezes
 from karpenter.model.feature_gates import FeatureGate
+from karpenter.provisioning.cluster_autoscaler import SCALE_UP_EVENTS
 from karpenter.runtime.reconciler import run_supervised
 from karpenter.settings import Settings
 from karpenter.state import ClusterState
@@ -100,6 +102,8 @@ class WatchedKinds:
     capacity_schedules: bool = False
     #: Device claims, classes and slices.
     devices: bool = False
+    #: Events of pods that Cluster Autoscaler scales a node group up for.
+    scale_up_events: bool = False
 
     @staticmethod
     def of(settings: Settings, node_classes: Sequence[Kind[Wire]]) -> WatchedKinds:
@@ -112,6 +116,7 @@ class WatchedKinds:
             settings.wait_for_rollouts,
             FeatureGate.CAPACITY_SCHEDULE in settings.gates,
             not settings.ignore_dra_requests,
+            settings.defer_to_cluster_autoscaler,
         )
 
 
@@ -166,6 +171,7 @@ class ClusterInformers:
         self.buffers = self._add(CAPACITY_BUFFER) if kinds.capacity_buffers else None
         self.schedules = self._add(CAPACITY_SCHEDULE) if kinds.capacity_schedules else None
         self.pod_templates = self._add(POD_TEMPLATE) if kinds.capacity_buffers else None
+        self.scale_ups = self._add(EVENT, scope=SCALE_UP_EVENTS) if kinds.scale_up_events else None
         self._devices: DeviceInformers | None = None
         self.state = ClusterState(log_unusable_object)
         self._keep_state()
@@ -178,8 +184,8 @@ class ClusterInformers:
             if kinds.rollouts:
                 self._keep_rollouts(stateful_sets)
 
-    def _add(self, kind: Kind[T], reader: Reader | None = None) -> Informer[T]:
-        informer = Informer(reader or self._kube, kind, on_undecodable=log_rejected_object)
+    def _add(self, kind: Kind[T], reader: Reader | None = None, scope: WatchScope = ALL_OBJECTS) -> Informer[T]:
+        informer = Informer(reader or self._kube, kind, scope, on_undecodable=log_rejected_object)
         self._by_plural[kind.plural] = informer
         return informer
 

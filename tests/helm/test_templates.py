@@ -505,6 +505,16 @@ def test_the_manifests_for_those_without_helm_are_what_the_chart_renders(file: s
     assert path.read_text(encoding="utf-8") == text, "run: make charts"
 
 
+def test_events_may_be_read_where_pods_are_left_to_cluster_autoscaler_only() -> None:
+    def may_list(*values: str) -> bool:
+        rules = [rule for one in chart(*values) if one["kind"] == "ClusterRole" for rule in one["rules"]]
+        return any("events" in rule["resources"] and "list" in rule["verbs"] for rule in rules)
+
+    assert may_list("settings.deferToClusterAutoscaler=true")
+    assert not may_list("settings.deferToClusterAutoscaler=false")
+    assert not may_list()
+
+
 def test_without_the_webhook_nothing_of_it_is_left() -> None:
     """API-872: no port, no right on Secrets or CRDs."""
     text = "".join(json.dumps(one) for one in chart("webhook.enabled=false"))

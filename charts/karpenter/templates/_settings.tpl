@@ -29,6 +29,7 @@ BATCH_IDLE_DURATION: batchIdleDuration
 NOMINATE_PODS: nominatePods
 NOMINATION_QPS: nominationQPS
 CLAIMS_PER_MINUTE: claimsPerMinute
+DEFER_TO_CLUSTER_AUTOSCALER: deferToClusterAutoscaler
 RECORD_PROBLEMS: recordProblems
 MINIMUM_SAVING_RATIO: minimumSavingRatio
 MINIMUM_NODE_AGE: minimumNodeAge

@@ -20,6 +20,7 @@ from karpenter.model import labels
 from karpenter.model.backoff import Backoff
 from karpenter.providers.contract import NodeClassNotReady, ProviderError, UnevaluatedNodePool
 from karpenter.provisioning.batcher import ProvisioningBatcher
+from karpenter.provisioning.cluster_autoscaler import ClusterAutoscalerScaleUps
 from karpenter.provisioning.plan_executor import PlanExecutor, PlanOutcome
 from karpenter.provisioning.problem_recorder import ProblemRecorder
 from karpenter.runtime.events import shortened
@@ -86,7 +87,10 @@ class PoolTypeIndexes:
 
 
 class Provisioner:
-    """Runs provisioning passes. ``options`` are the decision's settings; ``on_plan`` receives every plan with its snapshot."""
+    """Runs provisioning passes. ``options`` are the decision's settings; ``on_plan`` receives every plan with its snapshot.
+
+    ``scale_ups``: what Cluster Autoscaler does for pods, which are left to it; None where nothing is.
+    """
 
     def __init__(
         self,
@@ -97,8 +101,10 @@ class Provisioner:
         options: SchedulingOptions,
         on_plan: Callable[[ClusterSnapshot, Solution], None],
         recorder: ProblemRecorder | None = None,
+        scale_ups: ClusterAutoscalerScaleUps | None = None,
     ) -> None:
         self._context = context
+        self._scale_ups = scale_ups
         self._virtual_pods = virtual_pods
         self._on_plan = on_plan
         self._recorder = recorder
@@ -144,6 +150,8 @@ class Provisioner:
         # From here to the plan nothing may wait: the snapshot would grow old.
         started = time.perf_counter()
         snapshot = self._virtual_pods.added_to(self._context.state.snapshot())
+        if self._scale_ups is not None:
+            snapshot = self._scale_ups.removed_from(snapshot, self._context.clock.now())
         waiting = sum(len(group.pods) for group in snapshot.pod_groups)
         _log.debug("computing scheduling decision for provisionable pod(s)", **{"pending-pods": waiting})
         if self._options.preferences is PreferencePolicy.RESPECT:

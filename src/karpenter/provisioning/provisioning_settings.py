@@ -33,6 +33,11 @@ class ProvisioningSettings:
     claims_per_minute: int = setting(
         kinds.POSITIVE, "1000", "Most NodeClaims created per minute.", unit="NodeClaims per minute"
     )
+    defer_to_cluster_autoscaler: bool = setting(
+        kinds.SWITCH,
+        "false",
+        "Leave a pod to Cluster Autoscaler, for at most 15 minutes, after it said in an event that it scales up for the pod.",
+    )
     record_problems: str = setting(
         kinds.DIRECTORY,
         "",

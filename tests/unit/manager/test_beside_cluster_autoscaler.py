@@ -1,0 +1,124 @@
+"""Cluster Autoscaler and this controller on one cluster: neither buys for a pod the other one buys for, nor touches its nodes."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+from karpenter.api import kinds
+from karpenter.api.core import Event, EventSource, Node, NodeSpec
+from karpenter.api.meta import ObjectMeta, ObjectReference
+from karpenter.api.scheduling_constraints import Taint
+from karpenter.provisioning.cluster_autoscaler import PATIENCE, SCALE_UP_REASON
+from karpenter.settings import resolve_settings
+from support.builders import pod
+from support.world import World, story
+
+BESIDE = resolve_settings({"defer_to_cluster_autoscaler": "true"}, {})
+GROUP_NODE = "ip-10-0-0-1"
+
+
+async def waiting_for_group(world: World, name: str, reason: str = SCALE_UP_REASON) -> None:
+    """A pod for which Cluster Autoscaler has asked a node group for a node, as it says in an event of the pod."""
+    await world.waiting(pod(name, {"cpu": "1"}))
+    meta = (await world.kube.get(kinds.POD, name, "default")).metadata
+    about = ObjectReference(api_version="v1", kind="Pod", name=meta.name, namespace=meta.namespace, uid=meta.uid)
+    event = Event(
+        metadata=ObjectMeta(name=f"{meta.name}.1", namespace=meta.namespace),
+        involved_object=about,
+        reason=reason,
+        message="pod triggered scale-up: [{ng-1 2->3 (max: 10)}]",
+        type="Normal",
+        source=EventSource(component="cluster-autoscaler"),
+        first_timestamp=world.clock.now(),
+        last_timestamp=world.clock.now(),
+        count=1,
+    )
+    await world.kube.create(kinds.EVENT, event)
+
+
+async def group_node(world: World) -> None:
+    """The node of a managed node group, which no NodeClaim stands for."""
+    labels = {"eks.amazonaws.com/nodegroup": "ng-1", "kubernetes.io/hostname": GROUP_NODE}
+    metadata = ObjectMeta(name=GROUP_NODE, labels=labels)
+    await world.kube.create(kinds.NODE, Node(metadata=metadata, spec=NodeSpec(provider_id="aws:///a/i-1")))
+    room = {"cpu": "4", "memory": "16Gi", "pods": "58"}
+    ready = [{"type": "Ready", "status": "True"}]
+    status = {"capacity": room, "allocatable": room, "conditions": ready}
+    await world.kube.patch(kinds.NODE, GROUP_NODE, {"status": status}, subresource="status")
+    await world.set_taints(GROUP_NODE, ())  # a new Node is tainted until it is ready
+
+
+async def started(world: World) -> None:
+    await world.node_class()
+    await world.pool()
+    await world.start(BESIDE)
+
+
+@story
+async def test_a_pod_it_scales_up_for_gets_no_second_node(world: World) -> None:
+    await started(world)
+    await waiting_for_group(world, "theirs")
+    await asyncio.sleep(60)
+    assert await world.all(kinds.NODE_CLAIM) == []
+    await group_node(world)
+    await world.gone("theirs")
+    await world.running("theirs-2", GROUP_NODE)
+    await asyncio.sleep(PATIENCE.total_seconds())
+    assert await world.all(kinds.NODE_CLAIM) == []
+    assert [node.metadata.name for node in await world.all(kinds.NODE)] == [GROUP_NODE]
+    assert "pod waits for cluster-autoscaler" in world.log.getvalue()
+
+
+@story
+async def test_other_pods_do_not_wait(world: World) -> None:
+    await started(world)
+    await waiting_for_group(world, "theirs")
+    await world.waiting(pod("ours", {"cpu": "1"}))
+    await waiting_for_group(world, "refused", "NotTriggerScaleUp")
+    await asyncio.sleep(60)
+    (claim,) = await world.all(kinds.NODE_CLAIM)
+    assert claim.spec.resources.requests["cpu"] == "2"
+
+
+@story
+async def test_a_scale_up_that_brings_no_node_is_waited_for_as_long_as_it_waits_itself(world: World) -> None:
+    await started(world)
+    await waiting_for_group(world, "theirs")
+    await asyncio.sleep((PATIENCE - timedelta(seconds=30)).total_seconds())
+    assert await world.all(kinds.NODE_CLAIM) == []
+    await asyncio.sleep(60)
+    assert len(await world.all(kinds.NODE_CLAIM)) == 1
+
+
+@story
+async def test_without_the_setting_no_events_are_watched(world: World) -> None:
+    await world.node_class()
+    await world.pool()
+    await world.start()
+    await waiting_for_group(world, "theirs")
+    await asyncio.sleep(60)
+    assert len(await world.all(kinds.NODE_CLAIM)) == 1
+
+
+@story
+async def test_no_pod_is_planned_onto_a_node_that_it_is_about_to_remove(world: World) -> None:
+    await started(world)
+    await group_node(world)
+    await world.set_taints(GROUP_NODE, [Taint(key="ToBeDeletedByClusterAutoscaler", effect="NoSchedule", value="1")])
+    await world.waiting(pod("small", {"cpu": "1"}))
+    await asyncio.sleep(10)
+    assert len(await world.all(kinds.NODE_CLAIM)) == 1
+
+
+@story
+async def test_nodes_of_groups_are_used_and_never_touched(world: World) -> None:
+    """An empty node of a group stays, whatever consolidation would save; a pod that fits there gets no node."""
+    await started(world)
+    await group_node(world)
+    before = await world.get_node(GROUP_NODE)
+    await asyncio.sleep(3600)
+    await world.waiting(pod("small", {"cpu": "1"}))
+    await asyncio.sleep(60)
+    assert await world.all(kinds.NODE_CLAIM) == []
+    assert await world.get_node(GROUP_NODE) == before

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, cast
 
 import structlog
@@ -27,6 +28,7 @@ from karpenter.clustermetrics.cluster_metrics import ClusterMetrics, detail_coll
 from karpenter.controller_context import ControllerContext
 from karpenter.conversion.options import ConversionOptions
 from karpenter.disruption.command_starter import CommandStarter
+from karpenter.disruption.decision_journal import JournalEntry
 from karpenter.disruption.disruption_controller import CommandExecution, DisruptionController
 from karpenter.disruption.disruption_queue import CommandHistory, DisruptionQueue
 from karpenter.disruption.disruption_recorder import DisruptionRecorder
@@ -72,6 +74,7 @@ from karpenter.provisioning.cluster_autoscaler import ClusterAutoscalerScaleUps
 from karpenter.provisioning.lost_pods import LostPods
 from karpenter.provisioning.nomination import DisabledNominator, Nominator, PodNominator
 from karpenter.provisioning.plan_executor import PlanExecutor
+from karpenter.provisioning.pod_trace_recorder import PodTraceRecorder
 from karpenter.provisioning.problem_recorder import ProblemRecorder
 from karpenter.provisioning.provisioner import Provisioner
 from karpenter.runtime import worker_scaling
@@ -182,6 +185,7 @@ class Manager:
             self.context, self.informers.pods, self.informers.nodes, lambda: self.provisioner.last_plan
         )
         self.history = history_recorder(settings, self.context, self.observer, self.command_history.journal.entries)
+        self._pod_trace = PodTraceRecorder(Path(settings.record_trace), clock) if settings.record_trace else None
         self._subscribe()
 
     # -- controllers --------------------------------------------------------------------------------------------------
@@ -372,6 +376,8 @@ class Manager:
             informers.subscribe(informers.pods, self._buffer_controller.on_pod)
         if self._schedule_controller is not None:
             self._subscribe_schedules(self._schedule_controller)
+        if self._pod_trace is not None:
+            informers.subscribe(informers.pods, self._pod_trace.on_pod)
 
     def _subscribe_schedules(self, controller: CapacityScheduleController) -> None:
         informers = self.informers
@@ -392,6 +398,10 @@ class Manager:
             )
 
         return handle
+
+    def decisions(self) -> tuple[JournalEntry, ...]:
+        """The latest decisions about disruption, oldest first."""
+        return self.command_history.journal.entries()
 
     # -- running ------------------------------------------------------------------------------------------------------
 
@@ -425,6 +435,8 @@ class Manager:
         }
         for feature in features:
             loops |= feature.loops() if feature is not None else {}
+        if self._pod_trace is not None:
+            loops["trace"] = self._pod_trace.run
         if self.history is not None:
             loops |= {name: loop.run for name, loop in self.history.loops(self.metrics).items()}
         queues = self._queues

@@ -9,10 +9,11 @@ from karpenter.cli.render_common import Json, names_text, to_json
 from karpenter.cli.simulate_runner import SimulationResult
 from karpenter.simulation.run_report import WaitStatistics
 from karpenter.simulator.policy_comparison import Estimate, PolicyDifference, differences, recommendation
-from karpenter.simulator.simulation_report import SimulationReport, report_document
+from karpenter.simulator.simulation_report import DecisionLine, SimulationReport, report_document
 
 _SHOWN_TYPES = 8
-_MINUTE = 60
+_SHOWN_DECISIONS = 10
+_MINUTE, _HOUR = 60, 3600
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +76,11 @@ def sections(result: SimulationResult) -> Iterable[Section]:
     """The tables of a page: the figures of each policy, its capacity, and the comparison."""
     first = [own[0] for own in result.reports]
     yield _figures(first)
+    yield _waiting(first)
     for report in first:
         yield _capacity(report)
+        if report.decisions:
+            yield _decisions(report)
     found = _differences(result)
     if found:
         yield _comparison(first[0], found)
@@ -121,6 +125,32 @@ _FIGURES = (
     ("restarts by cause", _causes),
     ("wait after a restart", lambda r: _waits(r.restarted)),
 )
+
+
+def _waiting(reports: Sequence[SimulationReport]) -> Section:
+    """Pod-hours of waiting by cause; causes nobody met are left out."""
+    causes = [each.cause for each in reports[0].waiting_causes]
+    by_policy = [{each.cause: each.pod_seconds for each in report.waiting_causes} for report in reports]
+    rows = [
+        (cause, *(f"{own[cause] / _HOUR:,.2f}" for own in by_policy))
+        for cause in causes
+        if any(own[cause] for own in by_policy)
+    ]
+    return Section("pod-hours of waiting for", ("", *(report.policy for report in reports)), rows)
+
+
+def _decisions(report: SimulationReport) -> Section:
+    """The last decisions; JSON has all."""
+    shown = report.decisions[-_SHOWN_DECISIONS:]
+    title = f"{report.policy}: decisions" if len(shown) == len(report.decisions) else f"{report.policy}: last decisions"
+    heading = ("hour", "reason", "nodes", "new", "pods", "saving", "outcome")
+    return Section(f"{title} ({len(report.decisions)} in all)", heading, [_decision_row(line) for line in shown])
+
+
+def _decision_row(line: DecisionLine) -> tuple[str, ...]:
+    saving = "" if line.saving_per_hour is None else f"${line.saving_per_hour:.3f}/h"
+    counts = (str(len(line.nodes)), str(line.replacements), str(line.pods))
+    return (f"{line.seconds / _HOUR:.2f}", line.reason, *counts, saving, line.outcome)
 
 
 def _capacity(report: SimulationReport) -> Section:

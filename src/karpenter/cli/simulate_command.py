@@ -17,7 +17,9 @@ from karpenter.cli.terminal import INTERRUPTED, WrongInput, print_error, write_t
 def simulate(
     *,
     flags: Flags,
-    trace: Annotated[Path | None, typer.Option(metavar="FILE", help="Trace: CSV with one row per pod.")] = None,
+    trace: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Trace: CSV or Parquet with one row per pod.")
+    ] = None,
     scenario: Annotated[
         str, typer.Option(metavar="NAME|FILE", help="Scenario: web, batch, office, or a YAML file.")
     ] = "",
@@ -27,9 +29,17 @@ def simulate(
             "-f",
             "--filename",
             metavar="FILE",
-            help="YAML or JSON with NodePools and DaemonSets; may be repeated. Default: one NodePool of c, m and r types.",
+            help="YAML or JSON with NodePools and DaemonSets, and without --trace and --scenario with the workloads to "
+            "simulate; may be repeated. Default: one NodePool of c, m and r types.",
         ),
     ] = None,
+    from_cluster: Annotated[
+        bool, typer.Option("--from-cluster", help="Simulate the pods and NodePools of the cluster of the kubeconfig.")
+    ] = False,
+    pattern: Annotated[
+        Literal["steady", "daily", "office"],
+        typer.Option(help="How the pods of -f or --from-cluster come and go: never, with the day, or in office hours."),
+    ] = "daily",
     days: Annotated[
         float | None, typer.Option(min=0.01, max=366, help="Days to simulate. Default: all of the trace or scenario.")
     ] = None,
@@ -62,13 +72,28 @@ def simulate(
     from karpenter.cli.simulate_runner import run_simulation
     from karpenter.simulator.workload import WorkloadError
 
-    if (trace is None) == (not scenario):
-        raise WrongInput("karpenter simulate needs --trace FILE or --scenario NAME, and not both")
-    if seeds > 1 and not (compare and (scenario or world)):
-        raise WrongInput("--seeds needs --compare, and --scenario or --world; a trace has no random numbers")
+    sources = (trace is not None, bool(scenario), from_cluster)
+    if sum(sources) > 1 or not (any(sources) or filename):
+        raise WrongInput(
+            "karpenter simulate needs one of --trace FILE, --scenario NAME, --from-cluster and -f FILE with pods"
+        )
+    if from_cluster and filename:
+        raise WrongInput("--from-cluster takes NodePools from the cluster, so -f has no use beside it")
+    if seeds > 1 and not (compare and (trace is None or world)):
+        raise WrongInput("--seeds needs --compare, and with --trace also --world; a trace has no random numbers")
     policies = tuple(compare.split(",")) if compare else (policy,)
     options = SimulateOptions(
-        trace, scenario, tuple(filename or ()), days, from_day, range(seed, seed + seeds), policies, region, world
+        trace,
+        scenario,
+        tuple(filename or ()),
+        days,
+        from_day,
+        range(seed, seed + seeds),
+        policies,
+        region,
+        world,
+        from_cluster,
+        pattern,
     )
     if html is not None:
         _write_page(html, "")

@@ -9,7 +9,10 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class SimulateOptions:
-    """Exactly one of ``trace`` and ``scenario`` is given. ``days`` None: all of it; ``policies`` has at least one name."""
+    """At most one of ``trace`` and ``scenario`` is given; without either the pods of ``filename`` or of the cluster count.
+
+    ``days`` None: all of it; ``policies`` has at least one name. ``pattern``: how pods of files or of the cluster come and go.
+    """
 
     trace: Path | None
     scenario: str
@@ -20,3 +23,5 @@ class SimulateOptions:
     policies: tuple[str, ...]
     region: str
     world: Path | None
+    from_cluster: bool = False
+    pattern: str = "daily"

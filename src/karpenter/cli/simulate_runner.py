@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from karpenter.api.apps import DaemonSet
+from karpenter.api.core import Pod
 from karpenter.api.karpenter import NodeClassReference, NodePool
 from karpenter.api.kwok_node_class import KWOKNodeClass
 from karpenter.api.meta import ObjectMeta
@@ -30,6 +31,7 @@ from karpenter.model import labels
 from karpenter.runtime import logging
 from karpenter.settings import Settings
 from karpenter.simulator import simulation_run
+from karpenter.simulator.cluster_workload import LoadPattern, cluster_workload
 from karpenter.simulator.cost_bound import CostBound, cost_bound
 from karpenter.simulator.policy import Policy, read_policy
 from karpenter.simulator.scenario_file import Scenario, read_scenario, read_world, scenario_workload
@@ -42,6 +44,7 @@ from karpenter.simulator.world import World
 _NODE_CLASS = KWOKNodeClass(metadata=ObjectMeta(name="simulated"))
 _CLASS_REFERENCE = NodeClassReference(group="karpenter.kwok.sh", kind="KWOKNodeClass", name="simulated")
 _DAY_SECONDS = 86_400
+_CLUSTER_DAYS = 7.0
 
 
 @dataclass(frozen=True)
@@ -58,12 +61,13 @@ class SimulationResult:
 
 @dataclass(frozen=True)
 class _Market:
-    """NodePools and what they can buy."""
+    """NodePools and what they can buy, and the pods that were read with them."""
 
     pools: tuple[NodePool, ...]
     daemon_sets: tuple[DaemonSet, ...]
     types: Sequence[InstanceType]
     index: TypeIndex
+    pods: tuple[Pod, ...]
 
 
 def run_simulation(options: SimulateOptions, settings: Settings) -> SimulationResult:
@@ -72,7 +76,7 @@ def run_simulation(options: SimulateOptions, settings: Settings) -> SimulationRe
     scenario = read_scenario(options.scenario) if options.scenario else None
     world = _world(options, scenario)
     market = _read_market(options, settings)
-    workloads = {seed: _workload(options, scenario, seed) for seed in options.seeds}
+    workloads = {seed: _workload(options, scenario, market, seed) for seed in options.seeds}
     runs = [(policy, seed) for seed in options.seeds for policy in policies]
     reports: dict[str, list[SimulationReport]] = {policy.name: [] for policy in policies}
     bounds: dict[int, CostBound] = {}
@@ -88,12 +92,13 @@ def run_simulation(options: SimulateOptions, settings: Settings) -> SimulationRe
     return SimulationResult(tuple(tuple(own) for own in reports.values() if own))
 
 
-def _workload(options: SimulateOptions, scenario: Scenario | None, seed: int) -> Workload:
+def _workload(options: SimulateOptions, scenario: Scenario | None, market: _Market, seed: int) -> Workload:
     if scenario is not None:
         return scenario_workload(scenario, Path(options.scenario).stem, seed, options.days)
     if options.trace is not None:
         return read_trace(options.trace, TraceWindow(options.from_day, options.days))
-    raise WrongInput("a simulation needs a trace or a scenario")
+    days = _CLUSTER_DAYS if options.days is None else options.days
+    return cluster_workload(market.pods, LoadPattern(options.pattern), seed, days)
 
 
 def _world(options: SimulateOptions, scenario: Scenario | None) -> World:
@@ -106,17 +111,17 @@ def _read_market(options: SimulateOptions, settings: Settings) -> _Market:
     file_types = FileTypes(settings.instance_types_file_path) if settings.instance_types_file_path else None
     well_known = EC2_WELL_KNOWN_LABELS if file_types is None else file_types.well_known_labels
     text = None
-    if not options.filename:
+    if not options.filename and not options.from_cluster:
         text = (resources.files("karpenter.simulator") / "default_pool.yaml").read_text(encoding="utf-8")
     input_options = InputOptions(list(options.filename) or None, region=options.region, text=text)
     objects = planning.load_objects(input_options, well_known, settings)
     planning.report_input_problems(objects, skip_invalid=False)
     if not objects.pools:
-        raise WrongInput(f"{', '.join(options.filename)}: there is no NodePool in it")
+        raise WrongInput(f"{', '.join(options.filename) or 'the cluster'}: there is no NodePool in it")
     source = file_types or choose_source(objects, input_options, settings, os.environ)
     types = source.types()
     index = TypeIndex(types, well_known_labels_of(types) | labels.WELL_KNOWN)
-    return _Market(tuple(map(_simulated, objects.pools)), tuple(objects.daemon_sets), types, index)
+    return _Market(tuple(map(_simulated, objects.pools)), tuple(objects.daemon_sets), types, index, tuple(objects.pods))
 
 
 def _simulated(pool: NodePool) -> NodePool:

@@ -43,6 +43,12 @@ class ProvisioningSettings:
         "",
         "Directory for the latest problems, at most 100 files and 256 MiB of each kind, for karpenter replay; empty means none.",
     )
+    record_trace: str = setting(
+        kinds.TEXT,
+        "",
+        "File for a trace of the cluster's pods (arrivals, lifetimes, requests; names hashed; at most 200000 pods) that "
+        "karpenter simulate replays; empty means none.",
+    )
 
     @property
     def nomination_window(self) -> timedelta:

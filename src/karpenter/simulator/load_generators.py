@@ -10,13 +10,14 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
 from karpenter.api.core import PodSpec
+from karpenter.model.labels import ZONE
 from karpenter.simulator.workload import PodLife, WorkloadPodTemplate
 
 HOUR, DAY = 3600, 86_400
@@ -185,7 +186,34 @@ class HourlyCronJob(LoadGenerator, frozen=True, tag="cronJob"):
                 number += 1
 
 
-AnyGenerator = DailyWave | OfficeHours | Autoscaled | RollOuts | BatchBursts | Drips | HourlyCronJob
+class ZonalStatefulSet(LoadGenerator, frozen=True, tag="statefulSet"):
+    """A StatefulSet whose replicas keep their zones, as volumes of one zone make them. Each restarts every so often.
+
+    Replicas are dealt to the zones in turn. A volume is seen as its zone only: attach limits and detaching play no part.
+    """
+
+    replicas: Positive = 3
+    zones: Annotated[tuple[str, ...], Meta(min_length=1)] = ("us-east-1a", "us-east-1b", "us-east-1c")
+    restart_every_hours: Rate = 168.0
+
+    def pods(self, seed: int, duration_seconds: int) -> Iterator[PodLife]:
+        """See the class."""
+        dice = self.random(seed)
+        for replica in range(self.replicas):
+            template = self._template_in(self.zones[replica % len(self.zones)])
+            born = 0
+            for life, moment in enumerate(_moments(dice, self.restart_every_hours * HOUR, duration_seconds)):
+                yield PodLife(f"{self.name}-{replica}-{life}", template, born, max(moment, born + 1))
+                born = max(moment, born + 1)
+            yield PodLife(f"{self.name}-{replica}-last", template, born)
+
+    def _template_in(self, zone: str) -> WorkloadPodTemplate:
+        template = self.template()
+        spec = msgspec.structs.replace(template.spec, node_selector={**self.node_selector, ZONE: zone})
+        return replace(template, spec=spec)
+
+
+AnyGenerator = ZonalStatefulSet | DailyWave | OfficeHours | Autoscaled | RollOuts | BatchBursts | Drips | HourlyCronJob
 _Jobs = BatchBursts | Drips | HourlyCronJob
 
 

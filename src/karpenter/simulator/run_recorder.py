@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
 from karpenter.api.core import Pod
+from karpenter.disruption.decision_journal import JournalEntry
 from karpenter.model import conditions, pods
 from karpenter.model import resources as res
+from karpenter.simulation.run_history import InstanceLaunched, InstanceNotice
 from karpenter.simulation.simulated_cluster import SimulatedCluster
 from karpenter.simulator.idle_cost import NodeOccupancy
 
@@ -47,6 +49,22 @@ class Restart:
     cause: str
 
 
+@dataclass(frozen=True, slots=True)
+class WaitingTime:
+    """Pod-seconds of waiting by what was waited for. The first three are of pods that were bound.
+
+    ``launch``: before the node's instance was launched (a batch of pods, a decision, missing capacity); ``start``: from its
+    launch on; ``room``: for a node that was there, such as one whose pods had to leave first. ``unbound``: pods that wait still,
+    by name; ``left``: those that left before they were bound.
+    """
+
+    launch: float
+    start: float
+    room: float
+    unbound: tuple[tuple[str, float], ...]
+    left: tuple[tuple[str, float], ...]
+
+
 class RunRecorder:
     """Watches one cluster. ``start`` is when the study began."""
 
@@ -60,7 +78,36 @@ class RunRecorder:
         self.restarts: list[Restart] = []
         self.samples: list[Sample] = []
         self.occupancy = NodeOccupancy()
+        self._waited: defaultdict[str, float] = defaultdict(float)
+        self._left: list[tuple[str, float]] = []
+        self._launched_at: dict[str, datetime] = {}
+        self._decisions: dict[str, JournalEntry] = {}
+        cluster.history.subscribe(self._on_instance)
         cluster.manager.informers.pods.subscribe(self._on_pod)
+
+    @property
+    def decisions(self) -> tuple[JournalEntry, ...]:
+        """The decisions about disruption up to the last sample, in their order."""
+        return tuple(self._decisions.values())
+
+    def waiting_time(self) -> WaitingTime:
+        """What pods have waited for."""
+        waited = self._waited
+        return WaitingTime(waited["launch"], waited["start"], waited["room"], self.still_waiting(), tuple(self._left))
+
+    def _on_instance(self, notice: InstanceNotice) -> None:
+        if isinstance(notice, InstanceLaunched):
+            self._launched_at[notice.record.node_name] = notice.at
+
+    def _add_wait(self, created: datetime, node: str, bound: datetime) -> None:
+        """Divide the wait of a pod that was bound now."""
+        launched = self._launched_at.get(node, created)
+        if launched < created and node in self.occupancy.first_pod:
+            self._waited["room"] += (bound - created).total_seconds()
+            return
+        began = min(max(launched, created), bound)
+        self._waited["launch"] += (began - created).total_seconds()
+        self._waited["start"] += (bound - began).total_seconds()
 
     # -- pods -------------------------------------------------------------------------------------------------------------
 
@@ -71,7 +118,9 @@ class RunRecorder:
         uid = pod.metadata.uid
         now = self._cluster.clock.now()
         if after is None:
-            self._waiting.pop(uid, None)
+            if uid in self._waiting:
+                name, created, _ = self._waiting.pop(uid)
+                self._left.append((name, (now - created).total_seconds()))
             self.occupancy.remove(uid, now)
             return
         if uid not in self._seen_uids:
@@ -82,6 +131,7 @@ class RunRecorder:
         if after.spec.node_name and uid in self._waiting:
             _, created, is_restart = self._waiting.pop(uid)
             self.waits.append(PodWait((now - created).total_seconds(), is_restart))
+            self._add_wait(created, after.spec.node_name, now)
             self.occupancy.add(uid, after.spec.node_name, now)
 
     def record_lost(self, pod: Pod) -> None:
@@ -115,7 +165,8 @@ class RunRecorder:
         return self._cluster.history.meter.cost_usd(self._start, self._cluster.clock.now())
 
     def sample(self) -> None:
-        """Record the state of the cluster now."""
+        """Record the state of the cluster now, and the latest decisions."""
+        self._decisions |= {entry.command_id: entry for entry in self._cluster.manager.decisions()}
         views = [view for view in self._cluster.state.state_nodes() if view.node is not None]
         active = [pod for pod in self._cluster.pods() if pods.is_active(pod)]
         bound = [pod for pod in active if pod.spec.node_name]

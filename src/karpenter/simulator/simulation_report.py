@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
+from karpenter.disruption.decision_journal import JournalEntry
 from karpenter.simulation.run_history import InstanceLaunched, InstanceNotice
 from karpenter.simulation.run_report import WaitStatistics, wait_statistics
 from karpenter.simulator.cost_bound import CostBound
-from karpenter.simulator.run_recorder import Sample
+from karpenter.simulator.run_recorder import Sample, WaitingTime
 from karpenter.simulator.simulation_run import START, StudyRecord
 
 #: Hours of a month, as clouds count them.
@@ -27,6 +28,41 @@ class CapacityShare:
     capacity_type: str
     node_hours: float
     cost_usd: float
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingCause:
+    """What pods waited for, and how many pod-seconds in all."""
+
+    cause: str
+    pod_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class NodeEvent:
+    """An instance came or went. ``reason``: of the disruption that removed it, empty where none did."""
+
+    seconds: float
+    event: str
+    node: str
+    instance_type: str
+    capacity_type: str
+    pods: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionLine:
+    """A decision about disruption. ``saving_per_hour`` in USD, None where it is unknown."""
+
+    seconds: float
+    reason: str
+    nodes: tuple[str, ...]
+    replacements: int
+    pods: int
+    saving_per_hour: float | None
+    outcome: str
+    cause: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +104,9 @@ class SimulationReport:
     cpu_share: float
     memory_share: float
     capacity: tuple[CapacityShare, ...]
+    waiting_causes: tuple[WaitingCause, ...]
+    events: tuple[NodeEvent, ...]
+    decisions: tuple[DecisionLine, ...]
     timeline: tuple[Sample, ...]
     bound_usd_per_hour: tuple[float, ...]
 
@@ -122,14 +161,62 @@ def summarize_study(labels: StudyLabels, record: StudyRecord, bound: CostBound) 
         peak_nodes=max((sample.nodes for sample in samples), default=0),
         arrivals=wait_statistics(wait.seconds for wait in record.waits if not wait.is_restart),
         restarted=wait_statistics(wait.seconds for wait in record.waits if wait.is_restart),
-        still_waiting=len(record.still_waiting),
+        still_waiting=len(record.waiting_time.unbound),
         unschedulable=bound.unschedulable,
         restarts=tuple(sorted(Counter(restart.cause for restart in record.restarts).items())),
         cpu_share=_mean(sample.cpu_share for sample in samples if sample.nodes),
         memory_share=_mean(sample.memory_share for sample in samples if sample.nodes),
         capacity=capacity,
+        waiting_causes=_waiting_causes(record.waiting_time, frozenset(bound.unschedulable)),
+        events=tuple(map(_node_event, record.notices)),
+        decisions=tuple(map(_decision_line, record.decisions)),
         timeline=samples,
         bound_usd_per_hour=tuple(bound.rate_at(sample.seconds) for sample in samples),
+    )
+
+
+def _waiting_causes(waited: WaitingTime, unschedulable: frozenset[str]) -> tuple[WaitingCause, ...]:
+    """In the order in which a pod meets them."""
+    impossible = sum(seconds for name, seconds in (*waited.unbound, *waited.left) if name in unschedulable)
+    rest = sum(seconds for name, seconds in waited.unbound if name not in unschedulable)
+    left = sum(seconds for name, seconds in waited.left if name not in unschedulable)
+    return (
+        WaitingCause("launch of a node", waited.launch),
+        WaitingCause("start of a node", waited.start),
+        WaitingCause("room on a node", waited.room),
+        WaitingCause("no NodePool can hold the pod", impossible),
+        WaitingCause("left before it was bound", left),
+        WaitingCause("still waiting at the end", rest),
+    )
+
+
+def _seconds_since_start(moment: datetime) -> float:
+    return (moment - START).total_seconds()
+
+
+def _node_event(notice: InstanceNotice) -> NodeEvent:
+    record, launched = notice.record, isinstance(notice, InstanceLaunched)
+    return NodeEvent(
+        _seconds_since_start(notice.at),
+        "launched" if launched else "ended",
+        record.node_name,
+        record.instance_type,
+        record.capacity_type,
+        notice.pod_count if isinstance(notice, InstanceLaunched) else 0,
+        "" if isinstance(notice, InstanceLaunched) else notice.reason,
+    )
+
+
+def _decision_line(entry: JournalEntry) -> DecisionLine:
+    return DecisionLine(
+        _seconds_since_start(entry.decided_at),
+        entry.reason,
+        tuple(node or claim for node, claim in entry.nodes),
+        len(entry.replacements),
+        entry.pods,
+        entry.saving_per_hour,
+        entry.outcome.value,
+        entry.cause,
     )
 
 
@@ -193,6 +280,7 @@ def report_document(report: SimulationReport) -> dict[str, object]:
         "waiting": {
             "arrivals": _wait_document(report.arrivals),
             "restarts": _wait_document(report.restarted),
+            "podHoursByCause": {each.cause: round(each.pod_seconds / _HOUR, _MILLIS) for each in report.waiting_causes},
             "stillWaiting": report.still_waiting,
             "unschedulable": list(report.unschedulable),
         },
@@ -209,6 +297,31 @@ def report_document(report: SimulationReport) -> dict[str, object]:
                 "usd": round(share.cost_usd, _CENTS),
             }
             for share in report.capacity
+        ],
+        "events": [
+            {
+                "hours": round(event.seconds / _HOUR, _MILLIS),
+                "event": event.event,
+                "node": event.node,
+                "instanceType": event.instance_type,
+                "capacityType": event.capacity_type,
+                "pods": event.pods,
+                "reason": event.reason,
+            }
+            for event in report.events
+        ],
+        "decisions": [
+            {
+                "hours": round(line.seconds / _HOUR, _MILLIS),
+                "reason": line.reason,
+                "nodes": list(line.nodes),
+                "replacements": line.replacements,
+                "pods": line.pods,
+                "savingUsdPerHour": None if line.saving_per_hour is None else round(line.saving_per_hour, 4),
+                "outcome": line.outcome,
+                "cause": line.cause,
+            }
+            for line in report.decisions
         ],
         "timeline": [
             _sample_document(sample, bound)

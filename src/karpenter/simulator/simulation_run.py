@@ -15,6 +15,7 @@ from datetime import UTC, datetime, timedelta
 from karpenter.api.apps import DaemonSet
 from karpenter.api.karpenter import NodePool
 from karpenter.api.kwok_node_class import KWOKNodeClass
+from karpenter.disruption.decision_journal import JournalEntry
 from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.runtime.intervals import Intervals
 from karpenter.simulation import LoopClock, SimulationConfig, run_virtual, running_cluster
@@ -22,7 +23,7 @@ from karpenter.simulation.run_history import InstanceNotice
 from karpenter.simulation.run_report import CostMeter
 from karpenter.simulator.idle_cost import IdleCost, idle_cost
 from karpenter.simulator.policy import Policy
-from karpenter.simulator.run_recorder import PodWait, Restart, RunRecorder, Sample
+from karpenter.simulator.run_recorder import PodWait, Restart, RunRecorder, Sample, WaitingTime
 from karpenter.simulator.workload import Workload
 from karpenter.simulator.workload_player import WorkloadPlayer
 from karpenter.simulator.world import World, WorldFaults
@@ -75,7 +76,8 @@ class StudyRecord:
     waits: tuple[PodWait, ...]
     restarts: tuple[Restart, ...]
     samples: tuple[Sample, ...]
-    still_waiting: tuple[tuple[str, float], ...]
+    waiting_time: WaitingTime
+    decisions: tuple[JournalEntry, ...]
     idle: IdleCost
     was_interrupted: bool
 
@@ -116,7 +118,8 @@ class _StudyRun:
                 waits=tuple(recorder.waits),
                 restarts=tuple(recorder.restarts),
                 samples=tuple(recorder.samples),
-                still_waiting=recorder.still_waiting(),
+                waiting_time=recorder.waiting_time(),
+                decisions=recorder.decisions,
                 idle=idle_cost(cluster.history.notices, recorder.occupancy, self._clock.now()),
                 was_interrupted=was_interrupted,
             )

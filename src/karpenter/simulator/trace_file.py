@@ -1,6 +1,7 @@
 """Traces: files with one row per pod.
 
-The project's own format is CSV with a header row. Columns, in any order:
+The project's own format is CSV with a header row, or Parquet with the same columns (it needs the extra ``parquet``). Columns, in
+any order:
 
 | column | meaning |
 |---|---|
@@ -47,7 +48,7 @@ def read_trace(path: Path, window: TraceWindow = TraceWindow()) -> Workload:
 
     Raises ``WorkloadError``, which names every bad line up to the fifth.
     """
-    rows = list(_rows(path))
+    rows = list(_parquet_rows(path) if path.suffix == ".parquet" else _rows(path))
     errors: list[str] = []
     seen: dict[str, int] = {}
     lives = [life for line, row in rows if (life := _life_or_error(path, line, row, seen, errors)) is not None]
@@ -70,6 +71,25 @@ def _rows(path: Path) -> Iterator[tuple[int, Mapping[str, str]]]:
         raise WorkloadError(f"{path}: cannot be read ({error.strerror})") from None
     except (UnicodeDecodeError, csv.Error) as error:
         raise WorkloadError(f"{path}: is no CSV file in UTF-8 ({error})") from None
+
+
+def _parquet_rows(path: Path) -> Iterator[tuple[int, Mapping[str, str]]]:
+    """The rows of a Parquet file as the text that CSV would have. Their numbers count from 1; a missing value is empty."""
+    try:
+        from pyarrow import ArrowInvalid, parquet
+    except ImportError:
+        raise WorkloadError(
+            f"{path}: Parquet files need the Python package pyarrow: pip install 'karpenter[parquet]'"
+        ) from None
+    try:
+        table = parquet.read_table(path)
+    except OSError as error:
+        raise WorkloadError(f"{path}: cannot be read ({error.strerror or error})") from None
+    except ArrowInvalid as error:
+        raise WorkloadError(f"{path}: is no Parquet file ({error})") from None
+    _check_columns(path, table.column_names)
+    for number, row in enumerate(table.to_pylist(), 1):
+        yield number, {name: "" if value is None else str(value) for name, value in row.items()}
 
 
 def _check_columns(path: Path, columns: Iterable[str]) -> None:

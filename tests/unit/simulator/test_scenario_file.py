@@ -53,6 +53,18 @@ def test_cron_jobs_start_on_the_hour(tmp_path: Path) -> None:
     assert all(life.runs_for_seconds is not None for life in workload.pods)
 
 
+def test_replicas_of_a_stateful_set_keep_their_zones_over_restarts(tmp_path: Path) -> None:
+    service = "{kind: statefulSet, name: db, replicas: 4, zones: [a, b], restartEveryHours: 12}"
+    workload = workload_of(tmp_path, service, 5)
+    zones = {
+        (life.name.split("-")[1], life.template.spec.node_selector["topology.kubernetes.io/zone"])
+        for life in workload.pods
+    }
+    assert zones == {("0", "a"), ("1", "b"), ("2", "a"), ("3", "b")}
+    assert {running(workload, second) for second in range(60, 5 * DAY, 600)} == {4}
+    assert 12 < len(workload.pods) < 120
+
+
 def test_an_autoscaled_service_stays_within_its_bounds_and_moves(tmp_path: Path) -> None:
     service = "{kind: hpa, name: api, replicas: 10, minReplicas: 8, maxReplicas: 12, volatility: 0.5}"
     workload = workload_of(tmp_path, service, 1)

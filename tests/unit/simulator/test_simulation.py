@@ -88,11 +88,22 @@ def test_a_pod_that_is_moved_counts_as_a_restart_with_its_cause(tmp_path: Path, 
     assert report["restarts"]["byCause"] == {"Underutilized": 1}
     assert report["capacity"][-1]["instanceType"] == "a.small"
     assert report["waiting"]["restarts"]["pods"] == 1
+    (move,) = (line for line in report["decisions"] if line["reason"] == "Underutilized")
+    assert (len(move["nodes"]), move["replacements"], move["pods"], move["outcome"]) == (1, 1, 1, "succeeded")
+    assert move["savingUsdPerHour"] == pytest.approx(0.25)
+    ended = [event for event in report["events"] if event["event"] == "ended" and event["reason"] == "Underutilized"]
+    assert [event["node"] for event in ended] == move["nodes"]
+    launched = [event["instanceType"] for event in report["events"] if event["event"] == "launched"]
+    assert launched == ["a.large", "a.small"]
 
 
 def test_pods_no_node_pool_can_hold_are_named_and_cost_nothing(tmp_path: Path, arguments: list[str]) -> None:
     report = simulate(tmp_path, arguments, "whale,0,3600,,64000,1024", "web,0,3600,,500,512")
     assert report["waiting"]["unschedulable"] == ["whale"]
+    waited = report["waiting"]["podHoursByCause"]
+    assert waited["no NodePool can hold the pod"] == pytest.approx(1.0, abs=0.01), "an hour of one pod"
+    assert waited["start of a node"] == pytest.approx(45 / 3600, abs=0.01)
+    assert waited["room on a node"] == waited["still waiting at the end"] == 0
     assert report["nodes"]["launched"] == 1
 
 
@@ -175,12 +186,12 @@ def test_ctrl_c_ends_all_runs_with_the_report_so_far(
 @pytest.mark.parametrize(
     ("further", "complaint"),
     [
-        ((), "karpenter simulate needs --trace FILE or --scenario NAME, and not both"),
+        ((), "there are no pods to simulate: give --trace, --scenario, or manifests with pods or workloads"),
         (("--scenario", "nothing"), "there is no scenario 'nothing'; choose batch, office, web, or a YAML file"),
         (("--scenario", "web", "--policy", "nothing"), "there is no policy 'nothing'; choose lean, karpenter"),
         (
             ("--scenario", "web", "--seeds", "3"),
-            "--seeds needs --compare, and --scenario or --world; a trace has no random",
+            "--seeds needs --compare, and with --trace also --world; a trace has no random",
         ),
         (("--trace", "/nowhere.csv"), "/nowhere.csv: cannot be read (No such file or directory)"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,36 @@ def test_of_many_bad_lines_five_are_named_and_the_others_counted(trace: Path) ->
         read_trace(trace)
     assert str(error.value).count("must not be negative") == 5
     assert str(error.value).endswith("\n3 more lines")
+
+
+def test_a_parquet_file_gives_the_same_pods_as_csv(trace: Path, tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    columns = {
+        "name": ["web", "job"],
+        "creation_s": [10, 20],
+        "deletion_s": [500, None],
+        "runtime_s": [None, 60.0],
+        "cpu_milli": [250, 500],
+        "memory_mib": [64, 128],
+    }
+    same = tmp_path / "trace.parquet"
+    parquet.write_table(pyarrow.table(columns), same)
+    trace.write_text(
+        "name,creation_s,deletion_s,runtime_s,cpu_milli,memory_mib\nweb,10,500,,250,64\njob,20,,60,500,128\n"
+    )
+    assert read_trace(same).pods == read_trace(trace).pods
+    same.write_bytes(b"no such thing")
+    with pytest.raises(WorkloadError, match="is no Parquet file"):
+        read_trace(same)
+
+
+def test_without_pyarrow_a_parquet_file_is_refused_with_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(WorkloadError, match=r"pip install 'karpenter\[parquet\]'"):
+        read_trace(tmp_path / "trace.parquet")
 
 
 def test_a_missing_column_is_named(trace: Path) -> None:

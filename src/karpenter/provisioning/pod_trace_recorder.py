@@ -1,0 +1,165 @@
+"""Records what pods a cluster had as a trace that ``karpenter simulate`` replays: arrivals, lifetimes, requests.
+
+Off unless a file is set. Names are replaced by keyed hashes; the key is random and never written, so a name cannot be guessed
+from the file. The whole file is written anew every few minutes and at the end; a file of an earlier process is kept beside it.
+Pods of DaemonSets and of the node itself are left out, as every node brings its own.
+
+A pod that was evicted and the pod that replaces it are two pods, as the workload's controller sees them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import hashlib
+import io
+import os
+import secrets
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+
+import structlog
+
+from karpenter.api.core import Pod
+from karpenter.model import pods
+from karpenter.model import resources as res
+from karpenter.model.clock import Clock
+from karpenter.model.quantity import QuantityError
+
+#: The most pods in a file; those that ended first are left out of it.
+MAX_PODS = 200_000
+_WRITE_SECONDS = 300.0
+_GPU = "nvidia.com/gpu"
+_MEBIBYTE = 1 << 20
+_COLUMNS = ("name", "creation_s", "deletion_s", "runtime_s", "cpu_milli", "memory_mib", "num_gpu", "workload")
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class _TracedPod:
+    """One row. Times are seconds since the recorder's start; exactly one end is set once the pod is gone."""
+
+    name: str
+    workload: str
+    arrived: int
+    cpu_milli: int
+    memory_mib: int
+    gpus: int
+    started: int | None = None
+    left: int | None = None
+    ran: int | None = None
+
+    @property
+    def has_ended(self) -> bool:
+        return self.left is not None or self.ran is not None
+
+    def row(self) -> tuple[object, ...]:
+        ends = ("" if self.left is None else self.left, "" if self.ran is None else self.ran)
+        return (self.name, self.arrived, *ends, self.cpu_milli, self.memory_mib, self.gpus, self.workload)
+
+
+class PodTraceRecorder:
+    """Watches pods and keeps ``path`` up to date."""
+
+    def __init__(self, path: Path, clock: Clock, max_pods: int = MAX_PODS) -> None:
+        self._path = path
+        self._clock = clock
+        self._max_pods = max_pods
+        self._start: datetime = clock.now()
+        self._key = secrets.token_bytes(16)
+        self._pods: dict[str, _TracedPod] = {}
+        self._has_changed = False
+
+    def on_pod(self, old: Pod | None, new: Pod | None) -> None:
+        """Handle a change of a pod."""
+        pod = new or old
+        if pod is None or pods.is_daemonset_pod(pod) or pods.is_mirror_pod(pod):
+            return
+        uid = pod.metadata.uid
+        traced = self._pods.get(uid) or self._first_seen(pod)
+        if traced is None or traced.has_ended:
+            return
+        if new is None:
+            traced = replace(traced, left=self._second(self._clock.now()))
+        elif pods.is_finished(new):
+            began = traced.started if traced.started is not None else traced.arrived
+            traced = replace(traced, ran=max(1, self._second(self._clock.now()) - began))
+        elif traced.started is None and new.status.phase == "Running":
+            traced = replace(traced, started=self._second(self._clock.now()))
+        if self._pods.get(uid) != traced:
+            self._keep(uid, traced)
+
+    def _keep(self, uid: str, traced: _TracedPod) -> None:
+        """Store a row; what ended stands in the order of its end, so that the oldest goes first."""
+        if traced.has_ended:
+            self._pods.pop(uid, None)
+        self._pods[uid] = traced
+        self._has_changed = True
+        if len(self._pods) > self._max_pods:
+            del self._pods[next((key for key, each in self._pods.items() if each.has_ended), uid)]
+
+    def _first_seen(self, pod: Pod) -> _TracedPod | None:
+        """None if the pod is over already, or its requests do not parse: then nobody knows what it needs."""
+        if pods.is_finished(pod):
+            return None
+        try:
+            requests = pods.pod_requests(pod)
+        except QuantityError:
+            return None
+        created = pod.metadata.creation_timestamp or self._clock.now()
+        owner = pods.workload_id(pod)
+        name = self._hash(pod.metadata.uid)
+        return _TracedPod(
+            name=f"pod-{name}",
+            workload=f"workload-{self._hash(owner)}" if owner else "",
+            arrived=self._second(created),
+            cpu_milli=requests.get(res.CPU, 0),
+            memory_mib=-(-requests.get(res.MEMORY, 0) // (res.ONE_UNIT * _MEBIBYTE)),
+            gpus=requests.get(_GPU, 0) // res.ONE_UNIT,
+        )
+
+    def _second(self, moment: datetime) -> int:
+        return max(0, round((moment - self._start).total_seconds()))
+
+    def _hash(self, text: str) -> str:
+        return hashlib.blake2b(text.encode(), key=self._key, digest_size=8).hexdigest()
+
+    # -- the file -----------------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Write until cancelled, and once more then."""
+        await asyncio.to_thread(self._keep_earlier_file)
+        try:
+            while True:
+                await asyncio.sleep(_WRITE_SECONDS)
+                await self.write()
+        finally:
+            self._write(self.content())
+
+    async def write(self) -> None:
+        """Write the file if something has changed since. A file that cannot be written is logged and tried again."""
+        if self._has_changed:
+            self._has_changed = False
+            await asyncio.to_thread(self._write, self.content())
+
+    def content(self) -> str:
+        """The trace so far, as CSV in the order of arrival."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(_COLUMNS)
+        rows = sorted(self._pods.values(), key=lambda traced: (traced.arrived, traced.name))
+        writer.writerows(traced.row() for traced in rows)
+        return text.getvalue()
+
+    def _keep_earlier_file(self) -> None:
+        if self._path.exists():
+            os.replace(self._path, self._path.with_name(f"{self._path.name}.previous"))
+
+    def _write(self, content: str) -> None:
+        part = self._path.with_name(f"{self._path.name}.part")
+        try:
+            part.write_text(content, encoding="utf-8")
+            os.replace(part, self._path)
+        except OSError as error:
+            _log.error("trace of pods cannot be written", path=str(self._path), error=error.strerror)

@@ -24,12 +24,11 @@ from karpenter.api.karpenter import NodeClaim, NodeClaimStatus
 from karpenter.api.kinds import NODE, SECRET
 from karpenter.model.clock import Clock, SystemClock
 from karpenter.providers.aws.aws_settings import AwsClusterInfo
+from karpenter.providers.aws.bootstrap.bootstrap_controllers import ProviderIdController
 from karpenter.providers.aws.bootstrap.bootstrap_settings import BootstrapMode, BootstrapSettings
 from karpenter.providers.aws.bootstrap.certificate_approver import CertificateApprover
 from karpenter.providers.aws.bootstrap.join_resolver import JoinResolver
-from karpenter.providers.aws.bootstrap.prerequisites import missing_prerequisites
-from karpenter.providers.aws.bootstrap.provider_id_controller import ProviderIdController
-from karpenter.providers.aws.bootstrap.token_issuer import TokenIssuer
+from karpenter.providers.aws.bootstrap.token_issuer import TokenIssuer, missing_prerequisites
 from karpenter.providers.aws.ec2_descriptions import InstanceInfo, InstancePlacement
 from karpenter.providers.aws.instance.instance_info import provider_id_of
 from karpenter.providers.aws.userdata import render_user_data

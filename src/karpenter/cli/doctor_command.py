@@ -204,8 +204,7 @@ async def _list_cluster_objects(kube: Kube, settings: Settings, service_account:
     from karpenter.api import kinds
     from karpenter.kube.errors import KubeError, NotFound
     from karpenter.providers.aws.bootstrap.bootstrap_settings import bootstrap_settings_of
-    from karpenter.providers.aws.doctor.account_checks import check_installation
-    from karpenter.providers.aws.doctor.cluster_access import check_joining
+    from karpenter.providers.aws.doctor.account_checks import check_installation, check_joining
 
     findings = await check_installation(kube, service_account)
     findings += await check_joining(kube, bootstrap_settings_of(settings))

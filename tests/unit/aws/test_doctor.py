@@ -42,7 +42,7 @@ from karpenter.providers.aws.bootstrap.bootstrap_objects import CLUSTER_ROLE_BIN
 from karpenter.providers.aws.bootstrap.bootstrap_settings import BootstrapMode, BootstrapSettings
 from karpenter.providers.aws.cloudformation import EVENT_RULES
 from karpenter.providers.aws.doctor import DoctorFinding, DoctorSubject, FindingLevel, run_checks
-from karpenter.providers.aws.doctor.cluster_access import check_joining
+from karpenter.providers.aws.doctor.account_checks import check_joining
 from karpenter.providers.aws.doctor.doctor_types import DoctorCheck, EventBridgeRule, PermissionQuery, RoleDescription
 from karpenter.providers.aws.ec2_descriptions import InstanceInfo, SecurityGroupInfo, StateReason, SubnetInfo
 from karpenter.providers.aws.ec2_requests import LaunchTemplate

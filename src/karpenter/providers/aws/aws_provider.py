@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import msgspec
+
 from karpenter.api.ec2_node_class import EC2NodeClass
 from karpenter.api.karpenter import NodeClaim, NodePool
 from karpenter.api.kinds import EC2_NODE_CLASS, NODE_CLAIM, NODE_POOL, Kind
 from karpenter.api.meta import Wire
+from karpenter.conversion.metadata import KUBELET_ANNOTATION
 from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.kube.errors import KubeError, NotFound
 from karpenter.kube.protocol import Reader
@@ -33,7 +36,6 @@ from karpenter.providers.aws.nodeclass.nodeclass_drift import (
     node_class_drift,
 )
 from karpenter.providers.aws.nodeclass.nodeclass_drift import NodeClassDrift as Found
-from karpenter.providers.aws.nodeclass.pool_kubelet import with_own_kubelet
 from karpenter.providers.contract import (
     HookPending,
     HookSatisfied,
@@ -297,3 +299,20 @@ def check_node_class_ready(node_class: EC2NodeClass) -> None:
 
 def _record_unresolved(claim: NodeClaim, events: AwsEventRecorder) -> None:
     events.warning(NODE_CLAIM, claim.metadata, NODE_CLASS_UNRESOLVED_REASON, NODE_CLASS_UNRESOLVED_MESSAGE)
+
+
+def with_own_kubelet(node_class: EC2NodeClass, *owners: NodeClaim | NodePool | None) -> EC2NodeClass:
+    """The class with the kubelet configuration of the first owner that has one; unreadable ones count as none."""
+    for owner in owners:
+        text = owner.metadata.annotations.get(KUBELET_ANNOTATION, "") if owner is not None else ""
+        kubelet = _decoded(text)
+        if kubelet:
+            return msgspec.structs.replace(node_class, spec=msgspec.structs.replace(node_class.spec, kubelet=kubelet))
+    return node_class
+
+
+def _decoded(text: str) -> dict[str, object]:
+    try:
+        return msgspec.json.decode(text or "{}", type=dict[str, object])
+    except (msgspec.ValidationError, msgspec.DecodeError):
+        return {}

@@ -13,7 +13,7 @@ from karpenter.model import runtime_validation
 from karpenter.providers.aws.aws_context import AwsContext
 from karpenter.providers.aws.bootstrap import join_rules
 from karpenter.providers.aws.bootstrap.bootstrap_settings import TokenDelivery
-from karpenter.providers.aws.bootstrap.prerequisites import missing_prerequisites
+from karpenter.providers.aws.bootstrap.token_issuer import missing_prerequisites
 from karpenter.providers.aws.instance.bootstrap_resolver import BootstrapResolver
 from karpenter.providers.aws.instance.fleet_request import SubnetAddresses
 from karpenter.providers.aws.instancetype.ec2_offerings import ReservationAvailability
@@ -49,7 +49,7 @@ from karpenter.providers.aws.nodeclass.nodeclass_subreconcilers import (
     node_class_condition_types,
 )
 from karpenter.providers.aws.nodeclass.nodeclass_validation import ValidationInputs, ValidationReconciler
-from karpenter.providers.aws.userdata.template_variables import lookalikes, wants_token
+from karpenter.providers.aws.userdata.join_configuration import lookalikes, wants_token
 from karpenter.providers.contract import ProviderError
 
 

@@ -15,6 +15,7 @@ from karpenter.api.karpenter import NodeClaim, NodeClaimStatus
 from karpenter.api.kinds import NODE
 from karpenter.api.meta import Condition, ObjectMeta
 from karpenter.kube.errors import NotFound
+from karpenter.providers.aws.bootstrap.bootstrap_controllers import LostNodeCollector, ProviderIdController
 from karpenter.providers.aws.bootstrap.bootstrap_objects import (
     ADDRESSED_NODE,
     AddressedNode,
@@ -22,8 +23,6 @@ from karpenter.providers.aws.bootstrap.bootstrap_objects import (
     NodeAddresses,
 )
 from karpenter.providers.aws.bootstrap.bootstrap_settings import BootstrapMode, BootstrapSettings
-from karpenter.providers.aws.bootstrap.lost_nodes import LostNodeCollector
-from karpenter.providers.aws.bootstrap.provider_id_controller import ProviderIdController
 from karpenter.providers.aws.ec2_descriptions import InstanceInfo, InstancePlacement, InstanceState
 from karpenter.providers.contract import InstanceNotFound
 from karpenter.simulation import virtual_time as virtual

@@ -27,8 +27,8 @@ from karpenter.providers.aws.bootstrap.bootstrap_objects import (
     SigningRequestSpec,
     SigningRequestStatus,
 )
-from karpenter.providers.aws.bootstrap.prerequisites import missing_prerequisites
-from karpenter.providers.aws.bootstrap.serving_certificates import is_undecided, refusal
+from karpenter.providers.aws.bootstrap.certificate_approver import is_undecided, refusal
+from karpenter.providers.aws.bootstrap.token_issuer import missing_prerequisites
 from karpenter.providers.aws.ec2_descriptions import InstanceInfo
 from karpenter.simulation.apiserver import MemoryKube, MemoryServer
 from support.ec2_classes import Classes

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from karpenter.providers.aws.bootstrap.bootstrap_token import JoinParameters
 from karpenter.providers.aws.userdata import UserDataError, render_user_data
-from karpenter.providers.aws.userdata.template_variables import (
+from karpenter.providers.aws.userdata.join_configuration import (
     VARIABLE_NAMES,
     lookalikes,
     names_claim,

@@ -16,7 +16,7 @@ from karpenter.providers.aws.bootstrap import join_rules
 from karpenter.providers.aws.bootstrap.bootstrap_settings import BootstrapSettings, TokenDelivery
 from karpenter.providers.aws.bootstrap.bootstrap_token import BootstrapToken, JoinParameters
 from karpenter.providers.aws.bootstrap.token_issuer import TokenIssuer
-from karpenter.providers.aws.userdata.template_variables import names_claim, wants_token
+from karpenter.providers.aws.userdata.join_configuration import names_claim, wants_token
 from karpenter.providers.contract import LaunchFailed
 
 _TOKEN_DELETIONS_FAIL = "deleting the bootstrap token of a failed launch failed; it expires"

@@ -16,7 +16,7 @@ from karpenter.providers.aws import aws_labels, iam_policies
 from karpenter.providers.aws.aws_apis import RunInstancesDryRun
 from karpenter.providers.aws.aws_errors import AwsError, explain_denial
 from karpenter.providers.aws.aws_types import Ec2Filter, tag_map
-from karpenter.providers.aws.doctor import account_checks, cluster_access
+from karpenter.providers.aws.doctor import account_checks
 from karpenter.providers.aws.doctor.doctor_types import DoctorCheck, DoctorFinding, DoctorSubject, ownership_tag
 from karpenter.providers.aws.ec2_descriptions import SecurityGroupInfo, SubnetInfo
 from karpenter.providers.aws.ec2_requests import (
@@ -383,7 +383,7 @@ def _access_entry_fix(subject: DoctorSubject, arn: str) -> str:
 def _aws_auth_fix(subject: DoctorSubject, arn: str) -> str:
     """A cluster of authentication mode CONFIG_MAP knows roles by the ConfigMap alone."""
     return (
-        cluster_access.command_to_add(subject.aws_auth, arn)
+        account_checks.command_to_add(subject.aws_auth, arn)
         or f"add {arn} to mapRoles of ConfigMap kube-system/aws-auth"
     )
 

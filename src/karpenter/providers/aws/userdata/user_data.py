@@ -20,7 +20,7 @@ from karpenter.providers.aws.userdata.ami_families import (
     WINDOWS_2025,
 )
 from karpenter.providers.aws.userdata.bootstrap_options import BootstrapOptions, KubeletArguments, kubelet_extra_args
-from karpenter.providers.aws.userdata.template_variables import TemplateInputs, render_template
+from karpenter.providers.aws.userdata.join_configuration import TemplateInputs, render_template
 
 #: Bytes EC2 takes, before base64.
 USER_DATA_LIMIT_BYTES = 16384

@@ -341,7 +341,7 @@ async def test_instances_that_died_of_themselves_are_told_with_the_reason() -> N
 
 
 async def test_spot_without_a_queue_is_warned_of() -> None:
-    """AWS-854"""
+    """AWS-854, AWS-T852: with spot allowed somewhere, one warning."""
     (finding,) = await bad(Aws(), settings=AwsSettings("shop"))
     assert finding.level is FindingLevel.WARNING
     assert "allow spot instances and no queue is set" in finding.text

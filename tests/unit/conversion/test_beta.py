@@ -170,7 +170,7 @@ def test_other_fields_of_a_class_stay() -> None:
     ],
 )
 def test_the_old_default_of_the_hop_limit_is_written(given: Json | None, written: Json) -> None:
-    """API-729."""
+    """API-729, AWS-830: two hops, where v1 allows one."""
     assert convert(beta_class({"metadataOptions": given})).at("spec.metadataOptions") == written
 
 
@@ -182,7 +182,7 @@ def test_the_old_default_of_the_hop_limit_is_written(given: Json | None, written
     ],
 )
 def test_ubuntu_with_terms_becomes_al2(devices: object, changed: str) -> None:
-    """API-732: what was changed is written into an annotation."""
+    """API-732, AWS-823: what was changed is written into an annotation."""
     converted = convert(
         beta_class({"amiFamily": "Ubuntu", "amiSelectorTerms": [{"id": "ami-1"}], "blockDeviceMappings": devices})
     )

@@ -29,14 +29,14 @@ def terms(selector: Json, field: str = "subnet") -> object:
     ],
 )
 def test_a_family_without_images_becomes_an_alias(family: str | None, alias: str) -> None:
-    """API-730, API-780, API-795, API-S280, API-S281."""
+    """API-730, API-780, API-795, API-S280, API-S281, AWS-822: the latest image of the family, AL2 where none is named."""
     converted = convert(node_template({"amiFamily": family}))
     assert converted.at("spec.amiSelectorTerms") == [{"alias": alias}]
     assert converted.at("spec.amiFamily") is None
 
 
 def test_a_family_with_images_keeps_both() -> None:
-    """API-731, API-781."""
+    """API-731, API-781: the family says how the instance boots, the selectors which image it gets."""
     converted = convert(node_template({"amiFamily": "Bottlerocket", "amiSelector": {"aws-ids": "ami-1,ami-2"}}))
     assert converted.at("spec.amiFamily") == "Bottlerocket"
     assert converted.at("spec.amiSelectorTerms") == [{"id": "ami-1"}, {"id": "ami-2"}]
@@ -58,12 +58,12 @@ def test_a_family_with_images_keeps_both() -> None:
     ],
 )
 def test_selector_maps_become_terms(selector: Json, expected: list[Json]) -> None:
-    """API-782, API-790, API-792, API-S283."""
+    """API-782, API-790, API-792, API-S283, AWS-821, AWS-T820, AWS-T822: a term per identifier or combination of tags."""
     assert terms(selector) == expected
 
 
 def test_images_by_name_and_owner_are_combined_owners_first() -> None:
-    """API-791."""
+    """API-791, AWS-T821: a term for each name of each owner."""
     assert terms({"aws::name": "n1,n2", "aws::owners": "o1,o2"}, "ami") == [
         {"name": name, "owner": owner} for owner in ("o1", "o2") for name in ("n1", "n2")
     ]
@@ -72,7 +72,7 @@ def test_images_by_name_and_owner_are_combined_owners_first() -> None:
 
 
 def test_ids_beside_other_keys_select_alone() -> None:
-    """API-790."""
+    """API-790: identifiers say it all; the other keys are named in a warning."""
     converted = convert(node_template({"amiSelector": {"aws::ids": "ami-1", "aws::name": "n"}}))
     assert converted.at("spec.amiSelectorTerms") == [{"id": "ami-1"}]
     assert len(converted.warnings) == 1
@@ -83,7 +83,7 @@ def test_ids_beside_other_keys_select_alone() -> None:
     [({"a": ",".join(map(str, range(31)))}, "31 terms"), ({f"k{n}": "v" for n in range(21)}, "21 tags")],
 )
 def test_too_many_terms_or_tags_are_an_error(selector: Json, count: str) -> None:
-    """API-793."""
+    """API-793: v1 takes no more than thirty terms and twenty tags."""
     converted = convert(node_template({"subnetSelector": selector}))
     assert (converted.objects, count in converted.errors[0]) == ((), True)
 
@@ -98,7 +98,7 @@ def test_too_many_terms_or_tags_are_an_error(selector: Json, count: str) -> None
     ],
 )
 def test_metadata_options_are_written_out(given: Json | None, written: Json) -> None:
-    """API-785, API-786, API-S284."""
+    """API-785, API-786, API-S284, AWS-T823: the defaults of that time, since those of v1 differ."""
     assert convert(node_template({"metadataOptions": given})).at("spec.metadataOptions") == written
 
 
@@ -112,20 +112,20 @@ def test_metadata_options_are_written_out(given: Json | None, written: Json) -> 
     ],
 )
 def test_a_class_without_a_profile_gets_one(options: ConversionOptions, field: str, value: str, warnings: int) -> None:
-    """API-783, API-821, API-810."""
+    """API-783, API-821, API-810, AWS-825: the profile of the global settings, a role, or a variable to fill in."""
     converted = convert(node_template(), options=options)
     assert converted.at(f"spec.{field}") == value
     assert len(converted.warnings) == warnings
 
 
 def test_the_profile_of_the_input_is_kept() -> None:
-    """API-821."""
+    """API-821: the profile that is asked for on the command line is for classes without one."""
     converted = convert(node_template({"instanceProfile": "mine"}), options=with_options(instance_profile="p"))
     assert (converted.at("spec.instanceProfile"), converted.at("spec.role")) == ("mine", None)
 
 
 def test_plain_fields_are_copied_and_restricted_tags_dropped() -> None:
-    """API-784, API-788, API-804, API-728a: the tag of older controllers is free now."""
+    """API-784, API-788, API-804, API-728a, AWS-820: the tag of older controllers is free now."""
     tags = {"team": "shop", "on": True, "karpenter.sh/managed-by": "x", "kubernetes.io/cluster/main": "owned"}
     copied = {"userData": "#!/bin/sh\n", "context": "c", "detailedMonitoring": True}
     content = node_template({**copied, "tags": tags})

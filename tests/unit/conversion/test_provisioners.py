@@ -17,13 +17,15 @@ def requirement_names(spec: Json, ignore_defaults: bool = False) -> list[str]:
 
 
 def test_name_labels_annotations_and_foreign_finalizers_stay() -> None:
-    """API-750, API-763, API-817, API-S285: what servers and controllers wrote goes."""
+    """API-750, API-763, API-817, API-S285, API-802, API-803: what servers and controllers wrote goes."""
     content = provisioner(
         labels={"team": "shop"},
         annotations={
             "note": "x",
             "kubectl.kubernetes.io/last-applied-configuration": "{}",
             "karpenter.sh/provisioner-hash": "1",
+            "karpenter.k8s.aws/nodetemplate-hash": "2",
+            "karpenter.sh/emptiness-timestamp": "2023-01-01T00:00:00Z",
         },
         finalizers=["karpenter.sh/termination", "shop.example/keep"],
         uid="u",
@@ -44,7 +46,7 @@ def test_name_labels_annotations_and_foreign_finalizers_stay() -> None:
 
 
 def test_labels_and_annotations_of_nodes_move_into_the_template() -> None:
-    """API-751, API-801, API-833: restricted labels go with a warning, the Provisioner's own name without."""
+    """API-751, API-801, API-833, API-800: restricted labels go with a warning, the Provisioner's own name without."""
     spec = {
         "labels": {"team": "shop", "karpenter.sh/provisioner-name": "shop", "karpenter.sh/strange": "x", "on": True},
         "annotations": {"karpenter.sh/do-not-evict": "true", "note": 5},
@@ -81,7 +83,7 @@ def test_taints_move_into_the_template_under_their_new_keys() -> None:
 
 
 def test_the_class_reference_is_of_v1() -> None:
-    """API-754, API-S278."""
+    """API-754, API-S278, AWS-828: an AWSNodeTemplate is an EC2NodeClass of the same name now."""
     reference = {"name": "a", "kind": "AWSNodeTemplate", "apiVersion": "karpenter.k8s.aws/v1alpha1"}
     converted = convert(provisioner({"providerRef": reference}))
     assert converted.at("spec.template.spec.nodeClassRef") == {
@@ -149,7 +151,7 @@ def test_limits_and_weight_stay() -> None:
 
 
 def test_the_defaults_of_the_old_webhook_are_added_in_its_order() -> None:
-    """API-753, API-765, API-S274."""
+    """API-753, API-765, API-S274, AWS-827: Linux, amd64, on demand, and families of which the webhook thought."""
     assert requirement_names({}) == _DEFAULTS
 
 
@@ -174,12 +176,12 @@ def test_a_key_that_is_given_gets_no_default(spec: Json, names: list[str]) -> No
 
 
 def test_defaults_are_left_out_on_request() -> None:
-    """API-S276."""
+    """API-S276: with --ignore-defaults."""
     assert requirement_names({}, ignore_defaults=True) == []
 
 
 def test_a_runtime_other_than_containerd_is_dropped_with_a_warning() -> None:
-    """API-755."""
+    """API-755: v1 has no field for it."""
     for runtime, warnings in (("dockerd", 1), ("containerd", 0)):
         content = provisioner({"kubeletConfiguration": {"containerRuntime": runtime, "maxPods": 40}})
         converted = convert(content, node_template())
@@ -188,7 +190,7 @@ def test_a_runtime_other_than_containerd_is_dropped_with_a_warning() -> None:
 
 
 def test_an_inline_provider_becomes_a_class_of_the_same_name_behind_the_pool() -> None:
-    """API-754, API-817, API-S279."""
+    """API-754, API-817, API-S279, AWS-826: its fields are those of an AWSNodeTemplate."""
     provider = {
         "instanceProfile": "p",
         "subnetSelector": {"a": "b"},
@@ -215,7 +217,7 @@ def test_an_inline_provider_without_selectors_takes_those_of_the_cluster(cluster
 
 
 def test_a_provider_with_a_launch_template_cannot_be_converted() -> None:
-    """API-787."""
+    """API-787, AWS-824, AWS-T824: a launch template of the user is refused with its field."""
     converted = convert(provisioner({"providerRef": None, "provider": {"launchTemplate": "old"}}))
     assert converted.errors == ['spec.provider.launchTemplate: cannot convert with "spec.launchTemplate"']
     assert converted.objects == ()

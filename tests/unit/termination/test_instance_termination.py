@@ -19,7 +19,7 @@ from support.world import START, World, after, refusing, story, until
 
 @story
 async def test_a_cloud_that_cannot_delete_keeps_the_finalizer(world: World) -> None:
-    """DIS-S312, OPS-L32"""
+    """DIS-S312, OPS-L32, API-475: it is on the claim and on its Node until the instance is gone."""
     await ready(world)
     world.cloud.refuse("delete", ProviderError("broken"), ProviderError("broken"))
     await world.kube.delete(kinds.NODE_CLAIM, "c")

@@ -282,20 +282,20 @@ DEAD = InstanceState(name="terminated")
 def test_why_an_instance_ended_before_it_joined_is_told_once(
     machine_: InstanceInfo, status: dict[str, str], told: list[tuple[str, str]]
 ) -> None:
-    """AWS-858: a key the launcher may not use looks like nothing at all from inside the cluster."""
+    """AWS-858, AWS-T853: a key the launcher may not use looks like nothing at all from inside the cluster."""
 
     async def scene(world: World) -> None:
         put(world, machine_)
         await world.own(await world.claim("one", uid=""), "i-1")
         await world.kube.patch(NODE_CLAIM, "one", {"status": status}, subresource="status")
-        deaths = EndedInstanceReporter(world.ec2, world.seen, world.told, world.clock)
-        assert await deaths.reconcile() == await deaths.reconcile() == 60.0
+        reporter = EndedInstanceReporter(world.ec2, world.seen, world.told, world.clock)
+        assert await reporter.reconcile() == await reporter.reconcile() == 60.0
         assert world.told.warnings == told
 
     play(scene)
 
 
-def test_looking_for_deaths_costs_nothing_while_all_instances_have_joined() -> None:
+def test_no_instance_is_described_while_all_have_joined() -> None:
     async def scene(world: World) -> None:
         await EndedInstanceReporter(world.ec2, world.seen, world.told, world.clock).reconcile()
         assert world.ec2.calls.total() == 0

@@ -218,7 +218,7 @@ async def test_interfaces_without_addresses_take_the_place_of_others() -> None:
 
 
 async def test_branch_interfaces_are_known() -> None:
-    """AWS-T306, AWS-859: c7i.2xlarge has 38."""
+    """AWS-T306, AWS-859, AWS-T851: c7i.2xlarge has 38."""
     assert units(await made("c7i.2xlarge"), "vpc.amazonaws.com/pod-eni") == 38
 
 

@@ -17,10 +17,10 @@ from karpenter.disruption.decide.candidates import CandidateChecks, DisruptionCo
 from karpenter.disruption.decide.command import Candidate, Command, DisruptionReason, pending_command
 from karpenter.disruption.decide.command_validation import validate_command
 from karpenter.disruption.decide.costs import NodePrices, is_empty
-from karpenter.disruption.decide.disruption_blockers import SavingTooSmall
 from karpenter.disruption.decide.disruption_decision import decide_disruption
 from karpenter.disruption.decide.disruption_problem import DisruptionProblem
 from karpenter.disruption.decide.disruption_problem_file import disruption_solution_bytes
+from karpenter.disruption.decide.move_blockers import SavingTooSmall
 from karpenter.disruption.decide.scheduling_simulation import UnreschedulablePods, prepare_simulation
 from karpenter.model import pods
 from karpenter.scheduling.decision_memory import DecisionMemory

@@ -12,8 +12,9 @@ from rich.tree import Tree
 from karpenter.cli import render_disruption
 from karpenter.cli.render_common import Json, console_for, count_text
 from karpenter.cli.render_disruption import allowed_from_text, budget_status_text
+from karpenter.disruption.decide.blocker import BlockerCategory
 from karpenter.disruption.decide.blocker_messages import blocker_message
-from karpenter.disruption.decide.disruption_blockers import BlockerCategory, DisruptionBlocker
+from karpenter.disruption.decide.disruption_blockers import DisruptionBlocker
 from karpenter.disruption.decide.disruption_preview import DisruptionPreview
 from karpenter.disruption.decide.node_explanation import ExplainedBlocker, NodeExplanation
 from karpenter.model import clock

@@ -7,9 +7,9 @@ from datetime import timedelta
 from karpenter.api.karpenter import Budget
 from karpenter.api.meta import Condition
 from karpenter.api.scheduling_constraints import Taint
+from karpenter.disruption.decide.blocker import BlockerCategory
 from karpenter.disruption.decide.blocker_messages import blocker_message
 from karpenter.disruption.decide.command import DisruptionReason
-from karpenter.disruption.decide.disruption_blockers import BlockerCategory
 from karpenter.disruption.decide.disruption_preview import DisruptionPreview, preview_disruption
 from karpenter.disruption.decide.node_explanation import NodeExplanation, explain_node
 from karpenter.model import labels

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from karpenter.api.meta import Condition
 from karpenter.disruption.decide.blocker_messages import blocker_message
-from karpenter.disruption.decide.disruption_blockers import NotCheaper
+from karpenter.disruption.decide.move_blockers import NotCheaper
 from karpenter.model import labels
 from support.builders import NOW
 from support.disruption_cases import (

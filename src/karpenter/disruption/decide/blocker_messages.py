@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from karpenter.disruption.decide import disruption_blockers
+from karpenter.disruption.decide import disruption_blockers, move_blockers
 from karpenter.disruption.decide.budget_status import BudgetStatus
 from karpenter.disruption.decide.command import DisruptionReason
 from karpenter.disruption.decide.disruption_blockers import (
@@ -16,14 +16,12 @@ from karpenter.disruption.decide.disruption_blockers import (
     ConsolidationBlocker,
     DelayBlocker,
     DisruptionBlocker,
-    MoveBlocker,
     NodePoolLookupBlocker,
     OwnNodeBlocker,
     PodBlocker,
     RepairBlocker,
-    ReplacementBlocker,
-    StrandedPod,
 )
+from karpenter.disruption.decide.move_blockers import MoveBlocker, ReplacementBlocker, StrandedPod
 from karpenter.model import durations, labels
 from karpenter.model.nodepool_budgets import UNLIMITED_DISRUPTIONS
 from karpenter.scheduling.explain.reason_messages import reason_message
@@ -55,14 +53,14 @@ def blocker_message(blocker: DisruptionBlocker) -> str:
             | disruption_blockers.RolloutInProgress()
         ):
             return _delay_message(blocker)
-        case disruption_blockers.SavingBelowThreshold(best, minimum):
+        case move_blockers.SavingBelowThreshold(best, minimum):
             return f"Saving is worth at most {best:.2f} of what it disrupts, the NodePool asks for {minimum:g}"
-        case disruption_blockers.DriftedPodsUnplaceable(cause):
+        case move_blockers.DriftedPodsUnplaceable(cause):
             return f"Pods can't be rescheduled: {_move_message(cause)}"
         case (
-            disruption_blockers.ReplacementExceedsLimits()
-            | disruption_blockers.StaticPoolAtNodeLimit()
-            | disruption_blockers.StaticReservationsFull()
+            move_blockers.ReplacementExceedsLimits()
+            | move_blockers.StaticPoolAtNodeLimit()
+            | move_blockers.StaticReservationsFull()
             | disruption_blockers.BudgetExhausted()
             | disruption_blockers.NodePoolFrozen()
         ):
@@ -195,27 +193,27 @@ _SHOWN_NODES = 5
 
 def _move_message(blocker: MoveBlocker) -> str:
     match blocker:
-        case disruption_blockers.SavingTooSmall(saving, minimum):
+        case move_blockers.SavingTooSmall(saving, minimum):
             return f"{_SAVING_TOO_SMALL}: at most {_price(saving)}, {_price(minimum)} are required"
-        case disruption_blockers.RoomWithinConsolidateAfter(nodes):
+        case move_blockers.RoomWithinConsolidateAfter(nodes):
             more = len(nodes) - _SHOWN_NODES
             names = ", ".join(nodes[:_SHOWN_NODES]) + (f" and {more} other(s)" if more > 0 else "")
             return f"Pods fit on other nodes only once consolidateAfter of these is over: {names}"
-        case disruption_blockers.PodsUnschedulable(pods, others):
+        case move_blockers.PodsUnschedulable(pods, others):
             names = "; ".join(map(_stranded_pod_text, pods))
             return f"not all pods would schedule, {names}" + (f" and {others} other(s)" if others else "")
-        case disruption_blockers.NeedsUninitializedNode(pod, node_claim):
+        case move_blockers.NeedsUninitializedNode(pod, node_claim):
             return f"{pod} => would schedule against uninitialized nodeclaim/{node_claim}"
     return _replacement_message(blocker)
 
 
 def _allowance_message(blocker: AllowanceBlocker) -> str:
     match blocker:
-        case disruption_blockers.ReplacementExceedsLimits():
+        case move_blockers.ReplacementExceedsLimits():
             return _limits_message(blocker)
-        case disruption_blockers.StaticPoolAtNodeLimit():
+        case move_blockers.StaticPoolAtNodeLimit():
             return "Static NodePool is at its node limit and cannot stage a replacement"
-        case disruption_blockers.StaticReservationsFull():
+        case move_blockers.StaticReservationsFull():
             return "Static NodePool's capacity reservations are full and cannot stage a replacement"
         case disruption_blockers.BudgetExhausted(status):
             return budget_message(status)
@@ -225,7 +223,7 @@ def _allowance_message(blocker: AllowanceBlocker) -> str:
             assert_never(blocker)
 
 
-def _limits_message(blocker: disruption_blockers.ReplacementExceedsLimits) -> str:
+def _limits_message(blocker: move_blockers.ReplacementExceedsLimits) -> str:
     pools = " and ".join(f'NodePool "{name}"' for name in blocker.node_pools)
     if blocker.is_emptying:
         return f"{pools} is at its limits: another node is emptied first"
@@ -236,24 +234,24 @@ def _limits_message(blocker: disruption_blockers.ReplacementExceedsLimits) -> st
 
 def _replacement_message(blocker: ReplacementBlocker) -> str:
     match blocker:
-        case disruption_blockers.NotCheaper(price, replacement_price):
+        case move_blockers.NotCheaper(price, replacement_price):
             return (
                 f"{_NOT_CHEAPER}, other nodes have no room for all of its pods and new nodes for the rest cost at least "
                 f"{_price(replacement_price)}, this one costs {_price(price)}"
             )
-        case disruption_blockers.MoveFailedRecently():
+        case move_blockers.MoveFailedRecently():
             return "The same move failed a short while ago, it is tried again later"
-        case disruption_blockers.PriceUnknown():
+        case move_blockers.PriceUnknown():
             return f"{_NOT_CHEAPER}, the price of this one is not known"
-        case disruption_blockers.SameTypeAgain():
+        case move_blockers.SameTypeAgain():
             return f"{_NOT_CHEAPER}, the same node would be bought again"
-        case disruption_blockers.MinValuesUnmet(keys):
+        case move_blockers.MinValuesUnmet(keys):
             return f"{_NOT_CHEAPER}, minValues requirement is not met (label(s) {', '.join(keys)})"
-        case disruption_blockers.SpotMinValuesUnmet():
+        case move_blockers.SpotMinValuesUnmet():
             return f"{_NOT_CHEAPER}, minValues requirement is not met by spot capacity alone"
-        case disruption_blockers.SpotToSpotDisabled():
+        case move_blockers.SpotToSpotDisabled():
             return "SpotToSpotConsolidation is disabled, can't replace a spot node with a spot node"
-        case disruption_blockers.TooFewSpotTypes(required, available):
+        case move_blockers.TooFewSpotTypes(required, available):
             return (
                 f"SpotToSpotConsolidation requires {required} cheaper instance type options than the current candidate "
                 f"to consolidate, got {available}"

@@ -28,8 +28,8 @@ from karpenter.disruption.decide.connected_parts import split_into_parts
 from karpenter.disruption.decide.consolidation_delays import node_age_blocker
 from karpenter.disruption.decide.consolidation_search import ConsolidationResult, ConsolidationSearch
 from karpenter.disruption.decide.costs import is_empty
-from karpenter.disruption.decide.disruption_blockers import MoveBlocker, SavingTooSmall
 from karpenter.disruption.decide.disruption_problem import PreparedDisruption, prepare
+from karpenter.disruption.decide.move_blockers import MoveBlocker, SavingTooSmall
 from karpenter.disruption.decide.move_evaluation import ConsolidationSettings, MoveEvaluator
 from karpenter.disruption.decide.multi_step import CommandPricing, composed_commands
 from karpenter.disruption.decide.projected_snapshot import after_commands

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from karpenter.disruption.decide.command import Candidate, Command, DisruptionReason, PendingCommand
 from karpenter.disruption.decide.connected_parts import split_into_parts
 from karpenter.disruption.decide.costs import candidate_order
-from karpenter.disruption.decide.disruption_blockers import MoveBlocker
+from karpenter.disruption.decide.move_blockers import MoveBlocker
 from karpenter.disruption.decide.move_evaluation import MoveEvaluator, SameTypeReplacement, whole_move
 from karpenter.disruption.decide.remaining_budgets import RemainingBudgets
 from karpenter.disruption.decide.replacement_prices import MoveRejection

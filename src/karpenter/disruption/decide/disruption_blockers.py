@@ -6,54 +6,20 @@ kind that is not rendered. The decision takes a node's first blocker in the orde
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
-from enum import StrEnum
-from typing import ClassVar
+from dataclasses import dataclass
+from datetime import timedelta
 
+from karpenter.disruption.decide.blocker import Blocker, BlockerCategory
 from karpenter.disruption.decide.budget_status import BudgetStatus
-from karpenter.model import labels
-from karpenter.scheduling.unschedulable_reasons import UnschedulableReason
-
-_FIGURES_THAT_CHANGE = frozenset(
-    {"until", "saving_per_hour", "minimum_per_hour", "price_per_hour", "replacement_price_per_hour", "nodes"}
+from karpenter.disruption.decide.move_blockers import (
+    DriftBlocker,
+    MoveBlocker,
+    ReplacementExceedsLimits,
+    SavingBelowThreshold,
+    StaticPoolAtNodeLimit,
+    StaticReservationsFull,
 )
-
-
-class BlockerCategory(StrEnum):
-    """What a blocker is about."""
-
-    NODE = "node"
-    POD = "pod"
-    NODE_POOL = "pool"
-    CONSOLIDATE_AFTER = "consolidate-after"
-    NODE_AGE = "node-age"
-    ROLLOUT = "rollout"
-    SAVING = "saving"
-    MOVE = "move"
-    BUDGET = "budget"
-    FREEZE = "freeze"
-
-
-@dataclass(frozen=True)
-class Blocker:
-    """Base of all blockers.
-
-    ``kind`` names the class outside the program. ``concerns_consolidation_only``: it rules out consolidation or emptiness, not
-    every disruption, so it is published as Unconsolidatable instead of DisruptionBlocked (DIS-398). ``until``: when it ends by
-    itself, if known.
-    """
-
-    kind: ClassVar[str]
-    category: ClassVar[BlockerCategory]
-    concerns_consolidation_only: ClassVar[bool] = False
-
-    until: datetime | None = field(default=None, kw_only=True)
-
-    @property
-    def identity(self) -> tuple[str, ...]:
-        """Kind and lasting figures: blockers of one node with equal identities are reported once."""
-        return (self.kind, *(str(value) for name, value in vars(self).items() if name not in _FIGURES_THAT_CHANGE))
+from karpenter.model import labels
 
 
 class _NodeBlocker(Blocker):
@@ -62,11 +28,6 @@ class _NodeBlocker(Blocker):
 
 class _NodePoolBlocker(Blocker):
     category = BlockerCategory.NODE_POOL
-    concerns_consolidation_only = True
-
-
-class _MoveBlocker(Blocker):
-    category = BlockerCategory.MOVE
     concerns_consolidation_only = True
 
 
@@ -298,179 +259,6 @@ class RolloutInProgress(Blocker):
     name: str
 
 
-# -- moves that were evaluated ----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class SavingBelowThreshold(Blocker):
-    """No move can score what the NodePool requires: ``best`` is the score if nothing had to be launched."""
-
-    kind = "saving-below-threshold"
-    category = BlockerCategory.SAVING
-    concerns_consolidation_only = True
-
-    best: float
-    minimum: float
-
-
-@dataclass(frozen=True)
-class SavingTooSmall(_MoveBlocker):
-    """A move saves at most ``saving_per_hour``, less than the NodePools require for what it disrupts; both in USD."""
-
-    kind = "saving-too-small"
-
-    saving_per_hour: float
-    minimum_per_hour: float
-
-
-@dataclass(frozen=True)
-class NotCheaper(_MoveBlocker):
-    """Other nodes have no room for all pods; new ones for the rest cost at least ``replacement_price_per_hour`` in USD."""
-
-    kind = "not-cheaper"
-
-    price_per_hour: float
-    replacement_price_per_hour: float
-
-
-@dataclass(frozen=True)
-class RoomWithinConsolidateAfter(_MoveBlocker):
-    """The pods fit on other nodes (by name), but these take no pods while their own ``consolidateAfter`` is not over."""
-
-    kind = "room-within-consolidate-after"
-
-    nodes: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class MoveFailedRecently(_MoveBlocker):
-    """The same move of a node failed a short while ago."""
-
-    kind = "move-failed-recently"
-
-
-@dataclass(frozen=True)
-class PriceUnknown(_MoveBlocker):
-    """The node's own price is unknown, so no replacement is known to be cheaper."""
-
-    kind = "price-unknown"
-
-
-@dataclass(frozen=True)
-class SameTypeAgain(_MoveBlocker):
-    """The replacement would be of the type the node has already."""
-
-    kind = "same-type-again"
-
-
-@dataclass(frozen=True)
-class MinValuesUnmet(_MoveBlocker):
-    """The cheaper instance types have too few values of these labels for minValues."""
-
-    kind = "min-values"
-
-    labels: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class SpotMinValuesUnmet(_MoveBlocker):
-    """The instance types that are available as spot do not meet minValues."""
-
-    kind = "spot-min-values"
-
-
-@dataclass(frozen=True)
-class SpotToSpotDisabled(_MoveBlocker):
-    """Only another spot node would be cheaper, and the feature gate SpotToSpotConsolidation is off."""
-
-    kind = "spot-to-spot-disabled"
-
-
-@dataclass(frozen=True)
-class TooFewSpotTypes(_MoveBlocker):
-    """Replacing a spot node by a spot node needs more cheaper instance types than there are (DIS-203)."""
-
-    kind = "too-few-spot-types"
-
-    required: int
-    available: int
-
-
-@dataclass(frozen=True)
-class StrandedPod:
-    """A pod (``namespace/name``) that fits nowhere, and why."""
-
-    pod: str
-    reasons: tuple[UnschedulableReason, ...]
-
-
-@dataclass(frozen=True)
-class PodsUnschedulable(_MoveBlocker):
-    """Pods of the node fit nowhere: the first few of them, and how many more there are."""
-
-    kind = "pods-unschedulable"
-
-    pods: tuple[StrandedPod, ...]
-    others: int
-
-
-@dataclass(frozen=True)
-class NeedsUninitializedNode(_MoveBlocker):
-    """A pod (``namespace/name``) fits only on a NodeClaim that is not initialized yet."""
-
-    kind = "needs-uninitialized-node"
-
-    pod: str
-    node_claim: str
-
-
-@dataclass(frozen=True)
-class DriftedPodsUnplaceable(Blocker):
-    """A drifted node cannot be replaced, since its pods have no other place."""
-
-    kind = "drifted-pods-unplaceable"
-    category = BlockerCategory.MOVE
-
-    cause: PodsUnschedulable | NeedsUninitializedNode
-
-    @property
-    def identity(self) -> tuple[str, ...]:
-        """That of the cause."""
-        return (self.kind, *self.cause.identity)
-
-
-@dataclass(frozen=True)
-class ReplacementExceedsLimits(Blocker):
-    """A replacement would exceed limits; ``resources`` names those that the NodePool's nodes exceed already."""
-
-    kind = "replacement-exceeds-limits"
-    category = BlockerCategory.MOVE
-
-    node_pools: tuple[str, ...]
-    resources: tuple[str, ...] = ()
-    is_emptying: bool = False
-
-
-@dataclass(frozen=True)
-class StaticPoolAtNodeLimit(Blocker):
-    """A replacement needs one node more than ``limits.nodes`` of the static NodePool allows (K15-214, K15-233)."""
-
-    kind = "static-pool-at-node-limit"
-    category = BlockerCategory.MOVE
-
-    node_pool: str
-
-
-@dataclass(frozen=True)
-class StaticReservationsFull(Blocker):
-    """All offerings of the static NodePool are reservations, and these are full (K15-324)."""
-
-    kind = "static-reservations-full"
-    category = BlockerCategory.MOVE
-
-    node_pool: str
-
-
 # -- node repair ------------------------------------------------------------------------------------------------------------
 
 
@@ -549,12 +337,6 @@ ConsolidationBlocker = (
     | HostsController
 )
 DelayBlocker = ConsolidateAfterNotOver | WithinStabilizationWindow | NodeTooYoung | RolloutInProgress
-SpotBlocker = SpotMinValuesUnmet | SpotToSpotDisabled | TooFewSpotTypes
-ReplacementBlocker = NotCheaper | PriceUnknown | SameTypeAgain | MinValuesUnmet | SpotBlocker | MoveFailedRecently
-MoveBlocker = (
-    SavingTooSmall | RoomWithinConsolidateAfter | ReplacementBlocker | PodsUnschedulable | NeedsUninitializedNode
-)
-DriftBlocker = DriftedPodsUnplaceable | ReplacementExceedsLimits | StaticPoolAtNodeLimit | StaticReservationsFull
 RepairBlocker = RepairWithoutNodePool | NodeDoNotRepair | RepairWithoutGracePeriod | TooManyUnhealthy
 PoolBlocker = BudgetExhausted | NodePoolFrozen
 AllowanceBlocker = ReplacementExceedsLimits | StaticPoolAtNodeLimit | StaticReservationsFull | PoolBlocker

@@ -8,12 +8,12 @@ from datetime import UTC, datetime
 
 from karpenter.disruption.decide.candidates import BlockedNode, CandidateChecks, DisruptionContext, is_drifted
 from karpenter.disruption.decide.command import Candidate, Command, DisruptionReason, saving_per_hour
-from karpenter.disruption.decide.disruption_blockers import (
+from karpenter.disruption.decide.failed_moves import NO_FAILED_MOVES, FailedMoves
+from karpenter.disruption.decide.move_blockers import (
     DriftedPodsUnplaceable,
     ReplacementExceedsLimits,
     StaticPoolAtNodeLimit,
 )
-from karpenter.disruption.decide.failed_moves import NO_FAILED_MOVES, FailedMoves
 from karpenter.disruption.decide.remaining_budgets import RemainingBudgets
 from karpenter.disruption.decide.scheduling_simulation import SchedulingSimulation, UnreschedulablePods
 from karpenter.disruption.decide.static_replacements import StaticReplacements

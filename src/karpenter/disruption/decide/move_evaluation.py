@@ -14,7 +14,8 @@ from karpenter.disruption.decide.command import (
     PendingCommand,
     saving_per_hour,
 )
-from karpenter.disruption.decide.disruption_blockers import (
+from karpenter.disruption.decide.failed_moves import NO_FAILED_MOVES, FailedMoves
+from karpenter.disruption.decide.move_blockers import (
     MoveFailedRecently,
     NotCheaper,
     PriceUnknown,
@@ -22,7 +23,6 @@ from karpenter.disruption.decide.disruption_blockers import (
     SameTypeAgain,
     SavingTooSmall,
 )
-from karpenter.disruption.decide.failed_moves import NO_FAILED_MOVES, FailedMoves
 from karpenter.disruption.decide.replacement_prices import (
     CheaperReplacement,
     MoveRejection,

@@ -27,10 +27,10 @@ from karpenter.disruption.decide.disruption_blockers import (
     DisruptionBlocker,
     NodePoolFrozen,
     NodeUnmanaged,
-    SavingBelowThreshold,
     WithinStabilizationWindow,
 )
 from karpenter.disruption.decide.disruption_preview import DisruptionPreview
+from karpenter.disruption.decide.move_blockers import SavingBelowThreshold
 from karpenter.disruption.decide.remaining_budgets import pool_node_counts
 from karpenter.disruption.decide.stabilization_window import StabilizationWindow
 from karpenter.disruption.decide.workload_rollouts import WorkloadRollouts

@@ -14,14 +14,13 @@ from karpenter.disruption.decide.candidates import BlockedNode, CandidateChecks
 from karpenter.disruption.decide.command import Candidate, Command, DisruptionReason, Repair, saving_per_hour
 from karpenter.disruption.decide.disruption_blockers import (
     DisruptionBlocker,
-    DriftedPodsUnplaceable,
     NodeDoNotRepair,
     RepairWithoutGracePeriod,
     RepairWithoutNodePool,
-    StaticPoolAtNodeLimit,
     TooManyUnhealthy,
 )
 from karpenter.disruption.decide.disruption_problem import PreparedDisruption
+from karpenter.disruption.decide.move_blockers import DriftedPodsUnplaceable, StaticPoolAtNodeLimit
 from karpenter.disruption.decide.remaining_budgets import RemainingBudgets
 from karpenter.disruption.decide.scheduling_simulation import SchedulingSimulation, UnreschedulablePods
 from karpenter.disruption.decide.static_replacements import StaticReplacements

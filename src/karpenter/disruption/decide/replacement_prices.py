@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from karpenter.disruption.decide.command import Candidate
 from karpenter.disruption.decide.costs import node_labels
-from karpenter.disruption.decide.disruption_blockers import (
+from karpenter.disruption.decide.move_blockers import (
     MinValuesUnmet,
     MoveBlocker,
     NotCheaper,

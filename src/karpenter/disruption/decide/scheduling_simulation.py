@@ -18,8 +18,8 @@ from karpenter.api.core import Pod
 from karpenter.disruption.decide.candidates import CandidateChecks, DisruptionContext, consolidate_after_end
 from karpenter.disruption.decide.command import Candidate, Command, DisruptionReason, PendingCommand
 from karpenter.disruption.decide.costs import disruption_cost
-from karpenter.disruption.decide.disruption_blockers import NeedsUninitializedNode, PodsUnschedulable, StrandedPod
 from karpenter.disruption.decide.disruption_problem import PreparedDisruption
+from karpenter.disruption.decide.move_blockers import NeedsUninitializedNode, PodsUnschedulable, StrandedPod
 from karpenter.disruption.decide.pod_arrivals import PodArrivals
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.model import pod_disruption, pods

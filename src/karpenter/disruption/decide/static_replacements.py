@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from karpenter.api.karpenter import NodePool
-from karpenter.disruption.decide.disruption_blockers import StaticPoolAtNodeLimit, StaticReservationsFull
+from karpenter.disruption.decide.move_blockers import StaticPoolAtNodeLimit, StaticReservationsFull
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.model import labels
 from karpenter.model.quantity_checks import check_quantities

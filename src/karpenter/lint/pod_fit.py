@@ -39,11 +39,6 @@ def pod_fits(pod: PodSource, lint_input: LintInput) -> Iterator[PodFit]:
             yield _fit(pod, offer, offer.template)
 
 
-def serving_offers(pod: PodSource, lint_input: LintInput) -> list[PodFit]:
-    """The pools that have room for the pod."""
-    return [fit for fit in pod_fits(pod, lint_input) if fit.types]
-
-
 def accepted_requirements(pod: PodSource, template: NodePoolTemplate) -> list[Requirements]:
     """What nodes of the pool would have to be like for the pod, one for each of its alternatives."""
     return [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from karpenter.api.karpenter import NodePool
-from karpenter.disruption.decide.move_blockers import StaticPoolAtNodeLimit, StaticReservationsFull
+from karpenter.disruption.decide.move_blockers import StaticPoolAtNodeLimit
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.model import labels
 from karpenter.model.quantity_checks import check_quantities
@@ -15,8 +15,6 @@ from karpenter.scheduling.planned_nodeclaims import MAX_INSTANCE_TYPES, static_c
 from karpenter.scheduling.solution import NewNodeClaim
 from karpenter.state.snapshot import ClusterSnapshot
 from karpenter.static import replicas
-
-StaticBlocker = StaticPoolAtNodeLimit | StaticReservationsFull
 
 
 class StaticReplacements:

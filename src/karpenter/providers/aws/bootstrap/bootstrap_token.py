@@ -17,8 +17,6 @@ from karpenter.providers.aws import aws_labels
 
 TOKEN_NAMESPACE = "kube-system"
 SECRET_TYPE = "bootstrap.kubernetes.io/token"
-#: The group whose members kubeadm's role bindings allow to ask for kubelet certificates.
-DEFAULT_TOKEN_GROUP = "system:bootstrappers:kubeadm:default-node-token"
 MANAGED_BY_LABEL, MANAGED_BY = "app.kubernetes.io/managed-by", "karpenter"
 NODE_CLAIM_LABEL = "karpenter.sh/nodeclaim"
 #: On the Secret of a token that the NodeClaims of one class and one period share.

@@ -28,11 +28,6 @@ RESERVED_MODE_ANNOTATION = f"{labels.AWS_GROUP}/kube-reserved-mode"
 HASHED_ANNOTATIONS = (BOOTSTRAP_ANNOTATION, NODE_NAME_ANNOTATION, COMPRESS_ANNOTATION, CNI_ANNOTATION)
 
 
-def asks_for_kubeadm(node_class: EC2NodeClass) -> bool:
-    """Whether the class carries the annotation (AWS-901)."""
-    return node_class.metadata.annotations.get(BOOTSTRAP_ANNOTATION) == KUBEADM
-
-
 def joins_with_kubeadm(node_class: EC2NodeClass, settings: BootstrapSettings) -> bool:
     """Whether the user data of the class is a template (AWS-901, AWS-902)."""
     if not has_own_bootstrap(node_class.spec):

@@ -8,7 +8,7 @@ UV_VERSION := 0.13.8
 # use writes that of the program and its libraries, so that the first command of a user starts as fast as the second.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test lint unit bench soak conformance crds charts console-assets spec docs release clean
+.PHONY: demo test lint unit bench soak conformance crds charts console-assets spec docs release compare-releases clean
 
 # The installation compiles the library of the price search where there is a C compiler; without it decisions are the same, but slower.
 $(STAMP): pyproject.toml uv.lock hatch_build.py src/karpenter/scheduling/search/fill_kernel.c
@@ -96,6 +96,11 @@ console-assets: $(STAMP)
 # Rules of docs/spec that no test cites.
 spec: $(STAMP)
 	@$(BIN)/python tools/spec.py
+
+# What changed for users between two releases of Karpenter, and what of it docs/spec does not mention. PROVIDER=1 compares the AWS
+# provider instead of the core.
+compare-releases: $(STAMP)
+	@PYTHONPATH=tests $(BIN)/python tools/compare_releases.py $(if $(PROVIDER),--provider) $(OLD) $(NEW)
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis docs/_build dist

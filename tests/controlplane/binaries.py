@@ -1,6 +1,8 @@
 """The control plane's binaries, built from the Go module beside this file (``gobuild``).
 
-``KUBEBUILDER_ASSETS`` names ready-made binaries instead. Run as a script it builds (where needed) and prints the folder.
+It is one release of Kubernetes. ``KUBERNETES_RELEASE`` names another one, of a module in ``releases/``; ``make soak`` runs the
+cluster tests on each of them. ``KUBEBUILDER_ASSETS`` names ready-made binaries instead. Run as a script it builds (where needed)
+and prints the folder.
 """
 
 from __future__ import annotations
@@ -11,9 +13,23 @@ from pathlib import Path
 
 from controlplane.gobuild import BuildFailed, GoModule
 
-__all__ = ["API_SERVER", "CONTROLLER_MANAGER", "ETCD", "SCHEDULER", "BuildFailed", "folder", "is_ready"]
+__all__ = [
+    "API_SERVER",
+    "CONTROLLER_MANAGER",
+    "ETCD",
+    "RELEASE_VARIABLE",
+    "SCHEDULER",
+    "BuildFailed",
+    "folder",
+    "is_ready",
+    "other_releases",
+    "release",
+]
 
-MODULE = GoModule("the test control plane (or set KUBEBUILDER_ASSETS)", Path(__file__).parent, (1, 25))
+#: Names a release such as ``1.34``; empty means that of ``go.mod`` beside this file.
+RELEASE_VARIABLE = "KUBERNETES_RELEASE"
+_FOLDER = Path(__file__).parent
+_RELEASES = _FOLDER / "releases"
 
 ETCD = "etcd"
 API_SERVER = "kube-apiserver"
@@ -31,12 +47,38 @@ _PACKAGES = {
 def folder() -> Path:
     """The folder with the binaries, built first where that is necessary (minutes). Raises ``BuildFailed``."""
     assets = os.environ.get("KUBEBUILDER_ASSETS")
-    return _checked(Path(assets)) if assets else MODULE.binaries(_commands())
+    if assets:
+        return _checked(Path(assets))
+    module = _module()
+    return module.binaries(_commands(module))
 
 
 def is_ready() -> bool:
     """Whether ``folder`` will answer at once."""
-    return bool(os.environ.get("KUBEBUILDER_ASSETS")) or MODULE.is_built(_commands())
+    module = _module()
+    return bool(os.environ.get("KUBEBUILDER_ASSETS")) or module.is_built(_commands(module))
+
+
+def other_releases() -> tuple[str, ...]:
+    """The other releases that the soak tests, oldest first."""
+    return tuple(
+        sorted((path.name.removeprefix("v") for path in _RELEASES.iterdir()), key=lambda name: name.split("."))
+    )
+
+
+def release() -> str:
+    """The release that is tested on, such as ``v1.37.2``."""
+    return _release(_module())
+
+
+def _module() -> GoModule:
+    name = os.environ.get(RELEASE_VARIABLE, "")
+    if name and name not in other_releases():
+        raise BuildFailed(
+            f"{RELEASE_VARIABLE}={name}: choose {', '.join(other_releases())}, or unset it for the usual one"
+        )
+    folder = _RELEASES / f"v{name}" if name else _FOLDER
+    return GoModule("the test control plane (or set KUBEBUILDER_ASSETS)", folder, (1, 26))
 
 
 def _checked(assets: Path) -> Path:
@@ -46,18 +88,24 @@ def _checked(assets: Path) -> Path:
     return assets
 
 
-def _commands() -> dict[str, tuple[str, ...]]:
-    flags = ("-trimpath", f"-ldflags=-s -w {_version_stamp()}")
+def _commands(module: GoModule) -> dict[str, tuple[str, ...]]:
+    flags = ("-trimpath", f"-ldflags=-s -w {_version_stamp(module)}")
     return {name: ("build", *flags, package) for name, package in _PACKAGES.items()}
 
 
-def _version_stamp() -> str:
+def _version_stamp(module: GoModule) -> str:
     """Linker flags that make the binaries tell their release, which a module build alone does not."""
-    match = re.search(r"k8s.io/kubernetes (v(\d+)\.(\d+)\.\d+)", (MODULE.folder / "go.mod").read_text())
-    if match is None:
-        raise BuildFailed(f"{MODULE.folder / 'go.mod'} names no release of k8s.io/kubernetes")
-    values = zip(("gitVersion", "gitMajor", "gitMinor"), match.groups(), strict=True)
+    version = _release(module)
+    major, minor, _ = version.removeprefix("v").split(".")
+    values = zip(("gitVersion", "gitMajor", "gitMinor"), (version, major, minor), strict=True)
     return " ".join(f"-X k8s.io/component-base/version.{name}={value}" for name, value in values)
+
+
+def _release(module: GoModule) -> str:
+    match = re.search(r"k8s\.io/kubernetes (v\d+\.\d+\.\d+)", (module.folder / "go.mod").read_text())
+    if match is None:
+        raise BuildFailed(f"{module.folder / 'go.mod'} names no release of k8s.io/kubernetes")
+    return match.group(1)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from bench import (  # noqa: E402
     coldstart,
     commands,
     console,
+    devices,
     disruption,
     drains,
     drips,
@@ -53,6 +54,7 @@ MEASUREMENTS: dict[str, Callable[[], Iterator[Figure]]] = {
     "untuned": untuned.figures,
     "mixtures": mixtures.figures,
     "disruption": disruption.figures,
+    "devices": devices.figures,
     "aws": aws.figures,
 }
 

@@ -126,7 +126,17 @@ class ClusterDevices:
                 needed.append(devices)
         if errors:
             return PodDevices(tuple(each.error for each in errors), all(each.is_transient for each in errors))
-        return PodDevices((), False, alternatives, DeviceDemand(tuple(needed)) if needed else None)
+        return PodDevices((), False, alternatives, self._demand(tuple(needed)) if needed else None)
+
+    def _demand(self, claims: tuple[ClaimedDevices | SharedClaim, ...]) -> DeviceDemand:
+        demand = self._demands.get(claims)
+        if demand is None:
+            demand = self._demands[claims] = DeviceDemand(claims)
+        return demand
+
+    @cached_property
+    def _demands(self) -> dict[tuple[ClaimedDevices | SharedClaim, ...], DeviceDemand]:
+        return {}
 
     def _resolve_claim(
         self, pod: Pod, reference: PodResourceClaim, leaving: LeavingPods

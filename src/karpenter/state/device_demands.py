@@ -105,18 +105,14 @@ class SharedClaim:
     devices: ClaimedDevices
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class DeviceDemand:
-    """What one pod asks: claims of its own, and claims by name, in the order of the pod's claims."""
+    """What one pod asks: claims of its own, and claims by name, in the order of the pod's claims.
+
+    Compared by identity: `ClusterDevices.resolve` gives one object for equal ones.
+    """
 
     claims: tuple[ClaimedDevices | SharedClaim, ...]
-
-    @cached_property
-    def _hash(self) -> int:
-        return hash(self.claims)
-
-    def __hash__(self) -> int:
-        return self._hash
 
     @cached_property
     def shared(self) -> tuple[SharedClaim, ...]:

@@ -55,6 +55,7 @@ class DeviceHost:
         self.consumption = [tuple((at[name], amount) for name, amount in device.consumes) for device in self.devices]
         self.shareable: DeviceSet = _set(n for n, device in enumerate(self.devices) if device.is_shareable)
         self._matching: dict[DeviceFilter, _Matching] = {}
+        self._matching_by_alternative: dict[int, tuple[DeviceAlternative, _Matching]] = {}
         self._tokens: dict[str, tuple[tuple[object, ...], Mapping[object, DeviceSet]]] = {}
         self._states: dict[Leftover, DeviceState] = {}
 
@@ -94,20 +95,24 @@ class DeviceHost:
 
     def takable(self, alternative: DeviceAlternative) -> DeviceSet:
         """Devices an alternative may take, whoever has them."""
-        return self._matched(alternative.filter).takable
+        return self._matched(alternative).takable
 
     def all_of(self, alternative: DeviceAlternative) -> DeviceSet | None:
         """Every device that matches, for mode All; None where that cannot be said or one of them keeps claims away."""
-        found = self._matched(alternative.filter)
+        found = self._matched(alternative)
         if self.pool_errors or found.error or found.takable != found.selected:
             return None
         return found.selected
 
-    def _matched(self, device_filter: DeviceFilter) -> _Matching:
-        found = self._matching.get(device_filter)
-        if found is None:
-            found = self._matching[device_filter] = self._match(device_filter)
-        return found
+    def _matched(self, alternative: DeviceAlternative) -> _Matching:
+        """Looked up by identity first, because comparing filters takes longer than all the rest."""
+        known = self._matching_by_alternative.get(id(alternative))
+        if known is None:
+            found = self._matching.get(alternative.filter)
+            if found is None:
+                found = self._matching[alternative.filter] = self._match(alternative.filter)
+            known = self._matching_by_alternative[id(alternative)] = (alternative, found)
+        return known[1]
 
     def _match(self, device_filter: DeviceFilter) -> _Matching:
         selected = takable = 0

@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from controlplane.harness import ApiError, ControlPlane, Json
 from karpenter.api import kinds
-from karpenter.api.core import Pod
+from karpenter.api.core import Node, Pod
 from karpenter.api.kinds import Kind
 from karpenter.api.meta import Wire
 from karpenter.api.scheduling_constraints import Taint
@@ -54,7 +54,7 @@ class Arena:
         """Set up the beacon."""
         marked = node(_BEACON, {"cpu": "1"}, taints=[taint(_BEACON)])
         bare = replaced(marked, metadata=replaced(marked.metadata, labels={}))
-        self._node(_manifest(kinds.NODE, bare), marked.spec.taints)
+        self._node(manifest_of(kinds.NODE, bare), marked.spec.taints)
 
     # -- what is there ------------------------------------------------------------------------------------------------
 
@@ -62,32 +62,44 @@ class Arena:
     def told(self, scenario: Scenario) -> Iterator[None]:
         """Everything of a scenario but the pods that wait; nothing of it afterwards."""
         for space in scenario.namespaces:
-            self._keep(kinds.NAMESPACE.path(), _manifest(kinds.NAMESPACE, space))
+            self.keep(kinds.NAMESPACE.path(), manifest_of(kinds.NAMESPACE, space))
         for thing in scenario.storage:
             self._store(thing)
         try:
             world = scenario.world()
             for listed_node in scenario.nodes:
-                self._node(_manifest(kinds.NODE, listed_node), listed_node.spec.taints)
+                self._node(manifest_of(kinds.NODE, listed_node), listed_node.spec.taints)
             for each in scenario.running:
                 self._create(each)
             for site in sites(world, Solution()):
                 self._daemons(scenario, site.forms[0])
-            self._until_seen()
+            self.until_seen()
             yield
         finally:
             self._clear(scenario)
 
     def _clear(self, scenario: Scenario) -> None:
         for space in (*(namespace.metadata.name for namespace in scenario.namespaces), _SYSTEM):
-            self.plane.request("DELETE", kinds.POD.path(space), _AT_ONCE)
+            self.clear_namespace(space)
+        self.remove_nodes()
+
+    def clear_namespace(self, space: str) -> None:
+        """All pods of a namespace are gone."""
+        self.plane.request("DELETE", kinds.POD.path(space), _AT_ONCE)
+
+    def add_node(self, listed: Node) -> None:
+        """A node that is open to pods."""
+        self._node(manifest_of(kinds.NODE, listed), listed.spec.taints)
+
+    def remove_nodes(self) -> None:
+        """All nodes but the beacon are gone."""
         for obj in self.plane.request("GET", kinds.NODE.path())["items"]:  # type: ignore[attr-defined]
             name = obj["metadata"]["name"]
             if name != _BEACON:
                 self.plane.request("DELETE", kinds.NODE.path(name=name))
-                self._delete(kinds.CSI_NODE.path(name=name))
+                self.delete(kinds.CSI_NODE.path(name=name))
 
-    def _keep(self, path: str, manifest: Json) -> None:
+    def keep(self, path: str, manifest: Json) -> None:
         """Make something that stays, as namespaces and volumes do; a scenario told again finds it there."""
         try:
             self.plane.request("POST", path, manifest)
@@ -95,7 +107,7 @@ class Arena:
             if error.status != 409:
                 raise
 
-    def _delete(self, path: str) -> None:
+    def delete(self, path: str) -> None:
         try:
             self.plane.request("DELETE", path)
         except ApiError as error:
@@ -104,7 +116,7 @@ class Arena:
 
     def _store(self, thing: Wire) -> None:
         (kind,) = (api_kind for api_kind in kinds.KINDS.values() if isinstance(thing, api_kind.type))
-        manifest = _manifest(kind, thing)
+        manifest = manifest_of(kind, thing)
         spec: dict[str, object] = manifest["spec"]  # type: ignore[assignment]
         if kind is kinds.PERSISTENT_VOLUME:
             spec |= {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"]}
@@ -114,7 +126,7 @@ class Arena:
         elif isinstance(thing, CSINode):
             for driver in spec["drivers"]:  # type: ignore[attr-defined]
                 driver["nodeID"] = "any"
-        self._keep(kind.path(getattr(thing.metadata, "namespace", "")), manifest)  # type: ignore[attr-defined]
+        self.keep(kind.path(getattr(thing.metadata, "namespace", "")), manifest)  # type: ignore[attr-defined]
 
     def _node(self, manifest: Json, taints: Iterable[Taint]) -> None:
         """A node with certain taints; admission marks new ones as not ready, and nobody else would take that away."""
@@ -138,7 +150,7 @@ class Arena:
     # -- pods -----------------------------------------------------------------------------------------------------------
 
     def _create(self, each: Pod, *, gated: bool = False) -> None:
-        manifest = _manifest(kinds.POD, each)
+        manifest = manifest_of(kinds.POD, each)
         spec: dict[str, object] = manifest["spec"]  # type: ignore[assignment]
         for container in (*spec["containers"], *spec.get("initContainers", ())):  # type: ignore[misc, attr-defined]
             container.setdefault("name", "main")
@@ -155,6 +167,11 @@ class Arena:
             return self._until(lambda: self._answer(key), f"an answer about {key}")
         finally:
             self.plane.request("DELETE", kinds.POD.path(*key), _AT_ONCE)
+
+    def bound(self, each: Pod) -> str:
+        """The node the scheduler binds a pod to, which stays; empty where it finds none."""
+        self._create(each)
+        return self._until(lambda: self._answer(_key(each)), f"an answer about {_key(each)}")
 
     def _answer(self, key: Key) -> str | None:
         request = self.plane.request("GET", kinds.POD.path(*key))
@@ -183,7 +200,7 @@ class Arena:
             self.plane.request("PATCH", path, {"status": {"nominatedNodeName": meant[_key(each)]}}, _MERGE)
         for machine in machines.values():
             self._open(machine.name, machine.taints)
-        self._until_seen()
+        self.until_seen()
         for each in waiting:
             self.plane.request("PATCH", kinds.POD.path(*_key(each)), {"spec": {"schedulingGates": None}}, _MERGE)
         return self._bound(scenario, set(meant))
@@ -208,7 +225,7 @@ class Arena:
 
     # -- what the scheduler has seen ------------------------------------------------------------------------------------
 
-    def _until_seen(self) -> None:
+    def until_seen(self) -> None:
         """Wait until the scheduler knows everything written so far."""
         self._signals += 1
         signal = str(self._signals)
@@ -238,7 +255,7 @@ def _key(each: Pod) -> Key:
     return (each.metadata.namespace, each.metadata.name)
 
 
-def _manifest(kind: Kind[Wire], thing: object) -> Json:
+def manifest_of(kind: Kind[Wire], thing: object) -> Json:
     """An object as a client would create it."""
     loads: Json = json.loads(kind.encode(thing))  # type: ignore[arg-type]
     for name in ("uid", "creationTimestamp"):

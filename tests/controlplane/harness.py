@@ -319,7 +319,8 @@ class ControlPlane:
     def _start_clients(self, folder: Path) -> None:
         kubeconfig = f"--kubeconfig={self.kubeconfig}"
         if self.scheduler:
-            self._spawn(folder / binaries.SCHEDULER, kubeconfig, *_CLIENT_SPEED)
+            more = self.more_arguments.get(binaries.SCHEDULER, ())
+            self._spawn(folder / binaries.SCHEDULER, kubeconfig, *_CLIENT_SPEED, *more)
         if self.controllers:
             wanted = f"--controllers={','.join((*_CONTROLLERS, *self.more_controllers))}"
             more = self.more_arguments.get(binaries.CONTROLLER_MANAGER, ())

@@ -16,9 +16,11 @@ from typing import Annotated, Any, NoReturn
 
 import msgspec
 from msgspec import Meta, Raw
+from msgspec.structs import replace as replace_struct
 
 from karpenter.api.meta import WireResources
-from karpenter.instancetypes.instance_type import InstanceType, Offering
+from karpenter.api.resource_claims import ResourceSliceSpec
+from karpenter.instancetypes.instance_type import BindingGroup, DeviceTemplates, InstanceType, Offering
 from karpenter.instancetypes.well_known_labels import (
     INSTANCE_LABELS,
     complete_requirements,
@@ -67,6 +69,14 @@ class _OfferingEntry(msgspec.Struct, frozen=True, gc=False):
     requirements_capital: Raw = msgspec.field(name="Requirements", default_factory=Raw)
 
 
+class _BindingGroupEntry(msgspec.Struct, frozen=True, gc=False):
+    """Devices of a pool that will agree in an attribute."""
+
+    attribute: Annotated[str, Meta(min_length=1)]
+    pool: str
+    devices: Annotated[tuple[str, ...], Meta(min_length=2)]
+
+
 class _InstanceTypeEntry(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """A type as the file describes it."""
 
@@ -77,6 +87,8 @@ class _InstanceTypeEntry(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     offerings: tuple[_OfferingEntry, ...]
     overhead: WireResources = {}
     labels: dict[str, str] = {}
+    devices: tuple[ResourceSliceSpec, ...] = ()
+    device_binding_groups: tuple[_BindingGroupEntry, ...] = ()
 
 
 _DECODER = msgspec.json.Decoder(tuple[_InstanceTypeEntry, ...])
@@ -95,7 +107,9 @@ def instance_type_file_schema() -> dict[str, Any]:
     spellings = [(name, name.capitalize()) for name in ("price", "requirements")]
     offering["allOf"] = [{"anyOf": [{"required": [name]} for name in either]} for either in spellings]
     schema = {"$schema": _JSON_SCHEMA_DIALECT, "title": "Instance types", **array, "$defs": definitions}
-    plain = re.sub(r"_(InstanceType|Offering|Requirement)Entry", r"\1", msgspec.json.encode(schema).decode())
+    plain = re.sub(
+        r"_(InstanceType|Offering|Requirement|BindingGroup)Entry", r"\1", msgspec.json.encode(schema).decode()
+    )
     described: dict[str, Any] = msgspec.json.decode(plain)
     return described
 
@@ -178,7 +192,23 @@ class _InstanceTypeReader:
         capacity = _parse_resources(entry.resources, location.child(".resources"))
         capacity.setdefault(res.PODS, _DEFAULT_PODS)
         overhead = _parse_resources(entry.overhead, location.child(".overhead"))
-        return InstanceType(entry.name, requirements, capacity, overhead, offerings)
+        return InstanceType(
+            entry.name, requirements, capacity, overhead, offerings, devices=self._devices(entry, location)
+        )
+
+    def _devices(self, entry: _InstanceTypeEntry, location: _JsonLocation) -> DeviceTemplates:
+        """The slices that drivers will publish; a pool of one slice need not say how many it has."""
+        slices = []
+        for index, spec in enumerate(entry.devices):
+            here = location.child(f".devices[{index}]")
+            if not spec.driver:
+                here.child(".driver").error("expected the name of a DRA driver")
+            if spec.node_name or spec.node_selector is not None or spec.all_nodes:
+                here.error("expected no nodeName, nodeSelector or allNodes: the devices are those of the node")
+            count = spec.pool.resource_slice_count or 1
+            slices.append(replace_struct(spec, pool=replace_struct(spec.pool, resource_slice_count=count)))
+        groups = tuple(BindingGroup(each.attribute, each.pool, each.devices) for each in entry.device_binding_groups)
+        return DeviceTemplates(tuple(slices), groups)
 
     def _offerings_of_entries(self, entries: tuple[_OfferingEntry, ...], location: _JsonLocation) -> Iterator[Offering]:
         for index, entry in enumerate(entries):

@@ -126,6 +126,14 @@ class HostPortTaken:
 
 
 @dataclass(frozen=True, slots=True)
+class DevicesNotAllocatable:
+    """A type has enough devices of each kind, but its devices cannot meet the pod's claims together (K15-171)."""
+
+    kind: ClassVar[str] = "devices-not-allocatable"
+    device_classes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class NodePoolLimitReached:
     """A limit of the NodePool that leaves less than a node needs."""
 
@@ -192,6 +200,7 @@ FailedFilter = (
     | ReservationsExhausted
     | NoMatchingOffering
     | HostPortTaken
+    | DevicesNotAllocatable
     | NodePoolLimitReached
     | MinValuesNotMet
     | StaticPoolFull

@@ -135,6 +135,7 @@ class _Solver:
                 prepared.existing_nodes,
                 prepared.strict_min_values,
                 {placement.node: placement.remaining for placement in result.placements},
+                None if prepared.devices is None else prepared.devices.types,
             )
         )
         drawn = Counter(claim.reservation for claim in packing.claims if claim.reservation is not None)

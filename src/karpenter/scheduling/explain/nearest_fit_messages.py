@@ -9,6 +9,7 @@ from karpenter.model import labels, taints
 from karpenter.model import resources as res
 from karpenter.scheduling.failed_filters import (
     ConflictingRequirement,
+    DevicesNotAllocatable,
     FailedFilter,
     HostPortTaken,
     InsufficientResource,
@@ -116,6 +117,8 @@ def filter_clause(failed_filter: FailedFilter) -> str:
             return f"the pod does not tolerate the taint {_taint(taint)}"
         case HostPortTaken(port, _, daemon_set):
             return f"host port {port.port}/{port.protocol} is taken by DaemonSet {daemon_set} on every node"
+        case DevicesNotAllocatable(device_classes):
+            return f"its devices cannot meet the claims for {', '.join(device_classes)} together"
         case StaticPoolFull(replicas):
             return f"its nodes are full (spec.replicas {replicas})"
         case TopologyUnsatisfiable():
@@ -212,6 +215,8 @@ def filter_subject(failed_filter: FailedFilter) -> str:
             return _taint(taint)
         case HostPortTaken(port):
             return str(port.port)
+        case DevicesNotAllocatable(device_classes):
+            return ", ".join(device_classes)
         case StaticPoolFull(replicas):
             return str(replicas)
         case OfferingsUnavailable() | ReservationsExhausted() | NoMatchingOffering():

@@ -22,6 +22,7 @@ from karpenter.scheduling.explain.nodepool_filters import DiagnosisInput, NodePo
 from karpenter.scheduling.failed_filters import (
     NODE_LIMIT,
     ConflictingRequirement,
+    DevicesNotAllocatable,
     FailedFilter,
     FilterBreakdown,
     FilteredTypes,
@@ -60,6 +61,7 @@ _RANKS: Mapping[type[FailedFilter], int] = {
     UnmetRequirement: 6,
     NoMatchingOffering: 7,
     HostPortTaken: 8,
+    DevicesNotAllocatable: 8,
     TopologyUnsatisfiable: 9,
     UnknownResource: 10,
 }
@@ -120,6 +122,9 @@ class NodePoolDiagnosis:
         considered = self._types_within_limits & self._types_with_free_ports
         matching = considered & self._index.matching(requirements) & self._index.matching(step.requirements)
         with_room = considered & template.types_fitting(self._subject.signature.requests)
+        if self._subject.devices is not None:
+            demand = self._subject.signature.device_demand
+            with_room = self._subject.devices.types_holding(self._index, with_room, ((demand, 1),))
         offered = considered & remaining_capacity.types_with_units_left(
             self._index, requirements, self._subject.reservation_units
         )

@@ -18,9 +18,11 @@ from karpenter.model import taints
 from karpenter.model.requirements import Incompatibility, Requirement, Requirements, compatible, incompatibilities
 from karpenter.model.requirements import UndefinedKey as UndefinedRequirementLabel
 from karpenter.model.resources import Resources
+from karpenter.scheduling.devices.type_devices import TypeDevices
 from karpenter.scheduling.failed_filters import (
     NODE_LIMIT,
     ConflictingRequirement,
+    DevicesNotAllocatable,
     FailedFilter,
     HostPortTaken,
     InsufficientResource,
@@ -67,7 +69,7 @@ class DiagnosisInput:
     """Pods of one signature at one relaxation step.
 
     ``daemons``: DaemonSets whose ports may conflict; ``strict_min_values``: unmet minValues are a failure too (SCH-364);
-    ``reservation_units``: what is left of reservations.
+    ``reservation_units``: what is left of reservations; ``devices``: those of types, where pods ask for devices.
     """
 
     signature: PodSignature
@@ -75,6 +77,7 @@ class DiagnosisInput:
     daemons: Sequence[DaemonSetPod]
     strict_min_values: bool
     reservation_units: Mapping[str, int] = field(default_factory=dict)
+    devices: TypeDevices | None = None
 
 
 class NodePoolFilters:
@@ -99,6 +102,7 @@ class NodePoolFilters:
             *self._requirement_filters(),
             *self._resource_filters(),
             *self._port_filters(),
+            *self._device_filters(),
             *self._limit_filters(),
         ]
         return tuple(type_filter for type_filter in (*filters, *self._offering_filters()) if type_filter.types)
@@ -216,6 +220,21 @@ class NodePoolFilters:
                 if taken is not None:
                     types = types_running_daemon(daemon.spec, template.requirements, template.taints, template.index)
                     yield _constant_filter(types, HostPortTaken(port, taken, daemon.name))
+
+    def _device_filters(self) -> Iterator[TypeFilter]:
+        """Types whose devices are enough in number, and cannot meet the claims all the same."""
+        demand, devices = self._subject.signature.device_demand, self._subject.devices
+        if demand is None or devices is None:
+            return
+        enough = self._index.fitting(devices.requests_of(demand))
+        failing = enough & ~devices.types_holding(self._index, enough, ((demand, 1),))
+        classes = {
+            alternative.filter.device_class
+            for claim in demand.all_devices
+            for request in claim.requests
+            for alternative in request.alternatives
+        }
+        yield _constant_filter(failing, DevicesNotAllocatable(tuple(sorted(classes))))
 
     def _limit_filters(self) -> Iterator[TypeFilter]:
         for name, left in sorted(self._remaining_limits.items()):

@@ -13,6 +13,7 @@ from itertools import islice
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.model.requirements import Op
 from karpenter.model.resources import Resources
+from karpenter.scheduling.devices.type_devices import TypeDevices
 from karpenter.scheduling.existing_nodes import ExistingNode, ExistingNodeIndex, NodeSet
 from karpenter.scheduling.explain.nodepool_diagnosis import NodePoolDiagnosis, nearest_fit_order
 from karpenter.scheduling.explain.nodepool_filters import DiagnosisInput
@@ -46,7 +47,7 @@ class DiagnosisContext:
     """What the solver chose among: the snapshot, types by pool, pools in the order tried and those skipped, existing nodes.
 
     ``strict_min_values``: minValues may not be lowered. ``remaining``: what is free on existing nodes after the pass, where pods
-    were placed; on the others it is what was free before.
+    were placed; on the others it is what was free before. ``devices``: those of types, where pods ask for devices.
     """
 
     snapshot: ClusterSnapshot
@@ -57,6 +58,7 @@ class DiagnosisContext:
     existing_nodes: ExistingNodeIndex
     strict_min_values: bool
     remaining: Mapping[ExistingNode, Resources]
+    devices: TypeDevices | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,6 +139,7 @@ class UnschedulableDiagnosis:
             self._context.daemons,
             self._context.strict_min_values,
             reservation_units,
+            self._context.devices,
         )
 
     # -- static pools ---------------------------------------------------------------------------------------------------

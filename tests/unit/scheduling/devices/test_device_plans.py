@@ -8,6 +8,7 @@ import pytest
 
 from karpenter.api.resource_claims import DeviceClass, DeviceTaint, DeviceToleration
 from karpenter.instancetypes.instance_type import BindingGroup, InstanceType
+from karpenter.scheduling.failed_filters import InsufficientResource
 from karpenter.scheduling.solution import Solution
 from support.builders import bought, categories, details, existing, left, machine, node_pool, plan, pod, pods, sizes
 from support.device_builders import (
@@ -350,3 +351,23 @@ def test_types_without_devices_are_counted_in_the_reason() -> None:
     result = decided(claim_template("one", exactly()), of_template("p", "one"), types=STD)
     assert left(result) == ["p"]
     assert "no instance type" in details(result)
+
+
+def test_a_type_with_enough_devices_that_do_not_go_together_is_told_apart() -> None:
+    """K15-171: the devices are there, and no allocation of them meets the claim."""
+    apart = with_devices(shape("apart", ROOM), slice_spec(device("a", {"link": "1"}), device("b", {"link": "2"})))
+    pair = claim_template("pair", exactly("r", 2), constraints=[same("link")])
+    result = decided(pair, of_template("p", "pair"), types=[apart])
+    (reason,) = result.unschedulable[0].reasons
+    assert reason.nearest_fit is not None
+    assert [each.kind for each in reason.nearest_fit.failed_filters] == ["devices-not-allocatable"]
+
+
+def test_too_few_devices_are_a_resource_that_is_short() -> None:
+    """The reason names the class and how many there are."""
+    result = decided(claim_template("many", exactly("r", 5)), of_template("p", "many"), types=(FOUR,))
+    (reason,) = result.unschedulable[0].reasons
+    assert reason.nearest_fit is not None
+    (short,) = reason.nearest_fit.failed_filters
+    assert isinstance(short, InsufficientResource)
+    assert (short.resource, short.asked, short.available) == ("devices of gpu", 5000, 4000)

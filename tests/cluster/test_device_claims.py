@@ -1,0 +1,228 @@
+"""The real kube-scheduler allocates devices as planned (SCH §27): it finds devices where we do, and none where we find none.
+
+One control plane without kubelets. The test stands in for drivers: it publishes slices. Scenarios ask twice: every pod alone, and
+all pods together, each pinned to the node that is planned for it. New nodes are made of the instance types that a plan buys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+import pytest
+
+from controlplane import binaries
+from controlplane.arena import Arena, manifest_of
+from controlplane.harness import ControlPlane
+from karpenter.api import kinds
+from karpenter.api.core import Pod
+from karpenter.api.meta import Wire
+from karpenter.api.resource_claims import ResourceSliceSpec
+from karpenter.instancetypes.instance_type import InstanceType
+from karpenter.scheduling.solution import Solution
+from support.builders import node, node_pool, plan
+from support.device_builders import (
+    DRIVER,
+    counter_set,
+    device,
+    device_class,
+    exactly,
+    gpu_type,
+    published,
+    resource_claim,
+    same,
+    slice_spec,
+    using,
+    with_devices,
+)
+from support.device_scenarios import DeviceScenario, device_scenarios, placed_by
+from support.instance_types import shape
+
+pytestmark = pytest.mark.cluster
+
+_GATES = ",".join(
+    f"{gate}=true"
+    for gate in ("DRAPartitionableDevices", "DRAConsumableCapacity", "DRADeviceTaints", "DRAPrioritizedList")
+)
+_ALWAYS = 10
+_SOAK = 120
+#: Kinds whose objects stay until a scenario is over.
+_KINDS = {kind.type: kind for kind in (kinds.RESOURCE_CLAIM, kinds.DEVICE_CLASS, kinds.RESOURCE_SLICE)}
+
+
+@pytest.fixture(scope="module")
+def arena() -> Iterator[Arena]:
+    gates = (f"--feature-gates={_GATES}",)
+    more = {binaries.API_SERVER: gates, binaries.SCHEDULER: gates}
+    with ControlPlane(scheduler=True, more_arguments=more) as plane:
+        result = Arena(plane)
+        result.open()
+        result.keep(kinds.DEVICE_CLASS.path(), manifest_of(kinds.DEVICE_CLASS, device_class()))
+        yield result
+
+
+@dataclass
+class Tally:
+    """What became of pods."""
+
+    asked: int = 0
+    planned: int = 0
+    faults: tuple[str, ...] = ()
+
+
+def ours(scenario: DeviceScenario, pods: Iterable[Pod]) -> Solution:
+    """The plan for these pods on the nodes there are; nothing can be bought."""
+    return plan(scenario.classes, scenario.nodes, scenario.slices, scenario.claims, list(pods), types=())
+
+
+def compare(arena: Arena, scenario: DeviceScenario, tally: Tally) -> None:
+    """Ask the scheduler about each pod alone, then about all that are planned together."""
+    with told(arena, scenario):
+        for each in scenario.pods:
+            where = arena.alone(each)
+            forget_allocations(arena, scenario)
+            wanted = bool(ours(scenario, [each]).placed_on_existing)
+            tally.asked += 1
+            if bool(where) != wanted:
+                tally.faults += (f"{each.metadata.name} alone: scheduler {where or 'nowhere'}, planned {wanted}",)
+        # In the plan's order: which devices are left for a pod depends on who came before it.
+        planned = ours(scenario, scenario.pods).placed_on_existing
+        for host, each in [(group.node_name, each) for group in planned for each in group.pods]:
+            tally.planned += 1
+            if arena.bound(placed_by(each, host)) != host:
+                key = (each.metadata.namespace, each.metadata.name)
+                tally.faults += (f"{each.metadata.name} does not bind to {host}: {arena.why(key)}",)
+
+
+class told:  # noqa: N801
+    """Everything of a scenario but its pods; nothing of it afterwards."""
+
+    def __init__(self, arena: Arena, scenario: DeviceScenario) -> None:
+        self._arena, self._scenario = arena, scenario
+
+    def __enter__(self) -> None:
+        for each in self._scenario.nodes:
+            self._arena.add_node(each)
+        publish(self._arena, (*self._scenario.slices, *self._scenario.claims))
+        self._arena.until_seen()
+
+    def __exit__(self, *_: object) -> None:
+        self._arena.clear_namespace("default")
+        for wire in (*self._scenario.slices, *self._scenario.claims):
+            self._arena.delete(path_of(wire))
+        self._arena.remove_nodes()
+
+
+def publish(arena: Arena, wires: Iterable[Wire]) -> None:
+    for wire in wires:
+        kind = _KINDS[type(wire)]
+        arena.keep(kind.path(wire.metadata.namespace), manifest_of(kind, wire))  # type: ignore[attr-defined]
+
+
+def path_of(wire: Wire) -> str:
+    meta = wire.metadata  # type: ignore[attr-defined]
+    return _KINDS[type(wire)].path(meta.namespace, meta.name)
+
+
+def forget_allocations(arena: Arena, scenario: DeviceScenario) -> None:
+    """The controller that frees claims of pods that are gone is not there: make them anew."""
+    for claim in scenario.claims:
+        arena.plane.request("PATCH", path_of(claim), {"metadata": {"finalizers": None}}, "application/merge-patch+json")
+        arena.delete(path_of(claim))
+    publish(arena, scenario.claims)
+    arena.until_seen()
+
+
+def agree(arena: Arena, scenarios: Iterable[DeviceScenario]) -> None:
+    tally = Tally()
+    for scenario in scenarios:
+        compare(arena, scenario, tally)
+    print(f"device agreement: {tally.asked} asked alone, {tally.planned} planned, {len(tally.faults)} faults")
+    assert tally.planned > 5
+    assert tally.faults == ()
+
+
+def test_the_scheduler_finds_devices_where_plans_do(arena: Arena) -> None:
+    """SCH-784 to SCH-789, K15-159 to K15-166: every planned pod gets its devices, and no other node would have had them."""
+    agree(arena, islice(device_scenarios(_ALWAYS), _ALWAYS))
+
+
+@pytest.mark.soak
+def test_the_scheduler_finds_devices_where_plans_do_in_many_scenarios(arena: Arena) -> None:
+    """The same with scenarios of further seeds."""
+    agree(arena, islice(device_scenarios(_ALWAYS + _SOAK), _ALWAYS, None))
+
+
+# -- new nodes ----------------------------------------------------------------------------------------------------------------
+
+
+def carried_out(arena: Arena, types: Sequence[InstanceType], claims: Sequence[Wire], pods: Sequence[Pod]) -> Solution:
+    """Buy what a plan says: its nodes come with the devices of their type, and all pods bind where they are planned."""
+    result = plan(node_pool(), device_class(), list(claims), list(pods), types=types)
+    assert not result.unschedulable
+    by_name = {each.name: each for each in types}
+    publish(arena, claims)
+    slices = []
+    try:
+        for bought in result.new_claims:
+            arena.add_node(node(bought.name, {"cpu": "8", "memory": "32Gi", "pods": "110"}))
+            for number, spec in enumerate(by_name[bought.instance_types[0]].devices.slices):
+                slices.append(published(f"{bought.name}-{number}", of_node(spec, bought.name)))
+        publish(arena, slices)
+        arena.until_seen()
+        for bought in result.new_claims:
+            for each in bought.pods:
+                assert arena.bound(placed_by(each, bought.name)) == bought.name, arena.why(
+                    ("default", each.metadata.name)
+                )
+    finally:
+        arena.clear_namespace("default")
+        for wire in (*slices, *claims):
+            arena.delete(path_of(wire))
+        arena.remove_nodes()
+    return result
+
+
+def of_node(spec: ResourceSliceSpec, name: str) -> ResourceSliceSpec:
+    """What the driver publishes on a node of the type."""
+    return slice_spec(
+        *spec.devices,
+        node=name,
+        slices=spec.pool.resource_slice_count,
+        counters=spec.shared_counters,
+        driver=spec.driver,
+    )
+
+
+def test_pods_share_gpus_by_memory(arena: Arena) -> None:
+    """K15-165: GPU sharing, four pods of 10 Gi on each GPU of 40 Gi."""
+    shared = device("gpu", capacity={"memory": "40Gi"}, allow_multiple_allocations=True)
+    kind = with_devices(shape("mps", {"cpu": 8, "memory": "32Gi", "pods": 110}), slice_spec(shared))
+    claims = [resource_claim(f"share-{at}", exactly(capacity={"memory": "10Gi"})) for at in range(6)]
+    pods = [using(f"share-{at}", f"share-{at}") for at in range(6)]
+    assert len(carried_out(arena, [kind], claims, pods).new_claims) == 2
+
+
+def test_gpus_come_in_pairs_by_link(arena: Arena) -> None:
+    """K15-159: four pairs that share a link take two nodes of four GPUs."""
+    claims = [resource_claim(f"pair-{at}", exactly("r", 2), constraints=[same("link")]) for at in range(4)]
+    pods = [using(f"pair-{at}", f"pair-{at}") for at in range(4)]
+    assert len(carried_out(arena, [gpu_type("g4", 4, links=2)], claims, pods).new_claims) == 2
+
+
+def test_partitions_share_a_gpu(arena: Arena) -> None:
+    """K15-166: a half and four small partitions are one GPU; the next small one needs another."""
+    small = [device(f"small-{at}", {"kind": "small"}, takes={"gpu": {"slices": "1"}}) for at in range(7)]
+    halves = [device(f"half-{at}", {"kind": "half"}, takes={"gpu": {"slices": "3"}}) for at in range(2)]
+    counters = slice_spec(counters=[counter_set("gpu", slices="7")], slices=2)
+    kind = with_devices(
+        shape("mig", {"cpu": 8, "memory": "32Gi", "pods": 110}), counters, slice_spec(*halves, *small, slices=2)
+    )
+    selector = f'device.attributes["{DRIVER}"].kind'
+    wanted = ["half", *["small"] * 5]
+    claims = [
+        resource_claim(f"part-{at}", exactly("r", 1, f'{selector} == "{each}"')) for at, each in enumerate(wanted)
+    ]
+    pods = [using(f"part-{at}", f"part-{at}") for at in range(len(wanted))]
+    assert len(carried_out(arena, [kind], claims, pods).new_claims) == 2

@@ -14,7 +14,11 @@ from karpenter.api.scheduling_constraints import Taint
 from karpenter.metrics import Metrics
 from karpenter.model import labels
 from karpenter.providers.aws.aws_metrics import InterruptionMetrics
-from karpenter.providers.aws.interruption.interruption_handling import InterruptionEffects, InterruptionHandler
+from karpenter.providers.aws.interruption.interruption_handling import (
+    InterruptionEffects,
+    InterruptionHandler,
+    ReservedOffering,
+)
 from karpenter.simulation.apiserver import MemoryKube, MemoryServer
 from support.builders import NOW, annotated, node_pool
 
@@ -70,11 +74,11 @@ class Cluster:
         self.metrics = Metrics()
         self.interruptions = InterruptionMetrics(self.metrics)
         self.sold_out: list[tuple[str, str]] = []
-        self.used_up: list[str] = []
+        self.interrupted: list[ReservedOffering] = []
         self.disrupted: list[tuple[str, str]] = []
         effects = InterruptionEffects(
             lambda name, zone: self.sold_out.append((name, zone)),
-            self.used_up.append,
+            self.interrupted.append,
             lambda claim, reason: self.disrupted.append((claim.metadata.name, reason)),
         )
         self.responder = InterruptionHandler(self, self.kube, self.herald, self.clock, effects)

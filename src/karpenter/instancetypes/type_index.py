@@ -453,7 +453,7 @@ def _available_offerings_by_requirements(types: Sequence[InstanceType]) -> dict[
     offerings_by_requirements: dict[Requirements, dict[int, Offering]] = {}
     for position, entry in enumerate(types):
         for offering in entry.offerings:
-            if offering.available:
+            if offering.launchable:
                 offerings = offerings_by_requirements.setdefault(offering.requirements, {})
                 current = offerings.get(position)
                 if current is None or offering.price_per_hour < current.price_per_hour:

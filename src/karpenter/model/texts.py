@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-#: Length of a provider's message in conditions and events (OPS-016).
-_MAX_PROVIDER_MESSAGE_LENGTH = 300
+#: Length of a provider's message in conditions and events, with the dots at its end (K15-381).
+_MAX_PROVIDER_MESSAGE_LENGTH = 1024
 
 
 def shorten(text: str, max_length: int) -> str:
@@ -14,10 +14,10 @@ def shorten(text: str, max_length: int) -> str:
 
 
 def truncate_message(text: str) -> str:
-    """A provider's message, cut the way Karpenter cuts it (OPS-016)."""
-    if len(text) < _MAX_PROVIDER_MESSAGE_LENGTH:
+    """A provider's message, cut the way Karpenter cuts it (OPS-016, K15-381)."""
+    if len(text) <= _MAX_PROVIDER_MESSAGE_LENGTH:
         return text
-    return text[:_MAX_PROVIDER_MESSAGE_LENGTH] + "..."
+    return text[: _MAX_PROVIDER_MESSAGE_LENGTH - 3] + "..."
 
 
 def abbreviated(texts: Sequence[str], limit: int = 5, separator: str = ", ") -> str:

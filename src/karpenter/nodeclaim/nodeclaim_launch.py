@@ -7,6 +7,7 @@ provider ID that was removed from the claim or changed to another claim's instan
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 
 import msgspec
@@ -14,17 +15,20 @@ import structlog
 
 from karpenter.api.karpenter import NodeClaim
 from karpenter.controller_context import ControllerContext
-from karpenter.model import conditions, labels
+from karpenter.model import conditions, labels, pods
 from karpenter.model import resources as res
 from karpenter.model.texts import truncate_message
+from karpenter.model.token_bucket import TokenBucket
 from karpenter.nodeclaim.node_ownership import other_owner
 from karpenter.nodeclaim.subreconciler import NodeClaimSubreconciler
 from karpenter.providers.contract import Instance, InsufficientCapacity, LaunchFailed, NodeClassNotReady, ProviderError
 from karpenter.runtime.backoff_schedules import NodeClaimBackoff
-from karpenter.runtime.events import WARNING, ObjectEvent, involved_claim
+from karpenter.runtime.events import WARNING, ObjectEvent, involved_claim, involved_pod
 from karpenter.runtime.nodeclaim_deletion import delete_claim
 from karpenter.runtime.nodeclaim_draft import NodeClaimDraft
 
+#: Events on pods whose NodeClaim failed to launch (K15-380).
+_POD_EVENTS_PER_SECOND, _POD_EVENTS_BURST = 5.0, 10
 _log = structlog.get_logger()
 
 
@@ -36,6 +40,7 @@ class NodeClaimLaunch(NodeClaimSubreconciler):
         self._launched_instances: dict[str, tuple[str, Instance]] = {}
         self._launch_errors: dict[str, tuple[str, str, str]] = {}
         self._backoff = NodeClaimBackoff()
+        self._pod_events = TokenBucket(_POD_EVENTS_PER_SECOND, _POD_EVENTS_BURST)
 
     def forget(self, name: str) -> None:
         """Drop the cached launch result: the claim is gone or its status shows the instance."""
@@ -100,7 +105,24 @@ class NodeClaimLaunch(NodeClaimSubreconciler):
         text = f"NodeClaim {draft.name} event: {truncate_message(str(error))}"
         _log.error("failed launching nodeclaim", error=str(error))
         self._context.events.publish(ObjectEvent(involved_claim(draft.claim.metadata), WARNING, event, text))
+        if has_class:
+            self._publish_to_pods(draft.name, str(error))
         await delete_claim(draft, self._context, "insufficient_capacity" if has_class else "nodeclass_not_ready")
+
+    def _publish_to_pods(self, name: str, error: str) -> None:
+        """Tell the pods that were planned on the claim (K15-380): their owners look there, not at a NodeClaim that is gone."""
+        text = truncate_message(f"NodeClaim {name} nominated for this pod failed to launch: {error}")
+        planned = self._context.state.planned_nodes
+        now = asyncio.get_running_loop().time()
+        for pod in self._context.state.pending_pods():
+            uid = pod.metadata.uid
+            if planned.get(uid) != name or not pods.is_active(pod) or pod.spec.node_name:
+                continue
+            if not self._pod_events.try_take(now):
+                return
+            self._context.events.publish(
+                ObjectEvent(involved_pod(pod), WARNING, "InsufficientCapacityError", text, (uid,))
+            )
 
     async def _create_instance(self, draft: NodeClaimDraft) -> Instance:
         uid, instance = self._launched_instances.get(draft.name, ("", None))

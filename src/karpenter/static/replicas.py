@@ -141,7 +141,7 @@ def spread_zones(pool: NodePool, types: Iterable[InstanceType]) -> tuple[str, ..
         for instance_type in types
         if intersects(instance_type.requirements, requirements)
         for offering in instance_type.offerings
-        if offering.available and intersects(offering.requirements, requirements)
+        if offering.launchable and intersects(offering.requirements, requirements)
     }
     return tuple(sorted(zones - {""}))
 

@@ -14,10 +14,10 @@ from karpenter.api.scheduling_constraints import Taint
 from karpenter.metrics.exposition import render_sync
 from karpenter.model import conditions, labels
 from karpenter.providers.contract import InsufficientCapacity, LaunchFailed, NodeClassNotReady, ProviderError
-from support.builders import NODE_CLASS
+from support.builders import NODE_CLASS, pod
 from support.metrics_scrape import Scrape
 from support.nodeclaim_stages import launched, registered
-from support.world import World, startup, story
+from support.world import World, startup, story, until
 
 UNINITIALIZED = Taint(key="node.cloudprovider.kubernetes.io/uninitialized", value="true", effect="NoSchedule")
 
@@ -145,6 +145,25 @@ async def test_a_claim_that_cannot_be_bought_goes_without_back_off(
 
 
 @story
+async def test_the_pods_planned_on_a_claim_that_cannot_be_bought_are_told(world: World) -> None:
+    """K15-380, K15-493"""
+    await world.node_class()
+    await world.pool()
+    world.cloud.refuse("create", InsufficientCapacity("all gone"))
+    await world.start()
+    await world.waiting(pod("p", {"cpu": "1"}))
+    await until(lambda: _has_event(world, "p"), 30)
+    (told,) = await world.events("InsufficientCapacityError", "p")
+    assert told.type == "Warning"
+    assert told.message.startswith("NodeClaim np-")
+    assert told.message.endswith(" nominated for this pod failed to launch: insufficient capacity, all gone")
+
+
+async def _has_event(world: World, about: str) -> bool:
+    return bool(await world.events("InsufficientCapacityError", about))
+
+
+@story
 async def test_a_refused_launch_shows_the_clouds_reason_and_is_tried_again(world: World) -> None:
     """OPS-L4, OPS-016"""
     world.cloud.refuse("create", LaunchFailed("CustomReason", "instance creation failed"))
@@ -167,9 +186,9 @@ async def test_a_reason_no_condition_can_have_does_not_keep_the_refusal_from_bei
 @story
 async def test_a_long_error_of_the_cloud_is_cut(world: World) -> None:
     """OPS-L5, API-120, API-S091: 300 characters are kept."""
-    world.cloud.refuse("create", ProviderError("x" * 450))
+    world.cloud.refuse("create", ProviderError("x" * 2000))
     await launched(world)
-    assert await world.condition("c", "Launched") == ("Unknown", "LaunchFailed", "x" * 300 + "...")
+    assert await world.condition("c", "Launched") == ("Unknown", "LaunchFailed", "x" * 1021 + "...")
 
 
 @story

@@ -111,7 +111,9 @@ EMPTY_FLEET_ERROR = FleetError(
     error_code="UnfulfillableCapacity", error_message="the fleet has neither instances nor errors"
 )
 
-#: No capacity here right now (AWS-450).
+#: The capacity reservation is healthy and full.
+RESERVATION_FULL = "ReservationCapacityExceeded"
+#: No capacity here right now (K15-A46).
 UNFULFILLABLE_CAPACITY_CODES = frozenset(
     {
         "InsufficientInstanceCapacity",
@@ -121,7 +123,9 @@ UNFULFILLABLE_CAPACITY_CODES = frozenset(
         "Unsupported",
         INSUFFICIENT_ADDRESSES,
         "MaxFleetCountExceeded",
-        "ReservationCapacityExceeded",
+        RESERVATION_FULL,
+        "SpotMaxPriceTooLow",
+        "InvalidCapacityReservationState.Unavailable",
     }
 )
 #: Quotas: waiting three minutes does not lift them.

@@ -49,7 +49,11 @@ from karpenter.providers.aws.interruption.interruption_controllers import (
     InterruptionQueueController,
     ZonalShiftController,
 )
-from karpenter.providers.aws.interruption.interruption_handling import InterruptionEffects, InterruptionHandler
+from karpenter.providers.aws.interruption.interruption_handling import (
+    InterruptionEffects,
+    InterruptionHandler,
+    ReservedOffering,
+)
 from karpenter.providers.aws.nodeclass.nodeclass_discovery import PlacementGroupProvider
 from karpenter.providers.aws.nodeclass_controllers import NodeClassControllers, NodeClassDependencies
 from karpenter.providers.contract import ProviderError
@@ -351,9 +355,13 @@ class AwsOperator:
         def sold_out(instance_type: str, zone: str) -> None:
             self._caches.unavailable.mark_unavailable(OfferingKey(labels.SPOT, instance_type, zone), "spot_interrupted")
 
+        def interrupted(offering: ReservedOffering) -> None:
+            key = OfferingKey(labels.RESERVED, offering.instance_type, offering.zone, reservation=offering.reservation)
+            self._caches.unavailable.mark_unavailable(key, "capacity_reservation_interrupted")
+
         return InterruptionEffects(
             sold_out,
-            self._caches.reservations.mark_exhausted,
+            interrupted,
             partial(nodeclaim_deletion.count_disrupted, self._context),
         )
 

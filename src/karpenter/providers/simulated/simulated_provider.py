@@ -77,7 +77,6 @@ class _Availability:
         units = offering.reservation_capacity
         if units is not None:
             units = max(0, units - dict(self.reserved_in_use).get(offering.reservation_id, 0))
-            available = available and units > 0
         if (available, units) == (offering.available, offering.reservation_capacity):
             return offering
         return replace(offering, available=available, reservation_capacity=units)
@@ -249,7 +248,7 @@ class SimulatedProvider:
         offerings = simulated_offerings.launchable_offerings(
             self._by_name,
             claim,
-            lambda instance_type, offering: availability.remaining(instance_type, offering).available,
+            lambda instance_type, offering: availability.remaining(instance_type, offering).launchable,
         )
         for choice in sorted(offerings.launchable, key=self._launch_order):
             launch = _simulated_launch(claim, choice)

@@ -106,7 +106,7 @@ def _unavailable_offerings(pool: NodePool, index: TypeIndex | None) -> int:
         for offering in instance_type.offerings
         if intersects(offering.requirements, required)
     ]
-    return 0 if any(offering.available for offering in offerings) else len(offerings)
+    return 0 if any(offering.launchable for offering in offerings) else len(offerings)
 
 
 def _within_plan(pool: NodePool, solution: Solution, index: TypeIndex | None) -> NodePool:

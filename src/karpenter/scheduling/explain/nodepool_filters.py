@@ -293,12 +293,19 @@ class NodePoolFilters:
     def _unavailable_offerings(self, types: TypeSet) -> FailedFilter:
         zones: set[str] = set()
         capacity_types: set[str] = set()
+        full: set[str] = set()
         for position in islice(members(types), _MAX_TYPES_INSPECTED):
             accepted = self.requirements_eased_for(position)
             for offering in self._index.types[position].offerings:
-                if not offering.available and compatible(accepted, offering.requirements, self._index.well_known):
+                if offering.launchable or not compatible(accepted, offering.requirements, self._index.well_known):
+                    continue
+                if offering.available:
+                    full.add(offering.reservation_id)
+                else:
                     zones.add(offering.zone)
                     capacity_types.add(offering.capacity_type)
+        if full and not capacity_types:
+            return ReservationsExhausted(tuple(sorted(full)))
         return OfferingsUnavailable(tuple(sorted(filter(None, zones))), tuple(sorted(filter(None, capacity_types))))
 
 

@@ -322,13 +322,13 @@ async def test_a_queue_that_is_missing_is_looked_for_until_it_is_there(stage: St
     assert stage.sqs.asked == 3, "the address is kept"
 
 
-async def test_an_instance_taken_out_of_its_reservation_uses_it_up(stage: Stage) -> None:
-    """AWS-T654, AWS-658, DIS-374: its claim is deleted."""
+async def test_an_instance_taken_out_of_its_reservation_marks_that_reservation(stage: Stage) -> None:
+    """K15-A57, K15-A139, AWS-T654, AWS-658, DIS-374: its claim is deleted."""
     own = {**SPOT, labels.CAPACITY_TYPE: labels.RESERVED, labels.RESERVATION_ID: "cr-1"}
     await stage.machine("a", "i-1", own)
     stage.say(RESERVATION, "i-1")
     await stage.round()
-    assert stage.used_up == ["cr-1"]
+    assert stage.interrupted == [interruption_handling.ReservedOffering("m5.large", "us-west-2a", "cr-1")]
     assert stage.sold_out == []
     assert await stage.ending() == ["a"]
     assert ("Warning", "NodeClaim", "a", "CapacityReservationInstanceInterrupted") in stage.herald.events

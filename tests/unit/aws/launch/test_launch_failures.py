@@ -139,7 +139,7 @@ def test_a_missing_spot_role_closes_spot_and_is_told_on_the_claim() -> None:
 
 
 def test_a_full_reservation_is_counted_down_and_the_market_left_alone() -> None:
-    """AWS-T428, AWS-455."""
+    """K15-A48, K15-A56, K15-A140, AWS-T428, AWS-455: what the double answers beside it marks that reservation alone."""
 
     async def scene(world: World) -> None:
         sold = machine("m5.large", offerings=[reserved("a", 1e-8, 2, "cr-1")])
@@ -147,7 +147,34 @@ def test_a_full_reservation_is_counted_down_and_the_market_left_alone() -> None:
         with pytest.raises(InsufficientCapacity):
             await launch(world, sold, wishes=RESERVED_OR_NOT)
         assert world.told.units == {"cr-1": 0}
-        assert world.told.lacking == []
+        assert world.told.lacking == [OfferingKey(labels.RESERVED, "m5.large", "a", reservation="cr-1")]
+
+    play(scene)
+
+
+@pytest.mark.parametrize("code", ["InsufficientInstanceCapacity", "InvalidCapacityReservationState.Unavailable"])
+def test_a_reservation_that_refuses_for_another_reason_keeps_its_count(code: str) -> None:
+    """K15-A46, K15-A48, K15-A140: it is left alone for a while, whatever is free in it."""
+
+    async def scene(world: World) -> None:
+        sold = machine("m5.large", offerings=[reserved("a", 1e-8, 2, "cr-1")])
+        empty(world, refusal(code))
+        with pytest.raises(InsufficientCapacity):
+            await launch(world, sold, wishes=RESERVED_OR_NOT)
+        assert world.told.units == {}
+        assert set(world.told.lacking) == {OfferingKey(labels.RESERVED, "m5.large", "a", reservation="cr-1")}
+
+    play(scene)
+
+
+def test_a_full_reservation_is_refused_without_a_call_where_nothing_else_is_allowed() -> None:
+    """K15-A40, K15-A137, K15-A35: available with nothing left is not launchable."""
+
+    async def scene(world: World) -> None:
+        sold = machine("m5.large", offerings=[reserved("a", 1e-8, 0, "cr-1")])
+        with pytest.raises(InsufficientCapacity):
+            await launch(world, sold, wishes=RESERVED_OR_NOT)
+        assert world.ec2.calls["CreateFleet"] == 0
 
     play(scene)
 

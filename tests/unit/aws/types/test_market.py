@@ -217,13 +217,17 @@ async def test_spot_as_a_whole_may_be_gone() -> None:
     assert {kind for kind, _ in available(fixture.types()["m5.large"])} == {"on-demand"}
 
 
-@pytest.mark.parametrize(("free", "now"), [pytest.param(3, True, id="AWS-T359"), pytest.param(0, False, id="AWS-T360")])
+@pytest.mark.parametrize(
+    ("free", "now"), [pytest.param(3, True, id="AWS-T359"), pytest.param(0, False, id="K15-A34, K15-A136")]
+)
 async def test_a_reservation_is_an_offering_of_its_own(free: int, now: bool) -> None:
+    """K15-A34, K15-A136, K15-080: a full one is available, with nothing left: it cannot be launched."""
     fixture = await fair()
     fixture.memories.reservations.set_available_count("cr-1", free)
     node_class = of_status(capacity_reservations=(reservation(),))
     offer = fixture.offering("m5.large", "reserved", A, node_class)
-    assert (offer.available, offer.reservation_capacity, offer.reservation_id) == (now, free, "cr-1")
+    assert (offer.available, offer.reservation_capacity, offer.reservation_id) == (True, free, "cr-1")
+    assert offer.launchable == now
     assert offer.price_per_hour == pytest.approx(0.096 / 10**7)
     instance_type = fixture.types(node_class)["m5.large"]
     assert values(instance_type, labels.CAPACITY_TYPE) == {"spot", "on-demand", "reserved"}
@@ -250,9 +254,29 @@ async def test_taking_the_last_unit_closes_the_reservation() -> None:
     fixture = await fair()
     node_class = of_status(capacity_reservations=(reservation(),))
     fixture.memories.reservations.set_available_count("cr-1", 1)
-    assert fixture.offering("m5.large", "reserved", A, node_class).available
+    assert fixture.offering("m5.large", "reserved", A, node_class).launchable
     fixture.memories.reservations.mark_launched("cr-1")
-    assert not fixture.offering("m5.large", "reserved", A, node_class).available
+    assert not fixture.offering("m5.large", "reserved", A, node_class).launchable
+
+
+async def test_a_mark_of_a_reservation_says_nothing_of_another_one() -> None:
+    """K15-A36, K15-A57, K15-A139: of the same type and zone; both counts stay."""
+    fixture = await fair()
+    node_class = of_status(capacity_reservations=(reservation(), reservation(id="cr-2")))
+    for name in ("cr-1", "cr-2"):
+        fixture.memories.reservations.set_available_count(name, 2)
+    key = OfferingKey(labels.RESERVED, "m5.large", A, reservation="cr-1")
+    fixture.memories.unavailable.mark_unavailable(key, "capacity_reservation_interrupted")
+
+    def state() -> dict[str, tuple[bool, int | None]]:
+        offerings = fixture.types(node_class)["m5.large"].offerings
+        return {
+            one.reservation_id: (one.available, one.reservation_capacity) for one in offerings if one.reservation_id
+        }
+
+    assert state() == {"cr-1": (False, 2), "cr-2": (True, 2)}
+    fixture.clock.go_on(minutes=3)
+    assert state() == {"cr-1": (True, 2), "cr-2": (True, 2)}
 
 
 @pytest.mark.parametrize(

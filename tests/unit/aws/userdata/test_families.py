@@ -47,7 +47,11 @@ def test_the_effective_family(given: EC2NodeClassSpec, family: str) -> None:
         pytest.param("AL2", {"/dev/xvda": "20Gi"}, "/dev/xvda", (True, True, True), id="AWS-265 AL2"),
         pytest.param("AL2023", {"/dev/xvda": "20Gi"}, "/dev/xvda", (True, True, True), id="AWS-265 AL2023"),
         pytest.param(
-            "Bottlerocket", {"/dev/xvda": "4Gi", "/dev/xvdb": "20Gi"}, "/dev/xvdb", (False, False, True), id="AWS-266"
+            "Bottlerocket",
+            {"/dev/xvda": "6Gi", "/dev/xvdb": "20Gi"},
+            "/dev/xvdb",
+            (False, False, True),
+            id="K15-A37, AWS-266",
         ),
         pytest.param("Windows2019", {"/dev/sda1": "50Gi"}, "/dev/sda1", (False, True, False), id="AWS-267 2019"),
         pytest.param("Windows2022", {"/dev/sda1": "50Gi"}, "/dev/sda1", (False, True, False), id="AWS-267 2022"),

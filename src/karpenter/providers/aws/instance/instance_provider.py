@@ -228,7 +228,7 @@ async def _call_each(ids: Sequence[str], call: Callable[[str], Awaitable[R]]) ->
     return dict(zip(ids, await asyncio.gather(*map(one, ids)), strict=True))
 
 
-_RETURNED_FOR = timedelta(hours=1)
+_RETURNED_FOR = timedelta(minutes=15)
 
 
 class ReservationReturns(Protocol):

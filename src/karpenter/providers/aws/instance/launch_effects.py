@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
+import structlog
+
 from karpenter.api.karpenter import NodeClaim
 from karpenter.api.kinds import NODE_CLAIM
 from karpenter.model import labels
@@ -18,6 +20,8 @@ from karpenter.providers.aws.aws_metrics import InstanceMetrics
 from karpenter.providers.aws.instance.fleet_request import SubnetAddresses
 from karpenter.providers.aws.instance.launch_plan import LaunchPlan
 from karpenter.providers.aws.instancetype.ec2_offerings import OfferingKey
+
+_log = structlog.get_logger()
 
 
 class UnavailableRecorder(Protocol):
@@ -87,16 +91,32 @@ class LaunchEffects:
             self._unavailable.mark_subnet_unavailable(refusal.subnet_id)
             self._addresses.mark_exhausted(refusal.subnet_id)
         if refusal.is_capacity and plan.capacity_type == labels.RESERVED:
-            self._mark_reserved(plan, refusal)
+            self._mark_reserved(plan, refusal, fleet_id)
         elif aws_errors.marks_offering_unavailable(refusal, plan.capacity_type):
             for name in _affected_types(plan, refusal):
                 self._unavailable.mark_unavailable(_offering_key(plan, name, refusal.zone), refusal.code, fleet_id)
 
-    def _mark_reserved(self, plan: LaunchPlan, refusal: LaunchRefusal) -> None:
-        """A full reservation is counted down, not a market without instances (AWS-455)."""
+    def _mark_reserved(self, plan: LaunchPlan, refusal: LaunchRefusal, fleet_id: str) -> None:
+        """A full reservation is counted down and stays healthy; any other refusal marks that reservation alone (K15-A48)."""
+        if refusal.is_spread_limit:
+            return
         offer = plan.offering(refusal.instance_type, refusal.zone)
-        if offer is not None and offer.reservation and not refusal.is_spread_limit:
-            self._reservations.mark_exhausted(offer.reservation)
+        reservation = offer.reservation if offer is not None else ""
+        if refusal.code == aws_errors.RESERVATION_FULL:
+            if reservation:
+                self._reservations.mark_exhausted(reservation)
+            return
+        key = OfferingKey(plan.capacity_type, refusal.instance_type, refusal.zone, reservation=reservation)
+        _log.debug(
+            "marking reserved offering unavailable",
+            **{
+                "reason": refusal.code,
+                "instance-type": refusal.instance_type,
+                "zone": refusal.zone,
+                "capacity-type": plan.capacity_type,
+            },
+        )
+        self._unavailable.mark_unavailable(key, refusal.code, fleet_id)
 
 
 def _affected_types(plan: LaunchPlan, refusal: LaunchRefusal) -> tuple[str, ...]:

@@ -164,7 +164,7 @@ def _compatible_available(required: LaunchRequirements, types: Iterable[Instance
     for instance_type in types:
         if not names_allowed.allows(instance_type.name):
             continue
-        offerings = tuple(offering for offering in instance_type.offerings if offering.available and can_use(offering))
+        offerings = tuple(offering for offering in instance_type.offerings if offering.launchable and can_use(offering))
         if (
             offerings
             and _fits(required, instance_type)

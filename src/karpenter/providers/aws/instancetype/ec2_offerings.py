@@ -101,8 +101,10 @@ def _reserved_offerings(
     for reservation in terms.reservations_by_type.get(hardware.name, ()):
         count = inputs.reservations.available_count(reservation.id)
         zone = reservation.availability_zone
-        available = bool(count) and zone in zones and reservation.state != _EXPIRING
+        is_open = zone in zones and reservation.state != _EXPIRING
         for where in _per_partition(_reservation_labels(reservation, terms), terms):
+            # A full reservation is healthy: available, with nothing left (K15-A34).
+            available = is_open and not inputs.unavailable.is_unavailable(_offering_key(hardware, where))
             yield Offering(_offering_requirements(where), price, available, reservation_capacity=count)
 
 
@@ -136,6 +138,7 @@ def _offering_key(hardware: Ec2Hardware, offering_labels: _OfferingLabels) -> Of
         offering_labels.zone,
         offering_labels.group,
         offering_labels.partition,
+        offering_labels.reservation[0],
     )
 
 
@@ -192,7 +195,7 @@ class ReservationAvailability:
             self._put(reservation, available + 1)
 
     def mark_exhausted(self, reservation: str) -> None:
-        """EC2 refused a launch into it, or takes its instances away."""
+        """EC2 said that it is full (K15-A56)."""
         self._put(reservation, 0)
 
     def _put(self, reservation: str, units: int) -> None:
@@ -214,13 +217,17 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class OfferingKey:
-    """A way to buy a type; ``group`` and ``partition`` are empty for launches outside a placement group."""
+    """A way to buy a type; ``group`` and ``partition`` are empty for launches outside a placement group.
+
+    ``reservation``: the ID of its capacity reservation. An entry of one says nothing of another one (K15-A36).
+    """
 
     capacity_type: str
     instance_type: str
     zone: str
     placement_group: str = ""
     partition: str = ""
+    reservation: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,7 +294,8 @@ class UnavailableOfferings:
         entries = self._offerings.get(key.instance_type)
         if not entries:
             return False
-        scopes = {key, replace(key, partition=""), replace(key, placement_group="", partition="")}
+        anywhere = replace(key, placement_group="", partition="")
+        scopes = {key, replace(key, partition=""), anywhere, replace(anywhere, reservation="")}
         return not entries.keys().isdisjoint(scopes)
 
     def are_subnets_unavailable(self, subnet_ids: Iterable[str]) -> bool:
@@ -357,5 +365,6 @@ def _log_fields(offering_key: OfferingKey, reason: str, ttl: timedelta, fleet_id
         "fleet-id": fleet_id,
         "placement-group-id": offering_key.placement_group,
         "placement-group-partition": offering_key.partition,
+        "capacity-reservation-id": offering_key.reservation,
     }
     return {key: value for key, value in fields.items() if value}

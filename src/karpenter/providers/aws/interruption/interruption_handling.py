@@ -5,7 +5,7 @@ kind                                      action
 ========================================  ===========================================================================
 spot interruption                         the offering is unavailable; Node tainted; the claim is deleted, its drain ends two
                                           minutes after the event at the latest
-reservation interrupted                   its reservation counts as used up; the claim is deleted
+reservation interrupted                   its reservation is left alone for 3 min; the claim is deleted
 stopped, terminated, maintenance          the claim is deleted
 checks of instance or system failed       the claim is deleted, its drain does not wait
 rebalance recommended                     an event
@@ -67,11 +67,20 @@ _log = structlog.get_logger()
 
 
 @dataclass(frozen=True)
+class ReservedOffering:
+    """An instance type of a capacity reservation, by the labels of a NodeClaim."""
+
+    instance_type: str
+    zone: str
+    reservation: str
+
+
+@dataclass(frozen=True)
 class InterruptionEffects:
-    """Who else wants to know: that a spot type is sold out in a zone, that a reservation is used up, that we end a claim."""
+    """Who else wants to know: that a spot type is sold out in a zone, that a reservation is interrupted, that we end a claim."""
 
     mark_spot_unavailable: Callable[[str, str], None]
-    mark_reservation_unavailable: Callable[[str], None]
+    mark_reservation_unavailable: Callable[[ReservedOffering], None]
     count_disrupted: Callable[[NodeClaim, str], None]
 
 
@@ -134,7 +143,9 @@ class InterruptionHandler:
             self._effects.mark_spot_unavailable(own.get(labels.INSTANCE_TYPE, ""), own.get(labels.ZONE, ""))
         reservation = own.get(labels.RESERVATION_ID, "")
         if interruption.kind is InterruptionKind.RESERVATION_INTERRUPTED and reservation:
-            self._effects.mark_reservation_unavailable(reservation)
+            offering = ReservedOffering(own.get(labels.INSTANCE_TYPE, ""), own.get(labels.ZONE, ""), reservation)
+            if offering.instance_type and offering.zone:
+                self._effects.mark_reservation_unavailable(offering)
 
     async def _set_termination_deadline(self, interruption: InterruptionMessage, claim: NodeClaim) -> None:
         """Give the drain its deadline where there is one, unless the claim has an earlier one (AWS-661)."""

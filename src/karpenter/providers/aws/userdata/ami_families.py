@@ -72,7 +72,7 @@ def _windows_traits(name: str) -> AmiFamilyTraits:
 
 _BOTTLEROCKET_TRAITS = AmiFamilyTraits(
     BOTTLEROCKET,
-    (_volume("/dev/xvda", "4Gi"), _volume("/dev/xvdb", "20Gi")),
+    (_volume("/dev/xvda", "6Gi"), _volume("/dev/xvdb", "20Gi")),
     "/dev/xvdb",
     reserves_for_interfaces=False,
     applies_pods_per_core=False,

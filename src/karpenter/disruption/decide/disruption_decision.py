@@ -22,6 +22,7 @@ from karpenter.disruption.decide.repair import RepairCommands, broken_keys, repa
 from karpenter.disruption.decide.scheduling_simulation import simulate
 from karpenter.disruption.decide.sleep import delete_asleep, sleep_candidates
 from karpenter.disruption.decide.static_replacements import StaticReplacements
+from karpenter.disruption.decide.terminate_first import FreedReservations
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.scheduling.decision_memory import DecisionMemory
 
@@ -78,7 +79,11 @@ class _DisruptionPass:
         deleted = self._delete_empty(empty)
         drifted_static = [candidate for candidate in drifted_static if candidate.key not in deleted]
         commands, blocked_static = replace_drifted_static(
-            drifted_static, self._static, self._budgets, prepared.context.failed_moves
+            drifted_static,
+            self._static,
+            self._budgets,
+            prepared.context.failed_moves,
+            may_go_first=prepared.problem.options.terminate_first_drift,
         )
         self._commands += commands
         self._blocked += blocked_static
@@ -104,9 +109,11 @@ class _DisruptionPass:
         self._count_eligible(_UNHEALTHY, [one.candidate for one in candidates])
         if not candidates:
             return False
-        repairs = RepairCommands(
-            self._prepared, self._budgets, simulate(self._prepared, broken_keys(candidates)), self._static
+        closed = broken_keys(candidates)
+        freed = (
+            FreedReservations(self._prepared, closed) if self._prepared.problem.options.terminate_first_repair else None
         )
+        repairs = RepairCommands(self._prepared, self._budgets, simulate(self._prepared, closed), self._static, freed)
         commands, unplaceable = repairs.decide(candidates)
         self._commands += commands
         self._blocked += unplaceable
@@ -150,8 +157,10 @@ class _DisruptionPass:
         """Drift, then consolidation of the candidates that drift neither takes nor needs."""
         prepared_simulation = simulate(self._prepared, closed_to_pods)
         limits = DriftLimits(self._prepared.snapshot, empty_first=self._prepared.problem.options.empty_first)
+        goes_first = self._prepared.problem.options.terminate_first_drift
+        freed = FreedReservations(self._prepared, closed_to_pods) if goes_first else None
         commands, blocked, simulation = replace_drifted(
-            drifted, prepared_simulation, self._budgets, limits, self._prepared.context.failed_moves
+            drifted, prepared_simulation, self._budgets, limits, self._prepared.context.failed_moves, freed
         )
         self._commands += commands
         self._blocked += blocked

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 
 from karpenter.disruption.decide.candidates import BlockedNode, CandidateChecks, DisruptionContext, is_drifted
 from karpenter.disruption.decide.command import Candidate, Command, DisruptionReason, saving_per_hour
@@ -13,12 +14,14 @@ from karpenter.disruption.decide.move_blockers import (
     DriftedPodsUnplaceable,
     ReplacementExceedsLimits,
     StaticPoolAtNodeLimit,
+    StaticReservationsFull,
 )
 from karpenter.disruption.decide.remaining_budgets import RemainingBudgets
 from karpenter.disruption.decide.scheduling_simulation import SchedulingSimulation, UnreschedulablePods
 from karpenter.disruption.decide.static_replacements import StaticReplacements
+from karpenter.disruption.decide.terminate_first import FreedReservations, holders_first, static_command
 from karpenter.model.conditions import find_condition
-from karpenter.scheduling.whatif.rescheduling import LimitsPolicy, ReschedulingResult
+from karpenter.scheduling.whatif.rescheduling import LimitsPolicy, ReschedulingResult, TooExpensive
 from karpenter.state.snapshot import ClusterSnapshot
 from karpenter.state.state_node import StateNode
 from karpenter.static import replicas
@@ -72,10 +75,12 @@ def replace_drifted(
     budgets: RemainingBudgets,
     limits: DriftLimits,
     failed_moves: FailedMoves = NO_FAILED_MOVES,
+    freed: FreedReservations | None = None,
 ) -> tuple[list[Command], list[BlockedNode], SchedulingSimulation]:
     """One command for each node that budgets allow and whose pods have a place to go, at any price (DIS-230).
 
-    All that budgets allow in one pass: a command that fails does not delay the others. Returns the commands, the nodes that stay,
+    All that budgets allow in one pass: a command that fails does not delay the others. ``freed``: nodes of full reservations may
+    go first (K15-322). Returns the commands, the nodes that stay,
     and the simulation with the commands done.
     """
     commands: list[Command] = []
@@ -83,11 +88,13 @@ def replace_drifted(
     for candidate in candidates:
         if budgets.remaining(candidate.node_pool, DisruptionReason.DRIFTED) <= 0:
             continue
-        move = _replace_drifted_node(candidate, simulation, limits)
+        move = _replace_drifted_node(candidate, simulation, limits, freed)
         if isinstance(move, _DriftMove):
             if failed_moves.has_in_backoff(move.executed):
                 continue
             commands.append(move.executed)
+            if freed is not None:
+                freed.record(move.executed)
             simulation = simulation.after(move.command)
             budgets.consume(candidate.node_pool)
         else:
@@ -109,17 +116,29 @@ class _DriftMove:
 
 
 def _replace_drifted_node(
-    candidate: Candidate, simulation: SchedulingSimulation, limits: DriftLimits
+    candidate: Candidate, simulation: SchedulingSimulation, limits: DriftLimits, freed: FreedReservations | None
 ) -> _DriftMove | DriftedPodsUnplaceable | ReplacementExceedsLimits:
     """A command for one node. Its own capacity does not count against limits, since it goes (DIS-160)."""
     within_limits = simulation.reschedule((candidate,), limits=LimitsPolicy.WITH_REMOVED)
     if isinstance(within_limits, ReschedulingResult):
         return _DriftMove(_drift_command(candidate, within_limits))
     assert isinstance(within_limits, UnreschedulablePods)
+    ask = partial(_reschedule_within_limits, candidate)
+    first = freed.command(candidate, DisruptionReason.DRIFTED, within_limits, ask) if freed is not None else None
+    if first is not None:
+        return _DriftMove(first)
     unplaceable = DriftedPodsUnplaceable(within_limits.blocker)
     return (
         _replace_beyond_limits(candidate, simulation, limits) or unplaceable if simulation.has_limits else unplaceable
     )
+
+
+def _reschedule_within_limits(
+    candidate: Candidate, simulation: SchedulingSimulation
+) -> ReschedulingResult | UnreschedulablePods:
+    answer = simulation.reschedule((candidate,), limits=LimitsPolicy.WITH_REMOVED)
+    assert not isinstance(answer, TooExpensive)  # there is no price limit
+    return answer
 
 
 def _replace_beyond_limits(
@@ -184,6 +203,8 @@ def replace_drifted_static(
     replacements: StaticReplacements,
     budgets: RemainingBudgets,
     failed_moves: FailedMoves = NO_FAILED_MOVES,
+    *,
+    may_go_first: bool = False,
 ) -> tuple[list[Command], list[BlockedNode]]:
     """One command for each drifted node of a static pool that budgets and the limit on nodes allow (DIS-225 to DIS-227).
 
@@ -192,18 +213,16 @@ def replace_drifted_static(
     """
     commands: list[Command] = []
     blocked: list[BlockedNode] = []
-    for candidate in candidates:
+    for candidate in holders_first(candidates) if may_go_first else candidates:
         pool = candidate.node_pool
         if budgets.remaining(pool, DisruptionReason.DRIFTED) <= 0 or not replacements.may_replace(pool):
             continue
-        planned = replacements.stage(pool)
-        if isinstance(planned, StaticPoolAtNodeLimit):
-            blocked.append(BlockedNode(candidate.state_node, planned))
-            continue
-        command = Command(DisruptionReason.DRIFTED, (candidate,), () if planned is None else (planned,))
-        if planned is not None and failed_moves.has_in_backoff(command):
-            replacements.unstage(planned)
-        elif planned is not None:
+        command = static_command(candidate, DisruptionReason.DRIFTED, replacements, may_go_first=may_go_first)
+        if isinstance(command, StaticPoolAtNodeLimit | StaticReservationsFull):
+            blocked.append(BlockedNode(candidate.state_node, command))
+        elif command is not None and failed_moves.has_in_backoff(command):
+            replacements.unstage(command)
+        elif command is not None:
             commands.append(command)
             budgets.consume(pool)
     return commands, blocked

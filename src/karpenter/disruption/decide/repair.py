@@ -20,10 +20,15 @@ from karpenter.disruption.decide.disruption_blockers import (
     TooManyUnhealthy,
 )
 from karpenter.disruption.decide.disruption_problem import PreparedDisruption
-from karpenter.disruption.decide.move_blockers import DriftedPodsUnplaceable, StaticPoolAtNodeLimit
+from karpenter.disruption.decide.move_blockers import (
+    DriftedPodsUnplaceable,
+    StaticPoolAtNodeLimit,
+    StaticReservationsFull,
+)
 from karpenter.disruption.decide.remaining_budgets import RemainingBudgets
 from karpenter.disruption.decide.scheduling_simulation import SchedulingSimulation, UnreschedulablePods
-from karpenter.disruption.decide.static_replacements import StaticReplacements
+from karpenter.disruption.decide.static_replacements import StaticBlocker, StaticReplacements
+from karpenter.disruption.decide.terminate_first import FreedReservations, static_command
 from karpenter.model import conditions, durations, labels, pod_disruption
 from karpenter.model.repair_policies import RepairAction, RepairDecision, RepairPolicies
 from karpenter.state.snapshot import ClusterSnapshot
@@ -166,11 +171,13 @@ class RepairCommands:
         budgets: RemainingBudgets,
         simulation: SchedulingSimulation,
         static: StaticReplacements,
+        freed: FreedReservations | None = None,
     ) -> None:
         self._prepared = prepared
         self._budgets = budgets
         self._simulation = simulation
         self._static = static
+        self._freed = freed
 
     def decide(self, candidates: Sequence[RepairCandidate]) -> tuple[list[Command], list[BlockedNode]]:
         """One command for each node that budgets allow and that can be repaired; and the nodes that stay."""
@@ -182,16 +189,18 @@ class RepairCommands:
             if view.initialized and self._budgets.remaining(view.pool, _UNHEALTHY) <= 0:
                 continue
             command = self._command(found)
-            if isinstance(command, DriftedPodsUnplaceable | StaticPoolAtNodeLimit):
+            if isinstance(command, DriftedPodsUnplaceable | StaticPoolAtNodeLimit | StaticReservationsFull):
                 blocked.append(BlockedNode(view, command))
             elif command is not None and not self._prepared.context.failed_moves.has_in_backoff(command):
                 commands.append(command)
                 self._simulation = self._simulation.after(command)
+                if self._freed is not None:
+                    self._freed.record(command)
                 if view.initialized:
                     self._budgets.consume(view.pool)
         return commands, blocked
 
-    def _command(self, found: RepairCandidate) -> Command | DriftedPodsUnplaceable | StaticPoolAtNodeLimit | None:
+    def _command(self, found: RepairCandidate) -> Command | DriftedPodsUnplaceable | StaticBlocker | None:
         if found.repair.is_reboot:
             return Command(_UNHEALTHY, (found.candidate,), saving_per_hour=0.0, repair=found.repair)
         command = (
@@ -205,18 +214,22 @@ class RepairCommands:
         """A replacement for the pods of the node, at any price (K15-231)."""
         result = self._simulation.reschedule_broken(candidate)
         if isinstance(result, UnreschedulablePods):
-            return DriftedPodsUnplaceable(result.blocker)
+            first = (
+                self._freed.command(
+                    candidate, _UNHEALTHY, result, lambda simulation: simulation.reschedule_broken(candidate)
+                )
+                if self._freed is not None
+                else None
+            )
+            return first or DriftedPodsUnplaceable(result.blocker)
         saving = saving_per_hour((candidate,), result.price_per_hour)
         return Command(_UNHEALTHY, (candidate,), result.to_planned_claims(), result.placements, saving_per_hour=saving)
 
-    def _static_command(self, candidate: Candidate) -> Command | StaticPoolAtNodeLimit | None:
+    def _static_command(self, candidate: Candidate) -> Command | StaticBlocker | None:
         """A replacement by the template of the static NodePool (K15-233); None while the pool has more than it wants."""
         if not self._static.may_replace(candidate.node_pool):
             return None
-        planned = self._static.stage(candidate.node_pool)
-        if planned is None or isinstance(planned, StaticPoolAtNodeLimit):
-            return planned
-        return Command(_UNHEALTHY, (candidate,), (planned,))
+        return static_command(candidate, _UNHEALTHY, self._static, may_go_first=self._freed is not None)
 
 
 def broken_keys(candidates: Iterable[RepairCandidate]) -> frozenset[str]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from karpenter.api.karpenter import NodePool
-from karpenter.disruption.decide.move_blockers import StaticPoolAtNodeLimit
+from karpenter.disruption.decide.command import Command
+from karpenter.disruption.decide.move_blockers import StaticPoolAtNodeLimit, StaticReservationsFull
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.model import labels
+from karpenter.model.conditions import READY, is_true
 from karpenter.model.quantity_checks import check_quantities
 from karpenter.model.requirements import requirements_from_labels
 from karpenter.scheduling.offerings.nodepool_templates import nodepool_requirements
@@ -15,6 +17,9 @@ from karpenter.scheduling.planned_nodeclaims import MAX_INSTANCE_TYPES, static_c
 from karpenter.scheduling.solution import NewNodeClaim
 from karpenter.state.snapshot import ClusterSnapshot
 from karpenter.static import replicas
+
+#: Why a static NodePool can launch nothing for a node that is to go.
+StaticBlocker = StaticPoolAtNodeLimit | StaticReservationsFull
 
 
 class StaticReplacements:
@@ -41,6 +46,11 @@ class StaticReplacements:
         pool, held = self._pools[name], self._held(name)
         return held.active + held.pending_disruption <= (pool.spec.replicas or 0) and not check_quantities(pool)
 
+    def refills(self, name: str) -> bool:
+        """Whether the pool would launch a node for one that is gone (K15-326)."""
+        pool = self._pools[name]
+        return pool.metadata.deletion_timestamp is None and is_true(pool.status.conditions, READY)
+
     def stage(self, name: str) -> NewNodeClaim | StaticPoolAtNodeLimit | None:
         """A NodeClaim by the pool's template, which takes a slot; None while none of its instance types is available."""
         pool, index = self._pools[name], self._indexes[name]
@@ -54,10 +64,11 @@ class StaticReplacements:
             self._taken_names.add(slot.name)
         return planned
 
-    def unstage(self, planned: NewNodeClaim) -> None:
-        """Give the slot back: the command is not carried out (K15-212)."""
-        self._staged[planned.node_pool] -= 1
-        self._taken_names.discard(planned.name)
+    def unstage(self, command: Command) -> None:
+        """Give the slots of a command back that is not carried out (K15-212)."""
+        for planned in command.replacements:
+            self._staged[planned.node_pool] -= 1
+            self._taken_names.discard(planned.name)
 
     def _held(self, name: str) -> replicas.ReplicaCounts:
         if name not in self._counts:

@@ -1,12 +1,16 @@
-"""Hours of stock-outs, interruptions, lost instances and slow registrations: what must hold at every minute of them.
+"""Hours of stock-outs, interruptions, lost instances, slow registrations, refused calls and lost watches.
 
-Crashes of the controller, lost watches and conflicts have tests of their own in ``tests/unit/runtime``.
+The invariants are checked every minute. A run that breaks one is shrunk: API faults are left out as long as it still fails, and
+the failure ends with the line that repeats it. Crashes of the controller have tests of their own in ``tests/unit/runtime``.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
+import random
 from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
@@ -17,6 +21,7 @@ from karpenter.api.karpenter import NodeClaimTemplate, NodeClaimTemplateSpec, No
 from karpenter.api.kwok_node_class import KWOKNodeClass
 from karpenter.api.meta import ObjectMeta
 from karpenter.instancetypes import instance_type_file
+from karpenter.kube.errors import Conflict, ServerUnavailable, TooManyRequests
 from karpenter.providers.simulated.simulated_instances import SimulatedInstanceStore
 from karpenter.settings import Settings
 from karpenter.simulation import LoopClock, SimulatedCluster, SimulationConfig, run_virtual, running_cluster
@@ -84,8 +89,84 @@ def workload(seed: int) -> Workload:
     return ordered_workload("faults", pods, FAULTY_SECONDS)
 
 
-async def faulty_hours(clock: LoopClock, seed: int) -> tuple[Invariants, int, int]:
-    """The invariants, how many instances came and went, and how many of those in the last hour."""
+@dataclass(frozen=True)
+class ApiFault:
+    """What the API server does from a minute on: ``watches`` closes all, others refuse so many calls about NodeClaims."""
+
+    minute: int
+    kind: str
+    times: int
+
+    def __str__(self) -> str:
+        return f"{self.minute}:{self.kind}:{self.times}"
+
+    @staticmethod
+    def parse(text: str) -> ApiFault:
+        minute, kind, times = text.split(":")
+        return ApiFault(int(minute), kind, int(times))
+
+    def strike(self, cluster: SimulatedCluster) -> None:
+        if self.kind == "watches":
+            cluster.server.close_watches()
+        else:
+            cluster.server.inject_fault(_REFUSALS[self.kind], plural="nodeclaims", times=self.times)
+
+
+_REFUSALS = {
+    "conflict": Conflict("injected"),
+    "throttled": TooManyRequests("injected"),
+    "unavailable": ServerUnavailable("injected"),
+}
+
+
+def api_faults(seed: int) -> list[ApiFault]:
+    """One about every six minutes."""
+    dice = random.Random(f"{seed} api")
+    kinds = (*_REFUSALS, "watches")
+    return [
+        ApiFault(minute, dice.choice(kinds), dice.randint(1, 8))
+        for minute in range(1, FAULTY_SECONDS // 60)
+        if dice.random() < 1 / 6
+    ]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run broke, how many instances came and went, and how many of those in the last hour."""
+
+    broken: tuple[str, ...]
+    notices: int
+    late_notices: int
+
+    @property
+    def failures(self) -> list[str]:
+        late = [f"{self.late_notices} instances came or went in the last, quiet hour"] if self.late_notices else []
+        return [*self.broken, *late]
+
+
+def shrunk(faults: Sequence[ApiFault], fails: Callable[[Sequence[ApiFault]], bool]) -> list[ApiFault]:
+    """As few of the faults as still fail, by leaving out halves, then quarters, and so on down to single ones."""
+    kept, size = list(faults), len(faults)
+    while size:
+        size = (size + 1) // 2
+        for start in range(0, len(kept), size):
+            rest = kept[:start] + kept[start + size :]
+            if len(rest) < len(kept) and fails(rest):
+                kept = rest
+                break
+        else:
+            if size == 1:
+                break
+    return kept
+
+
+def repeated_by(seed: int, faults: Sequence[ApiFault]) -> str:
+    """The line that repeats a run."""
+    return f"FAULTS='{seed} {' '.join(map(str, faults))}' pytest {__name__.rpartition('.')[2]}.py -k given_in_FAULTS"
+
+
+async def faulty_hours(clock: LoopClock, seed: int, faults: Sequence[ApiFault]) -> Outcome:
+    """One run."""
     settings = replace(Settings(), intervals=STUDY_INTERVALS)
     async with running_cluster(clock, SimulationConfig(TYPES, settings)) as cluster:
         loop = asyncio.get_running_loop()
@@ -96,6 +177,9 @@ async def faulty_hours(clock: LoopClock, seed: int) -> tuple[Invariants, int, in
         playing = asyncio.create_task(player.run())
         launched_before = 0
         for second in range(0, FAULTY_SECONDS + QUIET_SECONDS, 60):
+            for fault in faults:
+                if fault.minute * 60 == second:
+                    fault.strike(cluster)
             if second == FAULTY_SECONDS:
                 await calm(cluster)
             if second == FAULTY_SECONDS + QUIET_SECONDS - LAST_SECONDS:
@@ -103,8 +187,15 @@ async def faulty_hours(clock: LoopClock, seed: int) -> tuple[Invariants, int, in
             await asyncio.sleep(60)
             await invariants.check()
         playing.cancel()
-        assert cluster.counts().all_ready
-        return invariants, len(cluster.history.notices), len(cluster.history.notices) - launched_before
+        if not cluster.counts().all_ready:
+            invariants.broken.append("pods are not ready in the end")
+        notices = len(cluster.history.notices)
+        return Outcome(tuple(invariants.broken), notices, notices - launched_before)
+
+
+def run(seed: int, faults: Sequence[ApiFault]) -> Outcome:
+    """One run in virtual time."""
+    return run_virtual(lambda clock: faulty_hours(clock, seed, faults), START)
 
 
 async def calm(cluster: SimulatedCluster) -> None:
@@ -115,12 +206,30 @@ async def calm(cluster: SimulatedCluster) -> None:
             await cluster.interrupt(record)
 
 
-SEEDS = [1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 21))]
+SEEDS = [1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 201))]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_no_instance_is_bought_twice_or_forgotten_and_all_pods_run_once_the_faults_are_over(seed: int) -> None:
-    invariants, notices, late_notices = run_virtual(lambda clock: faulty_hours(clock, seed), START)
-    assert invariants.broken == []
-    assert notices > 15, "the faults did happen"
-    assert late_notices == 0, "the cluster is quiet in the end"
+    faults = api_faults(seed)
+    outcome = run(seed, faults)
+    if outcome.failures:
+        few = shrunk(faults, lambda fewer: bool(run(seed, fewer).failures))
+        pytest.fail(f"{outcome.failures}\nrepeat it with {repeated_by(seed, few)}")
+    assert len(faults) > 10
+    assert outcome.notices > 8, "instances came and went"
+
+
+@pytest.mark.skipif("FAULTS" not in os.environ, reason="repeats a run that failed")
+def test_the_run_given_in_FAULTS() -> None:  # noqa: N802
+    seed, *faults = os.environ["FAULTS"].split()
+    assert run(int(seed), list(map(ApiFault.parse, faults))).failures == []
+
+
+def test_a_failing_run_is_shrunk_to_the_faults_that_matter_and_its_line_gives_them_again() -> None:
+    faults = api_faults(1)
+    culprits = {faults[3], faults[-2]}
+    few = shrunk(faults, lambda fewer: culprits <= set(fewer))
+    assert set(few) == culprits
+    text = repeated_by(1, few).split("'")[1].split()[1:]
+    assert [ApiFault.parse(each) for each in text] == few

@@ -35,7 +35,7 @@ def provider_id(instance: str) -> str:
     return f"aws:///us-west-2a/{instance}"
 
 
-class Hands:
+class HandClock:
     """A clock that stands until somebody moves it."""
 
     def __init__(self) -> None:
@@ -67,10 +67,10 @@ class Cluster:
     """Objects, and the picture watches would give of them, renewed by ``see``."""
 
     def __init__(self) -> None:
-        self.clock = Hands()
+        self.clock = HandClock()
         self.server = MemoryServer(self.clock)
         self.kube = MemoryKube(self.server)
-        self.herald = Told()
+        self.recorder = Told()
         self.metrics = Metrics()
         self.interruptions = InterruptionMetrics(self.metrics)
         self.sold_out: list[tuple[str, str]] = []
@@ -81,7 +81,7 @@ class Cluster:
             self.interrupted.append,
             lambda claim, reason: self.disrupted.append((claim.metadata.name, reason)),
         )
-        self.responder = InterruptionHandler(self, self.kube, self.herald, self.clock, effects)
+        self.responder = InterruptionHandler(self, self.kube, self.recorder, self.clock, effects)
         self._claims: tuple[NodeClaim, ...] = ()
         self._nodes: tuple[Node, ...] = ()
         self._pools: tuple[NodePool, ...] = ()

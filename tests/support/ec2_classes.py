@@ -122,7 +122,7 @@ class Classes:
         self.clock = HandClock()
         self.kube = MemoryKube(MemoryServer(self.clock))
         self.ec2, self.iam, self.ssm = Ec2(), Iam(), Ssm()
-        self.herald, self.seen = Told(), Seen()
+        self.recorder, self.seen = Told(), Seen()
         self.cluster = CLUSTER
         self.types: tuple[InstanceType, ...] = TYPES
         self.facts: tuple[KubeletTypeFacts, ...] = (KubeletTypeFacts("m5.xlarge", 4, 16384, 4, 15, 58),)
@@ -227,7 +227,7 @@ class Process:
         end = NodeClassTermination(
             leftovers,
             world.kube,
-            world.herald,
+            world.recorder,
             world.seen.claims,
             lambda node_class: world.gone.append(node_class.metadata.name),
         )
@@ -236,14 +236,14 @@ class Process:
 
     def _parts(self, ec2: Any) -> tuple[NodeClassSubreconciler, ...]:
         world, clock, news = self._world, self._world.clock, self._news
-        warnings = NodeClassWarnings(world.herald, news)
+        warnings = NodeClassWarnings(world.recorder, news)
         images = AmiProvider(ec2, self.parameters, clock, lambda: world.cluster, world.settings)
         subnets = SubnetProvider(ec2, clock, world.settings.subnet_refresh_interval, world.addresses.__setitem__)
         reservations = CapacityReservationReconciler(
             CapacityReservationProvider(ec2, clock, world.units.__setitem__), clock, news
         )
         return (
-            AmiReconciler(images, lambda: world.cluster, news, world.herald),
+            AmiReconciler(images, lambda: world.cluster, news, world.recorder),
             *((reservations,) if world.settings.reserved_capacity else ()),
             PlacementGroupReconciler(self.placement_groups),
             SubnetReconciler(subnets, news, warnings),

@@ -42,8 +42,8 @@ class EventList:
     def __init__(self) -> None:
         self.told: list[ObjectEvent] = []
 
-    def mention(self, *happenings: ObjectEvent) -> None:
-        self.told += happenings
+    def mention(self, *events: ObjectEvent) -> None:
+        self.told += events
 
     publish_optional = publish = mention
 

@@ -42,10 +42,10 @@ class Seen:
 def provider(node_class: EC2NodeClass | None, told: Told, *pools: NodePool) -> AwsProvider:
     """One that has nobody to ask about machines."""
     nobody: Any = None
-    desks = AwsProviderDependencies(
+    dependencies = AwsProviderDependencies(
         nobody, cast(Any, Seen(pools, node_class)), told, *(nobody,) * 5, hash_inputs=NodeClassHashInputs(), hooks=()
     )
-    return AwsProvider(desks, SystemClock(), reserved_capacity=True)
+    return AwsProvider(dependencies, SystemClock(), reserved_capacity=True)
 
 
 def made() -> NodeClaim:

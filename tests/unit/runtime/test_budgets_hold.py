@@ -19,7 +19,7 @@ from support.fake_cloud import Write
 from support.world import World, story
 
 MOST = 2
-#: Happenings of a day in `make test`.
+#: Changes of a day in `make test`.
 _FEW = 12
 _WORKLOADS = ("a", "b", "c", "d")
 
@@ -38,7 +38,7 @@ async def away(world: World) -> list[str]:
     return away
 
 
-async def something_happens(world: World, numbers: random.Random) -> None:
+async def change_something(world: World, numbers: random.Random) -> None:
     match numbers.choice(("scale", "scale", "scale", "drift", "protect")):
         case "scale":
             await scale(world, numbers.choice(_WORKLOADS), numbers.randint(0, 12))
@@ -53,28 +53,28 @@ async def something_happens(world: World, numbers: random.Random) -> None:
                 await world.kube.patch(kinds.POD, numbers.choice(result).metadata.name, note, "default")
 
 
-async def a_day(world: World, seed: int, faults: float, happenings: int = 60) -> None:
-    """Something happens every minute or two, for an hour and a quarter if it is sixty times; looked at every second."""
-    numbers, weather = random.Random(seed), random.Random(seed + 1)
+async def a_day(world: World, seed: int, faults: float, changes: int = 60) -> None:
+    """Something changes every minute or two, for an hour and a quarter if it is sixty times; looked at every second."""
+    numbers, fault_draws = random.Random(seed), random.Random(seed + 1)
     errors: tuple[type[KubeError], ...] = (Conflict, ServerUnavailable, TooManyRequests)
 
     def maybe(_: Write) -> None:
-        if weather.random() < faults:
-            raise weather.choice(errors)("bad weather")
+        if fault_draws.random() < faults:
+            raise fault_draws.choice(errors)("bad weather")
 
     note = {labels.MINIMUM_NODE_AGE: "0s", labels.MINIMUM_SAVING_RATIO: "0"}
     await begin(world, *(deployment(name, 6) for name in _WORKLOADS), budgets=(Budget(nodes=str(MOST)),))
     await world.kube.patch(kinds.NODE_POOL, "np", {"metadata": {"annotations": note}})
     world.wire.refuse = world.wire.after = maybe
     begun = 0
-    for _ in range(happenings):
-        await something_happens(world, numbers)
+    for _ in range(changes):
+        await change_something(world, numbers)
         for _ in range(numbers.randint(30, 120)):
             result = await away(world)
             assert len(result) <= MOST, result
             await asyncio.sleep(1)
         begun = len(world.lines("disrupting node(s)"))
-    assert begun > happenings // 12
+    assert begun > changes // 12
 
 
 @pytest.mark.parametrize("seed", series([1, 2], 1))

@@ -17,21 +17,21 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 @pytest.mark.parametrize("jump", [3600.0, -3600.0, 31.0])
 def test_a_jump_is_noticed_and_held_against_the_clock_for_a_while(jump: float) -> None:
-    steadiness = ClockJumpDetector()
-    assert steadiness.jump_seconds(NOON, 100.0) == 0
-    assert steadiness.jump_seconds(NOON + timedelta(seconds=10), 110.0) == 0
-    assert steadiness.is_trusted(110.0)
-    assert steadiness.jump_seconds(NOON + timedelta(seconds=20 + jump), 120.0) == jump
-    assert not steadiness.is_trusted(120.0)
-    assert steadiness.jump_seconds(NOON + timedelta(seconds=400 + jump), 500.0) == 0
-    assert steadiness.is_trusted(500.0)
+    detector = ClockJumpDetector()
+    assert detector.jump_seconds(NOON, 100.0) == 0
+    assert detector.jump_seconds(NOON + timedelta(seconds=10), 110.0) == 0
+    assert detector.is_trusted(110.0)
+    assert detector.jump_seconds(NOON + timedelta(seconds=20 + jump), 120.0) == jump
+    assert not detector.is_trusted(120.0)
+    assert detector.jump_seconds(NOON + timedelta(seconds=400 + jump), 500.0) == 0
+    assert detector.is_trusted(500.0)
 
 
 def test_clocks_that_differ_a_little_are_steady() -> None:
-    steadiness = ClockJumpDetector()
+    detector = ClockJumpDetector()
     for step in range(100):
-        assert steadiness.jump_seconds(NOON + timedelta(seconds=step * 10.5), step * 10.0) == 0
-    assert steadiness.is_trusted(1000.0)
+        assert detector.jump_seconds(NOON + timedelta(seconds=step * 10.5), step * 10.0) == 0
+    assert detector.is_trusted(1000.0)
 
 
 @story

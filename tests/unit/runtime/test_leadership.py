@@ -311,7 +311,7 @@ EVENTS = (
 
 
 #: What, to whom, after how long, for how long (both in seconds).
-Happenings = list[tuple[str, int, float, float]]
+Events = list[tuple[str, int, float, float]]
 ANY_COURSE = given(
     seed=st.integers(0, 2**32 - 1),
     count=st.integers(2, 3),
@@ -323,11 +323,11 @@ ANY_COURSE = given(
 
 @settings(max_examples=examples(60), deadline=None)
 @ANY_COURSE
-def test_whatever_happens_two_never_lead_and_in_the_end_one_does(seed: int, count: int, events: Happenings) -> None:
+def test_whatever_happens_two_never_lead_and_in_the_end_one_does(seed: int, count: int, events: Events) -> None:
     play(seed, count, events)
 
 
-def play(seed: int, count: int, events: Happenings) -> None:
+def play(seed: int, count: int, events: Events) -> None:
     random.seed(seed)
 
     async def main(clock: LoopClock) -> None:

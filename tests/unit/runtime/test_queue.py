@@ -28,8 +28,8 @@ def now() -> float:
     return round(asyncio.get_running_loop().time(), 3)
 
 
-class Looks:
-    """A look that answers as told and keeps the times it was asked at."""
+class Reconciles:
+    """A reconcile that answers as told and keeps the times it was asked at."""
 
     def __init__(self, *answers: Answer, takes: float = 0.0) -> None:
         self.answers = list(answers)
@@ -51,19 +51,19 @@ class Looks:
         return answer
 
 
-async def working(looks: Looks, workers: int = 4) -> tuple[WorkQueue[str], asyncio.Task[None]]:
-    reconciler: Reconciler[str] = Reconciler("test", looks, workers)
+async def working(reconciles: Reconciles, workers: int = 4) -> tuple[WorkQueue[str], asyncio.Task[None]]:
+    reconciler: Reconciler[str] = Reconciler("test", reconciles, workers)
     return reconciler.queue, asyncio.create_task(reconciler.run())
 
 
 def test_a_name_that_waits_already_is_looked_at_once() -> None:
     async def story() -> None:
-        looks = Looks()
-        queue, task = await working(looks)
+        reconciles = Reconciles()
+        queue, task = await working(reconciles)
         for _ in range(5):
             queue.add("a")
         await asyncio.sleep(1)
-        assert looks.at == [0.0]
+        assert reconciles.at == [0.0]
         task.cancel()
 
     play(story)
@@ -71,15 +71,15 @@ def test_a_name_that_waits_already_is_looked_at_once() -> None:
 
 def test_news_during_a_look_means_one_more_look_and_never_two_at_once() -> None:
     async def story() -> None:
-        looks = Looks(takes=1.0)
-        queue, task = await working(looks)
+        reconciles = Reconciles(takes=1.0)
+        queue, task = await working(reconciles)
         queue.add("a")
         await asyncio.sleep(0.5)
         queue.add("a")
         queue.add("a")
         await asyncio.sleep(5)
-        assert looks.at == [0.0, 1.0]
-        assert looks.most_at_once == 1
+        assert reconciles.at == [0.0, 1.0]
+        assert reconciles.most_at_once == 1
         task.cancel()
 
     play(story)
@@ -87,13 +87,13 @@ def test_news_during_a_look_means_one_more_look_and_never_two_at_once() -> None:
 
 def test_different_names_are_looked_at_side_by_side_as_far_as_workers_go() -> None:
     async def story() -> None:
-        looks = Looks(takes=1.0)
-        queue, task = await working(looks, workers=2)
+        reconciles = Reconciles(takes=1.0)
+        queue, task = await working(reconciles, workers=2)
         for name in "abc":
             queue.add(name)
         await asyncio.sleep(5)
-        assert looks.at == [0.0, 0.0, 1.0]
-        assert looks.most_at_once == 2
+        assert reconciles.at == [0.0, 0.0, 1.0]
+        assert reconciles.most_at_once == 2
         task.cancel()
 
     play(story)
@@ -101,14 +101,14 @@ def test_different_names_are_looked_at_side_by_side_as_far_as_workers_go() -> No
 
 def test_a_look_may_ask_for_another_and_the_earlier_appointment_counts() -> None:
     async def story() -> None:
-        looks = Looks(10.0, None)
-        queue, task = await working(looks)
+        reconciles = Reconciles(10.0, None)
+        queue, task = await working(reconciles)
         queue.add("a")
         await asyncio.sleep(1)
         queue.add_after("a", 3)
         queue.add_after("a", 30)
         await asyncio.sleep(60)
-        assert looks.at == [0.0, 4.0]
+        assert reconciles.at == [0.0, 4.0]
         task.cancel()
 
     play(story)
@@ -119,11 +119,11 @@ def test_faults_are_tried_again_with_growing_pauses_up_to_a_minute(error: Except
     """OPS-008, OPS-371"""
 
     async def story() -> None:
-        looks = Looks(*[error] * 9, None)
-        queue, task = await working(looks)
+        reconciles = Reconciles(*[error] * 9, None)
+        queue, task = await working(reconciles)
         queue.add("a")
         await asyncio.sleep(1000)
-        pauses = [later - earlier for earlier, later in zip(looks.at, looks.at[1:], strict=False)]
+        pauses = [later - earlier for earlier, later in zip(reconciles.at, reconciles.at[1:], strict=False)]
         assert pauses == [1, 2, 4, 8, 16, 32, 60, 60, 60]
         task.cancel()
 
@@ -132,13 +132,13 @@ def test_faults_are_tried_again_with_growing_pauses_up_to_a_minute(error: Except
 
 def test_success_forgets_the_faults_before_it() -> None:
     async def story() -> None:
-        looks = Looks(ServerUnavailable("x"), ServerUnavailable("x"), None, ServerUnavailable("x"), None)
-        queue, task = await working(looks)
+        reconciles = Reconciles(ServerUnavailable("x"), ServerUnavailable("x"), None, ServerUnavailable("x"), None)
+        queue, task = await working(reconciles)
         queue.add("a")
         await asyncio.sleep(50)
         queue.add("a")
         await asyncio.sleep(50)
-        assert looks.at == [0.0, 1.0, 3.0, 50.0, 51.0]
+        assert reconciles.at == [0.0, 1.0, 3.0, 50.0, 51.0]
         task.cancel()
 
     play(story)
@@ -146,13 +146,13 @@ def test_success_forgets_the_faults_before_it() -> None:
 
 def test_news_brings_a_failed_name_forward_but_not_below_a_second() -> None:
     async def story() -> None:
-        looks = Looks(*[ServerUnavailable("x")] * 4, None)
-        queue, task = await working(looks)
+        reconciles = Reconciles(*[ServerUnavailable("x")] * 4, None)
+        queue, task = await working(reconciles)
         queue.add("a")
         await asyncio.sleep(8)  # failed at 0, 1, 3 and 7: due again at 15
         queue.add("a")
         await asyncio.sleep(2)
-        assert looks.at == [0.0, 1.0, 3.0, 7.0, 8.0]
+        assert reconciles.at == [0.0, 1.0, 3.0, 7.0, 8.0]
         task.cancel()
 
     play(story)
@@ -162,12 +162,12 @@ def test_a_look_that_fails_and_wakes_itself_runs_once_a_second_at_most() -> None
     """A write that wakes its own look, then a fault: without a floor this would turn for ever at one instant."""
 
     async def story() -> None:
-        looks = Looks(*[ServerUnavailable("x")] * 1000)
-        queue, task = await working(looks)
-        looks.during = lambda: queue.add("a")
+        reconciles = Reconciles(*[ServerUnavailable("x")] * 1000)
+        queue, task = await working(reconciles)
+        reconciles.during = lambda: queue.add("a")
         queue.add("a")
         await asyncio.sleep(60)
-        assert len(looks.at) <= 61
+        assert len(reconciles.at) <= 61
         task.cancel()
 
     play(story)

@@ -84,7 +84,7 @@ async def test_a_failed_check_counts_after_two_minutes_and_then_nothing_is_waite
     await ward.round()
     assert await ward.ending() == ["a"]
     assert (await ward.claim("a")).metadata.annotations[labels.TERMINATION_TIMESTAMP] == rfc3339(ward.clock.now())
-    assert ("Warning", "NodeClaim", "a", "InstanceUnhealthy") in ward.herald.events
+    assert ("Warning", "NodeClaim", "a", "InstanceUnhealthy") in ward.recorder.events
     assert ward.disrupted == [("a", "instance_status")]
 
 

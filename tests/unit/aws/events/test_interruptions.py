@@ -106,7 +106,7 @@ async def test_a_spot_warning_ends_the_claim_and_what_was_bought_is_sold_out(sta
     assert stage.sold_out == [("m5.large", "us-west-2a")]
     assert stage.sqs.deleted == ["handle-0"]
     assert stage.disrupted == [("a", "spot_interrupted")]
-    assert stage.herald.events == [
+    assert stage.recorder.events == [
         ("Warning", "NodeClaim", "a", "SpotInterrupted"),
         ("Warning", "Node", "node-a", "SpotInterrupted"),
         ("Warning", "NodeClaim", "a", "TerminatingOnInterruption"),
@@ -151,7 +151,7 @@ async def test_an_instance_already_ending_gets_the_deadline_it_has_not(stage: St
     stage.say(SPOT_WARNING, "i-1")
     await stage.round()
     assert labels.TERMINATION_TIMESTAMP in (await stage.claim("a")).metadata.annotations
-    assert stage.herald.events == []
+    assert stage.recorder.events == []
     assert stage.disrupted == []
 
 
@@ -162,7 +162,7 @@ async def test_other_peoples_instances_are_none_of_our_business(stage: Stage) ->
     await stage.round()
     assert await stage.ending() == []
     assert stage.sold_out == []
-    assert stage.herald.events == []
+    assert stage.recorder.events == []
     assert stage.sqs.deleted == ["handle-0"]
 
 
@@ -189,7 +189,7 @@ async def test_an_instance_that_ends_by_itself_ends_its_claim(stage: Stage, stat
     stage.say(STATE, "i-1", state=state)
     await stage.round()
     assert await stage.ending() == ["a"]
-    assert ("Warning", "NodeClaim", "a", reason) in stage.herald.events
+    assert ("Warning", "NodeClaim", "a", reason) in stage.recorder.events
     assert stage.disrupted == [("a", kind)]
     assert stage.sold_out == []
     assert labels.TERMINATION_TIMESTAMP not in (await stage.claim("a")).metadata.annotations
@@ -205,7 +205,7 @@ async def test_a_health_event_ends_those_of_its_instances_that_are_ours(stage: S
     stage.say("AWS Health Event", "", "aws.health", **detail)
     await stage.round()
     assert await stage.ending() == ["a", "c"]
-    assert ("Warning", "Node", "node-a", "InstanceUnhealthy") in stage.herald.events
+    assert ("Warning", "Node", "node-a", "InstanceUnhealthy") in stage.recorder.events
 
 
 async def test_a_rebalance_recommendation_is_only_told(stage: Stage) -> None:
@@ -215,7 +215,7 @@ async def test_a_rebalance_recommendation_is_only_told(stage: Stage) -> None:
     stage.say(REBALANCE, "i-1")
     await stage.round()
     assert await stage.ending() == []
-    assert stage.herald.events == [
+    assert stage.recorder.events == [
         ("Normal", "NodeClaim", "a", "SpotRebalanceRecommendation"),
         ("Normal", "Node", "node-a", "SpotRebalanceRecommendation"),
     ]
@@ -285,7 +285,7 @@ async def test_an_instance_that_has_not_joined_ends_too(stage: Stage) -> None:
     stage.say(SPOT_WARNING, "i-1")
     await stage.round()
     assert await stage.ending() == ["a"]
-    assert {kind for _, kind, _, _ in stage.herald.events} == {"NodeClaim"}
+    assert {kind for _, kind, _, _ in stage.recorder.events} == {"NodeClaim"}
 
 
 async def test_the_same_warning_twice_does_nothing_twice(stage: Stage) -> None:
@@ -294,12 +294,12 @@ async def test_the_same_warning_twice_does_nothing_twice(stage: Stage) -> None:
     stage.say(SPOT_WARNING, "i-1")
     await stage.round()
     before = await stage.claim("a")
-    events = list(stage.herald.events)
+    events = list(stage.recorder.events)
     stage.clock.forward(seconds=20)
     stage.say(SPOT_WARNING, "i-1")
     await stage.round()
     assert (await stage.claim("a")).metadata.resource_version == before.metadata.resource_version
-    assert stage.herald.events == events
+    assert stage.recorder.events == events
     assert stage.disrupted == [("a", "spot_interrupted")]
     assert stage.sqs.deleted == ["handle-0", "handle-1"]
 
@@ -331,7 +331,7 @@ async def test_an_instance_taken_out_of_its_reservation_marks_that_reservation(s
     assert stage.interrupted == [interruption_handling.ReservedOffering("m5.large", "us-west-2a", "cr-1")]
     assert stage.sold_out == []
     assert await stage.ending() == ["a"]
-    assert ("Warning", "NodeClaim", "a", "CapacityReservationInstanceInterrupted") in stage.herald.events
+    assert ("Warning", "NodeClaim", "a", "CapacityReservationInstanceInterrupted") in stage.recorder.events
 
 
 async def test_old_news_tell_nothing_of_what_can_be_bought_now(stage: Stage) -> None:

@@ -45,7 +45,7 @@ class Stage(Cluster):
     def __init__(self) -> None:
         super().__init__()
         self.port = Shifting()
-        self.shifts = ZonalShiftController("arn:prod", self.port, self, self.herald, self.clock)
+        self.shifts = ZonalShiftController("arn:prod", self.port, self, self.recorder, self.clock)
 
     def node_class_named(self, name: str) -> EC2NodeClass:
         return CLASS
@@ -78,7 +78,7 @@ async def test_only_an_applied_shift_counts_and_pools_are_told(stage: Stage) -> 
     stage.port.shifts.clear()
     await stage.round()
     assert stage.shifts.shifted_zone_ids() == frozenset()
-    assert stage.herald.events == [
+    assert stage.recorder.events == [
         ("Warning", "NodePool", "np", "ZonalShiftActive"),
         ("Normal", "NodePool", "np", "ZonalShiftCleared"),
     ]
@@ -92,7 +92,7 @@ async def test_a_shift_that_was_there_before_us_is_told_once_pools_are_seen(stag
     await stage.pool()
     await stage.round()
     await stage.round()
-    assert stage.herald.events == [("Warning", "NodePool", "np", "ZonalShiftActive")]
+    assert stage.recorder.events == [("Warning", "NodePool", "np", "ZonalShiftActive")]
 
 
 async def test_a_shift_ends_at_its_time_without_anybody_asking(stage: Stage) -> None:
@@ -126,7 +126,7 @@ async def test_pools_that_cannot_use_the_zone_are_not_told(stage: Stage, key: st
     await stage.kube.create(NODE_POOL, node_pool("np", (wanted(key, "In", value),)))
     stage.shift("use1-az1")
     await stage.round()
-    assert stage.herald.events == []
+    assert stage.recorder.events == []
 
 
 async def test_pools_without_a_subnet_in_the_zone_are_not_told(stage: Stage) -> None:
@@ -135,7 +135,7 @@ async def test_pools_without_a_subnet_in_the_zone_are_not_told(stage: Stage) -> 
     stage.shift("use1-az9")
     await stage.round()
     assert stage.shifts.shifted_zone_ids() == {"use1-az9"}
-    assert stage.herald.events == []
+    assert stage.recorder.events == []
 
 
 async def test_what_cannot_be_asked_at_first_counts_as_not_shifted_and_later_stays(stage: Stage) -> None:

@@ -137,7 +137,7 @@ async def test_an_alias_becomes_one_entry_per_sort_of_instance() -> None:
         "karpenter.k8s.aws/instance-accelerator-count": ("DoesNotExist", ()),
     }
     assert await world.condition("AMIsReady") == ("True", "AMIsReady")
-    (event,) = world.herald.of("AliasResolved")
+    (event,) = world.recorder.of("AliasResolved")
     assert event.startswith("alias al2023@latest stands for ami-0 (release-0), ")
 
 

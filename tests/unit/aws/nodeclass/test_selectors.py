@@ -221,7 +221,7 @@ async def test_subnets_of_several_vpcs_are_warned_of_once() -> None:
     await world.look()
     world.clock.forward(minutes=2)
     await world.look()
-    assert world.herald.of("SubnetsInSeveralVPCs") == ["selected subnets lie in 2 VPCs: vpc-1, vpc-2"]
+    assert world.recorder.of("SubnetsInSeveralVPCs") == ["selected subnets lie in 2 VPCs: vpc-1, vpc-2"]
 
 
 async def test_a_group_of_another_vpc_than_the_subnets_is_warned_of() -> None:
@@ -230,7 +230,7 @@ async def test_a_group_of_another_vpc_than_the_subnets_is_warned_of() -> None:
     world.ec2.groups.append(SecurityGroupInfo(group_id="sg-9", vpc_id="vpc-9", tags=tag_list({"team": "a"})))
     await world.create()
     await world.look()
-    (message,) = world.herald.of("SecurityGroupSubnetVPCMismatch")
+    (message,) = world.recorder.of("SecurityGroupSubnetVPCMismatch")
     assert "sg-9 (vpc-9)" in message
     assert "sg-1" not in message
 

@@ -48,7 +48,7 @@ async def test_a_class_waits_for_its_instances_and_names_five_of_them() -> None:
         await world.claim(f"c{number}")
     await world.kube.delete(EC2_NODE_CLASS, "default")
     assert await world.look() == 600
-    assert world.herald.of("WaitingOnNodeClaimTermination") == [
+    assert world.recorder.of("WaitingOnNodeClaimTermination") == [
         "Waiting on NodeClaim termination for c0, c1, c2, c3, c4 and 2 other(s)"
     ]
     assert len(world.iam.profiles) == 1

@@ -16,7 +16,7 @@ ICE = "InsufficientInstanceCapacity"
 SPOT = OfferingKey("spot", "m5.large", "zone-a")
 
 
-class Shop:
+class Launches:
     """A memory and its clock."""
 
     def __init__(self) -> None:
@@ -35,43 +35,43 @@ class Shop:
 
 def test_what_is_marked_is_back_after_three_minutes() -> None:
     """AWS-375."""
-    assert Shop().minutes_away() == 3
+    assert Launches().minutes_away() == 3
 
 
 def test_marking_again_begins_the_time_anew() -> None:
     """AWS-375: also when many launches hear the same answer at once, it is three minutes."""
-    shop = Shop()
+    launches = Launches()
     for _ in range(20):
-        shop.memory.mark_unavailable(SPOT, ICE)
-    shop.clock.go_on(minutes=2)
-    assert shop.minutes_away() == 3
+        launches.memory.mark_unavailable(SPOT, ICE)
+    launches.clock.go_on(minutes=2)
+    assert launches.minutes_away() == 3
 
 
 def test_what_is_gone_again_and_again_stays_away_longer() -> None:
     """AWS-375 Beyond."""
-    shop = Shop()
-    assert [shop.minutes_away() for _ in range(7)] == [3, 6, 12, 24, 48, 60, 60]
+    launches = Launches()
+    assert [launches.minutes_away() for _ in range(7)] == [3, 6, 12, 24, 48, 60, 60]
 
 
 def test_an_hour_in_stock_is_a_new_beginning() -> None:
     """AWS-375 Beyond."""
-    shop = Shop()
-    assert [shop.minutes_away(), shop.minutes_away()] == [3, 6]
-    shop.clock.go_on(minutes=60)
-    assert shop.minutes_away() == 3
+    launches = Launches()
+    assert [launches.minutes_away(), launches.minutes_away()] == [3, 6]
+    launches.clock.go_on(minutes=60)
+    assert launches.minutes_away() == 3
 
 
 def test_each_way_to_buy_has_a_history_of_its_own() -> None:
-    shop = Shop()
-    shop.minutes_away()
-    assert shop.minutes_away(OfferingKey("spot", "m5.large", "zone-b")) == 3
+    launches = Launches()
+    launches.minutes_away()
+    assert launches.minutes_away(OfferingKey("spot", "m5.large", "zone-b")) == 3
 
 
 @pytest.mark.parametrize("reason", ["VcpuLimitExceeded", "MaxSpotInstanceCountExceeded"])
 def test_a_quota_is_no_stock_out(reason: str) -> None:
     """AWS-375 Beyond."""
-    shop = Shop()
-    assert [shop.minutes_away(reason=reason) for _ in range(3)] == [3, 3, 3]
+    launches = Launches()
+    assert [launches.minutes_away(reason=reason) for _ in range(3)] == [3, 3, 3]
 
 
 @pytest.mark.parametrize(
@@ -102,52 +102,52 @@ def test_a_quota_is_no_stock_out(reason: str) -> None:
 )
 def test_what_a_mark_covers(marked: OfferingKey, asked: OfferingKey, covered: bool) -> None:
     """AWS-375, AWS-376."""
-    memory = Shop().memory
+    memory = Launches().memory
     memory.mark_unavailable(marked, ICE)
     assert memory.is_unavailable(asked) == covered
 
 
 def test_a_capacity_type_and_subnets_are_back_after_three_minutes() -> None:
     """AWS-377, AWS-378."""
-    shop = Shop()
-    shop.memory.mark_capacity_type_unavailable("spot")
-    shop.memory.mark_subnet_unavailable("subnet-1")
-    assert shop.memory.is_unavailable(SPOT)
-    assert shop.memory.are_subnets_unavailable({"subnet-1"})
-    assert not shop.memory.are_subnets_unavailable({"subnet-1", "subnet-2"})
-    assert not shop.memory.are_subnets_unavailable(())
-    shop.clock.go_on(minutes=3)
-    assert not shop.memory.is_unavailable(SPOT)
-    assert not shop.memory.are_subnets_unavailable({"subnet-1"})
+    launches = Launches()
+    launches.memory.mark_capacity_type_unavailable("spot")
+    launches.memory.mark_subnet_unavailable("subnet-1")
+    assert launches.memory.is_unavailable(SPOT)
+    assert launches.memory.are_subnets_unavailable({"subnet-1"})
+    assert not launches.memory.are_subnets_unavailable({"subnet-1", "subnet-2"})
+    assert not launches.memory.are_subnets_unavailable(())
+    launches.clock.go_on(minutes=3)
+    assert not launches.memory.is_unavailable(SPOT)
+    assert not launches.memory.are_subnets_unavailable({"subnet-1"})
 
 
 def test_every_mark_and_every_end_moves_the_types_number() -> None:
     """AWS-379."""
-    shop = Shop()
-    numbers = [shop.memory.sequence_number("m5.large")]
-    others = [shop.memory.sequence_number("c5.large")]
-    for step in (lambda: shop.memory.mark_unavailable(SPOT, ICE), lambda: shop.clock.go_on(minutes=3)):
+    launches = Launches()
+    numbers = [launches.memory.sequence_number("m5.large")]
+    others = [launches.memory.sequence_number("c5.large")]
+    for step in (lambda: launches.memory.mark_unavailable(SPOT, ICE), lambda: launches.clock.go_on(minutes=3)):
         step()
-        numbers.append(shop.memory.sequence_number("m5.large"))
-        others.append(shop.memory.sequence_number("c5.large"))
+        numbers.append(launches.memory.sequence_number("m5.large"))
+        others.append(launches.memory.sequence_number("c5.large"))
     assert numbers == sorted(set(numbers))
     assert len(set(others)) == 1
-    shop.memory.mark_subnet_unavailable("subnet-1")
-    assert shop.memory.sequence_number("c5.large") > others[0]
+    launches.memory.mark_subnet_unavailable("subnet-1")
+    assert launches.memory.sequence_number("c5.large") > others[0]
 
 
 def test_what_is_marked_can_be_listed() -> None:
-    shop = Shop()
-    shop.memory.mark_unavailable(SPOT, ICE)
-    assert shop.memory.unavailable_offerings() == (SPOT,)
-    shop.clock.go_on(minutes=3)
-    assert shop.memory.unavailable_offerings() == ()
+    launches = Launches()
+    launches.memory.mark_unavailable(SPOT, ICE)
+    assert launches.memory.unavailable_offerings() == (SPOT,)
+    launches.clock.go_on(minutes=3)
+    assert launches.memory.unavailable_offerings() == ()
 
 
 def test_the_log_says_what_is_not_tried_and_why() -> None:
     """AWS-380."""
     with capture_logs() as logs:
-        Shop().memory.mark_unavailable(OfferingKey("spot", "m5.large", "zone-a", "pg-1", "2"), ICE, "fleet-1")
+        Launches().memory.mark_unavailable(OfferingKey("spot", "m5.large", "zone-a", "pg-1", "2"), ICE, "fleet-1")
     assert logs == [
         {
             "event": "removing offering from offerings",

@@ -62,6 +62,15 @@ def simulated_setup(
     )
 
 
+def machines_setup(settings: Settings, kube: Kube, clock: Clock) -> ProviderSetup:
+    """The provider of hosts that commands power on and off."""
+    from karpenter.providers.machines import MachineProvider, PowerCommands
+
+    provider = MachineProvider(kube, clock, PowerCommands(settings.machine_power_directory))
+    informers = ClusterInformers(kube, WatchedKinds.of(settings, provider.node_class_kinds))
+    return ProviderSetup(provider, informers, garbage_collectors={"instances": provider.collect_garbage})
+
+
 def load_provider_factory(name: str) -> ProviderFactory:
     """What ``MODULE:NAME`` names. Raises ``ProviderStartError``."""
     module, _, attribute = name.partition(":")

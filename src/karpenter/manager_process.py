@@ -231,6 +231,8 @@ async def _provider_setup(
         ca_bundle = b64encode(connection.certificate_authorities()).decode()
         cluster = manager_aws.ClusterAccess(clients.controller, clients.controller.version, ca_bundle)
         return await manager_aws.aws_setup(settings, cluster, clock, metrics)
+    if settings.provider == "machines":
+        return manager_cloud.machines_setup(settings, clients.controller, clock)
     if simulated_cloud is None:
         return manager_cloud.external_setup(settings, clients.controller, clock)
     return manager_cloud.simulated_setup(settings, clients.controller, clients.simulated_nodes, clock, simulated_cloud)

@@ -36,7 +36,7 @@ from karpenter.scheduling.scheduling_settings import SchedulingSettings
 
 #: Karpenter's chart sets it, nothing reads it (OPS §4.3).
 _IGNORED_VARIABLES = ("KUBERNETES_MIN_VERSION",)
-_PROVIDERS = ("simulated", "aws")
+_PROVIDERS = ("simulated", "aws", "machines")
 _FACTORY = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 
@@ -61,11 +61,16 @@ class CloudSettings:
     provider: str = setting(
         _PROVIDER,
         "simulated",
-        "Cloud provider: simulated, aws, or MODULE:CLASS of another package.",
+        "Cloud provider: simulated, aws, machines, or MODULE:CLASS of another package.",
         "KARPENTER_PROVIDER",
     )
     simulated_faults_file: str = setting(
         kinds.FILE, "", "Faults that the simulated provider injects; empty means none."
+    )
+    machine_power_directory: str = setting(
+        kinds.TEXT,
+        "",
+        "Directory with the power drivers of provider machines: programs called as DRIVER on|off|status HOST.",
     )
 
 
@@ -183,6 +188,8 @@ def _conflicts(settings: Settings) -> Iterator[str]:
     """Settings that are valid alone and wrong together."""
     if settings.metrics_port and settings.metrics_port == settings.health_probe_port:
         yield f"--metrics-port and --health-probe-port are both {settings.metrics_port}: choose another for one of them"
+    if settings.provider == "machines" and not settings.machine_power_directory:
+        yield "missing field, machine-power-directory: provider machines needs --machine-power-directory"
     if settings.provider == "aws" and not settings.cluster_name:
         yield "missing field, cluster-name: provider aws needs --cluster-name (CLUSTER_NAME)"
     if settings.provider == "aws" and settings.bootstrap_mode is BootstrapMode.KUBEADM:

@@ -59,6 +59,7 @@ _SPECS: dict[str, dict[str, Any]] = {
     "ReplicationController": {"spec": {"replicas": 0, "selector": _LABELS, "template": _TEMPLATE}},
     "PodTemplate": {"template": _TEMPLATE},
     "KWOKNodeClass": {},
+    "MachineNodeClass": {"spec": {"power": "ipmi", "hosts": [{"name": "a", "capacity": {"cpu": "4"}}]}},
     "Job": {"spec": _JOB},
     "CronJob": {"spec": {"schedule": "0 7 * * *", "suspend": True, "jobTemplate": {"spec": _JOB}}},
     "HorizontalPodAutoscaler": {
@@ -82,6 +83,7 @@ _COUNTED = {
     "ReplicationController",
     "PodTemplate",
     "KWOKNodeClass",
+    "MachineNodeClass",
     "EC2NodeClass",
     "Job",
     "CronJob",
@@ -107,6 +109,7 @@ _STATUS: dict[str, dict[str, Any]] = {
     "Service": {"loadBalancer": {}},
     "ReplicationController": {"replicas": 1},
     "KWOKNodeClass": {"conditions": []},
+    "MachineNodeClass": {"inUse": [{"host": "a", "claimName": "c", "since": "2026-01-01T00:00:00Z"}]},
     "EC2NodeClass": {"instanceProfile": "nodes"},
     "Namespace": {"phase": "Active"},
     "Job": {"active": 0},

@@ -7,6 +7,7 @@ accepted and then found unusable by runtime validation. ``words`` must all occur
 
 from __future__ import annotations
 
+from support.admission_machines import MACHINES
 from support.admission_node_classes import CLASSES, EC2_CLASSES
 from support.admission_overlays_and_buffers import BUFFERS, OVERLAYS
 from support.admission_rows import (
@@ -407,6 +408,7 @@ ROWS = [
     *OVERLAYS,
     *BUFFERS,
     *SCHEDULES,
+    *MACHINES,
 ]
 
 _BAD_LABEL: Json = {"karpenter.sh/foo": "a"}

@@ -87,6 +87,12 @@ _MINIMAL = {
     "NodeOverlay": _OVERLAY,
     "CapacityBuffer": _BUFFER,
     "CapacitySchedule": _SCHEDULE,
+    "MachineNodeClass": {
+        "apiVersion": "karpenter.machines/v1alpha1",
+        "kind": "MachineNodeClass",
+        "metadata": {"name": "lab"},
+        "spec": {"power": "ipmi"},
+    },
 }
 
 

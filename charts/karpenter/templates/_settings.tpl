@@ -1,6 +1,7 @@
 {{- /* Written by `make charts` from the declarations of the settings: environment variable and value. */}}
 {{- define "karpenter.variablesOfSettings" -}}
 SIMULATED_FAULTS_FILE: simulatedFaultsFile
+MACHINE_POWER_DIRECTORY: machinePowerDirectory
 INSTANCE_TYPES_FILE_PATH: instanceTypesFilePath
 KARPENTER_PROFILE: profile
 LOG_FORMAT: logFormat
@@ -31,6 +32,7 @@ NOMINATION_QPS: nominationQPS
 CLAIMS_PER_MINUTE: claimsPerMinute
 DEFER_TO_CLUSTER_AUTOSCALER: deferToClusterAutoscaler
 RECORD_PROBLEMS: recordProblems
+RECORD_TRACE: recordTrace
 MINIMUM_SAVING_RATIO: minimumSavingRatio
 MINIMUM_NODE_AGE: minimumNodeAge
 WAIT_FOR_ROLLOUTS: waitForRollouts

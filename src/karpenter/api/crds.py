@@ -28,6 +28,7 @@ from karpenter.api import (
     karpenter,
     kinds,
     kwok_node_class,
+    machine_node_class,
     node_overlay,
     older_kinds,
     older_schemas,
@@ -79,6 +80,10 @@ _SCHEMA_EXTRAS: Mapping[tuple[type[Wire], str], Json] = {
     (capacity_buffer.CapacityBufferStatus, "replicas"): {"format": "int32", "maximum": _LARGEST_COUNT},
     (capacity_schedule.CapacityScheduleSpec, "windows"): _ATOMIC_LIST,
     (capacity_schedule.SleepSettings, "respect"): {"x-kubernetes-list-type": "set"},
+    (machine_node_class.MachineNodeClassSpec, "hosts"): {
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["name"],
+    },
     (node_overlay.NodeOverlaySpec, "requirements"): _ATOMIC_LIST,
     (node_overlay.NodeOverlaySpec, "weight"): {"format": "int32"},
     (node_overlay.OverlayRequirement, "values"): _ATOMIC_LIST,
@@ -113,6 +118,7 @@ _EXPLAINED_CONDITIONS = frozenset(
     for status in (
         karpenter.NodePoolStatus,
         kwok_node_class.KWOKNodeClassStatus,
+        machine_node_class.MachineNodeClassStatus,
         ec2_node_class.EC2NodeClassStatus,
         node_overlay.NodeOverlayStatus,
         capacity_buffer.CapacityBufferStatus,
@@ -221,6 +227,7 @@ def custom_resource_definitions() -> tuple[Json, ...]:
             _EC2_CLASS_COLUMNS,
         ),
         _definition(kinds.CAPACITY_SCHEDULE, ("capsched",), _SCHEDULE_COLUMNS, {}),
+        _definition(kinds.MACHINE_NODE_CLASS, ("machinenc", "machinencs"), (_READY, _AGE), {}),
         _older_definition(
             older_kinds.PROVISIONER, (_column("Template", ".spec.providerRef.name"), _ACTIVE, _AGE, _WEIGHT)
         ),

@@ -7,7 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from karpenter.api import capacity_buffer, capacity_schedule, ec2_node_class, karpenter, kwok_node_class, node_overlay
+from karpenter.api import (
+    capacity_buffer,
+    capacity_schedule,
+    ec2_node_class,
+    karpenter,
+    kwok_node_class,
+    machine_node_class,
+    node_overlay,
+)
 from karpenter.api.meta import Condition, Wire
 
 #: Of every object.
@@ -121,6 +129,39 @@ _NODE_CLAIM: dict[type[Wire], dict[str, str]] = {
         "lastPodEventTime": "When a pod came to or left the node last. consolidateAfter counts from here.",
         "conditions": "Steps of the node's life: Launched, Registered, Initialized, Ready; and "
         "Consolidatable, Drifted and others.",
+    },
+}
+_MACHINES: dict[type[Wire], dict[str, str]] = {
+    machine_node_class.MachineNodeClass: {
+        "spec": "The hosts, and the driver that switches them.",
+        "status": "The hosts in use; Karpenter writes it.",
+    },
+    machine_node_class.MachineNodeClassSpec: {
+        "power": "Name of a program in the controller's directory of power drivers. It is called as DRIVER on|off|status HOST.",
+        "hosts": "The hosts, by name.",
+    },
+    machine_node_class.MachineHost: {
+        "name": "Name of the host and of its Node.",
+        "capacity": "What the Node will report: cpu, memory, pods and others. Without pods 110.",
+        "labels": "Labels of the Node. Zone, capacity type, architecture and instance type may be among them.",
+        "overhead": "What of the capacity is reserved for the system.",
+        "costPerHour": "What the host costs while it is on, in USD per hour.",
+        "variables": "Environment of the driver for this host; each name gets the prefix MACHINE_. Not for secrets.",
+    },
+    machine_node_class.MachineNodeClassStatus: {
+        "inUse": "Hosts that are on for a NodeClaim, or on their way there or back.",
+        "conditions": _CONDITIONS,
+    },
+    machine_node_class.MachineInUse: {
+        "host": "Name of the host.",
+        "claimName": "Name of the NodeClaim.",
+        "claimUid": "UID of the NodeClaim.",
+        "since": "When it was taken.",
+        "terminating": "Whether it is being powered off.",
+        "labels": "Labels that were settled when it was taken.",
+        "capacity": "Capacity when it was taken.",
+        "overhead": "Overhead when it was taken.",
+        "variables": "Variables when it was taken: a host that leaves the class can still be powered off.",
     },
 }
 _KWOK: dict[type[Wire], dict[str, str]] = {
@@ -380,7 +421,7 @@ _EC2: dict[type[Wire], dict[str, str]] = {
 #: Description by struct and wire name of the field.
 FIELD_DESCRIPTIONS: Mapping[tuple[type[Wire], str], str] = {
     (owner, name): text
-    for part in (_NODE_POOL, _NODE_CLAIM, _KWOK, _OVERLAY, _SCHEDULE, _BUFFER, _EC2)
+    for part in (_NODE_POOL, _NODE_CLAIM, _KWOK, _MACHINES, _OVERLAY, _SCHEDULE, _BUFFER, _EC2)
     for owner, fields in part.items()
     for name, text in fields.items()
 }

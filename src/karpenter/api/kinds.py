@@ -25,6 +25,7 @@ from karpenter.api import (
     karpenter,
     kwok_node_class,
     limit_range,
+    machine_node_class,
     node_overlay,
     priority_class,
     resource_claims,
@@ -175,6 +176,14 @@ CAPACITY_SCHEDULE = Kind(
 KWOK_NODE_CLASS = Kind(
     "karpenter.kwok.sh", "v1alpha1", "kwoknodeclasses", "KWOKNodeClass", False, kwok_node_class.KWOKNodeClass
 )
+MACHINE_NODE_CLASS = Kind(
+    "karpenter.machines",
+    "v1alpha1",
+    "machinenodeclasses",
+    "MachineNodeClass",
+    False,
+    machine_node_class.MachineNodeClass,
+)
 EC2_NODE_CLASS = Kind("karpenter.k8s.aws", "v1", "ec2nodeclasses", "EC2NodeClass", False, ec2_node_class.EC2NodeClass)
 #: Secrets are read and written by name only, in few namespaces. Not among ``KINDS``.
 SECRET = Kind("", "v1", "secrets", "Secret", True, control_plane.Secret)
@@ -229,6 +238,7 @@ KINDS: dict[tuple[str, str], Kind[Wire]] = {
         CAPACITY_BUFFER,
         CAPACITY_SCHEDULE,
         KWOK_NODE_CLASS,
+        MACHINE_NODE_CLASS,
         EC2_NODE_CLASS,
     )
 }

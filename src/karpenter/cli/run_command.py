@@ -78,7 +78,7 @@ def _check_external_provider(provider: str) -> None:
     from karpenter.manager_cloud import ProviderStartError, load_provider_factory
 
     try:
-        if provider != "aws":
+        if provider not in ("aws", "machines"):
             load_provider_factory(provider)
     except ProviderStartError as error:
         _exit_with_error(str(error))

@@ -291,6 +291,31 @@ WALL_DATES: Fields = {"": {"type": "array", "maxItems": 366}, "[]": {"pattern": 
 STATES: dict[str, object] = {"enum": {"Awake", "Asleep"}}
 DURATION: dict[str, object] = {"type": "string", "pattern": r"^([0-9]+(s|m|h))+$"}
 TEXT: dict[str, object] = {"type": "string"}
+_HOST: Fields = {
+    ".capacity{}": AMOUNT,
+    ".labels{}": {"type": "string"},
+    ".overhead{}": AMOUNT,
+    ".variables{}": {"type": "string"},
+}
+MACHINES: Fields = {
+    **EXPLAINED,
+    **inside("spec.hosts[]", _HOST),
+    **inside("status.inUse[]", _HOST),
+    "": {"required": {"spec"}},
+    "spec": {"required": {"power"}},
+    "spec.power": {"minLength": 1, "maxLength": 63, "pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"},
+    "spec.hosts": {"type": "array", LIST: "map", "maxItems": 500},
+    "spec.hosts[]": {"required": {"name", "capacity"}},
+    "spec.hosts[].name": {"minLength": 1, "maxLength": 63, "pattern": "^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"},
+    "spec.hosts[].costPerHour": {"pattern": r"^[0-9]+(\.[0-9]+)?$", "default": "0"},
+    "status.inUse": {"type": "array"},
+    "status.inUse[]": {"required": {"host", "claimName", "since"}},
+    "status.inUse[].host": {"type": "string"},
+    "status.inUse[].claimName": {"type": "string"},
+    "status.inUse[].claimUid": {"type": "string"},
+    "status.inUse[].since": {"format": "date-time"},
+    "status.inUse[].terminating": {"type": "boolean"},
+}
 SCHEDULE: Fields = {
     **EXPLAINED,
     **inside("spec.holidays.extra", WALL_DATES),
@@ -341,6 +366,7 @@ KINDS = (
     ("CapacityBuffer", BUFFER),
     ("EC2NodeClass", EC2_CLASS),
     ("CapacitySchedule", SCHEDULE),
+    ("MachineNodeClass", MACHINES),
 )
 TABLE = [
     pytest.param(number, path, keywords, id=f"{kind}:{path}")

@@ -76,6 +76,7 @@ def test_pools_and_claims_are_cluster_wide_in_one_category() -> None:
     assert (buffers["scope"], buffers["names"]["categories"]) == ("Namespaced", ["autoscaling"])
     older = {"provisioners.karpenter.sh", "machines.karpenter.sh", "awsnodetemplates.karpenter.k8s.aws"}
     classes = {"kwoknodeclasses.karpenter.kwok.sh", "ec2nodeclasses.karpenter.k8s.aws"}
+    classes |= {"machinenodeclasses.karpenter.machines"}
     assert set(names) == own | older | classes
     assert {spec["scope"] for spec in names.values()} == {"Cluster"}
     assert all(spec["names"]["categories"] == ["karpenter"] for spec in names.values())

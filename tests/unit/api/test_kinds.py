@@ -18,6 +18,7 @@ SPECS = {
     "NodeOverlay": {"requirements": []},
     "CapacityBuffer": {},
     "CapacitySchedule": {"nodePools": {"names": ["dev"]}},
+    "MachineNodeClass": {"power": "ipmi"},
     "NodeClaim": {"requirements": [], "nodeClassRef": REFERENCE},
 }
 

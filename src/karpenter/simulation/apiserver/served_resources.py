@@ -55,6 +55,7 @@ _SHORT_NAMES = {
     "CapacitySchedule": ("capsched",),
     "EC2NodeClass": ("ec2nc", "ec2ncs"),
     "KWOKNodeClass": ("kwoknc", "kwokncs"),
+    "MachineNodeClass": ("machinenc", "machinencs"),
 }
 _WORKLOAD_KINDS = {"Pod", "DaemonSet", "Deployment", "ReplicaSet", "StatefulSet", "Job", "CronJob"}
 _CATEGORY_ALL_KINDS = {"HorizontalPodAutoscaler"} | _WORKLOAD_KINDS | _SELECTING_KINDS

@@ -1,0 +1,133 @@
+"""Hosts as instance types, and which of them a NodeClaim gets (pure).
+
+Hosts with the same labels and amounts are one instance type, whatever their zone and cost. An offering of it is available while
+one of its hosts is free.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from karpenter.api.karpenter import NodeClaim
+from karpenter.api.machine_node_class import MachineHost
+from karpenter.instancetypes.instance_type import InstanceType, Offering
+from karpenter.instancetypes.instance_type_file import parse_instance_types
+from karpenter.model import labels, requirements
+from karpenter.model import resources as res
+
+#: The zone of hosts without one.
+DEFAULT_ZONE = "default"
+_PLACE = frozenset({labels.ZONE, labels.CAPACITY_TYPE, labels.ARCH, labels.OS, labels.INSTANCE_TYPE})
+#: Instance type, zone, capacity type and cost.
+_OfferingKey = tuple[str, str, str, float]
+
+
+class HostsError(ValueError):
+    """Hosts cannot be used as they are listed; the message names them."""
+
+
+@dataclass(frozen=True)
+class HostChoice:
+    """A host, and what it is as an instance type."""
+
+    host: MachineHost
+    instance_type: InstanceType
+    offering: Offering
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Labels of the Node."""
+        return dict(host_labels(self.host))
+
+
+def host_labels(host: MachineHost) -> Mapping[str, str]:
+    """The labels of a host, with those that every Node has."""
+    defaults = {
+        labels.ZONE: DEFAULT_ZONE,
+        labels.CAPACITY_TYPE: labels.ON_DEMAND,
+        labels.ARCH: "amd64",
+        labels.OS: "linux",
+    }
+    own = {**defaults, **host.labels}
+    return {labels.INSTANCE_TYPE: _type_name(host, own), **own}
+
+
+def _type_name(host: MachineHost, own: Mapping[str, str]) -> str:
+    """Cores, memory and architecture; whatever else tells hosts apart is in a digest."""
+    amounts = res.parse_resources(host.capacity)
+    cores, gib = amounts.get("cpu", 0) / 1000, amounts.get("memory", 0) / 1000 / 2**30
+    rest = _shape(host, own)
+    digest = hashlib.sha256(msgspec.json.encode(rest, order="deterministic")).hexdigest()[:6]
+    return f"host-{cores:g}cpu-{gib:g}gi-{digest}"
+
+
+def _shape(host: MachineHost, own: Mapping[str, str]) -> tuple[object, ...]:
+    further = {key: value for key, value in own.items() if key not in _PLACE}
+    amounts = (sorted(res.parse_resources(each).items()) for each in (host.capacity, host.overhead))
+    return (own[labels.ARCH], own[labels.OS], sorted(further.items()), *amounts)
+
+
+def _offering_key(host: MachineHost) -> _OfferingKey:
+    own = host_labels(host)
+    return (own[labels.INSTANCE_TYPE], own[labels.ZONE], own[labels.CAPACITY_TYPE], float(host.cost_per_hour))
+
+
+def instance_types(hosts: Iterable[MachineHost], busy: Collection[str]) -> tuple[InstanceType, ...]:
+    """What can be had of these hosts. ``busy``: names of hosts that are in use, or did not come up. Raises ``ValueError``."""
+    by_type: dict[str, list[MachineHost]] = {}
+    for host in hosts:
+        by_type.setdefault(host_labels(host)[labels.INSTANCE_TYPE], []).append(host)
+    entries = [_entry(name, alike, busy) for name, alike in by_type.items()]
+    return parse_instance_types(msgspec.json.encode(entries), "hosts")
+
+
+def _entry(name: str, alike: list[MachineHost], busy: Collection[str]) -> dict[str, object]:
+    first, own = alike[0], host_labels(alike[0])
+    for other in alike[1:]:
+        if _shape(other, host_labels(other)) != _shape(first, own):
+            raise HostsError(f"hosts {first.name} and {other.name} differ and have the same instance type {name}")
+    free: dict[_OfferingKey, bool] = {}
+    for host in alike:
+        free[_offering_key(host)] = free.get(_offering_key(host), False) or host.name not in busy
+    return {
+        "name": name,
+        "architecture": own[labels.ARCH],
+        "operatingSystems": [own[labels.OS]],
+        "resources": dict(first.capacity),
+        "overhead": dict(first.overhead),
+        "labels": {key: value for key, value in own.items() if key not in _PLACE},
+        "offerings": [_offering(key, available=available) for key, available in free.items()],
+    }
+
+
+def _offering(key: _OfferingKey, *, available: bool) -> dict[str, object]:
+    _, zone, capacity_type, price = key
+    required = ((labels.ZONE, zone), (labels.CAPACITY_TYPE, capacity_type))
+    return {
+        "price": price,
+        "available": available,
+        "requirements": [{"key": name, "operator": "In", "values": [value]} for name, value in required],
+    }
+
+
+def suitable_hosts(
+    claim: NodeClaim, hosts: Iterable[MachineHost], types: Iterable[InstanceType], busy: Collection[str]
+) -> Iterator[HostChoice]:
+    """The free hosts that satisfy a claim and hold its requests, the cheapest first."""
+    required = requirements.requirements_from_wire(claim.spec.requirements)
+    requests = res.parse_resources(claim.spec.resources.requests)
+    offerings = {
+        (kind.name, offering.zone, offering.capacity_type, offering.price_per_hour): (kind, offering)
+        for kind in types
+        if requirements.intersects(kind.requirements, required) and res.fits(requests, kind.allocatable)
+        for offering in kind.offerings
+        if requirements.intersects(offering.requirements, required)
+    }
+    for host in sorted(hosts, key=lambda host: (float(host.cost_per_hour), host.name)):
+        found = offerings.get(_offering_key(host))
+        if found is not None and host.name not in busy:
+            yield HostChoice(host, *found)

@@ -1,0 +1,290 @@
+"""The provider of hosts: power on is launch, power off is termination.
+
+Which host is on for which NodeClaim is in the status of its MachineNodeClass. An entry is written before the power goes on and
+removed after it is off, each against the version that was read: two controllers cannot take the same host, and a new process
+knows every host that is in use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import msgspec
+import structlog
+
+from karpenter.api.karpenter import NodeClaim, NodePool
+from karpenter.api.kinds import MACHINE_NODE_CLASS, NODE_CLAIM, Kind
+from karpenter.api.machine_node_class import MachineInUse, MachineNodeClass
+from karpenter.api.meta import Wire
+from karpenter.instancetypes.instance_type import InstanceType
+from karpenter.kube.errors import Conflict, KubeError, NotFound
+from karpenter.kube.protocol import Kube
+from karpenter.model import conditions
+from karpenter.model import resources as res
+from karpenter.model.clock import Clock
+from karpenter.model.repair_policies import RepairPolicy
+from karpenter.providers.contract import (
+    Instance,
+    InstanceDrift,
+    InstanceNotFound,
+    InsufficientCapacity,
+    NodeClassNotReady,
+    ProviderError,
+    RegistrationHook,
+)
+from karpenter.providers.machines.machine_hosts import HostChoice, instance_types, suitable_hosts
+from karpenter.providers.machines.machine_power import MachinePower, PowerFailed
+
+SCHEME = "machines://"
+#: A host that did not come up counts as unavailable for so long.
+UNAVAILABLE_FOR = timedelta(minutes=10)
+#: Garbage collection skips younger entries: their claim may not be visible yet.
+GARBAGE_AGE = timedelta(seconds=30)
+_REPAIR_AFTER = timedelta(minutes=10)
+_MAX_CONFLICTS = 20
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class _Place:
+    """An entry and the class that has it."""
+
+    node_class: MachineNodeClass
+    entry: MachineInUse
+
+
+class MachineProvider:
+    """Implements ``CloudProvider`` with hosts that ``power`` switches."""
+
+    def __init__(self, kube: Kube, clock: Clock, power: MachinePower) -> None:
+        self._kube = kube
+        self._clock = clock
+        self._power = power
+        #: Hosts that did not come up, by class and name, until they are tried again.
+        self._failed: dict[tuple[str, str], datetime] = {}
+        self._listed: dict[str, tuple[InstanceType, ...]] = {}
+
+    @property
+    def name(self) -> str:
+        """The provider name in metrics."""
+        return "machines"
+
+    @property
+    def node_class_kinds(self) -> tuple[Kind[Wire], ...]:
+        """MachineNodeClass only."""
+        return (MACHINE_NODE_CLASS,)  # type: ignore[return-value]
+
+    def repair_policies(self) -> tuple[RepairPolicy, ...]:
+        """A node that is not ready for ten minutes is unhealthy."""
+        return tuple(RepairPolicy("Ready", status, _REPAIR_AFTER) for status in (conditions.FALSE, conditions.UNKNOWN))
+
+    def registration_hooks(self) -> tuple[RegistrationHook, ...]:
+        """None."""
+        return ()
+
+    async def drift(self, claim: NodeClaim) -> InstanceDrift | None:
+        """A host that the class lists no longer, or with other amounts, is to go."""
+        node_class = await self._class(claim.spec.node_class_ref.name)
+        entry = next((e for e in node_class.status.in_use if e.claim_uid == claim.metadata.uid), None)
+        if entry is None:
+            return None
+        host = next((host for host in node_class.spec.hosts if host.name == entry.host), None)
+        if host is None:
+            return InstanceDrift("HostRemoved", f"MachineNodeClass {node_class.metadata.name} has no host {entry.host}")
+        if (host.capacity, host.overhead) != (entry.capacity, entry.overhead):
+            return InstanceDrift("HostChanged", f"host {entry.host} has other amounts than when it was powered on")
+        return None
+
+    async def instance_types(self, pool: NodePool) -> tuple[InstanceType, ...]:
+        """The hosts of the pool's class; offerings without a free host are unavailable."""
+        name = pool.spec.template.spec.node_class_ref.name
+        try:
+            node_class = await self._kube.get(MACHINE_NODE_CLASS, name)
+        except NotFound:
+            return ()
+        except KubeError as error:
+            raise ProviderError(f"reading MachineNodeClass {name}, {error}") from error
+        return self._types(node_class)
+
+    def _types(self, node_class: MachineNodeClass) -> tuple[InstanceType, ...]:
+        """The identical tuple while nothing changed that shows in it. Raises ``NodeClassNotReady``."""
+        name = node_class.metadata.name
+        try:
+            made = instance_types(node_class.spec.hosts, self._busy(node_class))
+        except ValueError as error:
+            raise NodeClassNotReady(f"MachineNodeClass {name}: {error}") from error
+        if self._listed.get(name) != made:
+            self._listed[name] = made
+        return self._listed[name]
+
+    def _busy(self, node_class: MachineNodeClass) -> frozenset[str]:
+        now, name = self._clock.now(), node_class.metadata.name
+        self._failed = {key: until for key, until in self._failed.items() if until > now}
+        failed = {host for owner, host in self._failed if owner == name}
+        return frozenset({entry.host for entry in node_class.status.in_use} | failed)
+
+    # -- launch ---------------------------------------------------------------------------------------------------------
+
+    async def create(self, claim: NodeClaim) -> Instance:
+        """Power on the claim's host: the one it has, or the cheapest that suits. A host that does not come up is given back."""
+        while True:
+            place = await self._reserve(claim)
+            try:
+                await self._power.on(place.node_class.spec.power, place.entry.host, place.entry.variables)
+            except PowerFailed as error:
+                _log.error("host does not power on", host=place.entry.host, error=str(error))
+                self._failed[place.node_class.metadata.name, place.entry.host] = self._clock.now() + UNAVAILABLE_FOR
+                await self._release(place)
+            else:
+                return _instance(place)
+
+    async def _reserve(self, claim: NodeClaim) -> _Place:
+        """Write down the claim's host before anything happens to it. Raises ``ProviderError``."""
+        name = claim.spec.node_class_ref.name
+        for _ in range(_MAX_CONFLICTS):
+            node_class = await self._class(name)
+            for entry in node_class.status.in_use:
+                if entry.claim_uid == claim.metadata.uid and not entry.terminating:
+                    return _Place(node_class, entry)
+            if not conditions.is_true(node_class.status.conditions, "Ready"):
+                raise NodeClassNotReady(f"MachineNodeClass {name} is not ready")
+            choice = next(
+                suitable_hosts(claim, node_class.spec.hosts, self._types(node_class), self._busy(node_class)), None
+            )
+            if choice is None:
+                raise InsufficientCapacity(
+                    f"no host of MachineNodeClass {name} is free for claim {claim.metadata.name}"
+                )
+            entry = self._entry(claim, choice)
+            stored = await self._write(node_class, (*node_class.status.in_use, entry))
+            if stored is not None:
+                return _Place(stored, entry)
+        raise ProviderError(f"MachineNodeClass {name} keeps changing")
+
+    def _entry(self, claim: NodeClaim, choice: HostChoice) -> MachineInUse:
+        host = choice.host
+        return MachineInUse(
+            host=host.name,
+            claim_name=claim.metadata.name,
+            claim_uid=claim.metadata.uid,
+            since=self._clock.now(),
+            labels=choice.labels,
+            capacity=host.capacity,
+            overhead=host.overhead,
+            variables=host.variables,
+        )
+
+    async def _class(self, name: str) -> MachineNodeClass:
+        try:
+            return await self._kube.get(MACHINE_NODE_CLASS, name)
+        except NotFound as error:
+            raise InsufficientCapacity(f"MachineNodeClass {name} does not exist") from error
+        except KubeError as error:
+            raise ProviderError(f"reading MachineNodeClass {name}, {error}") from error
+
+    async def _write(self, node_class: MachineNodeClass, entries: tuple[MachineInUse, ...]) -> MachineNodeClass | None:
+        """Write the hosts in use against the version that was read; None if it has changed. Raises ``ProviderError``."""
+        meta = node_class.metadata
+        patch = {"status": {"inUse": msgspec.to_builtins(entries, builtin_types=())}}
+        try:
+            return await self._kube.patch(
+                MACHINE_NODE_CLASS, meta.name, patch, subresource="status", resource_version=meta.resource_version
+            )
+        except Conflict:
+            return None
+        except KubeError as error:
+            raise ProviderError(f"writing MachineNodeClass {meta.name}, {error}") from error
+
+    # -- termination ----------------------------------------------------------------------------------------------------
+
+    async def delete(self, provider_id: str) -> None:
+        """Power off; the host is free once it is seen to be off."""
+        await self._end(await self._place(provider_id))
+
+    async def _end(self, place: _Place) -> None:
+        entry, driver = place.entry, place.node_class.spec.power
+        if not entry.terminating:
+            place = await self._replace(place, msgspec.structs.replace(entry, terminating=True))
+        try:
+            if await self._power.is_on(driver, entry.host, entry.variables):
+                await self._power.off(driver, entry.host, entry.variables)
+            is_on = await self._power.is_on(driver, entry.host, entry.variables)
+        except PowerFailed as error:
+            raise ProviderError(f"powering off host {entry.host}, {error}") from error
+        if not is_on:
+            await self._release(place)
+
+    async def _release(self, place: _Place) -> None:
+        await self._replace(place, None)
+
+    async def _replace(self, place: _Place, entry: MachineInUse | None) -> _Place:
+        """Change or remove an entry, whatever else of the class changes meanwhile. Raises ``ProviderError``."""
+        own, name = place.entry, place.node_class.metadata.name
+        for _ in range(_MAX_CONFLICTS):
+            node_class = await self._class(name)
+            others = [e for e in node_class.status.in_use if (e.host, e.claim_uid) != (own.host, own.claim_uid)]
+            kept = tuple(others) if entry is None else (*others, entry)
+            stored = await self._write(node_class, kept)
+            if stored is not None:
+                return _Place(stored, entry or own)
+        raise ProviderError(f"MachineNodeClass {name} keeps changing")
+
+    # -- what there is --------------------------------------------------------------------------------------------------
+
+    async def get(self, provider_id: str) -> Instance:
+        """A host in use."""
+        return _instance(await self._place(provider_id))
+
+    async def list(self) -> tuple[Instance, ...]:
+        """All hosts in use."""
+        return tuple(map(_instance, await self._places()))
+
+    async def collect_garbage(self) -> None:
+        """Power off hosts whose claim is gone. Hosts are listed before claims: a claim made in between has no host yet."""
+        places = await self._places()
+        try:
+            claims = await self._kube.list(NODE_CLAIM)
+        except KubeError as error:
+            raise ProviderError(f"listing claims, {error}") from error
+        uids = {claim.metadata.uid for claim in claims.items}
+        unreadable = {claim.name for claim in claims.undecodable}
+        for place in places:
+            entry = place.entry
+            is_old = self._clock.now() - entry.since > GARBAGE_AGE
+            if is_old and entry.claim_uid not in uids and entry.claim_name not in unreadable:
+                await self._end(place)
+
+    async def _place(self, provider_id: str) -> _Place:
+        for place in await self._places():
+            if _provider_id(place) == provider_id:
+                return place
+        raise InstanceNotFound(f"{provider_id or 'an empty provider ID'} is no host in use")
+
+    async def _places(self) -> Sequence[_Place]:
+        try:
+            classes = (await self._kube.list(MACHINE_NODE_CLASS)).items
+        except KubeError as error:
+            raise ProviderError(f"listing MachineNodeClasses, {error}") from error
+        return [_Place(node_class, entry) for node_class in classes for entry in node_class.status.in_use]
+
+
+def _provider_id(place: _Place) -> str:
+    return f"{SCHEME}{place.node_class.metadata.name}/{place.entry.host}"
+
+
+def _instance(place: _Place) -> Instance:
+    entry = place.entry
+    capacity = {"pods": 110 * res.ONE_UNIT, **res.parse_resources(entry.capacity)}
+    overhead = {name: amount for name, amount in res.parse_resources(entry.overhead).items() if name in capacity}
+    return Instance(
+        provider_id=_provider_id(place),
+        claim_name=entry.claim_name,
+        labels=dict(entry.labels),
+        capacity=capacity,
+        allocatable=res.subtract(capacity, overhead),
+        created_at=entry.since,
+        node_name=entry.host,
+        terminating=entry.terminating,
+    )

@@ -1,0 +1,393 @@
+"""The provider ``machines``: the conformance suite, hosts that do not come up, commands that are programs, and a whole run."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+import subprocess
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from karpenter.api import kinds
+from karpenter.api.core import Node, NodeSpec, NodeStatus
+from karpenter.api.karpenter import (
+    Disruption,
+    NodeClaim,
+    NodeClaimResourceRequests,
+    NodeClaimSpec,
+    NodeClaimTemplate,
+    NodeClaimTemplateSpec,
+    NodeClassReference,
+    NodePool,
+    NodePoolSpec,
+    NodeSelectorRequirementWithMinValues,
+)
+from karpenter.api.kinds import MACHINE_NODE_CLASS, NODE_CLAIM
+from karpenter.api.machine_node_class import MachineHost, MachineNodeClass, MachineNodeClassSpec
+from karpenter.api.meta import Condition, ObjectMeta
+from karpenter.cli.main import app
+from karpenter.kube.errors import NotFound
+from karpenter.model import labels
+from karpenter.providers import conformance
+from karpenter.providers.contract import CloudProvider, InsufficientCapacity, ProviderError
+from karpenter.providers.machines import MachineProvider, PowerCommands, PowerFailed
+from karpenter.providers.machines.machine_hosts import HostsError, instance_types
+from karpenter.simulation import virtual_time
+from karpenter.simulation.apiserver import MemoryKube, MemoryServer
+from karpenter.simulation.virtual_time import LoopClock
+from support.consolidation_cases import OPEN, deployment, runs, scale
+from support.simulated_bmc import SimulatedBmc
+from support.simulated_world import BROKEN, START
+from support.world import World, story, until
+
+CLASS = NodeClassReference(group="karpenter.machines", kind="MachineNodeClass", name="lab")
+_ANY = NodeSelectorRequirementWithMinValues(key=labels.CAPACITY_TYPE, operator="Exists")
+
+
+def _host(name: str, cost: str = "0.10", **own: str) -> MachineHost:
+    return MachineHost(
+        name=name,
+        capacity={"cpu": "16", "memory": "64Gi"},
+        overhead={"memory": "1Gi"},
+        labels=own,
+        cost_per_hour=cost,
+        variables={"BMC": f"{name}.bmc"},
+    )
+
+
+def _hosts() -> tuple[MachineHost, ...]:
+    """Eight hosts in two racks, half of them lent for as long as nobody else needs them."""
+    lent = {labels.CAPACITY_TYPE: labels.SPOT}
+    racks = [_host(f"rack{rack}-{number}", **{labels.ZONE: f"rack{rack}"}) for rack in (1, 2) for number in (1, 2)]
+    spot = [_host(f"lent{rack}-{n}", "0.05", **{labels.ZONE: f"rack{rack}"}, **lent) for rack in (1, 2) for n in (1, 2)]
+    return (*racks, *spot)
+
+
+def _class(hosts: tuple[MachineHost, ...]) -> MachineNodeClass:
+    return MachineNodeClass(metadata=ObjectMeta(name="lab"), spec=MachineNodeClassSpec(power="ipmi", hosts=hosts))
+
+
+@dataclass
+class LabEnvironment:
+    """A conformance environment: an API server with the class, and BMCs."""
+
+    clock: LoopClock
+    kube: MemoryKube
+    bmc: SimulatedBmc = field(default_factory=SimulatedBmc)
+    started: list[MachineProvider] = field(default_factory=list)
+
+    @property
+    def pool(self) -> NodePool:
+        template = NodeClaimTemplate(spec=NodeClaimTemplateSpec(requirements=(), node_class_ref=CLASS))
+        return NodePool(metadata=ObjectMeta(name="lab"), spec=NodePoolSpec(template=template))
+
+    async def provider(self) -> CloudProvider:
+        self.started.append(MachineProvider(self.kube, self.clock, self.bmc))
+        return self.started[-1]
+
+    async def claim(
+        self, name: str, requirements: Mapping[str, tuple[str, ...]], requests: Mapping[str, str]
+    ) -> NodeClaim:
+        with suppress(NotFound):
+            await self.kube.delete(NODE_CLAIM, name)
+        wire = tuple(
+            NodeSelectorRequirementWithMinValues(key=key, operator="In", values=values)
+            for key, values in requirements.items()
+        )
+        resources = NodeClaimResourceRequests(requests=requests)
+        spec = NodeClaimSpec(requirements=wire, node_class_ref=CLASS, resources=resources)
+        metadata = ObjectMeta(name=name, labels={labels.NODE_POOL: "lab"})
+        return await self.kube.create(NODE_CLAIM, NodeClaim(metadata=metadata, spec=spec))
+
+    async def exhaust_capacity(self, requirements: Mapping[str, tuple[str, ...]]) -> None:
+        wanted = requirements.get(labels.CAPACITY_TYPE, (labels.SPOT, labels.ON_DEMAND))
+        for host in _hosts():
+            if host.labels.get(labels.CAPACITY_TYPE, labels.ON_DEMAND) in wanted and host.name not in self.bmc.powered:
+                self.bmc.broken.add(host.name)
+
+    async def delete_claim(self, claim: NodeClaim) -> None:
+        await self.kube.delete(NODE_CLAIM, claim.metadata.name)
+
+    async def corrupt_claim(self, claim: NodeClaim) -> None:
+        server = self.kube.server
+        claims = server.resource(NODE_CLAIM.group, NODE_CLAIM.version, NODE_CLAIM.plural)
+        server.update_any(claims, "", claim.metadata.name, lambda body: {**body, "status": {"nodeName": 5}})
+
+    async def collect_garbage(self) -> None:
+        await asyncio.sleep(60)
+        for provider in self.started:
+            await provider.collect_garbage()
+
+    async def make_class_not_ready(self) -> None:
+        await self.kube.patch(MACHINE_NODE_CLASS, "lab", {"status": {"conditions": [BROKEN]}}, subresource="status")
+
+    async def delete_class(self) -> None:
+        await self.kube.delete(MACHINE_NODE_CLASS, "lab")
+
+    async def finish_pending_work(self) -> None:
+        await asyncio.sleep(60)
+        for instance in await self.started[-1].list():
+            if instance.terminating:
+                with suppress(ProviderError):
+                    await self.started[-1].delete(instance.provider_id)
+
+
+def in_lab(scene: Callable[[LabEnvironment], Awaitable[None]]) -> None:
+    async def main(clock: LoopClock) -> None:
+        kube = MemoryKube(MemoryServer(clock, kinds=tuple(kinds.KINDS.values())))
+        await kube.create(MACHINE_NODE_CLASS, _class(_hosts()))
+        await scene(LabEnvironment(clock, kube))
+
+    virtual_time.run_virtual(main, START)
+
+
+@pytest.mark.parametrize("check", conformance.CHECKS, ids=lambda check: check.__name__)
+def test_the_provider_conforms(check: conformance.ConformanceCheck) -> None:
+    """OPS-210 ff.; each check names its own rules."""
+    in_lab(check)
+
+
+def test_a_host_that_does_not_come_up_is_given_back_and_the_next_one_taken() -> None:
+    """The cheapest first: all lent hosts are broken, so a rack host is powered on, with its variables."""
+
+    async def scene(lab: LabEnvironment) -> None:
+        provider = await lab.provider()
+        lab.bmc.broken |= {host.name for host in _hosts() if host.name.startswith("lent")}
+        bought = await provider.create(await lab.claim("one", {}, {"cpu": "1"}))
+        assert bought.provider_id == "machines://lab/rack1-1"
+        assert lab.bmc.calls[-1] == ("ipmi", "on", "rack1-1", {"BMC": "rack1-1.bmc"})
+        (entry,) = (await lab.kube.get(MACHINE_NODE_CLASS, "lab")).status.in_use
+        assert (entry.host, entry.claim_name) == ("rack1-1", "one")
+
+    in_lab(scene)
+
+
+def test_two_controllers_never_take_the_same_host() -> None:
+    """Each writes its host before it powers it on, against the version it has read."""
+
+    async def scene(lab: LabEnvironment) -> None:
+        providers = [await lab.provider() for _ in range(2)]
+        claims = [await lab.claim(f"c-{number}", {}, {"cpu": "1"}) for number in range(9)]
+        calls = [providers[number % 2].create(claim) for number, claim in enumerate(claims)]
+        results = await asyncio.gather(*calls, return_exceptions=True)
+        hosts = [result.node_name for result in results if not isinstance(result, BaseException)]
+        assert sorted(hosts) == sorted(host.name for host in _hosts())
+        assert [type(result) for result in results if isinstance(result, BaseException)] == [InsufficientCapacity]
+
+    in_lab(scene)
+
+
+def test_a_host_that_does_not_go_off_stays_in_use_and_its_end_is_tried_again() -> None:
+    async def scene(lab: LabEnvironment) -> None:
+        provider = await lab.provider()
+        bought = await provider.create(await lab.claim("one", {}, {"cpu": "1"}))
+        lab.bmc.broken.add(bought.node_name)
+        with pytest.raises(
+            ProviderError, match="powering off host lent1-1, ipmi status lent1-1 ended with 1: no answer"
+        ):
+            await provider.delete(bought.provider_id)
+        assert (await provider.get(bought.provider_id)).terminating
+        lab.bmc.broken.clear()
+        await provider.delete(bought.provider_id)
+        await asyncio.sleep(1)
+        await provider.delete(bought.provider_id)
+        assert await provider.list() == ()
+
+    in_lab(scene)
+
+
+def test_hosts_that_leave_the_class_or_change_are_drift() -> None:
+    async def scene(lab: LabEnvironment) -> None:
+        provider = await lab.provider()
+        claim = await lab.claim("one", {}, {"cpu": "1"})
+        await provider.create(claim)
+        assert await provider.drift(claim) is None
+        node_class = await lab.kube.get(MACHINE_NODE_CLASS, "lab")
+        larger = msgspec.structs.replace(_hosts()[4], capacity={"cpu": "32", "memory": "64Gi"})
+        for hosts, reason in (((larger,), "HostChanged"), (_hosts()[:4], "HostRemoved")):
+            spec = msgspec.structs.replace(node_class.spec, hosts=hosts)
+            await lab.kube.patch(MACHINE_NODE_CLASS, "lab", {"spec": msgspec.to_builtins(spec)})
+            drift = await provider.drift(claim)
+            assert drift is not None
+            assert drift.reason == reason
+
+    in_lab(scene)
+
+
+def test_hosts_that_are_alike_are_one_type_and_differences_are_said() -> None:
+    types = instance_types(_hosts(), {"rack1-1", "rack1-2"})
+    assert len(types) == 1
+    assert {(o.zone, o.capacity_type): o.available for o in types[0].offerings} == {
+        ("rack1", "on-demand"): False,
+        ("rack2", "on-demand"): True,
+        ("rack1", "spot"): True,
+        ("rack2", "spot"): True,
+    }
+    with_disk = _host("x", **{"example.com/disk": "nvme"})
+    assert len(instance_types((*_hosts(), with_disk), ())) == 2
+    same = {labels.INSTANCE_TYPE: "node-a"}
+    small = replace_capacity(_host("b", **same))
+    with pytest.raises(HostsError, match="hosts a and b differ and have the same instance type node-a"):
+        instance_types((_host("a", **same), small), ())
+
+
+def replace_capacity(host: MachineHost) -> MachineHost:
+    return msgspec.structs.replace(host, capacity={"cpu": "1", "memory": "1Gi"})
+
+
+# -- commands -------------------------------------------------------------------------------------------------------------
+
+_SCRIPT = """#!/bin/sh
+state="$MACHINE_STATE/$2"
+case "$1" in
+on) : > "$state" ;;
+off) rm -f "$state" ;;
+status) if [ -e "$state" ]; then echo on; else echo off; fi ;;
+esac
+"""
+
+
+def _driver(directory: Path, name: str, script: str) -> None:
+    file = directory / name
+    file.write_text(script, encoding="utf-8")
+    file.chmod(file.stat().st_mode | stat.S_IXUSR)
+
+
+async def test_a_driver_is_a_program_that_gets_action_host_and_variables(tmp_path: Path) -> None:
+    drivers, state = tmp_path / "drivers", tmp_path / "state"
+    drivers.mkdir()
+    state.mkdir()
+    _driver(drivers, "files", _SCRIPT)
+    power, variables = PowerCommands(str(drivers)), {"STATE": str(state)}
+    assert not await power.is_on("files", "rack1-1", variables)
+    await power.on("files", "rack1-1", variables)
+    assert [file.name for file in state.iterdir()] == ["rack1-1"]
+    assert await power.is_on("files", "rack1-1", variables)
+    await power.off("files", "rack1-1", variables)
+    assert not await power.is_on("files", "rack1-1", variables)
+
+
+@pytest.mark.parametrize(
+    ("name", "script", "message"),
+    [
+        ("fails", "#!/bin/sh\necho no route to host >&2\nexit 3\n", "fails status h ended with 3: no route to host"),
+        ("odd", "#!/bin/sh\necho maybe\n", "odd status h printed 'maybe', neither on nor off"),
+        ("slow", "#!/bin/sh\nexec sleep 60\n", "slow status h did not end within 0.2 s"),
+        ("missing", "", "No such file or directory"),
+        ("../fails", "", "no power driver '../fails'"),
+    ],
+)
+async def test_a_driver_that_fails_is_quoted(tmp_path: Path, name: str, script: str, message: str) -> None:
+    if script:
+        _driver(tmp_path, name, script)
+    with pytest.raises(PowerFailed, match=message):
+        await PowerCommands(str(tmp_path), timeout_seconds=0.2).is_on(name, "h", {})
+
+
+# -- a whole run ----------------------------------------------------------------------------------------------------------
+
+
+async def _join(world: World, host: str) -> None:
+    """The host's kubelet registers its Node again, as one that was set up once with kubeadm does."""
+    amounts = {"cpu": "16", "memory": "64Gi", "pods": "110"}
+    await world.kube.create(
+        kinds.NODE,
+        Node(
+            metadata=ObjectMeta(name=host, labels={labels.HOSTNAME: host}),
+            spec=NodeSpec(provider_id=f"machines://lab/{host}", taints=(labels.UNREGISTERED_TAINT,)),
+            status=NodeStatus(
+                capacity=amounts,
+                allocatable={**amounts, "memory": "63Gi"},
+                conditions=(Condition(type="Ready", status="True"),),
+            ),
+        ),
+    )
+    await world.set_taints(host, (labels.UNREGISTERED_TAINT,))
+
+
+async def _kubelets(world: World) -> None:
+    """What kubelets of hosts do with pods, once a second."""
+    running = {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}
+    while True:
+        await asyncio.sleep(1)
+        for pod in await world.all(kinds.POD):
+            name = pod.metadata.name
+            if pod.metadata.deletion_timestamp is not None:
+                await world.gone(name)
+            elif pod.spec.node_name and pod.status.phase != "Running":
+                await world.kube.patch(kinds.POD, name, running, "default", subresource="status")
+
+
+@story
+async def test_pods_power_hosts_on_and_their_end_powers_them_off(world: World) -> None:
+    bmc = SimulatedBmc(boot_seconds=90, shut_down_seconds=20)
+    bmc.on_boot = lambda host: _join(world, host)
+    world._provider = lambda wire: MachineProvider(wire, world.clock, bmc)
+    world.scheduled()
+    world.also(_kubelets(world))
+    await world.kube.create(MACHINE_NODE_CLASS, _class(_hosts()))
+    disruption = Disruption(consolidate_after="30s", consolidation_policy="WhenEmpty", budgets=OPEN)
+    template = NodeClaimTemplate(spec=NodeClaimTemplateSpec(requirements=(_ANY,), node_class_ref=CLASS))
+    spec = NodePoolSpec(template=template, disruption=disruption)
+    await world.kube.create(kinds.NODE_POOL, NodePool(metadata=ObjectMeta(name="lab"), spec=spec))
+    await world.start()
+    await world.kube.create(kinds.DEPLOYMENT, deployment("web", 10, "3"))
+    await until(lambda: runs(world, 10), 300)
+    assert len(bmc.powered) == 2, "two hosts hold ten pods of three cores"
+    assert all(host.startswith("lent") for host in bmc.powered), "the cheapest"
+    nodes = await world.all(kinds.NODE)
+    assert {node.metadata.labels[labels.ZONE] for node in nodes} <= {"rack1", "rack2"}
+    await scale(world, "web", 0)
+    await until(lambda: _all_off(world, bmc), 600)
+    assert (await world.kube.get(MACHINE_NODE_CLASS, "lab")).status.in_use == ()
+    await scale(world, "web", 3)
+    await until(lambda: runs(world, 3), 300)
+    assert len(bmc.powered) == 1
+
+
+async def _all_off(world: World, bmc: SimulatedBmc) -> bool:
+    return not bmc.powered and not await world.all(kinds.NODE_CLAIM)
+
+
+def test_run_takes_the_provider_and_wants_its_directory(tmp_path: Path) -> None:
+    arguments = ["run", "--check", "--provider", "machines"]
+    missing = CliRunner().invoke(app, arguments)
+    assert missing.exit_code == 2
+    assert "--machine-power-directory" in missing.stderr
+    taken = CliRunner().invoke(app, [*arguments, "--machine-power-directory", str(tmp_path)])
+    assert taken.exit_code == 0, taken.stderr
+
+
+# -- the tutorial ---------------------------------------------------------------------------------------------------------
+
+_ROOT = Path(__file__).resolve().parents[3]
+_EXAMPLES = _ROOT / "examples" / "machines"
+
+
+def test_the_commands_of_the_tutorial_switch_a_host() -> None:
+    """The block of the page is run as it stands there, from the root of the repository."""
+    page = (_ROOT / "docs" / "getting-started" / "machines.md").read_text(encoding="utf-8")
+    block = next(block for block in page.split("```sh\n")[1:] if block.startswith("export PATH")).split("```")[0]
+    result = subprocess.run(["sh", "-euc", block], cwd=_ROOT, capture_output=True, text=True, check=True)
+    assert result.stdout.split() == ["off", "on"]
+
+
+def test_the_hosts_of_the_tutorial_can_be_planned_with() -> None:
+    """Every driver of the examples is a program, and the class names one of them."""
+    documents = [document for document in yaml.safe_load_all((_EXAMPLES / "lab.yaml").read_text()) if document]
+    node_class = MACHINE_NODE_CLASS.decode(msgspec.json.encode(documents[0]))
+    types = instance_types(node_class.spec.hosts, ())
+    assert sorted(kind.allocatable["cpu"] for kind in types) == [15_800, 31_800]
+    drivers = {file.name: os.access(file, os.X_OK) for file in (_EXAMPLES / "drivers").iterdir()}
+    assert node_class.spec.power in drivers
+    assert all(drivers.values())
+    for name in drivers:
+        assert subprocess.run(["sh", "-n", str(_EXAMPLES / "drivers" / name)], check=False).returncode == 0

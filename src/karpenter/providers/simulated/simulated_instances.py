@@ -18,6 +18,7 @@ from karpenter.api.core import ConfigMap
 from karpenter.api.karpenter import NodeClaim
 from karpenter.api.kinds import CONFIG_MAP
 from karpenter.api.meta import ObjectMeta
+from karpenter.api.resource_claims import ResourceSliceSpec
 from karpenter.api.scheduling_constraints import Taint
 from karpenter.kube.errors import AlreadyExists, KubeError, NotFound
 from karpenter.kube.protocol import Kube
@@ -40,6 +41,7 @@ class SimulatedInstance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
     """One instance: for whom it was bought, what it is, what its Node carries and what is going to befall it.
 
     ``capacity`` and ``allocatable`` are wire quantities, ``node_labels`` and ``taints`` what the instance registers with.
+    ``devices`` are the slices that its drivers publish.
     """
 
     node_name: str
@@ -57,6 +59,7 @@ class SimulatedInstance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
     allocatable: Mapping[str, str]
     fate: ScheduledFaults = ScheduledFaults()
     ending_at: datetime | None = None
+    devices: tuple[ResourceSliceSpec, ...] = ()
 
     @property
     def provider_id(self) -> str:

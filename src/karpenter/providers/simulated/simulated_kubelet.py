@@ -10,6 +10,7 @@ import msgspec
 
 from karpenter.api.core import Node, NodeSpec, NodeStatus, Pod
 from karpenter.api.meta import Condition, ObjectMeta
+from karpenter.api.resource_claims import ResourceSlice
 from karpenter.kube.protocol import Json, JsonObject
 from karpenter.model import conditions as states
 from karpenter.model import labels
@@ -46,6 +47,21 @@ def new_node(instance: SimulatedInstance, now: datetime) -> Node:
             conditions=(_ready_condition(ready=True, now=now),),
         ),
     )
+
+
+def device_slices(instance: SimulatedInstance) -> list[ResourceSlice]:
+    """What the DRA drivers of an instance publish: the slices of its type, in pools of its own."""
+    return [
+        ResourceSlice(
+            metadata=ObjectMeta(name=f"{instance.node_name}-{number}", labels={INSTANCE_LABEL: "true"}),
+            spec=msgspec.structs.replace(
+                spec,
+                node_name=instance.node_name,
+                pool=msgspec.structs.replace(spec.pool, name=f"{instance.node_name}/{spec.pool.name}", generation=1),
+            ),
+        )
+        for number, spec in enumerate(instance.devices)
+    ]
 
 
 def _ready_condition(*, ready: bool, now: datetime) -> Condition:

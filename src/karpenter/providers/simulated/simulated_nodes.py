@@ -18,7 +18,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from karpenter.api.core import ConfigMap, Node, Pod
-from karpenter.api.kinds import CONFIG_MAP, NODE, NODE_CLAIM, POD
+from karpenter.api.kinds import CONFIG_MAP, NODE, NODE_CLAIM, POD, RESOURCE_SLICE
 from karpenter.kube.delete_preconditions import delete_if_present
 from karpenter.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
 from karpenter.kube.informer import Informer, WatchScope
@@ -252,12 +252,28 @@ class SimulatedNodes:
 
     async def _register(self, record: SimulatedInstance) -> datetime | None:
         now = self._clock.now()
+        await self._publish_devices(record)
         try:
             await self._kube.create(NODE, simulated_kubelet.new_node(record, now))
         except AlreadyExists:
             # Somebody took our label off the Node, or it is on its way to us.
             return now + timedelta(seconds=_RETRY_SECONDS)
         return None
+
+    async def _publish_devices(self, record: SimulatedInstance) -> None:
+        """Play the drivers of the instance's devices. Before the Node, so that a repeated registration finds them there."""
+        for published in simulated_kubelet.device_slices(record):
+            try:
+                await self._kube.create(RESOURCE_SLICE, published)
+            except AlreadyExists:
+                continue
+
+    async def _withdraw_devices(self, record: SimulatedInstance) -> None:
+        for published in simulated_kubelet.device_slices(record):
+            try:
+                await self._kube.delete(RESOURCE_SLICE, published.metadata.name)
+            except NotFound:
+                continue
 
     async def _patch_node(self, node: Node, patch: JsonObject | None) -> None:
         if patch is not None:
@@ -272,6 +288,7 @@ class SimulatedNodes:
                 await self._mark_not_ready(record, patch)
             return self._seconds_until(gone_at)
         await self._remove_node_and_pods(record.node_name)
+        await self._withdraw_devices(record)
         await self._remove_instance(record)
         return None
 

@@ -291,6 +291,7 @@ class SimulatedProvider:
             capacity=res.resources_to_wire(choice.instance_type.capacity),
             allocatable=res.resources_to_wire(choice.instance_type.allocatable),
             fate=self._launch_faults.schedule_faults(launch, _registration_delay(node_class)),
+            devices=choice.instance_type.devices.slices,
         )
 
 

@@ -1,0 +1,44 @@
+"""The stand-in for DRA drivers on simulated instances."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from karpenter.api.kinds import NODE, RESOURCE_SLICE
+from karpenter.providers.simulated import SimulatedProvider
+from support.device_builders import gpus, slice_spec, with_devices
+from support.simulated_world import SMALL, World, play, types
+
+
+def test_an_instance_publishes_the_devices_of_its_type_and_takes_them_along() -> None:
+    """SCH-784: slices are there with the Node, in pools of its own, and go with the instance."""
+
+    async def scene(world: World) -> None:
+        devices = slice_spec(*gpus(2))
+        sold = tuple(with_devices(each, devices) for each in types())
+        provider = SimulatedProvider(world.kube, world.clock, sold, world.faults)
+        instance = await provider.create(await world.claim("one", {}, SMALL))
+        name = instance.provider_id.removeprefix("kwok://")
+        await until(lambda: has_node(world))
+        (published,) = (await world.kube.list(RESOURCE_SLICE)).items
+        assert (published.spec.node_name, published.spec.pool.name) == (name, f"{name}/node")
+        assert [device.name for device in published.spec.devices] == ["gpu-0", "gpu-1"]
+        await provider.delete(instance.provider_id)
+        await until(lambda: has_no_slices(world))
+
+    play(scene)
+
+
+async def until(condition: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(600):
+        while not await condition():
+            await asyncio.sleep(0.5)
+
+
+async def has_node(world: World) -> bool:
+    return bool((await world.kube.list(NODE)).items)
+
+
+async def has_no_slices(world: World) -> bool:
+    return not (await world.kube.list(RESOURCE_SLICE)).items

@@ -68,7 +68,7 @@ class CloudSettings:
         kinds.FILE, "", "Faults that the simulated provider injects; empty means none."
     )
     machine_power_directory: str = setting(
-        kinds.TEXT,
+        kinds.DIRECTORY,
         "",
         "Directory with the power drivers of provider machines: programs called as DRIVER on|off|status HOST.",
     )

@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from karpenter.cli.demo_chart import PriceChart, Step
+from karpenter.cli.demo_node_classes import report_ec2_classes
 from karpenter.cli.demo_options import DemoOptions
 from karpenter.cli.demo_scenario import ScenarioPlayer, build_scenario
 from karpenter.cli.demo_screen import DemoScreen
@@ -145,6 +146,8 @@ class _DemoRun:
                 url = await stack.enter_async_context(serving(stage.server, port))
             except OSError as error:
                 raise DemoStartError(f"--port={port}: {error.strerror}; choose another, or 0 for a free one") from None
+            reporting = asyncio.create_task(report_ec2_classes(stage.kube, self._clock))
+            stack.callback(reporting.cancel)
             yield url
 
     def _presenter(self, stage: SimulatedCluster) -> DemoPresenter:

@@ -297,7 +297,7 @@ IP_ADDRESS = SettingKind(lambda text: str(ip_address(text)) if text else text, "
 CIDR = SettingKind(
     lambda text: str(ip_network(text)) if text else text, "a range of addresses such as 10.96.0.0/12", "CIDR"
 )
-TEXT = SettingKind(str, "a text", "TEXT")
+TEXT = SettingKind(str, "a name", "NAME")
 FILE = SettingKind(str, "a file", "FILE")
 DIRECTORY = SettingKind(str, "a directory", "DIRECTORY")
 PATHS = SettingKind(_paths, "a list of paths, separated by commas", "PATH,...")

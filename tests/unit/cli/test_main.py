@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib import metadata
 from io import StringIO
+from pathlib import Path
 
 import pytest
 from rich.text import Text
@@ -30,11 +32,26 @@ def test_every_command_has_help_under_both_names(name: str) -> None:
     assert short.output == long.output
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_says_what_an_option_takes_and_not_that_it_is_text(name: str) -> None:
+    said = CliRunner().invoke(app, [name, "-h"]).output.split()
+    assert not {"TEXT", "STRING", "INTEGER", "FLOAT"} & set(said)
+
+
 @pytest.mark.parametrize("arguments", [["version"], ["--version"]])
 def test_the_version_is_one_line(arguments: list[str]) -> None:
     result = CliRunner().invoke(app, arguments)
     assert (result.exit_code, len(result.output.splitlines())) == (0, 1)
     assert result.output.startswith("karpenter ")
+
+
+def test_kubectl_finds_it_as_a_plugin() -> None:
+    """kubectl runs a program `kubectl-NAME` of the path for `kubectl NAME`."""
+    programs = {entry.name: entry.value for entry in metadata.entry_points(group="console_scripts")}
+    assert programs["kubectl-karpenter"] == programs["karpenter"]
+    plugin = Path(sys.executable).with_name("kubectl-karpenter")
+    done = subprocess.run([plugin, "version"], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("karpenter ")
 
 
 def test_help_imports_no_command() -> None:

@@ -1,0 +1,23 @@
+"""What the demo's cluster says about EC2NodeClasses of visitors."""
+
+from __future__ import annotations
+
+import asyncio
+
+from karpenter.api.kinds import EC2_NODE_CLASS
+from karpenter.cli.demo_node_classes import MESSAGE, REASON, report_ec2_classes
+from support.aws.process import node_class
+from support.world import World, story
+
+
+@story
+async def test_an_ec2_class_is_not_ready_and_says_why(world: World) -> None:
+    """`kubectl get ec2nodeclasses` shows False under READY: nobody waits for instances that nobody launches."""
+    world.also(report_ec2_classes(world.kube, world.clock))
+    await world.kube.create(EC2_NODE_CLASS, node_class())
+    await asyncio.sleep(1)
+    (ready,) = (await world.kube.get(EC2_NODE_CLASS, "default")).status.conditions
+    assert (ready.type, ready.status, ready.reason, ready.message) == ("Ready", "False", REASON, MESSAGE)
+    version = (await world.kube.get(EC2_NODE_CLASS, "default")).metadata.resource_version
+    await asyncio.sleep(60)
+    assert (await world.kube.get(EC2_NODE_CLASS, "default")).metadata.resource_version == version

@@ -70,13 +70,14 @@ def plan(
     compare: planning_options.CompareOption = None,
     consolidate: planning_options.ConsolidateOption = False,
     record: planning_options.RecordOption = "",
+    at: planning_options.AtOption = "",
 ) -> None:
     """Show the nodes Karpenter would launch for pending pods and their cost. Read-only."""
     wanted = _Wanted(compare is not None, consolidate, record, verbose or output == "wide")
     with terminal.all_errors_as_failures() if detailed_exitcode else nullcontext(), planning.gc_disabled():
         settings = resolve_or_exit("plan", flags)
         options = planning_options.InputOptions(
-            filename, replicas, region, live_prices, recursive=recursive, skip_invalid=skip_invalid
+            filename, replicas, region, live_prices, recursive=recursive, skip_invalid=skip_invalid, at=at
         )
         if diff is not None:
             outcome = _show_difference(options, diff, settings, wanted, output)

@@ -17,6 +17,8 @@ from karpenter.cli.render_common import count_text
 from karpenter.cli.terminal import WRONG_INPUT, WrongInput, print_error
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from karpenter.api.karpenter import NodePool
     from karpenter.api.kinds import Kind
     from karpenter.api.meta import Wire
@@ -45,6 +47,15 @@ class PlanInput:
     catalogs: PlanCatalogs
     objects: ClusterObjects
     virtual_pods: VirtualPods
+    #: For when the plan is made; None for now.
+    at: datetime | None = None
+
+    @property
+    def moment(self) -> datetime:
+        """For when the plan is made."""
+        from datetime import UTC, datetime
+
+        return self.at or datetime.now(UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +112,14 @@ def load_plan_input(options: InputOptions, settings: Settings, extra_kinds: tupl
     """The input of a decision, from files or the cluster. Reports what is wrong with it; may end the command."""
     from datetime import UTC, datetime
 
+    from karpenter.api.kinds import CAPACITY_SCHEDULE
     from karpenter.cli.capacity_buffer_pods import virtual_pods_of
     from karpenter.cli.instance_type_sources import EC2_WELL_KNOWN_LABELS, choose_source
     from karpenter.cli.plan_catalogs import build_catalogs
 
+    at = _moment_of(options)
+    if at is not None and options.filename is None and options.text is None:
+        extra_kinds = (*extra_kinds, CAPACITY_SCHEDULE)  # type: ignore[arg-type]
     file_types = _load_file_types(settings.instance_types_file_path, options)
     well_known = EC2_WELL_KNOWN_LABELS if file_types is None else file_types.well_known_labels
     objects = load_objects(options, well_known, settings, extra_kinds)
@@ -114,7 +129,13 @@ def load_plan_input(options: InputOptions, settings: Settings, extra_kinds: tupl
     virtual_pods = virtual_pods_of(objects, datetime.now(UTC))
     source = file_types or choose_source(objects, options, settings, os.environ)
     _report_idle_pools(objects, source.prices)
-    return PlanInput(build_catalogs(objects, source), objects, virtual_pods)
+    return PlanInput(build_catalogs(objects, source), objects, virtual_pods, at)
+
+
+def _moment_of(options: InputOptions) -> datetime | None:
+    from karpenter.cli.plan_moment import parse_moment
+
+    return parse_moment(options.at) if options.at else None
 
 
 def _load_file_types(file: str, options: InputOptions) -> FileTypes | None:
@@ -165,7 +186,6 @@ def report_invalid_objects(objects: ClusterObjects, *, skip_invalid: bool) -> No
 
 def compute_plan(plan_input: PlanInput, options: SchedulingOptions) -> ComputedPlan:
     """The plan for the objects."""
-    from datetime import UTC, datetime
 
     from karpenter.scheduling.problem import build_problem
     from karpenter.scheduling.search.linear_program import load_solver
@@ -174,7 +194,7 @@ def compute_plan(plan_input: PlanInput, options: SchedulingOptions) -> ComputedP
     load_solver()
     begun = time.perf_counter()
     indexes = plan_input.catalogs.indexes
-    problem = build_problem(_plan_snapshot(plan_input), indexes, datetime.now(UTC), options)
+    problem = build_problem(_plan_snapshot(plan_input), indexes, plan_input.moment, options)
     solution = solve(problem, indexes)
     return ComputedPlan(problem, solution, time.perf_counter() - begun)
 
@@ -194,17 +214,21 @@ def nodepool_prices(plan_input: PlanInput, computed: ComputedPlan) -> dict[str, 
 
 def compute_disruption_preview(plan_input: PlanInput, options: DisruptionOptions) -> DisruptionPreview:
     """Which nodes would be disrupted now, and which without budgets."""
-    from datetime import UTC, datetime
 
     from karpenter.disruption.decide.disruption_preview import preview_disruption
     from karpenter.scheduling.search.linear_program import load_solver
 
     load_solver()
-    return preview_disruption(_plan_snapshot(plan_input), plan_input.catalogs.indexes, datetime.now(UTC), options)
+    return preview_disruption(_plan_snapshot(plan_input), plan_input.catalogs.indexes, plan_input.moment, options)
 
 
 def _plan_snapshot(plan_input: PlanInput) -> ClusterSnapshot:
-    return plan_input.virtual_pods.added_to(cluster_state(plan_input.objects).snapshot())
+    snapshot = plan_input.virtual_pods.added_to(cluster_state(plan_input.objects).snapshot())
+    if plan_input.at is None:
+        return snapshot
+    from karpenter.cli.plan_moment import asleep_at
+
+    return asleep_at(snapshot, plan_input.objects, plan_input.at)
 
 
 def cluster_state(objects: ClusterObjects) -> ClusterState:

@@ -30,6 +30,8 @@ class InputOptions:
     recursive: bool = False
     skip_invalid: bool = False
     text: str | None = None
+    #: A time with an offset, for which the plan is made; empty for now.
+    at: str = ""
 
 
 FilesOption = Annotated[
@@ -89,6 +91,13 @@ ConsolidateOption = Annotated[
     bool,
     typer.Option(
         "--consolidate", help="Also show which nodes would be disrupted (deleted or replaced), when, and the savings."
+    ),
+]
+AtOption = Annotated[
+    str,
+    typer.Option(
+        metavar="TIME",
+        help="Plan for another time, such as 2026-12-24T07:00:00+01:00: NodePools that sleep then buy nothing.",
     ),
 ]
 RecordOption = Annotated[

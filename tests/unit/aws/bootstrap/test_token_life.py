@@ -267,6 +267,28 @@ def test_claims_of_one_window_share_token_template_and_fleet() -> None:
     play(scene, BootstrapSettings(token_delivery=TokenDelivery.WINDOW))
 
 
+def test_the_token_of_the_next_window_is_there_before_its_first_claim() -> None:
+    """AWS-916: only where the present window has one, and once."""
+
+    async def scene(world: Cluster) -> None:
+        await world.issuer.prepare_next_window(["default"])
+        assert await world.names() == []
+        node_class = kubeadm_class()
+        claim = await world.claim("one")
+        await world.launch(claim, node_class)
+        (first,) = await world.names()
+        for _ in range(2):
+            await world.issuer.prepare_next_window([node_class.metadata.name])
+        (following,) = set(await world.names()) - {first}
+        await world.issuer.sweep([claim])
+        assert following in await world.names(), "a window that is to come is open"
+        await asyncio.sleep(600)
+        await world.launch(await world.claim("two"), node_class)
+        assert set(await world.names()) == {first, following}
+
+    play(scene, BootstrapSettings(token_delivery=TokenDelivery.WINDOW))
+
+
 def test_a_parameter_holds_the_token_and_goes_with_it() -> None:
     """AWS-917: user data has the name only."""
 

@@ -84,10 +84,14 @@ class BootstrapControllers:
         await self.join.revoke(name)
 
     async def _sweep(self) -> float:
-        """Delete tokens that no claim needs. Without a class that joins with kubeadm, nothing is asked."""
+        """Delete tokens that no claim needs, and make those of the next window.
+
+        Without a class that joins with kubeadm, nothing is asked.
+        """
         view = self._context.cluster_view
         if join_rules.uses_kubeadm(self._context.settings.bootstrap, view.node_classes()):
             await self._issuer.sweep(view.claims())
+            await self._issuer.prepare_next_window([node_class.metadata.name for node_class in view.node_classes()])
         return _SWEEP_SECONDS
 
 

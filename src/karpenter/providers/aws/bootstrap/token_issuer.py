@@ -94,6 +94,19 @@ class TokenIssuer:
         except KubeError as error:
             raise LaunchFailed("BootstrapTokenFailed", f"making a bootstrap token: {error}") from error
 
+    async def prepare_next_window(self, node_classes: Iterable[str]) -> None:
+        """Make the token of the next window for classes whose present one is in use (AWS-916). Raises ``KubeError``."""
+        if self._settings.token_delivery is not TokenDelivery.WINDOW:
+            return
+        for name in node_classes:
+            current, following = (
+                TokenPurpose(self._cluster_name, "", name, window=self._window(later))
+                for later in (timedelta(), WINDOW)
+            )
+            async with self._locks.setdefault(name, asyncio.Lock()):
+                if await self._list(current.selector) and not await self._list(following.selector):
+                    await self._create(following)
+
     async def revoke(self, claim_name: str) -> None:
         """Delete the tokens of a claim (AWS-911). Raises ``KubeError``."""
         selector = f"{MANAGED_BY_LABEL}={MANAGED_BY},{NODE_CLAIM_LABEL}={claim_name}"
@@ -132,9 +145,12 @@ class TokenIssuer:
         name = node_class.metadata.name
         if self._settings.token_delivery is not TokenDelivery.WINDOW:
             return TokenPurpose(self._cluster_name, pool, name, claim)
+        return TokenPurpose(self._cluster_name, pool, name, window=self._window())
+
+    def _window(self, later: timedelta = timedelta()) -> str:
+        """The beginning of the window at this time, or some time later, in seconds since 1970."""
         seconds = int(WINDOW.total_seconds())
-        start = int(self._clock.now().timestamp()) // seconds * seconds
-        return TokenPurpose(self._cluster_name, pool, name, window=str(start))
+        return str(int((self._clock.now() + later).timestamp()) // seconds * seconds)
 
     async def _reusable_token(self, purpose: TokenPurpose) -> BootstrapToken | None:
         """The token there is for a purpose; those that are no longer good are deleted (AWS-912)."""

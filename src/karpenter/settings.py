@@ -24,6 +24,7 @@ from karpenter.instancetypes.instance_type_settings import InstanceTypeSettings
 from karpenter.kube.client_settings import KubeClientSettings
 from karpenter.model import durations
 from karpenter.model import setting_kinds as kinds
+from karpenter.model.feature_gates import FeatureGate
 from karpenter.model.setting_kinds import Profile, Setting, SettingError, declared_settings, setting
 from karpenter.model.shares import share_text
 from karpenter.olderversions.older_version_settings import OlderVersionSettings
@@ -222,6 +223,8 @@ def risky_settings(settings: Settings, registration_timeout: timedelta) -> tuple
 
 def _ineffective_settings(settings: Settings, environment: Mapping[str, str]) -> Iterator[str]:
     yield from settings.feature_gates.warnings()
+    if FeatureGate.POD_DELETION_COST_MANAGEMENT in settings.gates:
+        yield f"feature gate {FeatureGate.POD_DELETION_COST_MANAGEMENT}: deletion costs of pods are not written yet"
     for name in _IGNORED_VARIABLES:
         if environment.get(name):
             yield f"{name}: nothing reads it"

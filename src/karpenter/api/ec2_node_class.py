@@ -124,6 +124,12 @@ class CpuOptions(Wire, frozen=True, kw_only=True):
     nested_virtualization: Literal["enabled", "disabled"] | None = None
 
 
+class EnclaveOptions(Wire, frozen=True, kw_only=True):
+    """Nitro Enclaves (K15-A20)."""
+
+    enabled: bool
+
+
 class EC2NodeClassSpec(Wire, frozen=True, kw_only=True):
     """What instances of this class are launched with."""
 
@@ -150,6 +156,7 @@ class EC2NodeClassSpec(Wire, frozen=True, kw_only=True):
     connection_tracking: ConnectionTracking | None = None
     context: str | None = None
     cpu_options: CpuOptions | None = None
+    enclave_options: EnclaveOptions | None = None
 
 
 class Subnet(Wire, frozen=True, kw_only=True):

@@ -320,6 +320,7 @@ _EC2: dict[type[Wire], dict[str, str]] = {
         "connectionTracking": "How long security groups remember idle connections.",
         "context": "Reserved context of EC2's CreateFleet; AWS gives it out.",
         "cpuOptions": "Options of the processor.",
+        "enclaveOptions": "Nitro Enclaves.",
     },
     ec2_node_class.SubnetSelectorTerm: {"tags": _TAGS, "id": "ID of the subnet."},
     ec2_node_class.SecurityGroupSelectorTerm: {
@@ -379,6 +380,7 @@ _EC2: dict[type[Wire], dict[str, str]] = {
         "udpTimeout": "For UDP flows that went one way, or had one request and answer.",
     },
     ec2_node_class.CpuOptions: {"nestedVirtualization": "Whether the instance may run virtual machines."},
+    ec2_node_class.EnclaveOptions: {"enabled": "Whether the instance may run enclaves."},
     ec2_node_class.EC2NodeClassStatus: {
         "subnets": "Subnets that the selector found.",
         "securityGroups": "Security groups that the selector found.",

@@ -21,7 +21,7 @@ _AWS_INSTANCE = (
     "gpu-count gpu-memory accelerator-name accelerator-manufacturer accelerator-count tenancy"
 )
 _AWS_OTHER = (
-    "nitro-sandbox capacity-reservation-id capacity-reservation-type capacity-reservation-interruptible "
+    "capacity-reservation-id capacity-reservation-type capacity-reservation-interruptible "
     "placement-group-id placement-group-partition"
 )
 

@@ -27,7 +27,7 @@ _EXPIRE_AFTER = "Age at which a node is replaced, or Never; v1 has it in the tem
 #: Fields of an EC2NodeClass that came with ``v1``.
 _NEW_CLASS_FIELDS = (
     *("capacityReservationSelectorTerms", "placementGroupSelector", "kubelet", "networkInterfaces"),
-    *("ipPrefixCount", "connectionTracking", "cpuOptions"),
+    *("ipPrefixCount", "connectionTracking", "cpuOptions", "enclaveOptions"),
 )
 
 

@@ -252,7 +252,9 @@ class Metrics:
             "cloudprovider_duration_seconds", "Calls to the cloud.", _CALLED, STANDARD_BUCKETS_SECONDS
         )
         self.cloudprovider_errors_total = self._counter(
-            "cloudprovider_errors_total", "Calls to the cloud that failed, by kind of error.", (*_CALLED, "error")
+            "cloudprovider_errors_total",
+            "Calls to the cloud that failed, by kind of error.",
+            (*_CALLED, "error", "nodepool"),
         )
 
     def _declare_controllers(self) -> None:

@@ -14,6 +14,7 @@ from karpenter.kube import write_fence
 from karpenter.kube.write_fence import Fence
 from karpenter.metrics import Metrics
 from karpenter.metrics.controller_metrics import current_controller
+from karpenter.model import labels
 from karpenter.model.call_deadline import CallDeadline, call_deadline
 from karpenter.model.repair_policies import RepairPolicy
 from karpenter.providers.contract import (
@@ -204,7 +205,8 @@ class LeaderOnlyProvider(CloudProviderDecorator):
 
 M = TypeVar("M")
 
-#: What the label ``error`` calls a kind of error; other kinds leave it empty (OPS-225 to OPS-230).
+#: What the label ``error`` calls a kind of error (OPS-225 to OPS-230), and all other kinds (K15-462).
+_UNKNOWN_ERROR = "unknown"
 _ERROR_NAMES: tuple[tuple[type[Exception], str], ...] = (
     (InstanceNotFound, "NodeClaimNotFoundError"),
     (InsufficientCapacity, "InsufficientCapacityError"),
@@ -221,7 +223,7 @@ class MetricsProvider(CloudProviderDecorator):
 
     async def create(self, claim: NodeClaim) -> Instance:
         """Launch one instance for the claim."""
-        return await self._measure("Create", self._provider.create(claim))
+        return await self._measure("Create", self._provider.create(claim), pool=_pool_of(claim))
 
     async def delete(self, provider_id: str) -> None:
         """Ask for the instance to go; that it is gone is the answer everybody waits for, not an error."""
@@ -237,17 +239,17 @@ class MetricsProvider(CloudProviderDecorator):
 
     async def instance_types(self, pool: NodePool) -> tuple[InstanceType, ...]:
         """Every instance type that the pool's node class could use."""
-        return await self._measure("GetInstanceTypes", self._provider.instance_types(pool))
+        return await self._measure("GetInstanceTypes", self._provider.instance_types(pool), pool=pool.metadata.name)
 
     async def drift(self, claim: NodeClaim) -> InstanceDrift | None:
         """Why the instance no longer matches its class."""
-        return await self._measure("IsDrifted", self._provider.drift(claim))
+        return await self._measure("IsDrifted", self._provider.drift(claim), pool=_pool_of(claim))
 
     async def reboot(self, claim: NodeClaim, operation_id: str) -> None:
         """Restart the claim's instance."""
-        await self._measure("Reboot", super().reboot(claim, operation_id))
+        await self._measure("Reboot", super().reboot(claim, operation_id), pool=_pool_of(claim))
 
-    async def _measure(self, method: str, call: Awaitable[M], *expected: type[Exception]) -> M:
+    async def _measure(self, method: str, call: Awaitable[M], *expected: type[Exception], pool: str = "") -> M:
         own = {"controller": current_controller(), "method": method, "provider": self.name}
         now = asyncio.get_running_loop().time
         began = now()
@@ -256,11 +258,15 @@ class MetricsProvider(CloudProviderDecorator):
         except expected:
             raise
         except Exception as error:
-            self._metrics.cloudprovider_errors_total.labels(**own, error=_error_name(error)).inc()
+            self._metrics.cloudprovider_errors_total.labels(**own, error=_error_name(error), nodepool=pool).inc()
             raise
         finally:
             self._metrics.cloudprovider_duration_seconds.labels(**own).observe(now() - began)
 
 
 def _error_name(error: Exception) -> str:
-    return next((name for kind, name in _ERROR_NAMES if isinstance(error, kind)), "")
+    return next((name for kind, name in _ERROR_NAMES if isinstance(error, kind)), _UNKNOWN_ERROR)
+
+
+def _pool_of(claim: NodeClaim) -> str:
+    return claim.metadata.labels.get(labels.NODE_POOL, "")

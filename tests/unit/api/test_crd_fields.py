@@ -119,7 +119,7 @@ NODE_POOL: Fields = {
     "spec.disruption.budgets": {**ATOMIC, "maxItems": 50, "default": [{"nodes": "10%"}]},
     "spec.disruption.budgets[].nodes": {"type": "string", "pattern": NODES, "default": "10%"},
     "spec.disruption.budgets[].reasons": {"maxItems": 50, LIST: "set"},
-    "spec.disruption.budgets[].reasons[]": {"enum": {"Underutilized", "Empty", "Drifted", "Sleep"}},
+    "spec.disruption.budgets[].reasons[]": {"enum": {"Underutilized", "Empty", "Drifted", "Unhealthy", "Sleep"}},
     "spec.disruption.budgets[].schedule": {"pattern": SCHEDULE},
     "spec.disruption.budgets[].duration": {"pattern": BUDGET_DURATION},
     "status": {"required": ABSENT, "default": ABSENT},
@@ -286,6 +286,8 @@ EC2_CLASS: Fields = {
     "spec.connectionTracking.udpStreamTimeout": {"minimum": 60, "maximum": 180},
     "spec.connectionTracking.udpTimeout": {"minimum": 30, "maximum": 60},
     "spec.cpuOptions.nestedVirtualization": {"enum": SWITCH},
+    "spec.enclaveOptions": {"required": {"enabled"}},
+    "spec.enclaveOptions.enabled": FLAG,
 }
 WALL_DATES: Fields = {"": {"type": "array", "maxItems": 366}, "[]": {"pattern": r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"}}
 STATES: dict[str, object] = {"enum": {"Awake", "Asleep"}}

@@ -16,7 +16,7 @@ CORE = (
 )
 EC2 = (
     "capacity-reservation-id capacity-reservation-type capacity-reservation-interruptible instance-hypervisor "
-    "instance-encryption-in-transit-supported nitro-sandbox instance-category instance-capability-flex instance-family "
+    "instance-encryption-in-transit-supported instance-category instance-capability-flex instance-family "
     "instance-generation instance-size instance-local-nvme instance-cpu instance-cpu-manufacturer "
     "instance-cpu-sustained-clock-speed-mhz instance-memory instance-ebs-bandwidth instance-network-bandwidth "
     "instance-gpu-name instance-gpu-manufacturer instance-gpu-count instance-gpu-memory instance-accelerator-name "

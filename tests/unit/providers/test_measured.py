@@ -107,14 +107,14 @@ def test_calls_are_timed_by_controller_method_and_provider(method: str) -> None:
     [
         (InsufficientCapacity("x"), "InsufficientCapacityError"),
         (NodeClassNotReady("x"), "NodeClassNotReadyError"),
-        (LaunchFailed("Quota", "x"), ""),
-        (ProviderError("x"), ""),
-        (ValueError("a bug"), ""),
+        (LaunchFailed("Quota", "x"), "unknown"),
+        (ProviderError("x"), "unknown"),
+        (ValueError("a bug"), "unknown"),
     ],
     ids=["OPS-226", "OPS-227", "OPS-228", "OPS-230", "bug"],
 )
 def test_errors_are_counted_by_kind_and_timed_like_answers(method: str, error: Exception, name: str) -> None:
-    """OPS-471, OPS-M11"""
+    """K15-462, OPS-471, OPS-M11: other kinds are unknown; the NodePool is another label."""
     metrics = asked(method, error)
     assert errors(metrics) == {(method, name): 1}
     assert value(metrics, "karpenter_cloudprovider_duration_seconds_count", method) == 1

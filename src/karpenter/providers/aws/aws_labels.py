@@ -29,7 +29,6 @@ CLUSTER_TAG = "eks:eks-cluster-name"
 NAME_TAG = "Name"
 
 EFA_RESOURCE = "vpc.amazonaws.com/efa"
-SANDBOX_RESOURCE = "eks.amazonaws.com/nitro-sandbox"
 
 DEFAULT = "default"
 CAPACITY_BLOCK = "capacity-block"

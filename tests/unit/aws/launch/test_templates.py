@@ -16,6 +16,7 @@ from karpenter.api.ec2_node_class import (
     BlockDeviceMapping,
     ConnectionTracking,
     CpuOptions,
+    EnclaveOptions,
     MetadataOptions,
     NetworkInterface,
     SecurityGroup,
@@ -197,11 +198,13 @@ def test_configured_interfaces_are_taken_as_they_are() -> None:
 
 
 def test_special_instances() -> None:
-    """AWS-500 to AWS-502."""
+    """AWS-500 to AWS-502, K15-A51."""
     actual = wire(
         data_of(
-            {"cpu_options": CpuOptions(nested_virtualization="enabled")},
-            is_sandbox=True,
+            {
+                "cpu_options": CpuOptions(nested_virtualization="enabled"),
+                "enclave_options": EnclaveOptions(enabled=True),
+            },
             tenancy="dedicated",
             group_id="pg-1",
             partition=3,
@@ -277,7 +280,7 @@ def test_the_order_of_labels_and_groups_changes_nothing() -> None:
         pytest.param(lambda: planned(claim(), (LARGE,), node_class(instance_profile="other")), id="profile"),
         pytest.param(lambda: planned(claim("one", {labels.CAPACITY_TYPE: ("on-demand",)}), (LARGE,)), id="capacity"),
         pytest.param(
-            lambda: planned(claim(requests={aws_labels.SANDBOX_RESOURCE: "1"}), (roomy(aws_labels.SANDBOX_RESOURCE),)),
+            lambda: planned(claim(), (LARGE,), node_class({"enclave_options": EnclaveOptions(enabled=True)})),
             id="enclave",
         ),
         pytest.param(
@@ -469,3 +472,10 @@ def test_a_template_that_is_gone_already_is_no_fault() -> None:
         assert world.ec2.calls["DeleteLaunchTemplate"] == 1
 
     play(scene)
+
+
+def test_a_resource_of_older_releases_switches_no_enclaves_on() -> None:
+    """K15-A22, K15-A134: only the class does."""
+    sandbox = "eks.amazonaws.com/nitro-sandbox"
+    (template,) = planned(claim(requests={sandbox: "1"}), (roomy(sandbox),)).templates
+    assert wire(template.content.data)["EnclaveOptions"] == {"Enabled": False}

@@ -8,6 +8,7 @@ import pytest
 from karpenter.api.ec2_node_class import (
     ConnectionTracking,
     CpuOptions,
+    EnclaveOptions,
     NetworkInterface,
     Subnet,
 )
@@ -93,7 +94,6 @@ AWS = "karpenter.k8s.aws/"
         ("g4dn.8xlarge", "instance-network-bandwidth", "50000"),
         ("g4dn.8xlarge", "instance-gpu-memory", "16384"),
         ("g4dn.8xlarge", "instance-local-nvme", "900"),
-        ("g4dn.8xlarge", "nitro-sandbox", "true"),
         ("inf2.xlarge", "instance-accelerator-name", "inferentia2"),
         ("inf2.xlarge", "instance-accelerator-manufacturer", "aws"),
         ("inf2.xlarge", "instance-category", "inf"),
@@ -130,6 +130,9 @@ GROUP = PlacementGroupInfoEntry(group_id="pg-1", strategy="partition", partition
             "c7i-flex.large", {"cpu_options": CpuOptions(nested_virtualization="enabled")}, True, id="AWS-343"
         ),
         pytest.param("m5.large", {"cpu_options": CpuOptions(nested_virtualization="disabled")}, True, id="AWS-343-off"),
+        pytest.param("g4dn.8xlarge", {"enclave_options": EnclaveOptions(enabled=True)}, True, id="K15-A31"),
+        pytest.param("u-6tb1.56xlarge", {"enclave_options": EnclaveOptions(enabled=True)}, False, id="K15-A133"),
+        pytest.param("u-6tb1.56xlarge", {"enclave_options": EnclaveOptions(enabled=False)}, True, id="K15-A31-off"),
         pytest.param("p4d.24xlarge", {"network_interfaces": EFA_ON_CARDS}, True, id="AWS-341"),
         pytest.param("m5.large", {"network_interfaces": EFA_ON_CARDS}, False, id="AWS-341-no-card"),
         pytest.param("m3.large", {"network_interfaces": EFA_ON_CARDS[:1]}, False, id="AWS-341-no-ENA"),

@@ -290,7 +290,6 @@ class _Planner:
             capacity_type=self.capacity_type,
             tenancy=launch_filters.launch_tenancy(self.required),
             efa_count=key.efa_count,
-            is_sandbox=self.required.requests.get(aws_labels.SANDBOX_RESOURCE, 0) > 0,
             reservation=key.reservation,
             reservation_kind=kind,
             group_id=group,

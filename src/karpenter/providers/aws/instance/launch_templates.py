@@ -69,7 +69,6 @@ class LaunchTemplateParameters:
     capacity_type: str = labels.ON_DEMAND
     tenancy: str = aws_labels.DEFAULT
     efa_count: int = 0
-    is_sandbox: bool = False
     reservation: str = ""
     reservation_kind: str = ""
     group_id: str = ""
@@ -117,7 +116,7 @@ def template_data(
             group_id=parameters.group_id or None,
             partition_number=parameters.partition or None,
         ),
-        enclave_options=EnclaveRequest(enabled=parameters.is_sandbox),
+        enclave_options=EnclaveRequest(enabled=spec.enclave_options is not None and spec.enclave_options.enabled),
         cpu_options=_cpu_options(spec),
         capacity_reservation_specification=_reservation_specification(parameters) if reserved_capacity else None,
         instance_market_options=_market_options(parameters) if reserved_capacity else None,

@@ -17,7 +17,6 @@ from karpenter.model import labels
 from karpenter.model.requirements import Requirement
 from karpenter.providers.aws.ec2_descriptions import GpuDevice, InstanceTypeInfo, NetworkCard
 
-NITRO_SANDBOX = f"{labels.AWS_GROUP}/nitro-sandbox"
 _ARCHITECTURES = {"x86_64": "amd64", "arm64": "arm64"}
 _UNPUBLISHED = ec2_catalog.PublishedTypeFacts(branch_interfaces=0, network_mbps=0, price_per_hour=None)
 _CAPACITY_TYPES = (labels.ON_DEMAND, labels.SPOT)
@@ -119,7 +118,6 @@ def _labels(info: InstanceTypeInfo, arch: str, network_mbps: int) -> Iterator[tu
     """Labels of AWS-320 that depend on the type alone; what is missing is left out."""
     yield labels.INSTANCE_TYPE, info.instance_type
     yield labels.ARCH, arch
-    yield NITRO_SANDBOX, _label_bool(info.nitro_enclaves_support == "supported")
     plain = ec2_catalog.name_labels(info.instance_type) | dict(_basic_labels(info, network_mbps))
     for suffix, value in plain.items():
         yield f"{ec2_catalog.INSTANCE_LABEL_PREFIX}{suffix}", value

@@ -133,6 +133,7 @@ def terms_identity(terms: NodeClassTerms) -> bytes:
             spec.instance_store_policy,
             spec.network_interfaces,
             spec.cpu_options,
+            spec.enclave_options,
             spec.connection_tracking is not None,
             # Their order follows free addresses and changes by the minute.
             sorted((subnet.id, subnet.zone, subnet.zone_id) for subnet in terms.subnets),
@@ -156,6 +157,7 @@ class Incompatibility(StrEnum):
     NETWORK_INTERFACES = "networkInterfaces"
     IMAGE_FAMILY = "amiFamily"
     NESTED_VIRTUALIZATION = "cpuOptions.nestedVirtualization"
+    ENCLAVES = "enclaveOptions.enabled"
     PLACEMENT_GROUP = "placementGroupSelector"
     CONNECTION_TRACKING = "connectionTracking"
 
@@ -198,6 +200,12 @@ def _supports_placement_group(hardware: Ec2Hardware, terms: NodeClassTerms) -> b
     return supported is not None and terms.group.strategy in supported.supported_strategies
 
 
+def _supports_enclaves(hardware: Ec2Hardware, terms: NodeClassTerms) -> bool:
+    """Types that do not say whether they support Nitro Enclaves do not (K15-A31)."""
+    options = terms.spec.enclave_options
+    return options is None or not options.enabled or hardware.info.nitro_enclaves_support == "supported"
+
+
 def _supports_connection_tracking(hardware: Ec2Hardware, terms: NodeClassTerms) -> bool:
     return terms.spec.connection_tracking is None or hardware.info.hypervisor == "nitro"
 
@@ -208,6 +216,7 @@ _CHECKS: tuple[tuple[Incompatibility, _Check], ...] = (
     (Incompatibility.NETWORK_INTERFACES, _supports_network_interfaces),
     (Incompatibility.IMAGE_FAMILY, _runs_ami_family),
     (Incompatibility.NESTED_VIRTUALIZATION, _supports_nested_virtualization),
+    (Incompatibility.ENCLAVES, _supports_enclaves),
     (Incompatibility.PLACEMENT_GROUP, _supports_placement_group),
     (Incompatibility.CONNECTION_TRACKING, _supports_connection_tracking),
 )

@@ -3,7 +3,7 @@
 The controller computes the same from EC2's descriptions (``instance_type_provider``). Here shapes and labels are the packaged
 ones. The class's kubelet settings, volumes, image family and network interfaces count: they change capacities and exclude types.
 Not known offline, and without effect: what selectors select (subnets count where the status has them, otherwise every zone has
-one), capacity reservations, placement groups and which types support nested virtualization.
+one), capacity reservations, placement groups and which types support nested virtualization and enclaves.
 """
 
 from __future__ import annotations
@@ -86,6 +86,7 @@ def _packaged_hardware(instance_type: InstanceType) -> Ec2Hardware:
     info = InstanceTypeInfo(
         instance_type=instance_type.name,
         hypervisor=_label(instance_type, "hypervisor"),
+        nitro_enclaves_support="supported",
         processor_info=ProcessorInfo(supported_features=("nested-virtualization",)),
         network_info=NetworkInfo(
             ena_support="supported", network_cards=(NetworkCard(maximum_network_interfaces=shape.interfaces),)

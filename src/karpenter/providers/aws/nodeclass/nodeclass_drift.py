@@ -57,6 +57,7 @@ _HASHED_SPEC_FIELDS = (
     "connection_tracking",
     "context",
     "cpu_options",
+    "enclave_options",
     "placement_group_selector",
 )
 #: What is covered beside fields of the specification as they stand.

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sysconfig
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,8 @@ def _is_compiled(source: Path, library: Path) -> bool:
     if os.environ.get("KARPENTER_FILL_KERNEL") == "off":
         return False
     built = library.with_suffix(f".{os.getpid()}")
-    command = [os.environ.get("CC") or "cc", *_FLAGS, "-o", str(built), source.name, "-lm"]
+    mark = f"-DKARPENTER_SOURCE={zlib.crc32(source.read_bytes())}u"
+    command = [os.environ.get("CC") or "cc", *_FLAGS, mark, "-o", str(built), source.name, "-lm"]
     try:
         subprocess.run(command, check=True, capture_output=True, cwd=source.parent)
     except (OSError, subprocess.CalledProcessError):

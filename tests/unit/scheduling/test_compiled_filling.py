@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+import zlib
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -55,6 +59,20 @@ def _filling(draw: np.random.Generator, problem: PackingProblem, lines: int, *, 
 def _bytes(filled: FilledPatterns) -> tuple[bytes, ...]:
     arrays = (filled.starts, filled.groups, filled.numbers, filled.values, filled.bin_types, filled.prices)
     return tuple(array.tobytes() for array in arrays)
+
+
+def test_a_library_built_from_another_source_is_not_used(tmp_path: Path) -> None:
+    """An editable installation keeps an old one, whose structures are others: memory would be overwritten."""
+    if compiled_filling.load_library(compiled_filling.LIBRARY) is None:
+        pytest.skip("there is no library of this source")
+    content = compiled_filling.LIBRARY.read_bytes()
+    mark = zlib.crc32(compiled_filling.LIBRARY.with_suffix(".c").read_bytes()).to_bytes(4, sys.byteorder)
+    assert content.count(mark) == 1
+    other = tmp_path / "fill_kernel.so"
+    other.write_bytes(content.replace(mark, b"none"))
+    other.chmod(0o755)
+    assert compiled_filling.load_library(other) is None
+    assert compiled_filling.load_library(tmp_path / "missing.so") is None
 
 
 @pytest.mark.parametrize("begins", [False, True])

@@ -6,6 +6,7 @@ The library is loaded with ctypes: it knows nothing of Python, so one serves eve
 from __future__ import annotations
 
 import ctypes
+import zlib
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -18,6 +19,7 @@ from karpenter.scheduling.search.packing_problem import PackingProblem
 
 #: The compiled library beside this module; the build makes it where there is a C compiler.
 LIBRARY = Path(__file__).with_name("fill_kernel.so")
+_SOURCE = Path(__file__).with_name("fill_kernel.c")
 
 
 class _Problem(ctypes.Structure):
@@ -66,9 +68,19 @@ class _Taking(ctypes.Structure):
 
 @cache
 def _library() -> ctypes.CDLL | None:
+    return load_library(LIBRARY)
+
+
+def load_library(path: Path) -> ctypes.CDLL | None:
+    """The library; None where it was not built, or from another version of its source: that has other structures.
+
+    An editable installation keeps its library when the source changes, until it is installed again.
+    """
     try:
-        return ctypes.CDLL(str(LIBRARY))
-    except OSError:
+        library = ctypes.CDLL(str(path))
+        built_from = ctypes.c_uint32.in_dll(library, "karpenter_source").value
+        return library if built_from == zlib.crc32(_SOURCE.read_bytes()) else None
+    except (OSError, ValueError):
         return None
 
 

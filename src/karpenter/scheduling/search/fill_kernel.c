@@ -7,6 +7,13 @@
 #include <stdint.h>
 #include <stdlib.h>
 
+#ifndef KARPENTER_SOURCE
+#define KARPENTER_SOURCE 0u
+#endif
+
+/* The CRC-32 of this file when it was compiled: a library of another version has other structures. */
+const uint32_t karpenter_source = KARPENTER_SOURCE;
+
 typedef struct {
     int64_t groups, columns, bins, signatures, cpu_column;
     const double *requests;        /* groups x columns */

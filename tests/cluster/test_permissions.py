@@ -69,6 +69,11 @@ _JUSTIFIED: Mapping[Right, str] = {
         for verb in verbs
     },
     **{
+        Right(verb, f"{resource}.resource.k8s.io"): "device claims are ignored unless the setting says otherwise"
+        for resource in ("deviceclasses", "resourceclaims", "resourceclaimtemplates", "resourceslices")
+        for verb in ("get", "list", "watch")
+    },
+    **{
         Right(verb, resource): "no default spread constraints are configured"
         for resource in ("replicasets.apps", "services", "replicationcontrollers")
         for verb in ("get", "list", "watch")

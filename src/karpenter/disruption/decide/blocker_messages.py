@@ -16,6 +16,7 @@ from karpenter.disruption.decide.disruption_blockers import (
     ConsolidationBlocker,
     DelayBlocker,
     DisruptionBlocker,
+    NodeBlocker,
     NodePoolLookupBlocker,
     OwnNodeBlocker,
     PodBlocker,
@@ -29,65 +30,35 @@ from karpenter.scheduling.explain.reason_messages import reason_message
 
 def blocker_message(blocker: DisruptionBlocker) -> str:
     """What keeps the node, as a sentence."""
+    if isinstance(blocker, ConsolidationBlocker):
+        return _consolidation_message(blocker)
+    if isinstance(blocker, PodBlocker):
+        return _pod_message(blocker)
+    if isinstance(blocker, DelayBlocker):
+        return _delay_message(blocker)
+    if isinstance(blocker, AllowanceBlocker):
+        return _allowance_message(blocker)
+    return _node_or_move_message(blocker)
+
+
+def _node_or_move_message(
+    blocker: NodeBlocker
+    | RepairBlocker
+    | move_blockers.SavingBelowThreshold
+    | move_blockers.DriftedPodsUnplaceable
+    | MoveBlocker,
+) -> str:
     match blocker:
-        case (
-            disruption_blockers.NodePoolStatic()
-            | disruption_blockers.ConsolidationDisabled()
-            | disruption_blockers.OnlyWhenEmpty()
-            | disruption_blockers.HoldsBufferPods()
-            | disruption_blockers.InstanceTypeUnknown()
-            | disruption_blockers.NodeLabelMissing()
-            | disruption_blockers.HostsController()
-        ):
-            return _consolidation_message(blocker)
-        case (
-            disruption_blockers.PodDoNotDisrupt()
-            | disruption_blockers.PdbExhausted()
-            | disruption_blockers.MultiplePdbs()
-        ):
-            return _pod_message(blocker)
-        case (
-            disruption_blockers.ConsolidateAfterNotOver()
-            | disruption_blockers.WithinStabilizationWindow()
-            | disruption_blockers.NodeTooYoung()
-            | disruption_blockers.RolloutInProgress()
-        ):
-            return _delay_message(blocker)
         case move_blockers.SavingBelowThreshold(best, minimum):
             return f"Saving is worth at most {best:.2f} of what it disrupts, the NodePool asks for {minimum:g}"
         case move_blockers.DriftedPodsUnplaceable(cause):
             return f"Pods can't be rescheduled: {_move_message(cause)}"
-        case (
-            move_blockers.ReplacementExceedsLimits()
-            | move_blockers.StaticPoolAtNodeLimit()
-            | move_blockers.StaticReservationsFull()
-            | disruption_blockers.BudgetExhausted()
-            | disruption_blockers.NodePoolFrozen()
-        ):
-            return _allowance_message(blocker)
-        case (
-            disruption_blockers.RepairWithoutNodePool()
-            | disruption_blockers.NodeDoNotRepair()
-            | disruption_blockers.RepairWithoutGracePeriod()
-            | disruption_blockers.TooManyUnhealthy()
-        ):
-            return _repair_message(blocker)
-        case (
-            disruption_blockers.NodePoolLabelMissing()
-            | disruption_blockers.NodePoolMissing()
-            | disruption_blockers.NodePoolWithoutTypes()
-        ):
-            return _nodepool_message(blocker)
-        case (
-            disruption_blockers.NodeUnmanaged()
-            | disruption_blockers.NodeMissing()
-            | disruption_blockers.NodeNotInitialized()
-            | disruption_blockers.NodeDeleting()
-            | disruption_blockers.NodeNominated()
-            | disruption_blockers.NodeDoNotDisrupt()
-            | disruption_blockers.NodeRebooting()
-        ):
-            return _node_message(blocker)
+    if isinstance(blocker, RepairBlocker):
+        return _repair_message(blocker)
+    if isinstance(blocker, NodePoolLookupBlocker):
+        return _nodepool_message(blocker)
+    if isinstance(blocker, OwnNodeBlocker):
+        return _node_message(blocker)
     return _move_message(blocker)
 
 

@@ -233,7 +233,7 @@ def test_a_restart_between_token_and_launch_uses_the_same_token() -> None:
 
 
 def test_each_claim_has_its_own_token_template_and_fleet() -> None:
-    """AWS-T906, AWS-915: per claim; the templates are deleted when the fleets are answered."""
+    """AWS-T906, AWS-914, AWS-915: per claim; the templates are deleted when the fleets are answered."""
 
     async def scene(world: Cluster) -> None:
         claims = [await world.claim(name) for name in ("one", "two", "three")]

@@ -1,0 +1,153 @@
+"""The console of the controller on a real control plane: the API server says who somebody is and what they may see and do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import httpx2
+import pytest
+import yaml
+
+from controlplane import deployed
+from controlplane.deployed import DEPLOY, Account
+from controlplane.harness import ControlPlane, Json, free_port
+from controlplane.process import controller
+from karpenter.api import kinds
+from karpenter.webconsole.console_app import ACTION_HEADER
+
+pytestmark = pytest.mark.cluster
+_DEADLINE_SECONDS = 90.0
+_RBAC = "rbac.authorization.k8s.io"
+_NAMESPACES = ("shop", "vault")
+_USERS = ("nobody", "shopkeeper", "admin")
+_NODE_CLASS: Json = {
+    "apiVersion": "karpenter.kwok.sh/v1alpha1",
+    "kind": "KWOKNodeClass",
+    "metadata": {"name": "default"},
+    "spec": {},
+}
+_POOL: Json = {
+    "apiVersion": "karpenter.sh/v1",
+    "kind": "NodePool",
+    "metadata": {"name": "hidden-pool"},
+    "spec": {
+        "template": {
+            "spec": {
+                "nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"},
+                "requirements": [],
+            }
+        }
+    },
+}
+
+
+def _binding(kind: str, name: str, role: str, role_kind: str, **metadata: str) -> Json:
+    return {
+        "apiVersion": f"{_RBAC}/v1",
+        "kind": kind,
+        "metadata": {"name": name, **metadata},
+        "roleRef": {"apiGroup": _RBAC, "kind": role_kind, "name": role},
+        "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": "shop"}],
+    }
+
+
+def _pod(namespace: str) -> Json:
+    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "9000"}}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": f"waits-in-{namespace}", "namespace": namespace},
+        "spec": {"containers": [container]},
+    }
+
+
+@pytest.fixture(scope="module")
+def account(plane: ControlPlane) -> Iterator[Account]:
+    role: Json = {
+        "apiVersion": f"{_RBAC}/v1",
+        "kind": "Role",
+        "metadata": {"name": "shopkeeper", "namespace": "shop"},
+        "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}],
+    }
+    plane.apply(
+        *({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in _NAMESPACES),
+        *(
+            {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": "shop"}}
+            for name in _USERS
+        ),
+        role,
+        _binding("RoleBinding", "shopkeeper", "shopkeeper", "Role", namespace="shop"),
+        _binding("ClusterRoleBinding", "admin", "cluster-admin", "ClusterRole"),
+        *yaml.safe_load_all((DEPLOY / "console" / "console.yaml").read_text()),
+        _NODE_CLASS,
+        _POOL,
+        *map(_pod, _NAMESPACES),
+    )
+    with deployed.installed(plane) as ready:
+        yield ready
+
+
+def _token(plane: ControlPlane, user: str) -> str:
+    """What `kubectl create token` prints."""
+    path = f"/api/v1/namespaces/shop/serviceaccounts/{user}/token"
+    request: Json = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    return str(plane.request("POST", path, request)["status"]["token"])  # type: ignore[index,call-overload]
+
+
+class Browser:
+    """Requests to the console with a token."""
+
+    def __init__(self, port: int, token: str) -> None:
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._client = httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", headers=headers)
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+    async def status(self, path: str) -> int:
+        return (await self._client.get(path)).status_code
+
+    async def view(self) -> dict[str, Any]:
+        """The first whole document."""
+        async with asyncio.timeout(_DEADLINE_SECONDS):
+            while (answer := await self._client.get("/api/view")).status_code == 503:
+                await asyncio.sleep(0.2)
+        assert answer.status_code == 200, answer.text
+        return answer.json()  # type: ignore[no-any-return]
+
+    async def act(self, **action: object) -> httpx2.Response:
+        body = {**action, "confirmed": True}
+        return await self._client.post("/api/actions", json=body, headers={ACTION_HEADER: "1"})
+
+
+async def test_everybody_sees_and_does_what_kubectl_would_let_them(plane: ControlPlane, account: Account) -> None:
+    """Anonymous, without rights, one namespace, everything."""
+    port = free_port()
+    with controller(account.kubeconfig, "--console=true", f"--console-port={port}") as running:
+        running.await_leading(120)
+        running.until(running.is_ready, "ready")
+        anonymous, stranger = Browser(port, ""), Browser(port, "nonsense")
+        nobody, shopkeeper, admin = (Browser(port, _token(plane, user)) for user in _USERS)
+        for path in ("/api/session", "/api/view", "/api/what-if?drain=n"):
+            statuses = [await browser.status(path) for browser in (anonymous, stranger, nobody)]
+            assert statuses == [401, 401, 403], path
+
+        whole = await admin.view()
+        assert [row["name"] for row in whole["pools"]] == ["hidden-pool"]
+        assert {"shop/waits-in-shop", "vault/waits-in-vault"} <= {row["pod"] for row in whole["pending"]}
+        part = await shopkeeper.view()
+        assert [row["pod"] for row in part["pending"]] == ["shop/waits-in-shop"]
+        assert (part["pools"], part["nodes"], part["pods"]["total"]) == ([], [], 1)
+        assert "hidden" not in str(part)
+        assert "vault" not in str(part)
+
+        refused = await shopkeeper.act(action="freeze", target="hidden-pool")
+        assert refused.status_code == 403
+        assert "system:serviceaccount:shop:shopkeeper" in refused.text
+        assert (await admin.act(action="freeze", target="hidden-pool", reason="the sale")).json()["done"] is True
+        stored = plane.request("GET", kinds.NODE_POOL.path(name="hidden-pool"))
+        assert stored["metadata"]["annotations"]["karpenter.sh/freeze"] == "the sale"  # type: ignore[index,call-overload]
+        for browser in (anonymous, stranger, nobody, shopkeeper, admin):
+            await browser.close()

@@ -17,7 +17,7 @@ FOLDER = Path(__file__).parents[1] / "docs" / "pictures"
 PICTURES = (
     ("console-overview", "overview", 1280, "light"),
     ("console-nodes", "nodes?group=zone", 1280, "dark"),
-    ("console-what-if", "what-if?forbid=m7i-flex", 1280, "light"),
+    ("console-what-if", "what-if?forbid=m5", 1280, "light"),
     ("console-decision", "decisions", 800, "light"),
     ("console-phone", "overview", 360, "light"),
 )
@@ -27,15 +27,15 @@ _PATIENCE = 120_000
 def main() -> None:
     """Write all of them."""
     browser_path = shutil.which("chromium")
-    command = [str(Path(sys.executable).with_name("karpenter")), "demo", "--console", "--pods", "200", "--speed", "25"]
+    command = [str(Path(sys.executable).with_name("karpenter")), "demo", "--console", "--pods", "120", "--speed", "25"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as demo, sync_playwright() as playwright:
         assert demo.stdout is not None
         browser = playwright.chromium.launch(executable_path=browser_path, args=["--no-sandbox"])
         address = demo.stdout.readline().strip()
         page = browser.new_page()
         page.goto(address)
-        # Until the second wave of pods has its nodes the story has little to show.
-        page.wait_for_function("() => document.querySelectorAll('.mark.launch').length > 1", timeout=_PATIENCE)
+        # Until a consolidation has been decided the story has little to show.
+        page.wait_for_function("() => document.querySelectorAll('.mark.disruption').length > 1", timeout=_PATIENCE)
         for name, place, width, scheme in PICTURES:
             context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
             shown = context.new_page()

@@ -15,14 +15,14 @@ const GROUPINGS: Record<string, (node: NodeRow) => string> = {
 };
 const GOING = ["disrupting", "terminating"];
 /** Pixels of the edge of a box with one core; the area grows with the cores. */
-const EDGE_OF_A_CORE = 13;
+const EDGE_OF_A_CORE = 17;
 
 /** Step of the colour scale: 0 is empty, 5 is full. */
 const step = (share: number): number => Math.max(0, Math.min(5, Math.ceil(share * 5)));
 
 function Box(props: { node: NodeRow }): JSX.Element {
   const { node } = props;
-  const edge = Math.max(14, Math.min(120, EDGE_OF_A_CORE * Math.sqrt(node.cpuMillis / 1000)));
+  const edge = Math.max(24, Math.min(150, EDGE_OF_A_CORE * Math.sqrt(node.cpuMillis / 1000)));
   const text = `${node.name}: ${node.type || "type unknown"}, ${node.state}, ${cores(node.cpuMillis)} CPU, ${percent(node.cpu)} requested, memory ${percent(node.memory)}, ${plural(node.pods, "pod")}, ${dollars(node.price)} per hour`;
   const mark = GOING.includes(node.state) ? " going" : node.cpuMillis === 0 || node.state === "launching" || node.state === "launched" ? " coming" : "";
   return <a class={`box fill-${step(node.cpu)}${mark}`} href={link("node", node.name)} title={text} aria-label={text} data-node={node.name} style={{ width: `${edge}px`, height: `${edge}px` }} />;

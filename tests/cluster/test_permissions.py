@@ -74,6 +74,10 @@ _JUSTIFIED: Mapping[Right, str] = {
         for verb in ("get", "list", "watch")
     },
     **{
+        Right(verb, "resourceslices.resource.k8s.io"): "simulated instances of the journey have no devices"
+        for verb in ("create", "delete")
+    },
+    **{
         Right(verb, resource): "no default spread constraints are configured"
         for resource in ("replicasets.apps", "services", "replicationcontrollers")
         for verb in ("get", "list", "watch")

@@ -18,7 +18,7 @@ from karpenter.model.freezes import Freeze
 from karpenter.model.nodepool_budgets import BUDGETS_PATH, UNLIMITED_DISRUPTIONS, DisruptionAllowance
 
 #: The reasons budgets speak of, in the order they are tried (DIS-055).
-DISRUPTION_REASONS = ("Empty", "Drifted", "Underutilized", "Unhealthy")
+DISRUPTION_REASONS = ("Empty", "Drifted", "Underutilized")
 _TIME, _SHORT_TIME = "%a %d %b %Y %H:%M", "%d %b %H:%M"
 #: Columns below which times are short and long headings take two lines.
 _NARROW = 100

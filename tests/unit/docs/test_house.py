@@ -22,7 +22,7 @@ STILL_LONGER = {}
 #: Words that docs/glossary.md replaced; as whole words of class, function and module names.
 REPLACED = frozenset(
     {"kin", "kins", "face", "faces", "company", "companies", "shop", "shops", "seat", "seats", "regret", "regrets"}
-    | {"undertaking", "undertakings", "happening", "happenings", "culprit", "culprits", "recorder", "heralds", "ladder"}
+    | {"undertaking", "undertakings", "happening", "happenings", "culprit", "culprits", "herald", "heralds", "ladder"}
     | {
         "wares",
         "complaints",

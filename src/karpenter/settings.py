@@ -225,6 +225,10 @@ def _ineffective_settings(settings: Settings, environment: Mapping[str, str]) ->
     yield from settings.feature_gates.warnings()
     if FeatureGate.POD_DELETION_COST_MANAGEMENT in settings.gates:
         yield f"feature gate {FeatureGate.POD_DELETION_COST_MANAGEMENT}: deletion costs of pods are not written yet"
+    aws_gates = settings.aws_feature_gates
+    for gate, is_on in (("DRANVIDIAGPU", aws_gates.dra_nvidia_gpu), ("DRAEFA", aws_gates.dra_efa)):
+        if is_on:
+            yield f"AWS feature gate {gate}: instance types of EC2 do not bring devices yet"
     for name in _IGNORED_VARIABLES:
         if environment.get(name):
             yield f"{name}: nothing reads it"

@@ -259,17 +259,7 @@ def report_document(report: SimulationReport) -> dict[str, object]:
         "seed": report.seed,
         "days": round(report.days, _MILLIS),
         "partial": report.is_partial,
-        "cost": {
-            "usd": round(report.cost_usd, _CENTS),
-            "usdPerMonth": round(report.cost_per_month, _CENTS),
-            "lowerBoundUsd": round(report.bound_usd, _CENTS),
-            "ratio": round(report.bound_ratio, _MILLIS),
-            "gapUsd": {
-                "starting": round(report.gap.starting, _CENTS),
-                "empty": round(report.gap.empty, _CENTS),
-                "partlyFilled": round(report.gap.partly_filled, _CENTS),
-            },
-        },
+        "cost": _cost_document(report),
         "nodes": {
             "hours": round(report.node_hours, _CENTS),
             "launched": report.launched_nodes,
@@ -277,56 +267,77 @@ def report_document(report: SimulationReport) -> dict[str, object]:
             "cpuRequested": round(report.cpu_share, _MILLIS),
             "memoryRequested": round(report.memory_share, _MILLIS),
         },
-        "waiting": {
-            "arrivals": _wait_document(report.arrivals),
-            "restarts": _wait_document(report.restarted),
-            "podHoursByCause": {each.cause: round(each.pod_seconds / _HOUR, _MILLIS) for each in report.waiting_causes},
-            "stillWaiting": report.still_waiting,
-            "unschedulable": list(report.unschedulable),
-        },
+        "waiting": _waiting_document(report),
         "restarts": {
             "total": report.restart_count,
             "perDay": round(report.restarts_per_day, _CENTS),
             "byCause": dict(report.restarts),
         },
-        "capacity": [
-            {
-                "instanceType": share.instance_type,
-                "capacityType": share.capacity_type,
-                "nodeHours": round(share.node_hours, _CENTS),
-                "usd": round(share.cost_usd, _CENTS),
-            }
-            for share in report.capacity
-        ],
-        "events": [
-            {
-                "hours": round(event.seconds / _HOUR, _MILLIS),
-                "event": event.event,
-                "node": event.node,
-                "instanceType": event.instance_type,
-                "capacityType": event.capacity_type,
-                "pods": event.pods,
-                "reason": event.reason,
-            }
-            for event in report.events
-        ],
-        "decisions": [
-            {
-                "hours": round(line.seconds / _HOUR, _MILLIS),
-                "reason": line.reason,
-                "nodes": list(line.nodes),
-                "replacements": line.replacements,
-                "pods": line.pods,
-                "savingUsdPerHour": None if line.saving_per_hour is None else round(line.saving_per_hour, 4),
-                "outcome": line.outcome,
-                "cause": line.cause,
-            }
-            for line in report.decisions
-        ],
+        "capacity": [_capacity_document(share) for share in report.capacity],
+        "events": [_event_document(event) for event in report.events],
+        "decisions": [_decision_document(line) for line in report.decisions],
         "timeline": [
             _sample_document(sample, bound)
             for sample, bound in zip(report.timeline, report.bound_usd_per_hour, strict=True)
         ],
+    }
+
+
+def _cost_document(report: SimulationReport) -> dict[str, object]:
+    return {
+        "usd": round(report.cost_usd, _CENTS),
+        "usdPerMonth": round(report.cost_per_month, _CENTS),
+        "lowerBoundUsd": round(report.bound_usd, _CENTS),
+        "ratio": round(report.bound_ratio, _MILLIS),
+        "gapUsd": {
+            "starting": round(report.gap.starting, _CENTS),
+            "empty": round(report.gap.empty, _CENTS),
+            "partlyFilled": round(report.gap.partly_filled, _CENTS),
+        },
+    }
+
+
+def _waiting_document(report: SimulationReport) -> dict[str, object]:
+    return {
+        "arrivals": _wait_document(report.arrivals),
+        "restarts": _wait_document(report.restarted),
+        "podHoursByCause": {each.cause: round(each.pod_seconds / _HOUR, _MILLIS) for each in report.waiting_causes},
+        "stillWaiting": report.still_waiting,
+        "unschedulable": list(report.unschedulable),
+    }
+
+
+def _capacity_document(share: CapacityShare) -> dict[str, object]:
+    return {
+        "instanceType": share.instance_type,
+        "capacityType": share.capacity_type,
+        "nodeHours": round(share.node_hours, _CENTS),
+        "usd": round(share.cost_usd, _CENTS),
+    }
+
+
+def _event_document(event: NodeEvent) -> dict[str, object]:
+    return {
+        "hours": round(event.seconds / _HOUR, _MILLIS),
+        "event": event.event,
+        "node": event.node,
+        "instanceType": event.instance_type,
+        "capacityType": event.capacity_type,
+        "pods": event.pods,
+        "reason": event.reason,
+    }
+
+
+def _decision_document(line: DecisionLine) -> dict[str, object]:
+    return {
+        "hours": round(line.seconds / _HOUR, _MILLIS),
+        "reason": line.reason,
+        "nodes": list(line.nodes),
+        "replacements": line.replacements,
+        "pods": line.pods,
+        "savingUsdPerHour": None if line.saving_per_hour is None else round(line.saving_per_hour, 4),
+        "outcome": line.outcome,
+        "cause": line.cause,
     }
 
 

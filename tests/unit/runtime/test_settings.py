@@ -343,6 +343,14 @@ def test_where_all_have_effect_nothing_is_said() -> None:
     assert ineffective_settings(resolve_settings({}, environment), environment) == ()
 
 
+@pytest.mark.parametrize("gate", ["DRANVIDIAGPU", "DRAEFA"])
+def test_an_aws_gate_without_effect_says_so(gate: str) -> None:
+    """K15-A07, K15-A08: EC2 types bring no devices here, so these gates do nothing."""
+    environment = {"AWS_FEATURE_GATES": f"{gate}=true"}
+    said = ineffective_settings(resolve_settings({}, environment), environment)
+    assert said == (f"AWS feature gate {gate}: instance types of EC2 do not bring devices yet",)
+
+
 def test_intervals_come_from_the_environment_only() -> None:
     assert resolve_settings({}, {}).intervals == Intervals()
     intervals = resolve_settings({}, {"KARPENTER_DISRUPTION_POLL_INTERVAL": "500ms"}).intervals

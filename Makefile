@@ -60,9 +60,16 @@ FOCUS ?=
 conformance: $(STAMP)
 	@PYTHONPATH=tests $(BIN)/python -m conformance --suite "$(SUITE)" --profile "$(PROFILE)" --focus "$(FOCUS)"
 
+# `make bench` measures everything, `make bench plans growth` only what is named.
+ifeq (bench,$(firstword $(MAKECMDGOALS)))
+MEASUREMENTS := $(filter-out bench,$(MAKECMDGOALS))
+.PHONY: $(MEASUREMENTS)
+$(MEASUREMENTS): ; @:
+endif
+
 bench: $(STAMP)
-	$(BIN)/pytest -m speed
-	$(BIN)/python -m bench
+	$(if $(MEASUREMENTS),,$(BIN)/pytest -m speed)
+	$(BIN)/python -m bench $(MEASUREMENTS)
 
 # The documentation site, in docs/_build/html. Broken links and anchors fail the build; `make lint` checks them as well.
 docs: $(STAMP)

@@ -49,9 +49,12 @@ class PurchaseOptionIndex:
         self._restricted: dict[tuple[Requirements, Requirements], Requirements] = {}
         self._canonical: dict[Requirements, Requirements] = {}
         self._types_fitting: dict[tuple[int, PodSignature], int] = {}
+        self._alike: dict[PodSignature, PodSignature] = {}
+        self._first_alike: dict[object, PodSignature] = {}
 
     def options(self, signature: PodSignature, relaxation_step: RelaxationStep) -> tuple[PurchaseOption, ...]:
-        """Legal ways to buy for the pod group, in the order of pools."""
+        """Legal ways to buy for the pod group, in the order of pools; the same objects for groups that differ in nothing here."""
+        signature = self._first_with_equal_needs(signature)
         key = (signature, relaxation_step.requirements, relaxation_step.tolerations)
         purchase_options = self._options.get(key)
         if purchase_options is None:
@@ -66,6 +69,15 @@ class PurchaseOptionIndex:
             ]
             purchase_options = self._options[key] = tuple(legal)
         return purchase_options
+
+    def _first_with_equal_needs(self, signature: PodSignature) -> PodSignature:
+        """The first signature that needs as much of a node: much is remembered by the identity of its options."""
+        first = self._alike.get(signature)
+        if first is None:
+            devices = signature.device_demand if self._devices is not None else None
+            needs = (tuple(sorted(signature.requests.items())), signature.host_ports, devices)
+            first = self._alike[signature] = self._first_alike.setdefault(needs, signature)
+        return first
 
     def _options_of_template(
         self, signature: PodSignature, relaxation_step: RelaxationStep, template: NodePoolTemplate

@@ -15,7 +15,13 @@ import numpy as np
 
 from karpenter.scheduling.demand import Demand
 from karpenter.scheduling.offerings.purchase_options import PurchaseOption
-from karpenter.scheduling.search.linear_program import BoolArray, FloatArray, SparseColumns, solve_linear_program
+from karpenter.scheduling.search.linear_program import (
+    BoolArray,
+    FloatArray,
+    IntArray,
+    SparseColumns,
+    solve_linear_program,
+)
 from karpenter.scheduling.search.offering_rows import (
     OfferingRows,
     OptionSignatures,
@@ -46,11 +52,16 @@ class FractionalBound:
 
 
 def fractional_bound(
-    item_types: ItemTypes, rows: OfferingRows, fee: float, reservation_units: Mapping[int, int]
+    item_types: ItemTypes,
+    rows: OfferingRows,
+    fee: float,
+    reservation_units: Mapping[int, int],
+    max_pairs: int | None = None,
 ) -> FractionalBound | None:
     """The least cost, each node costing a fee beside its price; None where some pod fits nowhere.
 
-    ``reservation_units``: what is left of each numbered reservation.
+    ``reservation_units``: what is left of each numbered reservation. With ``max_pairs`` some of the nodes are left out where
+    nodes and item types make more pairs than that; then the cost is no bound, but what pods are worth is nearly the same.
     """
     admits = rows.accepts[:, np.array(item_types.signatures, dtype=np.intp)]
     admits &= fitting(item_types.requests, rows.capacities)
@@ -59,11 +70,24 @@ def fractional_bound(
     dear, admits = dear.pick(kept), admits[kept]
     if not admits.any(axis=0).all():
         return None
+    if max_pairs is not None and admits.sum() > max_pairs:
+        thinned = _evenly_by_price(dear.prices, admits, max_pairs)
+        dear, admits = dear.pick(thinned), admits[thinned]
     solution = _solve(item_types, dear, admits, reservation_units)
     if solution is None:
         return None
     cost, pod_values, weights = solution
     return FractionalBound(cost, pod_values, dear, admits, weights)
+
+
+def _evenly_by_price(prices: FloatArray, admits: BoolArray, max_pairs: int) -> IntArray:
+    """Rows from the cheapest to the dearest in even steps, and for each item type that none of them admits the cheapest row."""
+    order = np.argsort(prices, kind="stable")
+    number = max(2, min(len(order), max_pairs // admits.shape[1]))
+    chosen = order[np.linspace(0, len(order) - 1, number).astype(np.intp)]
+    missing = ~admits[chosen].any(axis=0)
+    cheapest = order[admits[order][:, missing].argmax(axis=0)]
+    return np.unique(np.concatenate([chosen, cheapest]))
 
 
 def _solve(

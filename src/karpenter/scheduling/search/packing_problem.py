@@ -35,6 +35,8 @@ from karpenter.scheduling.topology.host_limits import HostLimits
 
 #: Bin types tried at most; the rest are worse by value and price.
 MAX_BIN_TYPES = 128
+#: Pairs of nodes and item types in the linear program of first prices at most: it takes seconds beyond.
+MAX_PAIRS = 10_000
 #: Groups are diverse if at most so many have one option signature on average.
 MAX_GROUPS_PER_SIGNATURE = 3
 #: Host limits that have a column, those of most pods first.
@@ -175,7 +177,7 @@ def packing_problem(request: PackingRequest) -> PackingProblem | None:
     if not grouped.positions:
         return None
     fee = request.objective.node_fee_per_hour
-    relaxation = fractional_bound(grouped.item_types, grouped.signatures.rows(), fee, {})
+    relaxation = fractional_bound(grouped.item_types, grouped.signatures.rows(), fee, {}, MAX_PAIRS)
     if relaxation is None:
         return None
     rows, first, usage = grouped.candidates, grouped.first, grouped.usage[grouped.first]

@@ -12,6 +12,7 @@ sys.path.insert(0, str(_ROOT / "tests"))
 
 from bench import (  # noqa: E402
     aws,
+    beside,
     coldstart,
     commands,
     console,
@@ -41,6 +42,7 @@ def _main_job() -> Iterator[Figure]:
 MEASUREMENTS: dict[str, Callable[[], Iterator[Figure]]] = {
     "objects": objects.figures,
     "plans": lambda: plans.figures(_ROOT.parent / "shared"),
+    "beside": lambda: beside.figures(_ROOT.parent / "shared"),
     "simulations": lambda: simulations.figures(_ROOT.parent / "shared"),
     "growth": growth.figures,
     "coldstart": coldstart.figures,

@@ -86,7 +86,8 @@ def _median(runs: list[dict[str, Any]], member: str) -> float:
     return float(sorted(run["timings"][member] for run in runs)[len(runs) // 2])
 
 
-def _types(name: str) -> str:
+def types_file(name: str) -> str:
+    """The instance types of a scenario."""
     return "types-linear-400.json" if name.startswith("diverse") else "types-us-east-1.json"
 
 
@@ -94,7 +95,7 @@ def _plan(folder: Path, name: str, *options: str) -> dict[str, Any]:
     command = [
         str(Path(sys.executable).with_name("karpenter")),
         *("plan", "-f", str(folder / f"{name}.json")),
-        *("--instance-types", str(folder / _types(name)), "-o", "json", *options),
+        *("--instance-types", str(folder / types_file(name)), "-o", "json", *options),
     ]
     done = subprocess.run(command, check=True, capture_output=True)
     found: dict[str, Any] = json.loads(done.stdout)

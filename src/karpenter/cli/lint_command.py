@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from karpenter.cli.output_formats import LintOutput, LintOutputOption
+from karpenter.cli.output_formats import LintOutput, LintOutputOption, Printable, write_output
 from karpenter.cli.planning_options import RecursiveOption
 from karpenter.cli.settings_options import Flags, resolve_or_exit, with_setting_options
 from karpenter.cli.terminal import FAILED, WrongInput, write_text
@@ -77,7 +77,7 @@ def lint(
     )
     settings = resolve_or_exit("lint", flags)
     report = _lint_files(filename, recursive, _LintOptions(region, settings, ignored))
-    write_text(_rendered(report, output))
+    _write_report(report, output)
     if any(finding.rule.severity.rank <= fail_on.rank for finding in report.result.findings):
         raise typer.Exit(FAILED)
 
@@ -115,16 +115,17 @@ def _lint_files(paths: list[str], recursive: bool, options: _LintOptions) -> Lin
         return LintReport(run_rules(replace(files.lint_input, offers=offers), rules), rules, __version__)
 
 
-def _rendered(report: LintReport, output: LintOutput) -> str:
+def _write_report(report: LintReport, output: LintOutput) -> None:
     from karpenter.cli import render_lint
     from karpenter.cli.render_common import to_json
 
-    match output:
-        case "table":
-            return render_lint.text(report)
-        case "markdown":
-            return render_lint.markdown(report)
-        case "json":
-            return to_json(render_lint.document(report))
-        case "sarif":
-            return to_json(render_lint.sarif(report))
+    if output == "sarif":
+        write_text(to_json(render_lint.sarif(report)))
+        return
+    printable = Printable(
+        document=lambda: render_lint.document(report),
+        page=lambda out: render_lint.write(report, out),
+        names=lambda: render_lint.object_names(report),
+        markdown=lambda: render_lint.markdown(report),
+    )
+    write_output(output, printable)

@@ -27,14 +27,15 @@ OutputOption = Annotated[
     ),
 ]
 
-#: Findings about lines of files are no objects, and code scanning has a format of its own for them.
-LintOutput = Literal["table", "json", "sarif", "markdown"]
+#: Code scanning has a format of its own for findings about lines of files.
+LintOutput = Literal["table", "wide", "json", "yaml", "markdown", "name", "sarif"]
 LintOutputOption = Annotated[
     LintOutput,
     typer.Option(
         "-o",
         "--output",
-        help="table: one line per finding; json; sarif: for code scanning; markdown: for a pull request.",
+        help="table: one line per finding; wide: with its fix; json; yaml; markdown: for a pull request; name: the objects "
+        "with findings; sarif: for code scanning.",
     ),
 ]
 

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from karpenter.api.karpenter import NodePool
-from karpenter.cli.render_common import SEARCHABLE_WIDTH, Json, console_for, count_text
+from karpenter.cli.render_common import SEARCHABLE_WIDTH, Json, console_for, count_text, print_line
 from karpenter.model import budget_advice, clock
 from karpenter.model.disruption_rules import DisruptionRules, TimelineSegment, unparseable_settings
 from karpenter.model.freezes import Freeze
@@ -40,13 +40,13 @@ class BudgetPreview:
 def write(preview: BudgetPreview, out: TextIO) -> None:
     """Write the page."""
     console = console_for(out, SEARCHABLE_WIDTH)
-    console.print(_headline(preview), soft_wrap=True)
+    print_line(console, _headline(preview))
     for finding in unparseable_settings(preview.pool):
-        console.print(Text(str(finding), style="red"), soft_wrap=True)
+        print_line(console, Text(str(finding), style="red"))
     for finding in budget_advice.advise_budgets(preview.pool):
-        console.print(Text(str(finding), style="yellow"), soft_wrap=True)
+        print_line(console, Text(str(finding), style="yellow"))
     if not preview.nodes:
-        console.print("no node of this NodePool is known: --nodes N shows what N nodes would allow", soft_wrap=True)
+        print_line(console, "no node of this NodePool is known: --nodes N shows what N nodes would allow")
     is_narrow = console.width < _NARROW
     table = Table(box=None, padding=(0, 1, 0, 0) if is_narrow else (0, 1), pad_edge=not is_narrow, header_style="dim")
     table.add_column("from", no_wrap=True)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from io import StringIO
 from typing import TextIO
 
 import msgspec
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from karpenter.api.core import Pod
 
@@ -71,6 +73,29 @@ def print_table(table: Table, out: TextIO, plain_width: int) -> None:
     page = StringIO()
     console_for(page, plain_width).print(table)
     out.writelines(f"{line.rstrip()}\n" for line in page.getvalue().splitlines())
+
+
+def print_line(console: Console, line: Text | str) -> None:
+    """Print sentences, one per line. A terminal breaks them between words and keeps their indent; long names stay whole."""
+    text = Text(line) if isinstance(line, str) else line
+    if not console.is_terminal:
+        console.print(text, soft_wrap=True)
+        return
+    for part in text.split("\n", allow_blank=True):
+        indent = len(part.plain) - len(part.plain.lstrip(" "))
+        words = part[indent:]
+        for row in words.divide(_line_breaks(words.plain, console.width - indent)):
+            row.rstrip()
+            console.print(Text.assemble(" " * indent, row), soft_wrap=True)
+
+
+def _line_breaks(text: str, width: int) -> Iterator[int]:
+    """Where new lines begin. rich would cut a name that is longer than a line, or break nothing at all."""
+    begin = 0
+    for word in re.finditer(r"\S+", text):
+        if word.end() - begin > width and word.start() > begin:
+            begin = word.start()
+            yield begin
 
 
 def truncate(text: str, width: int) -> str:

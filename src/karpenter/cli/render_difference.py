@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from karpenter.cli.plan_difference import HOURS_PER_MONTH, LostPod, NodeDifference, PlanDifference
-from karpenter.cli.render_common import PAGE_WIDTH, Json, console_for, count_text, names_text
+from karpenter.cli.render_common import PAGE_WIDTH, Json, console_for, count_text, names_text, print_line
 from karpenter.cli.render_plan_data import FORMAT_VERSION
 
 _PRICE_DIGITS = 6
@@ -26,9 +26,9 @@ def write(difference: PlanDifference, out: TextIO) -> None:
         console.print(_table(difference.nodes))
         console.print()
     for line in _pod_lines(difference):
-        console.print(Text(line), soft_wrap=True)
+        print_line(console, Text(line))
     for name, *cells in _totals(difference):
-        console.print(Text(f"{name:<16}" + "".join(f"{cell:>14}" for cell in cells).rstrip()), soft_wrap=True)
+        print_line(console, Text(f"{name:<16}" + "".join(f"{cell:>14}" for cell in cells).rstrip()))
 
 
 def _table(nodes: Sequence[NodeDifference]) -> Table:

@@ -13,7 +13,7 @@ from typing import TextIO
 from rich.text import Text
 
 from karpenter.cli import render_common, render_plan_data
-from karpenter.cli.render_common import PAGE_WIDTH, SHOWN_ENTRIES, Json, console_for, count_text
+from karpenter.cli.render_common import PAGE_WIDTH, SHOWN_ENTRIES, Json, console_for, count_text, print_line
 from karpenter.disruption.decide.blocker_messages import blocker_message, budget_message
 from karpenter.disruption.decide.budget_status import BUDGET_HORIZON, BudgetStatus
 from karpenter.disruption.decide.command import Command
@@ -32,7 +32,7 @@ def write(preview: DisruptionPreview, out: TextIO) -> None:
     console = console_for(out, PAGE_WIDTH)
     console.print(Text("\nNodes to disrupt", style="bold"))
     for text in (*_command_lines(preview), *_blocked_lines(preview), *_assumptions(preview)):
-        console.print(text, soft_wrap=True)
+        print_line(console, text)
 
 
 def _command_lines(preview: DisruptionPreview) -> Iterator[Text]:

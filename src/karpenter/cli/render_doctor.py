@@ -32,4 +32,4 @@ def write(findings: Sequence[DoctorFinding], out: TextIO) -> None:
 
 def document(findings: Sequence[DoctorFinding]) -> list[object]:
     """All findings as plain data."""
-    return [asdict(finding) for finding in findings]
+    return [asdict(finding) | {"level": finding.level.value} for finding in findings]

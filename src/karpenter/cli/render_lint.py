@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TextIO
 from urllib.parse import quote
 
-from karpenter.cli.render_common import Json, count_text
+from karpenter.cli.render_common import SEARCHABLE_WIDTH, Json, WidePage, console_for, count_text, print_line
 from karpenter.lint.linter import LintResult
 from karpenter.lint.rule import LintFinding, Rule, Severity
 from karpenter.lint.rule_page import rule_markdown, rule_text
@@ -25,13 +26,21 @@ class LintReport:
     version: str
 
 
-def text(report: LintReport) -> str:
-    """One line per finding, ``FILE:LINE: SEVERITY ID NAME: OBJECT: PATH: MESSAGE``, and a summary."""
-    lines = [
-        f"{finding.source}:{finding.line}: {finding.rule.severity} {finding.rule.id} {finding.rule.name}: {_sentence(finding)}"
-        for finding in report.result.findings
-    ]
-    return "".join(f"{line}\n" for line in (*lines, summary(report)))
+def write(report: LintReport, out: TextIO) -> None:
+    """One line per finding, ``FILE:LINE: SEVERITY ID NAME: OBJECT: PATH: MESSAGE``, and a summary; wide pages say the fix."""
+    console = console_for(out, SEARCHABLE_WIDTH)
+    for finding in report.result.findings:
+        rule = finding.rule
+        place = f"{finding.source}:{finding.line}"
+        print_line(console, f"{place}: {rule.severity} {rule.id} {rule.name}: {_sentence(finding)}")
+        if isinstance(out, WidePage):
+            print_line(console, f"  fix: {rule.fix}")
+    print_line(console, summary(report))
+
+
+def object_names(report: LintReport) -> list[str]:
+    """The objects with findings, each once; for findings about no object the file."""
+    return list(dict.fromkeys(finding.subject or finding.source for finding in report.result.findings))
 
 
 def summary(report: LintReport) -> str:

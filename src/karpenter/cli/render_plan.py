@@ -27,6 +27,7 @@ from karpenter.cli.render_common import (
     count_text,
     names_text,
     pod_name,
+    print_line,
     short_resource_name,
     truncate,
 )
@@ -63,18 +64,18 @@ def write(report: PlanReport, out: TextIO) -> None:
     plan = report.plan
     groups = group_node_claims(plan, report.indexes)
     for part in _node_claim_parts(groups, console):
-        console.print(part, soft_wrap=isinstance(part, Text))
+        print_line(console, part) if isinstance(part, Text) else console.print(part)
     if plan.placed_on_existing:
         console.print(_existing_nodes_table(plan))
     for text in _unschedulable_lines(plan, long_reasons=report.long_reasons):
-        console.print(text, soft_wrap=True)
+        print_line(console, text)
     for line in exposure_messages(plan):
-        console.print(Text(line, style="yellow"), soft_wrap=True)
+        print_line(console, Text(line, style="yellow"))
     for part in _waste_parts(groups):
         console.print(part)
     if not (plan.new_claims or plan.placed_on_existing or plan.unschedulable):
         console.print("No pending pods: nothing to launch.")
-    console.print(_summary(report), soft_wrap=True)
+    print_line(console, _summary(report))
 
 
 # -- nodes to launch ----------------------------------------------------------------------------------------------------
@@ -334,10 +335,10 @@ def write_comparison(comparison: PlanComparison, out: TextIO) -> None:
     console.print(_figures_table(sides))
     if any(side.groups for side in sides):
         console.print(Text(""), _groups_table(sides), sep="\n")
-    console.print(Text(""), _savings_line(comparison), sep="\n", soft_wrap=True)
+    print_line(console, Text("\n").append_text(_savings_line(comparison)))
     if comparison.chosen.prices is not None:
         for line in price_lines(comparison.chosen.prices, comparison.chosen.plan):
-            console.print(Text(line, style="dim"), soft_wrap=True)
+            print_line(console, Text(line, style="dim"))
 
 
 def _figures_table(sides: Sequence[_ComparedPlan]) -> Table:

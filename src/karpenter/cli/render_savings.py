@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from karpenter.cli.render_common import SEARCHABLE_WIDTH, Json, console_for, count_text
+from karpenter.cli.render_common import SEARCHABLE_WIDTH, Json, console_for, count_text, print_line
 from karpenter.history.savings_ledger import DaySpending, DecisionSaving, PartSpending, SavingsLedger, by_dimension
 from karpenter.model import clock
 
@@ -22,19 +22,19 @@ def write(ledger: SavingsLedger, out: TextIO) -> None:
     """Write the page."""
     console = console_for(out, SEARCHABLE_WIDTH)
     begin, end = (moment.strftime("%Y-%m-%d %H:%M") for moment in (ledger.period.begin, ledger.period.end))
-    console.print(Text(f"{begin} to {end} UTC, {ledger.known_hours:.0f} hours known"), soft_wrap=True)
+    print_line(console, Text(f"{begin} to {end} UTC, {ledger.known_hours:.0f} hours known"))
     if not ledger.days:
-        console.print(Text("no samples in this period", style="yellow"), soft_wrap=True)
+        print_line(console, Text("no samples in this period", style="yellow"))
         return
-    console.print(Text.assemble("spent ", (_usd(ledger.total), "bold")), soft_wrap=True)
-    console.print(Text.assemble(_packing_line(ledger)), soft_wrap=True)
-    console.print(Text(f"decisions saved {_usd(ledger.saved_by_decisions)}"), soft_wrap=True)
+    print_line(console, Text.assemble("spent ", (_usd(ledger.total), "bold")))
+    print_line(console, Text.assemble(_packing_line(ledger)))
+    print_line(console, Text(f"decisions saved {_usd(ledger.saved_by_decisions)}"))
     _write_days(console, ledger.days)
     for dimension, parts in by_dimension(ledger.parts).items():
         _write_parts(console, dimension, parts)
     _write_parts(console, "not requested by pods", ledger.unused)
     _write_decisions(console, ledger.decisions)
-    console.print(Text(_LIMITS, style="dim"), soft_wrap=True)
+    print_line(console, Text(_LIMITS, style="dim"))
 
 
 def _packing_line(ledger: SavingsLedger) -> str:
@@ -88,7 +88,7 @@ def _write_decisions(console: Console, savings: tuple[DecisionSaving, ...]) -> N
     console.print()
     console.print(table)
     if (left := len(savings) - _SHOWN_DECISIONS) > 0:
-        console.print(Text(f"and {count_text(left, 'decision')} more: -o json", style="dim"), soft_wrap=True)
+        print_line(console, Text(f"and {count_text(left, 'decision')} more: -o json", style="dim"))
 
 
 def _usd(amount: float) -> str:

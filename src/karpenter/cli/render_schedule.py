@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from karpenter.capacityschedule.schedule_timeline import MONTH_HOURS, ScheduleSegment
-from karpenter.cli.render_common import SEARCHABLE_WIDTH, Json, console_for
+from karpenter.cli.render_common import SEARCHABLE_WIDTH, Json, console_for, print_line
 from karpenter.model import clock
 from karpenter.model.capacity_calendar import CapacityState
 
@@ -43,7 +43,7 @@ def write(previews: Iterable[SchedulePreview], out: TextIO) -> None:
         pools = ", ".join(preview.node_pools) or "none is selected"
         headline = Text.assemble((f"CapacitySchedule {preview.name}", "bold"), f": NodePools {pools}")
         headline.append(f" (times: {preview.zone})", style="dim")
-        console.print(headline, soft_wrap=True)
+        print_line(console, headline)
         table = Table(box=None, padding=(0, 1), pad_edge=False, header_style="dim")
         for column in ("from", "until", "state"):
             table.add_column(column, no_wrap=True)
@@ -55,7 +55,7 @@ def write(previews: Iterable[SchedulePreview], out: TextIO) -> None:
             state = Text(segment.state.value, style=_STYLES[segment.state])
             table.add_row(begin, end, state, _holidays_text(segment))
         console.print(table)
-        console.print(_saving_text(preview), soft_wrap=True)
+        print_line(console, _saving_text(preview))
 
 
 def _holidays_text(segment: ScheduleSegment) -> str:

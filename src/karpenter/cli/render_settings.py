@@ -8,12 +8,14 @@ from typing import TextIO
 from rich.table import Table
 from rich.text import Text
 
-from karpenter.cli.render_common import SEARCHABLE_WIDTH, Json, console_for, print_table
+from karpenter.cli.render_common import SEARCHABLE_WIDTH, Json, console_for, print_line, print_table
 from karpenter.model.setting_kinds import Profile, Setting
 from karpenter.settings import SETTING_GROUPS, SETTINGS
 
 _EMPTY = "(empty)"
 _PAGE_WIDTH = 120
+#: Columns from which on meanings stand beside the defaults; below them every meaning would be a tall column of words.
+_MEANINGS_WIDTH = 100
 
 
 def write_settings(values: Mapping[str, str], sources: Mapping[str, str], notes: tuple[str, ...], out: TextIO) -> None:
@@ -24,7 +26,7 @@ def write_settings(values: Mapping[str, str], sources: Mapping[str, str], notes:
         table.add_row(setting.spelling.flag, Text(values[name] or _EMPTY), Text(source, style="yellow"))
     print_table(table, out, SEARCHABLE_WIDTH)
     for note in notes:
-        console_for(out, SEARCHABLE_WIDTH).print(Text(f"note: {note}", style="yellow"), soft_wrap=True)
+        print_line(console_for(out, SEARCHABLE_WIDTH), Text(f"note: {note}", style="yellow"))
 
 
 def profile_settings() -> Mapping[str, Mapping[str, Setting]]:
@@ -41,15 +43,21 @@ def _differs(setting: Setting) -> bool:
 
 
 def write_profiles(out: TextIO) -> None:
-    """Write the defaults of both profiles side by side, with what each setting means."""
+    """Write the defaults of both profiles side by side, and where there is room what each setting means."""
+    console = console_for(out, _PAGE_WIDTH)
+    with_meanings = console.width >= _MEANINGS_WIDTH
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
-    for heading in ("setting", *(f"{profile}" for profile in Profile), "meaning"):
-        table.add_column(heading, no_wrap=heading != "meaning")
+    for heading in ("setting", *(f"{profile}" for profile in Profile)):
+        table.add_column(heading, no_wrap=heading == "setting")
+    if with_meanings:
+        table.add_column("meaning")
     for group in profile_settings().values():
         for setting in group.values():
             defaults = (Text(setting.default_in(profile) or _EMPTY) for profile in Profile)
-            table.add_row(setting.spelling.flag, *defaults, Text(setting.help))
+            table.add_row(setting.spelling.flag, *defaults, *([Text(setting.help)] if with_meanings else []))
     print_table(table, out, _PAGE_WIDTH)
+    if not with_meanings:
+        print_line(console, "-o wide shows what each setting means.")
 
 
 def profiles_document() -> Json:

@@ -2,18 +2,40 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TextIO
 
-from karpenter.cli.render_common import Json, names_text, to_json
+from rich.table import Table
+from rich.text import Text
+
+from karpenter.cli.render_common import (
+    SEARCHABLE_WIDTH,
+    Json,
+    WidePage,
+    console_for,
+    names_text,
+    print_line,
+    print_table,
+)
 from karpenter.cli.simulate_runner import SimulationResult
 from karpenter.simulation.run_report import WaitStatistics
 from karpenter.simulator.policy_comparison import Estimate, PolicyDifference, differences, recommendation
 from karpenter.simulator.simulation_report import DecisionLine, SimulationReport, report_document
 
-_SHOWN_TYPES = 8
-_SHOWN_DECISIONS = 10
 _MINUTE, _HOUR = 60, 3600
+
+
+@dataclass(frozen=True, slots=True)
+class PageRoom:
+    """How many instance types and decisions a page shows."""
+
+    types: int
+    decisions: int
+
+
+_PAGE, _EVERYTHING = PageRoom(types=8, decisions=10), PageRoom(sys.maxsize, sys.maxsize)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +47,15 @@ class Section:
     rows: Sequence[tuple[str, ...]]
 
 
-def table(result: SimulationResult) -> str:
-    """The page for people."""
-    return "\n".join(_plain_section(section) for section in sections(result)) + _closing(result)
+def write(result: SimulationResult, out: TextIO) -> None:
+    """The page for people; wide pages have all instance types and decisions."""
+    console = console_for(out, SEARCHABLE_WIDTH)
+    shown = sections(result, _EVERYTHING) if isinstance(out, WidePage) else sections(result)
+    for number, section in enumerate(shown):
+        print_line(console, f"\n{section.title}" if number else section.title)
+        print_table(_table_of(section), out, SEARCHABLE_WIDTH)
+    for line in closing_lines(result):
+        print_line(console, f"\n{line}")
 
 
 def markdown(result: SimulationResult) -> str:
@@ -35,17 +63,24 @@ def markdown(result: SimulationResult) -> str:
     return "\n".join(_markdown_section(section) for section in sections(result)) + _closing(result)
 
 
-def json_text(result: SimulationResult) -> str:
+def policy_names(result: SimulationResult) -> list[str]:
+    """The policies that were simulated."""
+    return [f"policy/{own[0].policy}" for own in result.reports]
+
+
+def document(result: SimulationResult) -> Json:
     """All reports with their timelines, and the comparison."""
-    document: Json = {"reports": [report_document(report) for own in result.reports for report in own]}
     found = _differences(result)
-    if found:
-        document["comparison"] = {
+    reports: Json = {"reports": [report_document(report) for own in result.reports for report in own]}
+    if not found:
+        return reports
+    return reports | {
+        "comparison": {
             "with": result.reports[0][0].policy,
             "policies": [_difference_document(difference) for difference in found],
             "recommendation": recommendation(result.reports[0][0].policy, found),
         }
-    return to_json(document)
+    }
 
 
 def closing_lines(result: SimulationResult) -> list[str]:
@@ -72,15 +107,15 @@ def _differences(result: SimulationResult) -> list[PolicyDifference]:
     return differences([own[:shortest] for own in result.reports])
 
 
-def sections(result: SimulationResult) -> Iterable[Section]:
+def sections(result: SimulationResult, room: PageRoom = _PAGE) -> Iterable[Section]:
     """The tables of a page: the figures of each policy, its capacity, and the comparison."""
     first = [own[0] for own in result.reports]
     yield _figures(first)
     yield _waiting(first)
     for report in first:
-        yield _capacity(report)
+        yield _capacity(report, room.types)
         if report.decisions:
-            yield _decisions(report)
+            yield _decisions(report, room.decisions)
     found = _differences(result)
     if found:
         yield _comparison(first[0], found)
@@ -139,9 +174,9 @@ def _waiting(reports: Sequence[SimulationReport]) -> Section:
     return Section("pod-hours of waiting for", ("", *(report.policy for report in reports)), rows)
 
 
-def _decisions(report: SimulationReport) -> Section:
+def _decisions(report: SimulationReport, most: int) -> Section:
     """The last decisions; JSON has all."""
-    shown = report.decisions[-_SHOWN_DECISIONS:]
+    shown = report.decisions[-most:]
     title = f"{report.policy}: decisions" if len(shown) == len(report.decisions) else f"{report.policy}: last decisions"
     heading = ("hour", "reason", "nodes", "new", "pods", "saving", "outcome")
     return Section(f"{title} ({len(report.decisions)} in all)", heading, [_decision_row(line) for line in shown])
@@ -153,12 +188,12 @@ def _decision_row(line: DecisionLine) -> tuple[str, ...]:
     return (f"{line.seconds / _HOUR:.2f}", line.reason, *counts, saving, line.outcome)
 
 
-def _capacity(report: SimulationReport) -> Section:
+def _capacity(report: SimulationReport, most: int) -> Section:
     rows: list[tuple[str, ...]] = [
         (share.instance_type, share.capacity_type, f"{share.node_hours:,.1f}", f"${share.cost_usd:,.2f}")
-        for share in report.capacity[:_SHOWN_TYPES]
+        for share in report.capacity[:most]
     ]
-    rest = report.capacity[_SHOWN_TYPES:]
+    rest = report.capacity[most:]
     if rest:
         hours, cost = sum(share.node_hours for share in rest), sum(share.cost_usd for share in rest)
         rows.append((f"{len(rest)} others", "", f"{hours:,.1f}", f"${cost:,.2f}"))
@@ -192,17 +227,13 @@ def _estimate_document(estimate: Estimate) -> Json:
     return {"mean": round(estimate.mean, 2), "confidence95": half_width}
 
 
-def _plain_section(section: Section) -> str:
-    lines = [section.heading, *section.rows]
-    widths = [max(len(cells[at]) for cells in lines) for at in range(len(section.heading))]
-    text = [
-        "  ".join(
-            cell.ljust(width) if at == 0 else cell.rjust(width)
-            for at, (cell, width) in enumerate(zip(cells, widths, strict=True))
-        )
-        for cells in lines
-    ]
-    return "\n".join([section.title, *(f"  {line}".rstrip() for line in text), ""])
+def _table_of(section: Section) -> Table:
+    table = Table(box=None, padding=(0, 0, 0, 2), header_style="dim")
+    for number, heading in enumerate(section.heading):
+        table.add_column(heading, justify="right" if number else "left", overflow="fold")
+    for cells in section.rows:
+        table.add_row(*map(Text, cells))
+    return table
 
 
 def _markdown_section(section: Section) -> str:

@@ -11,6 +11,7 @@ from importlib import resources
 from string import Template
 
 from karpenter.cli import render_simulation
+from karpenter.cli.render_common import to_json
 from karpenter.cli.render_simulation import Section
 from karpenter.cli.simulate_runner import SimulationResult
 
@@ -29,7 +30,7 @@ def html_page(result: SimulationResult) -> str:
         tables="\n".join(map(_table, render_simulation.sections(result))),
         closing="\n".join(f"<p>{escape(line)}</p>" for line in render_simulation.closing_lines(result)),
         # In a script element only this sequence would end the data.
-        data=render_simulation.json_text(result).replace("</", "<\\/"),
+        data=to_json(render_simulation.document(result)).replace("</", "<\\/"),
     )
 
 

@@ -8,9 +8,10 @@ from typing import Annotated, Literal
 import typer
 
 from karpenter.cli import planning_options
+from karpenter.cli.output_formats import OutputOption, Printable, write_output
 from karpenter.cli.settings_options import Flags, resolve_or_exit, with_setting_options
 from karpenter.cli.simulate_options import SimulateOptions
-from karpenter.cli.terminal import INTERRUPTED, WrongInput, print_error, write_text
+from karpenter.cli.terminal import INTERRUPTED, WrongInput, print_error
 
 
 @with_setting_options(("instance_types_file_path",))
@@ -60,9 +61,7 @@ def simulate(
     html: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the report as a page with charts, too.")
     ] = None,
-    output: Annotated[
-        Literal["table", "json", "markdown"], typer.Option("-o", "--output", help="What to print.")
-    ] = "table",
+    output: OutputOption = "table",
 ) -> None:
     """Simulate days of a cluster on the production controllers: cost, waiting times, restarts. Needs no cluster.
 
@@ -101,14 +100,15 @@ def simulate(
         result = run_simulation(options, resolve_or_exit("simulate", flags))
     except WorkloadError as error:
         raise WrongInput(str(error)) from None
-    renderers = {
-        "table": render_simulation.table,
-        "json": render_simulation.json_text,
-        "markdown": render_simulation.markdown,
-    }
     if html is not None:
         _write_page(html, render_simulation_html.html_page(result))
-    write_text(renderers[output](result))
+    printable = Printable(
+        document=lambda: render_simulation.document(result),
+        page=lambda out: render_simulation.write(result, out),
+        names=lambda: render_simulation.policy_names(result),
+        markdown=lambda: render_simulation.markdown(result),
+    )
+    write_output(output, printable)
     if result.is_partial:
         print_error("karpenter simulate: interrupted; the report covers the time until then")
         raise typer.Exit(INTERRUPTED)

@@ -20,6 +20,7 @@ from typing import Any
 import yaml
 
 from karpenter.api.scheduling_constraints import Taint
+from support.kubeadm_join import JoinRefused, join_arguments
 
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 #: Prefixes under which a kubelet may label itself although Kubernetes owns the domain.
@@ -78,7 +79,10 @@ class NeverJoins(Exception):
 
 @dataclass(frozen=True)
 class Joining:
-    """What a machine was told. An empty ``certificate`` or ``endpoint``: it asks EKS."""
+    """What a machine was told. An empty ``certificate`` or ``endpoint``: it asks EKS.
+
+    ``cluster`` is empty where nothing names it (kubeadm).
+    """
 
     cluster: str
     endpoint: str = ""
@@ -104,7 +108,9 @@ def read(user_data: str, image_name: str) -> Joining:
 
 
 def _reader(image_name: str, text: bytes) -> Callable[[bytes], Joining]:
-    """By the image; an image of somebody's own reads what its user data looks like."""
+    """By the image; an image of somebody's own reads what its user data looks like. All images run a script with kubeadm."""
+    if b"kubeadm join" in text:
+        return _kubeadm
     if image_name.startswith("amazon-eks-node-al2023"):
         return _nodeadm
     if image_name.startswith("amazon-eks"):
@@ -313,6 +319,17 @@ def _number(value: object) -> int | None:
     if isinstance(value, bool) or not str(value).isdigit():
         raise NeverJoins(f"kubelet: not a number of pods: {value}")
     return int(str(value))
+
+
+# -- kubeadm --------------------------------------------------------------------------------------------------------------
+
+
+def _kubeadm(text: bytes) -> Joining:
+    """Kubeadm is told an endpoint and a token, and no cluster's name."""
+    try:
+        return Joining("", f"https://{join_arguments(text.decode()).endpoint}")
+    except JoinRefused as error:
+        raise NeverJoins(str(error)) from None
 
 
 # -- Bottlerocket ---------------------------------------------------------------------------------------------------------

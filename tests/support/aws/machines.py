@@ -192,7 +192,7 @@ class MachineRoom:
     def _boot(self, machine: Seen) -> Joining:
         """What the machine was told. Raises ``NeverJoins``."""
         joining = read(machine.user_data, machine.image_name)
-        if joining.cluster != self._home.cluster:
+        if joining.cluster and joining.cluster != self._home.cluster:
             raise NeverJoins(f"no cluster {joining.cluster} here")
         if joining.endpoint and joining.endpoint.rstrip("/") != self._home.endpoint.rstrip("/"):
             raise NeverJoins(f"nobody answers at {joining.endpoint}")

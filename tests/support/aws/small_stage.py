@@ -15,8 +15,9 @@ from tempfile import TemporaryDirectory
 from controlplane.harness import Json
 from controlplane.process import Controller, controller
 from karpenter.api.karpenter import NodeClaim
-from karpenter.api.kinds import NODE_CLAIM
+from karpenter.api.kinds import CONFIG_MAP, KINDS, NODE_CLAIM, SECRET
 from karpenter.model.clock import SystemClock
+from karpenter.providers.aws.bootstrap.bootstrap_objects import CLUSTER_ROLE_BINDING
 from karpenter.simulation.apiserver import MemoryKube, MemoryServer
 from karpenter.simulation.apiserver.http_front import kubeconfig_for, serving
 from support.aws.clients import Place
@@ -73,7 +74,8 @@ class SmallStage:
 @asynccontextmanager
 async def small_stage(cloud: Place, *objects: Json) -> AsyncIterator[SmallStage]:
     """A cluster with these objects."""
-    server = MemoryServer(SystemClock(), history=100_000)
+    served = (*KINDS.values(), CLUSTER_ROLE_BINDING, CONFIG_MAP, SECRET)
+    server = MemoryServer(SystemClock(), kinds=served, history=100_000)  # type: ignore[arg-type]
     server.load_objects(objects)  # type: ignore[arg-type]
     async with serving(server) as url:
         with TemporaryDirectory() as folder:

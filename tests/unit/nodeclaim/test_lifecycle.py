@@ -248,6 +248,16 @@ async def test_a_node_without_the_unregistered_taint_registers_with_a_warning(wo
     assert world.lines("node claim registration error")[0]["taint"] == "karpenter.sh/unregistered"
 
 
+@story
+async def test_a_label_that_the_kubelet_may_not_set_comes_with_registration(world: World) -> None:
+    """AWS-929: restricted labels are no part of the user data; the claim's are copied to the Node, as for EKS."""
+    role = "node-role.kubernetes.io/worker"
+    await launched(world, metadata={"labels": {role: "yes"}})
+    await world.join()
+    await asyncio.sleep(0.1)
+    assert (await world.get_node()).metadata.labels[role] == "yes"
+
+
 @pytest.mark.parametrize(
     ("value", "copied"),
     [("", True), ("false", True), ("true", False)],

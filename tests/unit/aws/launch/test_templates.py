@@ -93,6 +93,13 @@ def test_a_plain_instance() -> None:
     }
 
 
+def test_pods_without_host_network_cannot_read_user_data_of_any_family() -> None:
+    """AWS-919: a hop limit of 1 and session tokens, unless the class says otherwise."""
+    for family in ("Custom", "Ubuntu"):
+        options = wire(data_of({"ami_family": family}))["MetadataOptions"]
+        assert (options["HttpPutResponseHopLimit"], options["HttpTokens"]) == (1, "required")
+
+
 @pytest.mark.parametrize("given", [None, False, True])
 def test_public_addresses_are_as_given(given: bool | None) -> None:
     """AWS-T487."""

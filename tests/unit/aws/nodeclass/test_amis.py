@@ -226,6 +226,23 @@ async def test_ubuntu_without_terms_takes_the_images_of_canonical(settings: dict
     assert await world.condition("AMIsReady") == ("True", "AMIsReady")
 
 
+async def test_public_parameters_of_a_vendor_name_an_image_per_architecture() -> None:
+    """AWS-942: a term for each architecture; the image's requirement is its architecture and nothing else."""
+    world = Classes().stocked()
+    path = "/aws/service/canonical/ubuntu/server/24.04/stable/current/{}/hvm/ebs-gp3/ami-id"
+    for arch, image_arch in (("amd64", "x86_64"), ("arm64", "arm64")):
+        world.ssm.values[path.format(arch)] = f"ami-{arch}"
+        world.ec2.images.append(ImageInfo(image_id=f"ami-{arch}", architecture=image_arch))
+    terms = tuple(AMISelectorTerm(ssm_parameter=path.format(arch)) for arch in ("amd64", "arm64"))
+    await world.create(ami_family="Custom", ami_selector_terms=terms, user_data="x")
+    await world.look()
+    found = {
+        ami.id: [(entry.key, tuple(entry.values)) for entry in ami.requirements]
+        for ami in (await world.get()).status.amis
+    }
+    assert found == {f"ami-{arch}": [("kubernetes.io/arch", (arch,))] for arch in ("amd64", "arm64")}
+
+
 async def test_a_parameter_that_may_not_be_read_is_an_error() -> None:
     """AWS-192"""
     world = Classes().stocked()

@@ -32,6 +32,7 @@ _CONDITIONS: Mapping[str, Callable[[ObjectMeta, datetime], tuple[Condition, ...]
     "NodePool": _rooted(conditions.NODE_POOL),
     "NodeClaim": _rooted(conditions.NODE_CLAIM),
     "KWOKNodeClass": _rooted(conditions.KWOK_NODE_CLASS),
+    "MachineNodeClass": _rooted(ConditionTypes("Ready")),
     "EC2NodeClass": _rooted(ConditionTypes("Ready", ("AMIsReady", "SubnetsReady"))),
     "NodeOverlay": _rooted(conditions.NODE_OVERLAY),
     "CapacityBuffer": lambda meta, now: conditions.set_rootless_condition(

@@ -19,6 +19,7 @@ _CLASS = {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "defaul
 _OS = {"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]}
 _MACHINE = {"nodeClassRef": _CLASS, "requirements": [_OS]}
 _GIBIBYTE = {"storage": "1Gi"}
+_CLAIMED_DEVICES = {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu"}}]}}
 _SPECS: dict[str, dict[str, Any]] = {
     "Pod": {"spec": {"schedulerName": "nobody", "containers": [_CONTAINER]}},
     "Node": {"spec": {"providerID": "test://node"}},
@@ -66,6 +67,17 @@ _SPECS: dict[str, dict[str, Any]] = {
         "spec": {"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "none"}, "maxReplicas": 2}
     },
     "PriorityClass": {"value": 10},
+    "DeviceClass": {"spec": {"selectors": [{"cel": {"expression": "device.driver == 'gpu.example.com'"}}]}},
+    "ResourceClaim": {"spec": _CLAIMED_DEVICES},
+    "ResourceClaimTemplate": {"spec": {"spec": _CLAIMED_DEVICES}},
+    "ResourceSlice": {
+        "spec": {
+            "driver": "gpu.example.com",
+            "nodeName": "none",
+            "pool": {"name": "none", "generation": 1, "resourceSliceCount": 1},
+            "devices": [{"name": "gpu-0"}],
+        }
+    },
     "LimitRange": {"spec": {"limits": [{"type": "Pod", "max": {"cpu": "100"}}]}},
 }
 _COUNTED = {
@@ -88,6 +100,8 @@ _COUNTED = {
     "Job",
     "CronJob",
     "PriorityClass",
+    "DeviceClass",
+    "ResourceSlice",
 }
 #: A patch of the status of each kind that has such a subresource.
 _STATUS: dict[str, dict[str, Any]] = {
@@ -112,6 +126,7 @@ _STATUS: dict[str, dict[str, Any]] = {
     "MachineNodeClass": {"inUse": [{"host": "a", "claimName": "c", "since": "2026-01-01T00:00:00Z"}]},
     "EC2NodeClass": {"instanceProfile": "nodes"},
     "Namespace": {"phase": "Active"},
+    "ResourceClaim": {},
     "Job": {"active": 0},
     "CronJob": {"active": []},
     "HorizontalPodAutoscaler": {"currentReplicas": 1, "desiredReplicas": 1},

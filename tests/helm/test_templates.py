@@ -154,19 +154,22 @@ def test_log_paths_are_joined_by_commas() -> None:
 
 
 def test_every_feature_gate_is_named_with_its_value() -> None:
-    """OPS-H6, OPS-645, OPS-646, API-875"""
+    """OPS-H6, OPS-645, OPS-646, API-875, K15-045: in the order of release 1.15, ours last."""
     assert environment(chart())["FEATURE_GATES"].split(",") == [
-        "StaticCapacity=false",
-        "NodeOverlay=false",
-        "CapacityBuffer=false",
-        "CapacitySchedule=false",
         "NodeRepair=true",
         "ReservedCapacity=true",
         "SpotToSpotConsolidation=false",
+        "NodeOverlay=false",
+        "StaticCapacity=false",
+        "CapacityBuffer=false",
+        "TerminateFirstDrift=false",
+        "TerminateFirstRepair=false",
+        "PodDeletionCostManagement=false",
+        "CapacitySchedule=false",
     ]
     changed = environment(chart("settings.featureGates.nodeRepair=false", "settings.awsFeatureGates.nodeClassCEL=true"))
     assert "NodeRepair=false" in changed["FEATURE_GATES"]
-    assert changed["AWS_FEATURE_GATES"] == "NodeClassCEL=true"
+    assert changed["AWS_FEATURE_GATES"] == "NodeClassCEL=true,DRANVIDIAGPU=false,DRAEFA=false,RebootForRepair=false"
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from karpenter.api.kinds import (
     CAPACITY_SCHEDULE,
     EC2_NODE_CLASS,
     KWOK_NODE_CLASS,
+    MACHINE_NODE_CLASS,
     NODE_CLAIM,
     NODE_OVERLAY,
     NODE_POOL,
@@ -37,6 +38,7 @@ KINDS = {
         NODE_OVERLAY,
         CAPACITY_BUFFER,
         CAPACITY_SCHEDULE,
+        MACHINE_NODE_CLASS,
     )
 }
 #: What servers decide on, each in its own way.

@@ -188,10 +188,10 @@ def test_hits_that_come_before_a_window_is_over_are_told(schedule: str, duration
 @pytest.mark.parametrize(
     ("given", "reasons"),
     [
-        ([{"nodes": "0", **WORKDAYS}], "Empty, Drifted, Underutilized"),
-        ([{"nodes": "0", **WORKDAYS}, {"nodes": "1", "reasons": ["Empty"]}], "Drifted, Underutilized"),
+        ([{"nodes": "0", **WORKDAYS}], "Empty, Drifted, Underutilized, Unhealthy"),
+        ([{"nodes": "0", **WORKDAYS}, {"nodes": "1", "reasons": ["Empty"]}], "Drifted, Underutilized, Unhealthy"),
         ([{"nodes": "0", "reasons": ["Drifted"], **WORKDAYS}], "Drifted"),
-        ([{"nodes": "0", "schedule": "0 0 * * *", "duration": "23h59m"}], "Empty, Drifted, Underutilized"),
+        ([{"nodes": "0", "schedule": "0 0 * * *", "duration": "23h59m"}], "Empty, Drifted, Underutilized, Unhealthy"),
     ],
 )
 def test_times_at_which_nothing_limits_disruption_are_told(given: list[Mapping[str, object]], reasons: str) -> None:

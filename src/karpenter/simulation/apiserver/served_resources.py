@@ -26,6 +26,8 @@ _KINDS_WITHOUT_SPEC_GENERATION = {
     "CSINode",
     "Service",
     "HorizontalPodAutoscaler",
+    "ResourceClaim",
+    "ResourceClaimTemplate",
 }
 _WITHOUT_GENERATION = _KINDS_WITHOUT_SPEC_GENERATION | _VOLUME_KINDS
 _SCALABLE_KINDS = {"Deployment", "ReplicaSet", "StatefulSet", "NodePool"}

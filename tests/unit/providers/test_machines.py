@@ -37,7 +37,7 @@ from karpenter.cli.main import app
 from karpenter.kube.errors import NotFound
 from karpenter.model import labels
 from karpenter.providers import conformance
-from karpenter.providers.contract import CloudProvider, InsufficientCapacity, ProviderError
+from karpenter.providers.contract import CloudProvider, InstanceNotFound, InsufficientCapacity, ProviderError
 from karpenter.providers.machines import MachineProvider, PowerCommands, PowerFailed
 from karpenter.providers.machines.machine_hosts import HostsError, instance_types
 from karpenter.simulation import virtual_time
@@ -198,8 +198,29 @@ def test_a_host_that_does_not_go_off_stays_in_use_and_its_end_is_tried_again() -
         lab.bmc.broken.clear()
         await provider.delete(bought.provider_id)
         await asyncio.sleep(1)
-        await provider.delete(bought.provider_id)
+        with pytest.raises(InstanceNotFound):
+            await provider.delete(bought.provider_id)
         assert await provider.list() == ()
+
+    in_lab(scene)
+
+
+def test_a_freed_host_is_not_handed_out_while_another_claim_has_its_provider_id() -> None:
+    """The end of that claim would switch off the host of the next one."""
+
+    async def scene(lab: LabEnvironment) -> None:
+        provider = await lab.provider()
+        first = await provider.create(await lab.claim("one", {}, {"cpu": "1"}))
+        await lab.kube.patch(NODE_CLAIM, "one", {"status": {"providerID": first.provider_id}}, subresource="status")
+        await provider.delete(first.provider_id)
+        await asyncio.sleep(1)
+        with pytest.raises(InstanceNotFound):
+            await provider.delete(first.provider_id)
+        second = await provider.create(await lab.claim("two", {}, {"cpu": "1"}))
+        assert second.provider_id != first.provider_id
+        await lab.kube.delete(NODE_CLAIM, "one")
+        third = await provider.create(await lab.claim("three", {}, {"cpu": "1"}))
+        assert third.provider_id == first.provider_id
 
     in_lab(scene)
 

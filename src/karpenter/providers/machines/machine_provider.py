@@ -136,7 +136,7 @@ class MachineProvider:
             except PowerFailed as error:
                 _log.error("host does not power on", host=place.entry.host, error=str(error))
                 self._failed[place.node_class.metadata.name, place.entry.host] = self._clock.now() + UNAVAILABLE_FOR
-                await self._release(place)
+                await self._replace(place, None)
             else:
                 return _instance(place)
 
@@ -150,9 +150,8 @@ class MachineProvider:
                     return _Place(node_class, entry)
             if not conditions.is_true(node_class.status.conditions, "Ready"):
                 raise NodeClassNotReady(f"MachineNodeClass {name} is not ready")
-            choice = next(
-                suitable_hosts(claim, node_class.spec.hosts, self._types(node_class), self._busy(node_class)), None
-            )
+            busy = self._busy(node_class) | await self._held(claim, name)
+            choice = next(suitable_hosts(claim, node_class.spec.hosts, self._types(node_class), busy), None)
             if choice is None:
                 raise InsufficientCapacity(
                     f"no host of MachineNodeClass {name} is free for claim {claim.metadata.name}"
@@ -162,6 +161,16 @@ class MachineProvider:
             if stored is not None:
                 return _Place(stored, entry)
         raise ProviderError(f"MachineNodeClass {name} keeps changing")
+
+    async def _held(self, claim: NodeClaim, class_name: str) -> frozenset[str]:
+        """Hosts whose provider ID another NodeClaim has still: its end would switch them off. Raises ``ProviderError``."""
+        prefix = f"{SCHEME}{class_name}/"
+        try:
+            claims = (await self._kube.list(NODE_CLAIM)).items
+        except KubeError as error:
+            raise ProviderError(f"listing claims, {error}") from error
+        others = (other.status.provider_id for other in claims if other.metadata.uid != claim.metadata.uid)
+        return frozenset(held.removeprefix(prefix) for held in others if held.startswith(prefix))
 
     def _entry(self, claim: NodeClaim, choice: HostChoice) -> MachineInUse:
         host = choice.host
@@ -200,10 +209,13 @@ class MachineProvider:
     # -- termination ----------------------------------------------------------------------------------------------------
 
     async def delete(self, provider_id: str) -> None:
-        """Power off; the host is free once it is seen to be off."""
-        await self._end(await self._place(provider_id))
+        """Power off; the host is free, and ``InstanceNotFound`` is raised, once it is seen to be off."""
+        # In the same call: in the next one the host may be that of another claim.
+        if await self._end(await self._place(provider_id)):
+            raise InstanceNotFound(f"{provider_id} is off")
 
-    async def _end(self, place: _Place) -> None:
+    async def _end(self, place: _Place) -> bool:
+        """Whether the host is off, and free. Raises ``ProviderError``."""
         entry, driver = place.entry, place.node_class.spec.power
         if not entry.terminating:
             place = await self._replace(place, msgspec.structs.replace(entry, terminating=True))
@@ -214,10 +226,8 @@ class MachineProvider:
         except PowerFailed as error:
             raise ProviderError(f"powering off host {entry.host}, {error}") from error
         if not is_on:
-            await self._release(place)
-
-    async def _release(self, place: _Place) -> None:
-        await self._replace(place, None)
+            await self._replace(place, None)
+        return not is_on
 
     async def _replace(self, place: _Place, entry: MachineInUse | None) -> _Place:
         """Change or remove an entry, whatever else of the class changes meanwhile. Raises ``ProviderError``."""

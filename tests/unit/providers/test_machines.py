@@ -225,6 +225,22 @@ def test_a_freed_host_is_not_handed_out_while_another_claim_has_its_provider_id(
     in_lab(scene)
 
 
+def test_a_dead_bmc_does_not_keep_garbage_collection_from_other_hosts() -> None:
+    async def scene(lab: LabEnvironment) -> None:
+        provider = await lab.provider()
+        claims = [await lab.claim(name, {}, {"cpu": "1"}) for name in ("one", "two")]
+        dead, other = [(await provider.create(claim)).node_name for claim in claims]
+        lab.bmc.broken.add(dead)
+        for claim in claims:
+            await lab.delete_claim(claim)
+        await lab.collect_garbage()
+        await asyncio.sleep(1)
+        assert dead in lab.bmc.powered
+        assert other not in lab.bmc.powered
+
+    in_lab(scene)
+
+
 def test_hosts_that_leave_the_class_or_change_are_drift() -> None:
     async def scene(lab: LabEnvironment) -> None:
         provider = await lab.provider()

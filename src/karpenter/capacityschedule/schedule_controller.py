@@ -94,7 +94,6 @@ class CapacityScheduleReconciler:
         self._waking_capacity.remember(usable, pools, decision.sleeping, self._pods_by_pool)
         self._publish(pools, decision.sleeping)
         warm_wait = self._waking_capacity.keep(usable, pools, decision.sleeping, self._pods_by_pool, now)
-        scale_wait = await self._scaler.reconcile(self._schedule_sleeps(usable, pools, decision), now)
         await self._close_nodes(decision.sleeping)
         # Nodes are drained once they are closed: evicted pods would come back otherwise.
         self._context.state.set_sleeping_pools(decision.sleeping)
@@ -106,6 +105,8 @@ class CapacityScheduleReconciler:
         for schedule, error in errors:
             condition = Condition(type="Ready", status=conditions.FALSE, reason="Invalid", message=error)
             has_conflict |= await self._write_status(schedule, CapacityScheduleStatus(), condition)
+        # Workloads come last: what refuses them never holds up nodes and statuses.
+        scale_wait = await self._scaler.reconcile(self._schedule_sleeps(usable, pools, decision), now)
         if has_conflict:
             return _CONFLICT_REQUEUE_SECONDS
         waits = (_seconds_until_next(decision, now), warm_wait, scale_wait)

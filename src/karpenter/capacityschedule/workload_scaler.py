@@ -33,7 +33,7 @@ from karpenter.capacityschedule.workload_replicas import (
     change_for_waking,
 )
 from karpenter.controller_context import ControllerContext
-from karpenter.kube.errors import Conflict, Forbidden, NotFound
+from karpenter.kube.errors import Conflict, Forbidden, KubeError, NotFound, ServerUnavailable, TooManyRequests
 from karpenter.model import labels
 from karpenter.runtime.events import NORMAL, WARNING, InvolvedObject, ObjectEvent
 
@@ -132,11 +132,11 @@ class WorkloadScaler:
             autoscalers.items,
         )
         workloads = await self._list(name)
-        has_conflict = await self._apply(
+        wait = await self._apply(
             workloads, lambda workload: change_for_sleep(workload.kind.name, workload.object, rules, now), "down"
         )
-        if has_conflict:
-            return _CONFLICT_SECONDS
+        if wait is not None and wait < _RECHECK.total_seconds():
+            return wait
         self._read_at[name] = now
         return _RECHECK.total_seconds()
 
@@ -156,10 +156,11 @@ class WorkloadScaler:
             return change_for_waking(workload.object, annotations.get(workload.object.metadata.namespace, {}), now)
 
         unchanged = sum(change(workload) is None for workload in due)
-        if await self._apply(due, change, "up"):
-            return _CONFLICT_SECONDS
+        wait = await self._apply(due, change, "up")
         if len(due) < len(waiting):
-            return _STEP.total_seconds()
+            return min(_STEP.total_seconds(), wait or math.inf)
+        if wait is not None:
+            return wait
         if unchanged:
             return _RECHECK.total_seconds()
         self._waking_since = None
@@ -182,13 +183,13 @@ class WorkloadScaler:
             found += [_Workload(kind, workload) for workload in listing.items]
         return sorted(found, key=lambda workload: workload.order)
 
-    async def _apply(self, workloads: Iterable[_Workload], change: _Change, direction: str) -> bool:
-        """Write the changes, against the versions that were read; whether somebody else wrote meanwhile."""
+    async def _apply(self, workloads: Iterable[_Workload], change: _Change, direction: str) -> float | None:
+        """Write the changes, against the versions that were read; seconds until those that failed are due again."""
         changes = [(workload, wanted) for workload in workloads if (wanted := change(workload)) is not None]
         results = await asyncio.gather(*(self._write(workload, wanted, direction) for workload, wanted in changes))
-        return not all(results)
+        return min((wait for wait in results if wait is not None), default=None)
 
-    async def _write(self, workload: _Workload, change: ReplicasChange, direction: str) -> bool:
+    async def _write(self, workload: _Workload, change: ReplicasChange, direction: str) -> float | None:
         meta = workload.object.metadata
         if change.patch is not None:
             async with self._writes:
@@ -197,12 +198,26 @@ class WorkloadScaler:
                         workload.kind, meta.name, change.patch, meta.namespace, resource_version=meta.resource_version
                     )
                 except Conflict:
-                    return False
+                    return _CONFLICT_SECONDS
                 except NotFound:
-                    return True
+                    return None
+                except KubeError as error:
+                    return self._refused(workload, error)
             self._context.metrics.capacity_schedules_scaled_workloads_total.labels(direction=direction).inc()
         self._say(workload, change)
-        return True
+        return None
+
+    def _refused(self, workload: _Workload, error: KubeError) -> float:
+        """Say that one workload cannot be written; seconds until it is tried again. Raises ``Forbidden`` without permission."""
+        if isinstance(error, Forbidden) and not _is_denied_by_policy(error):
+            raise error
+        text = f"not scaled, tried again: {error}"
+        _log.error(text, **{workload.kind.name: "/".join(workload.order[:2])})
+        involved = InvolvedObject(workload.kind, workload.object.metadata)
+        event = ObjectEvent(involved, WARNING, "ScaleConflict", text, (text,), _CONFLICT_EVENT_TIMEOUT)
+        self._context.events.publish(event)
+        is_passing = isinstance(error, ServerUnavailable | TooManyRequests)
+        return (_STEP if is_passing else _RECHECK).total_seconds()
 
     def _say(self, workload: _Workload, change: ReplicasChange) -> None:
         """An event of the workload; a conflict is said once a night."""
@@ -223,6 +238,11 @@ class WorkloadScaler:
         for schedule in schedules:
             involved = InvolvedObject(CAPACITY_SCHEDULE, schedule.metadata)
             self._context.events.publish(ObjectEvent(involved, WARNING, "ScaleForbidden", text))
+
+
+def _is_denied_by_policy(error: Forbidden) -> bool:
+    """Whether admission denied this one object: the server has the same status for a missing permission."""
+    return "denied the request" in str(error) or "denied request" in str(error)
 
 
 def _share(count: int, left: timedelta) -> int:

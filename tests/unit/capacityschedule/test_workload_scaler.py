@@ -10,7 +10,7 @@ import msgspec
 
 from karpenter.api import kinds
 from karpenter.api.capacity_schedule import ScheduleWindow, SleepSettings, WakeSettings
-from karpenter.kube.errors import Forbidden
+from karpenter.kube.errors import Forbidden, Invalid
 from karpenter.model import labels
 from support.consolidation_cases import begin, deployment, scale
 from support.sleep_cases import annotate, capacity_schedule, running_pods, settings_with_schedules, sleep_until
@@ -125,4 +125,26 @@ async def test_a_missing_permission_is_said_and_nodes_sleep_all_the_same(world: 
     (event, *_) = await world.events("ScaleForbidden", "office")
     assert "scaleDownWorkloads=true" in event.message
     assert await _replicas(world) == {"api": 2, "web": 4}
+    assert not await world.all(kinds.NODE_CLAIM)
+
+
+@story
+async def test_a_workload_that_a_webhook_refuses_holds_up_neither_the_others_nor_the_nodes(world: World) -> None:
+    """Whether it refuses with 422 or with 403, as webhooks do that name no status."""
+    await _office(world)
+
+    def refuse(write: object) -> None:
+        if (write.verb, write.kind) == ("patch", "Deployment"):  # type: ignore[attr-defined]
+            if write.name == "web":  # type: ignore[attr-defined]
+                raise Forbidden('admission webhook "policy.example" denied the request: frozen')
+            if write.name == "api":  # type: ignore[attr-defined]
+                raise Invalid("spec.replicas: at least 2")
+
+    await world.kube.create(kinds.DEPLOYMENT, deployment("late", 1, "100m"))
+    world.wire.refuse = refuse
+    await asyncio.sleep(30 * 60)
+    assert await _replicas(world) == {"api": 2, "late": 0, "web": 4}
+    assert "frozen" in (await world.events("ScaleConflict", "web"))[0].message
+    assert "at least 2" in (await world.events("ScaleConflict", "api"))[0].message
+    assert not await world.events("ScaleForbidden", "office")
     assert not await world.all(kinds.NODE_CLAIM)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, cast, get_args, get_type_hints
 
 import typer
 import yaml
+from typer.testing import CliRunner
 
 from karpenter.api import crds
 from karpenter.cli.main import COMMANDS, app
+from karpenter.cli.schema_command import schema
 from karpenter.lint.rule import Rule, Topic
 from karpenter.lint.rule_page import rule_markdown
 from karpenter.lint.rules import RULES
@@ -272,12 +274,28 @@ def _row(cells: Iterable[str]) -> str:
 
 
 #: The pages by their path in ``docs``.
+def schemas_page() -> str:
+    """The JSON schemas that ``karpenter schema`` prints."""
+    return "\n".join(_schemas())
+
+
+def _schemas() -> Iterator[str]:
+    yield "# JSON schemas\n"
+    yield _SOURCE.format(source="the structs that the formats are read into or written from") + "\n"
+    yield "Of files that people write and of output that programs read. `karpenter schema NAME` prints one.\n"
+    for name in get_args(get_type_hints(schema)["name"]):
+        printed = CliRunner().invoke(app, ["schema", name], catch_exceptions=False).stdout
+        yield f"## {name}\n"
+        yield f"```json\n{printed.rstrip()}\n```\n"
+
+
 PAGES: Mapping[str, Callable[[], str]] = {
     "settings.md": settings_page,
     "reference/commands.md": commands_page,
     "reference/kinds.md": kinds_page,
     "reference/permissions.md": permissions_page,
     "reference/lint.md": lint_page,
+    "reference/json-schemas.md": schemas_page,
 }
 
 if __name__ == "__main__":

@@ -88,7 +88,7 @@ def _run(*arguments: str) -> Result:
 
 
 def _prints_objects(name: str) -> bool:
-    """``-o`` of ``convert`` names a file, and that of ``iam-policy`` documents for AWS: neither has tables."""
+    """``convert`` prints manifests and ``iam-policy`` documents for AWS: neither has tables."""
     module, _, function = main.COMMANDS[name].target.partition(":")
     parameters = inspect.signature(getattr(importlib.import_module(module), function)).parameters
     return "output" in parameters and parameters["output"].default == "table"

@@ -87,10 +87,9 @@ class StartFiles(NamedTuple):
 
 
 class RunningController(NamedTuple):
-    """What a part beside the controllers gets of a process: its manager, its connection and a client that writes as it does."""
+    """What a part beside the controllers gets of a process: its manager and its connection."""
 
     manager: Manager
-    kube: KubeClient
     connection: Connection
 
 
@@ -126,7 +125,7 @@ async def run_process(
         webhook = WebhookProcess(settings, connection, options, metrics)
         for name, loop in webhook.loops(own_namespace(os.environ, connection.namespace)).items():
             beside.append(asyncio.create_task(run_supervised(name, loop)))
-        running = RunningController(manager, clients.controller, connection)
+        running = RunningController(manager, connection)
         for name, side_loop in side_loops.items():
             beside.append(asyncio.create_task(run_supervised(name, partial(side_loop, running))))
         work = asyncio.create_task(manager.run(election.leadership.elected))

@@ -15,6 +15,7 @@ import hashlib
 import io
 import os
 import secrets
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -135,31 +136,34 @@ class PodTraceRecorder:
                 await asyncio.sleep(_WRITE_SECONDS)
                 await self.write()
         finally:
-            self._write(self.content())
+            self._write(tuple(self._pods.values()))
 
     async def write(self) -> None:
         """Write the file if something has changed since. A file that cannot be written is logged and tried again."""
         if self._has_changed:
             self._has_changed = False
-            await asyncio.to_thread(self._write, self.content())
+            await asyncio.to_thread(self._write, tuple(self._pods.values()))
 
     def content(self) -> str:
         """The trace so far, as CSV in the order of arrival."""
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(_COLUMNS)
-        rows = sorted(self._pods.values(), key=lambda traced: (traced.arrived, traced.name))
-        writer.writerows(traced.row() for traced in rows)
-        return text.getvalue()
+        return _csv_text(self._pods.values())
 
     def _keep_earlier_file(self) -> None:
         if self._path.exists():
             os.replace(self._path, self._path.with_name(f"{self._path.name}.previous"))
 
-    def _write(self, content: str) -> None:
+    def _write(self, pods: Sequence[_TracedPod]) -> None:
         part = self._path.with_name(f"{self._path.name}.part")
         try:
-            part.write_text(content, encoding="utf-8")
+            part.write_text(_csv_text(pods), encoding="utf-8")
             os.replace(part, self._path)
         except OSError as error:
             _log.error("trace of pods cannot be written", path=str(self._path), error=error.strerror)
+
+
+def _csv_text(pods: Iterable[_TracedPod]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(_COLUMNS)
+    writer.writerows(traced.row() for traced in sorted(pods, key=lambda traced: (traced.arrived, traced.name)))
+    return text.getvalue()

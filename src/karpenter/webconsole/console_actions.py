@@ -59,6 +59,8 @@ def parse_action(body: Mapping[str, object], now: datetime) -> ConsoleAction:
         raise UnknownAction(f"the reason is longer than {_MAX_REASON_LENGTH} characters")
     if not target and kind not in (ActionKind.FREEZE, ActionKind.THAW):
         raise UnknownAction(f"{kind} needs a target")
+    if target and not labels.is_dns_subdomain(target):
+        raise UnknownAction(f"{target!r} is not the name of an object")
     until = now + timedelta(hours=_hours(hours)) if hours is not None else None
     if kind is ActionKind.WAKE and until is None:
         raise UnknownAction("wake needs hours")

@@ -17,7 +17,9 @@ from karpenter.console.pending_pods import pod_placements
 from karpenter.console.visible_objects import ClusterWires, Visibility, visible_input
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.kube import config
+from karpenter.kube.protocol import Writer
 from karpenter.manager_process import RunningController
+from karpenter.model.token_bucket import TokenBucket
 from karpenter.settings import Settings
 from karpenter.webconsole.console_app import ConsoleParts, Explain, console_app
 from karpenter.webconsole.console_feed import ConsoleFeeds
@@ -27,6 +29,8 @@ _INDEX_SECONDS = 10.0
 _RETRY_SECONDS = 5.0
 _SHUTDOWN_SECONDS = 2
 _RENEWAL_SECONDS = 600.0
+#: Requests about viewers: one who may list pods of single namespaces only costs up to 111, remembered for half a minute.
+_REVIEWS_PER_SECOND, _REVIEW_BURST = 20, 200
 _CERTIFICATE, _KEY = "tls.crt", "tls.key"
 _log = structlog.get_logger()
 
@@ -106,20 +110,23 @@ class ControllerConsole:
     async def run(self, running: RunningController) -> None:
         """Serve until cancelled."""
         source = ControllerSource(running)
-        parts = self._parts(running, source)
-        try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(source.run())
-                group.create_task(self._serve(console_app(parts)))
-        finally:
-            await parts.feeds.close()
+        # Viewers spend requests of their own, never those of the controllers, and may sign in where this process does not lead.
+        bucket = TokenBucket(_REVIEWS_PER_SECOND, _REVIEW_BURST)
+        async with config.connect(running.connection, bucket) as reviews:
+            parts = self._parts(running, source, reviews)
+            try:
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(source.run())
+                    group.create_task(self._serve(console_app(parts)))
+            finally:
+                await parts.feeds.close()
 
-    def _parts(self, running: RunningController, source: ControllerSource) -> ConsoleParts:
+    def _parts(self, running: RunningController, source: ControllerSource, reviews: Writer) -> ConsoleParts:
         settings, history = self._settings, running.manager.history
         options = settings.disruption_options(settings.scheduling_options(settings.gates), settings.gates)
         return ConsoleParts(
             ConsoleFeeds(source.input_for, source.title, source.fault, options),
-            KubernetesAccess(running.kube, source.namespaces, asyncio.get_running_loop().time),
+            KubernetesAccess(reviews, source.namespaces, asyncio.get_running_loop().time),
             self._explain,
             history.store if history is not None else None,
             lambda viewer: config.connect(config.with_token(running.connection, viewer.token)),

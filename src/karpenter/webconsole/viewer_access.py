@@ -33,7 +33,9 @@ ANSWER_SECONDS = 30.0
 _MAX_REMEMBERED = 1000
 #: Requests at once for one viewer, and namespaces that are asked about.
 _CONCURRENT_REVIEWS = 16
-_MAX_NAMESPACES = 1000
+_MAX_NAMESPACES = 100
+#: Tokens that are asked about at the same time: anyone may send any.
+_MAX_UNDER_WAY = 32
 #: Tokens are longer than this only by mistake or in bad faith.
 _MAX_TOKEN_LENGTH = 16_384
 #: What views are made of beside nodes, NodeClaims, NodePools and pods.
@@ -142,6 +144,8 @@ class KubernetesAccess:
             return answer
         task = self._under_way.get(key)
         if task is None:
+            if len(self._under_way) >= _MAX_UNDER_WAY:
+                return Refusal(429, "too many people sign in at once; try again in a few seconds")
             task = self._under_way[key] = asyncio.create_task(self._ask(token))
             task.add_done_callback(lambda _: self._under_way.pop(key, None))
         answer = await asyncio.shield(task)

@@ -88,6 +88,8 @@ async def test_the_cluster_is_frozen_again_with_another_reason_and_thawed(kube: 
         {"action": "delete", "target": "np"},
         {"action": "wake", "target": "np"},
         {"action": "keep-node"},
+        {"action": "freeze", "target": "np?dryRun=All"},
+        {"action": "keep-node", "target": "../nodes/a"},
         {"action": "freeze", "target": "np", "hours": -1},
         {"action": "freeze", "target": "np", "hours": True},
         {"action": "freeze", "target": "np", "hours": "2"},

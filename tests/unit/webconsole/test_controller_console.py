@@ -22,7 +22,7 @@ async def test_the_cluster_of_the_running_controllers_is_shown_as_far_as_it_may_
     world.scheduled()
     await world.start()
     assert world.manager is not None
-    source = ControllerSource(RunningController(world.manager, cast(Any, None), cast(Any, None)))
+    source = ControllerSource(RunningController(world.manager, cast(Any, None)))
     following = asyncio.create_task(source.run())
     await world.waiting(pod("small", {"cpu": "1"}), pod("huge", {"cpu": "1000"}))
     await asyncio.sleep(60)
@@ -48,7 +48,7 @@ async def test_a_process_that_does_not_lead_says_so(world: World) -> None:
     await world.start()
     assert world.manager is not None
     world.manager.informers._is_running = False
-    source = ControllerSource(RunningController(world.manager, cast(Any, None), cast(Any, None)))
+    source = ControllerSource(RunningController(world.manager, cast(Any, None)))
     assert source.input_for(COMPLETE) is None
     assert source.fault().startswith("this process does not lead")
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -233,6 +235,29 @@ async def test_questions_to_the_api_server_are_remembered_and_shared() -> None:
             await client.get("/api/session")
         assert server.asked.count("TokenReview") == 1
         assert server.asked.count("SubjectAccessReview") == len(EVERYTHING)
+
+
+async def test_made_up_tokens_are_asked_about_a_few_at_a_time() -> None:
+    """Anyone who reaches the port may send any token; each unknown one is a question to the API server."""
+    answered = asyncio.Event()
+
+    class SlowServer(ReviewingServer):
+        async def create(self, kind: Any, obj: Any) -> Any:
+            await answered.wait()
+            return await super().create(kind, obj)
+
+    server = SlowServer()
+    async with browser(parts(server), "admin") as client:
+        asked = [
+            asyncio.create_task(client.get("/api/session", headers={"Authorization": f"Bearer made-up-{number}"}))
+            for number in range(40)
+        ]
+        first, _ = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
+        assert {done.result().status_code for done in first} == {429}
+        answered.set()
+        statuses = Counter(response.status_code for response in await asyncio.gather(*asked))
+    assert statuses == {401: 32, 429: 8}
+    assert server.asked.count("TokenReview") == 32
 
 
 async def test_while_the_api_server_is_down_nobody_is_let_in_and_it_is_asked_again() -> None:

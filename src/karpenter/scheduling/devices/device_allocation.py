@@ -92,6 +92,9 @@ class _Search:
             return True
         room = MAX_DEVICES_PER_CLAIM - len(self.found[at])
         for alternative in self._claims[at].requests[number].alternatives:
+            self._steps -= 1
+            if self._steps < 0:
+                return False
             if alternative.takes_all:
                 met = self._take_all(at, number, alternative, room)
             else:

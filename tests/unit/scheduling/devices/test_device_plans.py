@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import msgspec
 import pytest
 
-from karpenter.api.resource_claims import DeviceClass, DeviceTaint, DeviceToleration
+from karpenter.api.resource_claims import DeviceClass, DeviceRequest, DeviceTaint, DeviceToleration
 from karpenter.instancetypes.instance_type import BindingGroup, InstanceType
 from karpenter.scheduling.failed_filters import InsufficientResource
 from karpenter.scheduling.solution import Solution
@@ -371,3 +372,17 @@ def test_too_few_devices_are_a_resource_that_is_short() -> None:
     (short,) = reason.nearest_fit.failed_filters
     assert isinstance(short, InsufficientResource)
     assert (short.resource, short.asked, short.available) == ("devices of gpu", 5000, 4000)
+
+
+def test_a_claim_that_only_an_endless_search_would_refuse_leaves_its_pod_out() -> None:
+    """K15-169: the search has a bound. Each request may be met in two ways, the last in none: 2^20 ways in all."""
+    slot = f'device.attributes["{DRIVER}"].slot'
+    devices = [device(f"d{at}", {"slot": f"s{at}"}) for at in range(20)]
+    node = with_devices(shape("a", ROOM), slice_spec(*devices))
+
+    def twice(at: int) -> DeviceRequest:
+        ways = [alternative(name, 1, f'{slot} == "s{at}"') for name in ("first", "second")]
+        return first_available(f"r{at}", *(msgspec.structs.replace(way, allocation_mode="All") for way in ways))
+
+    template = claim_template("endless", *map(twice, range(20)), exactly("none", 1, f'{slot} == "s0"'))
+    assert left(decided(template, of_template("p", "endless"), types=(node,))) == ["p"]

@@ -515,6 +515,12 @@ def test_events_may_be_read_where_pods_are_left_to_cluster_autoscaler_only() -> 
 
     assert may_list("settings.deferToClusterAutoscaler=true")
     assert not may_list("settings.deferToClusterAutoscaler=false")
+    assert not any(
+        "events" in rule["resources"] and "list" in rule["verbs"]
+        for one in of_json("settings.deferToClusterAutoscaler", "false")
+        if one["kind"] == "ClusterRole"
+        for rule in one["rules"]
+    ), "the text false is no yes"
     assert not may_list()
 
 

@@ -73,7 +73,7 @@ async def serve(source: ViewerSource, settings: Settings, console: LoopbackConso
     from contextlib import AsyncExitStack
 
     from karpenter.cli.top_answers import explain
-    from karpenter.history.history_store import HistoryBounds, HistoryStore
+    from karpenter.history.history_store import HistoryUnreadable, readable_history
     from karpenter.runtime.loopback_server import serving_on_loopback
     from karpenter.webconsole.console_app import ConsoleParts, console_app
     from karpenter.webconsole.console_feed import ConsoleFeeds
@@ -82,8 +82,10 @@ async def serve(source: ViewerSource, settings: Settings, console: LoopbackConso
     secret = secrets.token_urlsafe()
     options = planning_options.disruption_options(settings)
     feeds = ConsoleFeeds(lambda _visibility: source.current(), lambda: source.title, source.fault, options)
-    bounds = HistoryBounds(settings.history_max_age, settings.history_max_bytes)
-    store = HistoryStore(console.history, bounds) if console.history is not None else None
+    try:
+        store = readable_history(console.history) if console.history is not None else None
+    except HistoryUnreadable as error:
+        raise WrongInput(f"--history={error}") from None
     parts = ConsoleParts(feeds, SecretLinkAccess(secret, source.title), explain, store, console.act_as)
     async with AsyncExitStack() as stack:
         try:

@@ -72,21 +72,25 @@ def readable_history(file: Path) -> HistoryStore:
     if not file.is_file():
         raise HistoryUnreadable(f"{file}: no such file; the controller writes it with --history-file")
     try:
-        with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as database:
+        with closing(_read_only_connection(file)) as database:
             version = _version(database)
     except sqlite3.Error as error:
         raise HistoryUnreadable(f"{file}: no history ({error})") from None
     if version != SCHEMA_VERSION:
         raise HistoryUnreadable(f"{file}: schema version {version}; this release reads {SCHEMA_VERSION}")
-    return HistoryStore(file, HistoryBounds(timedelta.max, 0))
+    return HistoryStore(file, HistoryBounds(timedelta.max, 0), read_only=True)
 
 
 class HistoryStore:
-    """The history of one cluster. All methods raise ``sqlite3.Error`` and ``OSError``."""
+    """The history of one cluster. All methods raise ``sqlite3.Error`` and ``OSError``.
 
-    def __init__(self, file: Path, bounds: HistoryBounds) -> None:
+    ``read_only``: the file is never created, changed or put aside; writing raises ``sqlite3.OperationalError``.
+    """
+
+    def __init__(self, file: Path, bounds: HistoryBounds, *, read_only: bool = False) -> None:
         self.file = file
         self._bounds = bounds
+        self._read_only = read_only
 
     # -- writing ----------------------------------------------------------------------------------------------------------
 
@@ -130,7 +134,8 @@ class HistoryStore:
                     break
                 begin, end = span
                 _delete_before(database, begin + max(1e-3, (end - begin) * _TRIMMED_SHARE))
-            database.execute("PRAGMA incremental_vacuum")
+            # Each step gives back one page, and `execute` takes one step only.
+            database.executescript("PRAGMA incremental_vacuum")
 
     # -- reading ----------------------------------------------------------------------------------------------------------
 
@@ -175,6 +180,10 @@ class HistoryStore:
     @contextmanager
     def _opened(self) -> Iterator[sqlite3.Connection]:
         """A connection of the calling thread; opening costs a fraction of a millisecond."""
+        if self._read_only:
+            with closing(_read_only_connection(self.file)) as database:
+                yield database
+            return
         self.file.parent.mkdir(parents=True, exist_ok=True)
         with closing(self._connect()) as database:
             version = _version(database)
@@ -202,6 +211,11 @@ class HistoryStore:
                 database.execute("ROLLBACK")
                 raise
             database.execute("COMMIT")
+
+
+def _read_only_connection(file: Path) -> sqlite3.Connection:
+    uri = f"{file.absolute().as_uri()}?mode=ro"
+    return sqlite3.connect(uri, uri=True, timeout=_BUSY_SECONDS, isolation_level=None)
 
 
 def _version(database: sqlite3.Connection) -> int:

@@ -18,7 +18,7 @@ from karpenter.history.history_records import (
     PendingReason,
     SpendingPart,
 )
-from karpenter.history.history_store import SCHEMA, TABLES, HistoryBounds, HistoryStore
+from karpenter.history.history_store import SCHEMA, TABLES, HistoryBounds, HistoryStore, readable_history
 from support.builders import NOW, seconds
 
 LONG_AGO = NOW - timedelta(days=365)
@@ -92,6 +92,28 @@ def test_the_file_stays_below_its_size(tmp_path: Path) -> None:
     kept = history.samples(LONG_AGO, 1000)
     assert 5 < len(kept) < 60
     assert kept[-1].at == seconds(60 * 59)
+
+
+def test_what_is_deleted_is_given_back_to_the_file_system(tmp_path: Path) -> None:
+    history = store(tmp_path, HistoryBounds(timedelta(hours=1), 2**30))
+    for minute in range(20):
+        history.add_sample(sample(60 * minute, parts=300))
+    full = history.file.stat().st_size
+    history.add_sample(sample(24 * 3600))
+    assert history.file.stat().st_size < full / 3
+
+
+def test_a_history_for_reading_only_is_never_written(tmp_path: Path) -> None:
+    writer = store(tmp_path)
+    writer.add_sample(sample())
+    reader = readable_history(writer.file)
+    assert [read.at for read in reader.samples(LONG_AGO, 10)] == [NOW]
+    with pytest.raises(sqlite3.OperationalError, match="readonly"):
+        reader.add_sample(sample(60))
+    with sqlite3.connect(writer.file) as newer:
+        newer.execute("PRAGMA user_version = 99")
+    reader.samples(LONG_AGO, 10)
+    assert not writer.file.with_name("history.db.other-version").exists()
 
 
 def test_a_reader_sees_the_history_while_it_is_written(tmp_path: Path) -> None:

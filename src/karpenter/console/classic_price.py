@@ -10,10 +10,9 @@ from dataclasses import replace
 
 import msgspec
 
-from karpenter.api.core import Pod, PodStatus
-from karpenter.api.karpenter import NodePool
-from karpenter.api.meta import Condition
+from karpenter.api.core import Pod
 from karpenter.console.console_input import ConsoleInput
+from karpenter.console.price_bound import WAITING, without_limits
 from karpenter.model import pods
 from karpenter.scheduling.problem import build_problem
 from karpenter.scheduling.scheduling_options import PackingMode, SchedulingOptions
@@ -24,9 +23,6 @@ from karpenter.state.snapshot import ClusterSnapshot
 
 #: With more pods the comparison costs more than it tells; it takes about two seconds for so many.
 MAX_COMPARED_PODS = 2000
-_WAITING = PodStatus(
-    phase="Pending", conditions=(Condition(type="PodScheduled", status="False", reason="Unschedulable"),)
-)
 
 
 def classic_price_per_hour(given: ConsoleInput) -> float | None:
@@ -44,10 +40,10 @@ def _empty_cluster(snapshot: ClusterSnapshot, moved: list[Pod]) -> ClusterSnapsh
     """The same NodePools and DaemonSets, no nodes, and all these pods pending."""
     state = ClusterState()
     for pool in snapshot.pools:
-        state.set_pool(_unlimited(pool))
+        state.set_pool(without_limits(pool))
     for pod in moved:
         spec = msgspec.structs.replace(pod.spec, node_name="", scheduling_gates=())
-        state.set_pod(msgspec.structs.replace(pod, spec=spec, status=_WAITING))
+        state.set_pod(msgspec.structs.replace(pod, spec=spec, status=WAITING))
     return replace(
         state.snapshot(),
         daemonset_pods=snapshot.daemonset_pods,
@@ -55,7 +51,3 @@ def _empty_cluster(snapshot: ClusterSnapshot, moved: list[Pod]) -> ClusterSnapsh
         volumes=snapshot.volumes,
         workload_selectors=snapshot.workload_selectors,
     )
-
-
-def _unlimited(pool: NodePool) -> NodePool:
-    return msgspec.structs.replace(pool, spec=msgspec.structs.replace(pool.spec, limits={}))

@@ -90,6 +90,13 @@ class NodeRow:
         return self.requested.get(resource, 0) / offered if offered else 0.0
 
 
+def fill_of_nodes(nodes: Iterable[NodeRow], resource: str) -> float:
+    """Requested share of what the nodes that exist have of a resource; 0 without any."""
+    existing = [row for row in nodes if not row.planned]
+    allocatable = sum(row.allocatable.get(resource, 0) for row in existing)
+    return sum(row.requested.get(resource, 0) for row in existing) / allocatable if allocatable else 0.0
+
+
 def node_rows(given: ConsoleInput) -> tuple[NodeRow, ...]:
     """All nodes and NodeClaims of a cluster, by key."""
     maker = _RowMaker(given)

@@ -22,7 +22,8 @@ from karpenter.scheduling.scheduling_options import PackingMode, SchedulingOptio
 from karpenter.scheduling.search.linear_program import load_solver
 from karpenter.state import ClusterState
 
-_WAITING = PodStatus(
+#: The status of a pod that waits for any node.
+WAITING = PodStatus(
     phase="Pending", conditions=(Condition(type="PodScheduled", status="False", reason="Unschedulable"),)
 )
 _PLACEMENT_ONLY = {"topology_spread_constraints": (), "node_name": "", "volumes": (), "scheduling_gates": ()}
@@ -59,13 +60,13 @@ def _shape(pod: Pod) -> Pod:
     spec = msgspec.structs.replace(pod.spec, affinity=affinity, **_PLACEMENT_ONLY)
     name = f"{pod.metadata.namespace}.{pod.metadata.name}"
     metadata = msgspec.structs.replace(pod.metadata, name=name, uid=name, labels={}, annotations={})
-    return msgspec.structs.replace(pod, metadata=metadata, spec=spec, status=_WAITING)
+    return msgspec.structs.replace(pod, metadata=metadata, spec=spec, status=WAITING)
 
 
 def _bounds(given: ConsoleInput, shapes: Iterable[Pod]) -> MixtureBounds:
     state = ClusterState()
     for pool in given.snapshot.pools:
-        state.set_pool(_unlimited(pool))
+        state.set_pool(without_limits(pool))
     for pod in shapes:
         state.set_pod(pod)
     options = SchedulingOptions(packing_mode=PackingMode.CLASSIC)
@@ -73,5 +74,6 @@ def _bounds(given: ConsoleInput, shapes: Iterable[Pod]) -> MixtureBounds:
     return MixtureBounds(problem, given.indexes)
 
 
-def _unlimited(pool: NodePool) -> NodePool:
+def without_limits(pool: NodePool) -> NodePool:
+    """The NodePool without its limits."""
     return msgspec.structs.replace(pool, spec=msgspec.structs.replace(pool.spec, limits={}))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from karpenter.console.classic_price import classic_price_per_hour
 from karpenter.console.console_input import ConsoleInput
 from karpenter.console.console_view import ConsoleView
-from karpenter.console.node_rows import NodeRow
+from karpenter.console.node_rows import fill_of_nodes
 from karpenter.console.pending_pods import PendingPod
 from karpenter.console.price_bound import price_bound_per_hour
 from karpenter.console.spending import label_spending, unused_capacity
@@ -50,8 +50,8 @@ def cluster_sample(view: ConsoleView, compared: ComparedPrices, cost_label: str 
         classic_per_hour=compared.classic_per_hour,
         nodes=len(view.nodes),
         pending_pods=len(view.pending),
-        cpu_fill=_fill(view.nodes, res.CPU),
-        memory_fill=_fill(view.nodes, res.MEMORY),
+        cpu_fill=fill_of_nodes(view.nodes, res.CPU),
+        memory_fill=fill_of_nodes(view.nodes, res.MEMORY),
         parts=tuple(_parts(view, cost_label)),
         pending=tuple(pending_reasons(view.pending)),
     )
@@ -73,12 +73,6 @@ def _parts(view: ConsoleView, cost_label: str) -> Iterator[SpendingPart]:
     if others := by_label[_MAX_LABEL_VALUES:]:
         price = sum(row.price_per_hour for row in others)
         yield SpendingPart(dimension_name, "(others)", price, sum(row.count for row in others))
-
-
-def _fill(nodes: Iterable[NodeRow], resource: str) -> float:
-    existing = [row for row in nodes if not row.planned]
-    allocatable = sum(row.allocatable.get(resource, 0) for row in existing)
-    return sum(row.requested.get(resource, 0) for row in existing) / allocatable if allocatable else 0.0
 
 
 def pending_reasons(pending: Iterable[PendingPod]) -> Iterable[PendingReason]:

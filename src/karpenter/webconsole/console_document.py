@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import datetime
 from hashlib import sha256
 
 from karpenter.console.budget_calendar import BudgetSpan
 from karpenter.console.console_view import ConsoleView
 from karpenter.console.decisions import DecisionRow
-from karpenter.console.node_rows import NodeRow
+from karpenter.console.node_rows import NodeRow, fill_of_nodes
 from karpenter.console.pool_rows import PoolRow
 from karpenter.console.visible_objects import Visibility
 from karpenter.model import clock
@@ -29,7 +29,7 @@ def console_document(view: ConsoleView, bound_per_hour: float | None) -> Json:
         "managedPrice": view.managed_price_per_hour,
         "bound": bound_per_hour,
         "unpricedNodes": view.spending.unpriced_nodes,
-        "fill": {name: _fill(view.nodes, name) for name in (res.CPU, res.MEMORY)},
+        "fill": {name: fill_of_nodes(view.nodes, name) for name in (res.CPU, res.MEMORY)},
         "pods": {
             "total": view.pods.total,
             "pending": view.pods.pending,
@@ -54,12 +54,6 @@ def console_document(view: ConsoleView, bound_per_hour: float | None) -> Json:
             for dimension, rows in view.spending.rows.items()
         },
     }
-
-
-def _fill(nodes: Iterable[NodeRow], resource: str) -> float:
-    existing = [row for row in nodes if not row.planned]
-    allocatable = sum(row.allocatable.get(resource, 0) for row in existing)
-    return sum(row.requested.get(resource, 0) for row in existing) / allocatable if allocatable else 0.0
 
 
 def _node(row: NodeRow) -> Json:

@@ -16,11 +16,13 @@ class Examined:
     def __init__(self, check_allowed: Callable[[str], None]) -> None:
         self._check_allowed = check_allowed
         self.entries: dict[str, str] = {}
+        self.has_entries = True
         self.quotas: dict[str, float] = {}
 
     def reset(self) -> None:
         """As in the beginning: everything is allowed, nobody is known."""
         self.entries.clear()
+        self.has_entries = True
         self.quotas.clear()
 
     def simulate(self, parameters: Fields) -> Fields:
@@ -43,6 +45,9 @@ class Examined:
     def access_entry(self, parameters: Fields) -> Fields:
         """DescribeAccessEntry."""
         principal = parameters["principalArn"]
+        if not self.has_entries:
+            text = "The cluster's authentication mode must be set to one of [API, API_AND_CONFIG_MAP] to perform this operation."
+            raise Refusal("InvalidRequestException", text)
         kind = self.entries.get(principal)
         if kind is None:
             text = f"The specified principalArn could not be found: {principal}"

@@ -220,6 +220,10 @@ class Control:
         """Clusters know a role, by its ARN."""
         self._region.examined.entries[principal] = kind
 
+    def know_roles_by_config_map(self) -> None:
+        """Clusters have authentication mode CONFIG_MAP: calls about access entries are refused."""
+        self._region.examined.has_entries = False
+
     def set_vcpu_quota(self, code: str, vcpus: float) -> None:
         """What Service Quotas says of a quota, by its code; what can be bought is ``set_quotas``."""
         self._region.examined.quotas[code] = vcpus

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -102,6 +103,27 @@ def test_what_is_wrong_is_found_all_at_once(aws: Double, tmp_path: Path) -> None
     assert "AWS Health Event" in findings["interruption queue"][0]["text"]
     assert "5 spot vCPUs" in findings["quotas"][0]["text"]
     assert all(obj["fix"] for finding in findings.values() for obj in finding)
+
+
+def test_a_cluster_that_knows_roles_by_aws_auth_gets_the_line_that_adds_the_node_role(
+    aws: Double, tmp_path: Path
+) -> None:
+    """AWS-726, issue 17: on a cluster of authentication mode CONFIG_MAP the whole of `doctor --fix-print` is a script."""
+    aws.control.know_roles_by_config_map()
+    file = tmp_path / "objects.yaml"
+    file.write_text(yaml.safe_dump_all((node_class(), node_pool("spot", ("spot",)))))
+    words = ["doctor", "--cluster-name", CLUSTER, "--interruption-queue", CLUSTER, "-f", str(file), "--fix-print"]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 1
+    at = result.stdout.index("kubectl create configmap aws-auth -n kube-system")
+    command = shlex.split(result.stdout[at:].partition("\n\n")[0])
+    (entry,) = yaml.safe_load(command[-1].partition("--from-literal=mapRoles=")[2])
+    assert entry == {
+        "rolearn": _ROLE,
+        "username": "system:node:{{EC2PrivateDNSName}}",
+        "groups": ["system:bootstrappers", "system:nodes"],
+    }
+    assert "create-access-entry" not in result.stdout
 
 
 def test_credentials_that_expired_are_one_finding(aws: Double, tmp_path: Path) -> None:

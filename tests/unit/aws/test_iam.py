@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from karpenter.cli.main import app
-from karpenter.providers.aws import cloudformation, iam_policies
+from karpenter.providers.aws import iam_policies
 from karpenter.providers.aws.bootstrap.bootstrap_settings import BootstrapMode, TokenDelivery
 from karpenter.providers.aws.iam_policies import ClusterLocation
 from karpenter.providers.aws.sdk import api_clients
@@ -172,33 +172,6 @@ def test_every_policy_is_below_the_size_a_managed_one_may_have() -> None:
         assert len(json.dumps(iam_policies.policy_document(policy.statements), separators=(",", ":"))) <= 6144
 
 
-def test_the_stack_has_everything_around_the_controller() -> None:
-    """AWS-725 to AWS-732"""
-    resources = cloudformation.cloudformation_template(PLACE)["Resources"]
-    assert isinstance(resources, dict)
-    kinds = sorted(resource["Type"] for resource in resources.values())
-    assert kinds.count("AWS::Events::Rule") == 5
-    assert kinds.count("AWS::IAM::ManagedPolicy") == 6
-    assert resources["NodeRole"]["Properties"]["RoleName"] == "KarpenterNodeRole-shop"
-    assert resources["InterruptionQueue"]["Properties"] == {
-        "QueueName": "shop",
-        "MessageRetentionPeriod": 300,
-        "SqsManagedSseEnabled": True,
-    }
-
-
-def test_the_stack_has_no_access_entry_where_the_cluster_takes_none() -> None:
-    """AWS-726, issue 17: EKS refuses access entries in authentication mode CONFIG_MAP, and the stack would fail."""
-    template = cloudformation.cloudformation_template(PLACE)
-    (condition,) = template["Conditions"]  # type: ignore[misc]  # it is a mapping
-    resources = template["Resources"]
-    assert isinstance(resources, dict)
-    assert [name for name, resource in resources.items() if "Condition" in resource] == ["NodeAccess"]
-    assert resources["NodeAccess"]["Condition"] == condition
-    equals = template["Conditions"][condition]["Fn::Not"][0]["Fn::Equals"]  # type: ignore[index]
-    assert equals == [{"Ref": "AuthenticationMode"}, "CONFIG_MAP"]
-
-
 def test_the_command_prints_a_policy_document() -> None:
     words = ["--cluster-name", "shop", "--region", "cn-north-1", "--account", "123456789012"]
     done = CliRunner().invoke(app, ["iam-policy", *words])
@@ -208,14 +181,6 @@ def test_the_command_prints_a_policy_document() -> None:
     assert {statement["Sid"] for statement in document["Statement"]} == {sid for sid, _ in SPECIFIED.values()}
     assert "arn:aws-cn:iam::123456789012:role/KarpenterNodeRole-shop" in done.stdout
     assert "karpenter.k8s.aws/launch-batch" in done.stderr  # beside the document: a policy of tag keys must allow it
-
-
-def test_the_stack_gives_its_role_to_the_service_account_that_is_named() -> None:
-    """AWS-732: the release may live in a namespace of its own."""
-    words = ["--cluster-name", "shop", "--region", "eu-west-1", "--account", "123456789012", "-o", "cloudformation"]
-    done = CliRunner().invoke(app, ["iam-policy", *words, "--service-account", "autoscaling:karpenter"])
-    identity = json.loads(done.stdout)["Resources"]["ControllerIdentity"]["Properties"]
-    assert (identity["Namespace"], identity["ServiceAccount"]) == ("autoscaling", "karpenter")
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ def test_the_price_list_of_a_region(region: str, pricing: str) -> None:
 def test_node_roles_trust_ec2_as_the_partition_calls_it(partition: Any) -> None:
     """The trust policy and the condition of iam:PassRole name the same service."""
     place = iam_policies.ClusterLocation("shop", "region-1", "123456789012", partition.id)
-    role = cloudformation.cloudformation_template(place)["Resources"]["NodeRole"]["Properties"]
+    role = cloudformation.cloudformation_template(place)["Resources"]["KarpenterNodeRole"]["Properties"]
     trusted = role["AssumeRolePolicyDocument"]["Statement"][0]["Principal"]["Service"]
     assert trusted == f"ec2.{partition.dns_suffix}"
     statements = [statement for policy in iam_policies.controller_policies(place) for statement in policy.statements]

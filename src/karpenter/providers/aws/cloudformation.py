@@ -2,6 +2,9 @@
 
 The node role and its entry into the cluster, the controller's role with its policies, the interruption queue and the rules that
 feed it. Made from the same statements as ``iam-policy``, so a stack of this version fits a controller of this version.
+
+Resources have the logical IDs of the stack that Karpenter's guide makes. Names in an account are unique, and both stacks need the
+same ones: deployed under the name of that stack, this template updates its resources in place instead of colliding with them.
 """
 
 from __future__ import annotations
@@ -17,21 +20,47 @@ Json = Mapping[str, object]
 
 #: Target id of every rule (AWS-731).
 _TARGET = "KarpenterInterruptionQueueTarget"
-#: What the queue hears of: source and detail type (AWS-731).
+_QUEUE = "KarpenterInterruptionQueue"
+_NODE_ROLE = "KarpenterNodeRole"
+_CONTROLLER_ROLE = "KarpenterControllerRole"
+#: What feeds the queue, by logical ID: source and detail type (AWS-731).
 EVENT_RULES = {
-    "HealthEvents": ("aws.health", "AWS Health Event"),
-    "SpotInterruptions": ("aws.ec2", "EC2 Spot Instance Interruption Warning"),
-    "RebalanceRecommendations": ("aws.ec2", "EC2 Instance Rebalance Recommendation"),
-    "StateChanges": ("aws.ec2", "EC2 Instance State-change Notification"),
-    "ReservationInterruptions": ("aws.ec2", "EC2 Capacity Reservation Instance Interruption Warning"),
+    "ScheduledChangeRule": ("aws.health", "AWS Health Event"),
+    "SpotInterruptionRule": ("aws.ec2", "EC2 Spot Instance Interruption Warning"),
+    "RebalanceRule": ("aws.ec2", "EC2 Instance Rebalance Recommendation"),
+    "InstanceStateChangeRule": ("aws.ec2", "EC2 Instance State-change Notification"),
+    "CapacityReservationInterruptionRule": ("aws.ec2", "EC2 Capacity Reservation Instance Interruption Warning"),
 }
 _RETENTION_SECONDS = 300
-_HAS_ACCESS_ENTRIES = "HasAccessEntries"
-_AUTHENTICATION_MODE = {
-    "Type": "String",
-    "Default": "API_AND_CONFIG_MAP",
-    "AllowedValues": ["API", "API_AND_CONFIG_MAP", "CONFIG_MAP"],
-    "Description": "Authentication mode of the cluster: aws eks describe-cluster --query cluster.accessConfig",
+_CREATES_ACCESS_ENTRY = "CreatesAccessEntry"
+_CREATES_CONTROLLER_ROLE = "CreatesControllerRole"
+_PARAMETERS = {
+    "AuthenticationMode": {
+        "Type": "String",
+        "Default": "API_AND_CONFIG_MAP",
+        "AllowedValues": ["API", "API_AND_CONFIG_MAP", "CONFIG_MAP"],
+        "Description": "Authentication mode of the cluster: aws eks describe-cluster --query cluster.accessConfig",
+    },
+    "NodeAccess": {
+        "Type": "String",
+        "Default": "create",
+        "AllowedValues": ["create", "exists"],
+        "Description": "exists: the cluster knows the node role already, by an access entry or aws-auth",
+    },
+    "ControllerRole": {
+        "Type": "String",
+        "Default": "",
+        "Description": "Name of the role that the controller has already; empty: make one, with a pod identity",
+    },
+}
+_CONDITIONS = {
+    _CREATES_ACCESS_ENTRY: {
+        "Fn::And": [
+            {"Fn::Not": [{"Fn::Equals": [{"Ref": "AuthenticationMode"}, "CONFIG_MAP"]}]},
+            {"Fn::Equals": [{"Ref": "NodeAccess"}, "create"]},
+        ]
+    },
+    _CREATES_CONTROLLER_ROLE: {"Fn::Equals": [{"Ref": "ControllerRole"}, ""]},
 }
 
 
@@ -48,28 +77,25 @@ def cloudformation_template(
 ) -> Json:
     """The stack. Everything is named in it.
 
-    Its one parameter is the cluster's authentication mode: EKS refuses access entries where that is CONFIG_MAP, so the stack has
-    none there, and the node role belongs into ConfigMap ``aws-auth`` (AWS-726).
+    Parameter ``AuthenticationMode`` is the cluster's: EKS refuses access entries where it is CONFIG_MAP, so the stack has none
+    there, and the node role belongs into ConfigMap ``aws-auth`` (AWS-726). ``NodeAccess`` and ``ControllerRole`` keep what
+    stands already: EKS allows one access entry for a role, and one pod identity for a ServiceAccount.
     """
+    access_entry = _resource(
+        "AWS::EKS::AccessEntry", _node_access(location), DependsOn=_NODE_ROLE, Condition=_CREATES_ACCESS_ENTRY
+    )
     return {
         "AWSTemplateFormatVersion": "2010-09-09",
         "Description": f"Karpenter on the EKS cluster {location.cluster}",
-        "Parameters": {"AuthenticationMode": _AUTHENTICATION_MODE},
-        "Conditions": {
-            _HAS_ACCESS_ENTRIES: {"Fn::Not": [{"Fn::Equals": [{"Ref": "AuthenticationMode"}, "CONFIG_MAP"]}]}
-        },
+        "Parameters": _PARAMETERS,
+        "Conditions": _CONDITIONS,
         "Resources": {
-            "NodeRole": _node_role(location),
-            "NodeAccess": _resource(
-                "AWS::EKS::AccessEntry",
-                _node_access(location),
-                DependsOn="NodeRole",
-                Condition=_HAS_ACCESS_ENTRIES,
-            ),
+            _NODE_ROLE: _node_role(location),
+            "NodeAccessEntry": access_entry,
             **_controller(location, service_account),
-            "InterruptionQueue": _queue(location),
-            "InterruptionQueuePolicy": _queue_policy(location),
-            **{f"Rule{name}": _event_rule(source, detail) for name, (source, detail) in EVENT_RULES.items()},
+            _QUEUE: _queue(location),
+            "KarpenterInterruptionQueuePolicy": _queue_policy(location),
+            **{name: _event_rule(source, detail) for name, (source, detail) in EVENT_RULES.items()},
         },
     }
 
@@ -101,31 +127,34 @@ def _node_access(location: ClusterLocation) -> Json:
 
 def _controller(location: ClusterLocation, service_account: ControllerServiceAccount) -> dict[str, Json]:
     policies = {
-        f"Policy{policy.part}": _managed_policy(location, policy)
+        f"KarpenterController{policy.part}Policy": _managed_policy(location, policy)
         for policy in iam_policies.controller_policies(location)
     }
     role = {
         "RoleName": f"KarpenterController-{location.cluster}",
         "AssumeRolePolicyDocument": _trust({"Service": "pods.eks.amazonaws.com"}, "sts:AssumeRole", "sts:TagSession"),
-        "ManagedPolicyArns": [{"Ref": name} for name in policies],
     }
     identity = {
         "ClusterName": location.cluster,
         "Namespace": service_account.namespace,
         "ServiceAccount": service_account.name,
-        "RoleArn": {"Fn::GetAtt": ["ControllerRole", "Arn"]},
+        "RoleArn": {"Fn::GetAtt": [_CONTROLLER_ROLE, "Arn"]},
     }
     return {
         **policies,
-        "ControllerRole": _resource("AWS::IAM::Role", role),
-        "ControllerIdentity": _resource("AWS::EKS::PodIdentityAssociation", identity),
+        _CONTROLLER_ROLE: _resource("AWS::IAM::Role", role, Condition=_CREATES_CONTROLLER_ROLE),
+        "KarpenterControllerIdentity": _resource(
+            "AWS::EKS::PodIdentityAssociation", identity, Condition=_CREATES_CONTROLLER_ROLE
+        ),
     }
 
 
 def _managed_policy(location: ClusterLocation, policy: iam_policies.IamPolicy) -> Json:
+    created, existing = {"Ref": _CONTROLLER_ROLE}, {"Ref": "ControllerRole"}
     properties = {
         "ManagedPolicyName": iam_policies.policy_name(policy.part, location.cluster),
         "PolicyDocument": iam_policies.policy_document(policy.statements),
+        "Roles": [{"Fn::If": [_CREATES_CONTROLLER_ROLE, created, existing]}],
     }
     return _resource("AWS::IAM::ManagedPolicy", properties)
 
@@ -141,7 +170,7 @@ def _queue(location: ClusterLocation) -> Json:
 
 
 def _queue_policy(place: ClusterLocation) -> Json:
-    arn = {"Fn::GetAtt": ["InterruptionQueue", "Arn"]}
+    arn = {"Fn::GetAtt": [_QUEUE, "Arn"]}
     send = {
         "Sid": "EventsAreSent",
         "Effect": "Allow",
@@ -158,11 +187,11 @@ def _queue_policy(place: ClusterLocation) -> Json:
         "Condition": {"Bool": {"aws:SecureTransport": "false"}},
     }
     document = {"Version": "2012-10-17", "Statement": [send, encrypted]}
-    properties = {"Queues": [{"Ref": "InterruptionQueue"}], "PolicyDocument": document}
+    properties = {"Queues": [{"Ref": _QUEUE}], "PolicyDocument": document}
     return _resource("AWS::SQS::QueuePolicy", properties)
 
 
 def _event_rule(source: str, detail_type: str) -> Json:
-    target = {"Id": _TARGET, "Arn": {"Fn::GetAtt": ["InterruptionQueue", "Arn"]}}
+    target = {"Id": _TARGET, "Arn": {"Fn::GetAtt": [_QUEUE, "Arn"]}}
     properties = {"EventPattern": {"source": [source], "detail-type": [detail_type]}, "Targets": [target]}
     return _resource("AWS::Events::Rule", properties)

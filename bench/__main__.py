@@ -20,6 +20,7 @@ from bench import (  # noqa: E402
     disruption,
     drains,
     drips,
+    gangs,
     growth,
     image,
     mainjob,
@@ -57,6 +58,7 @@ MEASUREMENTS: dict[str, Callable[[], Iterator[Figure]]] = {
     "mixtures": mixtures.figures,
     "disruption": disruption.figures,
     "devices": devices.figures,
+    "gangs": gangs.figures,
     "aws": aws.figures,
 }
 

@@ -348,6 +348,7 @@ class Manager:
         informers.subscribe(informers.storage_classes, volumes.on_storage_class)
         informers.subscribe(informers.attachments, terminating_nodes.on_attachment)
         informers.subscribe_devices(DeviceWatchHandler(state, queues, trigger))
+        informers.subscribe_gangs(lambda _old, _new: self._trigger_pending_pods())
         for informer in informers.node_classes.values():
             handler = NodeClassWatchHandler(informer.kind, state, self._node_classes, self._lifecycle, queues)
             informers.subscribe(informer, self._status_metrics(informer), handler.on_node_class)

@@ -64,6 +64,7 @@ from karpenter.provisioning.cluster_autoscaler import SCALE_UP_EVENTS
 from karpenter.runtime.reconciler import run_supervised
 from karpenter.settings import Settings
 from karpenter.state import ClusterState
+from karpenter.state.gang_index import GANG_KINDS, GangObject
 from karpenter.state.snapshot import pod_key
 from karpenter.state.workload_selectors import WorkloadSelectorIndex
 
@@ -102,6 +103,8 @@ class WatchedKinds:
     capacity_schedules: bool = False
     #: Device claims, classes and slices.
     devices: bool = False
+    #: Workloads and PodGroups.
+    gangs: bool = False
     #: Events of pods that Cluster Autoscaler scales a node group up for.
     scale_up_events: bool = False
 
@@ -116,6 +119,7 @@ class WatchedKinds:
             settings.wait_for_rollouts,
             FeatureGate.CAPACITY_SCHEDULE in settings.gates,
             not settings.ignore_dra_requests,
+            FeatureGate.GANG_SCHEDULING in settings.gates,
             settings.defer_to_cluster_autoscaler,
         )
 
@@ -173,10 +177,13 @@ class ClusterInformers:
         self.pod_templates = self._add(POD_TEMPLATE) if kinds.capacity_buffers else None
         self.scale_ups = self._add(EVENT, scope=SCALE_UP_EVENTS) if kinds.scale_up_events else None
         self._devices: DeviceInformers | None = None
+        self._gangs: list[Informer[GangObject]] = []
         self.state = ClusterState(log_unusable_object)
         self._keep_state()
         if kinds.devices:
             self._keep_devices()
+        if kinds.gangs:
+            self._keep_gangs()
         if kinds.workload_selectors or kinds.rollouts:
             stateful_sets = self._add(ROLLOUT_STATEFUL_SET)
             if kinds.workload_selectors:
@@ -186,7 +193,8 @@ class ClusterInformers:
 
     def _add(self, kind: Kind[T], reader: Reader | None = None, scope: WatchScope = ALL_OBJECTS) -> Informer[T]:
         informer = Informer(reader or self._kube, kind, scope, on_undecodable=log_rejected_object)
-        self._by_plural[kind.plural] = informer
+        others = kind.plural in self._by_plural  # kinds of one name in several groups or versions
+        self._by_plural[f"{kind.plural}.{kind.version}.{kind.group}" if others else kind.plural] = informer
         return informer
 
     # -- subscribing --------------------------------------------------------------------------------------------------
@@ -272,6 +280,26 @@ class ClusterInformers:
             self.subscribe(self._devices.templates, handler.on_change)
             self.subscribe(self._devices.classes, handler.on_change)
             self.subscribe(self._devices.slices, handler.on_slice)
+
+    def _keep_gangs(self) -> None:
+        """Workloads and PodGroups, in the versions that the cluster serves."""
+        reader, index = OptionalKindsReader(self._kube), self.state.gangs
+        for kind in GANG_KINDS:
+            informer = self._add(kind, reader)
+            self.subscribe(informer, self._gang_handler)
+            self._gangs.append(informer)
+        index.enable()
+
+    def _gang_handler(self, old: GangObject | None, new: GangObject | None) -> None:
+        if new is not None:
+            self.state.gangs.set_object(new)
+        elif old is not None:
+            self.state.gangs.remove_object(old)
+
+    def subscribe_gangs(self, handler: ChangeHandler[GangObject]) -> None:
+        """Add a handler of Workloads and PodGroups, where these are watched."""
+        for informer in self._gangs:
+            self.subscribe(informer, handler)
 
     def _keep_workload_selectors(self, stateful_sets: Informer[RolloutWorkload]) -> None:
         """Nothing is triggered by these kinds: pods that wait are in a pass every few seconds anyway."""

@@ -43,6 +43,7 @@ from karpenter.api.karpenter import (
     NodeSelectorRequirementWithMinValues,
 )
 from karpenter.api.meta import Condition, LabelSelector, ObjectMeta, OwnerReference, Wire, WireResources
+from karpenter.api.pod_groups import CoschedulingPodGroup, GroupedWorkload, SchedulingPodGroup
 from karpenter.api.resource_claims import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from karpenter.api.scheduling_constraints import (
     Affinity,
@@ -64,6 +65,7 @@ from karpenter.scheduling.scheduling_options import SchedulingOptions
 from karpenter.scheduling.solution import Solution
 from karpenter.scheduling.solver import solve
 from karpenter.state.cluster_state import ClusterState
+from karpenter.state.gangs import gang_key_of
 from karpenter.state.snapshot import ClusterSnapshot
 from support.instance_types import STD, index_of
 
@@ -304,10 +306,15 @@ def feed(state: ClusterState, objects: Iterable[Wire]) -> ClusterState:
         ResourceClaimTemplate: state.devices.set_template,
         DeviceClass: state.devices.set_class,
         ResourceSlice: state.devices.set_slice,
+        GroupedWorkload: state.gangs.set_object,
+        SchedulingPodGroup: state.gangs.set_object,
+        CoschedulingPodGroup: state.gangs.set_object,
     }
     for wire in objects:
         if isinstance(wire, DeviceClass):
             state.devices.enable()
+        if isinstance(wire, Pod) and gang_key_of(wire) is not None:
+            state.gangs.enable()
         setters[type(wire)](wire)  # type: ignore[operator]
     return state
 

@@ -100,6 +100,7 @@ KARPENTER_LEASE_RETRY_INTERVAL: leaseRetry
 - {gate: TerminateFirstRepair, value: terminateFirstRepair, lean: false, karpenter: false}
 - {gate: PodDeletionCostManagement, value: podDeletionCostManagement, lean: false, karpenter: false}
 - {gate: CapacitySchedule, value: capacitySchedule, lean: false, karpenter: false}
+- {gate: GangScheduling, value: gangScheduling, lean: false, karpenter: false}
 {{- end }}
 {{- define "karpenter.awsGates" -}}
 - {gate: NodeClassCEL, value: nodeClassCEL, lean: false, karpenter: false}

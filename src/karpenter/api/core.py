@@ -64,6 +64,20 @@ class PodOS(Wire, frozen=True, kw_only=True):
     name: str = ""
 
 
+class PodWorkloadReference(Wire, frozen=True, kw_only=True):
+    """The group of a Workload that a pod belongs to (Kubernetes 1.35). Each replica key is a group of its own."""
+
+    name: str = ""
+    pod_group: str = ""
+    pod_group_replica_key: str = ""
+
+
+class PodSchedulingGroup(Wire, frozen=True, kw_only=True):
+    """The PodGroup that a pod belongs to (Kubernetes 1.36 and later)."""
+
+    pod_group_name: str = ""
+
+
 class PodSpec(Wire, frozen=True, kw_only=True):
     """What scheduling reads of a pod's specification."""
 
@@ -81,6 +95,8 @@ class PodSpec(Wire, frozen=True, kw_only=True):
     host_network: bool = False
     os: PodOS | None = None
     scheduling_gates: tuple[PodSchedulingGate, ...] = ()
+    workload_ref: PodWorkloadReference | None = None
+    scheduling_group: PodSchedulingGroup | None = None
     scheduler_name: str = ""
     priority: int | None = None
     priority_class_name: str = ""

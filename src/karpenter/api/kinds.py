@@ -27,6 +27,7 @@ from karpenter.api import (
     limit_range,
     machine_node_class,
     node_overlay,
+    pod_groups,
     priority_class,
     resource_claims,
     storage,
@@ -155,6 +156,13 @@ RESOURCE_CLAIM_TEMPLATE = Kind(
 )
 DEVICE_CLASS = Kind("resource.k8s.io", "v1", "deviceclasses", "DeviceClass", False, resource_claims.DeviceClass)
 RESOURCE_SLICE = Kind("resource.k8s.io", "v1", "resourceslices", "ResourceSlice", False, resource_claims.ResourceSlice)
+#: Groups of pods, each served by some releases of Kubernetes only, behind a gate. Not among ``KINDS``.
+GROUPED_WORKLOAD = Kind("scheduling.k8s.io", "v1alpha1", "workloads", "Workload", True, pod_groups.GroupedWorkload)
+POD_GROUP = Kind("scheduling.k8s.io", "v1beta1", "podgroups", "PodGroup", True, pod_groups.SchedulingPodGroup)
+POD_GROUP_ALPHA = Kind("scheduling.k8s.io", "v1alpha2", "podgroups", "PodGroup", True, pod_groups.SchedulingPodGroup)
+COSCHEDULING_POD_GROUP = Kind(
+    "scheduling.x-k8s.io", "v1alpha1", "podgroups", "PodGroup", True, pod_groups.CoschedulingPodGroup
+)
 LEASE = Kind("coordination.k8s.io", "v1", "leases", "Lease", True, control_plane.Lease)
 CUSTOM_RESOURCE_DEFINITION = Kind(
     "apiextensions.k8s.io",

@@ -28,12 +28,14 @@ from karpenter.api.kwok_node_class import KWOKNodeClass
 from karpenter.api.limit_range import LimitRange
 from karpenter.api.meta import Wire
 from karpenter.api.node_overlay import NodeOverlay
+from karpenter.api.pod_groups import CoschedulingPodGroup, GroupedWorkload, SchedulingPodGroup
 from karpenter.api.priority_class import PriorityClass
 from karpenter.api.resource_claims import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from karpenter.api.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
 from karpenter.cli.object_location import LocatedFinding
 from karpenter.model.feature_gates import FeatureGate, FeatureGates
 from karpenter.model.pod_templates import Workload
+from karpenter.state.gang_index import GANG_KINDS, GangObject
 
 _StorageObject = PersistentVolumeClaim | PersistentVolume | StorageClass | CSINode
 _DeviceObject = ResourceClaim | ResourceClaimTemplate | DeviceClass | ResourceSlice
@@ -47,6 +49,7 @@ PlanObject = (
     | _FeatureObject
     | _StorageObject
     | _DeviceObject
+    | GangObject
     | Service
     | _PodOwner
     | ConfigMap
@@ -66,6 +69,8 @@ WORKLOAD_KINDS: tuple[Kind[Wire], ...] = (
     kinds.SELECTOR_REPLICA_SET,
     kinds.SELECTOR_STATEFUL_SET,
 )
+#: What says which pods belong together: always read of files, of a cluster where gangs are planned with.
+_GANG_KINDS: tuple[Kind[Wire], ...] = GANG_KINDS  # type: ignore[assignment]
 #: What pods are expanded from: always read of files, of a cluster where other replicas than the present ones are asked for.
 EXPANDED_KINDS: tuple[Kind[Wire], ...] = (
     kinds.DEPLOYMENT,  # type: ignore[assignment]
@@ -95,6 +100,7 @@ class ClusterObjects:
     ``problems`` are lines about objects that cannot be used, ``notices`` about what is probably not meant; those that are about
     a field of an object in a file are also in ``located_problems`` and ``located_notices``.
     ``from_cluster``: from a running cluster, where not everything wrong is the user's to mend.
+    ``plans_gangs``: gangs get places as a whole or not at all.
     """
 
     pods: list[Pod] = field(default_factory=list)
@@ -109,6 +115,7 @@ class ClusterObjects:
     storage_classes: list[StorageClass] = field(default_factory=list)
     csi_nodes: list[CSINode] = field(default_factory=list)
     devices: list[_DeviceObject] = field(default_factory=list)
+    gangs: list[GangObject] = field(default_factory=list)
     services: list[Service] = field(default_factory=list)
     owners: list[_PodOwner] = field(default_factory=list)
     config_maps: list[ConfigMap] = field(default_factory=list)
@@ -128,6 +135,7 @@ class ClusterObjects:
     located_problems: list[LocatedFinding] = field(default_factory=list)
     located_notices: list[LocatedFinding] = field(default_factory=list)
     from_cluster: bool = False
+    plans_gangs: bool = False
 
     def add(self, obj: PlanObject) -> None:
         """Put an object among its like."""
@@ -153,8 +161,11 @@ class ClusterObjects:
             case _:
                 self._add_workload(obj)
 
-    def _add_workload(self, obj: _WorkloadObject) -> None:
+    def _add_workload(self, obj: _WorkloadObject | GangObject) -> None:
         match obj:
+            case GroupedWorkload() | SchedulingPodGroup() | CoschedulingPodGroup():
+                self.gangs.append(obj)
+                self.plans_gangs = True
             case HorizontalPodAutoscaler():
                 self.autoscalers.append(obj)
             case PriorityClass():
@@ -214,6 +225,7 @@ def gated_kinds(gates: FeatureGates) -> tuple[Kind[Wire], ...]:
     return (
         *(_OVERLAY_KINDS if FeatureGate.NODE_OVERLAY in gates else ()),
         *(_BUFFER_KINDS if FeatureGate.CAPACITY_BUFFER in gates else ()),
+        *(_GANG_KINDS if FeatureGate.GANG_SCHEDULING in gates else ()),
     )
 
 
@@ -222,6 +234,7 @@ def objects_behind_gates(objects: ClusterObjects, gates: FeatureGates) -> Iterat
     for gate, kind, count in (
         (FeatureGate.NODE_OVERLAY, kinds.NODE_OVERLAY.name, len(objects.overlays)),
         (FeatureGate.CAPACITY_BUFFER, kinds.CAPACITY_BUFFER.name, len(objects.buffers)),
+        (FeatureGate.GANG_SCHEDULING, kinds.POD_GROUP.name, len(objects.gangs)),
     ):
         if count and gate not in gates:
             yield f"{kind}s count in this plan; the controller ignores them without --feature-gates {gate}=true"

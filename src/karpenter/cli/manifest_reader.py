@@ -55,6 +55,7 @@ from karpenter.model.pod_validation import pod_findings
 from karpenter.model.structural_schema import Finding, get_member
 from karpenter.model.structural_schema import child_path as member
 from karpenter.model.workload_schema import unknown_workload_fields
+from karpenter.state.gang_index import GANG_KINDS
 
 T = TypeVar("T", bound=Wire)
 #: Codes of what is only noticed.
@@ -64,6 +65,7 @@ ODD_QUANTITY = "odd quantity"
 #: What a plan reads.
 _PLAN_KINDS = (
     *cluster_objects.DEVICE_KINDS,
+    *GANG_KINDS,
     kinds.POD,
     kinds.NODE,
     kinds.NODE_POOL,

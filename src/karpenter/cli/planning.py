@@ -15,6 +15,7 @@ import typer
 from karpenter.cli import cluster_objects
 from karpenter.cli.render_common import count_text
 from karpenter.cli.terminal import WRONG_INPUT, WrongInput, print_error
+from karpenter.model.feature_gates import FeatureGate
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -83,6 +84,14 @@ def load_objects(
     options: InputOptions, well_known: frozenset[str], settings: Settings, extra_kinds: tuple[Kind[Wire], ...] = ()
 ) -> ClusterObjects:
     """The objects of files or of a text, or without either of the cluster: those a plan needs, and those of ``extra_kinds``."""
+    objects = _read_objects(options, well_known, settings, extra_kinds)
+    objects.plans_gangs |= FeatureGate.GANG_SCHEDULING in settings.gates
+    return objects
+
+
+def _read_objects(
+    options: InputOptions, well_known: frozenset[str], settings: Settings, extra_kinds: tuple[Kind[Wire], ...]
+) -> ClusterObjects:
     if settings.scheduler_config.default_constraints:
         extra_kinds += cluster_objects.WORKLOAD_KINDS  # only default constraints need these
     if options.filename or options.text is not None:
@@ -249,6 +258,9 @@ def cluster_state(objects: ClusterObjects) -> ClusterState:
     if objects.devices:
         state.devices.enable()
     _set_all(objects.devices, state.devices.set_object)
+    if objects.plans_gangs:
+        state.gangs.enable()
+    _set_all(objects.gangs, state.gangs.set_object)
     _set_all(objects.services, state.workload_selectors.set_service)
     _set_all(objects.owners, state.workload_selectors.set_owner)
     state.freeze = cluster_freeze(objects)

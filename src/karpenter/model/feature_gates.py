@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class FeatureGate(StrEnum):
-    """A switchable function, under the name users write in the settings, in the order of K15-045; CapacitySchedule is ours."""
+    """A switchable function, under the name users write in the settings, in the order of K15-045; the last two are ours."""
 
     NODE_REPAIR = "NodeRepair"
     RESERVED_CAPACITY = "ReservedCapacity"
@@ -18,6 +18,7 @@ class FeatureGate(StrEnum):
     TERMINATE_FIRST_REPAIR = "TerminateFirstRepair"
     POD_DELETION_COST_MANAGEMENT = "PodDeletionCostManagement"
     CAPACITY_SCHEDULE = "CapacitySchedule"
+    GANG_SCHEDULING = "GangScheduling"
 
 
 #: The gates that are on.

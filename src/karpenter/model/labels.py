@@ -84,6 +84,10 @@ CAPACITY_SCHEDULE = "karpenter.sh/capacity-schedule"
 #: On a Deployment or StatefulSet, ours: a label while it is scaled down, and an annotation with the replicas to come back.
 SCALED_DOWN = "karpenter.sh/scaled-down"
 REPLICAS_BEFORE_SLEEP = "karpenter.sh/replicas-before-sleep"
+#: On a pod, a PodGroup or a Workload, ours: the label in one domain of which all pods of the gang are to be.
+GANG_TOPOLOGY = "karpenter.sh/gang-topology"
+#: On a NodeClaim, ours: the gangs it was created for, separated by commas.
+GANG = "karpenter.sh/gang"
 #: On any object, ours: the rules of ``karpenter lint`` that do not count for it.
 LINT_IGNORE = "karpenter.sh/lint-ignore"
 

@@ -121,6 +121,22 @@ class UnreadableAnnotation:
 
 
 @dataclass(frozen=True)
+class GangOutcome:
+    """What became of a gang: ``placed`` of its pods get a place beside those ``running``.
+
+    ``domain`` is where they are together, if it asks for that. ``is_complete``: it has at least its minimum; otherwise none of
+    its pods gets a place.
+    """
+
+    gang: str
+    minimum: int
+    running: int
+    placed: int
+    is_complete: bool
+    domain: str = ""
+
+
+@dataclass(frozen=True)
 class Solution:
     """The outcome of one scheduling pass. ``packing_heuristic`` names the packing that was cheapest.
 
@@ -128,7 +144,7 @@ class Solution:
     (USD), None where no bound is known. ``exposure_violations`` are the exposure limits that were relaxed,
     ``unreadable_annotations`` the annotations about exposure that do not parse. ``is_optimal``: it is proven that no plan has a
     lower objective. The plan costs ``node_share_cost_per_hour`` (USD) more because no new node has more than its
-    share of the pods.
+    share of the pods. ``gangs``: what became of gangs, by name.
     """
 
     new_claims: tuple[NewNodeClaim, ...] = ()
@@ -142,6 +158,7 @@ class Solution:
     unreadable_annotations: tuple[UnreadableAnnotation, ...] = ()
     is_optimal: bool = False
     node_share_cost_per_hour: float = 0.0
+    gangs: tuple[GangOutcome, ...] = ()
 
     @property
     def price_per_hour(self) -> float:

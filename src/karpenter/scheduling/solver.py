@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import chain
 
 from karpenter.instancetypes.type_index import TypeIndex
@@ -33,6 +34,7 @@ from karpenter.scheduling.explain.unschedulable_diagnosis import (
     RemainingCapacity,
     UnschedulableDiagnosis,
 )
+from karpenter.scheduling.gangs.gang_admission import solve_with_gangs
 from karpenter.scheduling.node_share import NodeShares, node_share_violations, node_shares
 from karpenter.scheduling.pass_outcome import PassOutcome
 from karpenter.scheduling.pass_result import NodePlacement, PassResult, PlannedPlacements
@@ -58,8 +60,16 @@ def solve(
     ``indexes``: type indexes of the problem's catalogs, by NodePool, where the caller keeps them; they only save time, as does
     ``memory``.
     """
-    prepared = PreparedProblem(problem, build_type_indexes(problem) if indexes is None else indexes, memory)
-    return _Solver(prepared).solve()
+    indexes = build_type_indexes(problem) if indexes is None else indexes
+    if problem.snapshot.gangs:
+        memory = memory or DecisionMemory()
+        return solve_with_gangs(problem, partial(_solve_pods, indexes=indexes, memory=memory))
+    return _solve_pods(problem, indexes, memory)
+
+
+def _solve_pods(problem: Problem, indexes: Mapping[str, TypeIndex], memory: DecisionMemory | None) -> Solution:
+    """The plan of a problem in which no pod depends on others having a place."""
+    return _Solver(PreparedProblem(problem, indexes, memory)).solve()
 
 
 class _Solver:

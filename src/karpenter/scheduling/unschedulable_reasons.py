@@ -85,6 +85,34 @@ class VolumeUnusable:
     is_transient: bool = False
 
 
+class GangShortfall(StrEnum):
+    """Why a gang gets no places."""
+
+    UNUSABLE = "unusable"
+    TOO_FEW_PODS = "too-few-pods"
+    PAUSED = "paused"
+    NO_PLACE = "no-place"
+    NOT_TRIED = "not-tried"
+
+
+@dataclass(frozen=True, slots=True)
+class GangIncomplete:
+    """The pod's gang gets no places, because not enough of its pods would have one at once.
+
+    ``available`` of the ``minimum`` pods exist or would have a place. ``missing_pod`` (``namespace/name``) is the first without
+    one and ``detail`` says why, or what else is wrong; ``domain`` is where most of them would have had a place.
+    """
+
+    kind: ClassVar[str] = "gang-incomplete"
+    gang: str
+    shortfall: GangShortfall
+    minimum: int
+    available: int = 0
+    missing_pod: str = ""
+    detail: str = ""
+    domain: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class NoNodePool:
     """There is no NodePool at all."""
@@ -154,6 +182,7 @@ UnschedulableCause = (
     | ResourceClaimUnusable
     | VolumeUnusable
     | TopologyUnsatisfiable
+    | GangIncomplete
     | NoNodePool
     | NodePoolSkipped
     | NoRoom
@@ -169,6 +198,7 @@ class ReasonCategory(StrEnum):
     VOLUME = "volume"
     HOST_PORT = "host-port"
     DEVICE = "device"
+    GANG = "gang"
     NO_POOL = "no-pool"
     SKIPPED_POOL = "skipped-pool"
     NO_TYPES = "no-types"
@@ -236,6 +266,7 @@ _CATEGORIES: Mapping[type[UnschedulableCause], ReasonCategory] = {
     ResourceClaimUnusable: ReasonCategory.DEVICE,
     VolumeUnusable: ReasonCategory.VOLUME,
     TopologyUnsatisfiable: ReasonCategory.TOPOLOGY,
+    GangIncomplete: ReasonCategory.GANG,
     NoNodePool: ReasonCategory.NO_POOL,
     NoRoom: ReasonCategory.NO_TYPES,
 }

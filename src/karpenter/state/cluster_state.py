@@ -32,6 +32,7 @@ from karpenter.model.pool_sleep import PoolSleep
 from karpenter.model.quantity import QuantityError
 from karpenter.state.device_index import DeviceIndex
 from karpenter.state.disruption_marks import DisruptionMarks
+from karpenter.state.gang_index import GangIndex
 from karpenter.state.pod_index import InvalidObjectHandler, PodIndex
 from karpenter.state.provider_ids import ProviderIdIndex
 from karpenter.state.rollout_controls import DEFAULT_ROLLOUT_CONTROL, RolloutControl, WorkloadKey, rollout_control
@@ -60,7 +61,9 @@ class ClusterState:
     def __init__(self, on_invalid_object: InvalidObjectHandler = lambda _kind, _name, _why: None) -> None:
         self._on_invalid_object = on_invalid_object
         self._volumes = VolumeIndex()
-        self._pods = PodIndex(on_invalid_object)
+        #: Which pods are of use together only; its objects are fed by their watchers.
+        self.gangs = GangIndex(self._count_watched_change)
+        self._pods = PodIndex(on_invalid_object, self.gangs)
         self._marks = DisruptionMarks()
         self._namespaces: Mapping[str, Mapping[str, str]] = {}
         self._nodes: dict[str, Node] = {}
@@ -75,7 +78,7 @@ class ClusterState:
         #: Selectors of Services and owners, fed by their watchers.
         self.workload_selectors = WorkloadSelectorIndex()
         #: Device claims and what drivers publish, fed by their watchers.
-        self.devices = DeviceIndex(self._count_device_change)
+        self.devices = DeviceIndex(self._count_watched_change)
         #: The freeze of the whole cluster, active or over, set by its watcher.
         self.freeze: Freeze | None = None
         self._sleeping_pools: Mapping[str, PoolSleep] = {}
@@ -264,7 +267,7 @@ class ClusterState:
         if msgspec.structs.replace(new.metadata, resource_version=version) != old.metadata:
             self.revision += 1
 
-    def _count_device_change(self) -> None:
+    def _count_watched_change(self) -> None:
         self.revision += 1
 
     # -- marks ------------------------------------------------------------------------------------------------------
@@ -410,6 +413,7 @@ class ClusterState:
             freeze=self.freeze,
             sleeping_pools=self._sleeping_pools,
             devices=self.devices.snapshot(self._nodes),
+            gangs=self.gangs.snapshot(),
         )
 
     def state_nodes(self) -> tuple[StateNode, ...]:

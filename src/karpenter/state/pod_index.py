@@ -8,7 +8,7 @@ once after its pods changed, per pod signature instead of per pod.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -16,6 +16,7 @@ from karpenter.api.apps import DaemonSet
 from karpenter.api.core import Pod
 from karpenter.model import pods
 from karpenter.model.quantity import QuantityError
+from karpenter.state.gang_index import GangIndex
 from karpenter.state.pod_counts import NamespacedLabels, NodeCounter, counts_for_topology, namespaced_labels
 from karpenter.state.pod_signature import PodSignature, PodSignatureCache
 from karpenter.state.snapshot import DaemonSetPod, PodGroup, PodKey, creation_order, pod_key
@@ -31,8 +32,9 @@ _GroupKey = tuple[PodSignature, NamespacedLabels]
 class PodIndex:
     """All pods of the cluster. ``set_pod`` and ``remove_pod`` return the names of nodes whose usage changed."""
 
-    def __init__(self, on_invalid_object: InvalidObjectHandler) -> None:
+    def __init__(self, on_invalid_object: InvalidObjectHandler, gangs: GangIndex) -> None:
         self._on_invalid_object = on_invalid_object
+        self._gangs = gangs
         self._signatures = PodSignatureCache()
         self._pods: dict[PodKey, Pod] = {}
         self._signature_by_pod: dict[PodKey, PodSignature] = {}
@@ -53,6 +55,7 @@ class PodIndex:
         signature = self._signature_of(key, pod)
         self._pods[key] = pod
         self._signature_by_pod[key] = signature
+        self._gangs.set_pod(key, pod)
         for daemon_set in _daemon_sets_of(pod):
             self._daemon_pods.setdefault(daemon_set, {})[key] = pod
             self._daemonset_pod_keys.add(key)
@@ -85,6 +88,7 @@ class PodIndex:
         if pod is None:
             return set()
         signature = self._signature_by_pod.pop(key)
+        self._gangs.remove_pod(key)
         node_name = pod.spec.node_name
         changed_nodes: set[str] = set()
         if not node_name:
@@ -129,9 +133,21 @@ class PodIndex:
             yield from group.values()
 
     def pod_groups(self) -> Iterator[PodGroup]:
-        """Pending pods by group, in an order that does not depend on the order of events."""
-        for (signature, group_labels), pending in sorted(self._pending.items(), key=_group_order):
+        """Pending pods by group, in an order that does not depend on the order of events.
+
+        With them pods that wait for the others of their gang.
+        """
+        for (signature, group_labels), pending in sorted(self._with_gang_members().items(), key=_group_order):
             yield PodGroup(signature, group_labels, tuple(sorted(pending.values(), key=creation_order)))
+
+    def _with_gang_members(self) -> Mapping[_GroupKey, Mapping[PodKey, Pod]]:
+        together: dict[_GroupKey, dict[PodKey, Pod]] = dict(self._pending)
+        for pod in self._gangs.members_not_marked():
+            key = pod_key(pod)
+            group = (self._signature_by_pod[key], namespaced_labels(pod))
+            if group[0] is not self._signatures.unparseable:
+                together[group] = {**together.get(group, {}), key: pod}
+        return together
 
     def usage_of(self, node_name: str) -> NodeUsage:
         """What the bound, unfinished pods of a node request; cached until one of them changes."""

@@ -12,6 +12,7 @@ from karpenter.model.freezes import Freeze
 from karpenter.model.pool_sleep import PoolSleep
 from karpenter.model.resources import Resources
 from karpenter.state.cluster_devices import ClusterDevices
+from karpenter.state.gangs import Gang
 from karpenter.state.pod_counts import CountsByNode, NamespacedLabels
 from karpenter.state.pod_signature import PodSignature
 from karpenter.state.pod_volumes import ClusterVolumes
@@ -66,7 +67,7 @@ class ClusterSnapshot:
     ``workload_selectors`` holds selectors of Services and owners, if they are watched; ``rollout_controls`` those of
     workloads that differ from the default; ``freeze`` is the freeze of the whole cluster, active or over;
     ``sleeping_pools`` are the NodePools that sleep now, by name; ``devices`` are those that claims are met by, None while
-    pods with claims are left alone (SCH-781).
+    pods with claims are left alone (SCH-781). ``gangs`` are those that have pending pods, if gangs are planned with.
     """
 
     pod_groups: tuple[PodGroup, ...] = ()
@@ -85,3 +86,4 @@ class ClusterSnapshot:
     freeze: Freeze | None = None
     sleeping_pools: Mapping[str, PoolSleep] = field(default_factory=dict)
     devices: ClusterDevices | None = None
+    gangs: tuple[Gang, ...] = ()

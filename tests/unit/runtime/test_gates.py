@@ -77,9 +77,9 @@ def test_gates_read_back_as_they_are_shown() -> None:
 
 
 def test_the_gates_of_the_release_come_in_its_order() -> None:
-    """K15-040 to K15-045: all new ones are off; CapacitySchedule is ours and comes last."""
+    """K15-040 to K15-045: all new ones are off; CapacitySchedule and GangScheduling are ours and come last."""
     assert str(ParsedFeatureGates()) == (
         "NodeRepair=false,ReservedCapacity=true,SpotToSpotConsolidation=false,NodeOverlay=false,StaticCapacity=false,"
         "CapacityBuffer=false,TerminateFirstDrift=false,TerminateFirstRepair=false,PodDeletionCostManagement=false,"
-        "CapacitySchedule=false"
+        "CapacitySchedule=false,GangScheduling=false"
     )

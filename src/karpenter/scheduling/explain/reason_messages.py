@@ -6,7 +6,7 @@ Users alert on upstream's texts, so these are kept byte for byte and come first 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from karpenter.model import resources as res
 from karpenter.model import taints
@@ -27,6 +27,8 @@ from karpenter.scheduling.failed_filters import (
 )
 from karpenter.scheduling.solution import ExposureViolation, SkippedNodePool, Solution, UnschedulablePod, ViolationCause
 from karpenter.scheduling.unschedulable_reasons import (
+    GangIncomplete,
+    GangShortfall,
     InvalidPod,
     NodePoolSkipped,
     NoFittingType,
@@ -36,6 +38,7 @@ from karpenter.scheduling.unschedulable_reasons import (
     PoolSkipReason,
     ReasonCategory,
     ResourceClaimUnusable,
+    UnschedulableCause,
     UnschedulableReason,
     UnsupportedResourceClaims,
     VolumeUnusable,
@@ -74,6 +77,10 @@ _SKIP_MESSAGES = {
     PoolSkipReason.FILTERED: _FILTERED,
     PoolSkipReason.FILTERED_MIN_VALUES: f"{_FILTERED} due to minValues incompatibility",
 }
+_FIXED_MESSAGES: Mapping[type[UnschedulableCause], str] = {
+    NoNodePool: "no dynamic nodepools found",
+    NoRoom: "no machine can hold it",  # part of an event text that users know
+}
 #: From this many cores on a request is probably meant in millicores (SCH-334 row 7).
 _SUSPICIOUS_CPU = 1_000_000 * res.ONE_UNIT
 
@@ -83,9 +90,8 @@ def reason_message(reason: UnschedulableReason) -> str:
     match reason.cause:
         case NoFittingType():
             return _no_fitting_type_message(reason.cause, reason.category, reason.node_pool)
-        case NodePoolSkipped(none_tried=none_tried):
-            text = _skipped_message(reason.cause)
-            return f"no dynamic nodepools found ({text})" if none_tried and text != _NO_TYPES_LEFT else text
+        case NodePoolSkipped():
+            return _skipped_cause_message(reason.cause)
         case TopologyUnsatisfiable():
             return _topology_message(reason.cause)
         case InvalidPod(errors):
@@ -101,10 +107,28 @@ def reason_message(reason: UnschedulableReason) -> str:
             )
         case VolumeUnusable(error) | ResourceClaimUnusable(error):
             return error
-        case NoNodePool():
-            return "no dynamic nodepools found"
-        case NoRoom():
-            return "no machine can hold it"  # part of an event text that users know
+        case GangIncomplete():
+            return _gang_message(reason.cause)
+        case NoNodePool() | NoRoom():
+            return _FIXED_MESSAGES[type(reason.cause)]
+
+
+def _gang_message(cause: GangIncomplete) -> str:
+    """Why the gang of a pod gets no places, and which pod is missing."""
+    match cause.shortfall:
+        case GangShortfall.UNUSABLE:
+            return cause.detail
+        case GangShortfall.TOO_FEW_PODS:
+            return f"{cause.gang} waits for pods: {cause.available} of at least {cause.minimum} exist"
+        case GangShortfall.PAUSED:
+            return f"{cause.gang} failed to start and is not tried again before {cause.detail}"
+        case GangShortfall.NOT_TRIED:
+            return f"{cause.gang} is not decided in this pass: gangs of higher priority and older ones come first"
+        case GangShortfall.NO_PLACE:
+            where = f" in {cause.domain}" if cause.domain else ""
+            counts = f"at least {cause.minimum} pods at once, {cause.available} would have one{where}"
+            missing = f"; missing {cause.missing_pod}: {cause.detail}" if cause.missing_pod else f"; {cause.detail}"
+            return f"{cause.gang} needs places for {counts}{missing}"
 
 
 def short_reason_message(reason: UnschedulableReason) -> str:
@@ -121,6 +145,11 @@ def short_reason_message(reason: UnschedulableReason) -> str:
 def skipped_pool_message(skipped: SkippedNodePool) -> str:
     """Why a NodePool took no part (SCH-653)."""
     return _with_detail(_SKIP_MESSAGES[skipped.reason], skipped.detail)
+
+
+def _skipped_cause_message(cause: NodePoolSkipped) -> str:
+    text = _skipped_message(cause)
+    return f"no dynamic nodepools found ({text})" if cause.none_tried and text != _NO_TYPES_LEFT else text
 
 
 def _skipped_message(cause: NodePoolSkipped) -> str:

@@ -1,0 +1,1 @@
+"""Gangs in the pure engine: pods of which all get a place, or none."""

@@ -166,6 +166,7 @@ def test_every_feature_gate_is_named_with_its_value() -> None:
         "TerminateFirstRepair=false",
         "PodDeletionCostManagement=false",
         "CapacitySchedule=false",
+        "GangScheduling=false",
     ]
     changed = environment(chart("settings.featureGates.nodeRepair=false", "settings.awsFeatureGates.nodeClassCEL=true"))
     assert "NodeRepair=false" in changed["FEATURE_GATES"]

@@ -67,6 +67,9 @@ class SmallEc2:
     answers: dict[str, tuple[bytes, FleetAnswer]] = field(default_factory=dict)
     extra_errors: tuple[FleetError, ...] = ()
     faults: dict[str, list[AwsError]] = field(default_factory=dict)
+    #: Console output by instance: what EC2 stored, and what one that runs has printed.
+    consoles: dict[str, str] = field(default_factory=dict)
+    latest_consoles: dict[str, str] = field(default_factory=dict)
     _ids: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
 
     async def _begin(self, call: str) -> None:
@@ -197,6 +200,16 @@ class SmallEc2:
             machine = self.machines[instance_id]
             both = {**tag_map(machine.info.tags), **tags_}
             machine.info = msgspec.structs.replace(machine.info, tags=tag_list(both))
+
+    async def get_console_output(self, instance_id: str) -> str:
+        await self._begin("GetConsoleOutput")
+        return self.consoles.get(instance_id, "")
+
+    async def get_latest_console_output(self, instance_id: str) -> str:
+        await self._begin("GetLatestConsoleOutput")
+        if instance_id not in self.latest_consoles:
+            raise AwsError("UnsupportedOperation", "the instance type or its state has no latest output")
+        return self.latest_consoles[instance_id]
 
     async def describe_instance_status(self, filters: Sequence[Ec2Filter]) -> tuple[InstanceStatus, ...]:
         return ()

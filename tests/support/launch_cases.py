@@ -209,6 +209,7 @@ class Remembered:
     full_subnets: list[str] = field(default_factory=list)
     units: dict[str, int] = field(default_factory=dict)
     warnings: list[tuple[str, str]] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
 
     def mark_unavailable(self, key: OfferingKey, reason: str, fleet_id: str) -> None:
         self.lacking.append(key)
@@ -230,6 +231,7 @@ class Remembered:
 
     def warning(self, kind: Kind[Wire], involved: ObjectMeta, reason: str, message: str) -> None:
         self.warnings.append((involved.name, reason))
+        self.messages.append(message)
 
     def zone_id(self, zone: str) -> str:
         return ZONE_IDS.get(zone, "")

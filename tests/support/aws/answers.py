@@ -115,6 +115,7 @@ class Region:
             "RunInstances": self.fleets.run,
             "DescribeInstances": self.instances.describe,
             "DescribeInstanceStatus": self.instances.describe_status,
+            "GetConsoleOutput": self.instances.console,
             "DescribeInstanceAttribute": self.instances.user_data,
             "TerminateInstances": self.instances.terminate,
             "RebootInstances": self.instances.reboot,

@@ -281,6 +281,10 @@ class Control:
             instance_id, Health(instance, system, _moment(since) if since else None, planned)
         )
 
+    def print_on_console(self, instance_id: str, text: str) -> None:
+        """What a machine has printed, all of it."""
+        self._region.instances.consoles[instance_id] = text
+
     def machines(self) -> list[dict[str, Any]]:
         """All machines, with what their user data says in base64."""
         return [self._machine(machine) for machine in list(self._region.instances.machines.values())]

@@ -6,6 +6,7 @@ A machine's state follows from when it was bought and when it was told to go; no
 from __future__ import annotations
 
 import re
+from base64 import b64encode
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -110,11 +111,13 @@ class Instances:
     released: Callable[[Machine], None]
     timing: Timing = field(default_factory=Timing)
     machines: dict[str, Machine] = field(default_factory=dict)
+    consoles: dict[str, str] = field(default_factory=dict)
     _health: dict[str, Health] = field(default_factory=dict)
 
     def reset(self) -> None:
         """Forget all."""
         self.machines.clear()
+        self.consoles.clear()
         self._health.clear()
         self.timing = Timing()
 
@@ -209,6 +212,17 @@ class Instances:
             result = [machine for machine in result if self.state(machine) == RUNNING]
         entries = [self._status(machine) for machine in result]
         return {"InstanceStatuses": select(entries, parameters.get("Filters"), _STATUS_FILTERS)}
+
+    def console(self, parameters: Fields) -> Fields:
+        """GetConsoleOutput: the latest of a machine that runs, or what is kept of one that is gone. Raises ``Refusal``."""
+        name = parameters["InstanceId"]
+        _check_ids([name], self.machines)
+        state = self.state(self.machines[name])
+        if parameters.get("Latest") and state != RUNNING:
+            raise Refusal("UnsupportedOperation", "The latest console output is there while the instance runs.")
+        shown = self.consoles.get(name, "") if parameters.get("Latest") or state == TERMINATED else ""
+        output = {"Output": b64encode(shown.encode()).decode()} if shown else {}
+        return {"InstanceId": name, "Timestamp": datetime.fromtimestamp(self.now(), UTC), **output}
 
     def user_data(self, parameters: Fields) -> Fields:
         """DescribeInstanceAttribute, of the user data. Raises ``Refusal``."""

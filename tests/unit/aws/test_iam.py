@@ -151,7 +151,9 @@ def callable_actions() -> set[str]:
 def test_what_is_allowed_is_what_the_adapters_can_call() -> None:
     """AWS-T700, AWS §16 Beyond: read from the adapters themselves, so that the policy cannot fall behind them, or go beyond."""
     storing = replace(PLACE, token_delivery=TokenDelivery.PARAMETER)
-    assert callable_actions() == iam_policies.allowed_actions(storing) - _IMPLIED
+    self_managed = replace(PLACE, bootstrap_mode=BootstrapMode.KUBEADM)
+    allowed = iam_policies.allowed_actions(storing) | iam_policies.allowed_actions(self_managed)
+    assert callable_actions() == allowed - _IMPLIED
 
 
 def test_a_self_managed_cluster_needs_nothing_of_eks_and_tokens_only_below_their_path() -> None:
@@ -164,6 +166,17 @@ def test_a_self_managed_cluster_needs_nothing_of_eks_and_tokens_only_below_their
     assert added == {"ssm:PutParameter", "ssm:DeleteParameter"}
     (statement,) = iam_policies.controller_policies(storing)[-1].statements
     assert statement.resources == (PLACE.arn("ssm", f"parameter/karpenter/{PLACE.cluster}/*"),)
+
+
+def test_console_output_is_read_in_self_managed_clusters_only_and_of_their_own_instances() -> None:
+    """AWS-932."""
+    assert "ec2:GetConsoleOutput" not in iam_policies.allowed_actions(PLACE)
+    self_managed = replace(PLACE, bootstrap_mode=BootstrapMode.KUBEADM)
+    all_statements = [one for policy in iam_policies.controller_policies(self_managed) for one in policy.statements]
+    (statement,) = (one for one in all_statements if "ec2:GetConsoleOutput" in one.actions)
+    assert statement.actions == ("ec2:GetConsoleOutput",)
+    assert statement.resources == PLACE.ec2("instance")
+    assert statement.conditions["StringEquals"] == {"aws:ResourceTag/kubernetes.io/cluster/shop": "owned"}
 
 
 def test_every_policy_is_below_the_size_a_managed_one_may_have() -> None:

@@ -144,6 +144,12 @@ class InstanceApi(Protocol):
     async def create_tags(self, ids: Sequence[str], tags: Mapping[str, str]) -> None:
         """Tag resources."""
 
+    async def get_console_output(self, instance_id: str) -> str:
+        """What EC2 stored of an instance's console after it booted or ended; empty where it has nothing yet (AWS-932)."""
+
+    async def get_latest_console_output(self, instance_id: str) -> str:
+        """What an instance on Nitro that runs has printed up to now; ``UnsupportedOperation`` for others (AWS-932)."""
+
     async def describe_instance_status(self, filters: Sequence[Ec2Filter]) -> tuple[InstanceStatus, ...]:
         """What AWS's checks say (AWS-665)."""
 

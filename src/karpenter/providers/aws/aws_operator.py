@@ -22,10 +22,10 @@ from karpenter.providers.aws.aws_provider import AwsProvider, AwsProviderDepende
 from karpenter.providers.aws.bootstrap.bootstrap_controllers import BootstrapControllers
 from karpenter.providers.aws.ec2_repair import LEGACY_REPAIR_POLICIES, ec2_repair_policies
 from karpenter.providers.aws.instance.bootstrap_resolver import BootstrapResolver
+from karpenter.providers.aws.instance.console_output import ConsoleOutputReader
 from karpenter.providers.aws.instance.fleet_launcher import FleetLauncher, LauncherDependencies
 from karpenter.providers.aws.instance.fleet_request import FleetSender, SubnetAddresses
 from karpenter.providers.aws.instance.instance_controllers import (
-    EndedInstanceReporter,
     InstanceGarbageCollector,
     InstanceTagger,
     needs_tags,
@@ -34,6 +34,7 @@ from karpenter.providers.aws.instance.instance_provider import InstanceProvider,
 from karpenter.providers.aws.instance.launch_effects import LaunchEffects
 from karpenter.providers.aws.instance.launch_plan import LaunchSettings
 from karpenter.providers.aws.instance.launch_templates import LaunchTemplateProvider
+from karpenter.providers.aws.instance.unjoined_instances import UnjoinedDependencies, UnjoinedInstanceReporter
 from karpenter.providers.aws.instancetype import ec2_pricing, offering_metrics
 from karpenter.providers.aws.instancetype import instance_type_provider as types_market
 from karpenter.providers.aws.instancetype.discovered_capacity import DiscoveredCapacityController
@@ -125,6 +126,7 @@ class AwsOperator:
         self._self_managed = BootstrapControllers(context, self._instances)
         self._launcher = self._build_launcher()
         self._cluster_view = LaunchAwareClusterView(context.cluster_view, self._launcher.claim_name_of)
+        self._unjoined = self._build_unjoined_reporter()
         self._discovered_capacity = DiscoveredCapacityController(
             context.kube, self._caches.discovered_capacity, self._instance_types.types_for, self._cluster_view
         )
@@ -169,6 +171,7 @@ class AwsOperator:
         """Informer handler: a NodeClaim was added, updated or deleted."""
         self._node_classes.controller.on_claim(old, new)
         self._self_managed.on_claim(old, new)
+        self._unjoined.on_claim(old, new)
         if new is not None and new.spec.node_class_ref.kind == EC2_NODE_CLASS.name and needs_tags(new):
             self._tagging.add(new.metadata.name)
 
@@ -184,9 +187,7 @@ class AwsOperator:
             "providers.ssm.invalidation": self._periodic(
                 self._node_classes.ssm_parameters.discard_outdated, _PARAMETERS_PERIOD
             ),
-            "instance.deaths": EndedInstanceReporter(
-                context.services.ec2, self._cluster_view, context.events, context.clock
-            ).reconcile,
+            "instance.deaths": self._unjoined.reconcile,
             "instance.garbagecollection": self._instance_garbage_collector().reconcile,
             "providers.instancetype.capacity": self._discovered_capacity.reconcile,
             "cloudprovider.metrics": self._offering_metrics_controller().reconcile,
@@ -250,6 +251,13 @@ class AwsOperator:
         return passes
 
     # -- parts ------------------------------------------------------------------------------------------------------------------
+
+    def _build_unjoined_reporter(self) -> UnjoinedInstanceReporter:
+        """Console output is read where nodes join by scripts of their own: in mode kubeadm (AWS-932)."""
+        context = self._context
+        ec2, clock = context.services.ec2, context.clock
+        console = ConsoleOutputReader(ec2, clock) if context.settings.bootstrap.is_kubeadm else None
+        return UnjoinedInstanceReporter(UnjoinedDependencies(ec2, self._cluster_view, context.events, clock, console))
 
     def _build_zonal_shifts(self) -> ZonalShiftController | None:
         context = self._context

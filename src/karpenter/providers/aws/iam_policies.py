@@ -122,7 +122,10 @@ def policy_document(statements: Sequence[IamStatement]) -> dict[str, object]:
 
 
 def controller_policies(location: ClusterLocation) -> tuple[IamPolicy, ...]:
-    """Everything the controller may do (AWS-700 to AWS-718); without EKS where the cluster is self-managed (AWS-941)."""
+    """Everything the controller may do (AWS-700 to AWS-718).
+
+    Where the cluster is self-managed, without EKS and with the console output of its instances (AWS-932, AWS-941).
+    """
     eks_discovery = _iam_statement("AllowAPIServerEndpointDiscovery", "eks:DescribeCluster", location.cluster_arn)
     is_eks = location.bootstrap_mode is BootstrapMode.EKS
     stores_tokens = location.token_delivery is TokenDelivery.PARAMETER
@@ -295,6 +298,13 @@ def _discovery(location: ClusterLocation) -> Iterator[IamStatement]:
         "*",
         StringEquals={"aws:RequestedRegion": location.region},
     )
+    if location.bootstrap_mode is BootstrapMode.KUBEADM:
+        yield _iam_statement(
+            "AllowScopedConsoleOutput",
+            "ec2:GetConsoleOutput",
+            *location.ec2("instance"),
+            **_resource_tag_conditions(location),
+        )
     parameters = location.arn("ssm", "parameter/aws/service/*", account="")
     yield _iam_statement("AllowSSMReadActions", "ssm:GetParameter", parameters)
     yield _iam_statement("AllowPricingReadActions", "pricing:GetProducts", "*")

@@ -287,6 +287,22 @@ async def test_the_health_of_instances_is_read(account: AwsSession, aws: Double,
     assert detail.impaired_since is not None
 
 
+async def test_console_output_is_text_the_latest_while_an_instance_runs_and_the_kept_one_afterwards(
+    account: AwsSession, aws: Double, seeds: Seeds
+) -> None:
+    """AWS-932."""
+    name = await machine(account, seeds)
+    aws.control.print_on_console(name, "no route to host")
+    ec2 = account.services.ec2
+    assert await ec2.get_latest_console_output(name) == "no route to host"
+    assert await ec2.get_console_output(name) == ""
+    await ec2.terminate_instances((name,))
+    await refused(ec2.get_latest_console_output(name), "UnsupportedOperation")
+    assert await ec2.get_console_output(name) == "no route to host"
+    aws.control.deny("ec2:GetConsoleOutput")
+    assert (await refused(ec2.get_console_output(name), "UnauthorizedOperation")).is_unauthorized
+
+
 # -- other services -------------------------------------------------------------------------------------------------------------
 
 

@@ -1,4 +1,4 @@
-"""Controllers of instances: tags, garbage collection, reports of instances that ended before they joined (AWS §11)."""
+"""Controllers of instances: tags, garbage collection (AWS §11)."""
 
 from __future__ import annotations
 
@@ -18,10 +18,8 @@ from karpenter.providers.aws.aws_types import tag_map
 from karpenter.providers.aws.ec2_descriptions import (
     InstanceInfo,
     InstanceState,
-    StateReason,
 )
 from karpenter.providers.aws.instance.instance_controllers import (
-    EndedInstanceReporter,
     InstanceGarbageCollector,
     InstanceTagger,
     needs_tags,
@@ -257,47 +255,5 @@ def test_rounds_are_close_at_first_and_rare_later_and_faults_are_tried_again() -
         await asyncio.sleep(240)
         assert world.ec2.calls["DescribeInstances"] == 1 + 21 + 2
         running.cancel()
-
-    play(scene)
-
-
-BAD_KEY = StateReason(code="Client.InvalidKMSKey.InvalidState", message="the key is disabled")
-
-
-WISHED = StateReason(code="Client.UserInitiatedShutdown", message="")
-
-
-DEAD = InstanceState(name="terminated")
-
-
-@pytest.mark.parametrize(
-    ("machine_", "status", "told"),
-    [
-        pytest.param(info(state=DEAD, state_reason=BAD_KEY), {}, [("one", "InstanceEnded")], id="AWS-858"),
-        pytest.param(info(state=DEAD, state_reason=WISHED), {}, [], id="wished for"),
-        pytest.param(info(state=DEAD, state_reason=BAD_KEY), {"nodeName": "node-1"}, [], id="joined"),
-        pytest.param(info(), {}, [], id="alive"),
-    ],
-)
-def test_why_an_instance_ended_before_it_joined_is_told_once(
-    machine_: InstanceInfo, status: dict[str, str], told: list[tuple[str, str]]
-) -> None:
-    """AWS-858, AWS-T853: a key the launcher may not use looks like nothing at all from inside the cluster."""
-
-    async def scene(world: World) -> None:
-        put(world, machine_)
-        await world.own(await world.claim("one", uid=""), "i-1")
-        await world.kube.patch(NODE_CLAIM, "one", {"status": status}, subresource="status")
-        reporter = EndedInstanceReporter(world.ec2, world.seen, world.told, world.clock)
-        assert await reporter.reconcile() == await reporter.reconcile() == 60.0
-        assert world.told.warnings == told
-
-    play(scene)
-
-
-def test_no_instance_is_described_while_all_have_joined() -> None:
-    async def scene(world: World) -> None:
-        await EndedInstanceReporter(world.ec2, world.seen, world.told, world.clock).reconcile()
-        assert world.ec2.calls.total() == 0
 
     play(scene)

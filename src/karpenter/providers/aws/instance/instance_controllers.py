@@ -1,4 +1,4 @@
-"""Controllers of instances: garbage collection, reports of instances that ended, tags (AWS-535 to AWS-537, OPS-093).
+"""Controllers of instances: garbage collection and tags (AWS-535 to AWS-537, OPS-093).
 
 Garbage collection lists instances before claims, so that a claim made in between is seen. An instance of a batch in which a claim
 still waits is kept however old it is (see ``fleet_launcher``).
@@ -7,12 +7,10 @@ still waits is kept however old it is (see ``fleet_launcher``).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from datetime import datetime, timedelta
-from math import inf
 
 import structlog
-from cachetools import TTLCache
 
 from karpenter.api.karpenter import NodeClaim
 from karpenter.api.kinds import NODE, NODE_CLAIM
@@ -20,11 +18,9 @@ from karpenter.kube.errors import KubeError, NotFound
 from karpenter.kube.protocol import Kube, Listing, Writer
 from karpenter.model.clock import Clock
 from karpenter.providers.aws import aws_labels
-from karpenter.providers.aws.aws_apis import InstanceApi
-from karpenter.providers.aws.aws_context import AwsClusterView, AwsEventRecorder
-from karpenter.providers.aws.aws_errors import AwsError
+from karpenter.providers.aws.aws_context import AwsClusterView
 from karpenter.providers.aws.aws_settings import AwsClusterInfo
-from karpenter.providers.aws.aws_types import Ec2Filter, tag_map
+from karpenter.providers.aws.aws_types import tag_map
 from karpenter.providers.aws.ec2_descriptions import InstanceInfo
 from karpenter.providers.aws.instance import instance_info, launch_batches
 from karpenter.providers.aws.instance.instance_provider import InstanceProvider
@@ -146,69 +142,6 @@ def _orphans(instances: Iterable[InstanceInfo], claims: Listing[NodeClaim]) -> t
         return not has_unreadable or instance_info.tag_value(info, aws_labels.NODE_CLAIM_TAG) in living
 
     return tuple(info for info in instances if is_orphan(info))
-
-
-INSTANCE_ENDED_REASON = "InstanceEnded"
-ENDED_INSTANCE_PERIOD_SECONDS = 60.0
-#: EC2 takes so many values in one filter.
-_MAX_FILTER_VALUES = 200
-#: Terminations on request.
-_REQUESTED_END_CODES = frozenset({"Client.UserInitiatedShutdown", "Client.InstanceInitiatedShutdown"})
-_REPORTED_FOR = timedelta(hours=2)
-
-
-class EndedInstanceReporter:
-    """Publishes an event for each instance that ended before its node joined, once."""
-
-    def __init__(self, ec2: InstanceApi, cluster_view: AwsClusterView, events: AwsEventRecorder, clock: Clock) -> None:
-        self._ec2 = ec2
-        self._cluster_view = cluster_view
-        self._events = events
-        self._reported: TTLCache[str, bool, datetime] = TTLCache(inf, _REPORTED_FOR, clock.now)
-
-    async def reconcile(self) -> float:
-        """One round; seconds until the next. No call while every instance has joined. Raises ``ProviderError``."""
-        waiting = {
-            key: claim
-            for key, claim in _unregistered_claims(self._cluster_view.claims()).items()
-            if not self._reported.get(key)
-        }
-        ids = sorted(waiting)
-        for start in range(0, len(ids), _MAX_FILTER_VALUES):
-            for info in await self._describe_ended(ids[start : start + _MAX_FILTER_VALUES]):
-                self._report(waiting[info.instance_id], info)
-        return ENDED_INSTANCE_PERIOD_SECONDS
-
-    async def _describe_ended(self, ids: Sequence[str]) -> tuple[InstanceInfo, ...]:
-        filters = (
-            Ec2Filter(name="instance-id", values=tuple(ids)),
-            Ec2Filter(name="instance-state-name", values=("shutting-down", "terminated")),
-        )
-        try:
-            return await self._ec2.describe_instances(filters=filters)
-        except AwsError as error:
-            raise ProviderError(f"asking why instances ended, {error}") from error
-
-    def _report(self, claim: NodeClaim, info: InstanceInfo) -> None:
-        why = info.state_reason
-        if why is None or why.code in _REQUESTED_END_CODES:
-            return
-        self._reported[info.instance_id] = True
-        message = f"instance {info.instance_id} ended before its node joined ({why.code}): {why.message}"
-        self._events.warning(NODE_CLAIM, claim.metadata, INSTANCE_ENDED_REASON, message)
-        _log.error("instance ended before its node joined", NodeClaim={"name": claim.metadata.name}, error=message)
-
-
-def _unregistered_claims(claims: Iterable[NodeClaim]) -> Mapping[str, NodeClaim]:
-    """Claims by instance that have an instance and no node yet."""
-    by_instance = {}
-    for claim in claims:
-        if claim.status.provider_id and not claim.status.node_name and claim.metadata.deletion_timestamp is None:
-            try:
-                by_instance[instance_info.parse_instance_id(claim.status.provider_id)] = claim
-            except instance_info.InvalidProviderId:
-                continue
-    return by_instance
 
 
 #: At most one CreateTags a second (AWS-532).

@@ -53,6 +53,12 @@ class _InstanceReservation(AwsStruct, frozen=True, kw_only=True):
     instances: tuple[InstanceInfo, ...] = ()
 
 
+class _ConsoleOutput(AwsStruct, frozen=True, kw_only=True):
+    """What an instance printed."""
+
+    output: str = ""
+
+
 _TYPES = ApiOperation("DescribeInstanceTypes", "InstanceTypes", tuple[InstanceTypeInfo, ...], RateLimitGroup.EC2_READ)
 _OFFERINGS = ApiOperation(
     "DescribeInstanceTypeOfferings", "InstanceTypeOfferings", tuple[InstanceTypeOffering, ...], RateLimitGroup.EC2_READ
@@ -93,6 +99,7 @@ _TERMINATE = ApiOperation(
     "TerminateInstances", "TerminatingInstances", tuple[StateChange, ...], RateLimitGroup.EC2_TERMINATE
 )
 _REBOOT = ApiOperation("RebootInstances", "", AwsStruct, RateLimitGroup.EC2_WRITE)
+_CONSOLE_OUTPUT = ApiOperation("GetConsoleOutput", "", _ConsoleOutput, RateLimitGroup.EC2_READ)
 _TAG = ApiOperation("CreateTags", "", AwsStruct, RateLimitGroup.EC2_TAG)
 
 
@@ -233,6 +240,14 @@ class Ec2Client:
     async def create_tags(self, ids: Sequence[str], tags: Mapping[str, str]) -> None:
         """See ``InstanceApi``."""
         await self._service.call(_TAG, {"Resources": tuple(ids), "Tags": _tag_request(tags)})
+
+    async def get_console_output(self, instance_id: str) -> str:
+        """See ``InstanceApi`` (AWS-932). The library decodes the text."""
+        return (await self._service.call(_CONSOLE_OUTPUT, {"InstanceId": instance_id})).output
+
+    async def get_latest_console_output(self, instance_id: str) -> str:
+        """See ``InstanceApi`` (AWS-932)."""
+        return (await self._service.call(_CONSOLE_OUTPUT, {"InstanceId": instance_id, "Latest": True})).output
 
     async def describe_instance_status(self, filters: Sequence[Ec2Filter]) -> tuple[InstanceStatus, ...]:
         """See ``InstanceApi`` (AWS-665)."""

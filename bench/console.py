@@ -28,7 +28,7 @@ from karpenter.settings import Settings
 from karpenter.webconsole.console_app import ConsoleParts, console_app
 from karpenter.webconsole.console_feed import ConsoleFeeds
 from karpenter.webconsole.viewer_access import SecretLinkAccess
-from support.console_cases import console_input
+from support.console_cases import StagedSource, console_input
 from support.disruption_cases import pool, running
 
 VIEWERS, SECONDS = 10, 20
@@ -71,15 +71,17 @@ def figures() -> Iterator[Figure]:
     yield from _history(cluster(500))
 
 
+class _MovingSource(StagedSource):
+    """Another input every time, as in a cluster where something always happens."""
+
+    def current(self) -> ConsoleInput | None:
+        assert self.given is not None
+        return replace(self.given, now=self.given.now + timedelta(seconds=time.monotonic()))
+
+
 async def _served(nodes: int) -> list[Figure]:
     given = cluster(nodes)
-    begun = time.monotonic()
-
-    def moving(_visibility: object) -> ConsoleInput:
-        """Another input every time, as in a cluster where something always happens."""
-        return replace(given, now=given.now + timedelta(seconds=time.monotonic() - begun))
-
-    feeds = ConsoleFeeds(moving, lambda: "bench", str, planning_options.disruption_options(Settings()))
+    feeds = ConsoleFeeds(_MovingSource(given), planning_options.disruption_options(Settings()))
     access = SecretLinkAccess(_SECRET, "bench")
     async with serving_on_loopback(console_app(ConsoleParts(feeds, access, explain))) as url:
         host, port = url.removeprefix("http://").split(":")

@@ -77,7 +77,14 @@ export interface Session {
   signIn: "secret-link" | "token";
   canAct: boolean;
   hasHistory: boolean;
+  /** Why the history cannot be read from this replica; empty where it can. */
+  historyFault: string;
   hidden: string[];
+}
+/** What is wrong with the view, empty where all is well; `since` is the time of the latest view. */
+export interface FeedFault {
+  fault: string;
+  since: string;
 }
 export interface NodeFacts {
   name: string;
@@ -213,21 +220,27 @@ export async function act(request: ActionRequest, confirmed: boolean): Promise<{
 const LONGEST_PAUSE = 10_000;
 
 /** Follow the stream until stopped. Server-sent events over fetch, because EventSource cannot send a token. */
-export function follow(onView: (view: View) => void, onFault: (fault: string, status: number) => void): () => void {
+export function follow(
+  onView: (view: View) => void,
+  onStale: (fault: FeedFault) => void,
+  onLost: (reason: string, status: number) => void,
+): () => void {
   const stop = new AbortController();
   void (async () => {
     let pause = 500;
     while (!stop.signal.aborted) {
       try {
         const answer = await answered("api/stream", { signal: stop.signal });
-        for await (const data of events(answer)) {
+        onStale({ fault: "", since: "" });
+        for await (const event of events(answer)) {
           pause = 500;
-          onView(JSON.parse(data) as View);
+          if (event.kind === "fault") onStale(JSON.parse(event.data) as FeedFault);
+          else onView(JSON.parse(event.data) as View);
         }
       } catch (error) {
         if (stop.signal.aborted) return;
-        if (error instanceof Refused) onFault(error.message, error.status);
-        else onFault("The connection to the console is lost. Is it still running?", 0);
+        if (error instanceof Refused) onLost(error.message, error.status);
+        else onLost("The connection to the console is lost. Is it still running?", 0);
       }
       await new Promise((resolve) => setTimeout(resolve, pause));
       pause = Math.min(LONGEST_PAUSE, pause * 2);
@@ -236,7 +249,7 @@ export function follow(onView: (view: View) => void, onFault: (fault: string, st
   return () => stop.abort();
 }
 
-async function* events(answer: Response): AsyncGenerator<string> {
+async function* events(answer: Response): AsyncGenerator<{ kind: string; data: string }> {
   if (answer.body === null) return;
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   const parts: string[] = [];
@@ -248,7 +261,8 @@ async function* events(answer: Response): AsyncGenerator<string> {
       const event = (parts.join("") + rest.slice(0, end)).trimEnd();
       parts.length = 0;
       rest = rest.slice(end);
-      if (event.startsWith("data: ")) yield event.slice(6);
+      const [, kind = "view", data] = /^(?:event: (\w+)\n)?data: (.*)$/s.exec(event) ?? [];
+      if (data !== undefined) yield { kind, data };
     }
     if (rest) parts.push(rest);
   }

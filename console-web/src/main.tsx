@@ -4,7 +4,7 @@ import { render, type JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import "uplot/dist/uPlot.min.css";
 import "./console.css";
-import { ask, follow, type HistoryAnswer, Refused, type Series, type Session, signedIn, type View } from "./api";
+import { ask, type FeedFault, follow, type HistoryAnswer, Refused, type Series, type Session, signedIn, type View } from "./api";
 import { DecisionPage, DecisionsPage } from "./decisions";
 import { moment } from "./format";
 import { NodePage, NodesPage } from "./nodes";
@@ -80,7 +80,8 @@ function Console(props: { session: Session; onSignOut: () => void }): JSX.Elemen
   const { session } = props;
   const place = usePlace();
   const [view, setView] = useState<View>();
-  const [fault, setFault] = useState("");
+  const [lost, setLost] = useState("");
+  const [stale, setStale] = useState<FeedFault>({ fault: "", since: "" });
   const live = useRef<Series>({ times: [], price: [], managedPrice: [], bound: [], classic: [], nodes: [], pending: [] });
   const hours = place.options.get("hours") ?? "24";
   const history = useAnswer(session.hasHistory ? `history ${hours}` : "", () => ask<HistoryAnswer>(`api/history?hours=${encodeURIComponent(hours)}`), HISTORY_SECONDS);
@@ -89,10 +90,14 @@ function Console(props: { session: Session; onSignOut: () => void }): JSX.Elemen
       follow(
         (next) => {
           remember(live.current, next);
-          setFault("");
+          setLost("");
           setView(next);
         },
-        (why, status) => (status === 401 || status === 403 ? props.onSignOut() : setFault(why)),
+        (fault) => {
+          setLost("");
+          setStale(fault);
+        },
+        (why, status) => (status === 401 || status === 403 ? props.onSignOut() : setLost(why)),
       ),
     [],
   );
@@ -104,6 +109,8 @@ function Console(props: { session: Session; onSignOut: () => void }): JSX.Elemen
     first.current = false;
   }, [place.page, place.subject]);
   const recorded = history.answer?.decisions ?? [];
+  const since = lost ? view?.now : stale.since;
+  const problem = lost || stale.fault ? `${since ? `Stale since ${moment(since, view?.now ?? "")} UTC: ` : ""}${lost || stale.fault}` : view?.fault;
   const series = history.answer && history.answer.samples.times.length > 0 ? history.answer.samples : { ...live.current, times: [...live.current.times] };
   return (
     <>
@@ -125,9 +132,10 @@ function Console(props: { session: Session; onSignOut: () => void }): JSX.Elemen
           </ul>
         </nav>
       </header>
-      {(fault || view?.fault || session.hidden.length > 0) && (
+      {(problem || session.historyFault || session.hidden.length > 0) && (
         <div class="notices">
-          {(fault || view?.fault) && <p role="alert" class="fault">{fault || view?.fault}</p>}
+          {problem && <p role="alert" class="fault" id="problem">{problem}</p>}
+          {session.historyFault && <p class="hint">No history: {session.historyFault}.</p>}
           {session.hidden.length > 0 && <p class="hint">Not shown, because you may not list it: {session.hidden.join(", ")}.</p>}
         </div>
       )}

@@ -89,7 +89,7 @@ function CostPanel(props: PageProps): JSX.Element {
           </select>
         </label>
       ) : (
-        <p class="hint">Since this page was opened; the controller keeps a longer history with --history-file.</p>
+        <p class="hint">Since this page was opened{session.historyFault ? "." : "; the controller keeps a longer history with --history-file."}</p>
       )}
       <div class="charts">
       <TimeChart

@@ -407,10 +407,13 @@ class Manager:
     # -- running ------------------------------------------------------------------------------------------------------
 
     async def run(self, elected: WaitElected = elected_immediately) -> None:
-        """Run until cancelled. Nothing is done before ``elected`` returns, except watching where warm-up is on (OPS-316)."""
+        """Run until cancelled. Nothing is done before ``elected`` returns, except watching where warm-up is on (OPS-316).
+
+        The console shows the cluster in every replica, so with it they all watch.
+        """
         load_solver()
         async with asyncio.TaskGroup() as tasks:
-            if self._settings.disable_controller_warmup:
+            if self._settings.disable_controller_warmup and not self._settings.console:
                 await elected()
             await self.informers.run(tasks)
             await elected()

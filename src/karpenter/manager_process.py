@@ -87,10 +87,11 @@ class StartFiles(NamedTuple):
 
 
 class RunningController(NamedTuple):
-    """What a part beside the controllers gets of a process: its manager and its connection."""
+    """What a part beside the controllers gets of a process: its manager, its connection, and whether it leads now."""
 
     manager: Manager
     connection: Connection
+    leads: Callable[[], bool]
 
 
 #: A loop that runs beside the controllers, elected or not.
@@ -125,7 +126,7 @@ async def run_process(
         webhook = WebhookProcess(settings, connection, options, metrics)
         for name, loop in webhook.loops(own_namespace(os.environ, connection.namespace)).items():
             beside.append(asyncio.create_task(run_supervised(name, loop)))
-        running = RunningController(manager, connection)
+        running = RunningController(manager, connection, lambda: election.fence.is_open)
         for name, side_loop in side_loops.items():
             beside.append(asyncio.create_task(run_supervised(name, partial(side_loop, running))))
         work = asyncio.create_task(manager.run(election.leadership.elected))

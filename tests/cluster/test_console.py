@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import httpx2
@@ -120,6 +122,30 @@ class Browser:
     async def act(self, **action: object) -> httpx2.Response:
         body = {**action, "confirmed": True}
         return await self._client.post("/api/actions", json=body, headers={ACTION_HEADER: "1"})
+
+
+async def test_a_replica_that_does_not_lead_shows_the_same_cluster(plane: ControlPlane, account: Account) -> None:
+    """Behind a Service either replica answers; only the one that leads has the history, and the other says so."""
+    ports = free_port(), free_port()
+    flags = [(f"--console-port={port}", "--console=true") for port in ports]
+    with TemporaryDirectory() as folder, controller(account.kubeconfig, *flags[0]) as leader:
+        leader.await_leading(120)
+        file = f"--history-file={folder}/history.db"
+        with controller(account.kubeconfig, *flags[1], file) as standby:
+            standby.await_line("new leader elected")
+            standby.until(standby.is_ready, "be ready to follow")
+            browsers = [Browser(port, _token(plane, "admin")) for port in ports]
+            first, second = [await browser.view() for browser in browsers]
+            assert not standby.leads
+            assert (
+                [row["name"] for row in second["pools"]] == [row["name"] for row in first["pools"]] == ["hidden-pool"]
+            )
+            assert {row["pod"] for row in second["pending"]} == {row["pod"] for row in first["pending"]}
+            assert second["title"].endswith("does not lead")
+            assert [await browser.status("/api/history") for browser in browsers] == [404, 503]
+            assert not (Path(folder) / "history.db").exists()
+            for browser in browsers:
+                await browser.close()
 
 
 async def test_everybody_sees_and_does_what_kubectl_would_let_them(plane: ControlPlane, account: Account) -> None:

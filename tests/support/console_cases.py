@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 from karpenter.api.core import Event, EventSource, Node, Pod
@@ -12,6 +14,27 @@ from karpenter.console.console_view import ConsoleView
 from karpenter.console.node_rows import NodeRow
 from support.builders import NOW, flatten, indexes, snapshot
 from support.disruption_cases import KINDS
+
+
+@dataclass
+class StagedSource:
+    """The cluster of a console as a test sets it."""
+
+    given: ConsoleInput | None
+    title: str = "a cluster"
+    said_fault: str = ""
+    #: How often it was taken.
+    takings: int = 0
+
+    def current(self) -> ConsoleInput | None:
+        self.takings += 1
+        return self.given
+
+    def fault(self) -> str:
+        return self.said_fault
+
+    async def run(self) -> None:
+        await asyncio.Event().wait()
 
 
 def console_input(*objects: object, events: Sequence[Event] = (), now: datetime = NOW) -> ConsoleInput:

@@ -14,6 +14,7 @@ from karpenter.cli.terminal import WrongInput
 
 if TYPE_CHECKING:
     from karpenter.console.viewer_source import ViewerSource
+    from karpenter.history.history_store import HistoryStore
     from karpenter.settings import Settings
     from karpenter.webconsole.console_app import ActAs
 
@@ -39,15 +40,14 @@ def console(
 
     from karpenter.cli import top_command, top_run
 
-    if history is not None and not history.is_file():
-        raise WrongInput(f"--history={history}: there is no such file")
+    store = _recorded_history(history) if history is not None else None
     settings = resolve_or_exit("console", flags)
     source = top_command.viewer_source(
         planning_options.InputOptions(filename, region=region, recursive=recursive), settings
     )
     act_as = None if filename else _act_as_kubeconfig_user(settings)
     with top_run.silent_logs():
-        asyncio.run(serve(source, settings, LoopbackConsole(port, history, act_as)))
+        asyncio.run(serve(source, settings, LoopbackConsole(port, store, act_as)))
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,18 @@ class LoopbackConsole:
     """Where the console listens, and what it has beside the cluster."""
 
     port: int = 0
-    history: Path | None = None
+    history: HistoryStore | None = None
     act_as: ActAs | None = None
+
+
+def _recorded_history(file: Path) -> HistoryStore:
+    """Raises ``WrongInput``."""
+    from karpenter.history.history_store import HistoryUnreadable, readable_history
+
+    try:
+        return readable_history(file)
+    except HistoryUnreadable as error:
+        raise WrongInput(f"--history={error}") from None
 
 
 def _act_as_kubeconfig_user(settings: Settings) -> ActAs:
@@ -73,7 +83,6 @@ async def serve(source: ViewerSource, settings: Settings, console: LoopbackConso
     from contextlib import AsyncExitStack
 
     from karpenter.cli.top_answers import explain
-    from karpenter.history.history_store import HistoryUnreadable, readable_history
     from karpenter.runtime.loopback_server import serving_on_loopback
     from karpenter.webconsole.console_app import ConsoleParts, console_app
     from karpenter.webconsole.console_feed import ConsoleFeeds
@@ -81,12 +90,8 @@ async def serve(source: ViewerSource, settings: Settings, console: LoopbackConso
 
     secret = secrets.token_urlsafe()
     options = planning_options.disruption_options(settings)
-    feeds = ConsoleFeeds(lambda _visibility: source.current(), lambda: source.title, source.fault, options)
-    try:
-        store = readable_history(console.history) if console.history is not None else None
-    except HistoryUnreadable as error:
-        raise WrongInput(f"--history={error}") from None
-    parts = ConsoleParts(feeds, SecretLinkAccess(secret, source.title), explain, store, console.act_as)
+    feeds = ConsoleFeeds(source, options)
+    parts = ConsoleParts(feeds, SecretLinkAccess(secret, source.title), explain, console.history, console.act_as)
     async with AsyncExitStack() as stack:
         try:
             url = await stack.enter_async_context(serving_on_loopback(console_app(parts), console.port))

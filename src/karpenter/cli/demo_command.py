@@ -78,12 +78,16 @@ def _show_in_browser(options: DemoOptions, port: int) -> None:
 
     from karpenter.cli import console_command, top_run
     from karpenter.cli.demo_top import DemoSource
+    from karpenter.history.history_store import HistoryBounds, HistoryStore
     from karpenter.settings import Settings
 
+    settings = Settings()
     with TemporaryDirectory() as folder, top_run.silent_logs():
         history = Path(folder) / "history.db"
         source = DemoSource(options, str(history))
-        asyncio.run(console_command.serve(source, Settings(), console_command.LoopbackConsole(port, history)))
+        # The demo's controller writes the file only once it has something to tell.
+        store = HistoryStore(history, HistoryBounds(settings.history_max_age, settings.history_max_bytes))
+        asyncio.run(console_command.serve(source, settings, console_command.LoopbackConsole(port, store)))
 
 
 def _run(options: DemoOptions) -> None:

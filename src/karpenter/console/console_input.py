@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 
-from karpenter.api.core import Event, Node, Pod
+from karpenter.api.core import Event, Namespace, Node, Pod, PodDisruptionBudget
+from karpenter.api.karpenter import NodeClaim, NodePool
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.model import labels, pods, taints
 from karpenter.model import resources as res
@@ -18,12 +19,22 @@ from karpenter.state.state_node import NodeUsage, StateNode, build_state_node
 
 
 @dataclass(frozen=True)
+class ClusterWires:
+    """The objects beside Pods and Nodes that a restricted view is made of (``visible_objects``)."""
+
+    claims: tuple[NodeClaim, ...] = ()
+    pools: tuple[NodePool, ...] = ()
+    pdbs: tuple[PodDisruptionBudget, ...] = ()
+    namespaces: tuple[Namespace, ...] = ()
+
+
+@dataclass(frozen=True)
 class ConsoleInput:
-    """A cluster at a moment.
+    """A cluster at a moment. Nothing in it changes, so views can be built from it in any thread.
 
     ``pods`` and ``nodes``: all of them; the snapshot has only those that scheduling looks at. ``indexes``: instance types by
     NodePool. ``placements``: by namespace and name, what the next scheduling pass says about a pod
-    (``pending_pods.pod_placements``); empty where no pass was computed.
+    (``pending_pods.pod_placements``); empty where no pass was computed. ``wires``: empty where everybody sees everything.
     """
 
     snapshot: ClusterSnapshot
@@ -33,6 +44,7 @@ class ConsoleInput:
     events: Sequence[Event] = ()
     indexes: Mapping[str, TypeIndex] = field(default_factory=dict)
     placements: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    wires: ClusterWires = ClusterWires()
 
     @cached_property
     def state_nodes(self) -> tuple[StateNode, ...]:

@@ -15,7 +15,8 @@ class ConsoleSettings:
     console: bool = setting(
         kinds.SWITCH,
         "false",
-        "Serve the web console. Everybody signs in with a token, and sees what kubectl would show.",
+        "Serve the web console in every replica; all of them watch the cluster then. Everybody signs in with a token, and "
+        "sees what kubectl would show.",
     )
     console_port: int = setting(kinds.PORT, "8082", "Port of the web console.")
     console_certificate_directory: str = setting(

@@ -5,12 +5,10 @@ The view is made of the objects that are left, so nothing about the others can s
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from karpenter.api.core import Namespace, Node, Pod, PodDisruptionBudget
-from karpenter.api.karpenter import NodeClaim, NodePool
+from karpenter.api.core import Pod
 from karpenter.console.console_input import ConsoleInput
-from karpenter.model.freezes import Freeze
 from karpenter.state import ClusterState
 
 
@@ -46,26 +44,13 @@ class Visibility:
 COMPLETE = Visibility(True, True, True, None, True)
 
 
-@dataclass(frozen=True)
-class ClusterWires:
-    """The objects that a restricted view is made of."""
-
-    pods: tuple[Pod, ...] = ()
-    nodes: tuple[Node, ...] = ()
-    claims: tuple[NodeClaim, ...] = ()
-    pools: tuple[NodePool, ...] = ()
-    pdbs: tuple[PodDisruptionBudget, ...] = ()
-    namespaces: tuple[Namespace, ...] = ()
-    freeze: Freeze | None = field(default=None)
-
-
-def visible_input(given: ConsoleInput, wires: ClusterWires, visibility: Visibility) -> ConsoleInput:
-    """The cluster with what may be seen. ``given`` and ``wires`` are of the same moment; ``given`` where nothing is hidden."""
+def visible_input(given: ConsoleInput, visibility: Visibility) -> ConsoleInput:
+    """The cluster with what may be seen; ``given`` where nothing is hidden. Costs a cluster state, so it belongs in a thread."""
     if visibility.is_complete:
         return given
-    state = ClusterState()
-    pods = tuple(pod for pod in wires.pods if visibility.shows_pod(pod))
-    nodes = wires.nodes if visibility.nodes else ()
+    state, wires = ClusterState(), given.wires
+    pods = tuple(pod for pod in given.pods if visibility.shows_pod(pod))
+    nodes = given.nodes if visibility.nodes else ()
     for pool in wires.pools if visibility.pools else ():
         state.set_pool(pool)
     for claim in wires.claims if visibility.claims else ():
@@ -79,6 +64,6 @@ def visible_input(given: ConsoleInput, wires: ClusterWires, visibility: Visibili
             state.set_pdb(pdb)
         for namespace in wires.namespaces:
             state.set_namespace(namespace)
-        state.freeze = wires.freeze
+        state.freeze = given.snapshot.freeze
     indexes = given.indexes if visibility.pools else {}
     return ConsoleInput(state.snapshot(), given.now, pods, nodes, indexes=indexes)

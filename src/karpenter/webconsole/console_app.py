@@ -20,7 +20,7 @@ from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from karpenter.console.budget_calendar import budget_calendar
 from karpenter.console.cluster_questions import UnanswerableQuestion, answer_question
@@ -31,7 +31,8 @@ from karpenter.kube.errors import Forbidden, KubeError
 from karpenter.kube.protocol import Kube
 from karpenter.webconsole import console_document, history_document, question_document
 from karpenter.webconsole.console_actions import UnknownAction, kubectl_line, parse_action, perform
-from karpenter.webconsole.console_feed import ConsoleFeed, ConsoleFeeds
+from karpenter.webconsole.console_feed import ConsoleFeed, ConsoleFeeds, FeedFault
+from karpenter.webconsole.feed_limits import StreamSlots, TooManyViewers
 from karpenter.webconsole.viewer_access import Refusal, SecretLinkAccess, Viewer, ViewerAccess
 
 _ASSETS = resources.files("karpenter.webconsole") / "assets"
@@ -44,6 +45,7 @@ _HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
+_ONLY_TLS = "max-age=31536000"
 #: Only a script of this page can send it: for other sites it needs a permission that no answer gives.
 ACTION_HEADER = "X-Karpenter-Console"
 _MAX_BODY_BYTES = 10_000
@@ -62,14 +64,19 @@ ActAs = Callable[[Viewer], AbstractAsyncContextManager[Kube]]
 
 @dataclass(frozen=True)
 class ConsoleParts:
-    """What the console is made of. ``history``: None where none is kept. ``act_as``: None where nothing can be done."""
+    """What the console is made of. ``history``: None where none is kept. ``act_as``: None where nothing can be done.
+
+    ``history_fault``: why the history cannot be read here, empty where it can.
+    """
 
     feeds: ConsoleFeeds
     access: ViewerAccess
     explain: Explain
     history: HistoryStore | None = None
     act_as: ActAs | None = None
+    history_fault: Callable[[], str] = str
     passes: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_CONCURRENT_PASSES))
+    streams: StreamSlots = field(default_factory=StreamSlots)
 
 
 def console_app(parts: ConsoleParts) -> Starlette:
@@ -112,19 +119,24 @@ class _Pages:
             viewer = await self._parts.access.viewer(request)
             if isinstance(viewer, Refusal):
                 return PlainTextResponse(viewer.reason, viewer.status)
-            return await answer(request, viewer)
+            try:
+                return await answer(request, viewer)
+            except TooManyViewers as error:
+                return PlainTextResponse(str(error), 503)
 
         return endpoint
 
     async def session(self, _request: Request, viewer: Viewer) -> Response:
         """Who looks, what is hidden, and what they may use."""
         seen = viewer.visibility
+        fault = self._parts.history_fault() if seen.is_complete else ""
         return _json(
             {
                 "user": viewer.name,
                 "signIn": self._parts.access.sign_in,
                 "canAct": self._parts.act_as is not None,
-                "hasHistory": self._parts.history is not None and seen.is_complete,
+                "hasHistory": self._parts.history is not None and seen.is_complete and not fault,
+                "historyFault": fault,
                 "hidden": list(console_document.hidden_parts(seen)),
             }
         )
@@ -134,49 +146,64 @@ class _Pages:
 
     async def view(self, _request: Request, viewer: Viewer) -> Response:
         """The whole document."""
-        document = self._feed(viewer).document
-        if not document:
-            return PlainTextResponse("waiting for the first objects", 503)
-        return Response(document, media_type="application/json")
+        feed = self._feed(viewer)
+        if not feed.document:
+            return PlainTextResponse(feed.fault.fault or "waiting for the first objects", 503)
+        return Response(feed.document, media_type="application/json")
 
     async def stream(self, request: Request, viewer: Viewer) -> Response:
-        """Each new document, until the viewer's rights change."""
-        return StreamingResponse(self._events(request, viewer), media_type="text/event-stream")
+        """Each new document and each change of what is wrong, until the viewer's rights change."""
+        self._parts.streams.check(viewer.name)
+        return _EventStream(self._events(request, viewer, self._feed(viewer)), self._parts.streams, viewer.name)
 
-    async def _events(self, request: Request, viewer: Viewer) -> AsyncIterator[bytes]:
-        async for document in self._feed(viewer).documents():
+    async def _events(self, request: Request, viewer: Viewer, feed: ConsoleFeed) -> AsyncIterator[bytes]:
+        async for news in feed.news():
             if await self._parts.access.viewer(request) != viewer:
                 return
-            yield b"data: " + document + b"\n\n" if document else b": nothing new\n\n"
+            match news:
+                case None:
+                    yield b": nothing new\n\n"
+                case FeedFault():
+                    yield b"event: fault\ndata: " + msgspec.json.encode(news) + b"\n\n"
+                case document:
+                    yield b"data: " + document + b"\n\n"
 
     async def explanation(self, request: Request, viewer: Viewer) -> Response:
         """What `karpenter explain` says."""
         subject = request.query_params.get("subject", "")
-        given = self._parts.feeds.input(viewer.visibility)
+        given = await self._parts.feeds.input(viewer.visibility)
         if given is None or subject.partition("/")[0] not in ("node", "pod"):
             return PlainTextResponse("expected subject=node/NAME or subject=pod/NAMESPACE/NAME", 400)
         async with self._parts.passes:
             text = await asyncio.to_thread(self._parts.explain, given, subject, self._parts.feeds.options)
         return PlainTextResponse(text)
 
+    def _readable_history(self, viewer: Viewer) -> HistoryStore | Response:
+        """The history, or why this viewer does not get it here."""
+        if not viewer.visibility.is_complete:
+            return PlainTextResponse("the history tells of objects that you may not list", 403)
+        if fault := self._parts.history_fault():
+            return PlainTextResponse(fault, 503)
+        return self._parts.history or PlainTextResponse("no history is kept; --history-file sets where", 404)
+
     async def history(self, request: Request, viewer: Viewer) -> Response:
         """Samples, what was spent, decisions and interruptions of the last hours."""
-        store = self._parts.history
-        if store is None or not viewer.visibility.is_complete:
-            return _no_history(viewer)
+        store = self._readable_history(viewer)
+        if isinstance(store, Response):
+            return store
         hours = _number(request.query_params.get("hours", "24"), _MAX_HISTORY_HOURS)
         if hours is None:
             return PlainTextResponse(f"hours must be a number up to {_MAX_HISTORY_HOURS}", 400)
-        given = self._parts.feeds.input(viewer.visibility)
+        given = await self._parts.feeds.input(viewer.visibility)
         now = given.now if given is not None else datetime.now(UTC)
         since = now - timedelta(hours=hours)
         return await asyncio.to_thread(_history, store, since)
 
     async def decision(self, request: Request, viewer: Viewer) -> Response:
         """One decision of the history."""
-        store = self._parts.history
-        if store is None or not viewer.visibility.is_complete:
-            return _no_history(viewer)
+        store = self._readable_history(viewer)
+        if isinstance(store, Response):
+            return store
         found = await asyncio.to_thread(store.decision, request.query_params.get("id", ""))
         if found is None:
             return PlainTextResponse("the history does not have this decision (any more)", 404)
@@ -184,7 +211,7 @@ class _Pages:
 
     async def budgets(self, request: Request, viewer: Viewer) -> Response:
         """The budget calendar."""
-        given = self._parts.feeds.input(viewer.visibility)
+        given = await self._parts.feeds.input(viewer.visibility)
         days = _number(request.query_params.get("days", "7"), _MAX_CALENDAR_DAYS)
         if given is None or days is None:
             return PlainTextResponse(f"days must be a number up to {_MAX_CALENDAR_DAYS}", 400)
@@ -193,7 +220,7 @@ class _Pages:
 
     async def what_if(self, request: Request, viewer: Viewer) -> Response:
         """The answer to a question, from a decision on a copy."""
-        given = self._parts.feeds.input(viewer.visibility)
+        given = await self._parts.feeds.input(viewer.visibility)
         if given is None:
             return PlainTextResponse("waiting for the first objects", 503)
         try:
@@ -228,10 +255,17 @@ class _Pages:
         return _json({"kubectl": kubectl_line(action), "done": True})
 
 
-def _no_history(viewer: Viewer) -> Response:
-    if not viewer.visibility.is_complete:
-        return PlainTextResponse("the history tells of objects that you may not list", 403)
-    return PlainTextResponse("no history is kept; --history-file sets where", 404)
+class _EventStream(StreamingResponse):
+    """Server-sent events that count as a stream of their viewer as long as they are sent."""
+
+    def __init__(self, events: AsyncIterator[bytes], slots: StreamSlots, viewer: str) -> None:
+        super().__init__(events, media_type="text/event-stream")
+        self._slots = slots
+        self._viewer = viewer
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._slots.taken(self._viewer):
+            await super().__call__(scope, receive, send)
 
 
 def _history(store: HistoryStore, since: datetime) -> Response:
@@ -319,6 +353,8 @@ class _Guard(BaseHTTPMiddleware):
         else:
             response = self._entrance(request) or await call_next(request)
         response.headers.update(_HEADERS)
+        if request.url.scheme == "https":
+            response.headers["Strict-Transport-Security"] = _ONLY_TLS
         return response
 
     def _entrance(self, request: Request) -> Response | None:

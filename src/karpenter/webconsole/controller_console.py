@@ -12,15 +12,16 @@ import structlog
 import uvicorn
 from starlette.applications import Starlette
 
-from karpenter.console.console_input import ConsoleInput
+from karpenter.console.console_input import ClusterWires, ConsoleInput
 from karpenter.console.pending_pods import pod_placements
-from karpenter.console.visible_objects import ClusterWires, Visibility, visible_input
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.kube import config
 from karpenter.kube.protocol import Writer
 from karpenter.manager_process import RunningController
 from karpenter.model.token_bucket import TokenBucket
+from karpenter.scheduling.solution import Solution
 from karpenter.settings import Settings
+from karpenter.state.snapshot import PodKey
 from karpenter.webconsole.console_app import ConsoleParts, Explain, console_app
 from karpenter.webconsole.console_feed import ConsoleFeeds
 from karpenter.webconsole.viewer_access import KubernetesAccess
@@ -36,34 +37,44 @@ _log = structlog.get_logger()
 
 
 class ControllerSource:
-    """What the controllers of this process know of the cluster, for each audience. It asks the API server nothing."""
+    """What the controllers of this process know of the cluster. It asks the API server nothing."""
 
     def __init__(self, running: RunningController) -> None:
         self._manager = running.manager
+        self._leads = running.leads
         self._indexes: Mapping[str, TypeIndex] = {}
+        self._plan = Solution()
+        self._placements: Mapping[PodKey, str] = {}
 
     @property
-    def is_current(self) -> bool:
+    def title(self) -> str:
+        """Which cluster it is, and whether the replica that shows it leads."""
+        if self._leads():
+            return "the cluster of this controller"
+        return "the cluster of this controller, as a replica sees it that does not lead"
+
+    @property
+    def _is_current(self) -> bool:
         """Whether this process watches the cluster, and knows it."""
         informers = self._manager.informers
         return informers.is_running and not informers.unready()
 
-    def title(self) -> str:
-        """Which cluster it is."""
-        return "the cluster of this controller"
-
     def fault(self) -> str:
         """Why the view may be stale, in one line."""
         if not self._manager.informers.is_running:
-            return (
-                "this process does not lead, so it does not watch the cluster: open the console of the one that leads"
-            )
+            return "this process does not watch the cluster yet"
         return self._manager.informers.unready() or "; ".join(map(str, self._manager.informers.faults()))
+
+    def history_fault(self) -> str:
+        """Why there is no history here: only the replica that leads keeps one, in its own file."""
+        if self._manager.history is None or self._leads():
+            return ""
+        return "this replica does not lead, and the one that leads keeps the history; load the page again to reach it"
 
     async def run(self) -> None:
         """Keep the instance types current until cancelled."""
         while True:
-            if self.is_current:
+            if self._is_current:
                 self._indexes = await self._manager.observer.indexes()
             await asyncio.sleep(_INDEX_SECONDS if self._indexes else 1.0)
 
@@ -71,31 +82,29 @@ class ControllerSource:
         """The names of all namespaces."""
         return (namespace.metadata.name for namespace in self._manager.informers.namespaces)
 
-    def input_for(self, visibility: Visibility) -> ConsoleInput | None:
-        """The cluster as this audience may see it; None until it is known."""
-        if not self.is_current:
+    def current(self) -> ConsoleInput | None:
+        """The whole cluster; None until it is known. Costs a snapshot and tuples of objects that nobody changes."""
+        if not self._is_current:
             return None
         manager, informers = self._manager, self._manager.informers
-        given = ConsoleInput(
+        return ConsoleInput(
             manager.state.snapshot(),
             manager.context.clock.now(),
             tuple(informers.pods),
             tuple(informers.nodes),
             indexes=self._indexes,
-            placements=pod_placements(manager.provisioner.last_plan) if visibility.is_complete else {},
+            placements=self._last_placements(),
+            wires=ClusterWires(
+                tuple(informers.claims), tuple(informers.pools), tuple(informers.pdbs), tuple(informers.namespaces)
+            ),
         )
-        if visibility.is_complete:
-            return given
-        wires = ClusterWires(
-            given.pods,  # type: ignore[arg-type]
-            given.nodes,  # type: ignore[arg-type]
-            tuple(informers.claims),
-            tuple(informers.pools),
-            tuple(informers.pdbs),
-            tuple(informers.namespaces),
-            given.snapshot.freeze,
-        )
-        return visible_input(given, wires, visibility)
+
+    def _last_placements(self) -> Mapping[PodKey, str]:
+        """What the last scheduling pass says about its pods: written once per pass."""
+        plan = self._manager.provisioner.last_plan
+        if plan is not self._plan:
+            self._plan, self._placements = plan, pod_placements(plan)
+        return self._placements
 
 
 class ControllerConsole:
@@ -125,11 +134,12 @@ class ControllerConsole:
         settings, history = self._settings, running.manager.history
         options = settings.disruption_options(settings.scheduling_options(settings.gates), settings.gates)
         return ConsoleParts(
-            ConsoleFeeds(source.input_for, source.title, source.fault, options),
+            ConsoleFeeds(source, options),
             KubernetesAccess(reviews, source.namespaces, asyncio.get_running_loop().time),
             self._explain,
             history.store if history is not None else None,
             lambda viewer: config.connect(config.with_token(running.connection, viewer.token)),
+            source.history_fault,
         )
 
     async def _serve(self, app: Starlette) -> None:

@@ -50,6 +50,19 @@ def test_without_a_terminal_it_tells_the_story_in_plain_lines_and_leaves_nothing
     assert "karpenter plan -f" in done.stdout
 
 
+def test_its_console_prints_an_address_and_serves_the_page_and_the_history_there() -> None:
+    command = [*COMMAND, "--pods", "16", "--console"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        address = process.stdout.readline().strip()
+        opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+        page = opener.open(address, timeout=SECONDS).read().decode()
+        history = json.load(opener.open(f"{address.partition('/?')[0]}/api/history", timeout=SECONDS))
+        process.terminate()
+    assert "karpenter console" in page
+    assert set(history) >= {"samples", "spent", "decisions"}
+
+
 @pytest.mark.soak
 def test_the_same_seed_tells_the_same_story_and_another_another() -> None:
     stories = [demo("--pods", "16", "--seed", seed).stdout.splitlines()[1:] for seed in ("5", "5", "6")]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any, cast
 
 from karpenter.console.console_view import ConsoleView
-from karpenter.console.visible_objects import COMPLETE, Visibility
+from karpenter.console.visible_objects import Visibility, visible_input
 from karpenter.kube import config
+from karpenter.manager import Manager
 from karpenter.manager_process import RunningController
+from karpenter.settings import Settings
 from karpenter.webconsole.controller_console import ControllerSource
 from support.builders import pod
 from support.world import World, story
@@ -22,11 +25,11 @@ async def test_the_cluster_of_the_running_controllers_is_shown_as_far_as_it_may_
     world.scheduled()
     await world.start()
     assert world.manager is not None
-    source = ControllerSource(RunningController(world.manager, cast(Any, None)))
+    source = ControllerSource(RunningController(world.manager, cast(Any, None), lambda: True))
     following = asyncio.create_task(source.run())
     await world.waiting(pod("small", {"cpu": "1"}), pod("huge", {"cpu": "1000"}))
     await asyncio.sleep(60)
-    whole = source.input_for(COMPLETE)
+    whole = source.current()
     assert whole is not None
     view = ConsoleView(whole)
     (row,) = view.nodes
@@ -34,23 +37,52 @@ async def test_the_cluster_of_the_running_controllers_is_shown_as_far_as_it_may_
     assert row.price_per_hour
     (left,) = view.pending
     assert left.reason.startswith("unschedulable: "), "the last pass of the controller says why"
-    part = source.input_for(Visibility(pod_namespaces=frozenset({"default"})))
-    assert part is not None
-    seen = ConsoleView(part)
+    seen = ConsoleView(visible_input(whole, Visibility(pod_namespaces=frozenset({"default"}))))
     assert (seen.nodes, seen.pools, seen.price_per_hour) == ((), (), 0.0)
+    assert source.title == "the cluster of this controller"
     assert [left.full_name for left in seen.pending] == ["default/huge"]
     assert "np" not in seen.pending[0].reason
     following.cancel()
 
 
 @story
-async def test_a_process_that_does_not_lead_says_so(world: World) -> None:
+async def test_a_process_that_does_not_watch_yet_says_so(world: World) -> None:
     await world.start()
     assert world.manager is not None
     world.manager.informers._is_running = False
-    source = ControllerSource(RunningController(world.manager, cast(Any, None)))
-    assert source.input_for(COMPLETE) is None
-    assert source.fault().startswith("this process does not lead")
+    source = ControllerSource(RunningController(world.manager, cast(Any, None), lambda: False))
+    assert source.current() is None
+    assert source.fault() == "this process does not watch the cluster yet"
+
+
+@story
+async def test_a_replica_that_does_not_lead_shows_the_cluster_and_says_where_the_history_is(
+    world: World, tmp_path: Path
+) -> None:
+    """Behind a Service either replica answers: both know the cluster, one keeps the history."""
+    await world.pool()
+    manager = Manager(
+        world.kube,
+        world.cloud,  # type: ignore[arg-type]
+        world.clock,
+        Settings(console=True, history_file=str(tmp_path / "history.db")),
+    )
+    never_elected = asyncio.Event()
+
+    async def elected() -> None:
+        await never_elected.wait()
+
+    following = asyncio.create_task(manager.run(elected))
+    await asyncio.sleep(1)
+    source = ControllerSource(RunningController(manager, cast(Any, None), lambda: False))
+    given = source.current()
+    assert given is not None
+    assert [row.name for row in ConsoleView(given).pools] == ["np"]
+    assert source.title.endswith("does not lead")
+    assert source.fault() == ""
+    assert source.history_fault().startswith("this replica does not lead, and the one that leads keeps the history")
+    assert not (tmp_path / "history.db").exists()
+    following.cancel()
 
 
 def test_the_connection_of_a_viewer_has_their_token_and_nothing_of_the_controllers(tmp_path: Any) -> None:

@@ -32,7 +32,7 @@ from karpenter.webconsole.console_app import ACTION_HEADER, ConsoleParts, consol
 from karpenter.webconsole.console_feed import ConsoleFeeds
 from karpenter.webconsole.viewer_access import SecretLinkAccess
 from support.builders import NOW, node, pod, seconds
-from support.console_cases import console_input
+from support.console_cases import StagedSource, console_input
 from support.disruption_cases import pool, running
 
 ROOT = Path(__file__).parents[3]
@@ -60,7 +60,7 @@ CLUSTER = (pool(), running("n", "m", 1), pod("huge", {"cpu": "100"}))
 def parts(given: ConsoleInput | None = None, **further: object) -> ConsoleParts:
     shown = given or console_input(*CLUSTER)
     options = planning_options.disruption_options(Settings())
-    feeds = ConsoleFeeds(lambda _: shown, lambda: "a recording", str, options)
+    feeds = ConsoleFeeds(StagedSource(shown, "a recording"), options)
     return ConsoleParts(feeds, SecretLinkAccess(SECRET, "me"), explain, **further)  # type: ignore[arg-type]
 
 
@@ -175,8 +175,8 @@ async def test_the_page_gets_the_figures_of_the_cluster() -> None:
 
 
 async def test_before_the_first_objects_the_page_is_told_to_wait() -> None:
-    waiting = parts()
-    waiting.feeds._input_for = lambda _: None
+    options = planning_options.disruption_options(Settings())
+    waiting = ConsoleParts(ConsoleFeeds(StagedSource(None), options), SecretLinkAccess(SECRET, "me"), explain)
     async with browser(waiting) as client:
         await client.get("/", params={"token": SECRET})
         assert (await client.get("/api/view")).status_code == 503
@@ -184,16 +184,18 @@ async def test_before_the_first_objects_the_page_is_told_to_wait() -> None:
 
 async def test_a_viewer_gets_the_present_document_and_then_the_one_with_reasons() -> None:
     shown = parts()
-    documents = shown.feeds.feed(COMPLETE).documents()
+    news = shown.feeds.feed(COMPLETE).news()
     try:
         async with asyncio.timeout(60):
             while True:
-                (waiting,) = json.loads(await anext(documents))["pending"]
+                document = await anext(news)
+                assert isinstance(document, bytes)
+                (waiting,) = json.loads(document)["pending"]
                 if waiting["reason"].startswith("unschedulable: "):
                     break
     finally:
         await shown.feeds.close()
-        await documents.aclose()  # type: ignore[attr-defined]
+        await news.aclose()  # type: ignore[attr-defined]
 
 
 async def test_people_who_see_the_same_share_one_feed_which_ends_when_nobody_asks(

@@ -28,7 +28,7 @@ from karpenter.webconsole.console_app import ConsoleParts, console_app
 from karpenter.webconsole.console_feed import ConsoleFeeds
 from karpenter.webconsole.viewer_access import SecretLinkAccess
 from support.builders import pod
-from support.console_cases import console_input, event
+from support.console_cases import StagedSource, console_input, event
 from support.disruption_cases import pool, running
 
 pytestmark = pytest.mark.soak
@@ -83,7 +83,7 @@ def served(given: ConsoleInput) -> Iterator[str]:
 
     async def serve() -> None:
         options = planning_options.disruption_options(Settings())
-        feeds = ConsoleFeeds(lambda _: given, lambda: MARKUP[0], lambda: MARKUP[1], options)
+        feeds = ConsoleFeeds(StagedSource(given, MARKUP[0], MARKUP[1]), options)
         parts = ConsoleParts(feeds, SecretLinkAccess(SECRET, MARKUP[2]), explain)
         async with serving_on_loopback(console_app(parts)) as url:
             address.append(f"{url}/?token={SECRET}")

@@ -5,28 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
 import httpx2
-import msgspec
 import pytest
 
-from karpenter.api import kinds
-from karpenter.api.control_plane import SubjectAccessReviewStatus, TokenReviewStatus, TokenReviewUser
-from karpenter.cli import planning_options
-from karpenter.cli.top_answers import explain
-from karpenter.console.visible_objects import ClusterWires, visible_input
-from karpenter.kube.errors import ServerUnavailable
-from karpenter.settings import Settings
 from karpenter.webconsole.console_app import ACTION_HEADER, ConsoleParts, Viewer, _Pages, console_app
-from karpenter.webconsole.console_feed import ConsoleFeeds
-from karpenter.webconsole.viewer_access import ANSWER_SECONDS, KubernetesAccess
-from support.builders import pod
-from support.console_cases import console_input
-from support.disruption_cases import pool, running
+from karpenter.webconsole.viewer_access import ANSWER_SECONDS
+from support.reviewing_server import EVERYTHING, Clock, ReviewingServer, reviewed_parts
 
 PATHS = (
     "/api/session",
@@ -38,80 +26,6 @@ PATHS = (
     "/api/budgets",
     "/api/what-if?drain=n",
 )
-NAMESPACES = ("default", "shop", "secret")
-Right = tuple[str, str]
-EVERYTHING = frozenset(
-    (kind.plural, "")
-    for kind in (
-        kinds.NODE,
-        kinds.NODE_CLAIM,
-        kinds.NODE_POOL,
-        kinds.POD,
-        kinds.DAEMON_SET,
-        kinds.POD_DISRUPTION_BUDGET,
-        kinds.NAMESPACE,
-        kinds.PERSISTENT_VOLUME,
-        kinds.PERSISTENT_VOLUME_CLAIM,
-        kinds.STORAGE_CLASS,
-    )
-)
-#: Plural and namespace (empty: all) of what a token's user may list.
-RIGHTS: Mapping[str, frozenset[Right]] = {
-    "admin": EVERYTHING,
-    "nobody": frozenset(),
-    "shopkeeper": frozenset({("pods", "shop")}),
-    "operator": frozenset({("nodes", "")}),
-    "almost": EVERYTHING - {("poddisruptionbudgets", "")},
-}
-
-
-@dataclass
-class ReviewingServer:
-    """The two reviews of an API server with these rights; everything else is refused by having no answer."""
-
-    rights: dict[str, frozenset[Right]] = field(default_factory=lambda: dict(RIGHTS))
-    asked: list[str] = field(default_factory=list)
-    is_down: bool = False
-
-    async def create(self, kind: Any, obj: Any) -> Any:
-        if self.is_down:
-            raise ServerUnavailable("no route to host")
-        self.asked.append(kind.name)
-        if kind.name == "TokenReview":
-            known = obj.spec.token in self.rights
-            user = TokenReviewUser(username=obj.spec.token, uid="1", groups=("team",), extra={"k": ("v",)})
-            status = TokenReviewStatus(authenticated=known, user=user if known else TokenReviewUser())
-            return msgspec.structs.replace(obj, status=status)
-        spec = obj.spec
-        assert (spec.uid, spec.groups, spec.extra) == ("1", ("team",), {"k": ("v",)}), "all of the user is asked about"
-        right = (spec.resource_attributes.resource, spec.resource_attributes.namespace)
-        allowed = spec.resource_attributes.verb == "list" and right in self.rights[spec.user]
-        return msgspec.structs.replace(obj, status=SubjectAccessReviewStatus(allowed=allowed))
-
-
-WAITING = [
-    pod(name, {"cpu": "100"}, meta={"namespace": place}) for name, place in (("p-shop", "shop"), ("p-secret", "secret"))
-]
-CLUSTER = (pool("np-hidden"), running("n-hidden", "m", 1, pool="np-hidden"), WAITING)
-
-
-class Clock:
-    """Monotonic seconds, moved by hand."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-
-def parts(server: ReviewingServer, clock: Clock | None = None, **further: object) -> ConsoleParts:
-    given = console_input(*CLUSTER)
-    (view,) = [view for view in given.snapshot.nodes if view.claim is not None]
-    assert view.claim is not None
-    wires = ClusterWires(tuple(given.pods), tuple(given.nodes), (view.claim,), given.snapshot.pools)
-    options = planning_options.disruption_options(Settings())
-    feeds = ConsoleFeeds(lambda seen: visible_input(given, wires, seen), lambda: "a cluster", str, options)
-    at = clock or Clock()
-    access = KubernetesAccess(server, lambda: NAMESPACES, lambda: at.now)  # type: ignore[arg-type]
-    return ConsoleParts(feeds, access, explain, **further)  # type: ignore[arg-type]
 
 
 @asynccontextmanager
@@ -138,7 +52,7 @@ async def document(shown: ConsoleParts, client: httpx2.AsyncClient) -> dict[str,
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize(("token", "status"), [("", 401), ("stranger", 401), ("nobody", 403)])
 async def test_without_a_token_or_rights_nothing_is_shown(path: str, token: str, status: int) -> None:
-    async with browser(parts(ReviewingServer()), token) as client:
+    async with browser(reviewed_parts(ReviewingServer()), token) as client:
         answer = await client.get(path)
         assert answer.status_code == status
         assert "hidden" not in answer.text
@@ -146,14 +60,14 @@ async def test_without_a_token_or_rights_nothing_is_shown(path: str, token: str,
 
 
 async def test_other_kinds_of_credentials_are_none() -> None:
-    async with browser(parts(ReviewingServer()), "") as client:
+    async with browser(reviewed_parts(ReviewingServer()), "") as client:
         for header in ("Basic YWRtaW46YWRtaW4=", "Bearer", "Bearer ", f"Bearer {'x' * 20_000}", "admin"):
             assert (await client.get("/api/view", headers={"Authorization": header})).status_code == 401
         assert (await client.get("/api/view", headers={"Cookie": "token=admin"})).status_code == 401
 
 
 async def test_who_may_list_everything_sees_everything() -> None:
-    shown = parts(ReviewingServer())
+    shown = reviewed_parts(ReviewingServer())
     async with browser(shown, "admin") as client:
         seen = await document(shown, client)
         assert [row["name"] for row in seen["nodes"]] == ["n-hidden"]
@@ -165,7 +79,7 @@ async def test_who_may_list_everything_sees_everything() -> None:
 
 async def test_who_may_list_the_pods_of_one_namespace_sees_these_and_no_trace_of_anything_else() -> None:
     """Nothing a user may not `kubectl get` is shown."""
-    shown = parts(ReviewingServer())
+    shown = reviewed_parts(ReviewingServer())
     async with browser(shown, "shopkeeper") as client:
         seen = await document(shown, client)
         assert [row["pod"] for row in seen["pending"]] == ["shop/p-shop"]
@@ -181,7 +95,7 @@ async def test_who_may_list_the_pods_of_one_namespace_sees_these_and_no_trace_of
 
 
 async def test_who_may_list_nodes_alone_sees_nodes_without_pods_claims_and_pools() -> None:
-    shown = parts(ReviewingServer())
+    shown = reviewed_parts(ReviewingServer())
     async with browser(shown, "operator") as client:
         seen = await document(shown, client)
         assert [row["name"] for row in seen["nodes"]] == ["n-hidden"]
@@ -191,7 +105,7 @@ async def test_who_may_list_nodes_alone_sees_nodes_without_pods_claims_and_pools
 
 
 async def test_the_history_needs_the_right_to_list_everything_it_tells_of() -> None:
-    shown = parts(ReviewingServer())
+    shown = reviewed_parts(ReviewingServer())
     async with browser(shown, "almost") as client:
         assert [row["name"] for row in (await document(shown, client))["nodes"]] == ["n-hidden"]
         assert (await client.get("/api/history")).status_code == 403
@@ -199,7 +113,7 @@ async def test_the_history_needs_the_right_to_list_everything_it_tells_of() -> N
 
 async def test_a_right_that_is_withdrawn_ends_the_stream_within_half_a_minute() -> None:
     server, clock = ReviewingServer(), Clock()
-    shown = parts(server, clock)
+    shown = reviewed_parts(server, clock)
     async with browser(shown, "admin") as client:
         await document(shown, client)
         server.rights["admin"] = frozenset()
@@ -213,24 +127,24 @@ async def test_a_right_that_is_withdrawn_ends_the_stream_within_half_a_minute() 
 
 async def test_a_stream_ends_when_the_rights_of_its_viewer_change() -> None:
     server, clock = ReviewingServer(), Clock()
-    shown = parts(server, clock)
+    shown = reviewed_parts(server, clock)
     async with browser(shown, "admin") as client:
         request = client.build_request("GET", "/")
         viewer = await shown.access.viewer(request)  # type: ignore[arg-type]
         assert isinstance(viewer, Viewer)
         await shown.feeds.feed(viewer.visibility).refresh()
-        events = _Pages(shown)._events(request, viewer)  # type: ignore[arg-type]
+        feed = shown.feeds.feed(viewer.visibility)
+        events = _Pages(shown)._events(request, viewer, feed)  # type: ignore[arg-type]
         assert (await anext(events)).startswith(b"data: ")
         server.rights["admin"] = frozenset({("nodes", "")})
         clock.now += ANSWER_SECONDS + 1
-        feed = shown.feeds.feed(viewer.visibility)
         feed.document = b"{}"
         assert [event async for event in events] == []
 
 
 async def test_questions_to_the_api_server_are_remembered_and_shared() -> None:
     server = ReviewingServer()
-    async with browser(parts(server), "admin") as client:
+    async with browser(reviewed_parts(server), "admin") as client:
         for _ in range(5):
             await client.get("/api/session")
         assert server.asked.count("TokenReview") == 1
@@ -247,7 +161,7 @@ async def test_made_up_tokens_are_asked_about_a_few_at_a_time() -> None:
             return await super().create(kind, obj)
 
     server = SlowServer()
-    async with browser(parts(server), "admin") as client:
+    async with browser(reviewed_parts(server), "admin") as client:
         asked = [
             asyncio.create_task(client.get("/api/session", headers={"Authorization": f"Bearer made-up-{number}"}))
             for number in range(40)
@@ -262,7 +176,7 @@ async def test_made_up_tokens_are_asked_about_a_few_at_a_time() -> None:
 
 async def test_while_the_api_server_is_down_nobody_is_let_in_and_it_is_asked_again() -> None:
     server = ReviewingServer(is_down=True)
-    async with browser(parts(server), "admin") as client:
+    async with browser(reviewed_parts(server), "admin") as client:
         refused = await client.get("/api/session")
         assert refused.status_code == 503
         assert "no route to host" in refused.text
@@ -287,7 +201,7 @@ async def test_an_action_is_done_with_the_token_of_whoever_asks() -> None:
             done.append((self.viewer.token, f"{kind.plural}/{name}", patch))
 
     act_as: Callable[[Viewer], Any] = Acting
-    async with browser(parts(ReviewingServer(), act_as=act_as), "operator") as client:
+    async with browser(reviewed_parts(ReviewingServer(), act_as=act_as), "operator") as client:
         body = {"action": "keep-node", "target": "n", "confirmed": True}
         answer = await client.post("/api/actions", json=body, headers={ACTION_HEADER: "1"})
         assert answer.json()["done"] is True

@@ -13,6 +13,7 @@ from karpenter.api.core import Pod
 from karpenter.controller_context import ControllerContext
 from karpenter.kube.errors import KubeError
 from karpenter.provisioning.claim_creation import ClaimCreationPace, ClaimCreationReason, create_claim
+from karpenter.provisioning.gang_releases import GangReleases
 from karpenter.provisioning.lost_pods import LostPods
 from karpenter.provisioning.nomination import PodNominator
 from karpenter.runtime.events import NORMAL, WARNING, ObjectEvent, involved_pod, involved_pool, shortened
@@ -63,6 +64,7 @@ class PlanExecutor:
     ) -> None:
         self._context = context
         self._lost_pods = lost_pods or LostPods(context)
+        self._gang_releases = GangReleases(context)
         self._nominator = nominator
         self._nomination_window = pace.nomination_window
         self._creation_limit = pace.creation_limit
@@ -85,6 +87,7 @@ class PlanExecutor:
         results = await asyncio.gather(*(self._create(planned) for planned in plan.new_claims))
         failures = tuple(result for result in results if result is not None)
         await self._nominator.withdraw_stale()
+        await self._gang_releases.after_pass(whole)
         deferred = len(whole.new_claims) - len(plan.new_claims)
         wait = self._creation_limit.retry_after_seconds(self._context.clock.now()) if deferred else 0.0
         return PlanOutcome(len(results) - len(failures), failures, deferred, wait)

@@ -18,6 +18,7 @@ from controlplane import binaries, emptying
 from controlplane.harness import ControlPlane
 from helm import charts
 from karpenter.api import crds
+from kubeadm import program
 from support.background_command import Beside
 from support.examples import SOAK, SOAK_EXAMPLES
 from support.soak import Soak
@@ -26,6 +27,7 @@ from support.worker_scopes import Files
 #: Fixtures that need the control plane's binaries.
 _CLUSTER_FIXTURES = frozenset({"control_plane", "working_control_plane"})
 _HELM_FIXTURE = "helm_program"
+_KUBEADM_FIXTURE = "kubeadm_program"
 
 # Thousands of tests and all that the product imports live until the end: looking for garbage among them takes a fifth of a run.
 _ALLOCATIONS_BETWEEN_COLLECTIONS = 100_000
@@ -101,6 +103,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         _build(session, "the test control plane", binaries.is_ready, binaries.folder)
     if any(_HELM_FIXTURE in getattr(obj, "fixturenames", ()) for obj in session.items):
         _build(session, "Helm", charts.is_ready, charts.binary)
+    if any(_KUBEADM_FIXTURE in getattr(obj, "fixturenames", ()) for obj in session.items):
+        _build(session, "kubeadm", program.is_ready, program.binary)
 
 
 def _needs_helm_only(item: pytest.Item) -> bool:

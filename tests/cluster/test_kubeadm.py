@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -32,10 +33,12 @@ from karpenter.providers.aws.bootstrap.token_issuer import TokenIssuer, missing_
 from karpenter.providers.aws.ec2_descriptions import InstanceInfo, InstancePlacement
 from karpenter.providers.aws.instance.instance_info import provider_id_of
 from karpenter.providers.aws.userdata import render_user_data
+from kubeadm import program
 from support import launch_cases
 from support.certificates import Authority
 from support.kubeadm_join import HttpRefused, JoiningKubelet, JoinRefused
-from support.kubeadm_user_data import FIELD_REPORT, joining
+from support.kubeadm_user_data import FIELD_REPORT, authority, joining, rendered
+from support.kubeadm_user_data import cluster as a_cluster
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
@@ -120,8 +123,8 @@ def _binding(name: str, role: str, group: str) -> Json:
     }
 
 
-def _node_class() -> EC2NodeClass:
-    plain = launch_cases.node_class({"ami_family": "Custom", "user_data": _USER_DATA})
+def _node_class(user_data: str) -> EC2NodeClass:
+    plain = launch_cases.node_class({"ami_family": "Custom", "user_data": user_data})
     return launch_cases.replaced_annotations(plain, {"karpenter.k8s.aws/bootstrap": "kubeadm"})
 
 
@@ -145,15 +148,15 @@ class _EarlierClock(Clock):
         return SystemClock().now() - timedelta(hours=1)
 
 
-async def _user_data(plane: ControlPlane, name: str, clock: Clock) -> str:
+async def _user_data(plane: ControlPlane, name: str, clock: Clock, template: str = _USER_DATA) -> str:
     """The user data of a claim's instance, as a launch renders it; the token is in the cluster."""
     info = AwsClusterInfo("prod", "eu-west-1", plane.server, base64.b64encode(plane.certificate).decode(), "1.35")
     settings = BootstrapSettings()
     async with plane.client(_CONTROLLER) as kube:
         resolver = JoinResolver(TokenIssuer(kube, settings, "prod", clock), None, settings, "prod")  # type: ignore[arg-type]
-        join = await resolver.parameters(launch_cases.claim(name), _node_class())
+        join = await resolver.parameters(launch_cases.claim(name), _node_class(template))
     assert join is not None
-    return render_user_data(joining(_USER_DATA, info, join)).decode()
+    return render_user_data(joining(template, info, join)).decode()
 
 
 def test_a_node_joins_with_its_token_registers_renews_and_may_do_no_more(cluster: ControlPlane) -> None:
@@ -279,3 +282,66 @@ def test_a_missing_binding_is_found_on_the_real_server(cluster: ControlPlane) ->
     finally:
         cluster.request("POST", path, _binding(name, role, group))
     assert text.startswith(f"ClusterRoleBinding {name}")
+
+
+# -- kubeadm itself -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def kubeadm_program() -> None:
+    """kubeadm can be run. Without it the test fails with the reason: nothing is skipped."""
+    program.binary()
+
+
+@pytest.mark.parametrize("version", ["1.30", "1.33"])
+def test_kubeadm_takes_the_join_configuration_of_a_node(kubeadm_program: None, tmp_path: Path, version: str) -> None:
+    """AWS-925, AWS-T911: v1beta3 and v1beta4, decoded strictly by kubeadm and validated; an unknown field is refused."""
+    config = tmp_path / "join.yaml"
+    config.write_text(rendered("${JOIN_CONFIG}\n", a_cluster(authority("ca"), version=version)))
+    program.validate(config)
+    config.write_text(config.read_text().replace("tlsBootstrapToken:", "tlsBootstrapTokn:"))
+    with pytest.raises(program.KubeadmFailed, match=r'unknown field "discovery\.tlsBootstrapTokn"'):
+        program.validate(config)
+
+
+def test_kubeadm_itself_discovers_the_cluster_by_a_rendered_join_configuration(
+    kubeadm_program: None, cluster: ControlPlane, tmp_path: Path
+) -> None:
+    """AWS-920, AWS-925, issue 20: token, signature and CA hash verified by kubeadm's own phase; another hash is refused."""
+    _upload_configuration(cluster)
+    text = asyncio.run(_user_data(cluster, "by-kubeadm", SystemClock(), "${JOIN_CONFIG}\n"))
+    config = tmp_path / "join.yaml"
+    config.write_text(text)
+    program.preflight(config)
+    config.write_text(re.sub(r"sha256:[0-9a-f]{64}", "sha256:" + "0" * 64, text))
+    assert config.read_text() != text
+    with pytest.raises(program.KubeadmFailed, match="cluster CA found in cluster-info ConfigMap is invalid"):
+        program.preflight(config)
+
+
+def _upload_configuration(plane: ControlPlane) -> None:
+    """The objects of kubeadm's phase upload-config that a joining node reads under its token."""
+    configuration = {
+        "apiVersion": "kubeadm.k8s.io/v1beta4",
+        "kind": "ClusterConfiguration",
+        "kubernetesVersion": binaries.release(),
+    }
+    data: Json = {"ClusterConfiguration": yaml.safe_dump(configuration)}
+    plane.request(
+        "POST", "/api/v1/namespaces/kube-system/configmaps", {"metadata": {"name": "kubeadm-config"}, "data": data}
+    )
+    kubelet: Json = {"kubelet": "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"}
+    plane.request(
+        "POST", "/api/v1/namespaces/kube-system/configmaps", {"metadata": {"name": "kubelet-config"}, "data": kubelet}
+    )
+    api = "rbac.authorization.k8s.io"
+    names: list[Json] = ["kubeadm-config", "kubelet-config"]  # type: ignore[list-item]
+    rule: Json = {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": names, "verbs": ["get"]}
+    path = f"/apis/{api}/v1/namespaces/kube-system"
+    plane.request("POST", f"{path}/roles", {"metadata": {"name": "kubeadm:nodes-kubeadm-config"}, "rules": [rule]})
+    binding: Json = {
+        "metadata": {"name": "kubeadm:nodes-kubeadm-config"},
+        "roleRef": {"apiGroup": api, "kind": "Role", "name": "kubeadm:nodes-kubeadm-config"},
+        "subjects": [{"apiGroup": api, "kind": "Group", "name": _GROUP}],
+    }
+    plane.request("POST", f"{path}/rolebindings", binding)

@@ -1,0 +1,1 @@
+"""kubeadm itself, for tests of what nodes are given to join with."""

@@ -1,0 +1,50 @@
+"""kubeadm itself, built from the Go module beside this file (``gobuild``): what of it needs neither root nor a kubelet."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+from controlplane.gobuild import Commands, GoModule
+
+_MODULE = GoModule("kubeadm", Path(__file__).parent, (1, 26))
+_COMMANDS: Commands = {"kubeadm": ("build", "-trimpath", "-ldflags=-s -w", "k8s.io/kubernetes/cmd/kubeadm")}
+_ANSWER_SECONDS = 120
+
+
+class KubeadmFailed(Exception):
+    """kubeadm ended with an error; the message is what it wrote."""
+
+
+def binary() -> Path:
+    """kubeadm, built first where that is necessary (minutes). Raises ``BuildFailed``."""
+    return _MODULE.binaries(_COMMANDS) / "kubeadm"
+
+
+def is_ready() -> bool:
+    """Whether ``binary`` will answer at once."""
+    return _MODULE.is_built(_COMMANDS)
+
+
+def validate(config: Path) -> None:
+    """Decode a configuration strictly and validate it. Raises ``KubeadmFailed``."""
+    _run("config", "validate", "--config", str(config))
+
+
+def preflight(config: Path) -> None:
+    """The first phase of a join: discovery of the cluster and reading of its configuration. Raises ``KubeadmFailed``.
+
+    What it finds wrong with this machine (no kubelet, swap, ports) is ignored.
+    """
+    _run("join", "phase", "preflight", "--config", str(config), "--ignore-preflight-errors=all")
+
+
+def _run(*arguments: str) -> None:
+    command = [str(binary()), *arguments]
+    environment = {**os.environ, "KUBECONFIG": os.devnull}
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=_ANSWER_SECONDS, check=False
+    )
+    if done.returncode != 0:
+        raise KubeadmFailed(done.stderr)

@@ -19,7 +19,7 @@ from fractions import Fraction
 
 from karpenter.console.console_settings import ConsoleSettings
 from karpenter.disruption.disruption_settings import DisruptionSettings
-from karpenter.history.history_settings import HistorySettings
+from karpenter.history.history_settings import LONGEST_HISTORY_INTERVAL, HistorySettings
 from karpenter.instancetypes.instance_type_settings import InstanceTypeSettings
 from karpenter.kube.client_settings import KubeClientSettings
 from karpenter.model import durations
@@ -189,6 +189,9 @@ def _conflicts(settings: Settings) -> Iterator[str]:
     """Settings that are valid alone and wrong together."""
     if settings.metrics_port and settings.metrics_port == settings.health_probe_port:
         yield f"--metrics-port and --health-probe-port are both {settings.metrics_port}: choose another for one of them"
+    if settings.history_interval > LONGEST_HISTORY_INTERVAL:
+        given, longest = map(durations.duration_text, (settings.history_interval, LONGEST_HISTORY_INTERVAL))
+        yield f"--history-interval={given} is more than {longest}: between such samples spending would count as not known"
     if settings.provider == "machines" and not settings.machine_power_directory:
         yield "missing field, machine-power-directory: provider machines needs --machine-power-directory"
     if settings.provider == "aws" and not settings.cluster_name:

@@ -10,7 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from karpenter.cli.render_common import SEARCHABLE_WIDTH, Json, console_for, count_text, print_line
-from karpenter.history.savings_ledger import DaySpending, DecisionSaving, PartSpending, SavingsLedger, by_dimension
+from karpenter.history.history_records import PartSpending
+from karpenter.history.savings_ledger import DaySpending, DecisionSaving, SavingsLedger, by_dimension
 from karpenter.model import clock
 
 _SHOWN_PARTS = 10

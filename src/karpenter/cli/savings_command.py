@@ -14,6 +14,8 @@ from karpenter.cli.terminal import WRONG_INPUT, exit_with_error, write_text
 _MOST_DAYS = 366
 _MAX_DECISIONS = 100_000
 _MAX_SAMPLES = 1_000_000
+#: Of each dimension.
+_MAX_NAMES = 100_000
 Export = Literal["csv", "opencost", "focus"]
 
 
@@ -47,7 +49,7 @@ def savings(
         LedgerInput(
             period,
             store.samples(period.begin, _MAX_SAMPLES),
-            store.spending(period.begin),
+            store.spent(period, _MAX_NAMES),
             store.decisions(period.begin, _MAX_DECISIONS),
         )
     )

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
+
+#: A sample stands for the time until the next one, unless that is further away: then nobody was there to see, and it counts as
+#: not known.
+MAX_GAP = timedelta(minutes=15)
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,15 @@ class SpendingPart:
     name: str
     price_per_hour: float
     count: int
+
+
+@dataclass(frozen=True)
+class PartSpending:
+    """USD of one part of the price in a period."""
+
+    dimension: str
+    name: str
+    total: float
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,9 @@ from datetime import timedelta
 from karpenter.model import setting_kinds as kinds
 from karpenter.model.setting_kinds import setting
 
+#: The ledger takes a longer gap than 15 min between samples for time in which no controller ran (``history_records.MAX_GAP``).
+LONGEST_HISTORY_INTERVAL = timedelta(minutes=10)
+
 
 @dataclass(frozen=True)
 class HistorySettings:
@@ -30,5 +33,5 @@ class HistorySettings:
     )
     history_cost_label: str = setting(kinds.TEXT, "team", "Label of pods by whose value the history splits spending.")
     history_interval: timedelta = setting(
-        kinds.INTERVAL, "1m", "How often nodes, prices and pending pods are sampled for the history."
+        kinds.INTERVAL, "1m", "How often nodes, prices and pending pods are sampled for the history; at most 10m."
     )

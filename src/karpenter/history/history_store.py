@@ -7,7 +7,7 @@ A file of another schema version is put aside, never changed.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -17,13 +17,14 @@ from typing import Any
 import msgspec
 
 from karpenter.history.history_records import (
+    MAX_GAP,
     ClusterSample,
     DecisionRecord,
     InterruptionRecord,
     NodeFacts,
-    PendingReason,
-    SpendingPart,
+    PartSpending,
 )
+from karpenter.model.budget_windows import TimeSpan
 
 SCHEMA_VERSION = 1
 SCHEMA = """
@@ -45,6 +46,22 @@ CREATE TABLE pending (at REAL NOT NULL, reason TEXT NOT NULL, pods INTEGER NOT N
 CREATE TABLE interruption (
     at REAL NOT NULL, reason TEXT NOT NULL, node TEXT NOT NULL, message TEXT NOT NULL, PRIMARY KEY (at, reason, node)
 ) WITHOUT ROWID;
+"""
+#: Counted from the latest one, which is always among them.
+_EVERY_NTH_SAMPLE = """
+SELECT * FROM (SELECT *, row_number() OVER (ORDER BY at DESC) - 1 AS number FROM sample WHERE at >= ?)
+WHERE number % ? = 0 ORDER BY at
+"""
+_SPENT = """
+WITH span AS (
+    SELECT at, lead(at, 1, :end) OVER (ORDER BY at) - at AS seconds FROM sample WHERE at >= :begin AND at < :end
+), part AS (
+    SELECT dimension, name, sum(price_per_hour * CASE WHEN seconds <= :gap THEN seconds ELSE 0 END) / 3600 AS usd
+    FROM spending JOIN span USING (at) GROUP BY dimension, name
+), ranked AS (
+    SELECT *, row_number() OVER (PARTITION BY dimension ORDER BY usd DESC, name) AS rank FROM part
+)
+SELECT dimension, name, usd FROM ranked WHERE rank <= :names ORDER BY dimension, rank
 """
 #: The tables; each has its time in the column ``at``.
 TABLES = ("decision", "sample", "spending", "pending", "interruption")
@@ -150,19 +167,22 @@ class HistoryStore:
 
     def samples(self, since: datetime, max_points: int) -> tuple[ClusterSample, ...]:
         """Samples from ``since`` on in the order of time, without parts and reasons; evenly left out beyond ``max_points``."""
-        rows = self._rows("SELECT * FROM sample WHERE at >= ? ORDER BY at", (_at(since),))
-        step = -(-len(rows) // max_points) if rows else 1
-        return tuple(_sample(row) for row in rows[(len(rows) - 1) % step :: step])
+        ((count,),) = self._rows("SELECT count(*) FROM sample WHERE at >= ?", (_at(since),))
+        step = max(1, -(-count // max_points))
+        return tuple(_sample(row[:-1]) for row in self._rows(_EVERY_NTH_SAMPLE, (_at(since), step)))
 
-    def spending(self, since: datetime) -> tuple[tuple[datetime, SpendingPart], ...]:
-        """Every part of the price from ``since`` on, in the order of time."""
-        rows = self._rows("SELECT * FROM spending WHERE at >= ? ORDER BY at, dimension, name", (_at(since),))
-        return tuple((_time(row[0]), SpendingPart(*row[1:])) for row in rows)
+    def spent(self, period: TimeSpan, max_names: int) -> tuple[PartSpending, ...]:
+        """What was spent in a period, by dimension and name, dearest first; at most so many names of each dimension.
 
-    def pending(self, since: datetime) -> tuple[tuple[datetime, PendingReason], ...]:
-        """How many pods waited for which reason, in the order of time."""
-        rows = self._rows("SELECT * FROM pending WHERE at >= ? ORDER BY at, reason", (_at(since),))
-        return tuple((_time(row[0]), PendingReason(*row[1:])) for row in rows)
+        A sample stands for the time until the next one or the end, unless that is further away than ``MAX_GAP``.
+        """
+        bounds = {
+            "begin": _at(period.begin),
+            "end": _at(period.end),
+            "gap": MAX_GAP.total_seconds(),
+            "names": max_names,
+        }
+        return tuple(PartSpending(*row) for row in self._rows(_SPENT, bounds))
 
     def interruptions(self, since: datetime, limit: int) -> tuple[InterruptionRecord, ...]:
         """The latest interruptions, the latest first."""
@@ -171,7 +191,7 @@ class HistoryStore:
         )
         return tuple(InterruptionRecord(_time(row[0]), *row[1:]) for row in rows)
 
-    def _rows(self, query: str, values: Sequence[object]) -> list[tuple[Any, ...]]:
+    def _rows(self, query: str, values: Sequence[object] | Mapping[str, object]) -> list[tuple[Any, ...]]:
         with self._opened() as database:
             return database.execute(query, values).fetchall()
 

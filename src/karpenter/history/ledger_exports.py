@@ -14,7 +14,8 @@ from io import StringIO
 from typing import assert_never
 
 from karpenter.console.spending import SpendDimension
-from karpenter.history.savings_ledger import PartSpending, SavingsLedger
+from karpenter.history.history_records import PartSpending
+from karpenter.history.savings_ledger import SavingsLedger
 from karpenter.model.clock import rfc3339
 
 

@@ -18,22 +18,21 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from itertools import pairwise
 
-from karpenter.history.history_records import ClusterSample, DecisionRecord, SpendingPart
+from karpenter.history.history_records import MAX_GAP, ClusterSample, DecisionRecord, PartSpending
 from karpenter.history.sampling import UNUSED_DIMENSION
 from karpenter.model.budget_windows import TimeSpan
 
-MAX_GAP = timedelta(minutes=15)
 CREDITED = timedelta(hours=24)
 _HOUR = timedelta(hours=1)
 
 
 @dataclass(frozen=True)
 class LedgerInput:
-    """The history of a period: samples and parts of the price in the order of time, and decisions."""
+    """The history of a period: samples in the order of time, what was spent on each part of the price, and decisions."""
 
     period: TimeSpan
     samples: Sequence[ClusterSample]
-    parts: Sequence[tuple[datetime, SpendingPart]]
+    parts: Sequence[PartSpending]
     decisions: Sequence[DecisionRecord]
 
 
@@ -51,15 +50,6 @@ class DaySpending:
     managed: float
     bound: float
     classic: float
-
-
-@dataclass(frozen=True)
-class PartSpending:
-    """USD of one part of the price in the period."""
-
-    dimension: str
-    name: str
-    total: float
 
 
 @dataclass(frozen=True)
@@ -105,12 +95,7 @@ class SavingsLedger:
 
 def savings_ledger(given: LedgerInput) -> SavingsLedger:
     """The ledger of a period."""
-    totals: defaultdict[tuple[str, str], float] = defaultdict(float)
-    hours = {span.begin: _hours(span) for span in _known_spans(given)}
-    for at, part in given.parts:
-        totals[(part.dimension, part.name)] += part.price_per_hour * hours.get(at, 0.0)
-    parts = [PartSpending(dimension, name, total) for (dimension, name), total in totals.items()]
-    parts.sort(key=lambda part: (part.dimension, -part.total, part.name))
+    parts = sorted(given.parts, key=lambda part: (part.dimension, -part.total, part.name))
     return SavingsLedger(
         given.period,
         tuple(_days(given)),

@@ -29,6 +29,7 @@ from karpenter.disruption.decide.disruption_problem import DisruptionOptions
 from karpenter.history.history_store import HistoryStore
 from karpenter.kube.errors import Forbidden, KubeError
 from karpenter.kube.protocol import Kube
+from karpenter.model.budget_windows import TimeSpan
 from karpenter.webconsole import console_document, history_document, question_document
 from karpenter.webconsole.console_actions import UnknownAction, kubectl_line, parse_action, perform
 from karpenter.webconsole.console_feed import ConsoleFeed, ConsoleFeeds, FeedFault
@@ -196,8 +197,8 @@ class _Pages:
             return PlainTextResponse(f"hours must be a number up to {_MAX_HISTORY_HOURS}", 400)
         given = await self._parts.feeds.input(viewer.visibility)
         now = given.now if given is not None else datetime.now(UTC)
-        since = now - timedelta(hours=hours)
-        return await asyncio.to_thread(_history, store, since)
+        async with self._parts.passes:
+            return await asyncio.to_thread(_history, store, TimeSpan(now - timedelta(hours=hours), now))
 
     async def decision(self, request: Request, viewer: Viewer) -> Response:
         """One decision of the history."""
@@ -268,12 +269,13 @@ class _EventStream(StreamingResponse):
             await super().__call__(scope, receive, send)
 
 
-def _history(store: HistoryStore, since: datetime) -> Response:
+def _history(store: HistoryStore, period: TimeSpan) -> Response:
+    since = period.begin
     samples = store.samples(since, _MAX_HISTORY_POINTS)
     return _json(
         {
             "samples": history_document.sample_document(samples),
-            "spent": history_document.spent_document(store.spending(since)),
+            "spent": history_document.spent_document(store.spent(period, _MAX_HISTORY_ROWS)),
             "decisions": [
                 history_document.decision_document(record) for record in store.decisions(since, _MAX_HISTORY_ROWS)
             ],

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from datetime import datetime
-from itertools import pairwise
 
-from karpenter.history.history_records import ClusterSample, DecisionRecord, InterruptionRecord, NodeFacts, SpendingPart
+from karpenter.history.history_records import ClusterSample, DecisionRecord, InterruptionRecord, NodeFacts, PartSpending
 from karpenter.model import clock
 
 Json = Mapping[str, object]
@@ -26,19 +24,12 @@ def sample_document(samples: Sequence[ClusterSample]) -> Json:
     }
 
 
-def spent_document(parts: Sequence[tuple[datetime, SpendingPart]]) -> Json:
-    """What was spent in USD by dimension and name: each price lasts until the next sample."""
-    times = sorted({at for at, _ in parts})
-    hours = {at: (later - at).total_seconds() / 3600 for at, later in pairwise(times)}
-    spent: defaultdict[str, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
-    for at, part in parts:
-        spent[part.dimension][part.name] += part.price_per_hour * hours.get(at, 0.0)
-    return {
-        dimension: [
-            {"name": name, "usd": usd} for name, usd in sorted(names.items(), key=lambda entry: (-entry[1], entry[0]))
-        ]
-        for dimension, names in spent.items()
-    }
+def spent_document(parts: Sequence[PartSpending]) -> Json:
+    """What was spent in USD by dimension and name, dearest first."""
+    spent: defaultdict[str, list[Json]] = defaultdict(list)
+    for part in parts:
+        spent[part.dimension].append({"name": part.name, "usd": part.total})
+    return spent
 
 
 def decision_document(record: DecisionRecord) -> Json:

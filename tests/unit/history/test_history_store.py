@@ -5,8 +5,11 @@ from __future__ import annotations
 import itertools
 import re
 import sqlite3
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +22,7 @@ from karpenter.history.history_records import (
     SpendingPart,
 )
 from karpenter.history.history_store import SCHEMA, TABLES, HistoryBounds, HistoryStore, readable_history
+from karpenter.model.budget_windows import TimeSpan
 from support.builders import NOW, seconds
 
 LONG_AGO = NOW - timedelta(days=365)
@@ -50,8 +54,8 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     assert history.decision("other") is None
     (read,) = history.samples(LONG_AGO, 10)
     assert (read.at, read.price_per_hour, read.bound_per_hour, read.nodes) == (NOW, 3.0, None, 4)
-    assert history.spending(LONG_AGO) == ((NOW, SpendingPart("namespace", "team-0000", 0.5, 2)),)
-    assert history.pending(LONG_AGO) == ((NOW, PendingReason("no room", 1)),)
+    assert stored(history, "spending") == [(NOW.timestamp(), "namespace", "team-0000", 0.5, 2)]
+    assert stored(history, "pending") == [(NOW.timestamp(), "no room", 1)]
     assert history.interruptions(LONG_AGO, 10) == (InterruptionRecord(NOW, "SpotInterrupted", "n", "soon"),)
 
 
@@ -80,7 +84,7 @@ def test_entries_beyond_the_age_go(tmp_path: Path) -> None:
     history.add_sample(sample(3601))
     assert [read.at for read in history.samples(LONG_AGO, 10)] == [seconds(3601)]
     assert history.decisions(LONG_AGO, 10) == ()
-    assert len(history.spending(LONG_AGO)) == 1
+    assert len(stored(history, "spending")) == 1
 
 
 def test_the_file_stays_below_its_size(tmp_path: Path) -> None:
@@ -152,3 +156,53 @@ def test_every_table_and_column_is_described() -> None:
         assert f"`{table}`" in page
     for column in re.findall(r"(\w+) (?:TEXT|REAL|INTEGER)", SCHEMA):
         assert f"`{column}`" in page, column
+
+
+def stored(history: HistoryStore, table: str) -> list[tuple[object, ...]]:
+    """The rows of a table, as other programs read them."""
+    with closing(sqlite3.connect(history.file)) as database:
+        return database.execute(f"SELECT * FROM {table}").fetchall()
+
+
+def test_a_large_history_is_summed_in_the_file_and_few_rows_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """100 000 parts of prices: what the console reads does not grow with them."""
+    history = HistoryStore(tmp_path / "history.db", HistoryBounds(timedelta(days=30), 2**40))
+    history.add_interruptions(())
+    samples, parts, begin = 10_000, 10, NOW.timestamp()
+    numbers = f"WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < {samples - 1})"
+    with closing(sqlite3.connect(history.file)) as database, database:
+        database.execute(f"{numbers} INSERT INTO sample SELECT {begin} + 60 * i, 10, 10, 5, 1, 0, 0, 0, 0 FROM n")
+        for part in range(parts):
+            database.execute(
+                f"{numbers} INSERT INTO spending SELECT {begin} + 60 * i, 'namespace', 'n{part}', 1, 1 FROM n"
+            )
+    read: list[int] = []
+    rows = HistoryStore._rows
+
+    def counted(
+        store: HistoryStore, query: str, values: Sequence[object] | Mapping[str, object]
+    ) -> list[tuple[Any, ...]]:
+        answer = rows(store, query, values)
+        read.append(len(answer))
+        return answer
+
+    monkeypatch.setattr(HistoryStore, "_rows", counted)
+    hours = samples / 60
+    spent = history.spent(TimeSpan(NOW, NOW + timedelta(hours=hours)), 5)
+    assert [(part.name, part.total) for part in spent] == [(f"n{part}", pytest.approx(hours)) for part in range(5)]
+    shown = history.samples(LONG_AGO, 500)
+    assert len(shown) == 500
+    assert shown[-1].at == NOW + timedelta(minutes=samples - 1), "the latest sample is among them"
+    assert sum(read) <= 5 + 500 + 1
+
+
+def test_time_without_samples_is_in_no_sum(tmp_path: Path) -> None:
+    """The rule of the ledger, for everything that sums prices over time."""
+    history = HistoryStore(tmp_path / "history.db", HistoryBounds(timedelta(days=30), 2**30))
+    for minute in (0, 10, 40, 50):
+        part = SpendingPart("namespace", "shop", 6.0, 1)
+        history.add_sample(ClusterSample(seconds(60 * minute), 6.0, 6.0, None, 1, 0, 0.5, 0.5, (part,)))
+    (spent,) = history.spent(TimeSpan(NOW, seconds(3600)), 10)
+    assert spent.total == pytest.approx(6.0 * 30 / 60), "of the hour half an hour is a gap"

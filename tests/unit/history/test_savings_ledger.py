@@ -5,8 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from typer.testing import CliRunner
@@ -55,8 +57,12 @@ def decision(**fields: object) -> DecisionRecord:
 
 
 def ledger(*samples: ClusterSample, parts: tuple[SpendingPart, ...] = (), **fields: object) -> SavingsLedger:
-    every = tuple((sample.at, part) for sample in samples for part in parts)
-    return savings_ledger(LedgerInput(PERIOD, samples, every, (decision(**fields),)))
+    with TemporaryDirectory() as folder:
+        store = HistoryStore(Path(folder) / "history.db", HistoryBounds(timedelta(days=30), 2**30))
+        for sample in samples:
+            store.add_sample(replace(sample, parts=parts))
+        spent = store.spent(PERIOD, 100)
+    return savings_ledger(LedgerInput(PERIOD, samples, spent, (decision(**fields),)))
 
 
 def test_spending_is_the_integral_of_the_samples_cut_at_midnight() -> None:

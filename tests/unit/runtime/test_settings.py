@@ -187,8 +187,12 @@ def test_a_value_that_cannot_be_read_is_refused_by_name(variable: str, value: st
             {"metrics_port": "8081"},
             "--metrics-port and --health-probe-port are both 8081: choose another for one of them",
         ),
+        (
+            {"history_interval": "30m"},
+            "--history-interval=30m0s is more than 10m0s: between such samples spending would count as not known",
+        ),
     ],
-    ids=["level", "OPS-O5-gates", "OPS-O7-scheduler", "empty-flag", "ports"],
+    ids=["level", "OPS-O5-gates", "OPS-O7-scheduler", "empty-flag", "ports", "rare-samples"],
 )
 def test_a_bad_flag_is_refused_by_its_own_name(flags: dict[str, str | None], says: str) -> None:
     with pytest.raises(SettingError) as refused:

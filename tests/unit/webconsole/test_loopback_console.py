@@ -232,15 +232,16 @@ async def test_the_history_is_served_where_one_is_kept(tmp_path: Path) -> None:
         "cmd", NOW, "disruption", "Underutilized", "-1 node", "succeeded", saving_per_hour=2.0, before=(node_of_then,)
     )
     store.add_decisions([record])
-    for minute, price in ((0, 4.0), (30, 2.0)):
+    for minute, price in ((45, 4.0), (50, 2.0), (55, 2.0)):
         part = SpendingPart("namespace", "shop", price, 1)
         store.add_sample(ClusterSample(seconds(60 * minute), price, price, 1.0, 1, 0, 0.5, 0.5, (part,)))
     given = replace(console_input(*CLUSTER), now=seconds(3600))
     async with browser(await ready(parts(given, history=store))) as client:
         await client.get("/", params={"token": SECRET})
         told = (await client.get("/api/history", params={"hours": "2"})).json()
-        assert told["samples"]["price"] == [4.0, 2.0]
-        assert told["spent"] == {"namespace": [{"name": "shop", "usd": 2.0}]}
+        assert told["samples"]["price"] == [4.0, 2.0, 2.0]
+        ((spent,),) = told["spent"].values()
+        assert (spent["name"], spent["usd"]) == ("shop", pytest.approx((4.0 + 2.0 + 2.0) * 5 / 60))
         assert [entry["id"] for entry in told["decisions"]] == ["cmd"]
         one = (await client.get("/api/decision", params={"id": "cmd"})).json()
         assert one["before"][0]["type"] == "l"

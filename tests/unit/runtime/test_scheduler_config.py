@@ -25,6 +25,7 @@ def test_nothing_said_is_nothing_configured(text: str) -> None:
 
 
 def test_constraints_are_read_from_yaml_and_from_json() -> None:
+    """K15-047"""
     expected = SchedulerConfig(
         (
             TopologySpreadConstraint(max_skew=1, topology_key=ZONE, when_unsatisfiable="DoNotSchedule"),

@@ -80,7 +80,7 @@ def test_a_claim_draws_from_one_reservation_and_says_which() -> None:
 
 
 def test_a_reservation_sells_no_more_than_its_units_and_the_rest_is_bought_freely() -> None:
-    """SCH-585, §21 Beyond: nobody waits for the next pass.
+    """SCH-585, K15-085, §21 Beyond: nobody waits for the next pass.
 
     OPS-243, AWS-601: uses are counted by reservation within a pass.
     """
@@ -137,6 +137,16 @@ def test_a_heavier_pool_whose_reservation_is_used_up_is_still_the_one_to_buy_fro
     types = {"heavy": [selling(reserved("r1", 0))], "light": [selling(reserved("r2", 5))]}
     result = plan(pools, pod("p", ONE), types=types)
     assert ([new_nodeclaim.node_pool for new_nodeclaim in result.new_claims], held(result)) == (["heavy"], [""])
+
+
+def test_a_pod_goes_to_the_next_pool_where_a_heavier_one_has_only_full_reservations() -> None:
+    """K15-084 as a fallback: at once, where Karpenter defers the pod. A pod that asks for reserved capacity waits."""
+    reserved_only = node_pool("heavy", (wanted(labels.CAPACITY_TYPE, "In", "reserved"),), weight=10)
+    types = {"heavy": [selling(reserved("r1", 0))], "light": [selling(reserved("r2", 0))]}
+    result = plan(reserved_only, node_pool("light"), pod("p", ONE), types=types)
+    assert ([new_nodeclaim.node_pool for new_nodeclaim in result.new_claims], held(result)) == (["light"], [""])
+    alone = plan(reserved_only, pod("p", ONE), types=types)
+    assert (alone.new_claims, left(alone)) == ((), ["p"])
 
 
 def test_a_claim_that_has_not_launched_takes_its_unit_already() -> None:

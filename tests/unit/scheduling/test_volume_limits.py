@@ -110,7 +110,7 @@ def test_new_nodes_allow_what_those_of_their_type_do() -> None:
 
 
 def test_a_type_may_tell_itself_what_it_allows() -> None:
-    """As an instance-type file or a NodeOverlay may have it; of several who tell, the least counts."""
+    """K15-090: as an instance-type file or a NodeOverlay may have it; of several who tell, the least counts."""
     capacity: dict[str, str | int] = {ATTACHMENT_RESOURCE_PREFIX + DRIVER: 9, **ROOM}
     index = index_of([shape("a", capacity), shape("b", capacity), shape("c", ROOM)])
     state = snapshot(flatten(machine("n", {"cpu": 4}, labels={labels.INSTANCE_TYPE: "a"})), csi_node("n", ebs=5))
@@ -125,6 +125,14 @@ def test_a_node_that_has_not_told_yet_allows_what_others_of_its_type_do() -> Non
     state = snapshot(flatten([other_node, starting, ready]), csi_node("a", ebs=2))
     three = [mounts(name) for name in "xyz"]
     assert (held_by(state, "b").count_fitting(three), held_by(state, "c").count_fitting(three)) == (2, 3)
+
+
+def test_a_driver_that_publishes_no_count_attaches_without_limit_whatever_others_of_the_type_say() -> None:
+    """K15-093: the limits of the type are for drivers that the node has not published."""
+    there = [machine(name, {"cpu": 4}, labels={labels.INSTANCE_TYPE: "large"}) for name in "ab"]
+    state = snapshot(flatten(there), csi_node("a", ebs=2), csi_node("b", ebs=None))
+    three = [mounts(name) for name in "xyz"]
+    assert (held_by(state, "a").count_fitting(three), held_by(state, "b").count_fitting(three)) == (2, 3)
 
 
 def asked(wanted: list[frozenset[str]], limit: int) -> list[int]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import replace
 from datetime import datetime, timedelta
 from hashlib import sha256
 
@@ -11,13 +12,13 @@ from karpenter.api.karpenter import NodeClaim
 from karpenter.console.console_input import ConsoleInput
 from karpenter.disruption.decide.costs import NodePrices, node_labels
 from karpenter.disruption.decision_journal import JournalEntry
-from karpenter.history.history_records import DecisionRecord, NodeFacts
+from karpenter.history.history_records import UNDER_WAY, DecisionRecord, NodeFacts
 from karpenter.model import labels
 from karpenter.model import resources as res
 from karpenter.state.state_node import StateNode
 
 #: Decisions change for so long: replacements get a type, commands end.
-_SETTLING = timedelta(hours=1)
+SETTLING = timedelta(hours=1)
 
 
 def changed_decisions(
@@ -27,7 +28,21 @@ def changed_decisions(
     facts = _FactsOfNodes(given)
     made = [*_disruptions(journal, given.now, facts), *_launches(given, facts)]
     merged = (_merged(record, recorded.get(record.decision_id)) for record in made)
-    return tuple(record for record in merged if record != recorded.get(record.decision_id))
+    changed = (record for record in merged if record != recorded.get(record.decision_id))
+    return (*changed, *_abandoned(recorded, {record.decision_id for record in made}, given.now))
+
+
+def _abandoned(recorded: Mapping[str, DecisionRecord], followed: Set[str], now: datetime) -> Iterator[DecisionRecord]:
+    """Decisions under way that nothing follows any more, such as commands of a controller that ended: closed as unknown."""
+    for record in recorded.values():
+        if record.outcome == UNDER_WAY and record.decision_id not in followed:
+            yield replace(record, outcome="unknown", cause=_abandonment(record, now))
+
+
+def _abandonment(record: DecisionRecord, now: datetime) -> str:
+    if record.kind == "disruption":
+        return "the controller that ran it ended before it did"
+    return "not all nodes were initialized within an hour" if record.at < now - SETTLING else "its NodeClaims went"
 
 
 class _FactsOfNodes:
@@ -60,7 +75,7 @@ class _FactsOfNodes:
 
 def _disruptions(journal: Iterable[JournalEntry], now: datetime, facts: _FactsOfNodes) -> Iterator[DecisionRecord]:
     for entry in journal:
-        if (entry.ended_at or now) < now - _SETTLING:
+        if (entry.ended_at or now) < now - SETTLING:
             continue
         replaced = f" +{_nodes_text(len(entry.replacements))}" if entry.replacements else ""
         yield DecisionRecord(
@@ -87,14 +102,14 @@ def _launches(given: ConsoleInput, facts: _FactsOfNodes) -> Iterator[DecisionRec
         if claim is None or (labels.DISRUPTION_DECISION in claim.metadata.annotations and _replaces(claim)):
             continue
         at = claim.metadata.creation_timestamp
-        if at is not None and at >= given.now - _SETTLING:
+        if at is not None and at >= given.now - SETTLING:
             groups[(at, claim.metadata.labels.get(labels.NODE_POOL, ""))].append(claim)
     for (at, pool), claims in groups.items():
         names = sorted(claim.metadata.name for claim in claims)
         after = facts.of(names)
         # Nodes of the group that are gone by now stay in the record: its ID is that of the moment, not of the names.
         name = sha256(f"{at.isoformat()} {pool}".encode()).hexdigest()[:16]
-        outcome = "succeeded" if all(_is_initialized(claim) for claim in claims) else "under way"
+        outcome = "succeeded" if all(_is_initialized(claim) for claim in claims) else UNDER_WAY
         yield DecisionRecord(f"launch-{name}", at, "launch", pool, _launch_text(after), outcome, after=after)
 
 

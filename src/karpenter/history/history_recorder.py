@@ -17,7 +17,7 @@ from karpenter.console.console_view import ConsoleView
 from karpenter.console.decisions import INTERRUPTION_REASONS
 from karpenter.disruption.decision_journal import JournalEntry
 from karpenter.history.cluster_observer import ClusterObserver
-from karpenter.history.decision_records import changed_decisions
+from karpenter.history.decision_records import SETTLING, changed_decisions
 from karpenter.history.history_records import (
     DecisionRecord,
     InterruptionRecord,
@@ -57,6 +57,8 @@ class HistoryRecorder:
         self._cost_label = settings.history_cost_label
         self._interruptions: deque[InterruptionRecord] = deque(maxlen=_MAX_WAITING_INTERRUPTIONS)
         self._recorded: dict[str, DecisionRecord] = {}
+        #: Whether what an earlier process recorded was read.
+        self._resumed = False
         self._samples = 0
         self._compared = ComparedPrices()
         self._fault = ""
@@ -76,14 +78,23 @@ class HistoryRecorder:
 
     async def record_decisions(self) -> float:
         """Record decisions and interruptions that are new or changed; seconds until the next time."""
+        if not self._resumed and not await self._in_thread(self._read_recorded):
+            return _DECISION_SECONDS
         given = await self._observer.observe()
         journal, taken = self._journal(), tuple(self._interruptions)
         changed = changed_decisions(given, journal, self._recorded)
-        if (changed or taken) and await self._write(lambda: self._write_decisions(changed, taken)):
+        if (changed or taken) and await self._in_thread(lambda: self._write_decisions(changed, taken)):
             self._remember(changed)
             for _ in taken:
                 self._interruptions.popleft()
         return _DECISION_SECONDS
+
+    def _read_recorded(self) -> None:
+        """What an earlier process left: decisions that may still change, and those it did not see the end of."""
+        limit = _MAX_REMEMBERED_DECISIONS // 2
+        recent = self.store.decisions(self._clock.now() - SETTLING, limit)
+        self._remember((*reversed(recent), *self.store.decisions_under_way(limit)))
+        self._resumed = True
 
     def _write_decisions(self, changed: tuple[DecisionRecord, ...], taken: tuple[InterruptionRecord, ...]) -> None:
         self.store.add_decisions(changed)
@@ -101,7 +112,7 @@ class HistoryRecorder:
         given = await self._observer.observe()
         compares = self._samples % _SAMPLES_PER_COMPARISON == 0
         self._samples += 1
-        await self._write(lambda: self._write_sample(given, compares=compares))
+        await self._in_thread(lambda: self._write_sample(given, compares=compares))
         return self._interval
 
     def _write_sample(self, given: ConsoleInput, *, compares: bool) -> None:
@@ -109,10 +120,10 @@ class HistoryRecorder:
             self._compared = compared_prices(given)
         self.store.add_sample(cluster_sample(ConsoleView(given), self._compared, self._cost_label))
 
-    async def _write(self, write: Callable[[], None]) -> bool:
-        """Write in a thread; False where that failed, which is logged when it begins."""
+    async def _in_thread(self, work: Callable[[], None]) -> bool:
+        """Read or write the file in a thread; False where that failed, which is logged when it begins."""
         try:
-            await asyncio.to_thread(write)
+            await asyncio.to_thread(work)
         except (sqlite3.Error, OSError) as error:
             if str(error) != self._fault:
                 _log.error("the history cannot be written", file=str(self.store.file), error=str(error))

@@ -8,6 +8,8 @@ from datetime import datetime, timedelta
 #: A sample stands for the time until the next one, unless that is further away: then nobody was there to see, and it counts as
 #: not known.
 MAX_GAP = timedelta(minutes=15)
+#: The outcome of a decision that has not ended.
+UNDER_WAY = "under way"
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,8 @@ class DecisionRecord:
 
     ``decision_id``: the ID of the disruption command, or one derived from the NodeClaims launched. ``kind``: ``launch`` or
     ``disruption``. ``reason``: of a disruption its reason, of a launch the NodePool. ``outcome``: ``under way``, ``succeeded`` or
-    ``failed``, with ``cause`` of a failure. ``saving_per_hour``: as estimated when it was decided, from the prices of that
+    ``failed``, with ``cause`` of a failure; ``unknown`` with the ``cause`` where nothing followed it to its end.
+    ``saving_per_hour``: as estimated when it was decided, from the prices of that
     moment; None where a price was not known. ``pods``: how many had to move. ``before``: the nodes that go. ``after``: those
     that come; only the name is known until they are launched.
     """

@@ -18,6 +18,7 @@ import msgspec
 
 from karpenter.history.history_records import (
     MAX_GAP,
+    UNDER_WAY,
     ClusterSample,
     DecisionRecord,
     InterruptionRecord,
@@ -159,6 +160,11 @@ class HistoryStore:
     def decisions(self, since: datetime, limit: int) -> tuple[DecisionRecord, ...]:
         """The latest decisions, the latest first."""
         rows = self._rows("SELECT * FROM decision WHERE at >= ? ORDER BY at DESC, id LIMIT ?", (_at(since), limit))
+        return tuple(map(_decision, rows))
+
+    def decisions_under_way(self, limit: int) -> tuple[DecisionRecord, ...]:
+        """The latest decisions that have not ended, the latest first."""
+        rows = self._rows("SELECT * FROM decision WHERE outcome = ? ORDER BY at DESC, id LIMIT ?", (UNDER_WAY, limit))
         return tuple(map(_decision, rows))
 
     def decision(self, decision_id: str) -> DecisionRecord | None:

@@ -41,7 +41,9 @@ class Notifier:
         self._config = config
         self._clock = clock
         self._queues = {
-            destination.name: _DestinationQueue(destination, config.cluster, _Surroundings(clock, metrics, new_client))
+            destination.name: _DestinationQueue(
+                destination, config.cluster, _DeliveryContext(clock, metrics, new_client)
+            )
             for destination in config.destinations
         }
 
@@ -67,7 +69,9 @@ class Notifier:
 
 
 @dataclass(frozen=True)
-class _Surroundings:
+class _DeliveryContext:
+    """What all destinations share."""
+
     clock: Clock
     metrics: Metrics
     new_client: HttpClientFactory
@@ -76,10 +80,10 @@ class _Surroundings:
 class _DestinationQueue:
     """The events of one destination, and the task that posts them."""
 
-    def __init__(self, destination: Destination, cluster: str, surroundings: _Surroundings) -> None:
+    def __init__(self, destination: Destination, cluster: str, context: _DeliveryContext) -> None:
         self._destination = destination
         self._cluster = cluster
-        self._surroundings = surroundings
+        self._context = context
         self._waiting = WaitingEvents(destination)
 
     def add(self, notification: Notification) -> None:
@@ -89,14 +93,14 @@ class _DestinationQueue:
 
     async def run(self) -> None:
         """Post what waits, until cancelled."""
-        async with self._surroundings.new_client(self._destination) as http:
-            client = WebhookClient(self._destination, http, self._surroundings.clock)
+        async with self._context.new_client(self._destination) as http:
+            client = WebhookClient(self._destination, http, self._context.clock)
             while True:
                 await self._post_due(client)
                 await asyncio.sleep(_POLL_SECONDS)
 
     async def _post_due(self, client: WebhookClient) -> None:
-        while batch := self._waiting.batch(self._surroundings.clock.now(), _loop_time()):
+        while batch := self._waiting.batch(self._context.clock.now(), _loop_time()):
             post = write_post(batch, self._destination, self._cluster)
             outcome = await self._post(client, post)
             self._waiting.remove(batch, _loop_time())
@@ -121,11 +125,11 @@ class _DestinationQueue:
 
     def _count(self, outcome: str, events: int) -> None:
         if events:
-            counter = self._surroundings.metrics.notifications_total
+            counter = self._context.metrics.notifications_total
             counter.labels(destination=self._destination.name, outcome=outcome).inc(events)
 
     def _show_waiting(self) -> None:
-        gauge = self._surroundings.metrics.notifications_waiting
+        gauge = self._context.metrics.notifications_waiting
         gauge.labels(destination=self._destination.name).set(len(self._waiting))
 
 

@@ -6,6 +6,7 @@ is a secret by itself.
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +19,8 @@ from karpenter.model.clock import Clock
 from karpenter.notifications.notification_config import Destination, url_fault
 from karpenter.notifications.notification_formats import Post
 
-_TIMEOUT_SECONDS = 10.0
+#: For each step of a post, such as connecting; and for all of them, however slowly a receiver dribbles its answer.
+_TIMEOUT_SECONDS, _TOTAL_SECONDS = 10.0, 20.0
 _LONGEST_PAUSE_SECONDS = 300.0
 _TOO_MANY_REQUESTS = 429
 _SERVER_ERRORS = 500
@@ -55,18 +57,23 @@ class WebhookClient:
         self._clock = clock
 
     async def post(self, post: Post) -> PostOutcome:
-        """Post once."""
+        """Post once. Only the status and the headers of the answer are read, never its body."""
         try:
             url, headers = self._address(), self._headers(post)
         except (OSError, ValueError) as error:
             return PostOutcome(str(error), may_retry=True)
         try:
-            response = await self._http.post(url, content=post.body, headers=headers)
+            async with (
+                asyncio.timeout(_TOTAL_SECONDS),
+                self._http.stream("POST", url, content=post.body, headers=headers) as response,
+            ):
+                return self._outcome(response)
+        except TimeoutError:
+            return PostOutcome(f"no answer within {_TOTAL_SECONDS:g} s", may_retry=True)
         except (httpx2.InvalidURL, ValueError):
             return PostOutcome("the address or a header cannot be used")
         except httpx2.RequestError as error:
             return PostOutcome(f"no answer ({type(error).__name__})", may_retry=True)
-        return self._outcome(response)
 
     def _address(self) -> str:
         """Raises ``OSError``, and ``ValueError`` for a file that holds no address."""

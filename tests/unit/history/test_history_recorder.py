@@ -17,6 +17,7 @@ from karpenter.console.pending_pods import PendingPod
 from karpenter.disruption.decision_journal import DecisionOutcome, JournalEntry
 from karpenter.history.decision_records import changed_decisions
 from karpenter.history.history_recorder import HistoryRecorder
+from karpenter.history.history_records import DecisionRecord, NodeFacts
 from karpenter.history.sampling import ComparedPrices, cluster_sample, pending_reasons
 from karpenter.model import labels
 from karpenter.runtime.events import WARNING, ObjectEvent, involved_claim
@@ -138,6 +139,28 @@ async def test_a_running_controller_records_launches_samples_and_interruptions(w
     while not [row for row in history.store.samples(LONG_AGO, 100) if row.price_per_hour > 0]:
         await asyncio.sleep(5)
     assert history.store.samples(LONG_AGO, 100)[-1].at >= START
+
+
+@story
+async def test_after_a_restart_launches_keep_nodes_that_went_and_open_commands_are_closed_as_unknown(
+    world: World, tmp_path: Path
+) -> None:
+    """While no controller runs, nodes go and commands are lost with the process that ran them."""
+    history = await _recorded(world, kept(tmp_path))
+    await world.stop()
+    (bought,) = history.store.decisions(LONG_AGO, 10)
+    both = replace(bought, after=(*bought.after, NodeFacts("went", "np", "m", price_per_hour=2.0)))
+    command = DecisionRecord("cmd", bought.at, "disruption", "Empty", "-1 node (empty)", "under way")
+    lost = DecisionRecord("launch-lost", bought.at, "launch", "np", "+1 node (launching)", "under way")
+    history.store.add_decisions([both, command, lost])
+    await world.start(kept(tmp_path))
+    for _ in range(5):
+        await asyncio.sleep(5)
+    read = {row.decision_id: row for row in recorder(world).store.decisions(LONG_AGO, 10)}
+    assert read[both.decision_id] == both
+    assert (read["cmd"].outcome, read["cmd"].cause) == ("unknown", "the controller that ran it ended before it did")
+    assert (read["launch-lost"].outcome, read["launch-lost"].cause) == ("unknown", "its NodeClaims went")
+    assert len(read) == 3
 
 
 @story

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from itertools import pairwise
 from pathlib import Path
 
@@ -156,3 +156,44 @@ async def test_the_gauge_shows_what_waits(world: World) -> None:
     assert metrics.notifications_waiting.labels(destination="ops")._value.get() == 2
     await asyncio.sleep(10)
     assert metrics.notifications_waiting.labels(destination="ops")._value.get() == 0
+
+
+@story
+async def test_a_receiver_that_never_finishes_its_answer_is_given_up_within_a_bound(world: World) -> None:
+    """Each byte resets the time limit of a read, so the whole post has one of its own."""
+    begun: list[float] = []
+
+    async def dribble(_request: httpx2.Request) -> httpx2.Response:
+        begun.append(asyncio.get_running_loop().time())
+        while True:
+            await asyncio.sleep(5)
+
+    recorder, metrics = started(world, dribble)  # type: ignore[arg-type]
+    recorder.publish(claim_event("a"))
+    await asyncio.sleep(400)
+    assert len(begun) == 6
+    assert [round(later - earlier) for earlier, later in pairwise(begun)] == [21, 22, 24, 28, 36]
+    assert outcomes(metrics) == {"failed": 1.0}
+    assert "no answer within 20 s" in world.log.getvalue()
+
+
+class _EndlessBody(httpx2.AsyncByteStream):
+    """Counts what is read of it."""
+
+    def __init__(self) -> None:
+        self.read = 0
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        while True:
+            self.read += 1
+            yield b"x" * 65_536
+
+
+@story
+async def test_the_body_of_an_answer_is_not_read(world: World) -> None:
+    body = _EndlessBody()
+    recorder, metrics = started(world, lambda _: httpx2.Response(200, stream=body))
+    recorder.publish(claim_event("a"))
+    await asyncio.sleep(60)
+    assert outcomes(metrics) == {"sent": 1.0}
+    assert body.read == 0

@@ -41,7 +41,7 @@ from karpenter.scheduling.explain.reason_messages import (
     short_reason_message,
     unschedulable_message,
 )
-from karpenter.scheduling.solution import Solution
+from karpenter.scheduling.solution import GangOutcome, Solution
 from karpenter.scheduling.waste import accelerators
 
 _BAR_CELLS = 6
@@ -275,6 +275,8 @@ def _summary(report: PlanReport) -> Text:
             f"\nCapacityBuffer {name}: room for {count_text(room.on_ready_nodes, 'pod')} on existing nodes,"
             f" {room.on_new_nodes} on new nodes; {room.unschedulable} unschedulable"
         )
+    for outcome in plan.gangs:
+        text.append(f"\n{_gang_text(outcome)}")
     for line in price_lines(report.prices, plan) if report.prices is not None else ():
         text.append(f"\n{line}", style="dim")
     text.append(
@@ -283,6 +285,13 @@ def _summary(report: PlanReport) -> Text:
         style="dim",
     )
     return text
+
+
+def _gang_text(outcome: GangOutcome) -> str:
+    if not outcome.is_complete:
+        return f"{outcome.gang}: no places, because not enough of its pods would have one"
+    domain = f", all in {outcome.domain}" if outcome.domain else ""
+    return f"{outcome.gang}: {outcome.placed + outcome.running} pods have a place, it needs {outcome.minimum}{domain}"
 
 
 def _cpu_surplus_text(plan: Solution) -> str:

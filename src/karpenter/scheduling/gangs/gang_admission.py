@@ -84,6 +84,8 @@ class _GangAdmission:
             plan.solution,
             unschedulable=tuple(unschedulable),
             new_claims=_with_gang_names(plan.solution.new_claims, plan.served),
+            # The domain of a gang was chosen before: others might be cheaper together.
+            is_optimal=plan.solution.is_optimal and not any(plan.served.values()),
             gangs=tuple(sorted(self._outcomes(plan), key=lambda outcome: outcome.gang)),
         )
 

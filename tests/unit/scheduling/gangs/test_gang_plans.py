@@ -147,6 +147,7 @@ def test_a_gang_in_one_zone_gets_the_cheapest_zone_that_holds_it_whole() -> None
     result = plan(pools, gang("a", 3, ONE, labels.ZONE), types=one_pod_types())
     assert [each.domain for each in result.gangs] == ["z2"]
     assert asked(result, labels.ZONE) == [("In", ("z2",))] * 3
+    assert not result.is_optimal
     free = plan(pools, gang("a", 3, ONE), types=one_pod_types())
     assert {values for _, values in asked(free, labels.ZONE)} > {("z2",)}
 

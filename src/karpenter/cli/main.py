@@ -5,6 +5,8 @@ To add one: write the function, and its entry in ``COMMANDS``.
 
 from __future__ import annotations
 
+import atexit
+import gc
 import importlib
 import os
 import signal
@@ -188,6 +190,8 @@ def main() -> None:
         from typer.completion import completion_init  # type: ignore[attr-defined]  # typer documents no other way
 
         completion_init()
+    # The collector walks through everything several times while Python ends; there is nothing it could give back to anyone.
+    atexit.register(gc.freeze)
     app(prog_name="karpenter")
 
 

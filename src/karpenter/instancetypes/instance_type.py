@@ -42,10 +42,11 @@ class Offering:
         """``spot``, ``on-demand`` or ``reserved``; empty if the offering names none or several."""
         return _single_value(self.requirements, labels.CAPACITY_TYPE)
 
-    @cached_property
+    @property
     def launchable(self) -> bool:
         """Whether it can be bought now: available, and if it is reserved, its reservation is not full (K15-080)."""
-        return self.available and not (self.capacity_type == labels.RESERVED and self.reservation_capacity == 0)
+        # A catalogue has over ten thousand offerings, and hardly any has a count of a reservation: the rest is not asked of them.
+        return self.available and (self.reservation_capacity != 0 or self.capacity_type != labels.RESERVED)
 
     @cached_property
     def reservation_id(self) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.model import labels
 from karpenter.scheduling.explain.heavier_pools import PassedNodePool, passed_node_pools
@@ -9,6 +11,7 @@ from karpenter.scheduling.problem import build_problem
 from karpenter.scheduling.scheduling_options import SchedulingOptions
 from karpenter.scheduling.solver import solve
 from support.builders import NOW, claim, flatten, indexes, machine, node_pool, pods, snapshot, wanted
+from support.gang_builders import gang
 from support.instance_types import offering, shape
 
 
@@ -16,10 +19,10 @@ def _type(name: str, cores: int, price: float) -> InstanceType:
     return shape(name, {"cpu": cores, "memory": "8Gi", "pods": 50}, [offering("on-demand", "z1", price)], overhead={})
 
 
-def passed(*existing: object) -> PassedNodePool:
+def passed(*existing: object, waiting: Sequence[object] = ()) -> PassedNodePool:
     """The heavier NodePool of the last of two pods, which gets a new node of the lighter one."""
     pools = [node_pool("heavy", weight=10, limits={"cpu": "1"}), node_pool("light")]
-    world = flatten([*pools, *existing, pods(2, {"cpu": "2"})])
+    world = flatten([*pools, *existing, *(waiting or pods(2, {"cpu": "2"}))])
     by_pool = indexes(world, [_type("c2", 2, 0.1)])
     problem = build_problem(snapshot(world), by_pool, NOW, SchedulingOptions())
     solution = solve(problem, by_pool)
@@ -39,6 +42,11 @@ def test_limits_are_the_reason_where_an_existing_node_had_room_for_another_pod()
     existing = machine("n0", {"cpu": "2", "memory": "8Gi"}, pool="light", labels={labels.ZONE: "z1"})
     assert limits_are_told(passed())
     assert limits_are_told(passed(existing))
+
+
+def test_limits_are_the_reason_for_a_pod_of_a_gang() -> None:
+    """It is asked for the pod alone, which is no gang."""
+    assert limits_are_told(passed(waiting=gang("train", 2, {"cpu": "2"})))
 
 
 def test_limits_are_the_reason_where_a_claim_in_flight_had_room_for_another_pod() -> None:

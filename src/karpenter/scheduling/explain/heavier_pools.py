@@ -85,7 +85,7 @@ def _refusal_alone(
     name = pool.metadata.name
     own = {name: indexes[name]} if name in indexes else {}
     nodes = tuple(map(_without_room, problem.snapshot.nodes))
-    snapshot = replace(problem.snapshot, nodes=nodes, pools=(pool,), pod_groups=(lone,))
+    snapshot = replace(problem.snapshot, nodes=nodes, pools=(pool,), pod_groups=(lone,), gangs=())
     alone = replace(problem, snapshot=snapshot, catalogs={name: problem.catalogs[name] for name in own})
     unschedulable = solve(alone, own).unschedulable
     return unschedulable[0] if unschedulable else None

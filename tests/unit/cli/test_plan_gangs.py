@@ -17,9 +17,9 @@ def plan(file: Path, *options: str) -> str:
 
 def limited(tmp_path: Path) -> Path:
     file = tmp_path / "gang.yaml"
-    file.write_text(
-        EXAMPLE.read_text(encoding="utf-8").replace("spec:\n  template:", "spec:\n  limits: {cpu: 8}\n  template:", 1)
-    )
+    text = EXAMPLE.read_text(encoding="utf-8")
+    assert 'limits: {cpu: "64"}' in text
+    file.write_text(text.replace('limits: {cpu: "64"}', "limits: {cpu: 8}"), encoding="utf-8")
     return file
 
 

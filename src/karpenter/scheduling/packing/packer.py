@@ -10,7 +10,7 @@ number of different nodes, not of pods.
   is bounded by ``MAX_FILL_STEPS``; what is still left then is bought the way of ``classic``.
 * ``priced``: claims that the search proposes, as far as rules and limits agree to them; the rest goes the way of ``value``.
 * ``exact``: the cheapest of all packings, for few pods (`exact_packing`), also under limits
-  (`limited_packing`); ``covered`` where the proof was cut short.
+  (`limited_packing`, `limited_columns`); ``covered`` where the proof was cut short.
 * ``shared``: Karpenter's own order. All claims stay open, and a pod joins the one with the fewest pods, whatever its pool.
 
 Pool weight is absolute: a pod group only joins claims of pools as heavy as the heaviest that can take it within what limits
@@ -46,6 +46,7 @@ from karpenter.scheduling.packing.exact_packing import (
     may_be_covered,
 )
 from karpenter.scheduling.packing.limit_reservations import ReservationPolicy, reserved_types, widened_claims
+from karpenter.scheduling.packing.limited_columns import claim_within, patterns_within_limits
 from karpenter.scheduling.packing.limited_packing import LimitedDemands, claims_within_limits, keeps_limits
 from karpenter.scheduling.packing.open_claims import OpenClaims
 from karpenter.scheduling.packing.packing_state import PackingBasis, PackingState, template_equivalence
@@ -118,11 +119,7 @@ class Packer:
         run = self._new_state()
         claims = self._claims_from_reservations(run)
         claims += self._claims_for_connected_groups(run)
-        within = {
-            option.template.name: run.types_within(option.template)
-            for demand in self._demands
-            for option in demand.options
-        }
+        within = self._types_within(run)
         waiting = {at: [option for option, _ in run.allowed(at)] for at, count in enumerate(run.pods_left) if count}
         for part in independent_parts(waiting):
             problem = packing_problem(self._request(part, run, within))
@@ -132,6 +129,11 @@ class Packer:
                         problem.groups, problem.bin_types[pattern.bin_type], pattern, run
                     )
         return self._packed("priced", run, claims, self._most_valuable)
+
+    def _types_within(self, state: PackingState) -> Mapping[str, TypeSet | None]:
+        """The types that limits leave of each NodePool."""
+        templates = {option.template.name: option.template for demand in self._demands for option in demand.options}
+        return {name: state.types_within(template) for name, template in templates.items()}
 
     def exact(self, known_cost: float) -> ProvenPacking:
         """The cheapest packing of few pods or a cheap one, and what none costs less than.
@@ -158,13 +160,28 @@ class Packer:
         return self._covered(state, lambda cover: cover.cheapest_cover_after_search(known_cost))
 
     def within_limits(self) -> Packing | None:
-        """The best packing of few pods that limits allow, whatever the weight of pools; None where nothing is proven."""
+        """The best packing that limits allow, whatever the weight of pools; None where the pods are too many."""
         state = self._new_state(weights_bind=False)
         if self._bounds.reservation_units:
             return None
         options = list(state.distinct_options(range(len(self._demands))).values())
         claims = claims_within_limits(LimitedDemands(self._demands, options, state.limits), self._packing_rules)
-        return None if claims is None else self._bought(claims, state)
+        return self._packed_by_columns(state) if claims is None else self._bought(claims, state)
+
+    def _packed_by_columns(self, state: PackingState) -> Packing | None:
+        """The packing with generated columns, each limit a row; what rules refuse goes the way of `value`."""
+        request = self._request(range(len(self._demands)), state, self._types_within(state))
+        proposed = patterns_within_limits(replace(request, limits=self._bounds.limits))
+        if proposed is None:
+            return None
+        claims: list[SchedulingNodeClaim] = []
+        for each in proposed.patterns:
+            contents = pods_of_pattern(proposed.groups, each.pattern, state.pods_left, self._max_per_node)
+            claim = self._claim_from_pattern(contents, each.bin_type, state) if contents else None
+            claim = None if claim is None else claim_within(claim, each.reserves)
+            if claim is not None:
+                claims += [claim] * state.commit(claim, 1)
+        return self._packed("columns", state, claims, self._most_valuable)
 
     def _limited_exact(self, claims: Sequence[SchedulingNodeClaim], state: PackingState) -> ProvenPacking:
         """The packing with the cheapest claims, or with others where limits do not allow these."""
@@ -347,6 +364,7 @@ class Packer:
         while times > 0:
             contents = pods_of_pattern(groups, pattern, state.pods_left, self._max_per_node)
             claim = self._claim_from_pattern(contents, bin_type, state) if contents else None
+            claim = None if claim is None else self._limited_types(claim, state)
             apart = any(state.pods_left[at] > self._max_per_node[at] for at, _ in contents)
             taken = state.commit(claim, 1 if apart else times) if claim is not None else 0
             if claim is None or not taken:
@@ -373,7 +391,7 @@ class Packer:
         claim = self._right_sized(filled)
         if not claim.types or not claim.template.index.satisfies_min_values(claim.requirements, claim.types):
             return None
-        return self._limited_types(claim, state)
+        return claim
 
     # -- choosing a claim -------------------------------------------------------------------------------------------------
 

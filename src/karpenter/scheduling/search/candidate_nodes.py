@@ -13,7 +13,7 @@ pods. Candidates that another one beats are dropped first.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +21,10 @@ from numpy.typing import NDArray
 from karpenter.instancetypes.instance_type import Offering
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.instancetypes.type_sets import TypeSet, members, type_set
+from karpenter.model import resources as res
 from karpenter.model.requirements import Requirements, compatible
 from karpenter.scheduling.node_filling import FillCache, PurchaseChannel
+from karpenter.scheduling.offerings.nodepool_templates import NodePoolTemplate
 from karpenter.scheduling.offerings.purchase_options import PurchaseOption
 from karpenter.scheduling.search.linear_program import BoolArray, FloatArray, IntArray
 from karpenter.scheduling.search.offering_rows import CpuSurplusRows, ResourceUnits
@@ -69,12 +71,31 @@ class BinType:
 
 @dataclass(frozen=True, eq=False)
 class CandidateRequest:
-    """What candidates are for: how offerings count, which types limits leave (None: all), whether minValues hold."""
+    """What candidates are for: how offerings count, which types limits leave (None: all), whether minValues hold.
+
+    ``limits``: what is left of limits by NodePool, where a type that takes less of them is kept beside a cheaper one.
+    """
 
     offering_cost: Callable[[Offering], float]
     types_within: Mapping[str, TypeSet | None]
     fill_cache: FillCache
     strict_min_values: bool
+    limits: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class _TypeMerits:
+    """What makes a type better than another beside its capacity, a row for each type of a channel.
+
+    ``limited``: its capacity of the resources that limits count.
+    """
+
+    surplus: CpuSurplusRows
+    limited: FloatArray
+
+    def of_rows(self, rows: CandidateRows) -> FloatArray:
+        """Capacities and the rest of each row: one with more of everything costs no more to use."""
+        return np.column_stack([self.surplus.pick(rows.types).merits(rows.capacities), -self.limited[rows.types]])
 
 
 class CandidateNodes:
@@ -128,18 +149,26 @@ class CandidateNodes:
         if limited is not None:
             capacities[list(members(template.index.all_types & ~limited))] = -1.0
         options = self._most_asked(options)
+        merits = _TypeMerits(surplus, self._limited_capacities(template))
         parts = [
             _rows_of_channel(
                 {number: options[number] for number in together},
                 len(self._pods),
                 capacities,
                 self._request.offering_cost,
-                surplus,
+                merits,
             )
             for together in _signatures_together(options, self._pods)
         ]
-        rows = _undominated_rows(CandidateRows.concatenate(parts), surplus) if len(parts) > 1 else parts[0]
+        rows = _undominated_rows(CandidateRows.concatenate(parts), merits) if len(parts) > 1 else parts[0]
         return rows.pick(self._with_min_values(rows, options, capacities)) if self._request.strict_min_values else rows
+
+    def _limited_capacities(self, template: NodePoolTemplate) -> FloatArray:
+        """What each type of the channel takes of the limits of its NodePool."""
+        names = [name for name in self._request.limits.get(template.name, ()) if name != res.NODES]
+        types = template.index.types
+        taken = [[float(each.capacity.get(name, 0)) for name in names] for each in types]
+        return np.array(taken).reshape(len(types), len(names))
 
     def _most_asked(self, options: Mapping[int, PurchaseOption]) -> Mapping[int, PurchaseOption]:
         weights: dict[Requirements, float] = {}
@@ -177,7 +206,7 @@ def _rows_of_channel(
     signature_count: int,
     capacities: FloatArray,
     cost: Callable[[Offering], float],
-    surplus: CpuSurplusRows,
+    merits: _TypeMerits,
 ) -> CandidateRows:
     """The candidate nodes of one channel, those beaten by others left out. ``options``: by the number of their signature.
 
@@ -202,12 +231,12 @@ def _rows_of_channel(
         types = np.array(prices.order, dtype=np.intp)
         costs = (
             np.array([cost(prices.cheapest_offering[at]) for at in prices.order], dtype=np.float64)
-            + surplus.fixed[types]
+            + merits.surplus.fixed[types]
         )
         accepts = matching[rows][:, types].T.astype(np.float32) @ signatures[rows].astype(np.float32) > 0
         kept = accepts.any(axis=1) & (capacities[types] >= 0).all(axis=1)
         parts.append(CandidateRows(capacities[types[kept]], costs[kept], accepts[kept], types[kept]))
-    return _undominated_rows(CandidateRows.concatenate(parts), surplus)
+    return _undominated_rows(CandidateRows.concatenate(parts), merits)
 
 
 def _signature_rows(numbers: Iterable[Sequence[int]], signature_count: int) -> BoolArray:
@@ -245,13 +274,13 @@ def _no_rows(capacities: FloatArray, signature_count: int) -> CandidateRows:
     return CandidateRows(np.zeros((0, capacities.shape[1])), np.zeros(0), accepts, none)
 
 
-def _undominated_rows(rows: CandidateRows, surplus: CpuSurplusRows) -> CandidateRows:
+def _undominated_rows(rows: CandidateRows, type_merits: _TypeMerits) -> CandidateRows:
     """Rows no other row beats: none as cheap accepts the same signatures and has as much capacity of everything.
 
     First among rows that accept the same, which are the most, then among those that are left.
     """
     words = np.packbits(rows.accepts, axis=1)
-    merits = surplus.pick(rows.types).merits(rows.capacities)
+    merits = type_merits.of_rows(rows)
     alike: dict[bytes, list[int]] = {}
     for row in range(len(words)):
         alike.setdefault(words[row].tobytes(), []).append(row)

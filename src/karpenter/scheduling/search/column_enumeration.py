@@ -60,7 +60,8 @@ class CoverProblem:
     """Pods by group and candidate nodes: ``requests`` and ``capacities`` have a column per resource and host limit.
 
     ``costs`` are USD per hour with all that the objective counts, CPU beyond the ``baselines`` aside, which costs ``cpu_prices``
-    a unit. ``admits`` says which nodes could hold one pod of a group.
+    a unit. ``admits`` says which nodes could hold one pod of a group. ``pod_costs``: USD per hour that a pod of a group costs on
+    a node beside that, where it is more than nothing.
     """
 
     counts: FloatArray
@@ -71,13 +72,18 @@ class CoverProblem:
     baselines: FloatArray
     cpu_prices: FloatArray
     cpu_column: int
+    pod_costs: FloatArray | None = None
 
     def surpluses(self, nodes: IntArray, contents: IntArray) -> FloatArray:
-        """USD per hour for CPU beyond the baseline, of each node with its contents."""
+        """USD per hour beside the cost of each node with its contents: for CPU beyond the baseline, and for the pods."""
+        surpluses = np.zeros(len(nodes))
+        if self.pod_costs is not None:
+            surpluses += (self.pod_costs[nodes] * contents).sum(axis=1)
         if self.cpu_column < 0:
-            return np.zeros(len(nodes))
-        cpu = _values(contents, self.requests[:, self.cpu_column])
-        return self.cpu_prices[nodes] * np.maximum(cpu - self.baselines[nodes], 0.0)
+            return surpluses
+        cpu = values_of_contents(contents, self.requests[:, self.cpu_column])
+        surpluses += self.cpu_prices[nodes] * np.maximum(cpu - self.baselines[nodes], 0.0)
+        return surpluses
 
     def least_costs(self) -> FloatArray:
         """For each node what its cost is at least before its pods' CPU is charged at the surplus price.
@@ -89,8 +95,10 @@ class CoverProblem:
         )
 
     def values_on_nodes(self, values: FloatArray) -> FloatArray:
-        """What a pod of each group is worth on each node, less what is charged for its CPU there."""
+        """What a pod of each group is worth on each node, less what is charged for it and its CPU there."""
         on_nodes = np.repeat(values[None, :], len(self.costs), axis=0)
+        if self.pod_costs is not None:
+            on_nodes -= self.pod_costs
         charged = np.flatnonzero(self.charges_cpu)
         if len(charged):
             on_nodes[charged] -= self.cpu_prices[charged, None] * self.requests[None, :, self.cpu_column]
@@ -168,6 +176,17 @@ def cheapest_cover(problem: CoverProblem) -> Cover | None:
     return replace(min(better, cover, key=lambda cover: cover.cost), bound=bound)
 
 
+def promising_columns(problem: CoverProblem, values: FloatArray) -> NodeColumns:
+    """For each contents the cheapest column, where a pod of each group is worth so much and all together more than it costs."""
+    columns, _ = _Contents(problem, values).most_promising(MAX_PARTIAL_PRICED)
+    return columns.select(values_of_contents(columns.contents, values) > columns.costs + TOLERANCE).at_lowest_cost()
+
+
+def columns_nearly_worth(problem: CoverProblem, values: FloatArray, slack: float) -> NodeColumns | None:
+    """All columns whose pods are worth the cost less ``slack``; None where there are too many partial ones on the way."""
+    return _Contents(problem, values).all_worth(slack, MAX_PARTIAL_ENUMERATED)
+
+
 def _integer_cover(problem: CoverProblem, columns: NodeColumns) -> Cover | None:
     """The cheapest cover by these columns, optimal among them at most; None where they are too many."""
     if len(columns.costs) > MAX_INTEGER_COLUMNS:
@@ -206,7 +225,9 @@ class _ColumnPricing:
                 missing, is_complete = self._missing(duals, duals)
                 if not len(missing.costs):
                     return is_complete
-            self._add(missing.select(np.argsort(-_values(missing.contents, duals) / missing.costs, kind="stable")))
+            self._add(
+                missing.select(np.argsort(-values_of_contents(missing.contents, duals) / missing.costs, kind="stable"))
+            )
         return False
 
     def rounded_cover(self) -> Cover:
@@ -235,7 +256,7 @@ class _ColumnPricing:
         """Columns that such values of pods show and the duals confirm, and whether all contents were looked at."""
         columns, is_complete = _Contents(self._problem, priced_by).most_promising(MAX_PARTIAL_PRICED)
         self._incomplete_rounds += not is_complete
-        values = _values(columns.contents, duals)
+        values = values_of_contents(columns.contents, duals)
         return columns.select(values > columns.costs + TOLERANCE).at_lowest_cost(), is_complete
 
     def _add(self, ranked: NodeColumns) -> None:
@@ -361,11 +382,11 @@ class _PartialContents:
         enough = np.flatnonzero((self.worth >= self._needed[self._node]) & (self._numbers.sum(axis=1) > 0))
         contents, nodes = self._numbers[enough], self._nodes[self._node[enough]]
         costs = self._problem.costs[nodes] + self._problem.surpluses(nodes, contents)
-        kept = _values(contents, self._pod_values) >= costs - self._slack
+        kept = values_of_contents(contents, self._pod_values) >= costs - self._slack
         return NodeColumns(contents[kept], nodes[kept], costs[kept])
 
 
-def _values(contents: IntArray, values: FloatArray) -> FloatArray:
+def values_of_contents(contents: IntArray, values: FloatArray) -> FloatArray:
     """What the pods of each column are worth."""
     total = np.zeros(len(contents))
     for group, value in enumerate(values.tolist()):

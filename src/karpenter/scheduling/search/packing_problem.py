@@ -10,7 +10,7 @@ Candidate nodes come from `candidate_nodes`. Those that promise the most value p
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -106,7 +106,8 @@ class PackingRequest:
     """What is to be packed: the demands at ``positions``, with the pods ``left`` of each and what it may be bought from now.
 
     ``types_within`` says which types limits leave of each NodePool (None: all), ``strict_min_values`` whether minValues hold.
-    Equal channels in ``allowed`` would bring the same candidate nodes more than once.
+    Equal channels in ``allowed`` would bring the same candidate nodes more than once. ``limits``: what is left of limits by
+    NodePool, where types that take less of them matter.
     """
 
     demands: Sequence[Demand]
@@ -117,6 +118,7 @@ class PackingRequest:
     fill_cache: FillCache
     objective: Objective
     strict_min_values: bool
+    limits: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -237,7 +239,11 @@ class _GroupedDemands:
             for option in options[at]:
                 by_channel.setdefault(option.channel, {}).setdefault(number, option)
         wanted = CandidateRequest(
-            request.objective.offering_cost, request.types_within, request.fill_cache, request.strict_min_values
+            request.objective.offering_cost,
+            request.types_within,
+            request.fill_cache,
+            request.strict_min_values,
+            request.limits,
         )
         self.candidates = CandidateNodes(wanted, units, by_channel, weights)
         self.cpu_column = units.cpu_column

@@ -21,10 +21,16 @@ $(STAMP): pyproject.toml uv.lock hatch_build.py src/karpenter/scheduling/search/
 demo: $(STAMP)
 	@$(BIN)/karpenter demo
 
+# What mypy knows of the sources, kept for the next fresh clone: it compares contents, so that only changed modules are checked again.
+MYPY_CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/karpenter-mypy
+
 lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	@test -d .mypy_cache || test ! -d $(MYPY_CACHE) || cp -r $(MYPY_CACHE) .mypy_cache || true
 	$(BIN)/mypy
+	@mkdir -p $(dir $(MYPY_CACHE)) && rm -rf $(MYPY_CACHE).$$$$ && cp -r .mypy_cache $(MYPY_CACHE).$$$$ \
+		&& rm -rf $(MYPY_CACHE) && mv $(MYPY_CACHE).$$$$ $(MYPY_CACHE)
 	$(BIN)/lint-imports
 	$(BIN)/sphinx-build -q -W --keep-going -b dummy -d docs/_build/doctrees docs docs/_build/check
 

@@ -173,7 +173,7 @@ def test_planned_pods_bind_in_all_scenarios(arena: Arena) -> None:
 
 def test_the_judge_speaks_for_the_scheduler(arena: Arena) -> None:
     """Plans made of the judge's own words bind, and alone no pod finds a place the judge does not see."""
-    _told(arena, slice_of(1)[::8], by_the_judge)
+    _told(arena, slice_of(1)[::16], by_the_judge)
 
 
 @pytest.mark.soak

@@ -168,7 +168,7 @@ def test_a_budget_that_opens_lets_the_pod_go_to_a_new_node(stage: Stage, start: 
     assert len(after.claims) == 2
 
 
-@pytest.mark.parametrize("nomination", ways(WITH))
+@pytest.mark.parametrize("nomination", ways())
 def test_pools_that_are_wrong_say_so_and_others_work(stage: Stage, start: Start) -> None:
     """API-076, API-641; once mended, they take part."""
     start("{}")

@@ -86,7 +86,7 @@ async def rise(stage: SimulatedCluster, pod_count: int) -> tuple[Deployment, ...
     return wanted
 
 
-@pytest.mark.parametrize("nominate", [True, False])
+@pytest.mark.parametrize("nominate", [True, pytest.param(False, marks=pytest.mark.soak)])
 def test_three_hundred_pods_run_and_when_they_leave_nothing_is_left_that_costs_money(nominate: bool) -> None:
     async def story(stage: SimulatedCluster) -> None:
         wanted = await rise(stage, 300)

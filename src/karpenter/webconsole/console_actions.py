@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from karpenter.api import kinds
 from karpenter.api.core import ConfigMap
 from karpenter.api.kinds import Kind
 from karpenter.api.meta import ObjectMeta, Wire
-from karpenter.kube.errors import AlreadyExists
+from karpenter.kube.errors import AlreadyExists, NotFound
 from karpenter.kube.protocol import Json, Kube
 from karpenter.model import clock, freezes, labels
 
@@ -73,22 +74,29 @@ def _hours(value: object) -> float:
     return float(value)
 
 
-def kubectl_line(action: ConsoleAction) -> str:
-    """The command that does the same."""
+def kubectl_line(action: ConsoleAction, there: ConfigMap | None = None) -> str:
+    """The command that does the same. ``there``: the freeze of the cluster as it is now, None without one."""
     if not action.target:
-        return _cluster_line(action)
+        return _cluster_line(action, there)
     kind, notes = _annotations(action)
     words = (f"{key}-" if value is None else f"{key}={value}" for key, value in notes.items())
     quoted = " ".join(map(shlex.quote, words))
     return f"kubectl annotate --overwrite {kind.plural.removesuffix('s')} {shlex.quote(action.target)} {quoted}"
 
 
-def _cluster_line(action: ConsoleAction) -> str:
+def _cluster_line(action: ConsoleAction, there: ConfigMap | None) -> str:
     place = f"configmap {freezes.FREEZE_CONFIG_MAP} --namespace {freezes.FREEZE_NAMESPACE}"
     if action.kind is ActionKind.THAW:
         return f"kubectl delete {place}"
+    if there is not None:
+        return f"kubectl patch {place} --type merge --patch {shlex.quote(json.dumps(_freeze_patch(action, there)))}"
     given = "".join(f" --from-literal={shlex.quote(f'{key}={value}')}" for key, value in _freeze_data(action).items())
     return f"kubectl create {place}{given}"
+
+
+def _freeze_patch(action: ConsoleAction, there: ConfigMap) -> dict[str, Json]:
+    """Members that are there already go: they might be what makes a freeze unreadable."""
+    return {"data": {**dict.fromkeys(there.data), **_freeze_data(action)}}
 
 
 def _freeze_data(action: ConsoleAction) -> dict[str, str]:
@@ -132,13 +140,21 @@ async def perform(kube: Kube, action: ConsoleAction) -> None:
         await _freeze_cluster(kube, action)
 
 
+async def cluster_freeze(kube: Kube) -> ConfigMap | None:
+    """The ConfigMap that freezes the cluster, None where there is none. Raises ``KubeError``."""
+    try:
+        return await kube.get(kinds.CONFIG_MAP, freezes.FREEZE_CONFIG_MAP, freezes.FREEZE_NAMESPACE)
+    except NotFound:
+        return None
+
+
 async def _freeze_cluster(kube: Kube, action: ConsoleAction) -> None:
-    """Members that are there already go: they might be what makes a freeze unreadable."""
     data = _freeze_data(action)
     meta = ObjectMeta(name=freezes.FREEZE_CONFIG_MAP, namespace=freezes.FREEZE_NAMESPACE)
     try:
         await kube.create(kinds.CONFIG_MAP, ConfigMap(metadata=meta, data=data))
     except AlreadyExists:
         there = await kube.get(kinds.CONFIG_MAP, freezes.FREEZE_CONFIG_MAP, freezes.FREEZE_NAMESPACE)
-        patch: dict[str, Json] = {"data": {**dict.fromkeys(there.data), **data}}
-        await kube.patch(kinds.CONFIG_MAP, freezes.FREEZE_CONFIG_MAP, patch, freezes.FREEZE_NAMESPACE)
+        await kube.patch(
+            kinds.CONFIG_MAP, freezes.FREEZE_CONFIG_MAP, _freeze_patch(action, there), freezes.FREEZE_NAMESPACE
+        )

@@ -22,6 +22,7 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response, S
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from karpenter.api.core import ConfigMap
 from karpenter.console.budget_calendar import budget_calendar
 from karpenter.console.cluster_questions import UnanswerableQuestion, answer_question
 from karpenter.console.console_input import ConsoleInput
@@ -31,7 +32,15 @@ from karpenter.kube.errors import Forbidden, KubeError
 from karpenter.kube.protocol import Kube
 from karpenter.model.budget_windows import TimeSpan
 from karpenter.webconsole import console_document, history_document, question_document
-from karpenter.webconsole.console_actions import UnknownAction, kubectl_line, parse_action, perform
+from karpenter.webconsole.console_actions import (
+    ActionKind,
+    ConsoleAction,
+    UnknownAction,
+    cluster_freeze,
+    kubectl_line,
+    parse_action,
+    perform,
+)
 from karpenter.webconsole.console_feed import ConsoleFeed, ConsoleFeeds, FeedFault
 from karpenter.webconsole.feed_limits import StreamSlots, TooManyViewers
 from karpenter.webconsole.viewer_access import Refusal, SecretLinkAccess, Viewer, ViewerAccess
@@ -243,17 +252,28 @@ class _Pages:
         except UnknownAction as error:
             return PlainTextResponse(str(error), 400)
         if not body.get("confirmed"):
-            return _json({"kubectl": kubectl_line(action), "done": False})
+            return _json({"kubectl": kubectl_line(action, await self._freeze_there(action, viewer)), "done": False})
         if self._parts.act_as is None:
             return PlainTextResponse("this console shows a recording; nothing can be done", 409)
         try:
+            there = await self._freeze_there(action, viewer)
             async with self._parts.act_as(viewer) as kube:
                 await perform(kube, action)
         except Forbidden as error:
             return PlainTextResponse(str(error), 403)
         except KubeError as error:
             return PlainTextResponse(str(error), 502)
-        return _json({"kubectl": kubectl_line(action), "done": True})
+        return _json({"kubectl": kubectl_line(action, there), "done": True})
+
+    async def _freeze_there(self, action: ConsoleAction, viewer: Viewer) -> ConfigMap | None:
+        """The freeze that a freeze of the whole cluster replaces, as far as the viewer may read it."""
+        if action.kind is not ActionKind.FREEZE or action.target or self._parts.act_as is None:
+            return None
+        try:
+            async with self._parts.act_as(viewer) as kube:
+                return await cluster_freeze(kube)
+        except KubeError:
+            return None
 
 
 class _EventStream(StreamingResponse):

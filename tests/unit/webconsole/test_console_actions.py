@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -15,7 +16,7 @@ from karpenter.api.meta import ObjectMeta
 from karpenter.kube.errors import NotFound
 from karpenter.model import freezes
 from karpenter.simulation.apiserver import MemoryKube, MemoryServer
-from karpenter.webconsole.console_actions import UnknownAction, kubectl_line, parse_action, perform
+from karpenter.webconsole.console_actions import UnknownAction, cluster_freeze, kubectl_line, parse_action, perform
 from support.builders import node_pool
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -70,10 +71,14 @@ async def test_the_cluster_is_frozen_again_with_another_reason_and_thawed(kube: 
     )
     await kube.create(kinds.CONFIG_MAP, there)
     action = parse_action({"action": "freeze", "reason": "the sale", "hours": 1}, NOW)
+    shown = kubectl_line(action, await cluster_freeze(kube))
+    assert shown.startswith(f"kubectl patch configmap {freezes.FREEZE_CONFIG_MAP} --namespace ")
     await perform(kube, action)
     read = await kube.get(kinds.CONFIG_MAP, freezes.FREEZE_CONFIG_MAP, freezes.FREEZE_NAMESPACE)
     assert dict(read.data) == {freezes.REASON_KEY: "the sale", freezes.UNTIL_KEY: "2026-01-01T13:00:00Z"}
-    assert "--from-literal='reason=the sale'" in kubectl_line(action)
+    patched = json.loads(shlex.split(shown)[-1])["data"]
+    assert patched == {"unreadable": None, **read.data}, "the line removes and sets the same"
+    assert "--from-literal='reason=the sale'" in kubectl_line(action), "without a freeze it is created"
     thaw = parse_action({"action": "thaw"}, NOW)
     assert kubectl_line(thaw).startswith(f"kubectl delete configmap {freezes.FREEZE_CONFIG_MAP} ")
     await perform(kube, thaw)

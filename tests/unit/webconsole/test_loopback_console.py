@@ -26,8 +26,11 @@ from karpenter.console.visible_objects import COMPLETE
 from karpenter.disruption.decide.command import DisruptionReason
 from karpenter.history.history_records import ClusterSample, DecisionRecord, NodeFacts, SpendingPart
 from karpenter.history.history_store import HistoryBounds, HistoryStore
+from karpenter.model import freezes
+from karpenter.model.clock import SystemClock
 from karpenter.runtime.loopback_server import serving_on_loopback
 from karpenter.settings import Settings
+from karpenter.simulation.apiserver import MemoryKube, MemoryServer
 from karpenter.webconsole.console_app import ACTION_HEADER, ConsoleParts, console_app
 from karpenter.webconsole.console_feed import ConsoleFeeds
 from karpenter.webconsole.viewer_access import SecretLinkAccess
@@ -158,6 +161,26 @@ async def test_a_recording_shows_the_command_of_an_action_and_does_nothing() -> 
         assert shown.json() == {"kubectl": line, "done": False}
         refused = await client.post("/api/actions", json={**wanted, "confirmed": True}, headers={ACTION_HEADER: "1"})
         assert refused.status_code == 409
+
+
+async def test_freezing_a_frozen_cluster_shows_the_patch_that_it_is() -> None:
+    kube = MemoryKube(MemoryServer(SystemClock()))
+
+    @asynccontextmanager
+    async def act_as(_viewer: object) -> AsyncIterator[MemoryKube]:
+        yield kube
+
+    async with browser(parts(act_as=act_as)) as client:
+        await client.get("/", params={"token": SECRET})
+        verbs = []
+        for confirmed in (False, True, False, True):
+            body = {"action": "freeze", "reason": "the sale", "confirmed": confirmed}
+            answer = await client.post("/api/actions", json=body, headers={ACTION_HEADER: "1"})
+            assert answer.json()["done"] is confirmed
+            verbs.append(answer.json()["kubectl"].split()[1])
+        assert verbs == ["create", "create", "patch", "patch"]
+    there = await kube.get(kinds.CONFIG_MAP, freezes.FREEZE_CONFIG_MAP, freezes.FREEZE_NAMESPACE)
+    assert there.data["reason"] == "the sale"
 
 
 async def test_the_page_gets_the_figures_of_the_cluster() -> None:

@@ -13,6 +13,8 @@ class SimulatedBmc:
 
     def __init__(self, boot_seconds: float = 0.0, shut_down_seconds: float = 0.0) -> None:
         self.broken: set[str] = set()
+        #: How long a host that does not answer keeps its driver waiting.
+        self.seconds_to_fail = 0.0
         self.powered: set[str] = set()
         self.calls: list[tuple[str, str, str, Mapping[str, str]]] = []
         self.on_boot: Callable[[str], Awaitable[None]] | None = None
@@ -23,25 +25,26 @@ class SimulatedBmc:
 
     async def on(self, driver: str, host: str, variables: Mapping[str, str]) -> None:
         """The power goes on at once; the host boots."""
-        self._called("on", driver, host, variables)
+        await self._called("on", driver, host, variables)
         if host not in self.powered:
             self.powered.add(host)
             self._booting[host] = asyncio.create_task(self._boot(host))
 
     async def off(self, driver: str, host: str, variables: Mapping[str, str]) -> None:
         """The host begins to shut down; asked again it goes on with that."""
-        self._called("off", driver, host, variables)
+        await self._called("off", driver, host, variables)
         if host not in self._ending:
             self._ending[host] = asyncio.create_task(self._shut_down(host))
 
     async def is_on(self, driver: str, host: str, variables: Mapping[str, str]) -> bool:
         """Whether it has power still."""
-        self._called("status", driver, host, variables)
+        await self._called("status", driver, host, variables)
         return host in self.powered
 
-    def _called(self, action: str, driver: str, host: str, variables: Mapping[str, str]) -> None:
+    async def _called(self, action: str, driver: str, host: str, variables: Mapping[str, str]) -> None:
         self.calls.append((driver, action, host, variables))
         if host in self.broken:
+            await asyncio.sleep(self.seconds_to_fail)
             raise PowerFailed(f"{driver} {action} {host} ended with 1: no answer")
 
     async def _boot(self, host: str) -> None:

@@ -164,8 +164,44 @@ def test_a_host_that_does_not_come_up_is_given_back_and_the_next_one_taken() -> 
         bought = await provider.create(await lab.claim("one", {}, {"cpu": "1"}))
         assert bought.provider_id == "machines://lab/rack1-1"
         assert lab.bmc.calls[-1] == ("ipmi", "on", "rack1-1", {"BMC": "rack1-1.bmc"})
-        (entry,) = (await lab.kube.get(MACHINE_NODE_CLASS, "lab")).status.in_use
-        assert (entry.host, entry.claim_name) == ("rack1-1", "one")
+        entries = (await lab.kube.get(MACHINE_NODE_CLASS, "lab")).status.in_use
+        assert [entry.host for entry in entries if not entry.terminating] == ["rack1-1"]
+        assert {entry.claim_name for entry in entries} == {"one"}
+
+    in_lab(scene)
+
+
+def test_a_host_whose_power_on_failed_is_powered_off_before_it_is_free() -> None:
+    """Issue 20: it may have come up after the driver gave up, and nobody else would switch it off; its claim has another host."""
+
+    async def scene(lab: LabEnvironment) -> None:
+        provider = await lab.provider()
+        lab.bmc.broken.add("lent1-1")
+        claim = await lab.claim("one", {}, {"cpu": "1"})
+        bought = await provider.create(claim)
+        lab.bmc.broken.clear()
+        lab.bmc.powered.add("lent1-1")
+        await lab.collect_garbage()
+        await asyncio.sleep(1)
+        await lab.collect_garbage()
+        assert lab.bmc.powered == {bought.node_name}
+        assert [instance.provider_id for instance in await provider.list()] == [bought.provider_id]
+        assert await provider.drift(claim) is None
+
+    in_lab(scene)
+
+
+def test_a_launch_tries_hosts_for_a_bounded_time_only() -> None:
+    """OPS-210: drivers that hang end in insufficient capacity before the provider's time-out."""
+
+    async def scene(lab: LabEnvironment) -> None:
+        lab.bmc.broken |= {host.name for host in _hosts()}
+        lab.bmc.seconds_to_fail = 15.0
+        provider = await lab.provider()
+        began = asyncio.get_running_loop().time()
+        with pytest.raises(InsufficientCapacity, match="hosts lent1-1, lent1-2 do not power on"):
+            await provider.create(await lab.claim("one", {}, {"cpu": "1"}))
+        assert asyncio.get_running_loop().time() - began == 30.0
 
     in_lab(scene)
 
@@ -327,6 +363,36 @@ async def test_a_driver_that_fails_is_quoted(tmp_path: Path, name: str, script: 
         _driver(tmp_path, name, script)
     with pytest.raises(PowerFailed, match=message):
         await PowerCommands(str(tmp_path), timeout_seconds=0.2).is_on(name, "h", {})
+
+
+async def test_a_driver_that_takes_too_long_is_killed_with_all_it_started(tmp_path: Path) -> None:
+    """A child of the driver must not switch the host later on, when it may belong to another claim."""
+    _driver(tmp_path, "slow", f"#!/bin/sh\nsleep 600 &\necho $! > {tmp_path}/child\nwait\n")
+    with pytest.raises(PowerFailed, match="did not end within"):
+        await PowerCommands(str(tmp_path), timeout_seconds=1.0).on("slow", "h", {})
+    child = int((tmp_path / "child").read_text())
+    async with asyncio.timeout(10):
+        while _runs(child):
+            await asyncio.sleep(0.01)
+
+
+def _runs(pid: int) -> bool:
+    with suppress(FileNotFoundError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
+async def test_output_of_a_driver_that_is_endless_or_no_text_does_no_harm(tmp_path: Path) -> None:
+    _driver(tmp_path, "loud", "#!/bin/sh\nhead -c 3000000 /dev/zero | tr '\\0' '\\377'\nexit 4\n")
+    with pytest.raises(PowerFailed, match="loud on h ended with 4: \N{REPLACEMENT CHARACTER}") as refused:
+        await PowerCommands(str(tmp_path)).on("loud", "h", {})
+    assert len(str(refused.value)) < 400
+
+
+async def test_a_driver_that_leaves_something_running_has_ended(tmp_path: Path) -> None:
+    """Its child holds the output open."""
+    _driver(tmp_path, "leaves", "#!/bin/sh\nsleep 5 &\necho on\n")
+    assert await PowerCommands(str(tmp_path)).is_on("leaves", "h", {})
 
 
 # -- a whole run ----------------------------------------------------------------------------------------------------------

@@ -44,6 +44,9 @@ UNAVAILABLE_FOR = timedelta(minutes=10)
 GARBAGE_AGE = timedelta(seconds=30)
 _REPAIR_AFTER = timedelta(minutes=10)
 _MAX_CONFLICTS = 20
+#: A launch tries no further host after so long, or so many.
+_MAX_CREATE = timedelta(seconds=30)
+_MAX_TRIED_HOSTS = 10
 _log = structlog.get_logger()
 
 
@@ -87,7 +90,8 @@ class MachineProvider:
     async def drift(self, claim: NodeClaim) -> InstanceDrift | None:
         """A host that the class lists no longer, or with other amounts, is to go."""
         node_class = await self._class(claim.spec.node_class_ref.name)
-        entry = next((e for e in node_class.status.in_use if e.claim_uid == claim.metadata.uid), None)
+        own = (e for e in node_class.status.in_use if e.claim_uid == claim.metadata.uid)
+        entry = next((e for e in own if not e.terminating), None)
         if entry is None:
             return None
         host = next((host for host in node_class.spec.hosts if host.name == entry.host), None)
@@ -128,17 +132,26 @@ class MachineProvider:
     # -- launch ---------------------------------------------------------------------------------------------------------
 
     async def create(self, claim: NodeClaim) -> Instance:
-        """Power on the claim's host: the one it has, or the cheapest that suits. A host that does not come up is given back."""
-        while True:
+        """Power on the claim's host: the one it has, or the cheapest that suits.
+
+        After a host that does not come up comes the next, for a bounded time. The host may have come up all the same: it stays in
+        use, terminating, until garbage collection has seen it off.
+        """
+        give_up_at = self._clock.now() + _MAX_CREATE
+        failed: list[str] = []
+        while not failed or (len(failed) < _MAX_TRIED_HOSTS and self._clock.now() < give_up_at):
             place = await self._reserve(claim)
+            entry = place.entry
             try:
-                await self._power.on(place.node_class.spec.power, place.entry.host, place.entry.variables)
+                await self._power.on(place.node_class.spec.power, entry.host, entry.variables)
             except PowerFailed as error:
-                _log.error("host does not power on", host=place.entry.host, error=str(error))
-                self._failed[place.node_class.metadata.name, place.entry.host] = self._clock.now() + UNAVAILABLE_FOR
-                await self._replace(place, None)
+                _log.error("host does not power on", host=entry.host, error=str(error))
+                self._failed[place.node_class.metadata.name, entry.host] = self._clock.now() + UNAVAILABLE_FOR
+                await self._replace(place, msgspec.structs.replace(entry, terminating=True))
+                failed.append(entry.host)
             else:
                 return _instance(place)
+        raise InsufficientCapacity(f"claim {claim.metadata.name}: hosts {', '.join(failed)} do not power on")
 
     async def _reserve(self, claim: NodeClaim) -> _Place:
         """Write down the claim's host before anything happens to it. Raises ``ProviderError``."""
@@ -252,7 +265,10 @@ class MachineProvider:
         return tuple(map(_instance, await self._places()))
 
     async def collect_garbage(self) -> None:
-        """Power off hosts whose claim is gone. Hosts are listed before claims: a claim made in between has no host yet."""
+        """Power off hosts whose claim is gone, and those that did not come up for a claim that has another.
+
+        Hosts are listed before claims: a claim made in between has no host yet.
+        """
         places = await self._places()
         try:
             claims = await self._kube.list(NODE_CLAIM)
@@ -263,7 +279,8 @@ class MachineProvider:
         for place in places:
             entry = place.entry
             is_old = self._clock.now() - entry.since > GARBAGE_AGE
-            if is_old and entry.claim_uid not in uids and entry.claim_name not in unreadable:
+            has_claim = entry.claim_uid in uids or entry.claim_name in unreadable
+            if is_old and (entry.terminating or not has_claim):
                 try:
                     await self._end(place)
                 except ProviderError as error:

@@ -34,6 +34,7 @@ COMMANDS = {
     "run": CommandEntry("karpenter.cli.run_command:run", "Run the controller."),
     "plan": CommandEntry("karpenter.cli.plan_command:plan", "Show the nodes for pending pods and their cost."),
     "simulate": CommandEntry("karpenter.cli.simulate_command:simulate", "Simulate days of a cluster under a policy."),
+    "tune": CommandEntry("karpenter.cli.tune_command:tune", "Search settings by simulation: cost against restarts."),
     "lint": CommandEntry("karpenter.cli.lint_command:lint", "Check manifests for what is legal and not meant."),
     "top": CommandEntry("karpenter.cli.top_command:top", "Watch the nodes of a cluster and what they cost."),
     "console": CommandEntry("karpenter.cli.console_command:console", "Watch a cluster in the browser."),

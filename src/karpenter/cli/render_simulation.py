@@ -7,18 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
-from rich.table import Table
-from rich.text import Text
-
-from karpenter.cli.render_common import (
-    SEARCHABLE_WIDTH,
-    Json,
-    WidePage,
-    console_for,
-    names_text,
-    print_line,
-    print_table,
-)
+from karpenter.cli.render_common import Json, WidePage, names_text
+from karpenter.cli.render_sections import Section, estimate_document, sections_markdown, write_sections
 from karpenter.cli.simulate_runner import SimulationResult
 from karpenter.simulation.run_report import WaitStatistics
 from karpenter.simulator.policy_comparison import Estimate, PolicyDifference, differences, recommendation
@@ -38,29 +28,15 @@ class PageRoom:
 _PAGE, _EVERYTHING = PageRoom(types=8, decisions=10), PageRoom(sys.maxsize, sys.maxsize)
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
-    """A titled table of text; the first column is aligned left."""
-
-    title: str
-    heading: tuple[str, ...]
-    rows: Sequence[tuple[str, ...]]
-
-
 def write(result: SimulationResult, out: TextIO) -> None:
     """The page for people; wide pages have all instance types and decisions."""
-    console = console_for(out, SEARCHABLE_WIDTH)
     shown = sections(result, _EVERYTHING) if isinstance(out, WidePage) else sections(result)
-    for number, section in enumerate(shown):
-        print_line(console, f"\n{section.title}" if number else section.title)
-        print_table(_table_of(section), out, SEARCHABLE_WIDTH)
-    for line in closing_lines(result):
-        print_line(console, f"\n{line}")
+    write_sections(shown, closing_lines(result), out)
 
 
 def markdown(result: SimulationResult) -> str:
     """The same tables as Markdown."""
-    return "\n".join(_markdown_section(section) for section in sections(result)) + _closing(result)
+    return sections_markdown(sections(result), closing_lines(result))
 
 
 def policy_names(result: SimulationResult) -> list[str]:
@@ -86,10 +62,6 @@ def document(result: SimulationResult) -> Json:
 def closing_lines(result: SimulationResult) -> list[str]:
     """What a page says in sentences: pods that no NodePool can hold, and the recommendation."""
     return [text for text in (_impossible(result.reports[0][0]), _recommended(result)) if text]
-
-
-def _closing(result: SimulationResult) -> str:
-    return "".join(f"\n{line}\n" for line in closing_lines(result))
 
 
 def _impossible(report: SimulationReport) -> str:
@@ -217,30 +189,6 @@ def _estimate(estimate: Estimate, unit: str) -> str:
 def _difference_document(difference: PolicyDifference) -> Json:
     return {
         "policy": difference.policy,
-        "usdPerMonth": _estimate_document(difference.usd_per_month),
-        "restartsPerDay": _estimate_document(difference.restarts_per_day),
+        "usdPerMonth": estimate_document(difference.usd_per_month),
+        "restartsPerDay": estimate_document(difference.restarts_per_day),
     }
-
-
-def _estimate_document(estimate: Estimate) -> Json:
-    half_width = None if estimate.half_width is None else round(estimate.half_width, 2)
-    return {"mean": round(estimate.mean, 2), "confidence95": half_width}
-
-
-def _table_of(section: Section) -> Table:
-    table = Table(box=None, padding=(0, 0, 0, 2), header_style="dim")
-    for number, heading in enumerate(section.heading):
-        table.add_column(heading, justify="right" if number else "left", overflow="fold")
-    for cells in section.rows:
-        table.add_row(*map(Text, cells))
-    return table
-
-
-def _markdown_section(section: Section) -> str:
-    rule = [":---", *["---:"] * (len(section.heading) - 1)]
-    lines = [f"### {section.title}", "", *(_markdown_row(cells) for cells in (section.heading, rule, *section.rows))]
-    return "\n".join([*lines, ""])
-
-
-def _markdown_row(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"

@@ -12,7 +12,7 @@ from string import Template
 
 from karpenter.cli import render_simulation
 from karpenter.cli.render_common import to_json
-from karpenter.cli.render_simulation import Section
+from karpenter.cli.render_sections import Section
 from karpenter.cli.simulate_runner import SimulationResult
 
 _FILES = resources.files("karpenter.cli") / "simulation_page"

@@ -81,22 +81,26 @@ def read_policy(name: str) -> Policy:
     return _resolved(Path(name).stem, file, yaml.compose(content, Loader=yaml.SafeLoader), name)
 
 
-def _resolved(name: str, file: PolicyFile, root: yaml.Node | None, source: str) -> Policy:
+def resolved_policy(name: str, file: PolicyFile) -> Policy:
+    """The policy of a file whose content is valid but for the values of its settings. Raises ``SettingError``."""
     flags: dict[str, str | None] = {"profile": file.profile}
-    for key, value in file.settings.items():
-        setting = key.replace("-", "_")
-        if setting not in SETTINGS:
+    flags |= {key.replace("-", "_"): value for key, value in file.settings.items()}
+    return Policy(name, resolve_settings(flags, {}), file)
+
+
+def _resolved(name: str, file: PolicyFile, root: yaml.Node | None, source: str) -> Policy:
+    for key in file.settings:
+        if key.replace("-", "_") not in SETTINGS:
             raise WorkloadError(
                 f"{source}: line {line_of(root, f'$.settings.{key}')}: there is no setting {key!r}; "
                 "`karpenter run --help` lists them"
             )
-        flags[setting] = value
     if file.consolidate_after not in (None, "Never"):
         try:
             durations.parse_duration(file.consolidate_after or "")
         except durations.DurationError as error:
             raise WorkloadError(f"{source}: line {line_of(root, '$.consolidateAfter')}: {error}") from None
     try:
-        return Policy(name, resolve_settings(flags, {}), file)
+        return resolved_policy(name, file)
     except SettingError as error:
         raise WorkloadError(f"{source}: line {line_of(root, '$.settings')}: {error}") from None

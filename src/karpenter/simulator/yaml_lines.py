@@ -41,18 +41,28 @@ def read_file(path: Path) -> bytes:
 
 
 def line_of(root: yaml.Node | None, path: str) -> int:
-    """The line of a place such as ``$.workloads[2].cpu``; that of the innermost part that exists."""
-    node, line = root, 1
+    """The line of a place such as ``$.workloads[2].cpu``; that of the innermost part that exists.
+
+    ``[...]`` stands for any entry of a mapping: the first with the rest of the path counts.
+    """
+    nodes, line = [] if root is None else [root], 1
     for name, index in _STEP.findall(path):
-        if isinstance(node, yaml.MappingNode):
-            pair = next(((key, value) for key, value in node.value if key.value == name), None)
-            if pair is None:
-                return line
-            line, node = pair[0].start_mark.line + 1, pair[1]
-        elif isinstance(node, yaml.SequenceNode) and index and int(index) < len(node.value):
-            node = node.value[int(index)]
-            line = node.start_mark.line + 1
+        reached = [pair for node in nodes for pair in _children(node, name, index)]
+        if not reached:
+            return line
+        nodes = [child for _, child in reached]
+        if name or index:
+            line = reached[0][0].start_mark.line + 1
     return line
+
+
+def _children(node: yaml.Node, name: str, index: str) -> list[tuple[yaml.Node, yaml.Node]]:
+    """What a step leads to from a node, each with the node whose line it has."""
+    if isinstance(node, yaml.MappingNode):
+        return [(key, value) for key, value in node.value if not name or key.value == name]
+    if isinstance(node, yaml.SequenceNode) and index and int(index) < len(node.value):
+        return [(node.value[int(index)],) * 2]
+    return []
 
 
 def _explained(text: str, root: yaml.Node | None) -> str:

@@ -17,11 +17,12 @@ import typer
 import yaml
 from typer.testing import CliRunner, Result
 
-from karpenter.cli import main, simulate_runner
+from karpenter.cli import main, simulate_runner, tune_runner
 from karpenter.cli.main import app
 from karpenter.cli.render_common import console_for, print_line
 from karpenter.cli.simulate_options import SimulateOptions
 from karpenter.cli.simulate_runner import SimulationResult
+from karpenter.cli.tune_runner import TuneOptions, TuneResult
 from karpenter.history.history_records import ClusterSample
 from karpenter.history.history_store import HistoryBounds, HistoryStore
 from karpenter.settings import Settings
@@ -39,6 +40,7 @@ COMMANDS = {
     "adopt": ("adopt", "--check", *SHOP),
     "lint": ("lint", "-f", str(_RULES / "KL001.bad.yaml"), "-f", str(_RULES / "KL002.bad.yaml")),
     "simulate": ("simulate", "--scenario", "office", "--days", "0.02", "--compare", "lean,karpenter"),
+    "tune": ("tune", "--scenario", "office", "--days", "0.02", "--trials", "1", "--executor", "processes:1"),
     "savings": ("savings", "history.db"),
     "replay": ("replay", "plan.record"),
     "doctor": ("doctor", "--cluster-name", "shop", *SHOP),
@@ -71,15 +73,22 @@ def _without_cloud(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def _one_simulation() -> Iterator[None]:
     """The formats print one result; it is simulated once."""
     with pytest.MonkeyPatch.context() as patch:
-        simulated = simulate_runner.run_simulation
-        results: dict[SimulateOptions, SimulationResult] = {}
+        simulated, tuned = simulate_runner.run_simulation, tune_runner.run_tuning
+        simulations: dict[SimulateOptions, SimulationResult] = {}
+        searches: dict[TuneOptions, TuneResult] = {}
 
-        def run(options: SimulateOptions, settings: Settings) -> SimulationResult:
-            if options not in results:
-                results[options] = simulated(options, settings)
-            return results[options]
+        def simulate(options: SimulateOptions, settings: Settings) -> SimulationResult:
+            if options not in simulations:
+                simulations[options] = simulated(options, settings)
+            return simulations[options]
 
-        patch.setattr(simulate_runner, "run_simulation", run)
+        def tune(options: TuneOptions, settings: Settings) -> TuneResult:
+            if options not in searches:
+                searches[options] = tuned(options, settings)
+            return searches[options]
+
+        patch.setattr(simulate_runner, "run_simulation", simulate)
+        patch.setattr(tune_runner, "run_tuning", tune)
         yield
 
 

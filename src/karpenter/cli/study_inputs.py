@@ -1,0 +1,136 @@
+"""What ``karpenter simulate`` and ``karpenter tune`` read before the first run: NodePools, types, pods, the world."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+import msgspec
+
+from karpenter.api.apps import DaemonSet
+from karpenter.api.core import Pod
+from karpenter.api.karpenter import NodeClassReference, NodePool
+from karpenter.api.kwok_node_class import KWOKNodeClass
+from karpenter.api.meta import ObjectMeta
+from karpenter.cli import planning
+from karpenter.cli.instance_type_sources import EC2_WELL_KNOWN_LABELS, FileTypes, choose_source
+from karpenter.cli.planning_options import InputOptions
+from karpenter.cli.simulate_options import SimulateOptions
+from karpenter.cli.terminal import WrongInput
+from karpenter.instancetypes.instance_type import InstanceType
+from karpenter.instancetypes.type_index import TypeIndex
+from karpenter.instancetypes.well_known_labels import well_known_labels_of
+from karpenter.model import labels
+from karpenter.settings import Settings
+from karpenter.simulator.cluster_workload import LoadPattern, cluster_workload
+from karpenter.simulator.cost_bound import CostBound, cost_bound
+from karpenter.simulator.policy import Policy
+from karpenter.simulator.scenario_file import Scenario, read_scenario, read_world, scenario_workload
+from karpenter.simulator.simulation_run import Study
+from karpenter.simulator.trace_file import TraceWindow, read_trace
+from karpenter.simulator.workload import Workload, WorkloadError
+from karpenter.simulator.world import World
+
+_NODE_CLASS = KWOKNodeClass(metadata=ObjectMeta(name="simulated"))
+_CLASS_REFERENCE = NodeClassReference(group="karpenter.kwok.sh", kind="KWOKNodeClass", name="simulated")
+_CLUSTER_DAYS = 7.0
+
+
+@dataclass(frozen=True)
+class StudyMarket:
+    """NodePools and what they can buy, and the pods that were read with them."""
+
+    pools: tuple[NodePool, ...]
+    daemon_sets: tuple[DaemonSet, ...]
+    types: Sequence[InstanceType]
+    index: TypeIndex
+    pods: tuple[Pod, ...]
+
+
+@dataclass(frozen=True)
+class StudyInputs:
+    """What all runs share: one workload and one lower bound of each seed."""
+
+    market: StudyMarket
+    workloads: Mapping[int, Workload]
+    bounds: Mapping[int, CostBound]
+    world: World
+
+    def study(self, policy: Policy, seed: int) -> Study:
+        """The study of a policy with one of the seeds."""
+        market = self.market
+        return Study(
+            self.workloads[seed],
+            market.pools,
+            (_NODE_CLASS,),
+            market.daemon_sets,
+            market.types,
+            policy,
+            self.world,
+            seed,
+        )
+
+
+def read_inputs(options: SimulateOptions, settings: Settings) -> StudyInputs:
+    """Read everything. Raises ``WorkloadError`` and ``WrongInput``."""
+    scenario = read_scenario(options.scenario) if options.scenario else None
+    world = _world(options, scenario)
+    market = _read_market(options, settings)
+    workloads = {seed: _workload(options, scenario, market, seed) for seed in options.seeds}
+    bounds = {seed: _bound(workload, market) for seed, workload in workloads.items()}
+    return StudyInputs(market, workloads, bounds, world)
+
+
+def _workload(options: SimulateOptions, scenario: Scenario | None, market: StudyMarket, seed: int) -> Workload:
+    if scenario is not None:
+        return scenario_workload(scenario, Path(options.scenario).stem, seed, options.days)
+    if options.trace is not None:
+        return read_trace(options.trace, TraceWindow(options.from_day, options.days))
+    days = _CLUSTER_DAYS if options.days is None else options.days
+    return cluster_workload(market.pods, LoadPattern(options.pattern), seed, days)
+
+
+def _world(options: SimulateOptions, scenario: Scenario | None) -> World:
+    if options.world is not None:
+        return read_world(options.world)
+    return scenario.world if scenario is not None else World()
+
+
+def _read_market(options: SimulateOptions, settings: Settings) -> StudyMarket:
+    file_types = FileTypes(settings.instance_types_file_path) if settings.instance_types_file_path else None
+    well_known = EC2_WELL_KNOWN_LABELS if file_types is None else file_types.well_known_labels
+    text = None
+    if not options.filename and not options.from_cluster:
+        text = (resources.files("karpenter.simulator") / "default_pool.yaml").read_text(encoding="utf-8")
+    input_options = InputOptions(list(options.filename) or None, region=options.region, text=text)
+    objects = planning.load_objects(input_options, well_known, settings)
+    planning.report_input_problems(objects, skip_invalid=False)
+    if not objects.pools:
+        raise WrongInput(f"{', '.join(options.filename) or 'the cluster'}: there is no NodePool in it")
+    source = file_types or choose_source(objects, input_options, settings, os.environ)
+    types = source.types()
+    index = TypeIndex(types, well_known_labels_of(types) | labels.WELL_KNOWN)
+    return StudyMarket(
+        tuple(map(_simulated, objects.pools)), tuple(objects.daemon_sets), types, index, tuple(objects.pods)
+    )
+
+
+def _simulated(pool: NodePool) -> NodePool:
+    """The NodePool with the node class of the simulated cloud, and without a status."""
+    template = pool.spec.template
+    spec = msgspec.structs.replace(template.spec, node_class_ref=_CLASS_REFERENCE)
+    own = msgspec.structs.replace(pool.spec, template=msgspec.structs.replace(template, spec=spec))
+    metadata = ObjectMeta(name=pool.metadata.name, labels=pool.metadata.labels, annotations=pool.metadata.annotations)
+    return NodePool(metadata=metadata, spec=own)
+
+
+def _bound(workload: Workload, market: StudyMarket) -> CostBound:
+    bound = cost_bound(workload, market.pools, market.index)
+    if len(bound.unschedulable) == len(workload.pods):
+        raise WorkloadError(
+            "no NodePool can hold any of the pods: compare their requests with the NodePools' requirements"
+        )
+    return bound

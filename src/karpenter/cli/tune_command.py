@@ -1,0 +1,117 @@
+"""``karpenter tune``: searches settings for the best trade of cost against restarts, by simulation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from karpenter.cli import planning_options, simulate_options
+from karpenter.cli.output_formats import OutputOption, Printable, write_output
+from karpenter.cli.settings_options import Flags, resolve_or_exit, with_setting_options
+from karpenter.cli.simulate_options import SimulateOptions
+from karpenter.cli.terminal import INTERRUPTED, WrongInput, print_error
+
+if TYPE_CHECKING:
+    from karpenter.cli.tune_runner import TuneOptions, TuneResult
+
+
+@with_setting_options(("instance_types_file_path",))
+def tune(
+    *,
+    flags: Flags,
+    trace: simulate_options.TraceOption = None,
+    scenario: simulate_options.ScenarioOption = "",
+    filename: simulate_options.FilesOption = None,
+    from_cluster: simulate_options.FromClusterOption = False,
+    pattern: simulate_options.PatternOption = "daily",
+    days: simulate_options.DaysOption = None,
+    from_day: simulate_options.FromDayOption = 0.0,
+    seed: Annotated[int, typer.Option(help="Random seed of the scenario and of the search.")] = 1,
+    seeds: Annotated[
+        int, typer.Option(min=1, max=1000, help="Simulate each candidate with so many seeds, from --seed on.")
+    ] = 1,
+    world: simulate_options.WorldOption = None,
+    region: planning_options.RegionOption = "",
+    space: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="YAML with the parameters to search. Default: those of consolidation."),
+    ] = None,
+    trials: Annotated[int, typer.Option(min=1, max=10_000, help="Candidates to try beside the profile.")] = 40,
+    executor: Annotated[
+        str,
+        typer.Option(
+            metavar="EXECUTOR",
+            help="Where runs are made: processes, processes:N, or dask://HOST:PORT, the scheduler of a Dask cluster.",
+        ),
+    ] = "processes",
+    policies: Annotated[
+        Path | None,
+        typer.Option(metavar="DIRECTORY", help="Write the policies of the front as files for simulate --policy."),
+    ] = None,
+    output: OutputOption = "table",
+) -> None:
+    """Search settings for the best trade of cost against restarts, by simulation. Needs no cluster.
+
+    The page shows the Pareto front: the policies than which none is both cheaper and calmer. The same seed gives the
+    same search. Ctrl-C ends it with the front so far.
+    """
+    from karpenter.cli import render_tuning
+    from karpenter.cli.tune_runner import TuneOptions
+
+    if seeds > 1 and trace is not None and not world:
+        raise WrongInput("--seeds with --trace needs --world; a trace has no random numbers")
+    studies = SimulateOptions(
+        trace,
+        scenario,
+        tuple(filename or ()),
+        days,
+        from_day,
+        range(seed, seed + seeds),
+        (),
+        region,
+        world,
+        from_cluster,
+        pattern,
+    )
+    studies.check_sources("tune")
+    result = _tuned(TuneOptions(studies, space, trials, executor), flags, policies)
+    printable = Printable(
+        document=lambda: render_tuning.document(result),
+        page=lambda out: render_tuning.write(result, out),
+        names=lambda: render_tuning.front_names(result),
+        markdown=lambda: render_tuning.markdown(result),
+    )
+    write_output(output, printable)
+    if result.is_partial:
+        print_error("karpenter tune: interrupted; the page covers the candidates until then")
+        raise typer.Exit(INTERRUPTED)
+
+
+def _tuned(options: TuneOptions, flags: Flags, policies: Path | None) -> TuneResult:
+    """Search, and write the policies; a directory that cannot be made is told before the search."""
+    from karpenter.cli.tune_runner import run_tuning
+    from karpenter.simulator.workload import WorkloadError
+
+    try:
+        if policies is not None:
+            policies.mkdir(parents=True, exist_ok=True)
+        result = run_tuning(options, resolve_or_exit("tune", flags))
+        if policies is not None:
+            _write_policies(policies, result)
+    except WorkloadError as error:
+        raise WrongInput(str(error)) from None
+    except OSError as error:
+        raise WrongInput(f"--policies {policies}: cannot be written ({error.strerror})") from None
+    return result
+
+
+def _write_policies(directory: Path, result: TuneResult) -> None:
+    from karpenter.cli import render_tuning
+    from karpenter.simulator.policy_search import pareto_front
+
+    for figures in pareto_front(result.figures):
+        candidate = figures.candidate
+        path = directory / f"{candidate.name}.yaml"
+        path.write_text(render_tuning.policy_yaml(result, candidate), encoding="utf-8")

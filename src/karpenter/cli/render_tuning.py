@@ -13,7 +13,7 @@ from karpenter.cli.render_sections import Section, estimate_document, sections_m
 from karpenter.cli.tune_runner import TuneResult
 from karpenter.simulator.parameter_space import POOLS, policy_file
 from karpenter.simulator.policy_comparison import Estimate
-from karpenter.simulator.policy_search import Candidate, CandidateFigures, pareto_front, recommended
+from karpenter.simulator.policy_search import CandidateFigures, PolicyCandidate, pareto_front, recommended
 
 
 def write(result: TuneResult, out: TextIO) -> None:
@@ -46,7 +46,7 @@ def document(result: TuneResult) -> Json:
     }
 
 
-def policy_yaml(result: TuneResult, candidate: Candidate) -> str:
+def policy_yaml(result: TuneResult, candidate: PolicyCandidate) -> str:
     """The policy file of a candidate, for ``karpenter simulate --policy``."""
     pools = candidate.values.get(POOLS)
     head = f"# NodePools: {pools}\n" if pools else ""
@@ -110,7 +110,7 @@ def _values_section(figures: Iterable[CandidateFigures]) -> Section:
     return Section("what they change", ("policy", "values"), rows)
 
 
-def _values_text(candidate: Candidate) -> str:
+def _values_text(candidate: PolicyCandidate) -> str:
     return ", ".join(f"{name} {value}" for name, value in candidate.values.items()) or "nothing"
 
 
@@ -129,6 +129,6 @@ def _candidate_document(result: TuneResult, figures: CandidateFigures, front: se
     }
 
 
-def _policy_document(result: TuneResult, candidate: Candidate) -> Json:
+def _policy_document(result: TuneResult, candidate: PolicyCandidate) -> Json:
     fields = msgspec.to_builtins(policy_file(result.space.profile, candidate.values))
     return {key: value for key, value in fields.items() if value not in (None, {})}

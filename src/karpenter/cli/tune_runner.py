@@ -17,7 +17,7 @@ from karpenter.cli.study_inputs import StudyInputs, read_inputs
 from karpenter.cli.terminal import WrongInput
 from karpenter.settings import Settings
 from karpenter.simulator.parameter_space import POOLS, ParameterSpace, read_space
-from karpenter.simulator.policy_search import Candidate, CandidateFigures, candidate_figures, search_policies
+from karpenter.simulator.policy_search import CandidateFigures, PolicyCandidate, candidate_figures, search_policies
 from karpenter.simulator.simulation_report import SimulationReport
 from karpenter.simulator.study_executor import open_executor, simulated_report
 
@@ -83,7 +83,7 @@ class _Runs:
     seeds: Sequence[int]
     progress: _SearchProgress
 
-    def evaluate(self, candidates: Sequence[Candidate]) -> Sequence[CandidateFigures]:
+    def evaluate(self, candidates: Sequence[PolicyCandidate]) -> Sequence[CandidateFigures]:
         """The figures of candidates, in their order; all runs are handed over at once."""
         submitted = []
         for candidate in candidates:
@@ -97,7 +97,7 @@ class _Runs:
         return list(self._gathered(submitted))
 
     def _gathered(
-        self, submitted: Sequence[tuple[Candidate, Sequence[Future[SimulationReport]]]]
+        self, submitted: Sequence[tuple[PolicyCandidate, Sequence[Future[SimulationReport]]]]
     ) -> Iterator[CandidateFigures]:
         for candidate, runs in submitted:
             figures = candidate_figures(candidate, [run.result() for run in runs])

@@ -25,7 +25,7 @@ BATCH_SIZE = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class PolicyCandidate:
     """A policy of the search. ``number`` counts from 1; 0 is the profile itself, whose ``values`` are empty."""
 
     number: int
@@ -41,7 +41,7 @@ class Candidate:
 class CandidateFigures:
     """What a candidate costs over all seeds. ``wait_p95_seconds``: of arriving pods, the worst seed; ``still_waiting``: pods."""
 
-    candidate: Candidate
+    candidate: PolicyCandidate
     usd_per_month: Estimate
     restarts_per_day: Estimate
     bound_ratio: float
@@ -59,7 +59,7 @@ class CandidateFigures:
         return self.usd_per_month.mean, self.restarts_per_day.mean
 
 
-def candidate_figures(candidate: Candidate, reports: Sequence[SimulationReport]) -> CandidateFigures:
+def candidate_figures(candidate: PolicyCandidate, reports: Sequence[SimulationReport]) -> CandidateFigures:
     """The figures of a candidate from its reports, one of each seed."""
     return CandidateFigures(
         candidate,
@@ -71,17 +71,17 @@ def candidate_figures(candidate: Candidate, reports: Sequence[SimulationReport])
     )
 
 
-Evaluate = Callable[[Sequence[Candidate]], Sequence[CandidateFigures]]
+Evaluate = Callable[[Sequence[PolicyCandidate]], Sequence[CandidateFigures]]
 
 
 def search_policies(space: ParameterSpace, trials: int, seed: int, evaluate: Evaluate) -> Iterator[CandidateFigures]:
     """The profile and then so many candidates, batch by batch. Raises ``WorkloadError`` without Optuna."""
     study = _study(seed)
-    yield from evaluate([Candidate(0, {})])
+    yield from evaluate([PolicyCandidate(0, {})])
     known: dict[tuple[tuple[str, str], ...], CandidateFigures] = {}
     for first in range(0, trials, BATCH_SIZE):
         asked = [study.ask() for _ in range(min(BATCH_SIZE, trials - first))]
-        candidates = [Candidate(trial.number + 1, _suggested(trial, space.parameters)) for trial in asked]
+        candidates = [PolicyCandidate(trial.number + 1, _suggested(trial, space.parameters)) for trial in asked]
         fresh = {_key(candidate): candidate for candidate in reversed(candidates) if _key(candidate) not in known}
         ordered = sorted(fresh.values(), key=lambda candidate: candidate.number)
         for figures in evaluate(ordered):
@@ -92,7 +92,7 @@ def search_policies(space: ParameterSpace, trials: int, seed: int, evaluate: Eva
             study.tell(trial, [told.usd_per_month.mean, told.restarts_per_day.mean])
 
 
-def _key(candidate: Candidate) -> tuple[tuple[str, str], ...]:
+def _key(candidate: PolicyCandidate) -> tuple[tuple[str, str], ...]:
     return tuple(candidate.values.items())
 
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from karpenter.simulator.parameter_space import Parameter, ParameterSpace
 from karpenter.simulator.policy_comparison import Estimate
 from karpenter.simulator.policy_search import (
-    Candidate,
     CandidateFigures,
+    PolicyCandidate,
     pareto_front,
     recommended,
     search_policies,
@@ -24,11 +24,11 @@ SPACE = ParameterSpace(
 
 
 def figures(number: int, cost: float, restarts: float, still_waiting: int = 0) -> CandidateFigures:
-    candidate = Candidate(number, {} if number == 0 else {"node-fee": str(number)})
+    candidate = PolicyCandidate(number, {} if number == 0 else {"node-fee": str(number)})
     return CandidateFigures(candidate, Estimate(cost, None), Estimate(restarts, None), 1.0, 45.0, still_waiting)
 
 
-def judge(candidates: Sequence[Candidate]) -> list[CandidateFigures]:
+def judge(candidates: Sequence[PolicyCandidate]) -> list[CandidateFigures]:
     """Cost is least at a fee of 0.3; restarts fall with the fee, and by half with 1h."""
     judged = []
     for candidate in candidates:
@@ -70,7 +70,7 @@ def test_the_cheapest_candidate_without_more_restarts_is_recommended() -> None:
 def test_the_same_seed_gives_the_same_search_and_the_profile_comes_first() -> None:
     first, again = (list(search_policies(SPACE, 20, 7, judge)) for _ in range(2))
     assert first == again
-    assert first[0].candidate == Candidate(0, {})
+    assert first[0].candidate == PolicyCandidate(0, {})
     assert list(search_policies(SPACE, 20, 8, judge)) != first
 
 

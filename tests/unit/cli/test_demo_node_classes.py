@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from karpenter.api.kinds import EC2_NODE_CLASS
+from karpenter.api.kinds import EC2_NODE_CLASS, NODE_POOL
 from karpenter.cli.demo_node_classes import MESSAGE, REASON, report_ec2_classes
 from support.aws.process import node_class
+from support.aws.stage import node_pool
 from support.world import World, story
 
 
@@ -21,3 +22,15 @@ async def test_an_ec2_class_is_not_ready_and_says_why(world: World) -> None:
     version = (await world.kube.get(EC2_NODE_CLASS, "default")).metadata.resource_version
     await asyncio.sleep(60)
     assert (await world.kube.get(EC2_NODE_CLASS, "default")).metadata.resource_version == version
+
+
+@story
+async def test_a_node_pool_of_an_ec2_class_is_not_ready_for_the_same_reason(world: World) -> None:
+    """Issue 16: READY of `kubectl get nodepools` is False, as a controller says it of a class that is not ready."""
+    world.also(report_ec2_classes(world.kube, world.clock))
+    await world.kube.create(NODE_POOL, node_pool("spot", ("spot",)))
+    await asyncio.sleep(1)
+    conditions = {one.type: one for one in (await world.kube.get(NODE_POOL, "spot")).status.conditions}
+    assert conditions["Ready"].status == "False"
+    class_ready = conditions["NodeClassReady"]
+    assert (class_ready.status, class_ready.reason, class_ready.message) == ("False", REASON, MESSAGE)

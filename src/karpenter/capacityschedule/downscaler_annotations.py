@@ -35,9 +35,9 @@ class DownscalerAnnotations:
         for name, holds in (
             ("exclude", self._is_true("exclude")),
             ("exclude-until", self._excluded_until(now)),
-            ("force-uptime", self._is_true("force-uptime") or self._covers("force-uptime", now) is True),
-            ("uptime", self._covers("uptime", now) is True),
-            ("downtime", self._covers("downtime", now) is False),
+            ("force-uptime", self._is_forced("force-uptime", now)),
+            ("uptime", self._covers("uptime", now) is True and not self._is_forced("force-downtime", now)),
+            ("downtime", self._covers("downtime", now) is False and not self._is_forced("force-downtime", now)),
         ):
             if holds:
                 return _PREFIX + name
@@ -45,6 +45,10 @@ class DownscalerAnnotations:
 
     def keeps_down(self, now: datetime) -> bool:
         """Whether kube-downscaler itself would have the workload scaled down now: nobody restores its replicas then."""
+        if self._is_forced("force-uptime", now):
+            return False
+        if self._is_forced("force-downtime", now):
+            return True
         return self._covers("uptime", now) is False or self._covers("downtime", now) is True
 
     @property
@@ -54,6 +58,9 @@ class DownscalerAnnotations:
 
     def _is_true(self, name: str) -> bool:
         return self._annotations.get(_PREFIX + name, "").strip().lower() in _TRUE
+
+    def _is_forced(self, name: str, now: datetime) -> bool:
+        return self._is_true(name) or self._covers(name, now) is True
 
     def _excluded_until(self, now: datetime) -> bool:
         text = self._annotations.get(f"{_PREFIX}exclude-until", "").strip()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, timedelta
 
-from karpenter.model.budget_windows import TimeSpan
+from karpenter.model.budget_windows import TimeSpan, merged_spans
 from karpenter.model.capacity_calendar import CapacityCalendar, CapacityState
 
 #: Hours of an average month.
@@ -44,7 +44,8 @@ def _segment(calendar: CapacityCalendar, span: TimeSpan, state: CapacityState) -
     return ScheduleSegment(span, state, calendar.holidays_between(first, last + timedelta(days=1)))
 
 
-def asleep_fraction(calendar: CapacityCalendar, period: TimeSpan) -> float:
-    """The share of a period that is asleep."""
-    awake = sum((span.end - span.begin for span in calendar.awake_spans(period)), timedelta())
-    return 1.0 - awake / (period.end - period.begin)
+def asleep_fraction(calendars: Iterable[CapacityCalendar], period: TimeSpan) -> float:
+    """The share of a period in which all schedules of a NodePool have it asleep: it is awake while one of them is."""
+    spans = [span for calendar in calendars for span in calendar.awake_spans(period)]
+    awake = merged_spans(sorted(spans, key=lambda span: span.begin))
+    return 1.0 - sum((span.end - span.begin for span in awake), timedelta()) / (period.end - period.begin)

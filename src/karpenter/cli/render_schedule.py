@@ -20,27 +20,44 @@ _STYLES = {CapacityState.AWAKE: "green", CapacityState.ASLEEP: "blue"}
 
 
 @dataclass(frozen=True, slots=True)
-class SchedulePreview:
-    """One schedule ahead of time. ``price_per_hour``: USD of the nodes of its NodePools while all are awake."""
+class PoolPreview:
+    """A NodePool of a schedule. ``price_per_hour``: USD of its nodes while it is awake.
+
+    ``other_schedules``: those that select it, too; ``asleep_fraction``: the share of time in which all of them have it asleep.
+    """
 
     name: str
-    node_pools: tuple[str, ...]
+    other_schedules: tuple[str, ...]
+    price_per_hour: float
+    asleep_fraction: float
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulePreview:
+    """One schedule ahead of time. ``asleep_fraction``: the share of time, whatever other schedules say."""
+
+    name: str
+    node_pools: tuple[PoolPreview, ...]
     segments: tuple[ScheduleSegment, ...]
     zone: tzinfo
     asleep_fraction: float
-    price_per_hour: float
+
+    @property
+    def price_per_hour(self) -> float:
+        """USD of the nodes of its NodePools while all are awake."""
+        return sum(pool.price_per_hour for pool in self.node_pools)
 
     @property
     def saving_per_month(self) -> float:
-        """USD per month."""
-        return self.price_per_hour * self.asleep_fraction * MONTH_HOURS
+        """USD per month, of NodePools in several schedules while all of these have them asleep."""
+        return sum(pool.price_per_hour * pool.asleep_fraction for pool in self.node_pools) * MONTH_HOURS
 
 
 def write(previews: Iterable[SchedulePreview], out: TextIO) -> None:
     """Write the page."""
     console = console_for(out, SEARCHABLE_WIDTH)
     for preview in previews:
-        pools = ", ".join(preview.node_pools) or "none is selected"
+        pools = ", ".join(pool.name for pool in preview.node_pools) or "none is selected"
         headline = Text.assemble((f"CapacitySchedule {preview.name}", "bold"), f": NodePools {pools}")
         headline.append(f" (times: {preview.zone})", style="dim")
         print_line(console, headline)
@@ -55,7 +72,15 @@ def write(previews: Iterable[SchedulePreview], out: TextIO) -> None:
             state = Text(segment.state.value, style=_STYLES[segment.state])
             table.add_row(begin, end, state, _holidays_text(segment))
         console.print(table)
+        for pool in preview.node_pools:
+            if pool.other_schedules:
+                print_line(console, _overlap_text(pool))
         print_line(console, _saving_text(preview))
+
+
+def _overlap_text(pool: PoolPreview) -> str:
+    others, awake = ", ".join(pool.other_schedules), 1 - pool.asleep_fraction
+    return f"NodePool {pool.name} is also in {others}: it is awake while one of them is, {awake:.0%} of the time"
 
 
 def _holidays_text(segment: ScheduleSegment) -> str:
@@ -76,7 +101,16 @@ def document(preview: SchedulePreview) -> Json:
     """The preview as plain data. Times are in UTC, amounts in USD."""
     return {
         "schedule": preview.name,
-        "nodePools": list(preview.node_pools),
+        "nodePools": [pool.name for pool in preview.node_pools],
+        "overlaps": [
+            {
+                "nodePool": pool.name,
+                "schedules": list(pool.other_schedules),
+                "asleepFraction": round(pool.asleep_fraction, 4),
+            }
+            for pool in preview.node_pools
+            if pool.other_schedules
+        ],
         "timeline": [
             {
                 "from": clock.rfc3339(segment.span.begin),

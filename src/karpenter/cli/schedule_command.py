@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,10 +15,12 @@ from karpenter.cli.settings_options import PLANNING_SETTINGS, Flags, resolve_or_
 
 if TYPE_CHECKING:
     from karpenter.api.capacity_schedule import CapacitySchedule
+    from karpenter.api.karpenter import NodePool
     from karpenter.api.kinds import Kind
     from karpenter.api.meta import Wire
-    from karpenter.cli.render_schedule import SchedulePreview
+    from karpenter.cli.render_schedule import PoolPreview, SchedulePreview
     from karpenter.model.budget_windows import TimeSpan
+    from karpenter.model.capacity_calendar import CapacityCalendar
 
 _MOST_DAYS = 366
 #: Over what the share of time asleep is taken: whole weeks, a year of them.
@@ -52,14 +56,15 @@ def schedule(
         options = planning_options.InputOptions(filename, region=region, skip_invalid=skip_invalid)
         wanted: tuple[Kind[Wire], ...] = (kinds.CAPACITY_SCHEDULE,)  # type: ignore[assignment]
         plan_input = planning.load_plan_input(options, settings, () if filename else wanted)
-        schedules = [s for s in plan_input.objects.schedules if name in ("", s.metadata.name)]
-        if not schedules:
+        calendars = [(each, _calendar(each)) for each in plan_input.objects.schedules]
+        if not any(name in ("", each.metadata.name) for each, _ in calendars):
             where = "cluster" if plan_input.objects.from_cluster else "input"
             text = f"no CapacitySchedule {name} in the {where}" if name else f"no CapacitySchedule in the {where}"
             terminal.exit_with_error(text, terminal.WRONG_INPUT)
         computed = planning.compute_plan(plan_input, settings.scheduling_options(settings.gates))
         prices = planning.nodepool_prices(plan_input, computed)
-        previews = [_preview(found, plan_input, period, prices) for found in schedules]
+        outlook = _Outlook(calendars, plan_input.objects.pools, prices, period)
+        previews = [outlook.preview(each, calendar) for each, calendar in calendars if name in ("", each.metadata.name)]
     printable = Printable(
         document=lambda: [render_schedule.document(preview) for preview in previews],
         page=lambda out: render_schedule.write(previews, out),
@@ -80,26 +85,55 @@ def _period(begin: str, days: int) -> TimeSpan:
         terminal.exit_with_error(f"--from: {error}", terminal.WRONG_INPUT)
 
 
-def _preview(
-    found: CapacitySchedule, plan_input: planning.PlanInput, period: TimeSpan, prices: dict[str, float]
-) -> SchedulePreview:
-    from karpenter.capacityschedule.schedule_timeline import asleep_fraction, schedule_timeline
-    from karpenter.capacityschedule.sleep_decision import selects
-    from karpenter.cli.render_schedule import SchedulePreview
-    from karpenter.model.budget_windows import TimeSpan
+def _calendar(schedule: CapacitySchedule) -> CapacityCalendar:
     from karpenter.model.capacity_calendar import CapacityScheduleError, capacity_calendar
 
     try:
-        calendar = capacity_calendar(found.spec)
+        return capacity_calendar(schedule.spec)
     except CapacityScheduleError as error:
-        terminal.exit_with_error(f"CapacitySchedule {found.metadata.name}: {error}", terminal.WRONG_INPUT)
-    pools = tuple(sorted(pool.metadata.name for pool in plan_input.objects.pools if selects(found, pool)))
-    year = TimeSpan(period.begin, period.begin + _SAVING_PERIOD)
-    return SchedulePreview(
-        found.metadata.name,
-        pools,
-        schedule_timeline(calendar, period),
-        calendar.zone,
-        asleep_fraction(calendar, year),
-        sum(prices.get(pool, 0.0) for pool in pools),
-    )
+        terminal.exit_with_error(f"CapacitySchedule {schedule.metadata.name}: {error}", terminal.WRONG_INPUT)
+
+
+@dataclass(frozen=True, slots=True)
+class _Outlook:
+    """What previews are made of: all schedules with their calendars, NodePools with their prices in USD per hour."""
+
+    calendars: Sequence[tuple[CapacitySchedule, CapacityCalendar]]
+    pools: Sequence[NodePool]
+    prices: Mapping[str, float]
+    period: TimeSpan
+
+    def preview(self, schedule: CapacitySchedule, calendar: CapacityCalendar) -> SchedulePreview:
+        """One schedule ahead of time."""
+        from karpenter.capacityschedule.schedule_timeline import asleep_fraction, schedule_timeline
+        from karpenter.capacityschedule.sleep_decision import selects
+        from karpenter.cli.render_schedule import SchedulePreview
+
+        pools = sorted((pool for pool in self.pools if selects(schedule, pool)), key=lambda pool: pool.metadata.name)
+        return SchedulePreview(
+            schedule.metadata.name,
+            tuple(self._pool(schedule, pool) for pool in pools),
+            schedule_timeline(calendar, self.period),
+            calendar.zone,
+            asleep_fraction([calendar], self._saving_period),
+        )
+
+    def _pool(self, schedule: CapacitySchedule, pool: NodePool) -> PoolPreview:
+        from karpenter.capacityschedule.schedule_timeline import asleep_fraction
+        from karpenter.capacityschedule.sleep_decision import selects
+        from karpenter.cli.render_schedule import PoolPreview
+
+        selecting = [(each, calendar) for each, calendar in self.calendars if selects(each, pool)]
+        others = sorted(each.metadata.name for each, _ in selecting if each is not schedule)
+        return PoolPreview(
+            pool.metadata.name,
+            tuple(others),
+            self.prices.get(pool.metadata.name, 0.0),
+            asleep_fraction([calendar for _, calendar in selecting], self._saving_period),
+        )
+
+    @property
+    def _saving_period(self) -> TimeSpan:
+        from karpenter.model.budget_windows import TimeSpan
+
+        return TimeSpan(self.period.begin, self.period.begin + _SAVING_PERIOD)

@@ -138,6 +138,10 @@ def test_what_is_no_conflict_is_scaled() -> None:
         ({"uptime": "always"}, "uptime"),
         ({"uptime": "2026-10-06T20:00:00Z-2026-10-06T22:00:00Z"}, "uptime"),
         ({"downtime": "Mon-Fri 23:30-24:00 Europe/Berlin"}, "downtime"),
+        ({"uptime": "always", "force-downtime": "true"}, ""),
+        ({"uptime": "always", "force-downtime": "false"}, "uptime"),
+        ({"force-uptime": "true", "force-downtime": "true"}, "force-uptime"),
+        ({"exclude": "true", "force-downtime": "true"}, "exclude"),
         ({"uptime": "whenever"}, ""),
         ({"uptime": "Mon-Fri 07:30-20:30 Europe/Nowhere"}, ""),
         ({"uptime": "Foo-Bar 07:30-20:30 UTC"}, ""),
@@ -160,6 +164,19 @@ def test_a_workload_that_kube_downscaler_left_behind_comes_back_when_its_uptime_
     assert change.patch is not None
     assert change.patch["spec"] == {"replicas": 4}
     assert change.patch["metadata"]["annotations"]["downscaler/original-replicas"] is None  # type: ignore[index,call-overload]
+
+
+@pytest.mark.parametrize(
+    ("force", "comes_back"),
+    [
+        ({"downscaler/force-downtime": "true"}, False),
+        ({"downscaler/force-downtime": "2026-10-06T20:00:00Z-2026-10-06T22:00:00Z"}, True),
+        ({"downscaler/force-downtime": "true", "downscaler/force-uptime": "true"}, True),
+    ],
+)
+def test_a_workload_with_a_forced_downtime_comes_back_when_that_ends(force: dict[str, str], comes_back: bool) -> None:
+    workload = _workload(0, annotations={"downscaler/original-replicas": "4", **force})
+    assert (change_for_waking(workload, {}, _MORNING) is not None) == comes_back
 
 
 def test_the_owners_of_fields_are_read_from_what_an_api_server_sends() -> None:

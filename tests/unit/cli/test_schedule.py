@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -44,6 +45,35 @@ def test_programs_get_the_same_as_data() -> None:
         preview["pricePerHour"] * preview["asleepFraction"] * 730, rel=1e-3
     )
     assert preview["pricePerHour"] > 0
+
+
+SECOND_SCHEDULE = """
+apiVersion: karpenter.sh/v1alpha1
+kind: CapacitySchedule
+metadata: {name: weekend-batch}
+spec:
+  nodePools: {names: [dev]}
+  timeZone: Asia/Seoul
+  windows: [{name: saturday, days: sat, from: "00:00", until: "12:00", state: Awake}]
+  otherwise: Asleep
+"""
+
+
+def test_a_node_pool_in_two_schedules_is_awake_while_one_of_them_is_and_both_say_so(tmp_path: Path) -> None:
+    second = tmp_path / "second.yaml"
+    second.write_text(SECOND_SCHEDULE)
+    words = ("schedule", "-f", EXAMPLE, "-f", str(second), "--from", _CHRISTMAS, "--days", "8")
+    page = " ".join(run(*words).stdout.split())
+    assert "NodePool dev is also in weekend-batch: it is awake while one of them is, " in page
+    assert "NodePool dev is also in office-hours: it is awake while one of them is, " in page
+    previews = {each["schedule"]: each for each in json.loads(run(*words, "-o", "json").stdout)}
+    office, weekend = previews["office-hours"], previews["weekend-batch"]
+    (overlap,) = office["overlaps"]
+    assert (overlap["nodePool"], overlap["schedules"]) == ("dev", ["weekend-batch"])
+    # Twelve of 168 hours, and none of them are office hours.
+    assert weekend["asleepFraction"] == pytest.approx(1 - 12 / 168, abs=1e-3)
+    assert overlap["asleepFraction"] == pytest.approx(office["asleepFraction"] - 12 / 168, abs=1e-3)
+    assert office["savingPerMonth"] == weekend["savingPerMonth"]
 
 
 @pytest.mark.parametrize(

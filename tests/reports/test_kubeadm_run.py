@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import re
 import time
 from collections.abc import Callable, Iterable
 
@@ -37,6 +38,9 @@ _GROUP = "system:bootstrappers:kubeadm:default-node-token"
 _SIGNING = "system:certificates.k8s.io:certificatesigningrequests"
 _PODS, _POD_MILLI_CPU = 10, 500
 _RESULT_SECONDS = 120.0
+_TOKEN = re.compile(r"[a-z0-9]{6}\.(?P<secret>[a-z0-9]{16})")
+#: The keys in which a token travels, by operation.
+_TOKEN_KEYS = {"CreateLaunchTemplate": "UserData", "PutParameter": "Value"}
 
 
 def _manifest(name: str) -> Json:
@@ -114,9 +118,16 @@ class _Run:
                     self.objects[entry.data.decode()] = None
 
     def secrets(self) -> set[str]:
-        """The secret parts of the tokens that instances got."""
+        """The secret parts of the tokens that instances got, in their user data or in parameters that this names."""
         texts = (base64.b64decode(machine["user_data"]).decode() for machine in self._aws.control.machines())
-        return {join_arguments(text).token.partition(".")[2] for text in texts}
+        tokens = [_TOKEN.search(join_arguments(text).token) for text in texts]
+        stored = [_TOKEN.search(repr(call["parameters"])) for call in self._aws.control.calls("PutParameter")]
+        return {token["secret"] for token in (*tokens, *stored) if token is not None}
+
+    def has_tokens_of(self, delivery: str) -> bool:
+        """Whether instances got their tokens as this mode of delivery says: one each, or a shared one."""
+        count = len(self._aws.control.machines())
+        return len(self.secrets()) == (min(1, count) if delivery == "window" else count)
 
     async def until(self, condition: Callable[[], bool], what: str) -> None:
         """Wait, and look meanwhile."""
@@ -136,22 +147,22 @@ class _Run:
             await self._stage.kube.patch(kinds.CONFIG_MAP, "cluster-info", signed, namespace="kube-public")
 
     def places(self, log: str, metrics: str) -> Iterable[tuple[str, str]]:
-        """Everything that others can read, by name: no Secret, and of the calls of EC2 all but the user data."""
+        """Everything that others can read, by name: no Secret, and of the calls all but user data and stored tokens."""
         yield "log", log
         yield "metrics", metrics
         yield from (("object", text) for text in self.objects)
         for call in self._aws.control.calls():
-            if call["operation"] == "CreateLaunchTemplate":
-                call["parameters"] = _without_user_data(call["parameters"])
+            if call["operation"] in _TOKEN_KEYS:
+                call["parameters"] = _without(_TOKEN_KEYS[call["operation"]], call["parameters"])
             yield call["operation"], repr(call)
         yield from (("tags", repr(machine["tags"])) for machine in self._aws.control.machines())
 
 
-def _without_user_data(value: object) -> object:
-    """The value without the keys in which a token travels."""
+def _without(left_out: str, value: object) -> object:
+    """The value without what stands under a key."""
     if isinstance(value, dict):
-        return {key: _without_user_data(entry) for key, entry in value.items() if key != "UserData"}
-    return [_without_user_data(entry) for entry in value] if isinstance(value, list) else value
+        return {key: _without(left_out, entry) for key, entry in value.items() if key != left_out}
+    return [_without(left_out, entry) for entry in value] if isinstance(value, list) else value
 
 
 def _ready(server: MemoryServer) -> list[Node]:
@@ -182,21 +193,23 @@ def _room(server: MemoryServer) -> int:
 
 
 @pytest.mark.timeout(300)
-async def test_ten_pods_get_nodes_that_join_and_go_and_no_secret_is_told() -> None:
-    """API-A40, API-A41, AWS-871, AWS-913: the evaluation from the first pod to the last node, with one token per NodeClaim."""
+@pytest.mark.parametrize("delivery", ["per-claim", pytest.param("window", marks=pytest.mark.soak), "parameter"])
+async def test_ten_pods_get_nodes_that_join_and_go_and_no_secret_is_told(delivery: str) -> None:
+    """API-A40, API-A41, AWS-871, AWS-913, AWS-915 to AWS-917: from the first pod to the last node, by each delivery."""
     with Double(_REGION) as aws:
         seeds = seed(aws)
         tags = [{"Key": "karpenter.sh/discovery", "Value": "true"}]
         client(aws, "ec2").create_tags(Resources=[*seeds.subnets.values(), seeds.group], Tags=tags)
         aws.region.market.sell_only(frozenset({"t3.medium", "t3.large", "t3.xlarge"}))
         async with small_stage(aws, *_prerequisites(), _class(seeds), _pool()) as stage:
-            await _evaluate(stage, aws)
+            await _evaluate(stage, aws, delivery)
 
 
-async def _evaluate(stage: SmallStage, aws: Double) -> None:
+async def _evaluate(stage: SmallStage, aws: Double, delivery: str) -> None:
     run = _Run(stage, aws)
     bundle = base64.b64encode(authority("ca")).decode()
     variables = {"BOOTSTRAP_MODE": "kubeadm", "CLUSTER_ENDPOINT": _ENDPOINT, "CLUSTER_CA_BUNDLE": bundle}
+    variables["BOOTSTRAP_TOKEN_DELIVERY"] = delivery
     flags = ("--bootstrap-default-custom", "true", "--eks-control-plane", "false", "--log-level", "debug")
     room = MachineRoom(stage.kube, aws.control, Home("test", _ENDPOINT, bundle), region=_REGION)
     machines = asyncio.create_task(room.run())
@@ -205,7 +218,7 @@ async def _evaluate(stage: SmallStage, aws: Double) -> None:
         try:
             await run.until(lambda: _room(stage.server) >= _PODS, f"no room: {room.failures}\n{running.log[-4000:]}")
             assert await _bind(stage) == _PODS
-            await run.until(lambda: len(run.secrets()) == len(aws.control.machines()), "a token is shared")
+            await run.until(lambda: run.has_tokens_of(delivery), f"tokens are not delivered {delivery}")
             for number in range(_PODS):
                 await stage.kube.delete(kinds.POD, f"work-{number}", "default", grace_period_seconds=0)
 
@@ -222,6 +235,8 @@ async def _evaluate(stage: SmallStage, aws: Double) -> None:
         assert secrets_in(run.places(running.log, metrics), secrets) == ()
         leak = running.log + min(secrets)
         assert secrets_in(run.places(leak, metrics), secrets) == ("log",), "the scan finds nothing"
+        if delivery == "window":
+            return
         kept = [secret.metadata.name for secret in (await stage.kube.list(kinds.SECRET, namespace="kube-system")).items]
         assert not [name for name in kept if name.startswith("bootstrap-token-")], "tokens outlive their use"
 

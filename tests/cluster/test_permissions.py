@@ -182,7 +182,7 @@ def journey(account: Account, running: Controller) -> None:
 
 def waiting_for(plane: ControlPlane, node: str) -> str:
     """What the claim of a node says about volumes that are not detached yet."""
-    statuses = (claim["status"] for claim in items(plane, _CLAIMS))
+    statuses = (claim["status"] for claim in items(plane, _CLAIMS) if "status" in claim)
     conditions = (
         condition for status in statuses if status.get("nodeName") == node for condition in status["conditions"]
     )  # type: ignore[attr-defined]

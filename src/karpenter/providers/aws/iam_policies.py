@@ -286,7 +286,7 @@ def _zonal_shift(location: ClusterLocation) -> IamStatement:
 
 
 def _token_parameters(location: ClusterLocation) -> IamStatement:
-    """AWS-941."""
+    """The right to write and delete the bootstrap tokens of this cluster in Parameter Store (AWS-941)."""
     parameters = location.arn("ssm", f"parameter/karpenter/{location.cluster}/*")
     return _iam_statement("AllowBootstrapTokenParameters", "ssm:PutParameter ssm:DeleteParameter", parameters)
 

@@ -78,6 +78,11 @@ _JUSTIFIED: Mapping[Right, str] = {
         for verb in ("create", "delete")
     },
     **{
+        Right(verb, resource): "the gate GangScheduling is off"
+        for resource in ("workloads.scheduling.k8s.io", "podgroups.scheduling.k8s.io", "podgroups.scheduling.x-k8s.io")
+        for verb in ("get", "list", "watch")
+    },
+    **{
         Right(verb, resource): "no default spread constraints are configured"
         for resource in ("replicasets.apps", "services", "replicationcontrollers")
         for verb in ("get", "list", "watch")

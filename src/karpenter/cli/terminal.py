@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -83,9 +85,20 @@ def print_error(line: str) -> None:
     """Write a line to standard error, or collect it (``collected_errors``)."""
     lines = _collected_lines.get()
     if lines is None:
-        print(line, file=sys.stderr)  # noqa: T201
+        print(_broken_for_terminal(line), file=sys.stderr)  # noqa: T201
     else:
         lines.append(line)
+
+
+def _broken_for_terminal(text: str) -> str:
+    """Broken between words where a person reads it; one line for everyone else, as for ``grep``."""
+    if not sys.stderr.isatty():
+        return text
+    columns = shutil.get_terminal_size().columns
+    return "\n".join(
+        textwrap.fill(line, columns, break_long_words=False, break_on_hyphens=False, replace_whitespace=False)
+        for line in text.split("\n")
+    )
 
 
 def exit_with_error(line: str, exit_code: int) -> NoReturn:

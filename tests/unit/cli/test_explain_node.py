@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import typer
 import yaml
 from typer.testing import CliRunner, Result
 
@@ -16,6 +19,7 @@ from karpenter.cli.cluster_objects import FREEZE_KINDS, ClusterObjects
 from karpenter.cli.main import app
 from karpenter.settings import Settings, resolve_settings
 from support.manifest_builders import Json, Plan, pod, pool
+from support.terminal_text import TerminalText
 
 Explain = Callable[..., Result]
 Written = Callable[..., Path]
@@ -99,6 +103,26 @@ def test_a_node_that_would_go_says_what_becomes_of_its_pods_and_what_it_saves(
     assert first.startswith("Node a can be disrupted now: ")
     assert "restarts 1 pod" in first
     assert any("assumed: consolidateAfter has elapsed" in line for line in rest)
+
+
+@pytest.mark.parametrize("width", [60, 80])
+@pytest.mark.parametrize("name", ["a", "ip-10-0-0-1.internal"])
+def test_a_narrow_terminal_is_enough_for_the_answer_and_for_the_error(
+    name: str, width: int, types: Path, written: Written, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Issue 16 B: lines break between words, on standard output and on standard error."""
+    terminals = {"stdout": TerminalText(), "stderr": TerminalText()}
+    for stream, text in terminals.items():
+        monkeypatch.setattr(sys, stream, text)
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("TERM", "xterm")
+    file = written("a.json", *cluster(frozen("a reason that somebody wrote at length, so that all others know it")))
+    words = ["explain", "node", name, "-v", "-f", str(file), "--instance-types", str(types)]
+    with suppress(SystemExit, typer.Exit):
+        typer.main.get_command(app).main(words, prog_name="karpenter", standalone_mode=False)
+    lines = [line for text in terminals.values() for line in text.plain_lines()]
+    assert len(lines) > 1
+    assert [line for line in lines if len(line) > width] == []
 
 
 def test_every_blocker_has_a_line(explain: Explain, written: Written) -> None:

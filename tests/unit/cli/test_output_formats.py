@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import io
 import json
-import re
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -26,6 +24,7 @@ from karpenter.cli.tune_runner import TuneOptions, TuneResult
 from karpenter.history.history_records import ClusterSample
 from karpenter.history.history_store import HistoryBounds, HistoryStore
 from karpenter.settings import Settings
+from support.terminal_text import TerminalText
 
 ROOT = Path(__file__).parents[3]
 EXAMPLES = ROOT / "examples"
@@ -121,23 +120,16 @@ def test_every_command_prints_every_format(command: str) -> None:
 NAMELESS = {("savings", "name")}
 
 
-class _Terminal(io.StringIO):
-    encoding = "utf-8"
-
-    def isatty(self) -> bool:
-        return True
-
-
 @pytest.mark.parametrize("width", [60, 80])
 @pytest.mark.parametrize("command", COMMANDS)
 def test_no_line_is_wider_than_the_terminal(command: str, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A line may be wider only where it is one name that cannot be broken."""
-    page = _Terminal()
+    page = TerminalText()
     monkeypatch.setattr(sys, "stdout", page)
     monkeypatch.setenv("COLUMNS", str(width))
     monkeypatch.setenv("TERM", "xterm")
     typer.main.get_command(app).main(list(COMMANDS[command]), prog_name="karpenter", standalone_mode=False)
-    lines = [re.sub(r"\x1b\[[0-9;]*m", "", line).rstrip() for line in page.getvalue().splitlines()]
+    lines = page.plain_lines()
     assert lines
     assert [line for line in lines if len(line) > width and len(line.split()) > 1] == []
 
@@ -145,7 +137,7 @@ def test_no_line_is_wider_than_the_terminal(command: str, width: int, monkeypatc
 def test_sentences_break_between_words_and_keep_their_indent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "20")
     monkeypatch.setenv("TERM", "xterm")
-    page = _Terminal()
+    page = TerminalText()
     print_line(console_for(page, 80), f"  one two three four five {'x' * 30} six\nseven")
     assert page.getvalue() == f"  one two three four\n  five\n  {'x' * 30}\n  six\nseven\n"
 

@@ -46,6 +46,10 @@ _FEATURE_GATES = (
     "StaticCapacity=true,CapacityBuffer=true,NodeOverlay=true,NodeRepair=true,SpotToSpotConsolidation=false"
 )
 
+#: Nothing restarts the process here, as a Deployment would after a lost lease on a slow machine. The suite of release 1.14
+#: expects repair as that release did it: at once, whatever the budgets.
+_FLAGS = ("--disable-leader-election", "--legacy-node-repair")
+
 
 @dataclass(frozen=True)
 class Options:
@@ -153,8 +157,7 @@ def _cluster(folder: Path, options: Options) -> Iterator[ControlPlane]:
     """A control plane with the CRDs and a running controller."""
     instance_types = folder / "instance-types.json"
     instance_types.write_text(json.dumps(suites.instance_types()))
-    # Nothing restarts the process here, as a Deployment would after a lost lease on a slow machine.
-    flags = (f"--instance-types={instance_types}", f"--feature-gates={_FEATURE_GATES}", "--disable-leader-election")
+    flags = (f"--instance-types={instance_types}", f"--feature-gates={_FEATURE_GATES}", *_FLAGS)
     profile = (f"--profile={options.profile}",) if options.profile else ()
     with ControlPlane(scheduler=True, controllers=True, more_controllers=_CONTROLLERS) as plane:
         plane.apply(*deployed.manifests("crds"))

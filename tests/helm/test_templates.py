@@ -12,36 +12,13 @@ from controlplane import deployed
 from controlplane.harness import Json
 from helm.charts import CHARTS, HelmFailed, helm, of_kind, template, the
 from helm.manifests import rendered
-from karpenter.settings import resolve_settings
+from helm.rendered_chart import CLUSTER, chart, environment, names, of_json, pod
 
 pytestmark = pytest.mark.usefixtures("helm_program")
 
-_CLUSTER = ("--set", "settings.clusterName=x")
 _MONITORING = "monitoring.coreos.com/v1/ServiceMonitor"
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _RULES = "monitoring.coreos.com/v1/PrometheusRule"
-
-
-def chart(*values: str, **where: str) -> list[Json]:
-    flags = [word for value in values for word in ("--set", value)]
-    return template(*_CLUSTER, *flags, **where)
-
-
-def of_json(path: str, value: object) -> list[Json]:
-    """The objects with a structured value."""
-    return template(*_CLUSTER, "--set-json", f"{path}={json.dumps(value)}")
-
-
-def environment(objects: list[Json]) -> dict[str, str]:
-    return deployed.environment(the(objects, "Deployment"))
-
-
-def pod(objects: list[Json]) -> Json:
-    return the(objects, "Deployment")["spec"]["template"]["spec"]  # type: ignore[index, no-any-return]
-
-
-def names(objects: list[Json], kind: str) -> list[str]:
-    return sorted(str(one["metadata"]["name"]) for one in of_kind(objects, kind))  # type: ignore[index]
 
 
 def test_the_name_of_the_cluster_is_all_the_chart_needs() -> None:
@@ -71,9 +48,9 @@ def test_an_object_of_prometheus_is_rendered_where_the_cluster_knows_its_kind(ki
     """OPS-H2, OPS-616, OPS-655"""
     flags = ("--set", f"{value}.enabled=true", "--set", f"{value}.additionalLabels.release=monitoring")
     name = kind.rpartition("/")[2]
-    assert not of_kind(template(*_CLUSTER, *flags), name)
-    assert not of_kind(template(*_CLUSTER, "--api-versions", kind), name)
-    found = the(template(*_CLUSTER, *flags, "--api-versions", kind), name)
+    assert not of_kind(template(*CLUSTER, *flags), name)
+    assert not of_kind(template(*CLUSTER, "--api-versions", kind), name)
+    found = the(template(*CLUSTER, *flags, "--api-versions", kind), name)
     assert found["metadata"]["labels"]["release"] == "monitoring"  # type: ignore[index]
 
 
@@ -85,7 +62,7 @@ def test_a_service_monitor_scrapes_the_metrics_of_the_release() -> None:
         "serviceMonitor.sampleLimit=5000000",
     )
     values = [word for flag in flags for word in ("--set", flag)]
-    monitor = the(template(*_CLUSTER, *values, "--api-versions", _MONITORING), "ServiceMonitor")
+    monitor = the(template(*CLUSTER, *values, "--api-versions", _MONITORING), "ServiceMonitor")
     spec: Json = monitor["spec"]  # type: ignore[assignment]
     assert spec["endpoints"] == [{"port": "http-metrics", "path": "/metrics", "interval": "30s"}]
     assert spec["namespaceSelector"] == {"matchNames": ["kube-system"]}
@@ -101,7 +78,7 @@ def test_alerts_and_dashboards_of_the_chart_are_rendered_when_they_are_wanted() 
         "--set",
         "prometheusRule.enabled=true",
     )
-    objects = template(*_CLUSTER, *flags, "--api-versions", _RULES)
+    objects = template(*CLUSTER, *flags, "--api-versions", _RULES)
     dashboards = sorted((CHARTS / "karpenter" / "dashboards").glob("*.json"))
     assert names(objects, "ConfigMap") == [f"karpenter-dashboard-{file.stem}" for file in dashboards]
     for found, file in zip(of_kind(objects, "ConfigMap"), dashboards, strict=True):
@@ -221,130 +198,6 @@ def test_the_chart_of_definitions_has_every_kind_with_the_annotations_that_were_
         assert one["metadata"]["annotations"].items() >= {"a": "b", "helm.sh/resource-policy": "keep"}.items()
 
 
-@pytest.mark.parametrize(
-    ("flag", "variable", "text"),
-    [
-        ("settings.ignoreDRARequests=false", "IGNORE_DRA_REQUESTS", "false"),
-        ("settings.vmMemoryOverheadPercent=0", "VM_MEMORY_OVERHEAD_PERCENT", "0"),
-        ("settings.nodeFee=0", "NODE_FEE", "0"),
-        ("settings.nodeFee=0.00001", "NODE_FEE", "0.00001"),
-        ("settings.claimsPerMinute=1000000", "CLAIMS_PER_MINUTE", "1000000"),
-        ("settings.maxPodsPerNode=0", "MAX_PODS_PER_NODE", "0"),
-        ("settings.nominatePods=false", "NOMINATE_PODS", "false"),
-        ("settings.exposure=off", "EXPOSURE", "off"),
-        ("settings.profile=karpenter", "KARPENTER_PROFILE", "karpenter"),
-        ("settings.intervals.garbageCollection=1m", "KARPENTER_GARBAGE_COLLECTION_INTERVAL", "1m"),
-        ("settings.interruptionQueue=q-{{ .Release.Name }}", "INTERRUPTION_QUEUE", "q-karpenter"),
-    ],
-)
-def test_a_setting_that_is_set_reaches_the_controller_whatever_its_value(flag: str, variable: str, text: str) -> None:
-    """OPS-647, OPS-648, OPS-653"""
-    found = environment(chart(flag.replace("{", r"\{")))
-    assert found[variable] == text
-    resolve_settings({}, found)
-
-
-def test_a_setting_that_is_not_set_leaves_the_default_to_the_profile() -> None:
-    """OPS-653; an empty text and null mean the same."""
-    plain = environment(chart())
-    always = "KARPENTER_PROVIDER LOG_LEVEL LOG_OUTPUT_PATHS LOG_ERROR_OUTPUT_PATHS METRICS_PORT HEALTH_PROBE_PORT POD_NAMESPACE"
-    assert plain.keys() == {
-        *always.split(),
-        "KARPENTER_SERVICE",
-        "WEBHOOK_PORT",
-        "CPU_REQUESTS",
-        "MEMORY_LIMIT",
-        "FEATURE_GATES",
-        "AWS_FEATURE_GATES",
-        "CLUSTER_NAME",
-    }
-    assert environment(chart("settings.interruptionQueue=", "settings.packing=null")) == plain
-
-
-def test_a_scheduler_configuration_may_be_written_as_yaml() -> None:
-    config = {
-        "podTopologySpread": {
-            "defaultConstraints": [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}]
-        }
-    }
-    found = environment(of_json("settings.schedulerConfig", config))
-    assert json.loads(found["SCHEDULER_CONFIG"]) == config
-    resolve_settings({}, found)
-
-
-def test_a_variable_of_the_user_wins_over_that_of_the_chart() -> None:
-    """OPS-633; the API server refuses a list with a name twice."""
-    objects = of_json("controller.env", [{"name": "LOG_LEVEL", "value": "debug"}, {"name": "MINE", "value": "1"}])
-    entries = [entry["name"] for entry in deployed.container(the(objects, "Deployment"))["env"]]  # type: ignore[attr-defined]
-    assert len(entries) == len(set(entries))
-    assert environment(objects).items() >= {"LOG_LEVEL": "debug", "MINE": "1"}.items()
-
-
-def test_one_replica_needs_neither_a_second_zone_nor_a_second_host() -> None:
-    """OPS-649"""
-    alone, usual = pod(chart("replicas=1")), pod(chart())
-    assert "podAntiAffinity" not in alone["affinity"]  # type: ignore[operator]
-    assert [term["whenUnsatisfiable"] for term in alone["topologySpreadConstraints"]] == ["ScheduleAnyway"]  # type: ignore[attr-defined]
-    assert [term["whenUnsatisfiable"] for term in usual["topologySpreadConstraints"]] == ["DoNotSchedule"]  # type: ignore[attr-defined]
-    assert "nodeAffinity" in alone["affinity"]  # type: ignore[operator]
-
-
-def test_terms_without_a_selector_get_that_of_the_pods() -> None:
-    """OPS-627, OPS-628, API-874"""
-    own = {"topologyKey": "rack", "labelSelector": {"matchLabels": {"a": "b"}}}
-    preferred = [{"weight": 1, "podAffinityTerm": {"topologyKey": "rack"}}]
-    affinity = {
-        "requiredDuringSchedulingIgnoredDuringExecution": [own, {"topologyKey": "host"}],
-        "preferredDuringSchedulingIgnoredDuringExecution": preferred,
-    }
-    found = pod(of_json("affinity", {"podAntiAffinity": affinity}))["affinity"]["podAntiAffinity"]  # type: ignore[index]
-    selector = {"matchLabels": {"app.kubernetes.io/name": "karpenter", "app.kubernetes.io/instance": "karpenter"}}
-    required = found["requiredDuringSchedulingIgnoredDuringExecution"]
-    assert required == [own, {"topologyKey": "host", "labelSelector": selector}]
-    (only,) = found["preferredDuringSchedulingIgnoredDuringExecution"]
-    assert only["podAffinityTerm"]["labelSelector"] == selector
-
-
-@pytest.mark.parametrize(
-    ("old", "variable"),
-    [
-        ("settings.aws.clusterName", "CLUSTER_NAME"),
-        ("controller.clusterName", "CLUSTER_NAME"),
-        ("clusterName", "CLUSTER_NAME"),
-        ("settings.aws.interruptionQueueName", "INTERRUPTION_QUEUE"),
-        ("settings.aws.isolatedVPC", "ISOLATED_VPC"),
-    ],
-)
-def test_a_value_of_an_older_chart_is_taken_where_the_new_one_is_not_set(old: str, variable: str) -> None:
-    """OPS-673, OPS-674"""
-    name = () if variable == "CLUSTER_NAME" else _CLUSTER
-    assert environment(template(*name, "--set", f"{old}=true"))[variable] == "true"
-
-
-def test_the_new_name_of_a_value_wins_over_the_old() -> None:
-    assert environment(chart("settings.aws.clusterName=old"))["CLUSTER_NAME"] == "x"
-
-
-def notes(*flags: str) -> str:
-    """The notes after an installation."""
-    return helm(
-        "install", "karpenter", "charts/karpenter", "--namespace", "kube-system", "--dry-run=client", *_CLUSTER, *flags
-    )
-
-
-def test_values_of_older_charts_are_named_in_the_notes() -> None:
-    """OPS-674"""
-    old = {"matchExpressions": [{"key": "karpenter.sh/provisioner-name", "operator": "DoesNotExist"}]}
-    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [old]}}}
-    flags = ("--set", "settings.aws.clusterName=a,settings.aws.defaultInstanceProfile=b,webhook.metrics.port=8001")
-    said = notes(*flags, "--set-json", f"affinity={json.dumps(affinity)}")
-    assert "`settings.aws.clusterName` is deprecated: use `settings.clusterName`." in said
-    assert "`settings.aws.defaultInstanceProfile` is deprecated: use `settings.defaultInstanceProfile`." in said
-    assert "`webhook.metrics` has no effect" in said
-    assert "`affinity` names `karpenter.sh/provisioner-name`" in said
-    assert "NOTICE" not in notes()
-
-
 def test_an_old_affinity_still_keeps_the_controller_from_its_own_nodes() -> None:
     """OPS-627, OPS-673"""
     old = {"matchExpressions": [{"key": "karpenter.sh/provisioner-name", "operator": "DoesNotExist"}]}
@@ -384,7 +237,7 @@ def test_every_value_of_the_schema_may_be_left_as_it_is() -> None:
     """Null removes a default, as Helm documents; lint checks the schema against the values."""
     for one in ("karpenter", "karpenter-crd"):
         assert "0 chart(s) failed" in helm(
-            "lint", "--strict", f"charts/{one}", *(_CLUSTER if one == "karpenter" else ())
+            "lint", "--strict", f"charts/{one}", *(CLUSTER if one == "karpenter" else ())
         )
 
 
@@ -419,7 +272,7 @@ def test_sidecars_share_the_mounts_of_the_controller() -> None:
         "initContainers": {"first": {"image": "i"}},
     }
     flags = [word for name, value in values.items() for word in ("--set-json", f"{name}={json.dumps(value)}")]
-    spec = pod(template(*_CLUSTER, *flags))
+    spec = pod(template(*CLUSTER, *flags))
     controller, side = spec["containers"]  # type: ignore[misc]
     assert [mount["name"] for mount in controller["volumeMounts"]] == ["v"]  # type: ignore[index]
     assert [mount["name"] for mount in side["volumeMounts"]] == ["v", "w"]  # type: ignore[index]

@@ -46,7 +46,6 @@ _PACKAGED = {
     "karpenter": PolicyFile(profile="karpenter"),
     "empty-only": PolicyFile(consolidation_policy="WhenEmpty"),
 }
-PACKAGED_POLICIES = tuple(_PACKAGED)
 
 
 @dataclass(frozen=True)

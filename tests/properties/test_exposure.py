@@ -18,6 +18,8 @@ from support.builders import left, machine, node_pool, owner, plan, pod
 from support.examples import examples
 from support.instance_types import inc
 
+#: Smaller plans may be on one node.
+_SHARED_PLAN_PODS = 40
 OFF = SchedulingOptions(objective=Objective(exposure=NO_EXPOSURE_LIMITS))
 
 
@@ -68,12 +70,14 @@ def test_exposure_never_costs_a_pod_its_place(case: Case) -> None:
 
 @settings(max_examples=examples(50), deadline=None, suppress_health_check=list(HealthCheck))
 @given(cases)
+@example(Case(((1, 100), (3, 100), (12, 100), (12, 100), (12, 100)), (("nodes", "1"),), False, Fraction(1, 10)))
 def test_what_is_more_exposed_than_wished_is_told_and_nothing_else(case: Case) -> None:
-    """Counted anew: every node with too much of a workload is among the concessions, with its numbers, and only where limits
-    are."""
+    """Counted anew: every node with too much of a workload, or of a plan of 40 pods or more, is among the concessions, with its
+    numbers, and only where limits are."""
     solution = plan(case.objects(), types=inc(8), options=case.options)
     sizes = dict(enumerate(count for count, _ in case.workloads))
     expected: Counter[tuple[str, str, int, int]] = Counter()
+    planned = sum(len(claim.pods) for claim in solution.new_claims)
     for claim in solution.new_claims:
         for at, number in Counter(
             int(listed_pod.metadata.name[1:].partition("-")[0]) for listed_pod in claim.pods
@@ -81,6 +85,9 @@ def test_what_is_more_exposed_than_wished_is_told_and_nothing_else(case: Case) -
             most = share_of(case.share, sizes[at]) if sizes[at] >= 4 else sizes[at]
             if number > most:
                 expected[f"ReplicaSet default/w{at}", f"NodeClaim {claim.name}", number, most] += 1
+        most = share_of(case.options.objective.exposure.per_plan, planned)
+        if planned >= _SHARED_PLAN_PODS and len(claim.pods) > most:
+            expected["the plan", f"NodeClaim {claim.name}", len(claim.pods), most] += 1
     assert (
         Counter(
             (violation.subject, violation.place, violation.actual, violation.limit)

@@ -174,7 +174,12 @@ def test_ctrl_c_ends_all_runs_with_the_report_so_far(
             signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr(simulate_runner, "_advance", interrupt)
-    result = run(*arguments, "--scenario", drips, "--compare", "lean,karpenter", "-o", "json")
+    # As at the start of a process, whatever a test before this one left.
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        result = run(*arguments, "--scenario", drips, "--compare", "lean,karpenter", "-o", "json")
+    finally:
+        signal.signal(signal.SIGINT, handler)
     assert result.exit_code == 130
     assert result.stderr == "karpenter simulate: interrupted; the report covers the time until then\n"
     (report,) = json.loads(result.stdout)["reports"]

@@ -48,18 +48,34 @@ def with_setting_options(
 
 
 def _with_options(command: Callable[..., None], names: Sequence[str]) -> Callable[..., None]:
-    def with_options(**given: Any) -> None:
-        flags: Flags = {name: given.pop(name) for name in names}
-        command(flags=flags, **given)
+    added = [_option_parameter(SETTINGS[name]) for name in names]
+    return with_parameters(command, "flags", added, [*own_parameters(command, "flags"), *added])
 
+
+def own_parameters(command: Callable[..., None], receiver: str) -> list[inspect.Parameter]:
+    """The parameters of a command but for the one that receives options which are added to it."""
     own = inspect.signature(command, eval_str=True).parameters
-    parameters = [
-        parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for name, parameter in own.items() if name != "flags"
+    return [
+        parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for name, parameter in own.items() if name != receiver
     ]
-    parameters += [_option_parameter(SETTINGS[name]) for name in names]
+
+
+def with_parameters(
+    command: Callable[..., None],
+    receiver: str,
+    added: Sequence[inspect.Parameter],
+    shown: Sequence[inspect.Parameter],
+    build: Callable[..., object] = dict,
+) -> Callable[..., None]:
+    """The command with the options ``shown``, in this order. It receives what ``build`` makes of those that are ``added``."""
+
+    def with_options(**given: Any) -> None:
+        received = build(**{parameter.name: given.pop(parameter.name) for parameter in added})
+        command(**{receiver: received}, **given)
+
     with_options.__doc__ = command.__doc__
-    with_options.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    with_options.__annotations__ = {parameter.name: parameter.annotation for parameter in shown}
+    with_options.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
     return with_options
 
 

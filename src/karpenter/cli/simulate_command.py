@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from karpenter.cli import planning_options, simulate_options
 from karpenter.cli.output_formats import OutputOption, Printable, write_output
 from karpenter.cli.settings_options import Flags, resolve_or_exit, with_setting_options
-from karpenter.cli.simulate_options import SimulateOptions
+from karpenter.cli.simulate_options import SimulateOptions, StudySource, with_source_options
 from karpenter.cli.terminal import INTERRUPTED, WrongInput, print_error
 
 if TYPE_CHECKING:
@@ -18,26 +17,19 @@ if TYPE_CHECKING:
 
 
 @with_setting_options(("instance_types_file_path",))
+@with_source_options
 def simulate(
     *,
     flags: Flags,
-    trace: simulate_options.TraceOption = None,
-    scenario: simulate_options.ScenarioOption = "",
-    filename: simulate_options.FilesOption = None,
-    from_cluster: simulate_options.FromClusterOption = False,
-    pattern: simulate_options.PatternOption = "daily",
-    days: simulate_options.DaysOption = None,
-    from_day: simulate_options.FromDayOption = 0.0,
-    seed: simulate_options.SeedOption = 1,
-    seeds: simulate_options.SeedsOption = 1,
+    source: StudySource,
+    seed: Annotated[int, typer.Option(help="Random seed of the scenario.")] = 1,
+    seeds: Annotated[int, typer.Option(min=1, max=1000, help="Compare over so many seeds, from --seed on.")] = 1,
     policy: Annotated[
         str, typer.Option(metavar="NAME|FILE", help="Policy: lean, karpenter, empty-only, or a YAML file.")
     ] = "lean",
     compare: Annotated[
         str, typer.Option(metavar="A,B,...", help="Compare these policies with the first of them, instead of --policy.")
     ] = "",
-    world: simulate_options.WorldOption = None,
-    region: planning_options.RegionOption = "",
     html: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the report as a page with charts, too.")
     ] = None,
@@ -49,22 +41,11 @@ def simulate(
     """
     from karpenter.cli import render_simulation
 
-    if seeds > 1 and not (compare and (trace is None or world)):
+    if seeds > 1 and not (compare and (source.trace is None or source.world)):
         raise WrongInput("--seeds needs --compare, and with --trace also --world; a trace has no random numbers")
-    options = SimulateOptions(
-        trace,
-        scenario,
-        tuple(filename or ()),
-        days,
-        from_day,
-        range(seed, seed + seeds),
-        tuple(compare.split(",")) if compare else (policy,),
-        region,
-        world,
-        from_cluster,
-        pattern,
-    )
-    options.check_sources("simulate")
+    source.check("simulate")
+    policies = tuple(compare.split(",")) if compare else (policy,)
+    options = SimulateOptions(source, range(seed, seed + seeds), policies)
     result = _simulated(options, flags, html)
     printable = Printable(
         document=lambda: render_simulation.document(result),

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
+from karpenter.cli.planning_options import RegionOption
+from karpenter.cli.settings_options import own_parameters, with_parameters
 from karpenter.cli.terminal import WrongInput
 
 #: How the pods of files or of a cluster come and go.
@@ -47,10 +50,6 @@ DaysOption = Annotated[
 FromDayOption = Annotated[
     float, typer.Option("--from-day", min=0, help="Day of the trace at which the simulation begins.")
 ]
-SeedOption = Annotated[int, typer.Option("--seed", help="Random seed of the scenario.")]
-SeedsOption = Annotated[
-    int, typer.Option("--seeds", min=1, max=1000, help="Compare over so many seeds, from --seed on.")
-]
 WorldOption = Annotated[
     Path | None,
     typer.Option(
@@ -60,25 +59,24 @@ WorldOption = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class SimulateOptions:
-    """At most one of ``trace`` and ``scenario`` is given; without either the pods of ``filename`` or of the cluster count.
+class StudySource:
+    """Where the pods, NodePools and the world of a study come from.
 
-    ``days`` None: all of it; ``policies`` has at least one name. ``pattern``: how pods of files or of the cluster come and go.
+    At most one of ``trace`` and ``scenario`` is given; without either the pods of ``filename`` or of the cluster count.
+    ``days`` None: all of it. ``pattern``: how pods of files or of the cluster come and go.
     """
 
     trace: Path | None
     scenario: str
     filename: tuple[str, ...]
+    from_cluster: bool
+    pattern: Pattern
     days: float | None
     from_day: float
-    seeds: Sequence[int]
-    policies: tuple[str, ...]
-    region: str
     world: Path | None
-    from_cluster: bool = False
-    pattern: Pattern = "daily"
+    region: str
 
-    def check_sources(self, command: str) -> None:
+    def check(self, command: str) -> None:
         """Raises ``WrongInput`` unless exactly one source of pods is given; ``command`` is named in the message."""
         sources = (self.trace is not None, bool(self.scenario), self.from_cluster)
         if sum(sources) > 1 or not (any(sources) or self.filename):
@@ -87,3 +85,38 @@ class SimulateOptions:
             )
         if self.from_cluster and self.filename:
             raise WrongInput("--from-cluster takes NodePools from the cluster, so -f has no use beside it")
+
+
+@dataclass(frozen=True, slots=True)
+class SimulateOptions:
+    """``policies`` has at least one name."""
+
+    source: StudySource
+    seeds: Sequence[int]
+    policies: tuple[str, ...]
+
+
+_SOURCE_OPTIONS = (
+    ("trace", TraceOption, None),
+    ("scenario", ScenarioOption, ""),
+    ("filename", FilesOption, None),
+    ("from_cluster", FromClusterOption, False),
+    ("pattern", PatternOption, "daily"),
+    ("days", DaysOption, None),
+    ("from_day", FromDayOption, 0.0),
+    ("world", WorldOption, None),
+    ("region", RegionOption, ""),
+)
+
+
+def with_source_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with the options of a ``StudySource``, which it receives as ``source``."""
+    added = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+        for name, annotation, default in _SOURCE_OPTIONS
+    ]
+    return with_parameters(command, "source", added, [*added, *own_parameters(command, "source")], _source)
+
+
+def _source(*, filename: list[str] | None, **given: Any) -> StudySource:
+    return StudySource(filename=tuple(filename or ()), **given)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,13 +12,11 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 
 from karpenter.cli.simulate_options import SimulateOptions
 from karpenter.cli.study_inputs import read_inputs
-from karpenter.runtime import logging
 from karpenter.settings import Settings
 from karpenter.simulator import simulation_run
-from karpenter.simulator.cost_bound import CostBound
 from karpenter.simulator.policy import read_policy
-from karpenter.simulator.simulation_report import SimulationReport, StudyLabels, summarize_study
-from karpenter.simulator.simulation_run import Study, run_study
+from karpenter.simulator.simulation_report import SimulationReport
+from karpenter.simulator.study_executor import simulated_report
 
 _DAY_SECONDS = 86_400
 
@@ -39,36 +36,24 @@ class SimulationResult:
 def run_simulation(options: SimulateOptions, settings: Settings) -> SimulationResult:
     """Run every policy with every seed; after Ctrl-C only what was run so far. Raises ``WorkloadError`` and ``WrongInput``."""
     policies = [read_policy(name) for name in options.policies]
-    inputs = read_inputs(options, settings)
+    inputs = read_inputs(options.source, options.seeds, settings)
     runs = [(policy, seed) for seed in options.seeds for policy in policies]
     reports: dict[str, list[SimulationReport]] = {policy.name: [] for policy in policies}
-    with _quiet_logs(), _shown_progress() as show:
+    with _shown_progress() as show:
         for policy, seed in runs:
-            report = _run(inputs.study(policy, seed), inputs.bounds[seed], show)
+            study = inputs.study(policy, seed)
+            on_progress = show(f"{policy.name}, seed {seed}", study.workload.duration_seconds)
+            report = simulated_report(study, inputs.bounds[seed], on_progress)
             reports[policy.name].append(report)
             if report.is_partial:
                 break
     return SimulationResult(tuple(tuple(own) for own in reports.values() if own))
 
 
-def _run(study: Study, bound: CostBound, show: _ShowProgress) -> SimulationReport:
-    labels_of_run = StudyLabels(study.workload.name, study.policy.name, study.seed)
-    on_progress = show(f"{labels_of_run.policy}, seed {study.seed}", study.workload.duration_seconds)
-    return summarize_study(labels_of_run, run_study(study, on_progress), bound)
-
-
 # -- showing ----------------------------------------------------------------------------------------------------------------
 
 _OnProgress = Callable[[simulation_run.Progress], None]
 _ShowProgress = Callable[[str, int], _OnProgress]
-
-
-@contextmanager
-def _quiet_logs() -> Iterator[None]:
-    """The controllers' log goes nowhere."""
-    with open(os.devnull, "w", encoding="utf-8") as nowhere:
-        logging.configure("error", nowhere)
-        yield
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from karpenter.api.meta import ObjectMeta
 from karpenter.cli import planning
 from karpenter.cli.instance_type_sources import EC2_WELL_KNOWN_LABELS, FileTypes, choose_source
 from karpenter.cli.planning_options import InputOptions
-from karpenter.cli.simulate_options import SimulateOptions
+from karpenter.cli.simulate_options import StudySource
 from karpenter.cli.terminal import WrongInput
 from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.instancetypes.type_index import TypeIndex
@@ -74,44 +74,58 @@ class StudyInputs:
         )
 
 
-def read_inputs(options: SimulateOptions, settings: Settings) -> StudyInputs:
+def read_inputs(source: StudySource, seeds: Sequence[int], settings: Settings) -> StudyInputs:
     """Read everything. Raises ``WorkloadError`` and ``WrongInput``."""
-    scenario = read_scenario(options.scenario) if options.scenario else None
-    world = _world(options, scenario)
-    market = _read_market(options, settings)
-    workloads = {seed: _workload(options, scenario, market, seed) for seed in options.seeds}
-    bounds = {seed: _bound(workload, market) for seed, workload in workloads.items()}
-    return StudyInputs(market, workloads, bounds, world)
+    scenario = read_scenario(source.scenario) if source.scenario else None
+    world = _world(source, scenario)
+    market = _read_market(source, settings)
+    workloads = _workloads(source, scenario, market, seeds)
+    return StudyInputs(market, workloads, _bounds(workloads, market), world)
 
 
-def _workload(options: SimulateOptions, scenario: Scenario | None, market: StudyMarket, seed: int) -> Workload:
+def with_node_pools(inputs: StudyInputs, source: StudySource, settings: Settings) -> StudyInputs:
+    """The same workloads and world with the NodePools of another source. Raises ``WorkloadError`` and ``WrongInput``."""
+    market = _read_market(source, settings)
+    return StudyInputs(market, inputs.workloads, _bounds(inputs.workloads, market), inputs.world)
+
+
+def _workloads(
+    source: StudySource, scenario: Scenario | None, market: StudyMarket, seeds: Sequence[int]
+) -> dict[int, Workload]:
+    """By seed; a trace has no random numbers, so all seeds share it."""
     if scenario is not None:
-        return scenario_workload(scenario, Path(options.scenario).stem, seed, options.days)
-    if options.trace is not None:
-        return read_trace(options.trace, TraceWindow(options.from_day, options.days))
-    days = _CLUSTER_DAYS if options.days is None else options.days
-    return cluster_workload(market.pods, LoadPattern(options.pattern), seed, days)
+        name = Path(source.scenario).stem
+        return {seed: scenario_workload(scenario, name, seed, source.days) for seed in seeds}
+    if source.trace is not None:
+        return dict.fromkeys(seeds, read_trace(source.trace, TraceWindow(source.from_day, source.days)))
+    days = _CLUSTER_DAYS if source.days is None else source.days
+    return {seed: cluster_workload(market.pods, LoadPattern(source.pattern), seed, days) for seed in seeds}
 
 
-def _world(options: SimulateOptions, scenario: Scenario | None) -> World:
-    if options.world is not None:
-        return read_world(options.world)
+def _bounds(workloads: Mapping[int, Workload], market: StudyMarket) -> dict[int, CostBound]:
+    """By seed; a workload that seeds share is bounded once."""
+    bounds = {id(workload): _bound(workload, market) for workload in {id(w): w for w in workloads.values()}.values()}
+    return {seed: bounds[id(workload)] for seed, workload in workloads.items()}
+
+
+def _world(source: StudySource, scenario: Scenario | None) -> World:
+    if source.world is not None:
+        return read_world(source.world)
     return scenario.world if scenario is not None else World()
 
 
-def _read_market(options: SimulateOptions, settings: Settings) -> StudyMarket:
+def _read_market(source: StudySource, settings: Settings) -> StudyMarket:
     file_types = FileTypes(settings.instance_types_file_path) if settings.instance_types_file_path else None
     well_known = EC2_WELL_KNOWN_LABELS if file_types is None else file_types.well_known_labels
     text = None
-    if not options.filename and not options.from_cluster:
+    if not source.filename and not source.from_cluster:
         text = (resources.files("karpenter.simulator") / "default_pool.yaml").read_text(encoding="utf-8")
-    input_options = InputOptions(list(options.filename) or None, region=options.region, text=text)
+    input_options = InputOptions(list(source.filename) or None, region=source.region, text=text)
     objects = planning.load_objects(input_options, well_known, settings)
     planning.report_input_problems(objects, skip_invalid=False)
     if not objects.pools:
-        raise WrongInput(f"{', '.join(options.filename) or 'the cluster'}: there is no NodePool in it")
-    source = file_types or choose_source(objects, input_options, settings, os.environ)
-    types = source.types()
+        raise WrongInput(f"{', '.join(source.filename) or 'the cluster'}: there is no NodePool in it")
+    types = (file_types or choose_source(objects, input_options, settings, os.environ)).types()
     index = TypeIndex(types, well_known_labels_of(types) | labels.WELL_KNOWN)
     return StudyMarket(
         tuple(map(_simulated, objects.pools)), tuple(objects.daemon_sets), types, index, tuple(objects.pods)

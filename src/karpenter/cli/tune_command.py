@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from karpenter.cli import planning_options, simulate_options
 from karpenter.cli.output_formats import OutputOption, Printable, write_output
 from karpenter.cli.settings_options import Flags, resolve_or_exit, with_setting_options
-from karpenter.cli.simulate_options import SimulateOptions
+from karpenter.cli.simulate_options import StudySource, with_source_options
 from karpenter.cli.terminal import INTERRUPTED, WrongInput, print_error
 
 if TYPE_CHECKING:
@@ -18,22 +17,15 @@ if TYPE_CHECKING:
 
 
 @with_setting_options(("instance_types_file_path",))
+@with_source_options
 def tune(
     *,
     flags: Flags,
-    trace: simulate_options.TraceOption = None,
-    scenario: simulate_options.ScenarioOption = "",
-    filename: simulate_options.FilesOption = None,
-    from_cluster: simulate_options.FromClusterOption = False,
-    pattern: simulate_options.PatternOption = "daily",
-    days: simulate_options.DaysOption = None,
-    from_day: simulate_options.FromDayOption = 0.0,
+    source: StudySource,
     seed: Annotated[int, typer.Option(help="Random seed of the scenario and of the search.")] = 1,
     seeds: Annotated[
         int, typer.Option(min=1, max=1000, help="Simulate each candidate with so many seeds, from --seed on.")
     ] = 1,
-    world: simulate_options.WorldOption = None,
-    region: planning_options.RegionOption = "",
     space: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="YAML with the parameters to search. Default: those of consolidation."),
@@ -60,23 +52,10 @@ def tune(
     from karpenter.cli import render_tuning
     from karpenter.cli.tune_runner import TuneOptions
 
-    if seeds > 1 and trace is not None and not world:
+    if seeds > 1 and source.trace is not None and not source.world:
         raise WrongInput("--seeds with --trace needs --world; a trace has no random numbers")
-    studies = SimulateOptions(
-        trace,
-        scenario,
-        tuple(filename or ()),
-        days,
-        from_day,
-        range(seed, seed + seeds),
-        (),
-        region,
-        world,
-        from_cluster,
-        pattern,
-    )
-    studies.check_sources("tune")
-    result = _tuned(TuneOptions(studies, space, trials, executor), flags, policies)
+    source.check("tune")
+    result = _tuned(TuneOptions(source, range(seed, seed + seeds), space, trials, executor), flags, policies)
     printable = Printable(
         document=lambda: render_tuning.document(result),
         page=lambda out: render_tuning.write(result, out),

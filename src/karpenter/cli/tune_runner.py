@@ -12,8 +12,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from karpenter.cli.simulate_options import SimulateOptions
-from karpenter.cli.study_inputs import StudyInputs, read_inputs
+from karpenter.cli.simulate_options import StudySource
+from karpenter.cli.study_inputs import StudyInputs, read_inputs, with_node_pools
 from karpenter.cli.terminal import WrongInput
 from karpenter.settings import Settings
 from karpenter.simulator.parameter_space import POOLS, ParameterSpace, read_space
@@ -26,7 +26,8 @@ from karpenter.simulator.study_executor import open_executor, simulated_report
 class TuneOptions:
     """``trials``: candidates beside the profile; ``space``: file of the search space, None for the packaged one."""
 
-    studies: SimulateOptions
+    source: StudySource
+    seeds: Sequence[int]
     space: Path | None
     trials: int
     executor: str
@@ -47,29 +48,29 @@ class TuneResult:
 def run_tuning(options: TuneOptions, settings: Settings) -> TuneResult:
     """Search; after Ctrl-C what is known by then. Raises ``WorkloadError`` and ``WrongInput``."""
     space = read_space(options.space)
-    inputs = _inputs_by_pools(options.studies, space, settings)
+    inputs = _inputs_by_pools(options, space, settings)
     figures: list[CandidateFigures] = []
     is_partial = False
     try:
         with open_executor(options.executor) as executor, _shown_progress(options) as progress:
-            runs = _Runs(executor, space, inputs, options.studies.seeds, progress)
+            runs = _Runs(executor, space, inputs, options.seeds, progress)
             # Extended by what comes, so that an interrupt keeps it.
-            figures.extend(search_policies(space, options.trials, options.studies.seeds[0], runs.evaluate))
+            figures.extend(search_policies(space, options.trials, options.seeds[0], runs.evaluate))
     except KeyboardInterrupt:
         is_partial = True
     workload = next(iter(next(iter(inputs.values())).workloads.values()))
     days = workload.duration_seconds / 86_400
-    return TuneResult(space, workload.name, days, len(options.studies.seeds), tuple(figures), is_partial)
+    return TuneResult(space, workload.name, days, len(options.seeds), tuple(figures), is_partial)
 
 
-def _inputs_by_pools(studies: SimulateOptions, space: ParameterSpace, settings: Settings) -> dict[str, StudyInputs]:
-    """What the runs share, by the file of NodePools; under "" where NodePools are not searched."""
-    if not space.pool_files:
-        return {"": read_inputs(studies, settings)}
-    if studies.trace is None and not studies.scenario:
+def _inputs_by_pools(options: TuneOptions, space: ParameterSpace, settings: Settings) -> dict[str, StudyInputs]:
+    """What the runs share, by the file of NodePools; under "" with those of ``-f``, which the profile is tried with."""
+    source = options.source
+    if space.pool_files and source.trace is None and not source.scenario:
         raise WrongInput(f"parameter {POOLS} needs --trace or --scenario, as its files replace those of -f")
-    return {"": read_inputs(studies, settings)} | {
-        file: read_inputs(replace(studies, filename=(file,)), settings) for file in space.pool_files
+    inputs = read_inputs(source, options.seeds, settings)
+    return {"": inputs} | {
+        file: with_node_pools(inputs, replace(source, filename=(file,)), settings) for file in space.pool_files
     }
 
 

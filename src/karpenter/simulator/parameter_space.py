@@ -94,7 +94,7 @@ class ParameterSpace:
         return tuple(pools.choices or ()) if pools is not None else ()
 
     def policy(self, name: str, values: Values) -> Policy:
-        """The policy that these values make. Raises ``SettingError`` for a value that a setting does not take."""
+        """The policy that these values make. They are of the space, so each of them is valid."""
         return resolved_policy(name, policy_file(self.profile, values))
 
 
@@ -145,8 +145,6 @@ def _refused_value(profile: Literal["lean", "karpenter"], name: str, parameter: 
         return "takes choices only"
     for text in parameter.edges():
         try:
-            if name == "consolidateAfter" and text != "Never":
-                durations.parse_duration(text)
             if name != POOLS:
                 resolved_policy(name, policy_file(profile, {name: text}))
         except (SettingError, durations.DurationError, msgspec.ValidationError) as error:

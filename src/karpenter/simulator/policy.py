@@ -81,7 +81,9 @@ def read_policy(name: str) -> Policy:
 
 
 def resolved_policy(name: str, file: PolicyFile) -> Policy:
-    """The policy of a file whose content is valid but for the values of its settings. Raises ``SettingError``."""
+    """The policy of a file. Raises ``DurationError`` for ``consolidateAfter``, ``SettingError`` for a setting."""
+    if file.consolidate_after not in (None, "Never"):
+        durations.parse_duration(file.consolidate_after or "")
     flags: dict[str, str | None] = {"profile": file.profile}
     flags |= {key.replace("-", "_"): value for key, value in file.settings.items()}
     return Policy(name, resolve_settings(flags, {}), file)
@@ -94,12 +96,9 @@ def _resolved(name: str, file: PolicyFile, root: yaml.Node | None, source: str) 
                 f"{source}: line {line_of(root, f'$.settings.{key}')}: there is no setting {key!r}; "
                 "`karpenter run --help` lists them"
             )
-    if file.consolidate_after not in (None, "Never"):
-        try:
-            durations.parse_duration(file.consolidate_after or "")
-        except durations.DurationError as error:
-            raise WorkloadError(f"{source}: line {line_of(root, '$.consolidateAfter')}: {error}") from None
     try:
         return resolved_policy(name, file)
+    except durations.DurationError as error:
+        raise WorkloadError(f"{source}: line {line_of(root, '$.consolidateAfter')}: {error}") from None
     except SettingError as error:
         raise WorkloadError(f"{source}: line {line_of(root, '$.settings')}: {error}") from None

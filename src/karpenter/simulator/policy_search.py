@@ -48,16 +48,6 @@ class CandidateFigures:
     wait_p95_seconds: float
     still_waiting: int
 
-    def is_better_than(self, other: CandidateFigures) -> bool:
-        """Whether it is no worse in cost and in restarts, and better in one of them; of equal ones the first is better."""
-        mine, theirs = self._goals(), other._goals()
-        if mine == theirs:
-            return self.candidate.number < other.candidate.number
-        return all(own <= their for own, their in zip(mine, theirs, strict=True))
-
-    def _goals(self) -> tuple[float, float]:
-        return self.usd_per_month.mean, self.restarts_per_day.mean
-
 
 def candidate_figures(candidate: PolicyCandidate, reports: Sequence[SimulationReport]) -> CandidateFigures:
     """The figures of a candidate from its reports, one of each seed."""
@@ -82,9 +72,11 @@ def search_policies(space: ParameterSpace, trials: int, seed: int, evaluate: Eva
     for first in range(0, trials, BATCH_SIZE):
         asked = [study.ask() for _ in range(min(BATCH_SIZE, trials - first))]
         candidates = [PolicyCandidate(trial.number + 1, _suggested(trial, space.parameters)) for trial in asked]
-        fresh = {_key(candidate): candidate for candidate in reversed(candidates) if _key(candidate) not in known}
-        ordered = sorted(fresh.values(), key=lambda candidate: candidate.number)
-        for figures in evaluate(ordered):
+        fresh: dict[tuple[tuple[str, str], ...], PolicyCandidate] = {}
+        for candidate in candidates:
+            if _key(candidate) not in known:
+                fresh.setdefault(_key(candidate), candidate)
+        for figures in evaluate(list(fresh.values())):
             known[_key(figures.candidate)] = figures
             yield figures
         for trial, candidate in zip(asked, candidates, strict=True):
@@ -118,15 +110,20 @@ def _suggestion(trial: Trial, name: str, parameter: Parameter) -> str:
 
 
 def pareto_front(results: Sequence[CandidateFigures]) -> tuple[CandidateFigures, ...]:
-    """Those than which none is better, cheapest first.
+    """Those than which none is cheaper or calmer without being worse in the other, cheapest first; of equal ones the first.
 
     A candidate that leaves more pods waiting than the profile, the first result, is none: it would be cheap for that.
     """
-    if not results:
-        return ()
-    allowed = [figures for figures in results if figures.still_waiting <= results[0].still_waiting]
-    front = [mine for mine in allowed if not any(other.is_better_than(mine) for other in allowed)]
-    return tuple(sorted(front, key=lambda figures: (figures.usd_per_month.mean, figures.candidate.number)))
+    front: list[CandidateFigures] = []
+    for figures in sorted(results, key=_by_cost):
+        is_calmer = not front or figures.restarts_per_day.mean < front[-1].restarts_per_day.mean
+        if is_calmer and figures.still_waiting <= results[0].still_waiting:
+            front.append(figures)
+    return tuple(front)
+
+
+def _by_cost(figures: CandidateFigures) -> tuple[float, float, int]:
+    return figures.usd_per_month.mean, figures.restarts_per_day.mean, figures.candidate.number
 
 
 def recommended(results: Sequence[CandidateFigures]) -> CandidateFigures | None:

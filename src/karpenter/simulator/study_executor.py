@@ -10,14 +10,14 @@ import multiprocessing
 import os
 import re
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import contextmanager
 
 from karpenter.runtime import logging
 from karpenter.simulator.cost_bound import CostBound
 from karpenter.simulator.simulation_report import SimulationReport, StudyLabels, summarize_study
-from karpenter.simulator.simulation_run import Study, run_study
+from karpenter.simulator.simulation_run import Progress, Study, run_study
 from karpenter.simulator.workload import WorkloadError
 
 _PROCESSES = re.compile(r"processes(?::(?P<count>[1-9][0-9]*))?")
@@ -26,12 +26,14 @@ _DASK_PORT = 8786
 _CONNECT_SECONDS = 10
 
 
-def simulated_report(study: Study, bound: CostBound) -> SimulationReport:
-    """Run a study without a log and without progress, and sum it up. For other processes: takes and returns plain data."""
+def simulated_report(
+    study: Study, bound: CostBound, on_progress: Callable[[Progress], None] = lambda _: None
+) -> SimulationReport:
+    """Run a study without a log, and sum it up. Other processes run it, too: it takes and returns plain data."""
     with open(os.devnull, "w", encoding="utf-8") as nowhere:
         logging.configure("error", nowhere)
         labels = StudyLabels(study.workload.name, study.policy.name, study.seed)
-        return summarize_study(labels, run_study(study), bound)
+        return summarize_study(labels, run_study(study, on_progress), bound)
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated
@@ -56,7 +56,7 @@ def schedule(
         options = planning_options.InputOptions(filename, region=region, skip_invalid=skip_invalid)
         wanted: tuple[Kind[Wire], ...] = (kinds.CAPACITY_SCHEDULE,)  # type: ignore[assignment]
         plan_input = planning.load_plan_input(options, settings, () if filename else wanted)
-        calendars = [(each, _calendar(each)) for each in plan_input.objects.schedules]
+        calendars = list(_calendars(plan_input.objects.schedules, name))
         if not any(name in ("", each.metadata.name) for each, _ in calendars):
             where = "cluster" if plan_input.objects.from_cluster else "input"
             text = f"no CapacitySchedule {name} in the {where}" if name else f"no CapacitySchedule in the {where}"
@@ -85,13 +85,16 @@ def _period(begin: str, days: int) -> TimeSpan:
         terminal.exit_with_error(f"--from: {error}", terminal.WRONG_INPUT)
 
 
-def _calendar(schedule: CapacitySchedule) -> CapacityCalendar:
+def _calendars(schedules: Sequence[CapacitySchedule], name: str) -> Iterator[tuple[CapacitySchedule, CapacityCalendar]]:
+    """Schedules with their calendars. One that cannot be evaluated keeps nothing awake; asked for, it ends the command."""
     from karpenter.model.capacity_calendar import CapacityScheduleError, capacity_calendar
 
-    try:
-        return capacity_calendar(schedule.spec)
-    except CapacityScheduleError as error:
-        terminal.exit_with_error(f"CapacitySchedule {schedule.metadata.name}: {error}", terminal.WRONG_INPUT)
+    for schedule in schedules:
+        try:
+            yield schedule, capacity_calendar(schedule.spec)
+        except CapacityScheduleError as error:
+            if name in ("", schedule.metadata.name):
+                terminal.exit_with_error(f"CapacitySchedule {schedule.metadata.name}: {error}", terminal.WRONG_INPUT)
 
 
 @dataclass(frozen=True, slots=True)

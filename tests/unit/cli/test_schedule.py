@@ -76,6 +76,15 @@ def test_a_node_pool_in_two_schedules_is_awake_while_one_of_them_is_and_both_say
     assert office["savingPerMonth"] == weekend["savingPerMonth"]
 
 
+def test_a_schedule_that_cannot_be_evaluated_does_not_hide_another_one(tmp_path: Path) -> None:
+    second = tmp_path / "second.yaml"
+    second.write_text(SECOND_SCHEDULE.replace("Asia/Seoul", "Asia/Nowhere"))
+    words = ("-f", EXAMPLE, "-f", str(second), "--from", _CHRISTMAS, "--days", "8")
+    assert run("schedule", "office-hours", *words).exit_code == 0
+    broken = run("schedule", "weekend-batch", *words)
+    assert (broken.exit_code, "Asia/Nowhere" in broken.stderr) == (2, True)
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from io import StringIO
 from typing import TextIO
 
@@ -96,6 +96,16 @@ def _line_breaks(text: str, width: int) -> Iterator[int]:
         if word.end() - begin > width and word.start() > begin:
             begin = word.start()
             yield begin
+
+
+def markdown_cell(text: str) -> str:
+    """A text inside a table or a list item of Markdown."""
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def markdown_row(cells: Iterable[str]) -> str:
+    """A row of a Markdown table."""
+    return f"| {' | '.join(map(markdown_cell, cells))} |"
 
 
 def truncate(text: str, width: int) -> str:

@@ -9,7 +9,16 @@ from rich.table import Table
 from rich.text import Text
 
 from karpenter.cli.plan_difference import HOURS_PER_MONTH, LostPod, NodeDifference, PlanDifference
-from karpenter.cli.render_common import PAGE_WIDTH, Json, console_for, count_text, names_text, print_line
+from karpenter.cli.render_common import (
+    PAGE_WIDTH,
+    Json,
+    console_for,
+    count_text,
+    markdown_cell,
+    markdown_row,
+    names_text,
+    print_line,
+)
 from karpenter.cli.render_plan_data import FORMAT_VERSION
 
 _PRICE_DIGITS = 6
@@ -86,23 +95,15 @@ def markdown(difference: PlanDifference) -> str:
     if difference.nodes:
         lines += ["", *_markdown_table((*_HEADINGS[:-1], "change"), _rows(difference.nodes), _FIRST_FIGURE)]
     if difference.lost or difference.placed:
-        lines += ["", *(f"- {_cell(line.strip())}" for line in _pod_lines(difference))]
+        lines += ["", *(f"- {markdown_cell(line.strip())}" for line in _pod_lines(difference))]
     return "\n".join(lines) + "\n"
 
 
 def _markdown_table(heading: Sequence[str], rows: Iterable[Sequence[str]], first_figure: int) -> Iterator[str]:
-    yield _markdown_row(heading)
-    yield _markdown_row([":---" if number < first_figure else "---:" for number in range(len(heading))])
+    yield markdown_row(heading)
+    yield markdown_row([":---" if number < first_figure else "---:" for number in range(len(heading))])
     for row in rows:
-        yield _markdown_row(row)
-
-
-def _markdown_row(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(map(_cell, cells))} |"
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
+        yield markdown_row(row)
 
 
 def document(difference: PlanDifference) -> Json:

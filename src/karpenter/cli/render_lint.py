@@ -8,7 +8,15 @@ from pathlib import Path
 from typing import TextIO
 from urllib.parse import quote
 
-from karpenter.cli.render_common import SEARCHABLE_WIDTH, Json, WidePage, console_for, count_text, print_line
+from karpenter.cli.render_common import (
+    SEARCHABLE_WIDTH,
+    Json,
+    WidePage,
+    console_for,
+    count_text,
+    markdown_cell,
+    print_line,
+)
 from karpenter.lint.linter import LintResult
 from karpenter.lint.rule import LintFinding, Rule, Severity
 from karpenter.lint.rule_page import rule_markdown, rule_text
@@ -57,7 +65,7 @@ def markdown(report: LintReport) -> str:
         return f"**karpenter lint**: {summary(report)}\n"
     rows = [
         f"| {finding.rule.severity} | {finding.rule.id} {finding.rule.name} | `{finding.source}:{finding.line}` | "
-        f"{_cell(_sentence(finding))} |"
+        f"{markdown_cell(_sentence(finding))} |"
         for finding in report.result.findings
     ]
     head = [f"**karpenter lint**: {summary(report)}", "", "| severity | rule | place | finding |", "|---|---|---|---|"]
@@ -136,7 +144,3 @@ def _uri(source: str) -> str:
 
 def _sentence(finding: LintFinding) -> str:
     return ": ".join(part for part in (finding.subject, finding.path, finding.message) if part)
-
-
-def _cell(text_of_cell: str) -> str:
-    return text_of_cell.replace("|", "\\|").replace("\n", " ")

@@ -9,7 +9,7 @@ from typing import TextIO
 from rich.table import Table
 from rich.text import Text
 
-from karpenter.cli.render_common import SEARCHABLE_WIDTH, Json, console_for, print_line, print_table
+from karpenter.cli.render_common import SEARCHABLE_WIDTH, Json, console_for, markdown_row, print_line, print_table
 from karpenter.simulator.policy_comparison import Estimate
 
 
@@ -38,6 +38,11 @@ def sections_markdown(sections: Iterable[Section], closing_lines: Iterable[str])
     return tables + "".join(f"\n{line}\n" for line in closing_lines)
 
 
+def with_confidence(text: str, estimate: Estimate) -> str:
+    """A mean, and how far it may be off; several seeds tell that."""
+    return text if estimate.half_width is None else f"{text} ± {estimate.half_width:,.1f}"
+
+
 def estimate_document(estimate: Estimate) -> Json:
     """A mean with the half width of its 95 % confidence interval, None for a single seed; for JSON."""
     half_width = None if estimate.half_width is None else round(estimate.half_width, 2)
@@ -55,9 +60,5 @@ def _table_of(section: Section) -> Table:
 
 def _markdown_section(section: Section) -> str:
     rule = [":---", *["---:"] * (len(section.heading) - 1)]
-    lines = [f"### {section.title}", "", *(_markdown_row(cells) for cells in (section.heading, rule, *section.rows))]
+    lines = [f"### {section.title}", "", *(markdown_row(cells) for cells in (section.heading, rule, *section.rows))]
     return "\n".join([*lines, ""])
-
-
-def _markdown_row(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TextIO
 
 from karpenter.cli.render_common import Json, WidePage, names_text
-from karpenter.cli.render_sections import Section, estimate_document, sections_markdown, write_sections
+from karpenter.cli.render_sections import Section, estimate_document, sections_markdown, with_confidence, write_sections
 from karpenter.cli.simulate_runner import SimulationResult
 from karpenter.simulation.run_report import WaitStatistics
 from karpenter.simulator.policy_comparison import Estimate, PolicyDifference, differences, recommendation
@@ -182,8 +182,7 @@ def _comparison(first: SimulationReport, found: Sequence[PolicyDifference]) -> S
 
 def _estimate(estimate: Estimate, unit: str) -> str:
     sign = "-" if estimate.mean < 0 else "+"
-    text = f"{sign}{unit}{abs(estimate.mean):,.1f}"
-    return text if estimate.half_width is None else f"{text} ± {estimate.half_width:,.1f}"
+    return with_confidence(f"{sign}{unit}{abs(estimate.mean):,.1f}", estimate)
 
 
 def _difference_document(difference: PolicyDifference) -> Json:

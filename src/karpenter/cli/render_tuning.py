@@ -9,10 +9,9 @@ import msgspec
 import yaml
 
 from karpenter.cli.render_common import Json, WidePage, count_text
-from karpenter.cli.render_sections import Section, estimate_document, sections_markdown, write_sections
+from karpenter.cli.render_sections import Section, estimate_document, sections_markdown, with_confidence, write_sections
 from karpenter.cli.tune_runner import TuneResult
 from karpenter.simulator.parameter_space import POOLS, policy_file
-from karpenter.simulator.policy_comparison import Estimate
 from karpenter.simulator.policy_search import CandidateFigures, PolicyCandidate, pareto_front, recommended
 
 
@@ -93,16 +92,11 @@ def _figures_section(title: str, figures: Iterable[CandidateFigures]) -> Section
 def _figures_row(figures: CandidateFigures) -> tuple[str, ...]:
     return (
         figures.candidate.name,
-        _estimate_text(figures.usd_per_month, "$"),
-        _estimate_text(figures.restarts_per_day, ""),
+        with_confidence(f"${figures.usd_per_month.mean:,.1f}", figures.usd_per_month),
+        with_confidence(f"{figures.restarts_per_day.mean:,.1f}", figures.restarts_per_day),
         f"{figures.wait_p95_seconds:.0f}s",
         f"{figures.bound_ratio:.3f}",
     )
-
-
-def _estimate_text(estimate: Estimate, unit: str) -> str:
-    text = f"{unit}{estimate.mean:,.1f}"
-    return text if estimate.half_width is None else f"{text} ± {estimate.half_width:,.1f}"
 
 
 def _values_section(figures: Iterable[CandidateFigures]) -> Section:

@@ -56,11 +56,11 @@ def _csv(rows: Iterable[Mapping[str, object]]) -> str:
         if writer is None:
             writer = csv.DictWriter(out, list(row), lineterminator="\n")
             writer.writeheader()
-        writer.writerow({name: _cell(value) for name, value in row.items()})
+        writer.writerow({name: _without_formula(value) for name, value in row.items()})
     return out.getvalue()
 
 
-def _cell(value: object) -> object:
+def _without_formula(value: object) -> object:
     """Spreadsheets take a text that begins with these signs for a formula, and names come from users."""
     return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@") else value
 

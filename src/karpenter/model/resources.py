@@ -60,6 +60,16 @@ def maximum(resource_lists: Iterable[Resources]) -> dict[str, int]:
     return result
 
 
+def limited_resources(limits: Iterable[str]) -> list[str]:
+    """The resources that limits count, but for nodes, of which every node takes one."""
+    return [name for name in limits if name != NODES]
+
+
+def taken_of_limit(name: str, amounts: Resources) -> int:
+    """What a node with these amounts takes of a limit (SCH-384)."""
+    return ONE_UNIT if name == NODES else amounts.get(name, 0)
+
+
 def minimum(resource_lists: Iterable[Resources]) -> dict[str, int]:
     """Smallest amount per name, over the names all lists share (SCH-190)."""
     result: dict[str, int] | None = None

@@ -83,27 +83,22 @@ class GangIndex:
 
     def set_object(self, obj: GangObject) -> None:
         """A Workload or PodGroup appeared or changed."""
-        key = (obj.metadata.namespace, obj.metadata.name)
         match obj:
             case GroupedWorkload():
-                self._workloads[key] = obj
+                self._workloads[_object_key(obj)] = obj
             case SchedulingPodGroup():
-                self._policies[GangKey(GangSource.POD_GROUP, *key)] = _policy_of_pod_group(obj)
+                self._policies[_gang_key(obj)] = _policy_of_pod_group(obj)
             case CoschedulingPodGroup():
                 topology = obj.metadata.annotations.get(labels.GANG_TOPOLOGY, "")
-                self._policies[GangKey(GangSource.COSCHEDULING, *key)] = GangPolicy(obj.spec.min_member, topology)
+                self._policies[_gang_key(obj)] = GangPolicy(obj.spec.min_member, topology)
         self._on_change()
 
     def remove_object(self, obj: GangObject) -> None:
         """A Workload or PodGroup is gone."""
-        key = (obj.metadata.namespace, obj.metadata.name)
-        match obj:
-            case GroupedWorkload():
-                self._workloads.pop(key, None)
-            case SchedulingPodGroup():
-                self._policies.pop(GangKey(GangSource.POD_GROUP, *key), None)
-            case CoschedulingPodGroup():
-                self._policies.pop(GangKey(GangSource.COSCHEDULING, *key), None)
+        if isinstance(obj, GroupedWorkload):
+            self._workloads.pop(_object_key(obj), None)
+        else:
+            self._policies.pop(_gang_key(obj), None)
         self._on_change()
 
     # -- snapshots ----------------------------------------------------------------------------------------------------
@@ -157,6 +152,15 @@ class GangIndex:
                 return self._policies.get(key)
 
 
+def _object_key(obj: GangObject) -> _PodKey:
+    return (obj.metadata.namespace, obj.metadata.name)
+
+
+def _gang_key(group: SchedulingPodGroup | CoschedulingPodGroup) -> GangKey:
+    source = GangSource.POD_GROUP if isinstance(group, SchedulingPodGroup) else GangSource.COSCHEDULING
+    return GangKey(source, *_object_key(group))
+
+
 #: The scheduler holds back pods of these as long as their object is missing.
 _SCHEDULER_SOURCES = (GangSource.WORKLOAD, GangSource.POD_GROUP)
 
@@ -167,11 +171,13 @@ def _missing_object(key: GangKey) -> str:
 
 def _policy_of_workload(workload: GroupedWorkload | None, group: str) -> GangPolicy | None:
     name = group.partition("/")[0]
-    for own in workload.spec.pod_groups if workload is not None else ():
-        if own.name == name and workload is not None:
-            topology = workload.metadata.annotations.get(labels.GANG_TOPOLOGY, "")
-            return GangPolicy(own.policy.gang.min_count if own.policy.gang is not None else None, topology)
-    return None
+    if workload is None:
+        return None
+    own = next((own for own in workload.spec.pod_groups if own.name == name), None)
+    if own is None:
+        return None
+    topology = workload.metadata.annotations.get(labels.GANG_TOPOLOGY, "")
+    return GangPolicy(own.policy.gang.min_count if own.policy.gang is not None else None, topology)
 
 
 def _policy_of_pod_group(group: SchedulingPodGroup) -> GangPolicy:

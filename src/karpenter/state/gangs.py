@@ -60,11 +60,6 @@ class Gang:
     paused_until: datetime | None = None
     error: str = ""
 
-    @property
-    def existing(self) -> int:
-        """How many pods it has."""
-        return self.running + len(self.members)
-
 
 def gang_key_of(pod: Pod) -> GangKey | None:
     """The gang that a pod says it belongs to; None if it says nothing. The scheduler's own fields come first."""

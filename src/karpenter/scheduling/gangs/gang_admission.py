@@ -102,8 +102,7 @@ class _GangAdmission:
                 f"{gang.name} is to be on one host, which is not planned for: {labels.GANG_TOPOLOGY}={labels.HOSTNAME}"
             )
             cause = GangIncomplete(gang.name, GangShortfall.UNUSABLE, gang.minimum, detail=text)
-        elif pending.pod_count + gang.running < gang.minimum:
-            existing = pending.pod_count + gang.running
+        elif (existing := pending.pod_count + gang.running) < gang.minimum:
             cause = GangIncomplete(gang.name, GangShortfall.TOO_FEW_PODS, gang.minimum, existing)
         elif gang.paused_until is not None and gang.paused_until > self._now:
             until = gang.paused_until.strftime("%H:%M:%S UTC")

@@ -15,7 +15,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 
-from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.instancetypes.type_sets import TypeSet, members, type_set
 from karpenter.model import resources as res
 from karpenter.scheduling.demand import SchedulingNodeClaim
@@ -36,17 +35,19 @@ class ReservationPolicy(StrEnum):
 def reserved_types(claim: SchedulingNodeClaim, limits: Mapping[str, int], policy: ReservationPolicy) -> TypeSet:
     """The types a claim keeps under these limits: none larger than the one it reserves for, and those minValues need."""
     index = claim.template.index
-    limited = [name for name in limits if name != res.NODES]
+    limited = res.limited_resources(limits)
     if not limited or policy is ReservationPolicy.LARGEST:
         return claim.types
     chosen = claim.cheapest_type
     if policy is ReservationPolicy.SMALLEST:
-        chosen = min(claim.prices.cheapest_first(claim.types), key=lambda at: _limit_share(index, at, limits))
+        chosen = min(
+            claim.prices.cheapest_first(claim.types), key=lambda at: limit_share(index.types[at].capacity, limits)
+        )
     capacity = index.types[chosen].capacity
     kept = claim.types & index.within_limits({name: capacity.get(name, 0) for name in limited})
     if index.satisfies_min_values(claim.requirements, kept):
         return kept
-    by_share = sorted(members(claim.types & ~kept), key=lambda at: _limit_share(index, at, limits))
+    by_share = sorted(members(claim.types & ~kept), key=lambda at: limit_share(index.types[at].capacity, limits))
     for position in by_share:
         kept |= 1 << position
         if index.satisfies_min_values(claim.requirements, kept):
@@ -54,10 +55,9 @@ def reserved_types(claim: SchedulingNodeClaim, limits: Mapping[str, int], policy
     return kept
 
 
-def _limit_share(index: TypeIndex, position: int, limits: Mapping[str, int]) -> float:
-    """The largest share of what is left of any limit that one node of the type takes."""
-    capacity = index.types[position].capacity
-    return max(capacity.get(name, 0) / max(left, 1) for name, left in limits.items() if name != res.NODES)
+def limit_share(capacity: res.Resources, limits: Mapping[str, int]) -> float:
+    """The largest share of what is left of any limit that one node of such a capacity takes."""
+    return max(capacity.get(name, 0) / max(limits[name], 1) for name in res.limited_resources(limits))
 
 
 def widened_claims(
@@ -88,7 +88,7 @@ def _widened_types(
     claim: SchedulingNodeClaim, possible: TypeSet, left: dict[str, int], number: int, most: int
 ) -> TypeSet:
     """The types that so many equal claims may have, cheapest first; what they reserve more is taken from ``left``."""
-    limited = [name for name in left if name != res.NODES]
+    limited = res.limited_resources(left)
     index = claim.template.index
     if not limited:
         return possible

@@ -20,7 +20,8 @@ from karpenter.scheduling.demand import Demand, SchedulingNodeClaim
 from karpenter.scheduling.node_filling import PurchaseChannel
 from karpenter.scheduling.offerings.nodepool_templates import NodePoolTemplate
 from karpenter.scheduling.offerings.purchase_options import PurchaseOption
-from karpenter.scheduling.search.candidate_nodes import BinType
+from karpenter.scheduling.packing.limit_reservations import limit_share
+from karpenter.scheduling.search.candidate_nodes import BinType, has_min_values
 from karpenter.scheduling.search.column_enumeration import CoverProblem
 from karpenter.scheduling.search.column_generation import PackingPattern
 from karpenter.scheduling.search.limited_program import LimitedCoverProblem, nodes_within_limits
@@ -112,9 +113,9 @@ class _ReservingRows:
             if option is None:
                 continue
             limits = self._request.limits.get(option.template.name)
-            if limits is None or not _limited_names(limits):
+            if limits is None or not res.limited_resources(limits):
                 rows.append(_ReservingRow(at, self._grouped.problem.capacities[at], None if limits is None else {}))
-            elif self._request.strict_min_values and _asks_min_values(option):
+            elif self._request.strict_min_values and has_min_values(option.requirements):
                 admits = self._grouped.problem.admits[at].tobytes()
                 with_min_values.setdefault((bin_type.channel, admits), []).append(at)
             else:
@@ -161,7 +162,7 @@ class _ReservingRows:
         holders = type_set(np.flatnonzero(held).tolist()) & possible & (index.all_types if within is None else within)
         capacities = {tuple(sorted(_capacity(template, at, limits).items())) for at in members(holders)}
         least: list[Resources] = []
-        for amounts in sorted(_maxima([dict(each) for each in capacities]), key=lambda each: _part(each, limits)):
+        for amounts in sorted(_maxima([dict(each) for each in capacities]), key=lambda each: limit_share(each, limits)):
             larger = any(all(less[name] <= amount for name, amount in amounts.items()) for less in least)
             if not larger and index.satisfies_min_values(option.requirements, _within(holders, template, amounts)):
                 least.append(amounts)
@@ -181,22 +182,9 @@ def _within(types: TypeSet, template: NodePoolTemplate, amounts: Resources) -> T
     return types & template.index.within_limits(amounts)
 
 
-def _part(amounts: Resources, limits: Mapping[str, int]) -> float:
-    """The largest part of what is left of a limit."""
-    return max(amount / max(limits[name], 1) for name, amount in amounts.items())
-
-
-def _limited_names(limits: Mapping[str, int]) -> list[str]:
-    return [name for name in limits if name != res.NODES]
-
-
 def _capacity(template: NodePoolTemplate, position: int, limits: Mapping[str, int]) -> Resources:
     capacity = template.index.types[position].capacity
-    return {name: capacity.get(name, 0) for name in _limited_names(limits)}
-
-
-def _asks_min_values(option: PurchaseOption) -> bool:
-    return any(requirement.min_values is not None for requirement in option.requirements.values())
+    return {name: capacity.get(name, 0) for name in res.limited_resources(limits)}
 
 
 def _limited_problem(
@@ -232,8 +220,7 @@ def _limit_shares(request: PackingRequest, grouped: GroupedCover, rows: Sequence
         channel = grouped.bin_types[row.at].channel
         for column, (pool, name, left) in enumerate(names):
             if channel[0] == pool and row.reserves is not None:
-                taken = res.ONE_UNIT if name == res.NODES else row.reserves.get(name, 0)
-                shares[number, column] = taken / max(left, 1)
+                shares[number, column] = res.taken_of_limit(name, row.reserves) / max(left, 1)
     return shares
 
 

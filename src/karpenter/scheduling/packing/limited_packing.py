@@ -75,14 +75,14 @@ def keeps_limits(claims: Sequence[SchedulingNodeClaim], limits: RemainingLimits)
 def _reserved(claim: SchedulingNodeClaim, limits: Mapping[str, int]) -> dict[str, int]:
     """What a claim takes of the limits of its NodePool: one node, and the largest of its types."""
     most = max_capacity(claim.template, claim.types)
-    return {name: res.ONE_UNIT if name == res.NODES else most.get(name, 0) for name in limits}
+    return {name: res.taken_of_limit(name, most) for name in limits}
 
 
 def _reservations(
     claim: SchedulingNodeClaim, limits: RemainingLimits, rules: PackingRules
 ) -> Iterator[SchedulingNodeClaim]:
     """The claim with the types no larger than one of them, for each that no cheaper type undercuts in all limited resources."""
-    limited = [name for name in limits.get(claim.template.name, ()) if name != res.NODES]
+    limited = res.limited_resources(limits.get(claim.template.name, ()))
     if not limited:
         yield claim
         return

@@ -189,7 +189,7 @@ class PackingState:
         left = self.limits[template.name]
         times = []
         for name, amount in left.items():
-            spent = res.ONE_UNIT if name == res.NODES else most.get(name, 0)
+            spent = res.taken_of_limit(name, most)
             if spent > 0:
                 needed = res.ONE_UNIT if name == res.NODES else template.index.largest_capacity_within(name, amount)
                 times.append((amount - needed) // spent + 1)
@@ -201,7 +201,7 @@ class PackingState:
             return
         left = self.limits[template.name]
         for name in left:
-            left[name] -= times * (res.ONE_UNIT if name == res.NODES else most.get(name, 0))
+            left[name] -= times * res.taken_of_limit(name, most)
         self._refresh_limited(template)
 
     def may_open(self, empty: SchedulingNodeClaim) -> bool:

@@ -165,7 +165,7 @@ class CandidateNodes:
 
     def _limited_capacities(self, template: NodePoolTemplate) -> FloatArray:
         """What each type of the channel takes of the limits of its NodePool."""
-        names = [name for name in self._request.limits.get(template.name, ()) if name != res.NODES]
+        names = res.limited_resources(self._request.limits.get(template.name, ()))
         types = template.index.types
         taken = [[float(each.capacity.get(name, 0)) for name in names] for each in types]
         return np.array(taken).reshape(len(types), len(names))
@@ -185,11 +185,11 @@ class CandidateNodes:
     ) -> BoolArray:
         """Which rows leave enough types to a full node; judged by the first signature that the row accepts."""
         kept: BoolArray = np.ones(len(rows.costs), dtype=bool)
-        if not any(_has_min_values(option.requirements) for option in options.values()):
+        if not any(has_min_values(option.requirements) for option in options.values()):
             return kept
         for row, accepted in enumerate(rows.accepts.tolist()):
             option = options[accepted.index(True)]
-            if _has_min_values(option.requirements):
+            if has_min_values(option.requirements):
                 larger = type_set(np.flatnonzero((capacities >= rows.capacities[row]).all(axis=1)).tolist())
                 cache = self._request.fill_cache
                 possible = cache.possible_types(option.template, cache.canonical(option.requirements))
@@ -197,7 +197,8 @@ class CandidateNodes:
         return kept
 
 
-def _has_min_values(requirements: Requirements) -> bool:
+def has_min_values(requirements: Requirements) -> bool:
+    """Whether any of the requirements asks for a number of values."""
     return any(requirement.min_values is not None for requirement in requirements.values())
 
 

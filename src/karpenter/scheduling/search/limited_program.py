@@ -22,6 +22,7 @@ from functools import cached_property
 import numpy as np
 
 from karpenter.scheduling.search.column_enumeration import (
+    DUAL_SMOOTHING,
     TOLERANCE,
     CoverProblem,
     NodeColumns,
@@ -43,8 +44,6 @@ from karpenter.scheduling.search.offering_rows import fitting
 
 #: Rounds of pricing at first and after each step of a dive, and new columns in a round.
 MAX_ROUNDS, MAX_ROUNDS_IN_DIVE, MAX_NEW_COLUMNS = 40, 4, 48
-#: How much of the last round's duals the next one keeps.
-DUAL_SMOOTHING = 0.5
 #: Dives, each with another first column, and steps of a dive.
 MAX_DIVES, MAX_DIVE_STEPS = 4, 60
 #: Columns of an integer program, and nodes of its search tree.
@@ -126,24 +125,29 @@ class _LimitedProgram:
         if self.solution is None:
             return False
         duals = np.maximum(self.solution.duals, 0.0)
-        worth, prices = duals[: self._groups], duals[self._groups :]
-        priced = replace(self._cover, costs=self._cover.costs + self._problem.limit_shares @ prices)
-        found = columns_nearly_worth(priced, worth, pods * self._problem.unserved_cost)
+        worth = duals[: self._groups]
+        found = columns_nearly_worth(self._priced(duals), worth, pods * self._problem.unserved_cost)
         if found is None:
             return False
         ranked = np.argsort(found.costs - values_of_contents(found.contents, worth), kind="stable")
-        costs = self._cover.costs[found.nodes] + self._cover.surpluses(found.nodes, found.contents)
-        self._extend(replace(found, costs=costs).select(ranked[:MAX_INTEGER_COLUMNS]), MAX_INTEGER_COLUMNS)
+        self._extend(
+            self._columns(found.contents, found.nodes).select(ranked[:MAX_INTEGER_COLUMNS]), MAX_INTEGER_COLUMNS
+        )
         self.solution = self._program.solve()
         return len(found.costs) + len(self.columns.costs) <= MAX_INTEGER_COLUMNS
 
     def _missing(self, duals: FloatArray) -> NodeColumns:
         """Columns whose pods are worth more than the node and what it takes of limits; with the costs of the problem."""
-        worth, prices = duals[: self._groups], duals[self._groups :]
-        priced = replace(self._cover, costs=self._cover.costs + self._problem.limit_shares @ prices)
-        found = promising_columns(priced, worth)
-        costs = self._cover.costs[found.nodes] + self._cover.surpluses(found.nodes, found.contents)
-        return replace(found, costs=costs)
+        found = promising_columns(self._priced(duals), duals[: self._groups])
+        return self._columns(found.contents, found.nodes)
+
+    def _priced(self, duals: FloatArray) -> CoverProblem:
+        """The problem without limits in which nodes cost what they take of limits, too."""
+        return replace(self._cover, costs=self._cover.costs + self._problem.limit_shares @ duals[self._groups :])
+
+    def _columns(self, contents: IntArray, nodes: IntArray) -> NodeColumns:
+        """Columns with the costs of the problem."""
+        return NodeColumns(contents, nodes, self._cover.costs[nodes] + self._cover.surpluses(nodes, contents))
 
     def _add(self, columns: NodeColumns, duals: FloatArray) -> int:
         """Add the new ones that the duals confirm, the best first; how many."""
@@ -199,8 +203,7 @@ class _LimitedProgram:
         holds &= ((contents > 0).astype(np.float32) @ (~cover.admits).astype(np.float32).T) == 0
         beaten = (holds.astype(np.float32) @ self._beats.astype(np.float32)) > 0
         rows, nodes = np.nonzero(holds & ~beaten)
-        costs = cover.costs[nodes] + cover.surpluses(nodes, contents[rows])
-        self._extend(NodeColumns(contents[rows], nodes, costs), len(rows))
+        self._extend(self._columns(contents[rows], nodes), len(rows))
         self.solution = self._program.solve()
 
     @cached_property

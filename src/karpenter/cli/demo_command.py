@@ -1,4 +1,4 @@
-"""``karpenter demo``: half a minute of a simulated cluster that exists only in this process.
+"""``karpenter demo``: about a minute of a simulated cluster that exists only in this process.
 
 The controllers are the real ones; API server, scheduler and cloud are simulated. A terminal shows a live screen, other outputs
 get plain lines; both end with the same summary.

@@ -2,6 +2,7 @@
 
 import type { JSX } from "preact";
 import { useRef, useState } from "preact/hooks";
+import { sentence } from "./format";
 import { act, type ActionRequest, type Session } from "./api";
 
 interface ActionProps {
@@ -84,14 +85,14 @@ export function ActionButton(props: ActionProps): JSX.Element {
         <pre class="command" tabindex={0} aria-label="kubectl command">{line || "…"}</pre>
         <p role="status" class="outcome">{outcome}</p>
         <div class="bar">
-          {props.session.canAct && (
+          {!props.session.inaction && (
             <button type="button" class="primary" onClick={() => void confirm()} disabled={outcome === "Done." || outcome === "Working…"}>
               {props.label}
             </button>
           )}
           <button type="button" onClick={() => dialog.current?.close()}>Close</button>
         </div>
-        {!props.session.canAct && <p class="hint">This console shows a recording, so nothing can be done from here.</p>}
+        {props.session.inaction && <p class="hint">{sentence(props.session.inaction)}</p>}
       </dialog>
     </>
   );

@@ -16,6 +16,8 @@ export interface NodeRow {
   pods: number;
   ready: boolean;
   kept: boolean;
+  /** Name of its NodeClaim; empty without one. */
+  claim: string;
 }
 export interface Pending {
   pod: string;
@@ -75,7 +77,8 @@ export interface View {
 export interface Session {
   user: string;
   signIn: "secret-link" | "token";
-  canAct: boolean;
+  /** Why nothing can be done from here; empty where it can. */
+  inaction: string;
   hasHistory: boolean;
   /** Why the history cannot be read from this replica; empty where it can. */
   historyFault: string;
@@ -125,6 +128,34 @@ export interface HistoryAnswer {
   decisions: RecordedDecision[];
   interruptions: { at: string; reason: string; node: string; message: string }[];
 }
+export interface LedgerPart {
+  by: string;
+  name: string;
+  spent: number;
+}
+/** Money is USD; the last three of a day are 0 where the prices to compare with are not known. */
+export interface Ledger {
+  from: string;
+  until: string;
+  knownHours: number;
+  spent: number;
+  savedByDecisions: number;
+  savedByPacking: number;
+  days: { day: string; knownHours: number; spent: number; nodePools: number; lowerBound: number; classicPacking: number }[];
+  parts: LedgerPart[];
+  unused: LedgerPart[];
+  decisions: {
+    id: string;
+    at: string;
+    reason: string;
+    text: string;
+    outcome: string;
+    pods: number;
+    estimatedSavingPerHour: number | null;
+    realizedSavingPerHour: number | null;
+    saved: number;
+  }[];
+}
 export interface BudgetSpan {
   pool: string;
   reason: string;
@@ -158,7 +189,7 @@ export interface WhatIfAnswer {
   waiting: number;
 }
 export interface ActionRequest {
-  action: "freeze" | "thaw" | "wake" | "keep-node" | "release-node";
+  action: "freeze" | "thaw" | "wake" | "keep-node" | "release-node" | "drain-node";
   target: string;
   reason?: string;
   hours?: number;

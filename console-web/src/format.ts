@@ -9,6 +9,8 @@ export const percent = (share: number): string => `${Math.round(share * 100)} %`
 export const cores = (millis: number): string => (millis % 1000 === 0 ? String(millis / 1000) : (millis / 1000).toFixed(2));
 export const plural = (count: number, noun: string): string => `${count} ${noun}${count === 1 ? "" : "s"}`;
 
+export const sentence = (clause: string): string => `${clause.charAt(0).toUpperCase()}${clause.slice(1)}.`;
+
 /** Time of day in UTC, with the date unless it is that of `now`. */
 export function moment(at: string | null, now: string): string {
   if (at === null) return "–";

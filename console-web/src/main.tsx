@@ -4,12 +4,13 @@ import { render, type JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import "uplot/dist/uPlot.min.css";
 import "./console.css";
-import { ask, type FeedFault, follow, type HistoryAnswer, Refused, type Series, type Session, signedIn, type View } from "./api";
+import { ask, type FeedFault, follow, type HistoryAnswer, type Pool, Refused, type Series, type Session, signedIn, type View } from "./api";
 import { DecisionPage, DecisionsPage } from "./decisions";
 import { moment } from "./format";
 import { NodePage, NodesPage } from "./nodes";
-import { OverviewPage, PendingPage, PodPage, PoolsPage, SavingsPage, SpendPage } from "./pages";
+import { OverviewPage, PendingPage, PodPage, PoolsPage, SpendPage } from "./pages";
 import { useAnswer } from "./parts";
+import { SavingsPage } from "./savings";
 import { link, type Place, usePlace } from "./place";
 import { WhatIfPage } from "./whatif";
 
@@ -132,6 +133,7 @@ function Console(props: { session: Session; onSignOut: () => void }): JSX.Elemen
           </ul>
         </nav>
       </header>
+      {view && <Freezes pools={view.pools} />}
       {(problem || session.historyFault || session.hidden.length > 0) && (
         <div class="notices">
           {problem && <p role="alert" class="fault" id="problem">{problem}</p>}
@@ -143,6 +145,22 @@ function Console(props: { session: Session; onSignOut: () => void }): JSX.Elemen
         {view && <Page view={view} place={place} session={session} series={series} history={history.answer} recorded={recorded} />}
       </main>
     </>
+  );
+}
+
+/** What is frozen, and by whom: the same words for the pools that one freeze holds. */
+function Freezes(props: { pools: Pool[] }): JSX.Element | null {
+  const frozen = new Map<string, string[]>();
+  for (const pool of props.pools) if (pool.freeze) frozen.set(pool.freeze, [...(frozen.get(pool.freeze) ?? []), pool.name]);
+  if (frozen.size === 0) return null;
+  return (
+    <div class="notices" role="status" id="freezes">
+      {[...frozen].map(([freeze, names]) => (
+        <p class="frozen">
+          {names.length === props.pools.length ? "All NodePools are" : names.length === 1 ? `NodePool ${names.join()} is` : `NodePools ${names.join(", ")} are`} {freeze}
+        </p>
+      ))}
+    </div>
   );
 }
 
@@ -169,7 +187,7 @@ function Page(props: { view: View; place: Place; session: Session; series: Serie
     case "savings":
       return <SavingsPage {...props} />;
     case "what-if":
-      return <WhatIfPage key={place.options.toString()} view={view} place={place} />;
+      return <WhatIfPage key={place.options.toString()} view={view} session={session} place={place} />;
     default:
       return <OverviewPage {...props} />;
   }

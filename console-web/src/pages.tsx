@@ -1,15 +1,15 @@
-// Overview, pending pods, NodePools with the budget calendar, spending, savings.
+// Overview, pending pods, NodePools with the budget calendar, spending.
 
 import type { JSX } from "preact";
 import { ActionButton } from "./actions";
-import { ask, askText, type BudgetSpan, type HistoryAnswer, type Pool, type RecordedDecision, type Series, type Session, type View } from "./api";
+import { ask, askText, type BudgetSpan, type HistoryAnswer, type Pool, type Series, type Session, type View } from "./api";
 import { Timeline, told } from "./decisions";
 import { ago, cores, dollars, HOURS_PER_MONTH, moment, percent, perMonth } from "./format";
 import { NodeMap } from "./nodes";
 import { Figure, Meter, Panel, Table, TimeChart, useAnswer } from "./parts";
 import { link, type Place, setOptions } from "./place";
 
-interface PageProps {
+export interface PageProps {
   view: View;
   place: Place;
   session: Session;
@@ -153,7 +153,6 @@ export function PodPage(props: { view: View; name: string }): JSX.Element {
 export function PoolsPage(props: PageProps): JSX.Element {
   const { view, session } = props;
   const calendar = useAnswer(`budgets ${view.pools.map((pool) => pool.name + pool.freeze).join()}`, () => ask<BudgetSpan[]>("api/budgets?days=7"));
-  const reasons = view.pools[0]?.budgets.map((budget) => budget.reason) ?? [];
   return (
     <>
       <Panel title="NodePools" id="pools" wide>
@@ -170,9 +169,9 @@ export function PoolsPage(props: PageProps): JSX.Element {
             { title: "$/h", value: (row: Pool) => row.price, cell: (row: Pool) => dollars(row.price) },
             { title: "CPU %", value: (row: Pool) => Math.round(row.cpu * 100) },
             { title: "memory %", value: (row: Pool) => Math.round(row.memory * 100) },
-            ...reasons.map((reason, at) => ({ title: `may go: ${reason.toLowerCase()}`, value: (row: Pool) => budgetText(row.budgets[at], view.now) })),
             { title: "drifted", value: (row: Pool) => row.drifted },
-            { title: "state", value: (row: Pool) => (row.freeze ? `frozen: ${row.freeze}` : row.ready ? "ready" : "not ready") },
+            { title: "may be disrupted now", value: (row: Pool) => budgetsText(row.budgets, view.now), long: true },
+            { title: "state", value: (row: Pool) => row.freeze || (row.ready ? "ready" : "not ready"), long: true },
           ]}
         />
         <h3>Actions</h3>
@@ -201,8 +200,19 @@ export function PoolsPage(props: PageProps): JSX.Element {
   );
 }
 
-function budgetText(budget: Pool["budgets"][number] | undefined, now: string): string {
-  if (budget === undefined || budget.allowed === null) return "all";
+/** Reasons with the same budget stand together. */
+function budgetsText(budgets: Pool["budgets"], now: string): string {
+  const reasons = new Map<string, string[]>();
+  for (const budget of budgets) {
+    const text = budgetText(budget, now);
+    reasons.set(text, [...(reasons.get(text) ?? []), budget.reason.toLowerCase()]);
+  }
+  if (reasons.size === 1) return [...reasons.keys()].join();
+  return [...reasons].map(([text, names]) => `${names.join(", ")}: ${text}`).join("; ");
+}
+
+function budgetText(budget: Pool["budgets"][number], now: string): string {
+  if (budget.allowed === null) return "all";
   const opens = budget.remaining === 0 && budget.opensAt ? `, more at ${moment(budget.opensAt, now)}` : "";
   return `${budget.remaining} of ${budget.allowed}${opens}`;
 }
@@ -284,33 +294,5 @@ export function SpendPage(props: PageProps): JSX.Element {
       })}
       <p class="hint wide">A namespace pays for the mean of its shares of CPU and memory of each node. What no pod requests is shown apart. This is an estimate: providers sell whole nodes.</p>
     </>
-  );
-}
-
-export function SavingsPage(props: PageProps & { recorded: RecordedDecision[] }): JSX.Element {
-  const saving = told(props.view, props.recorded).filter((row) => row.saving !== null);
-  const total = saving.reduce((sum, row) => sum + (row.saving ?? 0), 0);
-  return (
-    <Panel title="Savings" id="savings" wide>
-      <p class="verdict"><strong data-figure="savings">{dollars(total, 2)} per hour</strong> by {saving.length} decisions in the time that is known.</p>
-      <p class="hint">Estimated when each was decided, from the prices of that moment. Later decisions may have undone or repeated a part of it, so the sum is not what the cluster costs less now.</p>
-      <Table
-        id="savings"
-        label="savings"
-        filter
-        place={props.place}
-        rows={saving}
-        rowKey={(row) => row.id}
-        empty="No decision with a known saving."
-        columns={[
-          { title: "at (UTC)", value: (row) => row.at, cell: (row) => moment(row.at, props.view.now) },
-          { title: "decision", value: (row) => row.text, cell: (row) => <a href={link("decision", row.id)}>{row.text}</a> },
-          { title: "for", value: (row) => row.reason },
-          { title: "saves $/h", value: (row) => row.saving, cell: (row) => dollars(row.saving) },
-          { title: "$/month", value: (row) => Math.round((row.saving ?? 0) * HOURS_PER_MONTH) },
-          { title: "outcome", value: (row) => row.outcome },
-        ]}
-      />
-    </Panel>
   );
 }

@@ -2,14 +2,15 @@
 
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
-import { ask, type View, type WhatIfAnswer } from "./api";
+import { ActionButton } from "./actions";
+import { ask, type Session, type View, type WhatIfAnswer } from "./api";
 import { dollars, perMonth, plural, signed } from "./format";
 import { Panel, Table, useAnswer } from "./parts";
 import { link, type Place } from "./place";
 
 const ASKED = ["drain", "forbid", "pods", "cpu", "memory"];
 
-export function WhatIfPage(props: { view: View; place: Place }): JSX.Element {
+export function WhatIfPage(props: { view: View; session: Session; place: Place }): JSX.Element {
   const { options } = props.place;
   const question = new URLSearchParams(ASKED.flatMap((name) => (options.get(name) ? [[name, options.get(name)!]] : []))).toString();
   const answer = useAnswer(question, () => ask<WhatIfAnswer>(`api/what-if?${question}`));
@@ -54,8 +55,23 @@ export function WhatIfPage(props: { view: View; place: Place }): JSX.Element {
             {!answer.fault && !answer.answer && <p>Computing…</p>}
           </div>
           {answer.answer && <Answer answer={answer.answer} place={props.place} />}
+          {answer.answer && <Approval view={props.view} session={props.session} node={options.get("drain") ?? ""} />}
         </Panel>
       )}
+    </>
+  );
+}
+
+/** The plan of a drained node can be approved. Pods and forbidden families belong into manifests. */
+function Approval(props: { view: View; session: Session; node: string }): JSX.Element | null {
+  const claim = props.view.nodes.find((row) => row.name === props.node)?.claim;
+  if (!claim) return null;
+  return (
+    <>
+      <div class="bar">
+        <ActionButton session={props.session} label={`Approve: drain ${props.node}`} request={{ action: "drain-node", target: claim }} />
+      </div>
+      <p class="hint">Deletes the NodeClaim. The controller then drains the node, with respect to PodDisruptionBudgets, and decides anew where its pods go.</p>
     </>
   );
 }

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from karpenter.console.viewer_source import ViewerSource
     from karpenter.history.history_store import HistoryStore
     from karpenter.settings import Settings
-    from karpenter.webconsole.console_app import ActAs
+    from karpenter.webconsole.console_app import ActAs, NoActions
 
 
 @with_setting_options(PLANNING_SETTINGS)
@@ -39,13 +39,14 @@ def console(
     import asyncio
 
     from karpenter.cli import top_command, top_run
+    from karpenter.webconsole.console_app import NoActions
 
     store = _recorded_history(history) if history is not None else None
     settings = resolve_or_exit("console", flags)
     source = top_command.viewer_source(
         planning_options.InputOptions(filename, region=region, recursive=recursive), settings
     )
-    act_as = None if filename else _act_as_kubeconfig_user(settings)
+    act_as = NoActions() if filename else _act_as_kubeconfig_user(settings)
     with top_run.silent_logs():
         asyncio.run(serve(source, settings, LoopbackConsole(port, store, act_as)))
 
@@ -54,9 +55,9 @@ def console(
 class LoopbackConsole:
     """Where the console listens, and what it has beside the cluster."""
 
-    port: int = 0
-    history: HistoryStore | None = None
-    act_as: ActAs | None = None
+    port: int
+    history: HistoryStore | None
+    act_as: ActAs | NoActions
 
 
 def _recorded_history(file: Path) -> HistoryStore:

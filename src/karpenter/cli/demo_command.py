@@ -80,14 +80,17 @@ def _show_in_browser(options: DemoOptions, port: int) -> None:
     from karpenter.cli.demo_top import DemoSource
     from karpenter.history.history_store import HistoryBounds, HistoryStore
     from karpenter.settings import Settings
+    from karpenter.webconsole.console_app import NoActions
 
     settings = Settings()
+    inaction = NoActions("this console shows the simulated cluster of the demo")
     with TemporaryDirectory() as folder, top_run.silent_logs():
         history = Path(folder) / "history.db"
         source = DemoSource(options, str(history))
         # The demo's controller writes the file only once it has something to tell.
         store = HistoryStore(history, HistoryBounds(settings.history_max_age, settings.history_max_bytes))
-        asyncio.run(console_command.serve(source, settings, console_command.LoopbackConsole(port, store)))
+        console = console_command.LoopbackConsole(port, store, inaction)
+        asyncio.run(console_command.serve(source, settings, console))
 
 
 def _run(options: DemoOptions) -> None:

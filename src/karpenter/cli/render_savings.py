@@ -1,4 +1,4 @@
-"""The savings ledger: as tables for people, as JSON or YAML for programs."""
+"""The savings ledger: as tables for people."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from karpenter.cli.render_common import SEARCHABLE_WIDTH, Json, console_for, count_text, print_line
+from karpenter.cli.render_common import SEARCHABLE_WIDTH, console_for, count_text, print_line
 from karpenter.history.history_records import PartSpending
 from karpenter.history.savings_ledger import DaySpending, DecisionSaving, SavingsLedger, by_dimension
-from karpenter.model import clock
 
 _SHOWN_PARTS = 10
 _SHOWN_DECISIONS = 20
@@ -99,49 +98,3 @@ def _usd(amount: float) -> str:
 
 def _rate(per_hour: float | None) -> str:
     return "-" if per_hour is None else f"${per_hour:.3f}"
-
-
-def document(ledger: SavingsLedger) -> Json:
-    """The ledger as JSON: money in USD."""
-    return {
-        "formatVersion": 1,
-        "from": clock.rfc3339(ledger.period.begin),
-        "until": clock.rfc3339(ledger.period.end),
-        "knownHours": round(ledger.known_hours, 3),
-        "spent": round(ledger.total, 6),
-        "savedByDecisions": round(ledger.saved_by_decisions, 6),
-        "savedByPacking": round(ledger.saved_by_packing, 6),
-        "days": [
-            {
-                "day": day.day.isoformat(),
-                "knownHours": round(day.known_hours, 3),
-                "spent": round(day.total, 6),
-                "nodePools": round(day.managed, 6),
-                "lowerBound": round(day.bound, 6),
-                "classicPacking": round(day.classic, 6),
-            }
-            for day in ledger.days
-        ],
-        "parts": [_part_document(part) for part in ledger.parts],
-        "unused": [_part_document(part) for part in ledger.unused],
-        "decisions": [_decision_document(saving) for saving in ledger.decisions],
-    }
-
-
-def _part_document(part: PartSpending) -> Json:
-    return {"by": part.dimension, "name": part.name, "spent": round(part.total, 6)}
-
-
-def _decision_document(saving: DecisionSaving) -> Json:
-    decision = saving.decision
-    return {
-        "id": decision.decision_id,
-        "at": clock.rfc3339(decision.at),
-        "reason": decision.reason,
-        "text": decision.text,
-        "outcome": decision.outcome,
-        "pods": decision.pods,
-        "estimatedSavingPerHour": saving.estimated_per_hour,
-        "realizedSavingPerHour": saving.realized_per_hour,
-        "saved": round(saving.realized, 6),
-    }

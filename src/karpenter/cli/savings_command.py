@@ -12,10 +12,7 @@ from karpenter.cli.output_formats import OutputOption, Printable, write_output
 from karpenter.cli.terminal import WRONG_INPUT, exit_with_error, write_text
 
 _MOST_DAYS = 366
-_MAX_DECISIONS = 100_000
-_MAX_SAMPLES = 1_000_000
-#: Of each dimension.
-_MAX_NAMES = 100_000
+_MAX_SAMPLES, _MAX_NAMES, _MAX_DECISIONS = 1_000_000, 100_000, 100_000
 Export = Literal["csv", "opencost", "focus"]
 
 
@@ -36,7 +33,7 @@ def savings(
     from karpenter.cli import render_savings
     from karpenter.history.history_store import HistoryUnreadable, readable_history
     from karpenter.history.ledger_exports import LedgerExport, exported
-    from karpenter.history.savings_ledger import LedgerInput, savings_ledger
+    from karpenter.history.stored_ledger import LedgerBounds, ledger_document, stored_ledger
     from karpenter.model.budget_windows import TimeSpan
 
     now = datetime.now(UTC).replace(microsecond=0)
@@ -45,19 +42,12 @@ def savings(
         store = readable_history(file)
     except HistoryUnreadable as error:
         exit_with_error(f"karpenter savings: {error}", WRONG_INPUT)
-    ledger = savings_ledger(
-        LedgerInput(
-            period,
-            store.samples(period.begin, _MAX_SAMPLES),
-            store.spent(period, _MAX_NAMES),
-            store.decisions(period.begin, _MAX_DECISIONS),
-        )
-    )
+    ledger = stored_ledger(store, period, LedgerBounds(_MAX_SAMPLES, _MAX_NAMES, _MAX_DECISIONS))
     if export is not None:
         write_text(exported(ledger, LedgerExport(export), cluster))
         return
     printable = Printable(
-        document=lambda: render_savings.document(ledger),
+        document=lambda: ledger_document(ledger),
         page=lambda out: render_savings.write(ledger, out),
         names=lambda: [saving.decision.decision_id for saving in ledger.decisions],
     )

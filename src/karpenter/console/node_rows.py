@@ -58,7 +58,8 @@ class NodeRow:
     the node is registered; ``planned`` is True then. ``capacity_type`` is empty where no label says it. ``state_reason``: why it
     is being disrupted. ``drift``: the drift reason, empty without drift. ``held_by``: what keeps it from voluntary disruption,
     as sentences. ``since``: when the NodeClaim, or without one the Node, was created.
-    ``kept``: whether the annotation ``karpenter.sh/do-not-disrupt`` on the Node keeps it.
+    ``kept``: whether the annotation ``karpenter.sh/do-not-disrupt`` on the Node keeps it. ``claim``: the name of the NodeClaim,
+    empty without one.
     """
 
     key: str
@@ -83,6 +84,7 @@ class NodeRow:
     not_ready_since: datetime | None
     labels: Mapping[str, str]
     kept: bool
+    claim: str
 
     def fill(self, resource: str) -> float:
         """Requested share of the allocatable amount; 0 where nothing is allocatable."""
@@ -139,6 +141,7 @@ class _RowMaker:
             not_ready_since=_not_ready_since(view),
             labels=own,
             kept=_is_kept(view),
+            claim=view.claim.metadata.name if view.claim is not None else "",
         )
 
     def _price(self, view: StateNode, own: Mapping[str, str]) -> float | None:

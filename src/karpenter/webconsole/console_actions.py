@@ -30,6 +30,8 @@ class ActionKind(StrEnum):
     WAKE = "wake"
     KEEP_NODE = "keep-node"
     RELEASE_NODE = "release-node"
+    #: What approves the plan of a drained node: its NodeClaim is deleted, so the controller drains and replaces the node.
+    DRAIN_NODE = "drain-node"
 
 
 class UnknownAction(Exception):
@@ -38,7 +40,7 @@ class UnknownAction(Exception):
 
 @dataclass(frozen=True)
 class ConsoleAction:
-    """An action. ``target``: a NodePool or Node; empty for the whole cluster, where that is possible.
+    """An action. ``target``: a NodePool or Node, of a drain a NodeClaim; empty for the whole cluster where possible.
 
     ``until``: its end, None without one. ``reason``: shown wherever it has consequences.
     """
@@ -78,6 +80,8 @@ def kubectl_line(action: ConsoleAction, there: ConfigMap | None = None) -> str:
     """The command that does the same. ``there``: the freeze of the cluster as it is now, None without one."""
     if not action.target:
         return _cluster_line(action, there)
+    if action.kind is ActionKind.DRAIN_NODE:
+        return f"kubectl delete nodeclaim {shlex.quote(action.target)} --wait=false"
     kind, notes = _annotations(action)
     words = (f"{key}-" if value is None else f"{key}={value}" for key, value in notes.items())
     quoted = " ".join(map(shlex.quote, words))
@@ -126,11 +130,15 @@ def _annotations(action: ConsoleAction) -> tuple[Kind[Wire], dict[str, str | Non
             return kinds.NODE, {labels.DO_NOT_DISRUPT: "true"}  # type: ignore[return-value]
         case ActionKind.RELEASE_NODE:
             return kinds.NODE, {labels.DO_NOT_DISRUPT: None}  # type: ignore[return-value]
+        case ActionKind.DRAIN_NODE:
+            raise ValueError("a drained node is not annotated")
 
 
 async def perform(kube: Kube, action: ConsoleAction) -> None:
     """Do it. ``kube`` has the rights of the viewer. Raises ``KubeError``."""
-    if action.target:
+    if action.kind is ActionKind.DRAIN_NODE:
+        await kube.delete(kinds.NODE_CLAIM, action.target)
+    elif action.target:
         kind, notes = _annotations(action)
         patch: dict[str, Json] = {"metadata": {"annotations": dict(notes)}}
         await kube.patch(kind, action.target, patch)

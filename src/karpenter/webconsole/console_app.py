@@ -28,6 +28,7 @@ from karpenter.console.cluster_questions import UnanswerableQuestion, answer_que
 from karpenter.console.console_input import ConsoleInput
 from karpenter.disruption.decide.disruption_problem import DisruptionOptions
 from karpenter.history.history_store import HistoryStore
+from karpenter.history.stored_ledger import LedgerBounds, ledger_document, stored_ledger
 from karpenter.kube.errors import Forbidden, KubeError
 from karpenter.kube.protocol import Kube
 from karpenter.model.budget_windows import TimeSpan
@@ -62,6 +63,8 @@ _MAX_BODY_BYTES = 10_000
 _MAX_HISTORY_HOURS = 24 * 90
 _MAX_HISTORY_POINTS = 500
 _MAX_HISTORY_ROWS = 500
+_MAX_LEDGER_DAYS = 90
+_LEDGER_BOUNDS = LedgerBounds(samples=20_000, names=500, decisions=2_000)
 _MAX_CALENDAR_DAYS = 14
 #: Questions and explanations at once: each takes a scheduling pass.
 _CONCURRENT_PASSES = 2
@@ -73,8 +76,15 @@ ActAs = Callable[[Viewer], AbstractAsyncContextManager[Kube]]
 
 
 @dataclass(frozen=True)
+class NoActions:
+    """Nothing can be done from this console. ``reason``: why, as a clause."""
+
+    reason: str = "this console shows a recording"
+
+
+@dataclass(frozen=True)
 class ConsoleParts:
-    """What the console is made of. ``history``: None where none is kept. ``act_as``: None where nothing can be done.
+    """What the console is made of. ``history``: None where none is kept. ``act_as``: who acts for a viewer, if anybody.
 
     ``history_fault``: why the history cannot be read here, empty where it can.
     """
@@ -83,7 +93,7 @@ class ConsoleParts:
     access: ViewerAccess
     explain: Explain
     history: HistoryStore | None = None
-    act_as: ActAs | None = None
+    act_as: ActAs | NoActions = NoActions()
     history_fault: Callable[[], str] = str
     passes: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_CONCURRENT_PASSES))
     streams: StreamSlots = field(default_factory=StreamSlots)
@@ -99,6 +109,7 @@ def console_app(parts: ConsoleParts) -> Starlette:
         "/api/explanation": pages.explanation,
         "/api/history": pages.history,
         "/api/decision": pages.decision,
+        "/api/ledger": pages.ledger,
         "/api/budgets": pages.budgets,
         "/api/what-if": pages.what_if,
     }
@@ -144,12 +155,21 @@ class _Pages:
             {
                 "user": viewer.name,
                 "signIn": self._parts.access.sign_in,
-                "canAct": self._parts.act_as is not None,
+                "inaction": self._inaction,
                 "hasHistory": self._parts.history is not None and seen.is_complete and not fault,
                 "historyFault": fault,
                 "hidden": list(console_document.hidden_parts(seen)),
             }
         )
+
+    @property
+    def _inaction(self) -> str:
+        """Why nothing can be done from here; empty where viewers can act."""
+        match self._parts.act_as:
+            case NoActions(reason):
+                return f"{reason}, so nothing can be done from here"
+            case _:
+                return ""
 
     def _feed(self, viewer: Viewer) -> ConsoleFeed:
         return self._parts.feeds.feed(viewer.visibility)
@@ -204,10 +224,28 @@ class _Pages:
         hours = _number(request.query_params.get("hours", "24"), _MAX_HISTORY_HOURS)
         if hours is None:
             return PlainTextResponse(f"hours must be a number up to {_MAX_HISTORY_HOURS}", 400)
+        period = await self._last(timedelta(hours=hours), viewer)
+        async with self._parts.passes:
+            return await asyncio.to_thread(_history, store, period)
+
+    async def ledger(self, request: Request, viewer: Viewer) -> Response:
+        """The savings ledger of the last days."""
+        store = self._readable_history(viewer)
+        if isinstance(store, Response):
+            return store
+        days = _number(request.query_params.get("days", "7"), _MAX_LEDGER_DAYS)
+        if days is None:
+            return PlainTextResponse(f"days must be a number up to {_MAX_LEDGER_DAYS}", 400)
+        period = await self._last(timedelta(days=days), viewer)
+        async with self._parts.passes:
+            ledger = await asyncio.to_thread(stored_ledger, store, period, _LEDGER_BOUNDS)
+        return _json(ledger_document(ledger))
+
+    async def _last(self, duration: timedelta, viewer: Viewer) -> TimeSpan:
+        """So long until the time of the latest view."""
         given = await self._parts.feeds.input(viewer.visibility)
         now = given.now if given is not None else datetime.now(UTC)
-        async with self._parts.passes:
-            return await asyncio.to_thread(_history, store, TimeSpan(now - timedelta(hours=hours), now))
+        return TimeSpan(now - duration, now)
 
     async def decision(self, request: Request, viewer: Viewer) -> Response:
         """One decision of the history."""
@@ -253,8 +291,8 @@ class _Pages:
             return PlainTextResponse(str(error), 400)
         if not body.get("confirmed"):
             return _json({"kubectl": kubectl_line(action, await self._freeze_there(action, viewer)), "done": False})
-        if self._parts.act_as is None:
-            return PlainTextResponse("this console shows a recording; nothing can be done", 409)
+        if isinstance(self._parts.act_as, NoActions):
+            return PlainTextResponse(self._inaction, 409)
         try:
             there = await self._freeze_there(action, viewer)
             async with self._parts.act_as(viewer) as kube:
@@ -267,7 +305,7 @@ class _Pages:
 
     async def _freeze_there(self, action: ConsoleAction, viewer: Viewer) -> ConfigMap | None:
         """The freeze that a freeze of the whole cluster replaces, as far as the viewer may read it."""
-        if action.kind is not ActionKind.FREEZE or action.target or self._parts.act_as is None:
+        if action.kind is not ActionKind.FREEZE or action.target or isinstance(self._parts.act_as, NoActions):
             return None
         try:
             async with self._parts.act_as(viewer) as kube:

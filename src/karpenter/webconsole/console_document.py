@@ -73,6 +73,7 @@ def _node(row: NodeRow) -> Json:
         "pods": row.pod_count,
         "ready": row.ready,
         "kept": row.kept,
+        "claim": row.claim,
     }
 
 

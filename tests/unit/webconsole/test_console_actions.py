@@ -17,7 +17,7 @@ from karpenter.kube.errors import NotFound
 from karpenter.model import freezes
 from karpenter.simulation.apiserver import MemoryKube, MemoryServer
 from karpenter.webconsole.console_actions import UnknownAction, cluster_freeze, kubectl_line, parse_action, perform
-from support.builders import node_pool
+from support.builders import claim, node_pool
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -64,6 +64,16 @@ async def test_the_kubectl_line_says_what_is_written(kube: MemoryKube, body: dic
     assert shlex.split(line)[3:5] == [kind.plural.removesuffix("s"), body["target"]]
 
 
+async def test_an_approved_drain_deletes_the_nodeclaim_as_its_kubectl_line_does(kube: MemoryKube) -> None:
+    await kube.create(kinds.NODE_CLAIM, claim("np-1"))
+    action = parse_action({"action": "drain-node", "target": "np-1"}, NOW)
+    assert kubectl_line(action) == "kubectl delete nodeclaim np-1 --wait=false"
+    await perform(kube, action)
+    with pytest.raises(NotFound):
+        await kube.get(kinds.NODE_CLAIM, "np-1")
+    assert (await kube.get(kinds.NODE, "n")).metadata.deletion_timestamp is None, "Nodes are the controller's to delete"
+
+
 async def test_the_cluster_is_frozen_again_with_another_reason_and_thawed(kube: MemoryKube) -> None:
     there = ConfigMap(
         metadata=ObjectMeta(name=freezes.FREEZE_CONFIG_MAP, namespace=freezes.FREEZE_NAMESPACE),
@@ -93,6 +103,7 @@ async def test_the_cluster_is_frozen_again_with_another_reason_and_thawed(kube: 
         {"action": "delete", "target": "np"},
         {"action": "wake", "target": "np"},
         {"action": "keep-node"},
+        {"action": "drain-node"},
         {"action": "freeze", "target": "np?dryRun=All"},
         {"action": "keep-node", "target": "../nodes/a"},
         {"action": "freeze", "target": "np", "hours": -1},

@@ -54,6 +54,7 @@ PATHS = (
     "/api/explanation?subject=node/n",
     "/api/history",
     "/api/decision?id=x",
+    "/api/ledger",
     "/api/budgets",
     "/api/what-if?drain=n",
 )
@@ -161,6 +162,8 @@ async def test_a_recording_shows_the_command_of_an_action_and_does_nothing() -> 
         assert shown.json() == {"kubectl": line, "done": False}
         refused = await client.post("/api/actions", json={**wanted, "confirmed": True}, headers={ACTION_HEADER: "1"})
         assert refused.status_code == 409
+        assert refused.text == (await client.get("/api/session")).json()["inaction"]
+        assert refused.text == "this console shows a recording, so nothing can be done from here"
 
 
 async def test_freezing_a_frozen_cluster_shows_the_patch_that_it_is() -> None:
@@ -270,9 +273,16 @@ async def test_the_history_is_served_where_one_is_kept(tmp_path: Path) -> None:
         assert one["before"][0]["type"] == "l"
         assert (await client.get("/api/decision", params={"id": "other"})).status_code == 404
         assert (await client.get("/api/history", params={"hours": "-1"})).status_code == 400
+        ledger = (await client.get("/api/ledger", params={"days": "1"})).json()
+        assert ledger["spent"] == pytest.approx((4.0 + 2.0 + 2.0) * 5 / 60)
+        assert [(part["by"], part["name"]) for part in ledger["parts"]] == [("namespace", "shop")]
+        assert [(entry["id"], entry["realizedSavingPerHour"]) for entry in ledger["decisions"]] == [("cmd", 4.0)]
+        for days in ("0", "91", "x"):
+            assert (await client.get("/api/ledger", params={"days": days})).status_code == 400
     async with browser(parts()) as client:
         await client.get("/", params={"token": SECRET})
         assert (await client.get("/api/history")).status_code == 404
+        assert (await client.get("/api/ledger")).status_code == 404
 
 
 async def test_a_node_is_explained_and_anything_else_refused() -> None:

@@ -2,15 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import importlib.util
-import shutil
-import subprocess
-import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -19,26 +10,14 @@ import pytest
 from karpenter.api.core import Node, Pod
 from karpenter.api.karpenter import NodePool
 from karpenter.api.meta import Wire
-from karpenter.cli import planning_options
-from karpenter.cli.top_answers import explain
-from karpenter.console.console_input import ConsoleInput
-from karpenter.runtime.loopback_server import serving_on_loopback
-from karpenter.settings import Settings
-from karpenter.webconsole.console_app import ConsoleParts, console_app
-from karpenter.webconsole.console_feed import ConsoleFeeds
-from karpenter.webconsole.viewer_access import SecretLinkAccess
+from support.browser import AXE, PATIENCE, Visit, served
 from support.builders import pod
 from support.console_cases import StagedSource, console_input, event
 from support.disruption_cases import pool, running
 
 pytestmark = pytest.mark.soak
-ROOT = Path(__file__).parents[3]
-AXE = ROOT / "console-web" / "node_modules" / "axe-core" / "axe.min.js"
 PAGES = ("overview", "nodes", "pending", "decisions", "pools", "spend", "savings", "what-if?pods=40&cpu=1&memory=2Gi")
 WIDTHS = (360, 800, 1280)
-#: Milliseconds that the browser waits for what must come.
-PATIENCE = 60_000
-SECRET = "s3cret"
 #: Each would set ``window.pwned`` where it became markup, an address or a script.
 MARKUP = (
     "<img src=x onerror=window.pwned=1>",
@@ -49,84 +28,6 @@ MARKUP = (
     "</pre></td><iframe srcdoc='<script>parent.pwned=1</script>'>",
     "\u202e\u0000\ud7ff%3Cscript%3E&lt;b&gt;",
 )
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    found = shutil.which("chromium")
-    assert found is not None, "install the package chromium"
-    assert importlib.util.find_spec("playwright") is not None, "run make soak, which installs the group browser"
-    assert AXE.exists(), "run npm ci in console-web"
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
-        yield started
-        started.close()
-
-
-@pytest.fixture(scope="module")
-def story() -> Iterator[str]:
-    """The address of a console on the demo, with most of its story told."""
-    command = [str(Path(sys.executable).with_name("karpenter")), "demo", "--console", "--pods", "80", "--speed", "60"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
-        assert process.stdout is not None
-        yield process.stdout.readline().strip()
-        process.terminate()
-
-
-@contextmanager
-def served(given: ConsoleInput) -> Iterator[str]:
-    """The address of a console on this cluster, served by a thread."""
-    ready, over = threading.Event(), threading.Event()
-    address: list[str] = []
-
-    async def serve() -> None:
-        options = planning_options.disruption_options(Settings())
-        feeds = ConsoleFeeds(StagedSource(given, MARKUP[0], MARKUP[1]), options)
-        parts = ConsoleParts(feeds, SecretLinkAccess(SECRET, MARKUP[2]), explain)
-        async with serving_on_loopback(console_app(parts)) as url:
-            address.append(f"{url}/?token={SECRET}")
-            ready.set()
-            await asyncio.to_thread(over.wait)
-        await feeds.close()
-
-    thread = threading.Thread(target=lambda: asyncio.run(serve()), daemon=True)
-    thread.start()
-    assert ready.wait(60)
-    try:
-        yield address[0]
-    finally:
-        over.set()
-        thread.join(30)
-
-
-class Visit:
-    """A page with everything it complained about."""
-
-    def __init__(self, chromium: Any, address: str, width: int = 1280, scheme: str = "light") -> None:
-        context = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
-        self.page = context.new_page()
-        self.complaints: list[str] = []
-        self.requests: list[str] = []
-        self.page.on("console", lambda said: said.type in ("error", "warning") and self.complaints.append(said.text))
-        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        self.page.on("request", lambda request: self.requests.append(request.url))
-        self.page.goto(address)
-        self.page.wait_for_selector("main .panel", timeout=PATIENCE)
-
-    def go(self, place: str) -> None:
-        self.page.evaluate("place => { location.hash = '#/' + place }", place)
-        self.page.wait_for_function(
-            "name => document.querySelector('nav a[aria-current]')?.getAttribute('href') === '#/' + name",
-            arg=place.split("?")[0],
-            timeout=PATIENCE,
-        )
-        if place.startswith("what-if?"):
-            self.page.wait_for_selector(".verdict", timeout=PATIENCE)
-
-    def close(self) -> None:
-        self.page.context.close()
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -166,7 +67,7 @@ def test_the_figures_of_the_page_are_those_of_the_api(chromium: Any, story: str)
             && document.querySelectorAll('a.box').length === view.nodes.length
             && view.nodes.length > 0 && types === listed;
     }"""
-    visit.page.wait_for_function(equal, timeout=PATIENCE, polling=500)
+    visit.until(equal)
     visit.go("decisions")
     visit.page.wait_for_selector("#decisions tbody tr", timeout=PATIENCE)
     visit.go("nodes")
@@ -260,7 +161,8 @@ def test_markup_in_names_labels_and_messages_executes_nothing(chromium: Any) -> 
         for at, text in enumerate(MARKUP)
         for reason in ("SpotInterrupted", "DisruptionTerminating", "InsufficientCapacityError", "Unconsolidatable")
     ]
-    with served(console_input(*objects, events=events)) as address:
+    source = StagedSource(console_input(*objects, events=events), MARKUP[0], MARKUP[1])
+    with served(source, MARKUP[2]) as address:
         visit = Visit(chromium, address)
         places = [*PAGES, *(f"node/n{at}" for at in range(len(MARKUP)))]
         for place in places:

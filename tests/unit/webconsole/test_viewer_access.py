@@ -23,6 +23,7 @@ PATHS = (
     "/api/explanation?subject=node/n",
     "/api/history",
     "/api/decision?id=x",
+    "/api/ledger",
     "/api/budgets",
     "/api/what-if?drain=n",
 )
@@ -108,7 +109,8 @@ async def test_the_history_needs_the_right_to_list_everything_it_tells_of() -> N
     shown = reviewed_parts(ReviewingServer())
     async with browser(shown, "almost") as client:
         assert [row["name"] for row in (await document(shown, client))["nodes"]] == ["n-hidden"]
-        assert (await client.get("/api/history")).status_code == 403
+        for path in ("/api/history", "/api/decision?id=x", "/api/ledger"):
+            assert (await client.get(path)).status_code == 403
 
 
 async def test_a_right_that_is_withdrawn_ends_the_stream_within_half_a_minute() -> None:

@@ -1,0 +1,92 @@
+"""The console in a real browser: served by a thread, visited with a page that remembers what it complained about."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from karpenter.cli import planning_options
+from karpenter.cli.top_answers import explain
+from karpenter.console.viewer_source import ViewerSource
+from karpenter.runtime.loopback_server import serving_on_loopback
+from karpenter.settings import Settings
+from karpenter.webconsole.console_app import ConsoleParts, console_app
+from karpenter.webconsole.console_feed import ConsoleFeeds
+from karpenter.webconsole.viewer_access import SecretLinkAccess
+
+ROOT = Path(__file__).parents[2]
+AXE = ROOT / "console-web" / "node_modules" / "axe-core" / "axe.min.js"
+#: Milliseconds that the browser waits for what must come.
+PATIENCE = 60_000
+SECRET = "s3cret"
+_POLL_MILLISECONDS = 300
+
+
+@contextmanager
+def served(source: ViewerSource, user: str = "me", **further: object) -> Iterator[str]:
+    """The address of a console on this cluster, served by a thread. ``further``: parts of the console."""
+    ready, over = threading.Event(), threading.Event()
+    address: list[str] = []
+
+    async def serve() -> None:
+        options = planning_options.disruption_options(Settings())
+        feeds = ConsoleFeeds(source, options)
+        parts = ConsoleParts(feeds, SecretLinkAccess(SECRET, user), explain, **further)  # type: ignore[arg-type]
+        async with serving_on_loopback(console_app(parts)) as url:
+            address.append(f"{url}/?token={SECRET}")
+            ready.set()
+            await asyncio.to_thread(over.wait)
+        await feeds.close()
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()), daemon=True)
+    thread.start()
+    assert ready.wait(60)
+    try:
+        yield address[0]
+    finally:
+        over.set()
+        thread.join(30)
+
+
+class Visit:
+    """A page with everything it complained about."""
+
+    def __init__(self, chromium: Any, address: str, width: int = 1280, scheme: str = "light") -> None:
+        context = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        self.page = context.new_page()
+        self.complaints: list[str] = []
+        self.requests: list[str] = []
+        self.page.on("console", lambda said: said.type in ("error", "warning") and self.complaints.append(said.text))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.goto(address)
+        self.page.wait_for_selector("main .panel", timeout=PATIENCE)
+
+    def go(self, place: str) -> None:
+        self.page.evaluate("place => { location.hash = '#/' + place }", place)
+        self.page.wait_for_function(
+            "name => document.querySelector('nav a[aria-current]')?.getAttribute('href') === '#/' + name",
+            arg=place.split("?")[0],
+            timeout=PATIENCE,
+        )
+        if place.startswith("what-if?"):
+            self.page.wait_for_selector(".verdict", timeout=PATIENCE)
+
+    def until(self, asked: str) -> Any:
+        """What the asynchronous function of JavaScript answers once that is true.
+
+        Playwright's own ``wait_for_function`` takes the promise of an asynchronous function for a true value.
+        """
+        deadline = time.monotonic() + PATIENCE / 1000
+        while not (answer := self.page.evaluate(asked)):
+            assert time.monotonic() < deadline, f"never true: {asked}"
+            self.page.wait_for_timeout(_POLL_MILLISECONDS)
+        return answer
+
+    def close(self) -> None:
+        self.page.context.close()

@@ -36,7 +36,7 @@ def stored_ledger(store: HistoryStore, period: TimeSpan, bounds: LedgerBounds) -
     )
 
 
-def ledger_document(ledger: SavingsLedger) -> Mapping[str, object]:
+def ledger_document(ledger: SavingsLedger) -> dict[str, object]:
     """The ledger as JSON."""
     return {
         "formatVersion": 1,

@@ -7,8 +7,9 @@ and ``timeout`` read the loop's clock, and the time of day comes from a ``Clock`
 plus a start date.
 
 Determinism. There is one thread and no I/O. Ready callbacks run in the order they became ready, timers in the order of their
-time, and computing takes no time. Work sent to an executor runs at once. The program has to seed its randomness, and must
-not let a decision depend on the iteration order of a set.
+time, and computing takes no time. Work sent to an executor runs at once. ``run_virtual`` seeds the numbers of the ``random``
+module: the jitter of a retry moves a timer, and which of two timers due at the same instant comes first depends on all
+others. The program must not let a decision depend on the iteration order of a set.
 
 Two mistakes would hang such a loop, so both are errors:
 
@@ -24,6 +25,7 @@ virtual too: at speed 20 a keep-alive of 5 s lasts a quarter of a second.
 from __future__ import annotations
 
 import asyncio
+import random
 import selectors
 import time
 from collections.abc import Callable, Coroutine, Mapping
@@ -40,6 +42,7 @@ MAX_TURNS_PER_INSTANT = 1_000_000
 # What is due within this many seconds of now runs now. Fixed, because the default depends on the platform.
 _RESOLUTION_SECONDS = 1e-9
 _SHOWN_TASKS = 10
+_RANDOM_SEED = 0
 
 
 class VirtualTimeError(RuntimeError):
@@ -208,9 +211,15 @@ Main = Callable[[LoopClock], Coroutine[object, object, T]]
 def run_virtual(main: Main[T], start: datetime) -> T:
     """Run ``main(clock)`` in virtual time beginning at ``start`` and return its result.
 
-    Raises what ``main`` raises, ``Deadlock`` and ``Spinning``. Tasks still running at the end are cancelled.
+    Inside, the ``random`` module gives the same numbers in every run; afterwards it goes on where it was. Raises what
+    ``main`` raises, ``Deadlock`` and ``Spinning``. Tasks still running at the end are cancelled.
     """
-    return _run(main, start, VirtualLoop())
+    state = random.getstate()
+    random.seed(_RANDOM_SEED)
+    try:
+        return _run(main, start, VirtualLoop())
+    finally:
+        random.setstate(state)
 
 
 def run_paced(main: Main[T], start: datetime, speed: float) -> T:

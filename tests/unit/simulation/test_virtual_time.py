@@ -210,3 +210,18 @@ def test_a_start_without_a_time_zone_is_refused() -> None:
 
     with pytest.raises(ValueError, match="time zone"):
         LoopClock(asyncio.SelectorEventLoop, datetime(2026, 3, 1))  # type: ignore[arg-type]  # noqa: DTZ001
+
+
+def test_random_numbers_are_the_same_in_every_run_and_outside_they_go_on_where_they_were() -> None:
+    """The jitter of a relist moves a timer, and with it the order of all timers due at one instant."""
+
+    async def main(_: LoopClock) -> list[float]:
+        await asyncio.sleep(random.random())
+        return [random.random(), random.uniform(1, 2)]
+
+    random.seed(5)
+    expected = random.random()
+    random.seed(5)
+    first = run_virtual(main, START)
+    assert random.random() == expected
+    assert run_virtual(main, START) == first

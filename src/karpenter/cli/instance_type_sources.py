@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from karpenter.cli.region_inference import PlanRegion, find_region, region_of_objects
 from karpenter.cli.terminal import CommandError, WrongInput, print_error
-from karpenter.instancetypes import ec2_catalog, ec2_regions, instance_type_file
+from karpenter.instancetypes import ec2_catalog, ec2_regions
 from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.instancetypes.well_known_labels import INSTANCE_LABELS, well_known_labels_of
 from karpenter.model import labels
@@ -81,6 +81,8 @@ class FileTypes:
     """The types of a file. Node classes do not change them: their capacity is what the file says."""
 
     def __init__(self, path: str) -> None:
+        from karpenter.instancetypes import instance_type_file
+
         begun = time.perf_counter()
         self.prices: PriceSource = FilePrices(path)
         try:

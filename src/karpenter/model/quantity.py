@@ -27,6 +27,7 @@ _DECIMAL = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15,
 _MAX_EXPONENT = 64
 _MAX_TEXT_LENGTH = 256
 _DECIMAL_SUFFIXES = ((10**18, "E"), (10**15, "P"), (10**12, "T"), (10**9, "G"), (10**6, "M"), (10**3, "k"))
+_BINARY_SUFFIXES = tuple((factor, name) for name, factor in reversed(_BINARY.items()))
 
 
 class QuantityError(ValueError):
@@ -74,8 +75,7 @@ def quantity_text(value_milli: int, *, binary: bool = False) -> str:
     units = value_milli // MILLI
     if units == 0:
         return "0"
-    suffixes = tuple((factor, name) for name, factor in reversed(_BINARY.items())) if binary else _DECIMAL_SUFFIXES
-    for factor, name in suffixes:
+    for factor, name in _BINARY_SUFFIXES if binary else _DECIMAL_SUFFIXES:
         if units % factor == 0:
             return f"{units // factor}{name}"
     return str(units)

@@ -54,6 +54,17 @@ def test_kubectl_finds_it_as_a_plugin() -> None:
     assert done.stdout.startswith("karpenter ")
 
 
+def test_a_command_runs_with_the_garbage_collector_and_one_thread_of_linear_algebra() -> None:
+    """Imports run without the collector. A controller that went on so would never free a cycle."""
+    checks = (
+        "import gc, os, sys; from karpenter.cli import entry_point, main; "
+        "main.version = lambda: print(gc.isenabled(), os.environ['OPENBLAS_NUM_THREADS']); "
+        "sys.argv = ['karpenter', 'version']; entry_point.main()"
+    )
+    said = subprocess.run([sys.executable, "-c", checks], capture_output=True, text=True, check=True)
+    assert said.stdout == "True 1\n"
+
+
 def test_help_imports_no_command() -> None:
     script = (
         "import sys; from karpenter.cli.main import app; app(['--help'], standalone_mode=False); print(*sys.modules)"

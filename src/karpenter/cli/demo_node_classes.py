@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from contextlib import suppress
 
 import msgspec
@@ -33,15 +34,18 @@ MESSAGE = (
 
 
 async def report_ec2_classes(kube: Kube, clock: Clock) -> None:
-    """Write the condition Ready of EC2NodeClasses and of their NodePools where it is missing. Runs until cancelled."""
+    """Write the condition Ready of EC2NodeClasses and of their NodePools where it says anything else. Runs until cancelled.
+
+    Something else stands there when a NodePool of another class changes to an EC2NodeClass, and when an object brings its status.
+    """
     fresh: asyncio.Queue[EC2NodeClass | NodePool] = asyncio.Queue()
 
     def on_class(_old: EC2NodeClass | None, new: EC2NodeClass | None) -> None:
-        if new is not None and find_condition(new.status.conditions, "Ready") is None:
+        if new is not None and not _is_reported(new.status.conditions, READY):
             fresh.put_nowait(new)
 
     def on_pool(_old: NodePool | None, new: NodePool | None) -> None:
-        if new is not None and _uses_ec2_class(new) and find_condition(new.status.conditions, READY) is None:
+        if new is not None and _uses_ec2_class(new) and not _is_reported(new.status.conditions, NODE_CLASS_READY):
             fresh.put_nowait(new)
 
     classes, pools = Informer(kube, EC2_NODE_CLASS), Informer(kube, NODE_POOL)
@@ -61,6 +65,11 @@ async def report_ec2_classes(kube: Kube, clock: Clock) -> None:
 def _uses_ec2_class(pool: NodePool) -> bool:
     reference = pool.spec.template.spec.node_class_ref
     return (reference.group, reference.kind) == (EC2_NODE_CLASS.group, EC2_NODE_CLASS.name)
+
+
+def _is_reported(conditions: Iterable[Condition], type_: str) -> bool:
+    condition = find_condition(conditions, type_)
+    return condition is not None and (condition.status, condition.reason) == (FALSE, REASON)
 
 
 async def _report_pool(kube: Kube, clock: Clock, pool: NodePool) -> None:

@@ -19,6 +19,7 @@ Format = Literal["json", "cloudformation"]
 _ACCOUNT = re.compile(r"[0-9]{12}")
 _REGION = re.compile(r"[a-z]{2,4}(-[a-z]+)+-[0-9]")
 _CLUSTER = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{0,99}")
+_SERVICE_ACCOUNT_DEFAULT = "kube-system:karpenter"
 _SERVICE_ACCOUNT = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?:[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
 
 
@@ -30,7 +31,7 @@ _TAG_NOTE = (
 
 
 def iam_policy(
-    cluster_name: Annotated[str, typer.Option(envvar="CLUSTER_NAME", help="Name of the EKS cluster.")],
+    cluster_name: Annotated[str, typer.Option(envvar="CLUSTER_NAME", help="Name of the cluster.")],
     region: Annotated[str, typer.Option(envvar="AWS_REGION", help="Region of the cluster, such as eu-central-1.")],
     account: Annotated[str, typer.Option(metavar="ID", help="AWS account, twelve digits.")],
     partition: Annotated[str, typer.Option(help="AWS partition. Default: the region's.")] = "",
@@ -40,8 +41,11 @@ def iam_policy(
         str, typer.Option(metavar="NAME", help="Only this policy, such as NodeLifecycle. Default: all in one document.")
     ] = "",
     service_account: Annotated[
-        str, typer.Option(metavar="NAMESPACE:NAME", help="The controller's ServiceAccount, for the stack.")
-    ] = "kube-system:karpenter",
+        str,
+        typer.Option(
+            metavar="NAMESPACE:NAME", help="The controller's ServiceAccount, for the stack of an EKS cluster."
+        ),
+    ] = _SERVICE_ACCOUNT_DEFAULT,
     bootstrap_mode: Annotated[
         BootstrapMode,
         typer.Option(envvar="BOOTSTRAP_MODE", help="The kind of cluster; kubeadm needs no EKS permissions."),
@@ -64,6 +68,8 @@ def iam_policy(
     _check(_REGION, "--region", region, "a region such as eu-central-1")
     _check(_ACCOUNT, "--account", account, "an account of twelve digits")
     _check(_SERVICE_ACCOUNT, "--service-account", service_account, "NAMESPACE:NAME")
+    if bootstrap_mode is BootstrapMode.KUBEADM and service_account != _SERVICE_ACCOUNT_DEFAULT:
+        _exit_with_error("--service-account is for pod identities, which only EKS has: leave it out")
     place = iam_policies.ClusterLocation(
         cluster_name,
         region,

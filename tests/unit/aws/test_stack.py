@@ -72,6 +72,41 @@ def test_the_stack_deploys_in_each_authentication_mode_and_has_an_access_entry_w
     assert {"KarpenterNodeRole", "KarpenterInterruptionQueue", "KarpenterControllerRole"} <= set(changes.created)
 
 
+def test_the_stack_of_a_self_managed_cluster_has_nothing_of_eks() -> None:
+    """AWS-941, issue 17: no access entry and no pod identity; the controller's role is for the instances that it runs on."""
+    template = stack("--bootstrap-mode", "kubeadm")
+    resources = template["Resources"]
+    assert not [resource for resource in resources.values() if resource["Type"].startswith("AWS::EKS::")]
+    assert "eks:DescribeCluster" not in json.dumps(resources)
+    assert "AmazonEKS" not in json.dumps(resources)
+    assert (set(template["Parameters"]), set(template["Conditions"])) == ({"ControllerRole"}, {"CreatesControllerRole"})
+    (statement,) = resources["KarpenterControllerRole"]["Properties"]["AssumeRolePolicyDocument"]["Statement"]
+    assert statement["Principal"] == {"Service": "ec2.amazonaws.com"}
+    assert resources["KarpenterControllerInstanceProfile"]["Properties"] == {
+        "InstanceProfileName": "KarpenterController-shop",
+        "Roles": [{"Ref": "KarpenterControllerRole"}],
+    }
+    assert {"KarpenterNodeRole", "KarpenterInterruptionQueue", "SpotInterruptionRule"} <= set(resources)
+
+
+def test_the_stack_of_a_self_managed_cluster_deploys_without_a_cluster_of_eks() -> None:
+    account = StackAccount("CONFIG_MAP")  # it takes no access entries
+    changes = account.deploy("karpenter-shop", stack("--bootstrap-mode", "kubeadm"))
+    assert {"KarpenterControllerRole", "KarpenterControllerInstanceProfile"} <= set(changes.created)
+    kept = active(stack("--bootstrap-mode", "kubeadm"), {"ControllerRole": "own"})
+    assert not {"KarpenterControllerRole", "KarpenterControllerInstanceProfile"} & set(kept)
+
+
+def test_a_service_account_for_a_self_managed_cluster_is_refused() -> None:
+    words = ["--cluster-name", "shop", "--region", "eu-central-1", "--account", "123456789012", "-o", "cloudformation"]
+    more = ["--bootstrap-mode", "kubeadm", "--service-account", "karpenter:karpenter"]
+    done = CliRunner().invoke(app, ["iam-policy", *words, *more])
+    assert (done.exit_code, done.stderr) == (
+        2,
+        "karpenter iam-policy: --service-account is for pod identities, which only EKS has: leave it out\n",
+    )
+
+
 def test_the_stack_fails_where_the_parameter_does_not_say_that_the_cluster_takes_no_entries() -> None:
     with pytest.raises(DeploymentFailed, match="authentication mode"):
         StackAccount("CONFIG_MAP").deploy("karpenter-shop", stack())

@@ -15,13 +15,9 @@ from karpenter.providers.aws.aws_labels import CLUSTER_TAG, NODE_CLAIM_TAG, NODE
 from karpenter.providers.aws.aws_partitions import partition_by_id
 from karpenter.providers.aws.bootstrap.bootstrap_settings import BootstrapMode, TokenDelivery
 
-#: Managed policies of the node role (AWS-725).
-NODE_POLICIES = (
-    "AmazonEKS_CNI_Policy",
-    "AmazonEKSWorkerNodePolicy",
-    "AmazonEC2ContainerRegistryPullOnly",
-    "AmazonSSMManagedInstanceCore",
-)
+#: Managed policies of every node role, and those that nodes of EKS need beside them (AWS-725).
+_NODE_POLICIES = ("AmazonEC2ContainerRegistryPullOnly", "AmazonSSMManagedInstanceCore")
+_EKS_NODE_POLICIES = ("AmazonEKS_CNI_Policy", "AmazonEKSWorkerNodePolicy")
 _VERSION = "2012-10-17"
 _DESCRIBE_ACTIONS = (
     "CapacityReservations",
@@ -119,6 +115,12 @@ def policy_name(part: str, cluster: str) -> str:
 def policy_document(statements: Sequence[IamStatement]) -> dict[str, object]:
     """A policy document."""
     return {"Version": _VERSION, "Statement": [statement.as_json() for statement in statements]}
+
+
+def node_policies(mode: BootstrapMode) -> tuple[str, ...]:
+    """Managed policies of the node role (AWS-725); nodes of self-managed clusters call neither EKS nor, as a rule, the VPC CNI
+    (AWS-874)."""
+    return (*_EKS_NODE_POLICIES, *_NODE_POLICIES) if mode is BootstrapMode.EKS else _NODE_POLICIES
 
 
 def controller_policies(location: ClusterLocation) -> tuple[IamPolicy, ...]:

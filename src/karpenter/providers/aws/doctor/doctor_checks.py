@@ -336,7 +336,7 @@ async def _role_findings(subject: DoctorSubject, name: str) -> list[DoctorFindin
             _ROLE.failure(
                 f"role {name}: {error}",
                 "no instance profile can be made, and no instance launched",
-                f"make the role, with the policies {', '.join(iam_policies.NODE_POLICIES)}",
+                f"make the role, with the policies {', '.join(iam_policies.node_policies(subject.location.bootstrap_mode))}",
             )
         ]
     findings = []

@@ -17,7 +17,7 @@ from karpenter.instancetypes.type_sets import AmountIndex, TypeSet
 from karpenter.model import resources as res
 from karpenter.model.requirements import Requirements, compatible
 from karpenter.model.resources import Resources
-from karpenter.scheduling.devices.device_host import DeviceState
+from karpenter.scheduling.devices.device_state import DeviceState
 from karpenter.scheduling.devices.type_devices import TypeDevices
 from karpenter.scheduling.offerings.nodepool_templates import NodePoolTemplate
 from karpenter.scheduling.topology.host_limits import HostLimits, HostUsage

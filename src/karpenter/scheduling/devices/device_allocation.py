@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from karpenter.instancetypes.type_sets import members
+from karpenter.scheduling.devices.device_host import DeviceHost
 from karpenter.state.device_demands import (
     MAX_DEVICES_PER_CLAIM,
     ClaimedDevices,
@@ -19,9 +19,6 @@ from karpenter.state.device_demands import (
     DeviceDemand,
     SharedClaim,
 )
-
-if TYPE_CHECKING:
-    from karpenter.scheduling.devices.device_host import DeviceHost
 
 #: Devices tried for one pod on one node.
 MAX_STEPS = 20_000
@@ -59,7 +56,7 @@ def allocate(host: DeviceHost, leftover: Leftover, demand: DeviceDemand) -> Allo
     search = _Search(host, leftover, claims)
     if not search.run():
         return None
-    return Allocation(search.leftover(frozenset(met)), tuple(tuple(each) for each in search.found))
+    return Allocation(search.leftover(frozenset(met)), tuple(tuple(each) for each in search.taken))
 
 
 class _Search:
@@ -74,7 +71,7 @@ class _Search:
         self._steps = MAX_STEPS
         #: By claim and constraint, the tokens of the devices taken so far.
         self._tokens: list[list[list[object]]] = [[[] for _ in claim.constraints] for claim in claims]
-        self.found: list[list[tuple[str, int]]] = [[] for _ in claims]
+        self.taken: list[list[tuple[str, int]]] = [[] for _ in claims]
 
     def run(self) -> bool:
         """Whether all claims can be met."""
@@ -90,7 +87,7 @@ class _Search:
             at, number = at + 1, 0
         if at == len(self._claims):
             return True
-        room = MAX_DEVICES_PER_CLAIM - len(self.found[at])
+        room = MAX_DEVICES_PER_CLAIM - len(self.taken[at])
         for alternative in self._claims[at].requests[number].alternatives:
             self._steps -= 1
             if self._steps < 0:
@@ -139,19 +136,19 @@ class _Search:
 
     def _candidates(self, at: int, alternative: DeviceAlternative, start: int) -> Iterator[int]:
         """Devices that are free for the alternative and agree with those the claim has, from a position on."""
-        found = self._host.takable(alternative)
+        candidates = self._host.takable(alternative)
         if not alternative.admin_access:
-            found &= self._free
+            candidates &= self._free
         for position, constraint in enumerate(self._claims[at].constraints):
             if constraint.covers(alternative):
                 _, sets = self._host.tokens(constraint.attribute)
-                found &= ~sets.get(None, 0)
+                candidates &= ~sets.get(None, 0)
                 for token in self._tokens[at][position]:
-                    found &= ~sets[token] if constraint.is_distinct else sets[token]
-        return members(found >> start << start)
+                    candidates &= ~sets[token] if constraint.is_distinct else sets[token]
+        return members(candidates >> start << start)
 
     def _is_open(self, at: int, alternative: DeviceAlternative, device: int) -> bool:
-        return any(found == device for found in self._candidates(at, alternative, device))
+        return any(candidate == device for candidate in self._candidates(at, alternative, device))
 
     def _take(self, at: int, alternative: DeviceAlternative, device: int) -> _Taken | None:
         """Take a candidate; None where its counters or capacity do not suffice."""
@@ -161,7 +158,7 @@ class _Search:
         for position, constraint in enumerate(self._claims[at].constraints):
             if constraint.covers(alternative):
                 self._tokens[at][position].append(self._host.tokens(constraint.attribute)[0][device])
-        self.found[at].append((alternative.name, device))
+        self.taken[at].append((alternative.name, device))
         return taken
 
     def _consume(self, taken: _Taken) -> bool:
@@ -208,7 +205,7 @@ class _Search:
         return True
 
     def _undo(self, at: int, taken: _Taken) -> None:
-        self.found[at].pop()
+        self.taken[at].pop()
         for position, constraint in enumerate(self._claims[at].constraints):
             if constraint.covers(taken.alternative):
                 self._tokens[at][position].pop()

@@ -1,22 +1,18 @@
-"""The devices of one node, or of an instance type, and what claims leave of them.
+"""The devices of one node, or of an instance type, and which of them a request selects.
 
-Devices are bits of one integer, so which of them a request may take is a few ANDs. A `DeviceHost` is a fact; a `DeviceState` says
-what is left on it, and knows the states that follow, so a demand that was tried once costs a look-up. Nodes and types with equal
-devices share one host, therefore 60 types with eight equal GPUs are searched once.
+Devices are bits of one integer, so which of them a request may take is a few ANDs. Nodes and types with equal devices share one
+host, therefore 60 types with eight equal GPUs are searched once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 from karpenter.api.resource_claims import DeviceTaint, DeviceToleration
-from karpenter.instancetypes.type_sets import members
 from karpenter.model import device_selectors
-from karpenter.scheduling.devices.device_allocation import Allocation, Leftover, allocate
 from karpenter.scheduling.devices.device_pools import HostDevice
-from karpenter.state.device_demands import DeviceAlternative, DeviceDemand, DeviceFilter
+from karpenter.state.device_demands import DeviceAlternative, DeviceFilter
 
 #: A set of devices: bit i stands for the i-th of the host.
 DeviceSet = int
@@ -57,39 +53,6 @@ class DeviceHost:
         self._matching: dict[DeviceFilter, _Matching] = {}
         self._matching_by_alternative: dict[int, tuple[DeviceAlternative, _Matching]] = {}
         self._tokens: dict[str, tuple[tuple[object, ...], Mapping[object, DeviceSet]]] = {}
-        self._states: dict[Leftover, DeviceState] = {}
-
-    @cached_property
-    def all_free(self) -> DeviceState:
-        """Nothing is taken."""
-        return self.state(
-            Leftover((1 << len(self.devices)) - 1, tuple(self.counter_totals[name] for name in self.counter_names))
-        )
-
-    def state(self, leftover: Leftover) -> DeviceState:
-        """The state with this left; one object for equal ones."""
-        found = self._states.get(leftover)
-        if found is None:
-            found = self._states[leftover] = DeviceState(self, leftover)
-        return found
-
-    def with_held(self, held: Mapping[tuple[str, str, str], Mapping[str, int] | None]) -> DeviceState:
-        """The state in which devices are in use: None of one held whole, else what is consumed of it (K15-166, K15-168)."""
-        left = self.all_free.leftover
-        free, counters, consumed = left.free, list(left.counters), dict(left.consumed)
-        for position, device in enumerate(self.devices):
-            key = (device.driver, device.pool, device.name)
-            if key not in held:
-                continue
-            used = held[key]
-            if used is None or not device.is_shareable:
-                free &= ~(1 << position)
-            else:
-                for dimension in device.shared_dimensions:
-                    consumed[position, dimension.name] = used.get(dimension.name, 0)
-            for at, amount in self.consumption[position]:
-                counters[at] = max(0, counters[at] - amount)
-        return self.state(Leftover(free, tuple(counters), tuple(sorted(consumed.items()))))
 
     # -- what requests select -----------------------------------------------------------------------------------------------
 
@@ -99,20 +62,20 @@ class DeviceHost:
 
     def all_of(self, alternative: DeviceAlternative) -> DeviceSet | None:
         """Every device that matches, for mode All; None where that cannot be said or one of them keeps claims away."""
-        found = self._matched(alternative)
-        if self.pool_errors or found.error or found.takable != found.selected:
+        matching = self._matched(alternative)
+        if self.pool_errors or matching.error or matching.takable != matching.selected:
             return None
-        return found.selected
+        return matching.selected
 
     def _matched(self, alternative: DeviceAlternative) -> _Matching:
         """Looked up by identity first, because comparing filters takes longer than all the rest."""
-        known = self._matching_by_alternative.get(id(alternative))
-        if known is None:
-            found = self._matching.get(alternative.filter)
-            if found is None:
-                found = self._matching[alternative.filter] = self._match(alternative.filter)
-            known = self._matching_by_alternative[id(alternative)] = (alternative, found)
-        return known[1]
+        kept = self._matching_by_alternative.get(id(alternative))
+        if kept is None:
+            matching = self._matching.get(alternative.filter)
+            if matching is None:
+                matching = self._matching[alternative.filter] = self._match(alternative.filter)
+            kept = self._matching_by_alternative[id(alternative)] = (alternative, matching)
+        return kept[1]
 
     def _match(self, device_filter: DeviceFilter) -> _Matching:
         selected = takable = 0
@@ -146,61 +109,21 @@ class DeviceHost:
 
         Values and groups never agree (K15-160). None: it has neither.
         """
-        found = self._tokens.get(attribute)
-        if found is None:
+        by_device = self._tokens.get(attribute)
+        if by_device is None:
             tokens = tuple(_token(device, attribute) for device in self.devices)
             sets: dict[object, DeviceSet] = {}
             for position, token in enumerate(tokens):
                 sets[token] = sets.get(token, 0) | 1 << position
-            found = self._tokens[attribute] = (tokens, sets)
-        return found
-
-
-class DeviceState:
-    """What is left of a host's devices. Immutable; ``after`` remembers what follows."""
-
-    __slots__ = ("_after", "host", "leftover")
-
-    def __init__(self, host: DeviceHost, leftover: Leftover) -> None:
-        self.host = host
-        self.leftover = leftover
-        self._after: dict[DeviceDemand, DeviceState | None] = {}
-
-    def after(self, demand: DeviceDemand) -> DeviceState | None:
-        """What is left when one more pod has its devices; None where it cannot have them."""
-        if demand in self._after:
-            return self._after[demand]
-        found = self._allocate(demand)
-        after = None if found is None else self.host.state(found.leftover)
-        self._after[demand] = after
-        return after
-
-    def after_count(self, demand: DeviceDemand, count: int) -> tuple[int, DeviceState]:
-        """How many of so many pods can have their devices, and what they leave."""
-        state = self
-        for number in range(count):
-            following = state.after(demand)
-            if following is None:
-                return number, state
-            state = following
-        return count, state
-
-    def _allocate(self, demand: DeviceDemand) -> Allocation | None:
-        return allocate(self.host, self.leftover, demand)
-
-    def drivers_used_since(self, before: DeviceState) -> frozenset[str]:
-        """Drivers whose devices were taken between two states of one host."""
-        taken = members(before.leftover.free & ~self.leftover.free)
-        earlier = dict(before.leftover.consumed)
-        shared = (at for (at, name), amount in self.leftover.consumed if earlier.get((at, name), 0) != amount)
-        return frozenset(self.host.devices[at].driver for at in (*taken, *shared))
+            by_device = self._tokens[attribute] = (tokens, sets)
+        return by_device
 
 
 def _set(positions: Iterable[int]) -> DeviceSet:
-    found = 0
+    devices = 0
     for position in positions:
-        found |= 1 << position
-    return found
+        devices |= 1 << position
+    return devices
 
 
 def _token(device: HostDevice, attribute: str) -> object:

@@ -18,8 +18,8 @@ from karpenter.instancetypes.type_sets import TypeSet, members
 from karpenter.model import labels
 from karpenter.model import resources as res
 from karpenter.model.resources import Resources
-from karpenter.scheduling.devices.device_host import DeviceState
 from karpenter.scheduling.devices.device_pools import HostDevice, PoolKey, device_pools, host_device
+from karpenter.scheduling.devices.device_state import DeviceState
 from karpenter.scheduling.devices.type_devices import TypeDevices
 from karpenter.state.cluster_devices import NO_POD_DEVICES, ClusterDevices, LeavingPods, PodDevices
 from karpenter.state.device_demands import DeviceDemand
@@ -60,7 +60,7 @@ class DevicePlanning:
         self._hostnames = {name: view.hostname for view, name in nodes}
         self._resolved: dict[PodKey, PodDevices] = {}
         self._requests: dict[DeviceDemand, Resources] = {}
-        demands = dict.fromkeys(found.demand for pod in pods if (found := self.resolve(pod)).demand is not None)
+        demands = dict.fromkeys(needed.demand for pod in pods if (needed := self.resolve(pod)).demand is not None)
         self._pools = device_pools(each.spec for each in devices.slices)
         self._slices_by_node = _slices_by_node(devices)
         self._in_use = devices.devices_in_use(LeavingPods(self._leaving_uids))
@@ -79,31 +79,33 @@ class DevicePlanning:
         if not self._devices.asks_for_devices(pod):
             return NO_POD_DEVICES
         key = pod_key(pod)
-        known = self._resolved.get(key)
-        if known is None:
+        resolved = self._resolved.get(key)
+        if resolved is None:
             uids = self._leaving_uids | self._uids_on_node.get(pod.spec.node_name, frozenset())
-            known = self._resolved[key] = self._devices.resolve(pod, LeavingPods(uids, self._hostnames))
-        return known
+            resolved = self._resolved[key] = self._devices.resolve(pod, LeavingPods(uids, self._hostnames))
+        return resolved
 
     def requests_of(self, demand: DeviceDemand) -> Resources:
         """What a pod takes of the resources that stand for devices."""
-        known = self._requests.get(demand)
-        if known is None:
-            known = self._requests[demand] = self.types.requests_of(demand)
-        return known
+        requests = self._requests.get(demand)
+        if requests is None:
+            requests = self._requests[demand] = self.types.requests_of(demand)
+        return requests
 
     # -- nodes ------------------------------------------------------------------------------------------------------------------
 
     def devices_of(self, view: StateNode, index: TypeIndex | None, possible_types: TypeSet) -> NodeDevices:
         """What is left of a node's devices before the decision; of a claim, what all types have that it may become."""
-        known = self._nodes.get(view.key)
-        if known is None and index is not None and possible_types:
-            hosts = {id(host): host for at in members(possible_types) if (host := self.types.host_of(index.types[at]))}
-            known = NodeDevices(tuple(host.all_free for host in hosts.values()))
-        if known is None:
-            known = NodeDevices((self.types.host(DeviceTemplates()).all_free,))
-        self._nodes[view.key] = known
-        return known
+        devices = self._nodes.get(view.key)
+        if devices is None and index is not None and possible_types:
+            states = {
+                id(each): each for each in (self.types.states_of(index.types[at]) for at in members(possible_types))
+            }
+            devices = NodeDevices(tuple(each.all_free for each in states.values()))
+        if devices is None:
+            devices = NodeDevices((self.types.states(DeviceTemplates()).all_free,))
+        self._nodes[view.key] = devices
+        return devices
 
     def resources_of(self, node_devices: NodeDevices) -> Resources:
         """The same as resources: the least that the node may have."""
@@ -122,7 +124,7 @@ class DevicePlanning:
             expected, totals = self._expected_devices(view, index, {driver for driver, _ in whole})
             devices, counters, errors = [*devices, *expected], {**counters, **totals}, []
         native = frozenset(each for each in self.types.extended_resources if view.allocatable.get(each, 0) > 0)
-        return NodeDevices((self.types.host_with(devices, counters, errors, native).with_held(self._in_use),))
+        return NodeDevices((self.types.states_with(devices, counters, errors, native).with_held(self._in_use),))
 
     def _expected_devices(
         self, view: StateNode, index: TypeIndex, published: set[str]
@@ -132,7 +134,7 @@ class DevicePlanning:
         at = next(members(index.named(*names)), None)
         if at is None:
             return (), {}
-        host = self.types.host_of(index.types[at])
+        host = self.types.states_of(index.types[at]).host
         devices = [device for device in host.devices if device.driver not in published]
         return devices, {name: amount for name, amount in host.counter_totals.items() if name[0] not in published}
 
@@ -143,12 +145,12 @@ def _slices_by_node(devices: ClusterDevices) -> dict[str, dict[PoolKey, list[Dev
     for each in devices.slices:
         key = (each.spec.driver, each.spec.pool.name)
         newest[key] = max(newest.get(key, 0), each.spec.pool.generation)
-    found: dict[str, dict[PoolKey, list[Device]]] = {}
+    devices_by_node: dict[str, dict[PoolKey, list[Device]]] = {}
     for each in devices.slices:
         key = (each.spec.driver, each.spec.pool.name)
         for node, local in _by_node(each.spec) if each.spec.pool.generation == newest[key] else ():
-            found.setdefault(node, {}).setdefault(key, []).extend(local)
-    return found
+            devices_by_node.setdefault(node, {}).setdefault(key, []).extend(local)
+    return devices_by_node
 
 
 def _by_node(spec: ResourceSliceSpec) -> Iterator[tuple[str, Sequence[Device]]]:

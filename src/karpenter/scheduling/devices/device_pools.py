@@ -159,12 +159,12 @@ def host_device(key: PoolKey, device: Device, groups: Sequence[tuple[str, str]] 
 
 def _attributes(driver: str, device: BasicDevice) -> Iterator[tuple[str, AttributeValue]]:
     for name, value in device.attributes.items():
-        found: AttributeValue | None = value.string if value.string is not None else value.bool_
-        found = value.int_ if found is None else found
-        if found is None and value.version is not None:
-            found = Version(value.version)
-        if found is not None:
-            yield _qualified(driver, name), found
+        plain: AttributeValue | None = value.string if value.string is not None else value.bool_
+        plain = value.int_ if plain is None else plain
+        if plain is None and value.version is not None:
+            plain = Version(value.version)
+        if plain is not None:
+            yield _qualified(driver, name), plain
 
 
 def _capacities(driver: str, device: BasicDevice) -> Iterator[tuple[str, int]]:

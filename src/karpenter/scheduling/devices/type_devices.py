@@ -15,8 +15,9 @@ from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.instancetypes.type_sets import TypeSet, members
 from karpenter.model import resources as res
 from karpenter.model.resources import Resources
-from karpenter.scheduling.devices.device_host import DeviceHost, DeviceState
+from karpenter.scheduling.devices.device_host import DeviceHost
 from karpenter.scheduling.devices.device_pools import HostDevice, device_pools, host_device
+from karpenter.scheduling.devices.device_state import DeviceState, DeviceStates
 from karpenter.state.device_demands import ClaimedDevices, DeviceAlternative, DeviceDemand, DeviceFilter
 
 #: Devices of a kind as a resource; the rest of the name says which.
@@ -48,9 +49,9 @@ class TypeDevices:
         }
         #: Extended resources that are asked for as devices.
         self.extended_resources = frozenset(self._filter_by_resource)
-        self._hosts: dict[object, DeviceHost] = {}
-        self._host_by_type: dict[int, tuple[InstanceType, DeviceHost]] = {}
-        self._types_by_host: dict[int, tuple[TypeIndex, list[tuple[DeviceHost, TypeSet]]]] = {}
+        self._states: dict[object, DeviceStates] = {}
+        self._states_by_type: dict[int, tuple[InstanceType, DeviceStates]] = {}
+        self._types_by_states: dict[int, tuple[TypeIndex, list[tuple[DeviceStates, TypeSet]]]] = {}
         self._holding: dict[tuple[int, tuple[tuple[DeviceDemand, int], ...]], bool] = {}
         self._names = _resource_names(self._filters)
         self._wider: dict[DeviceFilter, tuple[DeviceFilter, ...]] = {}
@@ -58,21 +59,21 @@ class TypeDevices:
 
     # -- hosts ----------------------------------------------------------------------------------------------------------------
 
-    def host_of(self, instance_type: InstanceType) -> DeviceHost:
-        """What nodes of a type will offer."""
-        known = self._host_by_type.get(id(instance_type))
-        if known is None:
-            known = self._host_by_type[id(instance_type)] = (instance_type, self._make_host(instance_type))
-        return known[1]
+    def states_of(self, instance_type: InstanceType) -> DeviceStates:
+        """What nodes of a type will offer, in all its states."""
+        kept = self._states_by_type.get(id(instance_type))
+        if kept is None:
+            kept = self._states_by_type[id(instance_type)] = (instance_type, self._make_states(instance_type))
+        return kept[1]
 
-    def _make_host(self, instance_type: InstanceType) -> DeviceHost:
+    def _make_states(self, instance_type: InstanceType) -> DeviceStates:
         templates = instance_type.devices
         if templates == NO_DEVICE_TEMPLATES:
             templates = DeviceTemplates(self._remembered.get(instance_type.name, ()))
         native = frozenset(name for name in self.extended_resources if instance_type.capacity.get(name, 0) > 0)
-        return self.host(templates, native)
+        return self.states(templates, native)
 
-    def host(self, templates: DeviceTemplates, native: frozenset[str] = frozenset()) -> DeviceHost:
+    def states(self, templates: DeviceTemplates, native: frozenset[str] = frozenset()) -> DeviceStates:
         """The host with the devices of some slices; one object for equal ones."""
         devices: list[HostDevice] = []
         counters: dict[tuple[str, str, str, str], int] = {}
@@ -84,36 +85,36 @@ class TypeDevices:
             groups = _groups_of_pool(templates, key[1])
             devices += [host_device(key, device, groups.get(device.name, ())) for device, _ in pool.devices]
             counters |= {(*key, *name): amount for name, amount in pool.counters.items()}
-        return self.host_with(devices, counters, errors, native)
+        return self.states_with(devices, counters, errors, native)
 
-    def host_with(
+    def states_with(
         self,
         devices: Sequence[HostDevice],
         counters: Mapping[tuple[str, str, str, str], int],
         errors: Sequence[str],
         native: frozenset[str],
-    ) -> DeviceHost:
+    ) -> DeviceStates:
         """The host with these; one object for equal ones."""
         key = (tuple(devices), tuple(sorted(counters.items())), tuple(errors), native)
-        found = self._hosts.get(key)
-        if found is None:
-            found = self._hosts[key] = DeviceHost(devices, counters, errors, native)
-        return found
+        states = self._states.get(key)
+        if states is None:
+            states = self._states[key] = DeviceStates(DeviceHost(devices, counters, errors, native))
+        return states
 
-    def _hosts_of(self, index: TypeIndex) -> list[tuple[DeviceHost, TypeSet]]:
-        """The hosts of an index with the types that are alike."""
-        known = self._types_by_host.get(id(index))
-        if known is None:
-            types: dict[int, tuple[DeviceHost, TypeSet]] = {}
+    def _states_by_types(self, index: TypeIndex) -> list[tuple[DeviceStates, TypeSet]]:
+        """The hosts of an index, with the types whose devices are equal."""
+        kept = self._types_by_states.get(id(index))
+        if kept is None:
+            types: dict[int, tuple[DeviceStates, TypeSet]] = {}
             for position, instance_type in enumerate(index.types):
-                host = self.host_of(instance_type)
-                types[id(host)] = (host, types.get(id(host), (host, 0))[1] | 1 << position)
-            known = self._types_by_host[id(index)] = (index, list(types.values()))
-        return known[1]
+                states = self.states_of(instance_type)
+                types[id(states)] = (states, types.get(id(states), (states, 0))[1] | 1 << position)
+            kept = self._types_by_states[id(index)] = (index, list(types.values()))
+        return kept[1]
 
     def state_of_type(self, index: TypeIndex, position: int) -> DeviceState:
         """A new node of a type, with all of its devices free."""
-        return self.host_of(index.types[position]).all_free
+        return self.states_of(index.types[position]).all_free
 
     # -- what fits ------------------------------------------------------------------------------------------------------------
 
@@ -123,46 +124,46 @@ class TypeDevices:
         if not wanted:
             return types
         held = 0
-        for host, alike in self._hosts_of(index):
-            if types & alike and self._holds(host, wanted):
+        for states, alike in self._states_by_types(index):
+            if types & alike and self._holds(states, wanted):
                 held |= types & alike
         return held
 
-    def _holds(self, host: DeviceHost, wanted: tuple[tuple[DeviceDemand, int], ...]) -> bool:
-        key = (id(host), wanted)
-        known = self._holding.get(key)
-        if known is None:
-            known = self._holding[key] = after_contents(host.all_free, wanted) is not None
-        return known
+    def _holds(self, states: DeviceStates, wanted: tuple[tuple[DeviceDemand, int], ...]) -> bool:
+        key = (id(states), wanted)
+        holds = self._holding.get(key)
+        if holds is None:
+            holds = self._holding[key] = after_contents(states.all_free, wanted) is not None
+        return holds
 
     def drivers_of(self, index: TypeIndex, types: TypeSet, contents: Contents) -> tuple[str, ...]:
         """Drivers whose devices the pods use, whichever of the types it will be (SCH-610); sorted."""
         wanted = tuple((demand, count) for demand, count in contents if demand is not None)
-        found: frozenset[str] | None = None
-        for host, alike in self._hosts_of(index) if wanted else ():
-            after = after_contents(host.all_free, wanted) if types & alike else None
+        drivers: frozenset[str] | None = None
+        for states, alike in self._states_by_types(index) if wanted else ():
+            after = after_contents(states.all_free, wanted) if types & alike else None
             if after is not None:
-                used = after.drivers_used_since(host.all_free)
-                found = used if found is None else found & used
-        return tuple(sorted(found or ()))
+                used = after.drivers_used_since(states.all_free)
+                drivers = used if drivers is None else drivers & used
+        return tuple(sorted(drivers or ()))
 
     # -- devices as resources -------------------------------------------------------------------------------------------------
 
     def with_devices(self, index: TypeIndex) -> TypeIndex:
         """The types with their devices as resources."""
-        known = self._indexes.get(id(index))
-        if known is None:
-            known = self._indexes[id(index)] = (index, self._extended_index(index))
-        return known[1]
+        kept = self._indexes.get(id(index))
+        if kept is None:
+            kept = self._indexes[id(index)] = (index, self._extended_index(index))
+        return kept[1]
 
     def _extended_index(self, index: TypeIndex) -> TypeIndex:
-        hosts = [self.host_of(instance_type) for instance_type in index.types]
-        amounts = [self.amounts_of(host.all_free) for host in hosts]
+        states = [self.states_of(instance_type) for instance_type in index.types]
+        amounts = [self.amounts_of(each.all_free) for each in states]
         names = dict.fromkeys(name for each in amounts for name in each)
         rows = [(each, instance_type.capacity) for each, instance_type in zip(amounts, index.types, strict=True)]
         added = {name: [own.get(name, capacity.get(name, 0)) for own, capacity in rows] for name in names}
         extended = index.with_resources(added)
-        self._host_by_type |= {id(each): (each, host) for each, host in zip(extended.types, hosts, strict=True)}
+        self._states_by_type |= {id(each): (each, own) for each, own in zip(extended.types, states, strict=True)}
         return extended
 
     def amounts_of(self, state: DeviceState) -> dict[str, int]:
@@ -180,7 +181,7 @@ class TypeDevices:
         """Extended resources that some of the types have as devices: no node will tell how much it has of these."""
         if not self.extended_resources:
             return self.extended_resources
-        native = [self.host_of(index.types[position]).native_resources for position in members(types)]
+        native = [self.states_of(index.types[position]).host.native_resources for position in members(types)]
         return self.extended_resources - frozenset[str].intersection(*native) if native else frozenset()
 
     def requests_of(self, demand: DeviceDemand) -> Resources:
@@ -195,15 +196,16 @@ class TypeDevices:
 
     def _filters_around(self, inner: DeviceFilter) -> tuple[DeviceFilter, ...]:
         """Filters that select, on every host, all that this one does: who takes a device by it takes one of theirs."""
-        known = self._wider.get(inner)
-        if known is None:
+        wider = self._wider.get(inner)
+        if wider is None:
             others = (each for each in self._filters if each != inner)
-            known = self._wider[inner] = tuple(each for each in others if self._is_around(each, inner))
-        return known
+            wider = self._wider[inner] = tuple(each for each in others if self._is_around(each, inner))
+        return wider
 
     def _is_around(self, outer: DeviceFilter, inner: DeviceFilter) -> bool:
         first, second = _as_alternative(inner), _as_alternative(outer)
-        return all(not host.takable(first) & ~host.takable(second) for host in self._hosts.values())
+        hosts = (states.host for states in self._states.values())
+        return all(not host.takable(first) & ~host.takable(second) for host in hosts)
 
 
 def after_contents(state: DeviceState, wanted: Iterable[tuple[DeviceDemand, int]]) -> DeviceState | None:
@@ -228,12 +230,12 @@ def _as_alternative(device_filter: DeviceFilter) -> DeviceAlternative:
 
 def _amount(host: DeviceHost, free: int, device_filter: DeviceFilter) -> int:
     """How many of the devices a filter selects can be had at once, at most."""
-    found = host.takable(_as_alternative(device_filter)) & free
-    if found & host.shareable:
+    takable = host.takable(_as_alternative(device_filter)) & free
+    if takable & host.shareable:
         return _ENDLESS
     partitions: dict[tuple[str, str, str], list[dict[tuple[str, str, str, str], int]]] = {}
     whole = 0
-    for position in members(found):
+    for position in members(takable):
         consumes = dict(host.devices[position].consumes)
         if not consumes:
             whole += 1
@@ -266,10 +268,10 @@ def _groups_of_pool(templates: DeviceTemplates, pool: str) -> dict[str, list[tup
             for device in group.devices:
                 leaders[group.attribute, leader(group.attribute, device)] = first
                 leaders[group.attribute, device] = first
-    found: dict[str, list[tuple[str, str]]] = {}
+    groups: dict[str, list[tuple[str, str]]] = {}
     for attribute, device in leaders:
-        found.setdefault(device, []).append((attribute, leader(attribute, device)))
-    return found
+        groups.setdefault(device, []).append((attribute, leader(attribute, device)))
+    return groups
 
 
 def _resource_names(filters: Iterable[DeviceFilter]) -> dict[DeviceFilter, str]:

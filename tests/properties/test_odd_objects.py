@@ -40,7 +40,7 @@ def test_every_admitted_object_can_be_judged(admitted: tuple[Wire, ...]) -> None
         if isinstance(obj, NodePool):
             assert all(finding.path and finding.message for finding in runtime_validation.validate_node_pool(obj))
             assert nodepool_hash.node_pool_hash(obj).isdigit()
-            assert nodepool_budgets.allowed_disruptions(obj, 10, "Empty", NOW) >= 0
+            assert nodepool_budgets.nodepool_budgets(obj).allowance(10, "Empty", NOW).nodes >= 0
             durations.parse_duration_or_never(obj.spec.disruption.consolidate_after)
         if isinstance(obj, NodeClaim):
             durations.parse_duration_or_never(obj.spec.expire_after)

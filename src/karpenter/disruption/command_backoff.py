@@ -100,11 +100,6 @@ class CommandBackoff:
         moves = [key for of_reason, key in self._entries if of_reason == reason and isinstance(key, NodeMove)]
         self.reset(reason, [move for move in moves if move.node in gone])
 
-    def active_entry(self, reason: str, keys: Iterable[BackoffKey], now: float) -> BackoffEntry | None:
-        """The first of the keys' entries that is in backoff at a time; None if none is."""
-        entries = (self._entries.get((reason, key)) for key in keys)
-        return next((entry for entry in entries if entry is not None and entry.until > now), None)
-
     def failed_moves(self, now: float) -> FailedMoves:
         """The moves that failed, as a decision at a time sees them."""
         in_backoff: defaultdict[DisruptionReason, defaultdict[str, set[str]]] = defaultdict(lambda: defaultdict(set))

@@ -90,11 +90,6 @@ class NodePoolBudgets:
         return frozenset(moment for moment in ends if period.begin < moment < period.end)
 
 
-def allowed_disruptions(pool: NodePool, nodes: int, reason: str, now: datetime) -> int:
-    """How many of ``nodes`` the pool's budgets let go for ``reason`` at ``now``; ``UNLIMITED`` without any (API-087)."""
-    return nodepool_budgets(pool).allowance(nodes, reason, now).nodes
-
-
 def nodepool_budgets(pool: NodePool) -> NodePoolBudgets:
     """A pool's budgets with what its annotation adds to them."""
     budgets = pool.spec.disruption.budgets

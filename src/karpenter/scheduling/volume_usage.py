@@ -57,19 +57,6 @@ class VolumeUsage:
                 held[driver] |= mounts[driver]
         return VolumeUsage(self._limits, {driver: frozenset(identities) for driver, identities in held.items()})
 
-    def exceeded_limit(self, mounts: VolumesByDriver) -> str:
-        """Why the pod does not fit, by the first driver that has no room for it; empty when it fits.
-
-        A pod that adds nothing is welcome even where there is too much already, as in the scheduler.
-        """
-        for driver in sorted(self._limits.keys() & mounts.keys()):
-            held = self._attached.get(driver, _NONE)
-            count = len(held | mounts[driver])
-            if count > len(held) and count > self._limits[driver]:
-                limit = self._limits[driver]
-                return f"would exceed volume limit (provisioner={driver}, volume-count={count}, volume-limit={limit})"
-        return ""
-
 
 #: A node nobody knows a limit of.
 UNLIMITED_VOLUMES = VolumeUsage({}, {})

@@ -117,10 +117,6 @@ class CostMeter:
         """When the cost per hour changed, and to what, in USD."""
         return [(at, level / _NANO) for at, level in self._rate.changes()]
 
-    def instance_count(self, at: datetime) -> int:
-        """How many instances are paid for at a moment."""
-        return self._instances.level(at)
-
     def bill(self, start: datetime, end: datetime) -> CostBill:
         """Everything about the span as one value."""
         return CostBill(

@@ -2,20 +2,14 @@
 
 Services are many and mostly small: sizes follow Zipf's law with exponent 1 between 2 and 40 replicas. Requests come from six
 classes, of which the small ones are common. Half of the services spread over zones; some require an architecture or a
-capacity type. Load rises, follows a daily sine of 40 %, and falls. The proportions agree with published studies of large
-clusters, the recipe itself is invented: label results "synthetic". DaemonSets have the requests of the agents of one real
-company.
+capacity type. The proportions agree with published studies of large clusters, the recipe itself is invented: label results
+"synthetic". DaemonSets have the requests of the agents of one real company.
 """
 
 from __future__ import annotations
 
-import math
 import random
-from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
-
-import msgspec
 
 from karpenter.api.apps import DaemonSet, DaemonSetSpec, Deployment, ReplicatedSpec
 from karpenter.api.core import Container, PodSpec, PodTemplateSpec, ResourceRequirements
@@ -27,8 +21,6 @@ NAMESPACE = "default"
 SYSTEM_NAMESPACE = "kube-system"
 MIN_REPLICAS = 2
 MAX_REPLICAS = 40
-DAILY_AMPLITUDE = 0.4
-DAY = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,23 +81,6 @@ _AGENTS = (
     ("ebs-csi-node", "liveness-probe", 10, 40),
     ("kube2iam", "kube2iam", 25, 100),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class ReplicaChange:
-    """One change of a load: the replicas of a Deployment from this moment on."""
-
-    after: timedelta
-    deployment: str
-    replicas: int
-
-
-@dataclass(frozen=True, slots=True)
-class LoadTrace:
-    """Deployments, which start with no replicas, and the changes that follow, in the order of time."""
-
-    deployments: tuple[Deployment, ...]
-    changes: tuple[ReplicaChange, ...]
 
 
 def microservices(seed: int, pod_count: int) -> tuple[Deployment, ...]:
@@ -171,48 +146,3 @@ def _agent_daemon_set(name: str) -> DaemonSet:
         metadata=ObjectMeta(name=name, namespace=SYSTEM_NAMESPACE, labels=own),
         spec=DaemonSetSpec(selector=LabelSelector(match_labels=own), template=template),
     )
-
-
-def load_trace(seed: int, duration: timedelta, pod_count: int = 300) -> LoadTrace:
-    """A load that arrives in the first fifth of ``duration``, follows the day, and falls in the last quarter.
-
-    ``pod_count`` is the mean of the plateau. A day of the sine lasts a day, or the whole duration if that is
-    shorter. At the end about one in ten pods is left. Raises ``ValueError`` if the duration is not positive.
-    """
-    if duration <= timedelta(0):
-        raise ValueError(f"the duration of a load must be positive, not {duration}")
-    services = microservices(seed, pod_count)
-    dice = random.Random(f"load {seed}")
-    changes = [change for service in services for change in _replica_changes(dice, service, duration)]
-    replace = msgspec.structs.replace
-    empty = tuple(replace(each, spec=replace(each.spec, replicas=0)) for each in services)
-    return LoadTrace(empty, tuple(sorted(changes, key=lambda change: (change.after, change.deployment))))
-
-
-def _replica_changes(dice: random.Random, service: Deployment, duration: timedelta) -> Sequence[ReplicaChange]:
-    """The changes of one service; moments at which its replicas stay the same are left out."""
-    mean = service.spec.replicas or 0
-    arrives, falls = dice.uniform(0, 0.2), dice.uniform(0.75, 0.95)
-    day = min(DAY, duration)
-    moments = max(20, math.ceil(duration / timedelta(minutes=15)))
-    jitter = dice.uniform(-0.5, 0.5)
-    course: list[ReplicaChange] = []
-    replicas = 0
-    for share in sorted({arrives, falls, *((step + jitter) / moments for step in range(1, moments))}):
-        wanted = _replicas_at(mean, share, (arrives, falls), share * duration / day)
-        if wanted != replicas:
-            replicas = wanted
-            course.append(ReplicaChange(_whole_seconds(share * duration), service.metadata.name, wanted))
-    return course
-
-
-def _replicas_at(mean: int, share: float, presence: tuple[float, float], days: float) -> int:
-    if share < presence[0]:
-        return 0
-    if share >= presence[1]:
-        return mean // 10
-    return max(1, round(mean * (1 + DAILY_AMPLITUDE * math.sin(2 * math.pi * days))))
-
-
-def _whole_seconds(moment: timedelta) -> timedelta:
-    return timedelta(seconds=int(moment.total_seconds()))

@@ -154,10 +154,6 @@ class ClusterVolumes:
             ),
         )
 
-    def attach_limit(self, node_name: str, driver: str) -> int | None:
-        """How many volumes of a driver the node can attach; None if unknown (SCH-093)."""
-        return self.attach_limits.get(node_name, {}).get(driver)
-
     def attached_volumes(self, running: Iterable[Pod]) -> VolumesByDriver:
         """Volumes attached for pods of one node; a claim shared by several pods counts once (SCH-093)."""
         by_driver: dict[str, set[str]] = {}

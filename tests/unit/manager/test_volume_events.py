@@ -41,7 +41,7 @@ async def test_claims_volumes_classes_and_drivers_reach_the_picture(world: World
         1,
         {DRIVER: {"default/data"}},
     )
-    assert (volumes.attach_limit("n", DRIVER), set(volumes.classes)) == (7, {"standard"})
+    assert (volumes.attach_limits.get("n", {}).get(DRIVER), set(volumes.classes)) == (7, {"standard"})
     for kind, wire in objects.items():
         await world.kube.delete(kind, wire.metadata.name, wire.metadata.namespace)  # type: ignore[attr-defined]
     await asyncio.sleep(1)

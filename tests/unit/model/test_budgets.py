@@ -31,7 +31,7 @@ def pool(given: Sequence[Budget], extension: object = None) -> NodePool:
 def allowed(
     given: Sequence[Budget], nodes: int, reason: str = "Empty", now: datetime = NOW, extension: object = None
 ) -> int:
-    return nodepool_budgets.allowed_disruptions(pool(given, extension), nodes, reason, now)
+    return nodepool_budgets.nodepool_budgets(pool(given, extension)).allowance(nodes, reason, now).nodes
 
 
 def at(text: str) -> datetime:
@@ -263,8 +263,9 @@ def test_a_member_that_adds_nothing_changes_nothing(extension: object) -> None:
 def test_an_extension_that_cannot_be_read_closes_the_pool(extension: object, path: str, words: str) -> None:
     """API-086: as a schedule that cannot be read does."""
     made = pool([Budget(nodes="5"), OFFICE], extension)
-    assert nodepool_budgets.allowed_disruptions(made, 9, "Empty", NOW) == 0
-    (finding,) = nodepool_budgets.nodepool_budgets(made).findings
+    budgets = nodepool_budgets.nodepool_budgets(made)
+    assert budgets.allowance(9, "Empty", NOW).nodes == 0
+    (finding,) = budgets.findings
     assert finding.path == WINDOWS + path
     assert words in finding.message
     assert len(finding.message) < 400

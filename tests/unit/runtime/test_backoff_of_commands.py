@@ -7,6 +7,7 @@ from itertools import pairwise
 
 from karpenter.api import kinds
 from karpenter.api.karpenter import Budget, Disruption, NodeClaim
+from karpenter.disruption.decide.command import DisruptionReason
 from karpenter.model import labels
 from karpenter.providers.contract import Instance, InsufficientCapacity
 from support.consolidation_cases import begin, deployment, runs, scale
@@ -91,9 +92,10 @@ async def test_pods_whose_move_was_undone_are_not_moved_again_soon(world: World)
     assert world.lines("consolidation was undone")
     assert world.manager is not None
     backoff = world.manager.command_history.backoff
-    (name,) = {line["owner"] for line in world.lines("consolidation was undone")}
-    assert backoff.active_entry("Underutilized", [name], asyncio.get_running_loop().time()) is not None
-    assert backoff.active_entry("Drifted", [name], asyncio.get_running_loop().time()) is None
+    assert len({line["owner"] for line in world.lines("consolidation was undone")}) == 1
+    excluded = backoff.excluded_nodes(world.manager.state.state_nodes(), asyncio.get_running_loop().time())
+    assert excluded.keys() == {DisruptionReason.UNDERUTILIZED}
+    assert excluded[DisruptionReason.UNDERUTILIZED]
 
 
 async def _has_moved(world: World) -> bool:

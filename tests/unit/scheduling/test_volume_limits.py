@@ -61,24 +61,8 @@ def test_who_adds_nothing_is_welcome_where_there_is_too_much() -> None:
     """The scheduler lets such a pod in; a limit that came late must not keep it from its volume."""
     full = VolumeUsage({DRIVER: 1}, mounts("a", "b"))
     assert full.count_fitting([mounts("a"), mounts("b", "a"), mounts("c")]) == 2
-    assert (full.exceeded_limit(mounts("a")), bool(full.exceeded_limit(mounts("c")))) == ("", True)
-
-
-def test_the_obstacle_names_driver_count_and_limit() -> None:
-    """SCH-470"""
-    some = VolumeUsage({DRIVER: 2, OTHER: 0}, mounts("a"))
-    text = "would exceed volume limit (provisioner=ebs.csi.aws.com, volume-count=3, volume-limit=2)"
-    assert some.exceeded_limit(mounts("b", "c")) == text
-    assert some.exceeded_limit(mounts("x", driver=OTHER)).endswith(
-        "(provisioner=other.example.com, volume-count=1, volume-limit=0)"
-    )
-    assert some.exceeded_limit({**mounts("b", "c"), OTHER: frozenset("x")}) == text
-    assert (
-        some.exceeded_limit(mounts("b"))
-        == some.exceeded_limit({})
-        == some.exceeded_limit(mounts("x", driver="unheard-of"))
-        == ""
-    )
+    assert full.count_fitting([mounts("a")]) == 1
+    assert full.count_fitting([mounts("c")]) == 0
 
 
 def test_a_driver_without_limit_takes_everything() -> None:
@@ -185,12 +169,12 @@ LIMITS = st.dictionaries(st.sampled_from([DRIVER, OTHER]), st.integers(0, 5))
 
 
 @given(LIMITS, st.dictionaries(st.sampled_from([DRIVER, OTHER]), CLAIMS), WANTED)
-def test_room_counts_exactly_the_pods_that_meet_no_obstacle(
+def test_pods_fit_together_exactly_if_they_fit_one_after_the_other(
     limits: dict[str, int], held: dict[str, frozenset[str]], wanted: list[dict[str, frozenset[str]]]
 ) -> None:
     """One by one or all at once: the same pods fit."""
     some, fitting = VolumeUsage(limits, held), 0
-    while fitting < len(wanted) and not some.exceeded_limit(wanted[fitting]):
+    while fitting < len(wanted) and some.count_fitting([wanted[fitting]]):
         some = some.with_pods([wanted[fitting]])
         fitting += 1
     assert VolumeUsage(limits, held).count_fitting(wanted) == fitting

@@ -121,9 +121,7 @@ def test_what_a_node_holds_counts_shared_claims_once() -> None:
 def test_limits_are_those_drivers_state() -> None:
     """SCH-093"""
     volumes = snapshot(csi_node("n", ebs=10, other=None)).volumes
-    assert volumes.attach_limit("n", DRIVER) == 10
-    assert volumes.attach_limit("n", "other") is None
-    assert volumes.attach_limit("m", DRIVER) is None
+    assert volumes.attach_limits == {"n": {DRIVER: 10}}
 
 
 def test_a_limit_that_comes_late_counts_from_then_on() -> None:
@@ -131,9 +129,10 @@ def test_a_limit_that_comes_late_counts_from_then_on() -> None:
     state = feed(ClusterState(), [csi_node("n")])
     before = state.snapshot().volumes
     state.set_csi_node(csi_node("n", ebs=3))
-    assert (before.attach_limit("n", DRIVER), state.snapshot().volumes.attach_limit("n", DRIVER)) == (None, 3)
+    assert DRIVER not in before.attach_limits.get("n", {})
+    assert state.snapshot().volumes.attach_limits == {"n": {DRIVER: 3}}
     state.remove_csi_node("n")
-    assert state.snapshot().volumes.attach_limit("n", DRIVER) is None
+    assert "n" not in state.snapshot().volumes.attach_limits
 
 
 # -- claims for one pod -------------------------------------------------------------------------------------------------------

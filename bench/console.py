@@ -8,18 +8,22 @@ import resource
 import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from statistics import mean
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from bench.figures import Figure
 from karpenter.cli import planning_options
 from karpenter.cli.top_answers import explain
+from karpenter.console.assessment import next_plan
 from karpenter.console.console_input import ConsoleInput
 from karpenter.console.console_view import ConsoleView
+from karpenter.disruption.decide.disruption_problem import DisruptionOptions
 from karpenter.history.decision_records import changed_decisions
 from karpenter.history.history_store import HistoryBounds, HistoryStore
 from karpenter.history.sampling import ComparedPrices, cluster_sample, compared_prices
@@ -28,10 +32,13 @@ from karpenter.settings import Settings
 from karpenter.webconsole.console_app import ConsoleParts, console_app
 from karpenter.webconsole.console_feed import ConsoleFeeds
 from karpenter.webconsole.viewer_access import SecretLinkAccess
+from support.builders import pod
 from support.console_cases import StagedSource, console_input
 from support.disruption_cases import pool, running
 
 VIEWERS, SECONDS = 10, 20
+#: Turns with and without viewers, and decisions in each.
+TURNS, DECISIONS = 4, 80
 _SECRET = "s3cret"
 #: A viewer: reads the stream and drops it.
 _VIEWER = """
@@ -59,16 +66,23 @@ _PAINT = """() => new Promise((resolve) => {
 })"""
 
 
-def cluster(nodes: int) -> ConsoleInput:
-    """So many nodes with ten pods each."""
-    return console_input(pool(), [running(f"node-{number}", "m", *([0.3] * 10)) for number in range(nodes)])
+def cluster(nodes: int, waiting: int = 0) -> ConsoleInput:
+    """So many nodes with ten pods each, and so many pods that wait."""
+    full = [running(f"node-{number}", "m", *([0.3] * 10)) for number in range(nodes)]
+    pending = [pod(f"waiting-{number}", {"cpu": f"{500 + 10 * (number % 40)}m"}) for number in range(waiting)]
+    return console_input(pool(), full, pending)
 
 
 def figures() -> Iterator[Figure]:
     """All of it; the paint only where Chromium and Playwright are installed."""
     yield from asyncio.run(_served(500))
     yield from asyncio.run(_served(5000))
+    yield from asyncio.run(_listed(_decisions_beside()))
     yield from _history(cluster(500))
+
+
+async def _listed(figures: AsyncIterator[Figure]) -> list[Figure]:
+    return [figure async for figure in figures]
 
 
 class _MovingSource(StagedSource):
@@ -86,13 +100,10 @@ async def _served(nodes: int) -> list[Figure]:
     async with serving_on_loopback(console_app(ConsoleParts(feeds, access, explain))) as url:
         host, port = url.removeprefix("http://").split(":")
         cookie = f"{access.cookie}={_SECRET}"
-        viewers = await asyncio.create_subprocess_exec(sys.executable, "-c", _VIEWER, host, port, cookie, str(VIEWERS))
-        await asyncio.sleep(SECONDS / 2)
-        before = _cpu_seconds()
-        await asyncio.sleep(SECONDS)
-        spent = _cpu_seconds() - before
-        viewers.kill()
-        await viewers.wait()
+        async with _viewers(host, port, cookie):
+            before = _cpu_seconds()
+            await asyncio.sleep(SECONDS)
+            spent = _cpu_seconds() - before
         target = 100.0 if nodes == 500 else None
         found = [
             Figure(f"console, {nodes} nodes, {VIEWERS} viewers: server CPU", 1000 * spent / SECONDS, "ms/s", target)
@@ -106,6 +117,47 @@ async def _served(nodes: int) -> list[Figure]:
         for name, milliseconds, limit in zip(names, painted, targets, strict=False)
     ]
     return found
+
+
+@asynccontextmanager
+async def _viewers(host: str, port: str, cookie: str) -> AsyncIterator[None]:
+    """Ten viewers, who have been there for a while."""
+    viewers = await asyncio.create_subprocess_exec(sys.executable, "-c", _VIEWER, host, port, cookie, str(VIEWERS))
+    await asyncio.sleep(SECONDS / 2)
+    try:
+        yield
+    finally:
+        viewers.kill()
+        await viewers.wait()
+
+
+async def _decisions_beside() -> AsyncIterator[Figure]:
+    """How much longer a decision takes in a process whose console ten viewers follow. In turns, as machines drift."""
+    given = cluster(500)
+    waiting = replace(given, snapshot=cluster(500, waiting=200).snapshot)
+    options = planning_options.disruption_options(Settings())
+    alone, beside = [], []
+    for _ in range(TURNS):
+        alone += await _decision_seconds(waiting, options)
+        feeds = ConsoleFeeds(_MovingSource(given), options)
+        access = SecretLinkAccess(_SECRET, "bench")
+        async with serving_on_loopback(console_app(ConsoleParts(feeds, access, explain))) as url:
+            host, port = url.removeprefix("http://").split(":")
+            async with _viewers(host, port, f"{access.cookie}={_SECRET}"):
+                beside += await _decision_seconds(waiting, options)
+        await feeds.close()
+    more = 100 * (mean(beside) / mean(alone) - 1)
+    yield Figure("console, 500 nodes: a decision alone", mean(alone), "s")
+    yield Figure(f"console, 500 nodes: a decision beside {VIEWERS} viewers takes longer by", more, "%", 3.0)
+
+
+async def _decision_seconds(given: ConsoleInput, options: DisruptionOptions) -> list[float]:
+    seconds = []
+    for _ in range(DECISIONS):
+        begun = time.perf_counter()
+        await asyncio.to_thread(next_plan, given, options)
+        seconds.append(time.perf_counter() - begun)
+    return seconds
 
 
 def _cpu_seconds() -> float:

@@ -232,7 +232,7 @@ class Manager:
         context, informers = self.context, self.informers
         has_static = FeatureGate.STATIC_CAPACITY in self._settings.gates
         self._static_controller = StaticCapacityController(context) if has_static else None
-        self._overlay_controller = (
+        self.overlay_controller = (
             NodeOverlayController(context, overlaid, informers.overlays, self._trigger_pending_pods)
             if overlaid is not None and informers.overlays is not None
             else None
@@ -360,11 +360,11 @@ class Manager:
         if self._static_controller is not None:
             informers.subscribe_claims(self._static_controller.on_claim)
             informers.subscribe(informers.pools, self._static_controller.on_pool)
-        if self._overlay_controller is not None and informers.overlays is not None:
-            informers.subscribe(informers.overlays, self._overlay_controller.on_overlay)
-            informers.subscribe(informers.pools, self._overlay_controller.on_pool)
+        if self.overlay_controller is not None and informers.overlays is not None:
+            informers.subscribe(informers.overlays, self.overlay_controller.on_overlay)
+            informers.subscribe(informers.pools, self.overlay_controller.on_pool)
             for node_classes in informers.node_classes.values():
-                informers.subscribe(node_classes, self._overlay_controller.on_node_class)
+                informers.subscribe(node_classes, self.overlay_controller.on_node_class)
         if (
             self._buffer_controller is not None
             and informers.buffers is not None
@@ -423,7 +423,7 @@ class Manager:
     def _controllers(self) -> Loops:
         features = (
             self._static_controller,
-            self._overlay_controller,
+            self.overlay_controller,
             self._buffer_controller,
             self._schedule_controller,
             self._notifier,

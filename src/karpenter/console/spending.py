@@ -122,7 +122,7 @@ def _unused_reason(row: NodeRow) -> str:
 
 
 def _unrequested_price(row: NodeRow, view: StateNode) -> float:
-    requested = sum(_share(pod, row.allocatable) for pod in view.pods)
+    requested = sum(_shares(view.pods, row.allocatable))
     return (row.price_per_hour or 0.0) * max(0.0, 1.0 - requested)
 
 
@@ -132,14 +132,17 @@ def _pod_parts(
     """A part for each pod, and one for what is left of each node. Shares of an overfull node are scaled down to it."""
     for row in priced:
         price = row.price_per_hour or 0.0
-        shares = [(name_of(pod), _share(pod, row.allocatable)) for pod in views[row.key].pods]
+        on_node = views[row.key].pods
+        shares = list(zip(map(name_of, on_node), _shares(on_node, row.allocatable), strict=True))
         total = sum(share for _, share in shares)
         scale = price / max(1.0, total)
         yield from ((name, share * scale) for name, share in shares)
         yield UNREQUESTED, price * max(0.0, 1.0 - total)
 
 
-def _share(pod: Pod, allocatable: res.Resources) -> float:
-    requests = pods.pod_requests(pod)
-    shares = [requests.get(name, 0) / allocatable[name] for name in _SHARED_RESOURCES if allocatable.get(name)]
-    return sum(shares) / len(shares) if shares else 0.0
+def _shares(on_node: Iterable[Pod], allocatable: res.Resources) -> Iterator[float]:
+    """Of each pod, the mean of its shares of the resources that the node has."""
+    parts = [(name, 1.0 / allocatable[name]) for name in _SHARED_RESOURCES if allocatable.get(name)]
+    for pod in on_node:
+        requests = pods.pod_requests(pod)
+        yield sum(requests.get(name, 0) * part for name, part in parts) / len(parts) if parts else 0.0

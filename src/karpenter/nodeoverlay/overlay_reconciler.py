@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
 
 import msgspec
 import structlog
@@ -29,6 +30,20 @@ _ALL_OVERLAYS_KEY = "all"
 _log = structlog.get_logger()
 
 
+@dataclass(frozen=True)
+class EvaluatedOverlays:
+    """All overlays with what is wrong with each, by name. ``has_changes``: whether effective prices or capacities changed.
+
+    ``errors``: of NodePools whose instance types could not be read.
+    """
+
+    overlays: tuple[NodeOverlay, ...]
+    findings: Mapping[str, runtime_validation.Findings]
+    conflicts: Mapping[str, OverlayConflict]
+    has_changes: bool
+    errors: tuple[ProviderError, ...]
+
+
 class NodeOverlayReconciler:
     """Evaluates ``all_overlays``, iterated afresh by each pass. ``on_change`` is called when effective prices or capacities
     changed.
@@ -48,6 +63,23 @@ class NodeOverlayReconciler:
 
     async def reconcile(self, _key: str) -> float:
         """Evaluate all overlays; returns seconds until the next pass. Raises ``ProviderError`` and ``KubeError`` at the end."""
+        evaluated = await self.apply()
+        if evaluated.has_changes:
+            self._on_change()
+        write_errors: list[KubeError] = []
+        for overlay in evaluated.overlays:
+            name = overlay.metadata.name
+            condition = _validation_condition(evaluated.findings[name], evaluated.conflicts.get(name))
+            try:
+                await self._write_validation(overlay, condition)
+            except KubeError as error:
+                write_errors.append(error)
+        for first_error in (*evaluated.errors, *write_errors):
+            raise first_error
+        return OVERLAY_REQUEUE_SECONDS
+
+    async def apply(self) -> EvaluatedOverlays:
+        """Evaluate all overlays and apply them to the provider's types; nothing is written."""
         pool_types, provider_errors = await self._instance_types_by_pool()
         overlays = [overlay for overlay in self._all_overlays if overlay.metadata.deletion_timestamp is None]
         well_known = labels.WELL_KNOWN.union(*(well_known_labels_of(overlay.types) for overlay in pool_types))
@@ -58,20 +90,8 @@ class NodeOverlayReconciler:
             overlay_application.parse_overlay(overlay) for overlay in overlays if not findings[overlay.metadata.name]
         ]
         evaluation = overlay_application.evaluate_overlays(valid, pool_types)
-        if self._provider.set_overlays(evaluation.accepted, pool_types):
-            self._on_change()
-        write_errors: list[KubeError] = []
-        for overlay in overlays:
-            name = overlay.metadata.name
-            try:
-                await self._write_validation(
-                    overlay, _validation_condition(findings[name], evaluation.conflicts.get(name))
-                )
-            except KubeError as error:
-                write_errors.append(error)
-        for first_error in (*provider_errors, *write_errors):
-            raise first_error
-        return OVERLAY_REQUEUE_SECONDS
+        has_changes = self._provider.set_overlays(evaluation.accepted, pool_types)
+        return EvaluatedOverlays(tuple(overlays), findings, evaluation.conflicts, has_changes, tuple(provider_errors))
 
     async def _instance_types_by_pool(self) -> tuple[list[NodePoolInstanceTypes], list[ProviderError]]:
         """The instance types of the pools, and the errors of pools whose types could not be read (SCH-752)."""
@@ -135,13 +155,17 @@ class NodeOverlayController:
         all_overlays: Iterable[NodeOverlay],
         on_applied: Callable[[], None],
     ) -> None:
-        reconciler = NodeOverlayReconciler(context, provider, all_overlays, on_applied)
-        self._queue = Reconciler("nodeoverlay.controller", reconciler.reconcile, 1, metrics=context.metrics)
+        self._reconciler = NodeOverlayReconciler(context, provider, all_overlays, on_applied)
+        self._queue = Reconciler("nodeoverlay.controller", self._reconciler.reconcile, 1, metrics=context.metrics)
         self._queue.add(_ALL_OVERLAYS_KEY)
 
     def loops(self) -> dict[str, Callable[[], Awaitable[None]]]:
         """The loops to run, by name."""
         return {self._queue.name: self._queue.run}
+
+    async def apply(self) -> None:
+        """Apply the overlays in a process that does not lead: its view has their prices, and it writes nothing."""
+        await self._reconciler.apply()
 
     def on_overlay(self, old: NodeOverlay | None, new: NodeOverlay | None) -> None:
         """An overlay was added, changed or removed. Our own status writes are ignored."""

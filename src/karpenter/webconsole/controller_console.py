@@ -75,6 +75,9 @@ class ControllerSource:
         """Keep the instance types current until cancelled."""
         while True:
             if self._is_current:
+                overlays = self._manager.overlay_controller
+                if overlays is not None and not self._leads():
+                    await overlays.apply()  # the controller that does so in the replica that leads does not run here
                 self._indexes = await self._manager.observer.indexes()
             await asyncio.sleep(_INDEX_SECONDS if self._indexes else 1.0)
 

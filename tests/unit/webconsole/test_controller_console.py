@@ -6,14 +6,21 @@ import asyncio
 from pathlib import Path
 from typing import Any, cast
 
+import pytest
+
+from karpenter.api import kinds
+from karpenter.api.meta import ObjectMeta
+from karpenter.api.node_overlay import NodeOverlay, NodeOverlaySpec
 from karpenter.console.console_view import ConsoleView
 from karpenter.console.visible_objects import Visibility, visible_input
 from karpenter.kube import config
-from karpenter.manager import Manager
+from karpenter.manager import Manager, ManagerOptions
 from karpenter.manager_process import RunningController
+from karpenter.model.feature_gate_flags import parse_feature_gates
 from karpenter.settings import Settings
 from karpenter.webconsole.controller_console import ControllerSource
 from support.builders import pod
+from support.fake_cloud import TYPES
 from support.world import World, story
 
 
@@ -82,6 +89,29 @@ async def test_a_replica_that_does_not_lead_shows_the_cluster_and_says_where_the
     assert source.fault() == ""
     assert source.history_fault().startswith("this replica does not lead, and the one that leads keeps the history")
     assert not (tmp_path / "history.db").exists()
+    following.cancel()
+
+
+@story
+async def test_a_replica_that_does_not_lead_knows_the_prices_of_overlays_and_writes_nothing(world: World) -> None:
+    await world.node_class()
+    await world.pool()
+    spec = NodeOverlaySpec(requirements=(), price_adjustment="+100%")
+    await world.kube.create(kinds.NODE_OVERLAY, NodeOverlay(metadata=ObjectMeta(name="dear"), spec=spec))
+    settings = Settings(console=True, feature_gates=parse_feature_gates("NodeOverlay=true"))
+    manager = Manager(world.kube, world.cloud, world.clock, settings, ManagerOptions())  # type: ignore[arg-type]
+    following = asyncio.create_task(manager.run(asyncio.Event().wait))  # type: ignore[arg-type]
+    await asyncio.sleep(1)
+    source = ControllerSource(RunningController(manager, cast(Any, None), lambda: False))
+    showing = asyncio.create_task(source.run())
+    await asyncio.sleep(2)
+    given = source.current()
+    assert given is not None
+    listed = {one.name: min(offer.price_per_hour for offer in one.offerings) for one in TYPES}
+    shown = {one.name: min(offer.price_per_hour for offer in one.offerings) for one in given.indexes["np"].types}
+    assert shown == {name: pytest.approx(2 * price) for name, price in listed.items()}
+    assert (await world.kube.get(kinds.NODE_OVERLAY, "dear")).status.conditions == ()
+    showing.cancel()
     following.cancel()
 
 

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 import structlog
 
-from karpenter.api.karpenter import NodeClaim
 from karpenter.api.kinds import CAPACITY_BUFFER, NODE, NODE_CLAIM, NODE_POOL, POD, Kind
 from karpenter.api.meta import Wire
 from karpenter.capacitybuffer.buffer_placements import buffer_pods_by_node, without_buffer_pods
@@ -35,7 +34,6 @@ from karpenter.disruption.disruption_recorder import DisruptionRecorder
 from karpenter.disruption.repair_execution import RebootStarter
 from karpenter.disruption.successor_nominations import SuccessorNominations
 from karpenter.history.cluster_observer import ClusterObserver
-from karpenter.kube.errors import KubeError, NotFound
 from karpenter.kube.informer import ChangeHandler, Informer
 from karpenter.kube.protocol import Kube
 from karpenter.manager_history import history_recorder
@@ -77,6 +75,7 @@ from karpenter.provisioning.plan_executor import PlanExecutor
 from karpenter.provisioning.pod_trace_recorder import PodTraceRecorder
 from karpenter.provisioning.problem_recorder import ProblemRecorder
 from karpenter.provisioning.provisioner import Provisioner
+from karpenter.provisioningrequest.request_controller import ProvisioningRequestController
 from karpenter.runtime import worker_scaling
 from karpenter.runtime.batch_window import BatchWindow
 from karpenter.runtime.events import EventRecorder, ObjectKind
@@ -200,7 +199,7 @@ class Manager:
         self._pod_events = PodEventTracker(context)
         self._node_classes = NodeClassStates()
         self._pool_reconciler = NodePoolReconciler(context, self._node_classes.find, settings.gates)
-        eviction_limits, eviction_keys = _eviction_limits(settings), WorkQueue[str]()
+        eviction_limits, eviction_keys = EvictionLimits.for_cpu_requests(settings.cpu_requests), WorkQueue[str]()
         evictor = EvictionQueue(context, eviction_limits, eviction_keys.add)
         self._eviction_queue = self._new_controller(
             "eviction-queue", evictor.reconcile, eviction_limits.workers, POD, eviction_keys
@@ -240,6 +239,12 @@ class Manager:
         self._buffer_controller = (
             CapacityBufferController(context, self.virtual_pods, informers.buffers, self._batcher.trigger)
             if informers.buffers is not None
+            else None
+        )
+        requests, trigger = informers.provisioning_requests, self._batcher.trigger
+        self._request_controller = (
+            ProvisioningRequestController(context, self.virtual_pods, requests, trigger)
+            if requests is not None
             else None
         )
         self._schedule_controller = (
@@ -319,8 +324,10 @@ class Manager:
         self.command_history.reversals.record_plan(real)
         if self._buffer_controller is not None:
             self._buffer_controller.on_plan(snapshot, plan)
-        elif self._schedule_controller is not None:
+        elif self._schedule_controller is not None or self._request_controller is not None:
             self.virtual_pods.pod_counts_by_node = buffer_pods_by_node(plan)
+        if self._request_controller is not None:
+            self._request_controller.on_plan(snapshot, plan)
 
     # -- watches ------------------------------------------------------------------------------------------------------
 
@@ -375,6 +382,9 @@ class Manager:
             )
             informers.subscribe(informers.pod_templates, self._buffer_controller.on_pod_template)
             informers.subscribe(informers.pods, self._buffer_controller.on_pod)
+        if self._request_controller is not None:
+            informers.subscribe_requests(self._request_controller.on_request)
+            informers.subscribe(informers.pods, self._request_controller.on_pod)
         if self._schedule_controller is not None:
             self._subscribe_schedules(self._schedule_controller)
         if self._pod_trace is not None:
@@ -425,6 +435,7 @@ class Manager:
             self._static_controller,
             self.overlay_controller,
             self._buffer_controller,
+            self._request_controller,
             self._schedule_controller,
             self._notifier,
         )
@@ -461,23 +472,8 @@ class Manager:
 
     async def _reconcile_counter(self) -> float:
         await self._pool_reconciler.reconcile_resources()
-        for claim in self.state.claims():
-            if self.informers.claims.get(claim.metadata.name) is None:
-                await self._forget_if_gone(claim)
+        await self.informers.forget_claims_that_are_gone()
         return self._settings.intervals.nodepool_counter.total_seconds()
-
-    async def _forget_if_gone(self, claim: NodeClaim) -> None:
-        """Forget a NodeClaim that was deleted before the response to its creation arrived (OPS-094).
-
-        The watch delivers no further event for it, and its pods would wait for an instance that is never launched.
-        """
-        try:
-            await self.context.kube.get(NODE_CLAIM, claim.metadata.name)
-        except NotFound:
-            _log.debug("garbage collecting stale unlaunched nodeclaim from cluster state")
-            self.informers.report_claim_deleted(claim)
-        except KubeError:
-            return
 
     async def _collect_garbage(self) -> float:
         await collect_claims_without_instance(self.context)
@@ -489,10 +485,3 @@ class Manager:
 def _loop_time() -> float:
     """Monotonic seconds."""
     return asyncio.get_running_loop().time()
-
-
-def _eviction_limits(settings: Settings) -> EvictionLimits:
-    """Evictions grow with the processor time the process asked for (OPS-702)."""
-    cores = worker_scaling.whole_cores(settings.cpu_requests)
-    bucket = worker_scaling.scaled_bucket(worker_scaling.EVICTION, cores)
-    return EvictionLimits(bucket.per_second, bucket.burst, worker_scaling.EVICTION.workers.for_cores(cores))

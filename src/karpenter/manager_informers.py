@@ -39,6 +39,7 @@ from karpenter.api.kinds import (
     POD,
     POD_DISRUPTION_BUDGET,
     POD_TEMPLATE,
+    PROVISIONING_REQUEST,
     REPLICATION_CONTROLLER,
     RESOURCE_CLAIM,
     RESOURCE_CLAIM_TEMPLATE,
@@ -52,9 +53,10 @@ from karpenter.api.kinds import (
     Kind,
 )
 from karpenter.api.meta import Wire
+from karpenter.api.provisioning_request import ProvisioningRequest
 from karpenter.api.resource_claims import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from karpenter.kube.decoding import metadata_of
-from karpenter.kube.errors import KubeError
+from karpenter.kube.errors import KubeError, NotFound
 from karpenter.kube.informer import ALL_OBJECTS, ChangeHandler, Informer, WatchScope
 from karpenter.kube.optional_kinds import OptionalKindsReader
 from karpenter.kube.protocol import Reader, UndecodableObject
@@ -178,6 +180,7 @@ class ClusterInformers:
         self.scale_ups = self._add(EVENT, scope=SCALE_UP_EVENTS) if kinds.scale_up_events else None
         self._devices: DeviceInformers | None = None
         self._gangs: list[Informer[GangObject]] = []
+        self.provisioning_requests = self._add(PROVISIONING_REQUEST, OptionalKindsReader(kube)) if kinds.gangs else None
         self.state = ClusterState(log_unusable_object)
         self._keep_state()
         if kinds.devices:
@@ -225,10 +228,24 @@ class ClusterInformers:
         reference = claim.spec.node_class_ref
         return claim if (reference.group, reference.kind) in self._managed_classes else None
 
-    def report_claim_deleted(self, claim: NodeClaim) -> None:
-        """Tell all handlers that a NodeClaim is gone which the informer never had."""
-        for handler in self._claim_handlers:
-            handler(claim, None)
+    async def forget_claims_that_are_gone(self) -> None:
+        """Forget NodeClaims that were deleted before the response to their creation arrived (OPS-094).
+
+        The watch delivers no further event for them, and their pods would wait for instances that are never launched.
+        """
+        for claim in self.state.claims():
+            if self.claims.get(claim.metadata.name) is None:
+                await self._forget_if_gone(claim)
+
+    async def _forget_if_gone(self, claim: NodeClaim) -> None:
+        try:
+            await self._kube.get(NODE_CLAIM, claim.metadata.name)
+        except NotFound:
+            _log.debug("garbage collecting stale unlaunched nodeclaim from cluster state")
+            for handler in self._claim_handlers:
+                handler(claim, None)
+        except KubeError:
+            return
 
     # -- cluster state ------------------------------------------------------------------------------------------------
 
@@ -300,6 +317,11 @@ class ClusterInformers:
         """Add a handler of Workloads and PodGroups, where these are watched."""
         for informer in self._gangs:
             self.subscribe(informer, handler)
+
+    def subscribe_requests(self, handler: ChangeHandler[ProvisioningRequest]) -> None:
+        """Add a handler of ProvisioningRequests, where these are watched."""
+        if self.provisioning_requests is not None:
+            self.subscribe(self.provisioning_requests, handler)
 
     def _keep_workload_selectors(self, stateful_sets: Informer[RolloutWorkload]) -> None:
         """Nothing is triggered by these kinds: pods that wait are in a pass every few seconds anyway."""

@@ -79,9 +79,15 @@ _JUSTIFIED: Mapping[Right, str] = {
     },
     **{
         Right(verb, resource): "the gate GangScheduling is off"
-        for resource in ("workloads.scheduling.k8s.io", "podgroups.scheduling.k8s.io", "podgroups.scheduling.x-k8s.io")
+        for resource in (
+            "workloads.scheduling.k8s.io",
+            "podgroups.scheduling.k8s.io",
+            "podgroups.scheduling.x-k8s.io",
+            "provisioningrequests.autoscaling.x-k8s.io",
+        )
         for verb in ("get", "list", "watch")
     },
+    Right("patch", "provisioningrequests/status.autoscaling.x-k8s.io"): "the gate GangScheduling is off",
     **{
         Right(verb, resource): "no default spread constraints are configured"
         for resource in ("replicasets.apps", "services", "replicationcontrollers")

@@ -45,7 +45,8 @@ from support.fake_cloud import TYPES, FakeCloud, Tapped, Write
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 _SERVED = cast(
-    "tuple[kinds.Kind[Wire], ...]", (*kinds.KINDS.values(), kinds.POD_GROUP, PROVISIONER, MACHINE, AWS_NODE_TEMPLATE)
+    "tuple[kinds.Kind[Wire], ...]",
+    (*kinds.KINDS.values(), kinds.POD_GROUP, kinds.PROVISIONING_REQUEST, PROVISIONER, MACHINE, AWS_NODE_TEMPLATE),
 )
 #: For stories that last a day: the controllers repeat their work every few minutes, not every few seconds.
 RARE = Intervals(

@@ -29,6 +29,7 @@ from karpenter.api import (
     node_overlay,
     pod_groups,
     priority_class,
+    provisioning_request,
     resource_claims,
     storage,
 )
@@ -177,6 +178,14 @@ NODE_CLAIM = Kind("karpenter.sh", "v1", "nodeclaims", "NodeClaim", False, karpen
 NODE_OVERLAY = Kind("karpenter.sh", "v1alpha1", "nodeoverlays", "NodeOverlay", False, node_overlay.NodeOverlay)
 CAPACITY_BUFFER = Kind(
     "autoscaling.x-k8s.io", "v1beta1", "capacitybuffers", "CapacityBuffer", True, capacity_buffer.CapacityBuffer
+)
+PROVISIONING_REQUEST = Kind(
+    "autoscaling.x-k8s.io",
+    "v1",
+    "provisioningrequests",
+    "ProvisioningRequest",
+    True,
+    provisioning_request.ProvisioningRequest,
 )
 CAPACITY_SCHEDULE = Kind(
     "karpenter.sh", "v1alpha1", "capacityschedules", "CapacitySchedule", False, capacity_schedule.CapacitySchedule

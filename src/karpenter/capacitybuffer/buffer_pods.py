@@ -52,7 +52,7 @@ def build_virtual_pods(buffer: CapacityBuffer, template: PodTemplateSpec, count:
 
     Beyond: missing requests of a container default to its limits, as the API server does for real pods of the template.
     """
-    spec = _virtual_pod_spec(template.spec)
+    spec = virtual_pod_spec(template.spec)
     return tuple(
         Pod(metadata=_metadata(buffer, template, number, now), spec=spec, status=_UNSCHEDULABLE_STATUS)
         for number in range(1, count + 1)
@@ -75,7 +75,8 @@ def _metadata(buffer: CapacityBuffer, template: PodTemplateSpec, number: int, no
     )
 
 
-def _virtual_pod_spec(spec: PodSpec) -> PodSpec:
+def virtual_pod_spec(spec: PodSpec) -> PodSpec:
+    """The spec of a virtual pod of a template: of the lowest priority, bound nowhere, without volumes of single pods."""
     return msgspec.structs.replace(
         spec,
         node_name="",

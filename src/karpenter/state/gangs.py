@@ -25,6 +25,7 @@ class GangSource(StrEnum):
     COSCHEDULING = "PodGroup.scheduling.x-k8s.io"
     LEADER_WORKER_SET = "LeaderWorkerSet"
     JOB_SET = "JobSet"
+    PROVISIONING_REQUEST = "ProvisioningRequest"
 
 
 class GangKey(NamedTuple):
@@ -47,6 +48,7 @@ class Gang:
     ``members`` are the uids of its pending pods, ``running`` counts those that are bound or have succeeded. ``topology_key``: all
     are to be in one domain of this label; empty where they may be anywhere. Gangs are served by ``priority``, then ``created``.
     ``error`` says why nothing can be planned for it. It is left alone until ``paused_until``.
+    ``on_existing_nodes_only``: no node is bought for it.
     """
 
     name: str
@@ -59,6 +61,7 @@ class Gang:
     created: datetime | None = None
     paused_until: datetime | None = None
     error: str = ""
+    on_existing_nodes_only: bool = False
 
 
 def gang_key_of(pod: Pod) -> GangKey | None:

@@ -1,4 +1,4 @@
-"""The virtual pods of capacity buffers and waking schedules, and their last placement: they are added to snapshots (SCH §25)."""
+"""The virtual pods of capacity buffers, waking schedules and requests, and their last placement: added to snapshots (SCH §25)."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from karpenter.api.core import Pod
+from karpenter.state.gangs import Gang
 from karpenter.state.pod_counts import namespaced_labels
 from karpenter.state.pod_signature import PodSignatureCache
 from karpenter.state.snapshot import ClusterSnapshot, PodGroup
@@ -17,6 +18,7 @@ class VirtualPods:
     def __init__(self) -> None:
         self._signatures = PodSignatureCache()
         self._groups: dict[str, PodGroup] = {}
+        self._gangs: dict[str, Gang] = {}
         #: How many of them the last scheduling pass placed on each node, by key of its state node (SCH-741).
         self.pod_counts_by_node: Mapping[str, int] = {}
 
@@ -27,18 +29,31 @@ class VirtualPods:
         else:
             self._groups.pop(buffer, None)
 
+    def set_gang(self, name: str, gang: Gang | None) -> None:
+        """Say which of the pods get places together only; None: those of this gang are gone."""
+        if gang is not None:
+            self._gangs[name] = gang
+        else:
+            self._gangs.pop(name, None)
+
     @property
     def content(self) -> tuple[object, ...]:
         """What is added to snapshots: equal while the buffers' pods and their last placement are the same."""
         groups = tuple((buffer, len(group.pods), group.signature) for buffer, group in sorted(self._groups.items()))
-        return groups, tuple(sorted(self.pod_counts_by_node.items()))
+        gangs = tuple(self._gangs[name] for name in sorted(self._gangs))
+        return groups, gangs, tuple(sorted(self.pod_counts_by_node.items()))
 
     def added_to(self, snapshot: ClusterSnapshot) -> ClusterSnapshot:
         """The snapshot with the virtual pods after the real ones; unchanged if there are none."""
         if not self._groups and not self.pod_counts_by_node:
             return snapshot
         groups = tuple(self._groups[buffer] for buffer in sorted(self._groups))
-        return replace(snapshot, pod_groups=(*snapshot.pod_groups, *groups), virtual_pod_counts=self.pod_counts_by_node)
+        return replace(
+            snapshot,
+            pod_groups=(*snapshot.pod_groups, *groups),
+            virtual_pod_counts=self.pod_counts_by_node,
+            gangs=tuple(sorted((*snapshot.gangs, *self._gangs.values()), key=lambda gang: gang.name)),
+        )
 
 
 #: Lower than the priority of any real pod.

@@ -23,6 +23,7 @@ from karpenter.model import conditions, labels, pod_disruption, pods
 from karpenter.model.backoff import Backoff
 from karpenter.model.clock import rfc3339
 from karpenter.model.token_bucket import TokenBucket
+from karpenter.runtime import worker_scaling
 from karpenter.runtime.events import NORMAL, WARNING, ObjectEvent, involved_node, involved_pod
 
 _BACKOFF = Backoff(0.1, 10.0)
@@ -39,6 +40,13 @@ class EvictionLimits:
     per_second: float = 100.0
     burst: int = 1000
     workers: int = 100
+
+    @staticmethod
+    def for_cpu_requests(cpu_requests: int) -> EvictionLimits:
+        """Evictions grow with the processor time, in thousandths of a core, that the process asked for (OPS-702)."""
+        cores = worker_scaling.whole_cores(cpu_requests)
+        bucket = worker_scaling.scaled_bucket(worker_scaling.EVICTION, cores)
+        return EvictionLimits(bucket.per_second, bucket.burst, worker_scaling.EVICTION.workers.for_cores(cores))
 
 
 @dataclass

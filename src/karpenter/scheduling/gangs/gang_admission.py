@@ -44,15 +44,20 @@ class _Plan:
     solution: Solution
 
     @cached_property
+    def uids_on_existing(self) -> frozenset[str]:
+        """The pods that get a place on a node there is."""
+        return frozenset(pod.metadata.uid for placed in self.solution.placed_on_existing for pod in placed.pods)
+
+    @cached_property
     def placed_uids(self) -> frozenset[str]:
         """The pods that get a place."""
         new = (pod.metadata.uid for claim in self.solution.new_claims for pod in claim.pods)
-        existing = (pod.metadata.uid for placed in self.solution.placed_on_existing for pod in placed.pods)
-        return frozenset((*new, *existing))
+        return frozenset((*new, *self.uids_on_existing))
 
     def placed(self, pending: PendingGang) -> int:
-        """How many pods of a gang get a place."""
-        return sum(pod.metadata.uid in self.placed_uids for pod in pending.pods)
+        """How many pods of a gang get a place where it may have one."""
+        uids = self.uids_on_existing if pending.gang.on_existing_nodes_only else self.placed_uids
+        return sum(pod.metadata.uid in uids for pod in pending.pods)
 
     def incomplete(self) -> list[PendingGang]:
         """The gangs of the plan that it leaves short of their minimum."""
@@ -214,6 +219,11 @@ class _GangAdmission:
         left = next((each for each in plan.solution.unschedulable if each.pod.metadata.uid in uids), None)
         gang = pending.gang
         available = gang.running + plan.placed(own)
+        if left is None and gang.on_existing_nodes_only:
+            detail = "the others would need new nodes, which are not bought for it"
+            return GangIncomplete(
+                gang.name, GangShortfall.NO_PLACE, gang.minimum, available, detail=detail, domain=domain
+            )
         if left is None:
             displaced = next((each.gang.name for each in plan.incomplete() if each is not own), "other pods")
             detail = f"it would take places of {displaced}"

@@ -91,7 +91,13 @@ class GangProblem:
         for group in groups:
             own = group.namespaced_labels if self._labels_matter else None
             counts[group.signature, own] += len(group.pods)
-        return (frozenset(counts.items()), gang.minimum - gang.running, gang.topology_key, gang.running_on)
+        return (
+            frozenset(counts.items()),
+            gang.minimum - gang.running,
+            gang.topology_key,
+            gang.running_on,
+            gang.on_existing_nodes_only,
+        )
 
     def domains(self, pending: PendingGang) -> tuple[str, ...]:
         """Where the pods of a gang may be together: where some of them are already, else every domain there is."""

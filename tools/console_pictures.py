@@ -19,6 +19,7 @@ PICTURES = (
     ("console-nodes", "nodes?group=zone", 1280, "dark"),
     ("console-what-if", "what-if?forbid=m5", 1280, "light"),
     ("console-decision", "decisions", 800, "light"),
+    ("console-savings", "savings", 1280, "light"),
     ("console-phone", "overview", 360, "light"),
 )
 _PATIENCE = 120_000

@@ -65,11 +65,13 @@ def demo(
 
 def _show_on_top(options: DemoOptions) -> None:
     from karpenter.cli.demo_top import DemoSource
+    from karpenter.cli.planning_options import disruption_options
+    from karpenter.cli.top_app import ViewerSetup
     from karpenter.cli.top_command import show
     from karpenter.cli.top_options import ViewerOptions
     from karpenter.settings import Settings
 
-    show(DemoSource(options), ViewerOptions(), Settings(), None)
+    show(ViewerSetup(DemoSource(options), ViewerOptions(), disruption_options(Settings())), None)
 
 
 def _show_in_browser(options: DemoOptions, port: int) -> None:

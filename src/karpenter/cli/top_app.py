@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rich.text import Text
@@ -14,6 +14,7 @@ from textual.widgets import Footer, Input, Static, TabbedContent, TabPane
 
 from karpenter.cli.top_answers import explain
 from karpenter.cli.top_cells import sparkline
+from karpenter.cli.top_history import HistorySource, HistoryUnavailable, NoHistory, RecentHistory
 from karpenter.cli.top_options import ViewerOptions
 from karpenter.cli.top_screens import HELP, TextWindow
 from karpenter.cli.top_table_widget import LiveTable
@@ -27,6 +28,7 @@ from karpenter.disruption.decide.disruption_problem import DisruptionOptions
 _REFRESH_SECONDS = 0.5
 #: Pause between two computations of reasons and of the price bound.
 _ASSESSMENT_PAUSE_SECONDS = 2.0
+_HISTORY_SECONDS = 10.0
 _HISTORY_POINTS, _SPARK_CELLS = 240, 12
 
 
@@ -37,6 +39,7 @@ class ViewerSetup:
     source: ViewerSource
     options: ViewerOptions
     decision_options: DisruptionOptions
+    history: HistorySource = field(default_factory=NoHistory)
     snapshot_directory: Path = Path()
 
 
@@ -78,6 +81,9 @@ class TopApp(App[None]):
         self._status = Static("", id="status")
         self._assessment = Assessment()
         self._is_assessed = False
+        self._recent = RecentHistory()
+        self._history_fault = ""
+        self._is_history_read = False
         self._prices: deque[float] = deque(maxlen=_HISTORY_POINTS)
         self._pending: deque[float] = deque(maxlen=_HISTORY_POINTS)
 
@@ -98,6 +104,7 @@ class TopApp(App[None]):
         """Start to follow the cluster."""
         self.run_worker(self._setup.source.run(), name="source")
         self.run_worker(self._keep_assessing(), name="assessment")
+        self.run_worker(self._keep_history(), name="history")
         self.run_worker(self._keep_current(), name="view")
         self._table().focus()
 
@@ -115,7 +122,8 @@ class TopApp(App[None]):
         """Take the cluster as it is now. View and table are made in a thread, so that keys are answered meanwhile."""
         given = self._setup.source.current()
         if given is not None:
-            self._given = replace(given, placements=self._assessment.placements)
+            placements, recorded = self._assessment.placements, self._recent.decisions
+            self._given = replace(given, placements=placements, recorded=recorded)
             view, tab = ConsoleView(self._given), self._tab
             table = await asyncio.to_thread(TABS[tab], view, self._setup.options)
             self._view = view
@@ -132,10 +140,11 @@ class TopApp(App[None]):
         self._summary.update(Text("\n").join(lines))
 
     def _history_text(self) -> Text:
-        """Price and pending pods over the last minutes."""
-        parts = [("  pending ", "dim"), (sparkline(self._pending, _SPARK_CELLS), "yellow")]
+        """Price and pending pods over the last minutes, with a history over the last day."""
+        pending, prices = self._recent.pending or self._pending, self._recent.prices or self._prices
+        parts = [("  pending ", "dim"), (sparkline(pending, _SPARK_CELLS), "yellow")]
         if self._setup.options.shows_prices:
-            parts += [("  $/h ", "dim"), (sparkline(self._prices, _SPARK_CELLS), "green")]
+            parts += [("  $/h ", "dim"), (sparkline(prices, _SPARK_CELLS), "green")]
         return Text.assemble(*parts)
 
     def _draw_table(self) -> None:
@@ -144,7 +153,7 @@ class TopApp(App[None]):
             self._table().show(TABS[self._tab](self._view, self._setup.options))
 
     def _draw_status(self) -> None:
-        fault = self._setup.source.fault()
+        fault = "; ".join(filter(None, (self._setup.source.fault(), self._history_fault)))
         order = self._table().order_text
         parts = [self._setup.source.title, f"sorted {order}" if order else "", fault]
         text = Text("   ".join(part for part in parts if part), style="red" if fault else "", no_wrap=True)
@@ -158,10 +167,21 @@ class TopApp(App[None]):
                 self._is_assessed = True
             await asyncio.sleep(_ASSESSMENT_PAUSE_SECONDS if self._given is not None else _REFRESH_SECONDS)
 
+    async def _keep_history(self) -> None:
+        """What the history says; where it cannot be had, the last of it, and why."""
+        while True:
+            try:
+                self._recent = await asyncio.to_thread(self._setup.history.recent)
+                self._history_fault = ""
+            except HistoryUnavailable as error:
+                self._history_fault = f"no history: {error}"
+            self._is_history_read = True
+            await asyncio.sleep(_HISTORY_SECONDS)
+
     @property
     def is_complete(self) -> bool:
         """Whether the cluster is on the screen, with reasons and bound."""
-        return self._view is not None and self._is_assessed
+        return self._view is not None and self._is_assessed and self._is_history_read
 
     # -- actions ---------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from karpenter.cli.settings_options import PLANNING_SETTINGS, Flags, resolve_or_
 
 if TYPE_CHECKING:
     from karpenter.cli.planning_options import InputOptions
-    from karpenter.cli.top_options import ViewerOptions
+    from karpenter.cli.top_app import ViewerSetup
     from karpenter.console.viewer_source import ViewerSource
     from karpenter.settings import Settings
 
@@ -42,14 +42,28 @@ def top(
     style: Annotated[
         str | None, typer.Option(metavar="GOOD,FAIR,BAD", help="Colors of bars, such as #04b575,#d7af00,#ff5f5f.")
     ] = None,
+    history: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="History file of the controller (--history-file), or a copy of it."),
+    ] = None,
+    controller: Annotated[
+        str,
+        typer.Option(metavar="URL", help="Console of the controller (--console), which has a history, too."),
+    ] = "",
+    controller_token_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="File with a token to sign in to the console with.")
+    ] = None,
     svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the screen to an SVG file, and end.")] = None,
 ) -> None:
     """Watch nodes, pods that wait, decisions, NodePools, spending and events of a cluster.
 
     Read-only. Works on clusters that Karpenter manages as well. Options and ~/.eks-node-viewer are those of eks-node-viewer.
     """
+    from karpenter.cli.top_app import ViewerSetup
+    from karpenter.cli.top_history import history_source
     from karpenter.cli.top_options import DEFAULTS_FILE, viewer_options
 
+    recorded = history_source(history, controller, controller_token_file)
     settings = resolve_or_exit("top", flags)
     options = viewer_options(
         {
@@ -63,7 +77,8 @@ def top(
         Path.home() / DEFAULTS_FILE,
     )
     input_options = planning_options.InputOptions(filename, "current", region, recursive=recursive)
-    show(viewer_source(input_options, settings), options, settings, svg)
+    source = viewer_source(input_options, settings)
+    show(ViewerSetup(source, options, planning_options.disruption_options(settings), recorded), svg)
 
 
 def viewer_source(input_options: InputOptions, settings: Settings) -> ViewerSource:
@@ -75,16 +90,15 @@ def viewer_source(input_options: InputOptions, settings: Settings) -> ViewerSour
     )
 
 
-def show(source: ViewerSource, options: ViewerOptions, settings: Settings, svg: Path | None) -> None:
+def show(setup: ViewerSetup, svg: Path | None) -> None:
     """Show the cluster until the user quits; with a file, only once and into it. Raises ``CommandError``."""
     from karpenter.cli import top_run
 
-    decision_options = planning_options.disruption_options(settings)
     with top_run.silent_logs():
         if svg is not None:
-            top_run.write_svg(source, options, decision_options, svg)
+            top_run.write_svg(setup, svg)
         else:
-            top_run.run_viewer(source, options, decision_options)
+            top_run.run_viewer(setup)
 
 
 def _recorded_source(input_options: InputOptions, settings: Settings) -> ViewerSource:

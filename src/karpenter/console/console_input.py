@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from karpenter.api.core import Event, Namespace, Node, Pod, PodDisruptionBudget
 from karpenter.api.karpenter import NodeClaim, NodePool
@@ -16,6 +17,9 @@ from karpenter.model import resources as res
 from karpenter.model.quantity import QuantityError
 from karpenter.state.snapshot import ClusterSnapshot
 from karpenter.state.state_node import NodeUsage, StateNode, build_state_node
+
+if TYPE_CHECKING:
+    from karpenter.console.decisions import RecordedDecisions
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,7 @@ class ConsoleInput:
     ``pods`` and ``nodes``: all of them; the snapshot has only those that scheduling looks at. ``indexes``: instance types by
     NodePool. ``placements``: by namespace and name, what the next scheduling pass says about a pod
     (``pending_pods.pod_placements``); empty where no pass was computed. ``wires``: empty where everybody sees everything.
+    ``recorded``: decisions of a history; None without one.
     """
 
     snapshot: ClusterSnapshot
@@ -45,6 +50,7 @@ class ConsoleInput:
     indexes: Mapping[str, TypeIndex] = field(default_factory=dict)
     placements: Mapping[tuple[str, str], str] = field(default_factory=dict)
     wires: ClusterWires = ClusterWires()
+    recorded: RecordedDecisions | None = None
 
     @cached_property
     def state_nodes(self) -> tuple[StateNode, ...]:

@@ -65,6 +65,14 @@ class DecisionRow:
 
 
 @dataclass(frozen=True)
+class RecordedDecisions:
+    """Decisions that a history tells of. ``names``: the NodeClaims (or Nodes) that they are about."""
+
+    rows: tuple[DecisionRow, ...] = ()
+    names: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
 class EventRow:
     """An event about nodes, NodePools or pods that wait."""
 
@@ -100,8 +108,16 @@ def _time(event: Event) -> datetime | None:
 def decisions(given: ConsoleInput, nodes: Sequence[NodeRow]) -> tuple[DecisionRow, ...]:
     """All decisions known, the latest first."""
     claims = [view.claim for view in given.snapshot.nodes if view.claim is not None]
-    rows = [*_launches(claims, nodes), *_disruptions(given.events), *_incidents(given.events)]
+    seen = [*_launches(claims, nodes), *_disruptions(given.events), *_incidents(given.events)]
+    rows = seen if given.recorded is None else [*given.recorded.rows, *_unrecorded(seen, given.recorded)]
     return tuple(sorted(rows, key=lambda row: (-row.at.timestamp(), row.kind, row.nodes)))
+
+
+def _unrecorded(rows: Iterable[DecisionRow], recorded: RecordedDecisions) -> Iterator[DecisionRow]:
+    """Failed launches, which no history has, and what is about other nodes than the recorded decisions."""
+    for row in rows:
+        if row.kind is DecisionKind.FAILURE or not recorded.names.issuperset(row.nodes):
+            yield row
 
 
 def _launches(claims: Iterable[NodeClaim], nodes: Sequence[NodeRow]) -> Iterator[DecisionRow]:

@@ -1,0 +1,208 @@
+"""What ``karpenter top`` knows beside the objects of the cluster: the controller's history, from its file or from its console."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Protocol
+from urllib.parse import urlsplit
+
+import httpx2
+import msgspec
+
+from karpenter.cli.terminal import WrongInput
+from karpenter.console.decisions import DecisionKind, DecisionRow, RecordedDecisions
+from karpenter.history.history_store import HistoryStore, HistoryUnreadable, readable_history
+from karpenter.webconsole import history_document
+
+#: So much of the history is shown.
+SHOWN = timedelta(hours=24)
+_MAX_SAMPLES, _MAX_ROWS = 240, 500
+_TIMEOUT_SECONDS = 10.0
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+class HistoryUnavailable(Exception):
+    """The history cannot be had now; the message says why."""
+
+
+@dataclass(frozen=True)
+class RecentHistory:
+    """The last day. ``prices``: USD per hour, ``pending``: pods, both in the order of time.
+
+    ``decisions``: None without a history.
+    """
+
+    prices: tuple[float, ...] = ()
+    pending: tuple[float, ...] = ()
+    decisions: RecordedDecisions | None = None
+
+
+class HistorySource(Protocol):
+    """Where the history comes from. It is asked in a thread."""
+
+    def recent(self) -> RecentHistory:
+        """The last day. Raises ``HistoryUnavailable``."""
+
+
+class NoHistory:
+    """No history: decisions are those of which objects and events tell."""
+
+    def recent(self) -> RecentHistory:
+        """Nothing."""
+        return RecentHistory()
+
+
+@dataclass(frozen=True)
+class FileHistory:
+    """The file of a controller, or a copy of it."""
+
+    store: HistoryStore
+
+    def recent(self) -> RecentHistory:
+        """The last day. Raises ``HistoryUnavailable``."""
+        since = datetime.now(UTC) - SHOWN
+        try:
+            samples = self.store.samples(since, _MAX_SAMPLES)
+            decisions = self.store.decisions(since, _MAX_ROWS)
+            interruptions = self.store.interruptions(since, _MAX_ROWS)
+        except sqlite3.Error as error:
+            raise HistoryUnavailable(f"{self.store.file}: {error}") from None
+        return _recent(
+            {
+                "samples": history_document.sample_document(samples),
+                "decisions": list(map(history_document.decision_document, decisions)),
+                "interruptions": list(map(history_document.interruption_document, interruptions)),
+            }
+        )
+
+
+@dataclass(frozen=True)
+class ControllerHistory:
+    """The console that a controller serves, with the rights of a token."""
+
+    url: str
+    token: str
+
+    def recent(self) -> RecentHistory:
+        """The last day. Raises ``HistoryUnavailable``."""
+        hours = SHOWN / timedelta(hours=1)
+        headers = {"Authorization": f"Bearer {self.token}"}
+        try:
+            answer = httpx2.get(
+                f"{self.url}/api/history", params={"hours": f"{hours:g}"}, headers=headers, timeout=_TIMEOUT_SECONDS
+            )
+        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+            raise HistoryUnavailable(f"{self.url}: {error or type(error).__name__}") from None
+        if answer.status_code != httpx2.codes.OK:
+            raise HistoryUnavailable(f"{self.url}: {answer.text[:200] or answer.status_code}")
+        try:
+            return _recent(msgspec.json.decode(answer.content))
+        except (msgspec.DecodeError, msgspec.ValidationError):
+            raise HistoryUnavailable(f"{self.url}: the answer is not that of a controller's console") from None
+
+
+def history_source(file: Path | None, controller: str, token_file: Path | None) -> HistorySource:
+    """The source that options name. Raises ``WrongInput``."""
+    if file is not None and controller:
+        raise WrongInput("--history and --controller: name one of them")
+    if file is not None:
+        try:
+            return FileHistory(readable_history(file))
+        except HistoryUnreadable as error:
+            raise WrongInput(f"--history={error}") from None
+    if not controller:
+        return NoHistory()
+    return ControllerHistory(_checked_url(controller), _token(token_file))
+
+
+def _checked_url(url: str) -> str:
+    """Tokens cross a network encrypted only. Raises ``WrongInput``."""
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise WrongInput(f"--controller={url}: {error}") from None
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise WrongInput(f"--controller={url}: expected an address such as http://127.0.0.1:8082")
+    if parts.scheme == "http" and parts.hostname not in _LOOPBACK:
+        raise WrongInput(
+            f"--controller={url}: the token would cross the network in clear; use https, or a forwarded port"
+        )
+    return url.rstrip("/")
+
+
+def _token(file: Path | None) -> str:
+    """Raises ``WrongInput``."""
+    if file is None:
+        raise WrongInput("--controller needs --controller-token-file: kubectl create token NAME > FILE makes one")
+    try:
+        token = file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise WrongInput(f"--controller-token-file={file}: cannot be read ({error})") from None
+    if not token.isascii() or not token.isprintable() or not token:
+        raise WrongInput(f"--controller-token-file={file}: has no token")
+    return token
+
+
+# -- the answer of a console ----------------------------------------------------------------------------------------------
+
+
+class _Node(msgspec.Struct):
+    name: str
+
+
+class _Decision(msgspec.Struct):
+    at: datetime
+    kind: DecisionKind
+    reason: str
+    text: str
+    outcome: str
+    saving: float | None
+    before: tuple[_Node, ...]
+    after: tuple[_Node, ...]
+
+
+class _Interruption(msgspec.Struct):
+    at: datetime
+    reason: str
+    node: str
+    message: str
+
+
+class _Samples(msgspec.Struct):
+    price: tuple[float, ...]
+    pending: tuple[float, ...]
+
+
+class _Answer(msgspec.Struct):
+    samples: _Samples
+    decisions: tuple[_Decision, ...]
+    interruptions: tuple[_Interruption, ...]
+
+
+def _recent(document: object) -> RecentHistory:
+    """Raises ``msgspec.ValidationError``."""
+    answer = msgspec.convert(document, _Answer)
+    rows = (*map(_decision_row, answer.decisions), *map(_interruption_row, answer.interruptions))
+    names = frozenset(_names(answer.decisions)) | {one.node for one in answer.interruptions}
+    return RecentHistory(answer.samples.price, answer.samples.pending, RecordedDecisions(rows, names))
+
+
+def _names(decisions: Iterable[_Decision]) -> Iterator[str]:
+    for decision in decisions:
+        yield from (node.name for node in (*decision.before, *decision.after))
+
+
+def _decision_row(decision: _Decision) -> DecisionRow:
+    before, after = (tuple(node.name for node in nodes) for nodes in (decision.before, decision.after))
+    text = decision.text if decision.outcome == "succeeded" else f"{decision.text}, {decision.outcome}"
+    return DecisionRow(
+        decision.at, decision.kind, decision.reason, before or after, text, saving_per_hour=decision.saving
+    )
+
+
+def _interruption_row(one: _Interruption) -> DecisionRow:
+    return DecisionRow(one.at, DecisionKind.INTERRUPTION, one.reason, (one.node,), one.message)

@@ -277,17 +277,17 @@ class ClusterInformers:
     def _keep_devices(self) -> None:
         """Device claims, where the cluster serves them."""
         reader, index = OptionalKindsReader(self._kube), self.state.devices
-        found = DeviceInformers(
+        informers = DeviceInformers(
             self._add(RESOURCE_CLAIM, reader),
             self._add(RESOURCE_CLAIM_TEMPLATE, reader),
             self._add(DEVICE_CLASS, reader),
             self._add(RESOURCE_SLICE, reader),
         )
-        self.subscribe(found.claims, _stored(index.set_claim, lambda obj: index.remove_claim(_key(obj))))
-        self.subscribe(found.templates, _stored(index.set_template, lambda obj: index.remove_template(_key(obj))))
-        self.subscribe(found.classes, _stored(index.set_class, lambda obj: index.remove_class(obj.metadata.name)))
-        self.subscribe(found.slices, _stored(index.set_slice, lambda obj: index.remove_slice(obj.metadata.name)))
-        self._devices = found
+        self.subscribe(informers.claims, _stored(index.set_claim, lambda obj: index.remove_claim(_key(obj))))
+        self.subscribe(informers.templates, _stored(index.set_template, lambda obj: index.remove_template(_key(obj))))
+        self.subscribe(informers.classes, _stored(index.set_class, lambda obj: index.remove_class(obj.metadata.name)))
+        self.subscribe(informers.slices, _stored(index.set_slice, lambda obj: index.remove_slice(obj.metadata.name)))
+        self._devices = informers
         index.enable()
 
     def subscribe_devices(self, handler: DeviceHandler) -> None:

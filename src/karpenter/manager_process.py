@@ -317,7 +317,7 @@ class _SideTasks:
 
     def _debug_state(self) -> object:
         manager = self._manager
-        scene = DebugSources(
+        sources = DebugSources(
             manager.state,
             manager.provisioner.last_plan,
             self._election.fence.is_open,
@@ -325,7 +325,7 @@ class _SideTasks:
             manager.command_history.journal.entries(),
             manager.disruption.awaiting_validation,
         )
-        return debug_state(scene, manager.context.clock.now())
+        return debug_state(sources, manager.context.clock.now())
 
     async def _log_api_server_faults(self) -> float:
         """While the API server cannot be used, log why and what to do; and when it can be used again."""

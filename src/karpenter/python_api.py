@@ -292,11 +292,11 @@ def _resolve_settings(given: Mapping[str, str]) -> Settings:
     return resolve_or_exit("load", flags)
 
 
-def _check_names(given: Mapping[str, object], known: tuple[str, ...], noun: str) -> None:
+def _check_names(given: Mapping[str, object], names: tuple[str, ...], noun: str) -> None:
     for name in given:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            hint = f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(sorted(known))}"
+        if name not in names:
+            near = difflib.get_close_matches(name, names, 1)
+            hint = f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(sorted(names))}"
             raise InputError(f"no {noun} {name!r}; {hint}")
 
 

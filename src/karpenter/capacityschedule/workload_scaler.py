@@ -177,11 +177,11 @@ class WorkloadScaler:
 
     async def _list(self, namespace: str, *, label_selector: str = "") -> list[_Workload]:
         kube = self._context.kube
-        found = []
+        workloads = []
         for kind in _KINDS:
             listing = await kube.list(kind, namespace, label_selector=label_selector)
-            found += [_Workload(kind, workload) for workload in listing.items]
-        return sorted(found, key=lambda workload: workload.order)
+            workloads += [_Workload(kind, workload) for workload in listing.items]
+        return sorted(workloads, key=lambda workload: workload.order)
 
     async def _apply(self, workloads: Iterable[_Workload], change: _Change, direction: str) -> float | None:
         """Write the changes, against the versions that were read; seconds until those that failed are due again."""

@@ -34,7 +34,7 @@ class _LimitRangeAdmission:
         for limit_range in limit_ranges:
             by_namespace[limit_range.metadata.namespace].append(limit_range)
         self._defaults: dict[str, ContainerDefaults | None] = {
-            namespace: container_defaults(found) for namespace, found in by_namespace.items()
+            namespace: container_defaults(own) for namespace, own in by_namespace.items()
         }
 
     def admitted(self, carrier: _Carrier) -> _Carrier:

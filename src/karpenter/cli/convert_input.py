@@ -51,9 +51,9 @@ def _objects(document: InputObject) -> Iterator[InputObject]:
         return
     typed = {"apiVersion": document.content.get("apiVersion"), "kind": kind.removesuffix("List")}
     given: Json = {} if kind == "List" else typed
-    for item in items:
-        if isinstance(item, dict):
-            yield from _objects(replace(document, content={**given, **item}))
+    for part in items:
+        if isinstance(part, dict):
+            yield from _objects(replace(document, content={**given, **part}))
 
 
 def _json_document(part: SourceContent) -> list[InputObject | MalformedDocument] | None:

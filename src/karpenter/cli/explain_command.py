@@ -69,8 +69,8 @@ def explain(
             _explain_node(plan_input, asked.name, planning_options.disruption_options(settings), output)
         else:
             pod = find_pod(plan_input.objects, namespace, asked)
-            found = explained_pod(plan_input, pod, settings.scheduling_options(settings.gates))
-            _write_pod(plan_input, *found, output, in_full=verbose or output == "wide")
+            explanation_and_plan = explained_pod(plan_input, pod, settings.scheduling_options(settings.gates))
+            _write_pod(plan_input, *explanation_and_plan, output, in_full=verbose or output == "wide")
 
 
 def _write_pod(

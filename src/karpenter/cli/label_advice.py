@@ -83,13 +83,15 @@ def similar_label(key: str) -> str:
     if key in _RENAMED:
         return _RENAMED[key]
     domain, _, name = key.rpartition("/")
-    same_name = [known for known in sorted(_KNOWN) if known.rpartition("/")[2] == name]
+    same_name = [well_known for well_known in sorted(_KNOWN) if well_known.rpartition("/")[2] == name]
     candidates = (
-        same_name if not domain else [known for known in same_name if _is_like(domain, known.rpartition("/")[0])]
+        same_name
+        if not domain
+        else [well_known for well_known in same_name if _is_like(domain, well_known.rpartition("/")[0])]
     )
     near = difflib.get_close_matches(key, candidates or _KNOWN, n=1, cutoff=0.0 if candidates else _MIN_SIMILARITY)
     return near[0] if near else ""
 
 
-def _is_like(domain: str, known: str) -> bool:
-    return difflib.SequenceMatcher(None, domain, known).ratio() >= _MIN_DOMAIN_SIMILARITY
+def _is_like(domain: str, well_known: str) -> bool:
+    return difflib.SequenceMatcher(None, domain, well_known).ratio() >= _MIN_DOMAIN_SIMILARITY

@@ -125,7 +125,7 @@ def _is_like_object(content: object) -> bool:
 
 
 def _malformed(source: str, message: str) -> ReaderFinding:
-    line = int(found[1]) if (found := _LINE.search(message)) else 1
+    line = int(match[1]) if (match := _LINE.search(message)) else 1
     where = SourceObject(source, {}, None, SourceMap({"": LineSpan(line, line)}))
     return ReaderFinding(where, "", _MALFORMED, message.removeprefix(f"{source}: "))
 

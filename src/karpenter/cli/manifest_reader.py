@@ -199,9 +199,9 @@ def split_objects(
         yield RawObject(replace(location, kind=kind, name=full), api_version, kind, data, is_stored)
         return
     of_items = "" if kind == "List" else kind.removesuffix("List")
-    for index, item in enumerate(head.items):
+    for index, listed in enumerate(head.items):
         steps = ".".join(part for part in (location.item_path, f"items[{index}]") if part)
-        yield from split_objects(replace(location, item_path=steps), item, api_version if of_items else "", of_items)
+        yield from split_objects(replace(location, item_path=steps), listed, api_version if of_items else "", of_items)
 
 
 def _head(data: bytes | msgspec.Raw) -> _ObjectHead:
@@ -218,7 +218,7 @@ def _loose_head(value: object) -> _ObjectHead:
     names = metadata if isinstance(metadata, dict) else {}
     name = _Name(*(_text(names.get(key)) for key in ("name", "namespace", "generateName", "resourceVersion")))
     items = members.get("items")
-    raw = tuple(msgspec.Raw(msgspec.json.encode(item)) for item in items) if isinstance(items, list) else None
+    raw = tuple(msgspec.Raw(msgspec.json.encode(listed)) for listed in items) if isinstance(items, list) else None
     return _ObjectHead(_text(members.get("apiVersion")), _text(members.get("kind")), name, raw)
 
 

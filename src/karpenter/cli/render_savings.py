@@ -57,8 +57,8 @@ def _table(*columns: str) -> Table:
 def _write_days(console: Console, days: Iterable[DaySpending]) -> None:
     table = _table("day", "hours", "spent", "NodePools", "bound", "classic")
     for day in days:
-        known = (_usd(day.managed), _usd(day.bound), _usd(day.classic)) if day.classic else ("-", "-", "-")
-        table.add_row(day.day.isoformat(), f"{day.known_hours:.1f}", _usd(day.total), *known)
+        prices = (_usd(day.managed), _usd(day.bound), _usd(day.classic)) if day.classic else ("-", "-", "-")
+        table.add_row(day.day.isoformat(), f"{day.known_hours:.1f}", _usd(day.total), *prices)
     console.print()
     console.print(table)
 

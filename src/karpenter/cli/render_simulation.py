@@ -46,15 +46,15 @@ def policy_names(result: SimulationResult) -> list[str]:
 
 def document(result: SimulationResult) -> Json:
     """All reports with their timelines, and the comparison."""
-    found = _differences(result)
+    policy_differences = _differences(result)
     reports: Json = {"reports": [report_document(report) for own in result.reports for report in own]}
-    if not found:
+    if not policy_differences:
         return reports
     return reports | {
         "comparison": {
             "with": result.reports[0][0].policy,
-            "policies": [_difference_document(difference) for difference in found],
-            "recommendation": recommendation(result.reports[0][0].policy, found),
+            "policies": [_difference_document(difference) for difference in policy_differences],
+            "recommendation": recommendation(result.reports[0][0].policy, policy_differences),
         }
     }
 
@@ -70,8 +70,8 @@ def _impossible(report: SimulationReport) -> str:
 
 
 def _recommended(result: SimulationResult) -> str:
-    found = _differences(result)
-    return recommendation(result.reports[0][0].policy, found) if found else ""
+    policy_differences = _differences(result)
+    return recommendation(result.reports[0][0].policy, policy_differences) if policy_differences else ""
 
 
 def _differences(result: SimulationResult) -> list[PolicyDifference]:
@@ -88,9 +88,9 @@ def sections(result: SimulationResult, room: PageRoom = _PAGE) -> Iterable[Secti
         yield _capacity(report, room.types)
         if report.decisions:
             yield _decisions(report, room.decisions)
-    found = _differences(result)
-    if found:
-        yield _comparison(first[0], found)
+    policy_differences = _differences(result)
+    if policy_differences:
+        yield _comparison(first[0], policy_differences)
 
 
 def _figures(reports: Sequence[SimulationReport]) -> Section:
@@ -172,10 +172,10 @@ def _capacity(report: SimulationReport, most: int) -> Section:
     return Section(f"{report.policy}: capacity", ("instance type", "capacity type", "node-hours", "cost"), rows)
 
 
-def _comparison(first: SimulationReport, found: Sequence[PolicyDifference]) -> Section:
+def _comparison(first: SimulationReport, policy_differences: Sequence[PolicyDifference]) -> Section:
     rows = [
         (difference.policy, _estimate(difference.usd_per_month, "$"), _estimate(difference.restarts_per_day, ""))
-        for difference in found
+        for difference in policy_differences
     ]
     return Section(f"compared with {first.policy}", ("policy", "per month", "restarts per day"), rows)
 

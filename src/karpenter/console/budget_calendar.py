@@ -29,10 +29,10 @@ def budget_calendar(given: ConsoleInput, days: int) -> tuple[BudgetSpan, ...]:
     counts = pool_node_counts(given.snapshot.nodes)
     span = TimeSpan(given.now, given.now + timedelta(days=days))
     return tuple(
-        found
+        pool_span
         for pool in sorted(given.snapshot.pools, key=lambda pool: pool.metadata.name)
         for rules in (disruption_rules(pool, given.snapshot.freeze),)
-        for found in _pool_spans(pool.metadata.name, rules, counts[pool.metadata.name].initialized, span)
+        for pool_span in _pool_spans(pool.metadata.name, rules, counts[pool.metadata.name].initialized, span)
     )
 
 

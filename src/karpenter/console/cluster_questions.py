@@ -219,12 +219,12 @@ def _compare(given: ConsoleInput, due: Solution, after: Solution, removed: tuple
     ]
     left_out = [left for left in after.unschedulable if _name(left.pod) not in waited]
     stranded = [StrandedPodRow(_name(left.pod), unschedulable_sentence(left)) for left in left_out]
-    known = {claim.name for claim in due.new_claims}
+    due_claims = {claim.name for claim in due.new_claims}
     return ClusterAnswer(
         price_before=now + due.price_per_hour,
         price_after=now - gone + after.price_per_hour,
         removed=tuple(view.name for view in removed),
-        bought=tuple(_bought(after, known)),
+        bought=tuple(_bought(after, due_claims)),
         moves=tuple(moves[:_MAX_LISTED]),
         stranded=tuple(stranded[:_MAX_LISTED]),
         moved=len(moves),
@@ -242,9 +242,9 @@ def _name(pod: Pod) -> str:
     return f"{pod.metadata.namespace}/{pod.metadata.name}"
 
 
-def _bought(plan: Solution, known: set[str]) -> Iterator[BoughtNode]:
+def _bought(plan: Solution, due_claims: set[str]) -> Iterator[BoughtNode]:
     for claim in plan.new_claims:
-        if claim.name not in known:
+        if claim.name not in due_claims:
             offering = claim.cheapest_offering
             yield BoughtNode(
                 claim.name,

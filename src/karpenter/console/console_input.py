@@ -58,8 +58,8 @@ class ConsoleInput:
 
         Where NodeClaims may not be read, that is every Node of a NodePool.
         """
-        known = {view.node.metadata.name for view in self.snapshot.nodes if view.node is not None}
-        left_out = [node for node in self.nodes if node.metadata.name not in known and not _is_unregistered(node)]
+        in_snapshot = {view.node.metadata.name for view in self.snapshot.nodes if view.node is not None}
+        left_out = [node for node in self.nodes if node.metadata.name not in in_snapshot and not _is_unregistered(node)]
         return (*self.snapshot.nodes, *self._built(left_out)) if left_out else self.snapshot.nodes
 
     def _built(self, nodes: Sequence[Node]) -> Iterator[StateNode]:

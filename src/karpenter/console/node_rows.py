@@ -157,9 +157,9 @@ class _RowMaker:
         if view.claim is None or view.marked_for_deletion:
             return ()
         blockers: list[DisruptionBlocker] = [*self._checks.node_blockers(view), *self._checks.pod_blockers(view)]
-        found = [blocker_message(blocker) for blocker in blockers if not isinstance(blocker, _SAID_BY_STATE)]
+        messages = [blocker_message(blocker) for blocker in blockers if not isinstance(blocker, _SAID_BY_STATE)]
         said = self._holding.get(view.name) or self._holding.get(view.key)
-        return tuple(found) or ((said,) if said and view.initialized else ())
+        return tuple(messages) or ((said,) if said and view.initialized else ())
 
 
 def _latest_holding_messages(events: Iterable[Event]) -> Mapping[str, str]:
@@ -192,13 +192,13 @@ def _stage(view: StateNode) -> NodeState:
 
 
 def _disruption_reason(view: StateNode) -> str:
-    found = _claim_condition(view, conditions.DISRUPTION_REASON)
-    return found.reason if found is not None else ""
+    condition = _claim_condition(view, conditions.DISRUPTION_REASON)
+    return condition.reason if condition is not None else ""
 
 
 def _drift_reason(view: StateNode) -> str:
-    found = _claim_condition(view, conditions.DRIFTED)
-    return found.reason or "Drifted" if found is not None and is_drifted(view) else ""
+    condition = _claim_condition(view, conditions.DRIFTED)
+    return condition.reason or "Drifted" if condition is not None and is_drifted(view) else ""
 
 
 def _claim_condition(view: StateNode, name: str) -> Condition | None:
@@ -245,8 +245,10 @@ def _not_ready_since(view: StateNode) -> datetime | None:
     """When the Node last changed to NotReady; the creation time where it never was Ready."""
     if view.ready:
         return None
-    found = conditions.find_condition(view.node.status.conditions, "Ready") if view.node is not None else None
-    return found.last_transition_time if found is not None and found.last_transition_time else _created(view)
+    condition = conditions.find_condition(view.node.status.conditions, "Ready") if view.node is not None else None
+    return (
+        condition.last_transition_time if condition is not None and condition.last_transition_time else _created(view)
+    )
 
 
 def _parse_price(text: str) -> float | None:

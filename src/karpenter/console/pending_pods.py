@@ -78,10 +78,10 @@ def _pending_pod(pod: Pod, placements: Mapping[PodKey, str], said: Mapping[PodKe
 def _scheduler_reason(pod: Pod) -> str:
     if pod.spec.scheduling_gates:
         return f"has scheduling gates: {', '.join(gate.name for gate in pod.spec.scheduling_gates)}"
-    found = conditions.find_condition(pod.status.conditions, "PodScheduled")
-    if found is None or found.status != conditions.FALSE:
+    condition = conditions.find_condition(pod.status.conditions, "PodScheduled")
+    if condition is None or condition.status != conditions.FALSE:
         return "the scheduler has not looked at it yet"
-    return found.message or found.reason
+    return condition.message or condition.reason
 
 
 def _latest_failures(events: Iterable[Event]) -> Mapping[PodKey, str]:

@@ -70,9 +70,9 @@ def without_empty(fields: Mapping[str, object]) -> Json:
     return {name: value for name, value in fields.items() if value is not None and value not in ("", [], {})}
 
 
-def warn_unknown_fields(parent: Mapping[str, object], known: Iterable[str], path: str, notes: NoteList) -> None:
+def warn_unknown_fields(parent: Mapping[str, object], field_names: Iterable[str], path: str, notes: NoteList) -> None:
     """A warning for each field that the kind never had (API-836)."""
-    names = tuple(known)
+    names = tuple(field_names)
     for name, value in parent.items():
         if name not in names and value is not None:
             near = nearest_name(name, names)

@@ -93,8 +93,8 @@ def from_beta(metadata: Json, content: Json, options: ConversionOptions, notes: 
     warn_unknown_fields(spec, _BETA_FIELDS, "spec", notes)
     warn_unknown_fields(written, _BETA_TEMPLATE_FIELDS, _TEMPLATE, notes)
     warn_unknown_fields(disruption, _BETA_DISRUPTION_FIELDS, "spec.disruption", notes)
-    known = {name: value for name, value in written.items() if name in _BETA_TEMPLATE_FIELDS}
-    template_spec = _repaired_template_spec(spec, known, options, notes)
+    template_fields = {name: value for name, value in written.items() if name in _BETA_TEMPLATE_FIELDS}
+    template_spec = _repaired_template_spec(spec, template_fields, options, notes)
     kubelet = object_field(template_spec, "kubelet", _TEMPLATE)
     template_spec = {name: value for name, value in template_spec.items() if name not in {"kubelet", "resources"}}
     template_spec["expireAfter"] = text_field(disruption, "expireAfter") or _DEFAULT_EXPIRY

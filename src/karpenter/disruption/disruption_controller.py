@@ -51,7 +51,7 @@ _THREADED_DECISION_NODES = 200
 _SLACK_SECONDS = 0.001
 #: Passes that are further apart are worth a line (DIS-022).
 _ABNORMAL_INTERVAL_SECONDS = 900.0
-#: How many commands are looked at at the same time.
+#: How many commands are processed at the same time.
 _WORKERS = 100
 _EMPTY_NODE_POD_CHURN = "abandoning empty node consolidation attempt due to pod churn, command is no longer valid"
 _log = structlog.get_logger()

@@ -147,11 +147,11 @@ def _merged(record: DecisionRecord, earlier: DecisionRecord | None) -> DecisionR
 
 
 def _first_known(now: tuple[NodeFacts, ...], then: tuple[NodeFacts, ...]) -> tuple[NodeFacts, ...]:
-    known = {node.name: node for node in then if node.pool}
-    return tuple(known.get(node.name, node) for node in now)
+    facts_by_name = {node.name: node for node in then if node.pool}
+    return tuple(facts_by_name.get(node.name, node) for node in now)
 
 
 def _latest_known(now: tuple[NodeFacts, ...], then: tuple[NodeFacts, ...]) -> tuple[NodeFacts, ...]:
     """The first facts with a type: how full a node is later is no part of the decision."""
-    known = {node.name: node for node in then if node.instance_type}
-    return tuple(known.get(node.name, node) for node in now)
+    facts_by_name = {node.name: node for node in then if node.instance_type}
+    return tuple(facts_by_name.get(node.name, node) for node in now)

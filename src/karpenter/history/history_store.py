@@ -277,8 +277,8 @@ def _size(database: sqlite3.Connection) -> int:
 def _time_span(database: sqlite3.Connection) -> tuple[float, float] | None:
     """The times of the oldest and the latest entry; None without any."""
     times = [database.execute(f"SELECT min(at), max(at) FROM {table}").fetchone() for table in TABLES]
-    known = [(first, last) for first, last in times if first is not None]
-    return (min(first for first, _ in known), max(last for _, last in known)) if known else None
+    spans = [(first, last) for first, last in times if first is not None]
+    return (min(first for first, _ in spans), max(last for _, last in spans)) if spans else None
 
 
 def _delete_before(database: sqlite3.Connection, at: float) -> None:

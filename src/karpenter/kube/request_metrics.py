@@ -38,7 +38,7 @@ class RequestObserver(Protocol):
 
 
 class NoRequestObserver:
-    """Looks away."""
+    """Records nothing."""
 
     def request_finished(self, request: FinishedRequest) -> None:
         """Nothing."""

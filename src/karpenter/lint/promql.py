@@ -33,15 +33,15 @@ class SeriesUse:
 def series_in(expression: str) -> Iterator[SeriesUse]:
     """The series of ours that an expression names, in order."""
     outside = _LABEL_LISTS.sub(_blank, _MATCHERS.sub(_blank, _TEXT.sub(_blank, expression)))
-    for found in _SERIES.finditer(outside):
-        is_part_of_name = expression[found.end() : found.end() + 1] in (":", "$")
-        if not is_part_of_name and not expression.startswith("[[", found.end()):
-            rate = _RATES.search(outside[: found.start()])
-            braces = _BRACES.match(expression, found.end())
-            yield SeriesUse(found[0], tuple(_MATCHER.findall(braces[0] if braces else "")), rate[1] if rate else "")
+    for match in _SERIES.finditer(outside):
+        is_part_of_name = expression[match.end() : match.end() + 1] in (":", "$")
+        if not is_part_of_name and not expression.startswith("[[", match.end()):
+            rate = _RATES.search(outside[: match.start()])
+            braces = _BRACES.match(expression, match.end())
+            yield SeriesUse(match[0], tuple(_MATCHER.findall(braces[0] if braces else "")), rate[1] if rate else "")
     for named in _BY_NAME.finditer(expression):
         yield SeriesUse(named[1])
 
 
-def _blank(found: re.Match[str]) -> str:
-    return " " * len(found[0])
+def _blank(match: re.Match[str]) -> str:
+    return " " * len(match[0])

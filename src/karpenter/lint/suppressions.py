@@ -40,8 +40,8 @@ def _names(text: str, rule_id: str) -> bool:
 
 def _ignored_spans(source_map: SourceMap, rule_id: str) -> Iterator[LineSpan]:
     for line, text in source_map.comments.texts.items():
-        found = _IN_COMMENT.search(text)
-        if found is not None and _names(found[1], rule_id):
+        match = _IN_COMMENT.search(text)
+        if match is not None and _names(match[1], rule_id):
             target = line
             while target in source_map.comments.alone:
                 target += 1

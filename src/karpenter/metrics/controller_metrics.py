@@ -22,7 +22,7 @@ _current: ContextVar[str] = ContextVar("controller", default="")
 
 
 def current_controller() -> str:
-    """The name of the controller whose look is going on; empty outside of looks."""
+    """The name of the controller that reconciles now; empty outside of reconciles."""
     return _current.get()
 
 
@@ -37,7 +37,7 @@ def controller_scope(controller: str) -> Iterator[None]:
 
 
 class ControllerMetrics:
-    """The looks of one controller, of which ``workers`` may go on at once."""
+    """The reconciles of one controller, of which ``workers`` may go on at once."""
 
     def __init__(self, metrics: Metrics, controller: str, workers: int) -> None:
         self._results = {
@@ -62,14 +62,14 @@ class ControllerMetrics:
         """A pass began."""
 
     def ended(self, seconds: float, result: str) -> None:
-        """A look is over: how long it took and how it ended (``error``, ``requeue_after``, ``requeue``, ``success``)."""
+        """A reconcile is over: how long it took and how it ended (``error``, ``requeue_after``, ``requeue``, ``success``)."""
         self._results[result].inc()
         self._seconds.observe(seconds)
         if result == _ERROR:
             self._errors.inc()
 
     def panicked(self) -> None:
-        """A look ended in a bug of ours, not in a fault of the world (OPS-371); counted beside its result."""
+        """A reconcile ended in a bug of ours, not in a fault of the world (OPS-371); counted beside its result."""
         self._panics.inc()
 
 

@@ -135,7 +135,7 @@ def _negative_limits(pool: NodePool) -> Iterator[Finding]:
 
 
 def _spread_replicas_annotation(pool: NodePool) -> Iterator[Finding]:
-    """Our own wish on static pools, where it is not understood."""
+    """The annotation that spreads replicas of static pools, where its value is not understood."""
     asked = pool.metadata.annotations.get(labels.SPREAD_REPLICAS)
     path = structural_schema.child_path("metadata.annotations", labels.SPREAD_REPLICAS)
     if asked is not None and asked != labels.ZONE:

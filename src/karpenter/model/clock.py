@@ -34,7 +34,7 @@ def rfc3339_micro(timestamp: datetime) -> str:
     return timestamp.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-#: The clocks may drift apart by so much between two looks; more is a jump.
+#: The clocks may drift apart by so much between two readings; more is a jump.
 _JUMP_TOLERANCE_SECONDS = 30.0
 #: So long after a jump nothing is decided by the time of day: it may be set back, and watches may have missed something.
 _DISTRUST_SECONDS = 300.0

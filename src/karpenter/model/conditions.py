@@ -123,7 +123,7 @@ def is_reason(text: str) -> bool:
 
 
 def awaiting_reconciliation(type_: str) -> Condition:
-    """The wish that a condition be decided anew (OPS-100)."""
+    """The condition as it is before it is decided anew (OPS-100)."""
     return _desired_condition(type_, UNKNOWN, AWAITING_RECONCILIATION, _AWAITING_MESSAGE)
 
 
@@ -159,7 +159,7 @@ def observe_generation(conditions: Sequence[Condition], owner: ConditionedObject
 
 
 def set_condition(conditions: Sequence[Condition], desired: Condition, owner: ConditionedObject) -> Conditions:
-    """The conditions with one set: type, status, reason and message are taken from ``wish`` (OPS-101).
+    """The conditions with one set: type, status, reason and message are taken from ``desired`` (OPS-101).
 
     A reason that is empty, or that no API server takes, becomes the type (API-601). The transition time moves only with the
     status, the observed generation always becomes the owner's, and the root is recomputed.
@@ -235,9 +235,9 @@ def _recomputed(conditions: Sequence[Condition], owner: ConditionedObject, chang
     root = owner.types.root
     if changed_type == root:
         return _ordered(conditions, owner)
-    wish = _root_condition(conditions, owner)
+    computed = _root_condition(conditions, owner)
     kept = [condition for condition in conditions if condition.type != root]
-    return _ordered([*kept, _changed(find_condition(conditions, root), wish, owner)], owner)
+    return _ordered([*kept, _changed(find_condition(conditions, root), computed, owner)], owner)
 
 
 def _root_condition(conditions: Sequence[Condition], owner: ConditionedObject) -> Condition:

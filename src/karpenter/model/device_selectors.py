@@ -100,7 +100,7 @@ def _program(expression: str) -> cel.Program:
 def _loop_depth(expression: str) -> int:
     """How deep macros that loop are nested."""
     deepest, open_loops = 0, list[bool]()
-    starts = {found.end() - 1 for found in _MACRO.finditer(expression)}
+    starts = {macro.end() - 1 for macro in _MACRO.finditer(expression)}
     for at, character in enumerate(expression):
         if character == "(":
             open_loops.append(at in starts)
@@ -156,10 +156,10 @@ def _is_quantity(text: object) -> bool:
 
 
 def _semver(text: object) -> Mapping[str, object]:
-    found = _SEMVER.match(text) if isinstance(text, str) else None
-    if found is None:
+    parsed = _SEMVER.match(text) if isinstance(text, str) else None
+    if parsed is None:
         raise ValueError(f"{text!r} is not a semantic version")
-    return {"semver": [int(part) for part in found.groups()[:3]], "pre": found.group(4) or ""}
+    return {"semver": [int(part) for part in parsed.groups()[:3]], "pre": parsed.group(4) or ""}
 
 
 def _is_semver(text: object) -> bool:

@@ -37,23 +37,23 @@ class Holidays:
 
 def holidays_of(spec: ScheduleHolidays) -> Holidays:
     """The holidays that a schedule names. Raises ``HolidaysError``."""
-    found = Holidays(
+    holidays = Holidays(
         spec.country or "",
         spec.subdivision or "",
         _dates(spec.extra, "spec.holidays.extra"),
         _dates(spec.excluded, "spec.holidays.except"),
     )
-    if found.country:
+    if holidays.country:
         try:
-            _public_holidays(found.country, found.subdivision, _ANY_YEAR)
+            _public_holidays(holidays.country, holidays.subdivision, _ANY_YEAR)
         except NotImplementedError as error:
-            field = "subdivision" if found.subdivision and "subdivision" in str(error).lower() else "country"
-            raise HolidaysError(f"spec.holidays.{field}: no calendar is known for {_place(found)}") from None
-    return found
+            field = "subdivision" if holidays.subdivision and "subdivision" in str(error).lower() else "country"
+            raise HolidaysError(f"spec.holidays.{field}: no calendar is known for {_place(holidays)}") from None
+    return holidays
 
 
-def _place(found: Holidays) -> str:
-    return f"{found.country}-{found.subdivision}" if found.subdivision else found.country
+def _place(holidays: Holidays) -> str:
+    return f"{holidays.country}-{holidays.subdivision}" if holidays.subdivision else holidays.country
 
 
 @cache

@@ -46,13 +46,13 @@ def container_defaults(limit_ranges: Iterable[LimitRange]) -> ContainerDefaults 
     requests: dict[str, str | int | float] = {}
     limits: dict[str, str | int | float] = {}
     for limit_range in sorted(limit_ranges, key=lambda each: each.metadata.name):
-        for item in limit_range.spec.limits:
-            if item.type == _CONTAINER:
-                limits = {**_default_limits(item), **limits}
-                requests = {**item.min, **_default_limits(item), **item.default_request, **requests}
+        for limit in limit_range.spec.limits:
+            if limit.type == _CONTAINER:
+                limits = {**_default_limits(limit), **limits}
+                requests = {**limit.min, **_default_limits(limit), **limit.default_request, **requests}
     return ContainerDefaults(requests, limits) if requests or limits else None
 
 
-def _default_limits(item: LimitRangeItem) -> dict[str, str | int | float]:
+def _default_limits(limit: LimitRangeItem) -> dict[str, str | int | float]:
     """A maximum is the default limit where none is stated."""
-    return {**item.max, **item.default}
+    return {**limit.max, **limit.default}

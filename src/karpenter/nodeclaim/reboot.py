@@ -32,7 +32,7 @@ from karpenter.runtime.patching import merge_patch
 from karpenter.runtime.termination_deadline import tighten_deadline
 from karpenter.termination.pod_eviction import EvictionQueue, first_eviction_tier
 
-#: How often a phase is looked at, and the shortest drain (K15-284, K15-289).
+#: How often a phase is reconciled, and the shortest drain (K15-284, K15-289).
 _POLL = timedelta(seconds=15)
 _MIN_DRAIN = timedelta(seconds=5)
 #: How long the provider may refuse, and how long a node may take to come back (K15-286, K15-289).
@@ -68,7 +68,7 @@ class NodeClaimReboot:
         self._failed: set[str] = set()
 
     async def reconcile(self, name: str) -> float | None:
-        """Take the next step of a reboot; seconds until the next look, None once there is nothing to do. Raises ``KubeError``."""
+        """Take the next step of a reboot; seconds until the next reconcile, None at its end. Raises ``KubeError``."""
         claim = self._context.state.claim(name)
         rebooting = _rebooting(claim) if claim is not None else None
         if claim is None or rebooting is None or not self._context.is_managed(claim):

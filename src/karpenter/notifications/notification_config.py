@@ -203,13 +203,13 @@ def _destination_faults(destination: Destination) -> Iterator[tuple[str, str]]:
 
 
 def _template_faults(destination: Destination) -> Iterator[tuple[str, str]]:
-    for field, text, known in (("line", destination.line, LINE_FIELDS), ("body", destination.body, BODY_FIELDS)):
+    for field, text, field_names in (("line", destination.line, LINE_FIELDS), ("body", destination.body, BODY_FIELDS)):
         template = Template(text)
         if not template.is_valid():
             yield field, "a $ is followed by no field; write $$ for the sign itself"
-        elif unknown := set(template.get_identifiers()) - known:
-            yield field, f"${min(unknown)} is no field; choose {', '.join(sorted(known))}"
-        elif field == "body" and not is_json(template.substitute(dict.fromkeys(known, "0"))):
+        elif unknown := set(template.get_identifiers()) - field_names:
+            yield field, f"${min(unknown)} is no field; choose {', '.join(sorted(field_names))}"
+        elif field == "body" and not is_json(template.substitute(dict.fromkeys(field_names, "0"))):
             yield field, "is not JSON once its fields are filled in"
 
 

@@ -58,7 +58,7 @@ class StorageMigration:
         names = await self._names(kind)
         for name in names:
             await self._write_again(kind, name)
-        # Only the definition that was read: one whose storage version has changed since has to be looked at again.
+        # Only the definition that was read: one whose storage version has changed since has to be read again.
         version, stored = definition.metadata.resource_version, definition.status.stored_versions
         patch: JsonObject = {"status": {"storedVersions": [kind.version]}}
         await self._kube.patch(

@@ -60,7 +60,7 @@ class TwinReconciler:
         self._options = options
 
     async def reconcile(self, key: tuple[str, str]) -> float | None:
-        """Bring the twins of one object in step; returns the seconds until the next look. Raises ``KubeError``."""
+        """Bring the twins of one object in step; returns the seconds until the next reconcile. Raises ``KubeError``."""
         kind = OLDER_KINDS[key[0]]
         try:
             older = await self._context.kube.get(kind, key[1])

@@ -1,8 +1,8 @@
 """What every provider must do, as checks that can be run against any of them (OPS-210 ff., OPS-225 ff.).
 
-A ``Stage`` sets the scene for one provider: a cloud with a usable node class in which claims can be made, exhausted,
-broken, and time can pass. Every check gets a fresh stage, plays one scene and raises ``AssertionError`` with a sentence when
-the provider breaks the contract. Checks use only ``CloudProvider``, so what passes here can be put behind the controllers.
+A ``ConformanceEnvironment`` is the surroundings of one provider: a cloud with a usable node class in which claims can be made,
+exhausted, broken, and time can pass. Every check gets a fresh environment and raises ``AssertionError`` with a sentence when the
+provider breaks the contract. Checks use only ``CloudProvider``, so what passes here can be put behind the controllers.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class ConformanceEnvironment(Protocol):
         """Make the stored claim one that this version cannot read; it still exists."""
 
     async def collect_garbage(self) -> None:
-        """Have everything that ends instances without a claim look once, late enough to judge all there are."""
+        """Run everything that ends instances without a claim once, late enough to judge all there are."""
 
     async def make_class_not_ready(self) -> None:
         """Make the pool's class not ready."""
@@ -149,11 +149,11 @@ async def requirements_are_respected(stage: ConformanceEnvironment) -> None:
     """OPS-210: whichever label is required, the instance has one of the values."""
     provider = await stage.provider()
     for number, (zone, kind) in enumerate(sorted(await _zones_and_capacity_types(provider, stage))):
-        wishes = {labels.ZONE: (zone,), labels.CAPACITY_TYPE: (kind,)}
-        bought = await provider.create(await stage.claim(f"claim-{number}", wishes, _SMALL_REQUESTS))
+        required = {labels.ZONE: (zone,), labels.CAPACITY_TYPE: (kind,)}
+        bought = await provider.create(await stage.claim(f"claim-{number}", required, _SMALL_REQUESTS))
         satisfied = requirements.compatible(
             requirements.requirements_from_labels(bought.labels),
-            requirements.requirements_from_wire(_wire_requirements(wishes)),
+            requirements.requirements_from_wire(_wire_requirements(required)),
             frozenset(),
         )
         _expect(satisfied, f"a claim for {kind} in {zone} gets that, not {bought.labels}")

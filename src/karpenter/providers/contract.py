@@ -174,7 +174,7 @@ class GarbageCollectingProvider(Protocol):
     """A provider that ends instances without a claim itself (OPS-266)."""
 
     async def collect_garbage(self) -> object:
-        """Look once; called periodically while this process leads. Raises ``ProviderError``."""
+        """Run once; called periodically while this process leads. Raises ``ProviderError``."""
 
 
 @runtime_checkable

@@ -181,7 +181,7 @@ class PlanExecutor:
             _log.error("could not schedule pod", Pods=shortened([_pod_name(pod) for pod in pods]), error=text)
 
     def _log_exposure(self, plan: Solution) -> None:
-        """Where exposure gave way, and wishes about it that nobody can read: logged while that is news."""
+        """Where exposure gave way, and annotations about it that do not parse: logged while that is news."""
         lines = exposure_messages(plan)
         for line in lines:
             if line not in self._reported_exposure:

@@ -194,7 +194,7 @@ _PODS_NAMED = 10
 
 
 class PreferenceWarnings:
-    """Mentions each pod at most once a day for each of the two wishes."""
+    """Mentions each pod at most once a day for each of the two preferences."""
 
     def __init__(self) -> None:
         self._anti_affinity = _WarnedPods()
@@ -202,13 +202,13 @@ class PreferenceWarnings:
 
     def warn(self, groups: Iterable[PodGroup], now: datetime) -> None:
         """These wait now."""
-        apart: list[Pod] = []
+        anti_affine: list[Pod] = []
         spread: list[Pod] = []
         for group in groups:
             if not is_virtual_pod(group.pods[0]):
-                apart += group.pods if _prefers_anti_affinity(group.signature.spec) else ()
+                anti_affine += group.pods if _prefers_anti_affinity(group.signature.spec) else ()
                 spread += group.pods if _prefers_spread(group.signature.spec) else ()
-        if news := self._anti_affinity.due(apart, now):
+        if news := self._anti_affinity.due(anti_affine, now):
             _log.info("pod(s) have a preferred Anti-Affinity which can prevent consolidation", pods=_pod_names(news))
         if news := self._topology_spread.due(spread, now):
             text = "pod(s) have a preferred TopologySpreadConstraint which can prevent consolidation"

@@ -43,7 +43,7 @@ from karpenter.runtime.intervals import Intervals
 
 #: What an orderly release leaves as the lease's duration, as other implementations do.
 _RELEASED_SECONDS = 1
-#: Candidates look again after the usual time, more or less by this share, so that they do not keep in step.
+#: Candidates try again after the usual time, more or less by this share, so that they do not keep in step.
 _RETRY_JITTER = 0.1
 _log = structlog.get_logger()
 

@@ -84,7 +84,7 @@ def _with_reconcile_context(_logger: object, _method: str, event: LogEvent) -> L
 
 
 def _context_key_order(name: str) -> tuple[float, str]:
-    """Context variables have no order of their own; the object looked at, under its kind, comes before its name."""
+    """Context variables have no order of their own; the object reconciled, under its kind, comes before its name."""
     return (_RECONCILE_KEYS.index(name) if name in _RECONCILE_KEYS else _RECONCILE_KEYS.index("namespace") - 0.5, name)
 
 

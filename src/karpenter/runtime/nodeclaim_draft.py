@@ -1,6 +1,6 @@
-"""A NodeClaim while one look at it lasts: steps change the draft, the end writes what differs.
+"""A NodeClaim during one reconcile: steps change the draft, the end writes what differs.
 
-Conditions are written against the version they were read at (API-608): another writer in between means looking again.
+Conditions are written against the version they were read at (API-608): another writer in between means another reconcile.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ class NodeClaimDraft:
 
     def set_condition(self, condition_type: str, status: str, reason: str = "", message: str = "") -> None:
         """Set a condition."""
-        wish = Condition(type=condition_type, status=status, reason=reason, message=message)
-        self._set_conditions(conditions.set_condition(self.claim.status.conditions, wish, self._owner()))
+        condition = Condition(type=condition_type, status=status, reason=reason, message=message)
+        self._set_conditions(conditions.set_condition(self.claim.status.conditions, condition, self._owner()))
 
     def observe_generation(self) -> None:
         """Let decided conditions of the life cycle observe the claim's generation (OPS-010, OPS-020); nothing else changes."""
@@ -104,7 +104,7 @@ class NodeClaimDraft:
         self.claim = msgspec.structs.replace(self.claim, metadata=msgspec.structs.replace(own, annotations=kept))
 
     def requeue_after(self, seconds: float) -> None:
-        """Ask for another look after this time at the latest."""
+        """Ask for another reconcile after this time at the latest."""
         wanted = max(_MIN_REQUEUE_SECONDS, seconds)
         requeue = self.requeue_after_seconds
         self.requeue_after_seconds = wanted if requeue is None else min(wanted, requeue)

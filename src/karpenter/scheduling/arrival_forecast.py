@@ -66,8 +66,8 @@ def recent_arrivals(snapshot: ClusterSnapshot, now: datetime) -> RecentArrivals:
         for pod in view.pods
         if pod.metadata.creation_timestamp is not None and since <= pod.metadata.creation_timestamp <= now
     ]
-    found = [pod for pod in came if pods.is_reschedulable(pod) and not _has_placement_constraints(pod)]
-    return RecentArrivals(tuple(sorted(found, key=creation_order, reverse=True)))
+    unconstrained = [pod for pod in came if pods.is_reschedulable(pod) and not _has_placement_constraints(pod)]
+    return RecentArrivals(tuple(sorted(unconstrained, key=creation_order, reverse=True)))
 
 
 def _has_placement_constraints(pod: Pod) -> bool:

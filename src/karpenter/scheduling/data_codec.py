@@ -197,7 +197,7 @@ class SharedValues:
 class _RecordForm:
     """The form of a dataclass or a named tuple: an object of the fields that differ from their default.
 
-    Fields are looked at when the first value comes: types may contain themselves.
+    Fields are read when the first value comes: types may contain themselves.
     """
 
     def __init__(self, cls: type, form_of: Callable[[object], Form]) -> None:
@@ -216,12 +216,12 @@ class _RecordForm:
         return self._fields
 
     def _encode(self, value: object) -> Json:
-        found = {}
+        members = {}
         for name, member, form, default in self._known_fields():
             part = getattr(value, name)
             if default is MISSING or part != default:
-                found[member] = form.encode(part)
-        return found
+                members[member] = form.encode(part)
+        return members
 
     def _decode(self, data: Json) -> object:
         if not isinstance(data, dict):

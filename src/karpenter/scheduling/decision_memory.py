@@ -96,7 +96,7 @@ class DecisionMemory:
         """What ``make`` gives, once for the same NodePools, types and DaemonSets. ``settings``: what else it depends on."""
         inputs = (tuple(map(_without_usage, pools)), tuple(indexes), daemons, settings)
         same_types = len(self._indexes) == len(indexes) and all(
-            known is index for known, index in zip(self._indexes, indexes.values(), strict=True)
+            last is index for last, index in zip(self._indexes, indexes.values(), strict=True)
         )
         if not same_types or inputs != self._template_inputs:
             self._template_inputs, self._indexes = inputs, tuple(indexes.values())

@@ -23,9 +23,9 @@ NO_ZONE = "none"
 
 def effective_zones(groups: Iterable[EquivalenceGroup], domains: TopologyDomains) -> tuple[ZoneBoundPods, ...]:
     """The pods whose zone is settled, or of which none is left; all others are flexible."""
-    looking = _ZoneFinder(Topology(domains))
-    found = ((looking.zone_of(group), group) for group in groups)
-    return tuple(ZoneBoundPods(zone, group.pods) for zone, group in found if zone != FLEXIBLE)
+    finder = _ZoneFinder(Topology(domains))
+    zones = ((finder.zone_of(group), group) for group in groups)
+    return tuple(ZoneBoundPods(zone, group.pods) for zone, group in zones if zone != FLEXIBLE)
 
 
 class _ZoneFinder:
@@ -67,12 +67,12 @@ def _zones_left_by_topology(
         if constraints is not None and labels.ZONE in constraints.key_positions
         else {}
     )
-    found = open_to.get(constraints.key_positions[labels.ZONE]) if constraints is not None and open_to else None
-    return None if found is None else {zone for zone in found if zone is not None}
+    open_zones = open_to.get(constraints.key_positions[labels.ZONE]) if constraints is not None and open_to else None
+    return None if open_zones is None else {zone for zone in open_zones if zone is not None}
 
 
 def _single_zone(zones: Iterable[str]) -> str:
-    found = set(zones)
-    if not found:
+    distinct = set(zones)
+    if not distinct:
         return NO_ZONE
-    return found.pop() if len(found) == 1 else FLEXIBLE
+    return distinct.pop() if len(distinct) == 1 else FLEXIBLE

@@ -343,10 +343,10 @@ class ExistingNodeIndex:
 
     def position_set(self, keys: Iterable[str]) -> NodeSet:
         """The nodes with these keys, as far as there are such."""
-        found = 0
+        positions = 0
         for key in keys:
-            found |= self._bit_by_key.get(key, 0)
-        return found
+            positions |= self._bit_by_key.get(key, 0)
+        return positions
 
     @cached_property
     def _bit_by_key(self) -> Mapping[str, NodeSet]:
@@ -379,15 +379,15 @@ class ExistingNodeIndex:
 
     def candidates(self, request: NodeFitRequest) -> NodeSet:
         """Nodes worth asking: none that is left out could take a single one of the pods."""
-        found = self.with_free(request.signature.requests) & self.tolerated_by(request.relaxation_step.tolerations)
+        nodes = self.with_free(request.signature.requests) & self.tolerated_by(request.relaxation_step.tolerations)
         for key, asked in request.relaxation_step.requirements.items():
-            if found and asked.operator is Op.IN:
+            if nodes and asked.operator is Op.IN:
                 by_value = self.by_label_value(key)
                 matching = by_value.get(UNDECIDED, 0)
                 for value in asked.values:
                     matching |= by_value.get(value, 0)
-                found &= matching
-        return found
+                nodes &= matching
+        return nodes
 
     def nodes_in(self, candidates: NodeSet) -> Iterator[ExistingNode]:
         """The members of a set, in the order they are tried."""

@@ -187,7 +187,7 @@ class FillCache:
 
 
 def _host_limits_signature(host_limits: HostLimits | None) -> object:
-    """Equal for demands that a filling node shuts out together; None where that cannot be said, as company may come."""
+    """Equal for demands that a filling node shuts out together; None where that cannot be said, as other pods may join."""
     if host_limits is None or host_limits.affinity:
         return None
     ports: tuple[HostPort, ...] = host_limits.ports

@@ -26,7 +26,8 @@ def with_step_caps(
         asked[keyed_demand.group, keyed_demand.step_number] += len(keyed_demand.demand.pods)
     for keyed_demand, count in left:
         asked[keyed_demand.group, keyed_demand.step_number] -= count
-    totals = {(item.group, item.step_number): 0 if closing else asked[item.group, item.step_number] for item, _ in left}
+    places = [(keyed_demand.group, keyed_demand.step_number) for keyed_demand, _ in left]
+    totals = {place: 0 if closing else asked[place] for place in places}
     return replace(caps, per_step={**caps.per_step, **totals})
 
 

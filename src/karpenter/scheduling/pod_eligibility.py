@@ -150,7 +150,7 @@ def pods_leaving_nodes(snapshot: ClusterSnapshot, now: datetime) -> tuple[Pod, .
 
 
 def grouped_by_class(moving: Iterable[Pod]) -> tuple[tuple[PodGroup, ...], tuple[tuple[Pod, UnschedulableReason], ...]]:
-    """Bound pods by class and look, and those whose requests cannot be read, each with the reason."""
+    """Bound pods by signature and labels, and those whose requests cannot be read, each with the reason."""
     classes = PodSignatureCache()
     groups: dict[tuple[PodSignature, NamespacedLabels], list[Pod]] = {}
     unreadable: list[tuple[Pod, UnschedulableReason]] = []

@@ -2,7 +2,7 @@
 
 The order is Karpenter's (preferred pod affinity, preferred anti-affinity and preferred node affinity, each from the
 heaviest on, then soft spread, then tolerating soft taints) with one difference, asked for by SCH-250's Beyond: every OR-term
-of the required affinity is tried at every level, so that a wish never costs a term.
+of the required affinity is tried at every level, so that a preference never costs a term.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Preferences:
     well_known: frozenset[str]
 
     def preferred_terms(self, signature: PodSignature) -> tuple[PreferredTopologyTerm, ...]:
-        """The wishes about other pods that are heard at all (SCH-252)."""
+        """The preferences about other pods that are considered at all (SCH-252)."""
         return signature.topology_terms.preferred if self.policy is PreferencePolicy.RESPECT else ()
 
     def relaxation_steps(
@@ -103,17 +103,21 @@ def _usable_alternatives(signature: PodSignature, well_known: frozenset[str]) ->
 def _relaxation_levels(
     preferences: Sequence[Requirements], preferred: Sequence[PreferredTopologyTerm]
 ) -> Iterator[tuple[Requirements, tuple[TopologyTerm, ...]]]:
-    """The wishes still held at each step of relaxation (SCH-250 b to e): one node preference, and terms about other pods."""
-    near = _by_weight(wish for wish in preferred if wish.term.topology_type is TopologyType.AFFINITY)
-    apart = _by_weight(wish for wish in preferred if wish.term.topology_type is TopologyType.ANTI_AFFINITY)
-    spread = [wish.term for wish in preferred if wish.term.topology_type is TopologyType.SPREAD]
+    """The preferences still held at each step of relaxation (SCH-250 b to e): one node preference, and terms about other pods."""
+    affinity = _by_weight(
+        preference for preference in preferred if preference.term.topology_type is TopologyType.AFFINITY
+    )
+    anti_affinity = _by_weight(
+        preference for preference in preferred if preference.term.topology_type is TopologyType.ANTI_AFFINITY
+    )
+    spread = [preference.term for preference in preferred if preference.term.topology_type is TopologyType.SPREAD]
     nodes = [*preferences, Requirements()]
     while True:
-        yield nodes[0], (*near, *apart, *spread)
-        if near:
-            near = near[1:]
-        elif apart:
-            apart = apart[1:]
+        yield nodes[0], (*affinity, *anti_affinity, *spread)
+        if affinity:
+            affinity = affinity[1:]
+        elif anti_affinity:
+            anti_affinity = anti_affinity[1:]
         elif len(nodes) > 1:
             nodes = nodes[1:]
         elif spread:
@@ -122,5 +126,5 @@ def _relaxation_levels(
             return
 
 
-def _by_weight(wishes: Iterable[PreferredTopologyTerm]) -> list[TopologyTerm]:
-    return [wish.term for wish in sorted(wishes, key=lambda wish: -wish.weight)]
+def _by_weight(preferred: Iterable[PreferredTopologyTerm]) -> list[TopologyTerm]:
+    return [preference.term for preference in sorted(preferred, key=lambda preference: -preference.weight)]

@@ -57,7 +57,7 @@ from karpenter.state.virtual_pods import is_virtual_pod
 
 #: Whether pods are virtual, and the workload they are of if that is exposed.
 _GroupOrigin = tuple[bool, ExposedWorkload | None]
-#: What pods of one kin have in common: class, places of their volumes, constraints that mean them, and the above.
+#: What pods of one equivalence group share: signature, volume locations, topology groups that select them, and the above.
 _EquivalenceKey = tuple[PodSignature, tuple[Requirements, ...], tuple[TopologyGroup, ...], bool, ExposedWorkload | None]
 
 
@@ -298,25 +298,27 @@ class PreparedProblem:
     def _signature_with_devices(self, signature: PodSignature, demand: DeviceDemand) -> PodSignature:
         """The signature with the devices that its pods need."""
         key = (signature, demand)
-        found = self._signatures_with_devices.get(key)
-        if found is None and self.devices is not None:
-            found = self._signatures_with_devices[key] = signature.with_devices(
+        with_devices = self._signatures_with_devices.get(key)
+        if with_devices is None and self.devices is not None:
+            with_devices = self._signatures_with_devices[key] = signature.with_devices(
                 demand, self.devices.requests_of(demand)
             )
-        return found or signature
+        return with_devices or signature
 
     def equivalence_groups(
         self, served: Sequence[EligiblePods], bound_pod_counts: TopologyPodCounts
     ) -> list[EquivalenceGroup]:
-        """Groups that differ only in labels nobody reads become one kin; largest first (SCH-231)."""
-        companies = TopologyGroups(bound_pod_counts)
-        classes = dict.fromkeys(item.signature for item in served)
-        heard = {each: [wish.term for wish in self.preferences.preferred_terms(each)] for each in classes}
-        for pod_class, wished in heard.items():
-            companies.add_terms(pod_class.topology_terms.required, wished)
+        """Groups that differ only in labels nobody reads become one equivalence group; largest first (SCH-231)."""
+        topology_groups = TopologyGroups(bound_pod_counts)
+        classes = dict.fromkeys(eligible.signature for eligible in served)
+        preferred_by_signature = {
+            each: [preference.term for preference in self.preferences.preferred_terms(each)] for each in classes
+        }
+        for pod_class, preferred_terms in preferred_by_signature.items():
+            topology_groups.add_terms(pod_class.topology_terms.required, preferred_terms)
         together: defaultdict[_EquivalenceKey, list[EligiblePods]] = defaultdict(list)
         for eligible_pods in served:
-            meaning = companies.selecting(eligible_pods.namespaced_labels)
+            meaning = topology_groups.selecting(eligible_pods.namespaced_labels)
             together[
                 eligible_pods.signature,
                 eligible_pods.volume_locations,
@@ -324,17 +326,19 @@ class PreparedProblem:
                 eligible_pods.virtual,
                 eligible_pods.exposed_workload,
             ].append(eligible_pods)
-        asking = dict.fromkeys((item.signature, item.volume_locations) for item in served)
+        asking = dict.fromkeys((eligible.signature, eligible.volume_locations) for eligible in served)
         steps = {each: self.preferences.relaxation_steps(*each) for each in asking}
         groups = [
             EquivalenceGroup(
                 pod_class,
-                companies.membership_of(
-                    pod_class.topology_terms.required, heard[pod_class], eligible_pods[0].namespaced_labels
+                topology_groups.membership_of(
+                    pod_class.topology_terms.required,
+                    preferred_by_signature[pod_class],
+                    eligible_pods[0].namespaced_labels,
                 ),
                 _in_scheduling_order(eligible_pods),
                 steps[pod_class, places],
-                {key: mounts for item in eligible_pods for key, mounts in item.mounts.items()},
+                {key: mounts for eligible in eligible_pods for key, mounts in eligible.mounts.items()},
                 virtual,
                 exposed_workload=exposed,
             )

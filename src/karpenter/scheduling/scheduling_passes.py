@@ -364,7 +364,7 @@ class SchedulingPasses:
 
     # -- one way --------------------------------------------------------------------------------------------------------
 
-    def _run_plan(self, pass_plan: PassPlan, known: Sequence[PassOutcome] = ()) -> PassOutcome:
+    def _run_plan(self, pass_plan: PassPlan, earlier: Sequence[PassOutcome] = ()) -> PassOutcome:
         """Round after round with caps where limits left pods out, until they leave out nobody on whom others may count.
 
         One of the ``known`` outcomes where the first round places the pods as it does.
@@ -373,7 +373,7 @@ class SchedulingPasses:
         attempt = 0
         while True:
             settled = self._run_pass(pass_plan.groups, caps)
-            same = next((outcome for outcome in known if not outcome.caps and _is_same(outcome.result, settled)), None)
+            same = next((each for each in earlier if not each.caps and _is_same(each.result, settled)), None)
             if same is not None:
                 return same
             self._pods_left_to_reschedule -= sum(len(group.pods) for group in pass_plan.groups)
@@ -486,13 +486,13 @@ def _group_last(chosen: EquivalenceGroup, outcome: PassOutcome) -> PassPlan:
 
 
 def _groups_by_priority(groups: Sequence[EquivalenceGroup]) -> tuple[EquivalenceGroup, ...]:
-    """Kin of one priority each, the most important first."""
-    found = [
+    """Groups of one priority each, the most important first."""
+    by_priority = [
         replace(group, pods=tuple(pod for pod in group.pods if pod_priority(pod) == level))
         for group in groups
         for level in {pod_priority(pod) for pod in group.pods}
     ]
-    return tuple(sorted(found, key=lambda group: (group.virtual, -pod_priority(group.pods[0]), group_order(group))))
+    return tuple(sorted(by_priority, key=lambda each: (each.virtual, -pod_priority(each.pods[0]), group_order(each))))
 
 
 def _closed_step_caps(groups: Sequence[EquivalenceGroup]) -> dict[tuple[EquivalenceGroup, int], int]:

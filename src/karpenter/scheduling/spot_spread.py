@@ -5,7 +5,7 @@ no more than a share should be in one (type, zone). A planned claim is in that o
 be launched. Surplus claims lose the zone, or the cheapest types, so that the next cheapest offering is elsewhere. They keep at
 least `KEPT` types, or all but one, stay spot, keep minValues, and become no more than `DEARER` times as dear.
 
-Where there is no such way the wish gives way, and the plan says so. Deterministic: claims in their order, alternatives by price.
+Where there is no such way exposure gives way, and the plan says so. Deterministic: claims in their order, alternatives by price.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SpotCapacityPool = tuple[str, str]
 
 @dataclass(frozen=True)
 class SpotSpreadResult:
-    """Claims after that, in their order, and where the wish gave way."""
+    """Claims after that, in their order, and where exposure gave way."""
 
     claims: tuple[SchedulingNodeClaim, ...]
     violations: tuple[ExposureViolation, ...] = ()
@@ -70,7 +70,7 @@ def existing_spot_counts(
     nodes: Iterable[StateNode], indexes: Mapping[str, TypeIndex], in_flight_claims: InFlightClaims
 ) -> dict[str, Counter[SpotCapacityPool]]:
     """The spot nodes there are, by NodePool, type and zone. One on its way is where its cheapest offering is."""
-    found: dict[str, Counter[SpotCapacityPool]] = {}
+    counts: dict[str, Counter[SpotCapacityPool]] = {}
     for view in nodes:
         place = (
             None
@@ -78,8 +78,8 @@ def existing_spot_counts(
             else _spot_pool_of_node(view, indexes.get(view.pool), in_flight_claims)
         )
         if place is not None:
-            found.setdefault(view.pool, Counter())[place] += 1
-    return found
+            counts.setdefault(view.pool, Counter())[place] += 1
+    return counts
 
 
 def _spot_pool_of_node(
@@ -126,7 +126,7 @@ class _Alternatives:
                 place = _spot_pool_of_claim(other)
                 if place is not None and other.price_per_hour <= limit:
                     cheapest.setdefault(place, other)
-            cached = sorted(cheapest.items(), key=lambda item: (item[1].price_per_hour, item[0]))
+            cached = sorted(cheapest.items(), key=lambda entry: (entry[1].price_per_hour, entry[0]))
             self._cache[key] = cached
         return cached
 
@@ -212,9 +212,11 @@ class _NodePoolSpot:
 
     def _price_ratio(self, at: int, ways: _Alternatives) -> float:
         """By how much the claim becomes dearer at least, as a ratio."""
-        found = ways.for_claim(self._claims[at])
+        alternatives = ways.for_claim(self._claims[at])
         price = self._claims[at].price_per_hour
-        return found[0][1].price_per_hour / price if found and price else 1.0 if found else MAX_PRICE_RATIO
+        if not alternatives:
+            return MAX_PRICE_RATIO
+        return alternatives[0][1].price_per_hour / price if price else 1.0
 
     def _move_claim(self, at: int, place: SpotCapacityPool, ways: _Alternatives) -> None:
         claim = self._claims[at]

@@ -293,9 +293,9 @@ def _category_of_types(cause: NoFittingType) -> ReasonCategory:
     filters = cause.breakdown.failed_filters
     if not cause.counts.within_limits or NODE_LIMIT in map(_limited_resource, filters):
         return ReasonCategory.LIMITS
-    if any(isinstance(item, UntoleratedTaint) for item in filters):
+    if any(isinstance(failed_filter, UntoleratedTaint) for failed_filter in filters):
         return ReasonCategory.TAINT
-    if any(isinstance(item, ConflictingRequirement | UndefinedLabel) for item in filters):
+    if any(isinstance(failed_filter, ConflictingRequirement | UndefinedLabel) for failed_filter in filters):
         return ReasonCategory.REQUIREMENTS
     if not cause.counts.considered:
         return ReasonCategory.HOST_PORT

@@ -117,8 +117,8 @@ class VolumeAttachments:
         self._volumes = volumes
         self._limits = limits
         least: dict[str, int] = {}
-        for known in limits.values():
-            least |= {driver: min(limit, least.get(driver, limit)) for driver, limit in known.items()}
+        for limits_of_type in limits.values():
+            least |= {driver: min(limit, least.get(driver, limit)) for driver, limit in limits_of_type.items()}
         mounted: dict[str, list[frozenset[str]]] = {}
         for mounts in wanted if least else ():
             for driver in mounts.keys() & least.keys():
@@ -129,9 +129,13 @@ class VolumeAttachments:
 
     def attachment_requests(self, mounts: VolumesByDriver) -> Resources:
         """The attachments a pod asks of a node to come."""
-        found = {driver: len(mounts[driver] - shared) for driver, shared in self._shared.items() if driver in mounts}
+        attachments = {
+            driver: len(mounts[driver] - shared) for driver, shared in self._shared.items() if driver in mounts
+        }
         return {
-            ATTACHMENT_RESOURCE_PREFIX + driver: number * res.ONE_UNIT for driver, number in found.items() if number
+            ATTACHMENT_RESOURCE_PREFIX + driver: number * res.ONE_UNIT
+            for driver, number in attachments.items()
+            if number
         }
 
     @property
@@ -171,17 +175,17 @@ class VolumeAttachments:
         kept = view.requirements.requirement_for(labels.INSTANCE_TYPE).values if self._limits else _NONE
         cached = self._limits_by_types.get(kept)
         if cached is None:
-            found: dict[str, int] = {}
+            least: dict[str, int] = {}
             for name in kept:
                 limits = self._limits.get(name, {})
-                found |= {driver: min(limit, found.get(driver, limit)) for driver, limit in limits.items()}
-            cached = self._limits_by_types[kept] = found
+                least |= {driver: min(limit, least.get(driver, limit)) for driver, limit in limits.items()}
+            cached = self._limits_by_types[kept] = least
         return cached
 
 
 def _shared_claims(mounted: Sequence[frozenset[str]], least: int) -> frozenset[str]:
     """Claims that more than one pod mounts, unless they would take a noticeable part of the smallest node."""
     users = Counter(identity for own in mounted for identity in own)
-    found = frozenset(identity for identity, number in users.items() if number > 1)
-    most = max(len(own - found) for own in mounted)
-    return found if len(found) <= least // _SHARED_FRACTION and most + len(found) <= least else _NONE
+    shared = frozenset(identity for identity, number in users.items() if number > 1)
+    most = max(len(own - shared) for own in mounted)
+    return shared if len(shared) <= least // _SHARED_FRACTION and most + len(shared) <= least else _NONE

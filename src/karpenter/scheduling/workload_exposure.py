@@ -46,17 +46,17 @@ class ExposedWorkloads:
         waiting, leaving = (_by_workload(p for g in groups for p in g.pods) for groups in (snapshot.pod_groups, moving))
         asking = {owner: (*waiting.get(owner, ()), *leaving.get(owner, ())) for owner in (*waiting, *leaving)}
         self._nodes = snapshot.nodes
-        for owner, found in asking.items():
-            self._add_workload(owner, found, len(waiting.get(owner, ())) + self._bound_by_workload[owner])
+        for owner, own_pods in asking.items():
+            self._add_workload(owner, own_pods, len(waiting.get(owner, ())) + self._bound_by_workload[owner])
 
     def restricted_to(self, leaving: Iterable[Pod]) -> ExposedWorkloads:
         """The same where only these bound pods need a place."""
         bound = self._bound_by_workload
         other = copy(self)
         other._by_owner, other.unreadable = {}, []
-        for owner, found in _by_workload(leaving).items():
-            if len(found) > 1:
-                other._add_workload(owner, found, bound[owner])
+        for owner, own_pods in _by_workload(leaving).items():
+            if len(own_pods) > 1:
+                other._add_workload(owner, own_pods, bound[owner])
         return other
 
     @cached_property
@@ -97,10 +97,10 @@ class ExposedWorkloads:
         return min((share for share in asked if share is not None), default=None)
 
 
-def _by_workload(found: Iterable[Pod]) -> Mapping[str, Sequence[Pod]]:
+def _by_workload(bound_or_waiting: Iterable[Pod]) -> Mapping[str, Sequence[Pod]]:
     """The pods that have a workload."""
     together: defaultdict[str, list[Pod]] = defaultdict(list)
-    for pod in found:
+    for pod in bound_or_waiting:
         together[pods.workload_id(pod)].append(pod)
     together.pop("", None)
     return together

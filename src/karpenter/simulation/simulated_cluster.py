@@ -164,7 +164,7 @@ class SimulatedCluster:
         )
 
     async def wait_until(self, condition: Callable[[], bool], timeout_seconds: float) -> bool:
-        """Wait for something to hold, looking every second; whether it did in time."""
+        """Wait for a condition, checked every second; whether it did in time."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_seconds
         while not condition():

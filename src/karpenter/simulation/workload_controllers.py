@@ -44,7 +44,7 @@ from karpenter.simulation.owned_objects import OwnedObjects, PodFactory, Workloa
 from karpenter.simulation.pdb_controller import PdbController
 
 _RETRY_SECONDS = 1.0
-#: What to look at: kind, namespace and name, and for DaemonSets the node.
+#: What to reconcile: kind, namespace and name, and for DaemonSets the node.
 _QueueKey = tuple[str, ObjectKey, str]
 _NODE, _DEPLOYMENT, _REPLICA_SET, _DAEMON_SET = "Node", "Deployment", "ReplicaSet", "DaemonSet"
 _BUDGET = "PodDisruptionBudget"

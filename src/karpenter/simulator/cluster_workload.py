@@ -34,11 +34,11 @@ class LoadPattern(StrEnum):
     OFFICE = "office"
 
 
-def cluster_workload(found: Iterable[Pod], pattern: LoadPattern, seed: int, days: float) -> Workload:
+def cluster_workload(cluster_pods: Iterable[Pod], pattern: LoadPattern, seed: int, days: float) -> Workload:
     """The workload. Raises ``WorkloadError`` if there is no pod, or one whose requests do not parse."""
     duration = max(1, round(days * DAY))
     groups: defaultdict[tuple[str, str], list[Pod]] = defaultdict(list)
-    for pod in found:
+    for pod in cluster_pods:
         if not (pods.is_daemonset_pod(pod) or pods.is_mirror_pod(pod) or pods.is_finished(pod)):
             groups[pod.metadata.namespace, pods.workload_id(pod) or pod.metadata.name].append(pod)
     if not groups:

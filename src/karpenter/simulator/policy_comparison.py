@@ -61,11 +61,11 @@ def differences(reports: Sequence[Sequence[SimulationReport]]) -> list[PolicyDif
     ]
 
 
-def recommendation(first: str, found: Sequence[PolicyDifference]) -> str:
+def recommendation(first: str, policy_differences: Sequence[PolicyDifference]) -> str:
     """The cheapest policy that the seeds tell apart from the first, in a sentence."""
-    if not found:
+    if not policy_differences:
         return ""
-    best = min(found, key=lambda difference: difference.usd_per_month.mean)
+    best = min(policy_differences, key=lambda difference: difference.usd_per_month.mean)
     cost = best.usd_per_month
     if cost.is_different_from_zero is False:
         return f"No policy differs from {first} in cost by more than chance; {first} can stay."

@@ -68,19 +68,19 @@ def search_policies(space: ParameterSpace, trials: int, seed: int, evaluate: Eva
     """The profile and then so many candidates, batch by batch. Raises ``WorkloadError`` without Optuna."""
     study = _study(seed)
     yield from evaluate([PolicyCandidate(0, {})])
-    known: dict[tuple[tuple[str, str], ...], CandidateFigures] = {}
+    evaluated: dict[tuple[tuple[str, str], ...], CandidateFigures] = {}
     for first in range(0, trials, BATCH_SIZE):
         asked = [study.ask() for _ in range(min(BATCH_SIZE, trials - first))]
         candidates = [PolicyCandidate(trial.number + 1, _suggested(trial, space.parameters)) for trial in asked]
         fresh: dict[tuple[tuple[str, str], ...], PolicyCandidate] = {}
         for candidate in candidates:
-            if _key(candidate) not in known:
+            if _key(candidate) not in evaluated:
                 fresh.setdefault(_key(candidate), candidate)
         for figures in evaluate(list(fresh.values())):
-            known[_key(figures.candidate)] = figures
+            evaluated[_key(figures.candidate)] = figures
             yield figures
         for trial, candidate in zip(asked, candidates, strict=True):
-            told = known[_key(candidate)]
+            told = evaluated[_key(candidate)]
             study.tell(trial, [told.usd_per_month.mean, told.restarts_per_day.mean])
 
 

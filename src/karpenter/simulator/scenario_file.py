@@ -55,8 +55,8 @@ def read_scenario(name: str) -> Scenario:
     elif Path(name).suffix in (".yaml", ".yml", ".json") or Path(name).exists():
         content = read_file(Path(name))
     else:
-        known = ", ".join(packaged_scenarios())
-        raise WorkloadError(f"there is no scenario {name!r}; choose {known}, or a YAML file")
+        names = ", ".join(packaged_scenarios())
+        raise WorkloadError(f"there is no scenario {name!r}; choose {names}, or a YAML file")
     scenario = decode_yaml(content, name, Scenario)
     _check(scenario, name, content)
     return scenario

@@ -82,14 +82,14 @@ class ClusterDevices:
     @cached_property
     def classes_by_resource(self) -> Mapping[str, DeviceClass]:
         """Classes by the extended resource that pods may request instead; of several the newest, then by name."""
-        found: dict[str, DeviceClass] = {}
+        classes: dict[str, DeviceClass] = {}
         for name in sorted(self.classes, reverse=True):
             device_class = self.classes[name]
-            found[IMPLICIT_EXTENDED_RESOURCE_PREFIX + name] = device_class
+            classes[IMPLICIT_EXTENDED_RESOURCE_PREFIX + name] = device_class
             resource = device_class.spec.extended_resource_name
-            if resource and (resource not in found or not _is_newer(found[resource], device_class)):
-                found[resource] = device_class
-        return found
+            if resource and (resource not in classes or not _is_newer(classes[resource], device_class)):
+                classes[resource] = device_class
+        return classes
 
     def asks_for_devices(self, pod: Pod) -> bool:
         """Whether the pod has claims, or requests an extended resource that a class stands for (SCH-780)."""
@@ -111,13 +111,13 @@ class ClusterDevices:
         alternatives: tuple[Requirements, ...] = ()
         needed: list[ClaimedDevices | SharedClaim] = []
         for reference in pod.spec.resource_claims:
-            found = self._resolve_claim(pod, reference, leaving)
-            if isinstance(found, InvalidClaim):
-                errors.append(found)
-            elif isinstance(found, tuple):
-                alternatives = combined_alternatives(alternatives, found)
-            elif found is not None:
-                needed.append(found)
+            claim = self._resolve_claim(pod, reference, leaving)
+            if isinstance(claim, InvalidClaim):
+                errors.append(claim)
+            elif isinstance(claim, tuple):
+                alternatives = combined_alternatives(alternatives, claim)
+            elif claim is not None:
+                needed.append(claim)
         for resource, count in self._extended_resources(pod) if self.classes else ():
             devices = extended_resource_devices(resource, self.classes_by_resource[resource], count)
             if isinstance(devices, InvalidClaim):

@@ -60,8 +60,8 @@ class DeviceIndex:
     def _learn(self, nodes: Mapping[str, Node]) -> None:
         named = {each.spec.node_name or "" for each in self._slices.values()}
         types = {name: nodes[name].metadata.labels.get(labels.INSTANCE_TYPE, "") for name in named if name in nodes}
-        learned = learned_devices(self._slices.values(), {name: known for name, known in types.items() if known})
-        # A slice may arrive before its Node: it is looked at again until all Nodes are known.
+        learned = learned_devices(self._slices.values(), {name: own for name, own in types.items() if own})
+        # A slice may arrive before its Node: it is read again until all Nodes are known.
         self._slices_changed = any(name and name not in nodes for name in named)
         if any(self._learned.get(name) != own for name, own in learned.items()):
             self._learned = {**self._learned, **learned}

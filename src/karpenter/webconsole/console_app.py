@@ -252,10 +252,10 @@ class _Pages:
         store = self._readable_history(viewer)
         if isinstance(store, Response):
             return store
-        found = await asyncio.to_thread(store.decision, request.query_params.get("id", ""))
-        if found is None:
+        record = await asyncio.to_thread(store.decision, request.query_params.get("id", ""))
+        if record is None:
             return PlainTextResponse("the history does not have this decision (any more)", 404)
-        return _json(history_document.decision_document(found))
+        return _json(history_document.decision_document(record))
 
     async def budgets(self, request: Request, viewer: Viewer) -> Response:
         """The budget calendar."""

@@ -98,8 +98,8 @@ class SecretLinkAccess:
         """See ``ViewerAccess.refused``."""
         if request.url.hostname not in _HOST_NAMES:
             return Refusal(421, "this host name is not one of the console")
-        known = request.query_params.get("token") or request.cookies.get(self.cookie, "")
-        if not hmac.compare_digest(known.encode(), self._secret.encode()):
+        token = request.query_params.get("token") or request.cookies.get(self.cookie, "")
+        if not hmac.compare_digest(token.encode(), self._secret.encode()):
             return Refusal(401, "open the address that karpenter console printed")
         return None
 

@@ -1,7 +1,7 @@
 """The disruption decision: from a problem to commands that do not interfere with each other (DIS §3, §9).
 
 Each method has its own module: ``emptiness``, ``drift``, ``consolidation``. This module is their order (DIS-055). All methods
-look at one snapshot. What one method decides is applied to the simulation of the next, and budgets are shared. So drift and
+read one snapshot. What one method decides is applied to the simulation of the next, and budgets are shared. So drift and
 emptiness never wait for a consolidation search (Beyond of DIS-053), and all commands of a pass can be executed at the same time.
 """
 
@@ -69,8 +69,8 @@ class _DisruptionPass:
         )
         consolidatable, blocked_consolidation = consolidation_candidates(prepared)
         empty, drifted, drifted_static, consolidatable = (
-            [candidate for candidate in found if candidate.node_pool not in asleep]
-            for found in (empty, drifted, drifted_static, consolidatable)
+            [candidate for candidate in candidates if candidate.node_pool not in asleep]
+            for candidates in (empty, drifted, drifted_static, consolidatable)
         )
         self._blocked += (*blocked_empty, *blocked_drifted, *blocked_consolidation)
         self._count_eligible(_EMPTY, empty)

@@ -93,7 +93,7 @@ def repair_candidates(prepared: PreparedDisruption) -> tuple[list[RepairCandidat
         candidates.append(
             RepairCandidate(prepared.checks.as_candidate(view), repair, _lifetime_cost(view, context.now))
         )
-    return sorted(candidates, key=lambda found: found.order), blocked
+    return sorted(candidates, key=lambda candidate: candidate.order), blocked
 
 
 def _decision(
@@ -183,12 +183,12 @@ class RepairCommands:
         """One command for each node that budgets allow and that can be repaired; and the nodes that stay."""
         commands: list[Command] = []
         blocked: list[BlockedNode] = []
-        for found in candidates:
-            view = found.candidate.state_node
+        for repairable in candidates:
+            view = repairable.candidate.state_node
             # A node that never became ready is no capacity that a budget protects (K15-208).
             if view.initialized and self._budgets.remaining(view.pool, _UNHEALTHY) <= 0:
                 continue
-            command = self._command(found)
+            command = self._command(repairable)
             if isinstance(command, DriftedPodsUnplaceable | StaticPoolAtNodeLimit | StaticReservationsFull):
                 blocked.append(BlockedNode(view, command))
             elif command is not None and not self._prepared.context.failed_moves.has_in_backoff(command):
@@ -200,15 +200,15 @@ class RepairCommands:
                     self._budgets.consume(view.pool)
         return commands, blocked
 
-    def _command(self, found: RepairCandidate) -> Command | DriftedPodsUnplaceable | StaticBlocker | None:
-        if found.repair.is_reboot:
-            return Command(_UNHEALTHY, (found.candidate,), saving_per_hour=0.0, repair=found.repair)
+    def _command(self, repairable: RepairCandidate) -> Command | DriftedPodsUnplaceable | StaticBlocker | None:
+        if repairable.repair.is_reboot:
+            return Command(_UNHEALTHY, (repairable.candidate,), saving_per_hour=0.0, repair=repairable.repair)
         command = (
-            self._static_command(found.candidate)
-            if self._prepared.checks.is_in_static_pool(found.candidate)
-            else self._dynamic_command(found.candidate)
+            self._static_command(repairable.candidate)
+            if self._prepared.checks.is_in_static_pool(repairable.candidate)
+            else self._dynamic_command(repairable.candidate)
         )
-        return replace(command, repair=found.repair) if isinstance(command, Command) else command
+        return replace(command, repair=repairable.repair) if isinstance(command, Command) else command
 
     def _dynamic_command(self, candidate: Candidate) -> Command | DriftedPodsUnplaceable:
         """A replacement for the pods of the node, at any price (K15-231)."""
@@ -234,4 +234,4 @@ class RepairCommands:
 
 def broken_keys(candidates: Iterable[RepairCandidate]) -> frozenset[str]:
     """Nodes that go soon: pods that move there would move twice."""
-    return frozenset(found.candidate.key for found in candidates)
+    return frozenset(repairable.candidate.key for repairable in candidates)

@@ -83,10 +83,10 @@ def _public_address(lint_input: LintInput) -> Iterator[Match]:
 def _secret(lint_input: LintInput) -> Iterator[Match]:
     for where, node_class in lint_input.of_type(EC2NodeClass):
         user_data = node_class.spec.user_data or ""
-        found = _SECRET.search(user_data)
-        if found is not None:
+        match = _SECRET.search(user_data)
+        if match is not None:
             text = "looks like a secret: everybody who may read the class or the instance's attributes reads it"
-            yield Match(where, "spec.userData", f"line {user_data.count(chr(10), 0, found.start()) + 1} {text}")
+            yield Match(where, "spec.userData", f"line {user_data.count(chr(10), 0, match.start()) + 1} {text}")
 
 
 # -- images and volumes ----------------------------------------------------------------------------------------------------

@@ -52,12 +52,12 @@ def exported_series() -> Mapping[str, ExportedSeries]:
 
 def _find(name: str) -> ExportedSeries | None:
     """The series of a name, or of a sample of a histogram."""
-    found = exported_series().get(name)
+    series = exported_series().get(name)
     for suffix in _SUFFIXES:
         family = exported_series().get(name.removesuffix(suffix)) if name.endswith(suffix) else None
-        if found is None and family is not None and family.type in _HISTOGRAMS:
-            found = family
-    return found
+        if series is None and family is not None and family.type in _HISTOGRAMS:
+            series = family
+    return series
 
 
 def _uses(lint_input: LintInput) -> Iterator[tuple[Expression, SeriesUse]]:
@@ -103,9 +103,9 @@ def _renamed(lint_input: LintInput) -> Iterator[Match]:
 
 def _dead_label(lint_input: LintInput) -> Iterator[Match]:
     for expression, use in _uses(lint_input):
-        found = _find(use.name)
-        for label in use.labels if found is not None else ():
-            meant = _meant_label(label, found) if found is not None else ""
+        series = _find(use.name)
+        for label in use.labels if series is not None else ():
+            meant = _meant_label(label, series) if series is not None else ""
             if meant:
                 yield _match(expression, f"{use.name} has no label {label}; did you mean {meant}?")
 
@@ -122,8 +122,8 @@ def _meant_label(label: str, series: ExportedSeries) -> str:
 
 def _rate_of_gauge(lint_input: LintInput) -> Iterator[Match]:
     for expression, use in _uses(lint_input):
-        found = exported_series().get(use.name)
-        if use.rate_function and found is not None and found.type == "gauge":
+        series = exported_series().get(use.name)
+        if use.rate_function and series is not None and series.type == "gauge":
             text = f"{use.rate_function}() of {use.name}, which is a gauge: the result means nothing; use delta() or deriv()"
             yield _match(expression, text)
 

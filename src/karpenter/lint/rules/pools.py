@@ -115,18 +115,18 @@ def _unknown_values(lint_input: LintInput) -> Iterator[Match]:
     for where, offer in pools_with_offers(lint_input):
         for index, requirement in enumerate(offer.pool.spec.template.spec.requirements):
             key = labels.normalise(requirement.key)
-            known = offer.index.values(key, offer.index.all_types)
-            for value in _unknown(requirement, known):
-                near = difflib.get_close_matches(value, known, n=1)
+            offered_values = offer.index.values(key, offer.index.all_types)
+            for value in _unknown(requirement, offered_values):
+                near = difflib.get_close_matches(value, offered_values, n=1)
                 hint = f"; did you mean {near[0]}?" if near else ""
                 place = f"no instance type of {offer.region}" if offer.region else "no instance type"
                 yield Match(where, f"{_REQUIREMENTS}[{index}].values", f"{place} has {key} {value}{hint}")
 
 
-def _unknown(requirement: NodeSelectorRequirementWithMinValues, known: frozenset[str]) -> list[str]:
+def _unknown(requirement: NodeSelectorRequirementWithMinValues, offered_values: frozenset[str]) -> list[str]:
     key = labels.normalise(requirement.key)
-    is_checked = known and key not in labels.CLOSED_LABEL_VALUES and requirement.operator in ("In", "NotIn")
-    return sorted(set(requirement.values) - known) if is_checked else []
+    is_checked = offered_values and key not in labels.CLOSED_LABEL_VALUES and requirement.operator in ("In", "NotIn")
+    return sorted(set(requirement.values) - offered_values) if is_checked else []
 
 
 def _ignored_values(lint_input: LintInput) -> Iterator[Match]:
@@ -234,9 +234,9 @@ def _missing_class(lint_input: LintInput) -> Iterator[Match]:
     }
     for where, pool in lint_input.of_type(NodePool):
         reference = pool.spec.template.spec.node_class_ref
-        known = names.get(reference.kind, [])
-        if known and reference.name not in known:
-            near = difflib.get_close_matches(reference.name, known, n=1)
+        class_names = names.get(reference.kind, [])
+        if class_names and reference.name not in class_names:
+            near = difflib.get_close_matches(reference.name, class_names, n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
             text = f"there is no {reference.kind} {reference.name} among those of the input{hint}"
             yield Match(where, "spec.template.spec.nodeClassRef.name", text)

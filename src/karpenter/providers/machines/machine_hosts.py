@@ -128,6 +128,6 @@ def suitable_hosts(
         if requirements.intersects(offering.requirements, required)
     }
     for host in sorted(hosts, key=lambda host: (float(host.cost_per_hour), host.name)):
-        found = offerings.get(_offering_key(host))
-        if found is not None and host.name not in busy:
-            yield HostChoice(host, *found)
+        type_and_offering = offerings.get(_offering_key(host))
+        if type_and_offering is not None and host.name not in busy:
+            yield HostChoice(host, *type_and_offering)

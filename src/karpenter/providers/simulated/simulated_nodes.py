@@ -57,7 +57,7 @@ class SimulatedTiming:
 
 
 class _ObjectKey(NamedTuple):
-    """What to look at: a pod, or (with an empty namespace) an instance."""
+    """What to reconcile: a pod, or (with an empty namespace) an instance."""
 
     namespace: str
     name: str
@@ -182,7 +182,7 @@ class SimulatedNodes:
             del self._watched.pods[node_name]
         self._queue.queue.forget(key)
 
-    # Looking at one thing: write what is due, answer when the next thing is.
+    # One reconcile: write what is due, answer when the next thing is.
 
     async def _reconcile(self, key: _ObjectKey) -> float | None:
         if not key.namespace:

@@ -146,7 +146,7 @@ def host_device(key: PoolKey, device: Device, groups: Sequence[tuple[str, str]] 
     shareable = bool(flat.allow_multiple_allocations)
     facts = DeviceFacts(
         driver,
-        tuple(sorted(_attributes(driver, flat), key=lambda item: item[0])),
+        tuple(sorted(_attributes(driver, flat), key=lambda attribute: attribute[0])),
         tuple(sorted(_capacities(driver, flat))),
         shareable,
     )

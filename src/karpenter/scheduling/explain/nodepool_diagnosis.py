@@ -223,11 +223,13 @@ class NodePoolDiagnosis:
     def _fit_of_types(self, types: TypeSet, filters: Sequence[TypeFilter]) -> NearestFit:
         failed = tuple(type_filter.failed_by(types) for type_filter in filters)
         depends_on_type = types.bit_count() == 1 or any(
-            isinstance(item, InsufficientResource | NodePoolLimitReached) for item in failed
+            isinstance(failed_filter, InsufficientResource | NodePoolLimitReached) for failed_filter in failed
         )
         name = self._index.types[next(members(types))].name if depends_on_type else ""
         changes = (*failed, *self._unmet_min_values(types))
-        return NearestFit(tuple(sorted(changes, key=lambda item: -_RANKS[type(item)])), instance_type=name)
+        return NearestFit(
+            tuple(sorted(changes, key=lambda failed_filter: -_RANKS[type(failed_filter)])), instance_type=name
+        )
 
 
 def _split_by_filter(combinations: Iterable[_FiltersByTypes], type_filter: TypeFilter) -> Iterator[_FiltersByTypes]:

@@ -182,12 +182,14 @@ def _no_fitting_type_message(cause: NoFittingType, category: ReasonCategory, nod
         case ReasonCategory.LIMITS:
             return f"{_limits_message(filters)} (NodePool={node_pool})"
         case ReasonCategory.TAINT:
-            untolerated = [item.taint for item in filters if isinstance(item, UntoleratedTaint)]
+            untolerated = [
+                failed_filter.taint for failed_filter in filters if isinstance(failed_filter, UntoleratedTaint)
+            ]
             return "; ".join(f"did not tolerate taint (taint={taints.taint_text(taint)})" for taint in untolerated)
         case ReasonCategory.REQUIREMENTS:
             return "incompatible requirements, " + "; ".join(filter(None, map(_incompatibility_clause, filters)))
         case ReasonCategory.HOST_PORT:
-            port = next(item for item in filters if isinstance(item, HostPortTaken))
+            port = next(failed_filter for failed_filter in filters if isinstance(failed_filter, HostPortTaken))
             ports = f"(existing={port.taken}, pod={port.port})"
             return f"pod hostport conflicts with existing hostport configuration {ports}"
         case _:
@@ -195,7 +197,10 @@ def _no_fitting_type_message(cause: NoFittingType, category: ReasonCategory, nod
 
 
 def _limits_message(filters: Iterable[FailedFilter]) -> str:
-    has_node_limit = any(isinstance(item, NodePoolLimitReached) and item.resource == NODE_LIMIT for item in filters)
+    has_node_limit = any(
+        isinstance(failed_filter, NodePoolLimitReached) and failed_filter.resource == NODE_LIMIT
+        for failed_filter in filters
+    )
     return (
         "node limits have been exhausted for nodepool"
         if has_node_limit

@@ -29,12 +29,12 @@ def known_domains(problem: Problem, key: str) -> tuple[str, ...]:
 
 def nodes_by_domain(snapshot: ClusterSnapshot, key: str) -> Mapping[str, str]:
     """The domain of each node, by its name and its key; nodes that are not in exactly one are left out."""
-    found: dict[str, str] = {}
+    domains: dict[str, str] = {}
     for node in snapshot.nodes:
         values = _values(node.requirements, key)
         if len(values) == 1:
-            found[node.name] = found[node.key] = next(iter(values))
-    return found
+            domains[node.name] = domains[node.key] = next(iter(values))
+    return domains
 
 
 def _values(requirements: Requirements, key: str) -> frozenset[str]:

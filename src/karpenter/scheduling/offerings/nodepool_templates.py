@@ -103,27 +103,27 @@ class NodePoolTemplate:
 
     def types_fitting(self, requests: Resources) -> TypeSet:
         """Types that hold the requests beside their DaemonSets (SCH-216)."""
-        found = 0
+        fitting = 0
         for group in self.daemons:
             needed = res.add(requests, group.overhead) if group.overhead else requests
-            found |= group.types & self.index.fitting(needed)
-        return found
+            fitting |= group.types & self.index.fitting(needed)
+        return fitting
 
     def types_with_free_ports(self, ports: tuple[HostPort, ...]) -> TypeSet:
         """Types none of whose DaemonSets takes one of these host ports (SCH-418)."""
         if not ports:
             return self.types
-        found = 0
+        types = 0
         for group in self.daemons:
             if not any(held.conflicts_with(port) for held in group.ports for port in ports):
-                found |= group.types
-        return found
+                types |= group.types
+        return types
 
     def label_values(self, key: str) -> frozenset[str]:
         """The values of a label its nodes may have, whatever can be bought now (SCH-490)."""
         own = self.requirements.requirement_for(key)
-        found = frozenset(value for value in self.index.values(key, self.types) if own.allows(value))
-        return found or (own.values if own.operator is Op.IN else frozenset())
+        allowed = frozenset(value for value in self.index.values(key, self.types) if own.allows(value))
+        return allowed or (own.values if own.operator is Op.IN else frozenset())
 
     def least_overhead(self, types: TypeSet) -> dict[str, int]:
         """What DaemonSets need at least on any of these types (SCH-217; a group without daemons needs nothing)."""
@@ -189,8 +189,8 @@ def static_templates(
     pools: Iterable[NodePool], indexes: Mapping[str, TypeIndex], daemons: tuple[DaemonSetPod, ...]
 ) -> tuple[NodePoolTemplate, ...]:
     """What nodes of static pools look like, by name of the pool; for explanations, as nothing is bought for pods there."""
-    found = (pool for pool in pools if pool.spec.replicas is not None and pool.metadata.name in indexes)
-    ordered = sorted(found, key=lambda pool: pool.metadata.name)
+    static_pools = (pool for pool in pools if pool.spec.replicas is not None and pool.metadata.name in indexes)
+    ordered = sorted(static_pools, key=lambda pool: pool.metadata.name)
     return tuple(_template_of(pool, indexes[pool.metadata.name], daemons) for pool in ordered)
 
 
@@ -252,11 +252,11 @@ def types_running_daemon(
     """Types on which the DaemonSet runs, given what their nodes offer: all terms count, for every type (SCH-213 Beyond)."""
     if not daemon_tolerates(spec, own_taints):
         return 0
-    found = 0
+    types = 0
     for term in daemon_node_terms(spec):
         if compatible(requirements, term, index.well_known):
-            found |= index.matching(term)
-    return found
+            types |= index.matching(term)
+    return types
 
 
 def _daemon_groups(
@@ -279,5 +279,6 @@ def relaxed_min_values(requirements: Requirements, index: TypeIndex, types: Type
     """The requirements with every ``minValues`` that is out of reach lowered to what the types offer (SCH-364, BestEffort)."""
     reached = index.min_values_shortages(requirements, types)
     return Requirements(
-        replace(item, min_values=reached[key] or None) if key in reached else item for key, item in requirements.items()
+        replace(requirement, min_values=reached[key] or None) if key in reached else requirement
+        for key, requirement in requirements.items()
     )

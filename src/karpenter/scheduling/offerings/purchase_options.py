@@ -58,14 +58,16 @@ class PurchaseOptionIndex:
         key = (signature, relaxation_step.requirements, relaxation_step.tolerations)
         purchase_options = self._options.get(key)
         if purchase_options is None:
-            found = [
+            candidates = [
                 option
                 for template in self._templates
                 for option in self._options_of_template(signature, relaxation_step, template)
             ]
             strict = self._strict_min_values
             legal = [
-                option for option in found if option.types and (not strict or option.satisfies_min_values(option.types))
+                option
+                for option in candidates
+                if option.types and (not strict or option.satisfies_min_values(option.types))
             ]
             purchase_options = self._options[key] = tuple(legal)
         return purchase_options

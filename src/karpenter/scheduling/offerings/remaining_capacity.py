@@ -74,16 +74,16 @@ def reservation_requirements(reservation: str) -> Requirements:
 
 def remaining_reservation_units(templates: Iterable[NodePoolTemplate], views: Iterable[StateNode]) -> dict[str, int]:
     """What is left of every reservation, less what claims are about to take that the cloud has not counted yet (SCH-581)."""
-    found: dict[str, int] = {}
+    remaining: dict[str, int] = {}
     for template in templates:
         for reservation, units in template.index.reservation_units.items():
-            found[reservation] = min(units, found.get(reservation, units))
-    for view in views if found else ():
+            remaining[reservation] = min(units, remaining.get(reservation, units))
+    for view in views if remaining else ():
         held = view.requirements.get(labels.RESERVATION_ID)
         if not view.launched and held is not None and len(held.values) == 1 and not held.complement:
             reservation = next(iter(held.values))
-            found[reservation] = found.get(reservation, 0) - 1
-    return found
+            remaining[reservation] = remaining.get(reservation, 0) - 1
+    return remaining
 
 
 def types_with_units_left(

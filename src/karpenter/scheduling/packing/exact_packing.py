@@ -32,7 +32,7 @@ from karpenter.scheduling.search.linear_program import FloatArray, IntArray
 from karpenter.scheduling.topology.host_limits import HostUsage
 from karpenter.scheduling.topology.topology_groups import TopologyGroup
 
-#: Up to so many different sets of pods are looked at; more pods are left to the search.
+#: Up to so many different sets of pods are tried; more pods are left to the search.
 MAX_STATES = 7_000
 #: Up to so many sets in all purchase channels together, each of which may become a column; 10,000 take about 1 s.
 MAX_COLUMNS = 21_000
@@ -81,7 +81,7 @@ def cheapest_claims(
 
 
 def has_few_sets(demands: Sequence[Demand], max_sets: int) -> bool:
-    """Whether all sets of pods that may share a node can be looked at: few pods, none of which needs another on its host."""
+    """Whether all sets of pods that may share a node can be tried: few pods, none of which needs another on its host."""
     if not 0 < sum(len(demand.pods) for demand in demands) <= MAX_PODS or any(d.host_affinity for d in demands):
         return False
     return prod(len(demand.pods) + 1 for demand in demands) <= max_sets

@@ -102,13 +102,13 @@ class Packer:
         """Pods join the claim with the fewest pods, whatever the weight of its pool; a new claim reserves its largest type."""
         state = self._new_state(ReservationPolicy.LARGEST)
         opened = self._open_claims(state)
-        stuck: dict[int, int] = {}
+        unplaced: dict[int, int] = {}
         for position, demand in enumerate(self._demands):
             start = [self._empty_claim(option, option.types) for option in demand.options]
             left = opened.fill_fewest_first(position, len(demand.pods), start)
             if left:
-                stuck[position] = left
-        return self._finished("shared", state, opened.claims, stuck)
+                unplaced[position] = left
+        return self._finished("shared", state, opened.claims, unplaced)
 
     def searched(self) -> Packing:
         """The nodes the search for cheap ones proposes; what it leaves goes the way of `value`.
@@ -243,32 +243,32 @@ class Packer:
         self, name: str, state: PackingState, claims: list[SchedulingNodeClaim], choose: _ClaimChoice
     ) -> Packing:
         """Claims for all pods that are left, beside those claimed already."""
-        stuck: dict[int, int] = {}
+        unplaced: dict[int, int] = {}
         for seed in state.seeds():
             claims += self._claims_for(seed, state, choose)
             if state.pods_left[seed] and state.can_be_first(seed):
-                stuck[seed] = state.give_up(seed)
-        stuck |= {position: count for position, count in enumerate(state.pods_left) if count}
-        return self._finished(name, state, claims, stuck)
+                unplaced[seed] = state.give_up(seed)
+        unplaced |= {position: count for position, count in enumerate(state.pods_left) if count}
+        return self._finished(name, state, claims, unplaced)
 
     def _finished(
-        self, name: str, state: PackingState, claims: list[SchedulingNodeClaim], stuck: Mapping[int, int]
+        self, name: str, state: PackingState, claims: list[SchedulingNodeClaim], unplaced: Mapping[int, int]
     ) -> Packing:
         """The packing once pods left out had a second chance, and claims have the types that limits still allow."""
         remaining: Mapping[str, Mapping[str, int]] = state.limits
         if state.limits and claims:
             opened = self._open_claims(state)
             opened.add(claims)
-            offered = {position: opened.offer(position, stuck[position]) for position in sorted(stuck)}
-            stuck = {position: count for position, count in offered.items() if count}
-            tight = {option.template.name for position in stuck for option in self._demands[position].options}
+            offered = {position: opened.offer(position, unplaced[position]) for position in sorted(unplaced)}
+            unplaced = {position: count for position, count in offered.items() if count}
+            tight = {option.template.name for position in unplaced for option in self._demands[position].options}
             widened, remaining = widened_claims(opened.claims, state.limits, opened.possible_types, tight)
             claims = list(widened)
         claims = at_list_price(claims)
         return Packing(
             name,
             tuple(claims),
-            stuck,
+            unplaced,
             self._objective.total_cost(claims),
             remaining,
             self._pods_below_weight(claims) if state.limits else 0,
@@ -365,8 +365,8 @@ class Packer:
             contents = pods_of_pattern(groups, pattern, state.pods_left, self._max_per_node)
             claim = self._claim_from_pattern(contents, bin_type, state) if contents else None
             claim = None if claim is None else self._limited_types(claim, state)
-            apart = any(state.pods_left[at] > self._max_per_node[at] for at, _ in contents)
-            taken = state.commit(claim, 1 if apart else times) if claim is not None else 0
+            differs_by_node = any(state.pods_left[at] > self._max_per_node[at] for at, _ in contents)
+            taken = state.commit(claim, 1 if differs_by_node else times) if claim is not None else 0
             if claim is None or not taken:
                 return
             times -= taken

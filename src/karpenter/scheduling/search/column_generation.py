@@ -123,15 +123,15 @@ class _ColumnGeneration:
         patterns: list[PackingPattern] = []
         host_shares = problem.requests[:, problem.resource_columns :] / HOST_LIMIT_CAPACITY
         pod_values = _balanced_values(problem)
-        cells = 0
+        work = 0
         enough = max(MIN_NODES_APART, float((left @ host_shares).max(initial=0.0)) * MIN_SHARE_APART)
-        while cells < MAX_WORK_APART:
+        while work < MAX_WORK_APART:
             wanted = left @ host_shares
             if wanted.max(initial=0.0) < enough:
                 break
             waiting = np.flatnonzero(left)
             scarce = np.flatnonzero(host_shares[waiting, int(wanted.argmax())] > _TINY)
-            cells += self._isolated_round(waiting, scarce, left, pod_values, patterns)
+            work += self._isolated_round(waiting, scarce, left, pod_values, patterns)
         return patterns, left
 
     def _isolated_round(

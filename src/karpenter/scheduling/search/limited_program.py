@@ -77,13 +77,13 @@ def nodes_within_limits(problem: LimitedCoverProblem) -> NodeColumns | None:
 
 def _improved(program: _LimitedProgram, best: NodeColumns, most: float) -> NodeColumns:
     """Nodes that serve more pods, by columns that the program still lacks; no more than ``most`` pods can be served."""
-    known = len(program.columns.costs)
+    column_count = len(program.columns.costs)
     is_complete = program.add_nearly_worth(most - program.served(best))
     for dives in range(MAX_DIVES + 1):
         if dives:
             program.dive(dives - 1)
-        if len(program.columns.costs) > known:
-            known = len(program.columns.costs)
+        if len(program.columns.costs) > column_count:
+            column_count = len(program.columns.costs)
             best = max((best, program.integer_columns() or best), key=program.served)
         if is_complete or program.served(best) >= most:
             break
@@ -126,20 +126,20 @@ class _LimitedProgram:
             return False
         duals = np.maximum(self.solution.duals, 0.0)
         worth = duals[: self._groups]
-        found = columns_nearly_worth(self._priced(duals), worth, pods * self._problem.unserved_cost)
-        if found is None:
+        columns = columns_nearly_worth(self._priced(duals), worth, pods * self._problem.unserved_cost)
+        if columns is None:
             return False
-        ranked = np.argsort(found.costs - values_of_contents(found.contents, worth), kind="stable")
+        ranked = np.argsort(columns.costs - values_of_contents(columns.contents, worth), kind="stable")
         self._extend(
-            self._columns(found.contents, found.nodes).select(ranked[:MAX_INTEGER_COLUMNS]), MAX_INTEGER_COLUMNS
+            self._columns(columns.contents, columns.nodes).select(ranked[:MAX_INTEGER_COLUMNS]), MAX_INTEGER_COLUMNS
         )
         self.solution = self._program.solve()
-        return len(found.costs) + len(self.columns.costs) <= MAX_INTEGER_COLUMNS
+        return len(columns.costs) + len(self.columns.costs) <= MAX_INTEGER_COLUMNS
 
     def _missing(self, duals: FloatArray) -> NodeColumns:
         """Columns whose pods are worth more than the node and what it takes of limits; with the costs of the problem."""
-        found = promising_columns(self._priced(duals), duals[: self._groups])
-        return self._columns(found.contents, found.nodes)
+        columns = promising_columns(self._priced(duals), duals[: self._groups])
+        return self._columns(columns.contents, columns.nodes)
 
     def _priced(self, duals: FloatArray) -> CoverProblem:
         """The problem without limits in which nodes cost what they take of limits, too."""

@@ -68,11 +68,11 @@ def cheapest_nodes(problem: CoverProblem, known_cost: float, max_assignments: in
 
 def _cover(problem: CoverProblem, candidates: IntArray, contents: list[IntArray | None], bound: float) -> Cover:
     """The nodes with these contents; a cover without columns where some are not known."""
-    known = [nodes for nodes in contents if nodes is not None]
-    if len(known) < len(contents):
+    solved = [nodes for nodes in contents if nodes is not None]
+    if len(solved) < len(contents):
         none = NodeColumns(np.zeros((0, len(problem.counts)), dtype=np.intp), candidates[:0], np.zeros(0))
         return Cover(none, inf, bound)
-    rows, nodes = np.concatenate(known), np.repeat(candidates, [len(each) for each in known])
+    rows, nodes = np.concatenate(solved), np.repeat(candidates, [len(each) for each in solved])
     columns = NodeColumns(rows, nodes, problem.costs[nodes] + problem.surpluses(nodes, rows))
     return Cover(columns, float(columns.costs.sum()), bound)
 

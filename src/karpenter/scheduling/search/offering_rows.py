@@ -205,24 +205,27 @@ class OptionSignatures:
     def _rows_of_channel(
         self, constraints: Sequence[tuple[int, PurchaseOption]], capacities: FloatArray, mark: int
     ) -> OfferingRows:
-        wishes: dict[Requirements, list[int]] = {}
-        by_wish: dict[Requirements, PurchaseOption] = {}
+        groups_by_requirements: dict[Requirements, list[int]] = {}
+        option_by_requirements: dict[Requirements, PurchaseOption] = {}
         for number, option in constraints:
-            wishes.setdefault(option.requirements, []).append(number)
-            by_wish[option.requirements] = option
+            groups_by_requirements.setdefault(option.requirements, []).append(number)
+            option_by_requirements[option.requirements] = option
         surplus = self.units.surplus_rows(constraints[0][1].template)
-        prices = np.array([self._prices(option, len(capacities)) for option in by_wish.values()]) + surplus.fixed
-        of_wish: BoolArray = np.zeros((len(wishes), len(self._options)), dtype=bool)
-        for row, numbers in enumerate(wishes.values()):
-            of_wish[row, numbers] = True
-        if len(wishes) > _MAX_REQUIREMENTS_PER_CHANNEL:
+        prices = (
+            np.array([self._prices(option, len(capacities)) for option in option_by_requirements.values()])
+            + surplus.fixed
+        )
+        groups_of_row: BoolArray = np.zeros((len(groups_by_requirements), len(self._options)), dtype=bool)
+        for row, numbers in enumerate(groups_by_requirements.values()):
+            groups_of_row[row, numbers] = True
+        if len(groups_by_requirements) > _MAX_REQUIREMENTS_PER_CHANNEL:
             prices = prices.min(axis=0)[None, :]
-            of_wish = np.atleast_2d(of_wish.any(axis=0))
-        wish, at = np.nonzero(np.isfinite(prices))
-        own_price = prices[wish, at]
+            groups_of_row = np.atleast_2d(groups_of_row.any(axis=0))
+        row_numbers, at = np.nonzero(np.isfinite(prices))
+        own_price = prices[row_numbers, at]
         # A node at this price may be used by all whose own cheapest price for the type is no higher.
         open_to = prices[:, at] <= own_price
-        accepts = (open_to.T.astype(np.float32) @ of_wish.astype(np.float32)) > 0
+        accepts = (open_to.T.astype(np.float32) @ groups_of_row.astype(np.float32)) > 0
         _, first = np.unique(np.column_stack([at, own_price]), axis=0, return_index=True)
         kept = first[(capacities[at[first]] >= 0).all(axis=1)]
         return OfferingRows(

@@ -326,9 +326,9 @@ def _resource_values(
     What the linear program says of one bin type holds of any other that admits no more item types: the least such promise
     counts.
     """
-    known = relaxation.admits[:, waiting]
-    admits_unknown = admits.astype(np.float32) @ (~known).astype(np.float32).T > 0
-    value = np.zeros((len(prices), len(known)))
+    admitted = relaxation.admits[:, waiting]
+    admits_unknown = admits.astype(np.float32) @ (~admitted).astype(np.float32).T > 0
+    value = np.zeros((len(prices), len(admitted)))
     for column in range(capacities.shape[1]):
         value += capacities[:, column, None] * relaxation.resource_values[None, :, column]
     promise = np.where(admits_unknown, np.inf, value / np.maximum(prices, LEAST_PRICE_PER_HOUR)[:, None])

@@ -14,16 +14,16 @@ from karpenter.scheduling.search.filled_patterns import FilledPatterns, Filling,
 from karpenter.scheduling.search.linear_program import FloatArray
 from karpenter.scheduling.search.packing_problem import PackingProblem
 
-#: Groups a node looks at before it is taken for full, those it prefers most.
+#: Groups tried for a node before it is taken for full, those it prefers most.
 MAX_GROUPS_TRIED = 96
 
 
 class PatternFiller:
     """Fills nodes of the bin types of one problem, whose pods are worth so much in dollars per hour."""
 
-    def __init__(self, problem: PackingProblem, looks: int = MAX_GROUPS_TRIED) -> None:
+    def __init__(self, problem: PackingProblem, max_groups_tried: int = MAX_GROUPS_TRIED) -> None:
         self._problem = problem
-        self._max_groups_tried = looks
+        self._max_groups_tried = max_groups_tried
         self._fill = compiled_filling.filler(problem) or array_filling.filler(problem)
         #: Rows times steps so far.
         self.work = 0

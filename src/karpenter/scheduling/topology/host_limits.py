@@ -176,9 +176,9 @@ class HostLimits:
                 return constraint
         own = (*self.affinity, *self.anti_affinity, *self.spread)
         alone = (
-            *(HostLimits(affinity=(item,)) for item in self.affinity),
-            *(HostLimits(anti_affinity=(item,)) for item in self.anti_affinity),
-            *(HostLimits(spread=(item,)) for item in self.spread),
+            *(HostLimits(affinity=(limit,)) for limit in self.affinity),
+            *(HostLimits(anti_affinity=(limit,)) for limit in self.anti_affinity),
+            *(HostLimits(spread=(limit,)) for limit in self.spread),
         )
         pairs = zip(own, alone, strict=True)
         blocking = (limit[0] for limit, rule in pairs if not rule.count_allowed(usage, 1, unmet_affinity))

@@ -49,9 +49,11 @@ class DomainConstraints:
     @cached_property
     def required_keys(self) -> frozenset[str]:
         """Keys of which a node must have the label: where there is no domain, there is nobody to keep away from."""
-        apart = TopologyType.ANTI_AFFINITY
+        anti_affinity = TopologyType.ANTI_AFFINITY
         return frozenset(
-            constraint.topology_key for constraint, _ in self.declared if constraint.term.topology_type is not apart
+            constraint.topology_key
+            for constraint, _ in self.declared
+            if constraint.term.topology_type is not anti_affinity
         )
 
     @cached_property

@@ -62,10 +62,10 @@ class TopologyDomains:
         place = (term.topology_key, term.node_filter)
         purchasable_domains = self._template_domains_cache.get(place)
         if purchasable_domains is None:
-            found = (
+            domains_of_templates = (
                 self._domains_of_template(template, term.topology_key, term.node_filter) for template in self._templates
             )
-            purchasable_domains = self._template_domains_cache[place] = frozenset().union(*found)
+            purchasable_domains = self._template_domains_cache[place] = frozenset().union(*domains_of_templates)
         return purchasable_domains
 
     def _domains_of_template(self, template: NodePoolTemplate, key: str, counted: TopologyNodeFilter) -> frozenset[str]:
@@ -94,8 +94,8 @@ class TopologyDomains:
             ]
             return frozenset().union(*forms)
         own = requirements.requirement_for(key)
-        found = index.values(key, types) or (own.values if types and own.operator is Op.IN else ())
-        return frozenset(value for value in found if own.allows(value))
+        values = index.values(key, types) or (own.values if types and own.operator is Op.IN else ())
+        return frozenset(value for value in values if own.allows(value))
 
     def _types_by_offering_requirements(self, index: TypeIndex) -> Mapping[Requirements, TypeSet]:
         """The ways nodes are sold, each with the types sold so."""

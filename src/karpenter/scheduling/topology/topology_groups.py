@@ -87,9 +87,9 @@ class CountingGroups:
 
 def counting_groups(certainties: Iterable[tuple[TopologyGroup, CountingCertainty]]) -> CountingGroups:
     """What the chances of constraints come to."""
-    found = tuple(certainties)
+    pairs = tuple(certainties)
     surely, perhaps = (
-        tuple(c for c, own in found if own is chance)
+        tuple(c for c, own in pairs if own is chance)
         for chance in (CountingCertainty.CERTAIN, CountingCertainty.POSSIBLE)
     )
     return CountingGroups(surely, perhaps)
@@ -99,7 +99,7 @@ def counting_groups(certainties: Iterable[tuple[TopologyGroup, CountingCertainty
 class TopologyMembership:
     """What a group has to do with the constraints in play. ``declared`` are its own, by term; ``selected_by`` those that mean it.
 
-    ``required`` are those of its own that are no mere wish of this group, whatever others make of them.
+    ``required`` are those of its own that are no mere preference of this group, whatever others make of them.
     """
 
     declared: Mapping[TopologyTerm, TopologyGroup]
@@ -153,7 +153,7 @@ class TopologyGroups:
         return topology_group
 
     def selecting(self, namespaced_labels: NamespacedLabels) -> tuple[TopologyGroup, ...]:
-        """The constraints that mean pods that look so."""
+        """The topology groups that select pods with these labels."""
         topology_groups = self._selecting.get(namespaced_labels)
         if topology_groups is None:
             places = [
@@ -161,7 +161,7 @@ class TopologyGroups:
                 (namespaced_labels.namespace,),
                 *((namespaced_labels.namespace, *label) for label in namespaced_labels.labels.items()),
             ]
-            nearby = sorted(found for place in places for found in self._by_selector.get(place, ()))
+            nearby = sorted(candidate for place in places for candidate in self._by_selector.get(place, ()))
             topology_groups = self._selecting[namespaced_labels] = tuple(
                 [c for _, c in nearby if self._bound_pod_counts.matches(c.term, namespaced_labels)]
             )
@@ -170,7 +170,7 @@ class TopologyGroups:
     def membership_of(
         self, required: Iterable[TopologyTerm], preferred: Iterable[TopologyTerm], namespaced_labels: NamespacedLabels
     ) -> TopologyMembership:
-        """The company of pods that state these terms and look so; one object for all who have the same."""
+        """The membership of pods that state these terms and have these labels; one object for equal ones."""
         key = (tuple(required), tuple(preferred), self.selecting(namespaced_labels))
         membership = self._memberships.get(key)
         if membership is None:

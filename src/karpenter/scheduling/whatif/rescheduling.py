@@ -400,24 +400,24 @@ class _SignaturesByUid:
     def of(self, pod: Pod) -> tuple[PodSignature, NamespacedLabels] | None:
         """The signature and labels of a pod; None where its requests do not parse."""
         uid = pod.metadata.uid
-        known = self._by_uid.get(uid)
-        if known is None and uid not in self._unreadable:
+        signature_and_labels = self._by_uid.get(uid)
+        if signature_and_labels is None and uid not in self._unreadable:
             try:
-                known = self._by_uid[uid] = (self._cache.signature_of(pod), namespaced_labels(pod))
+                signature_and_labels = self._by_uid[uid] = (self._cache.signature_of(pod), namespaced_labels(pod))
             except ValueError as error:
                 self._unreadable[uid] = UnschedulableReason(InvalidPod((str(error),)))
-        return known
+        return signature_and_labels
 
     def grouped(self, pods: Iterable[Pod]) -> tuple[list[PodGroup], list[UnschedulablePod]]:
         """The pods in groups, and those whose requests do not parse."""
         groups: defaultdict[tuple[PodSignature, NamespacedLabels, bool], list[Pod]] = defaultdict(list)
         unreadable: list[UnschedulablePod] = []
         for pod in pods:
-            known = self.of(pod)
-            if known is None:
+            signature_and_labels = self.of(pod)
+            if signature_and_labels is None:
                 unreadable.append(UnschedulablePod(pod, (self._unreadable[pod.metadata.uid],)))
             else:
-                groups[(*known, is_virtual_pod(pod))].append(pod)
+                groups[(*signature_and_labels, is_virtual_pod(pod))].append(pod)
         alike = [
             PodGroup(signature, own_labels, tuple(sorted(alike_pods, key=creation_order)))
             for (signature, own_labels, _), alike_pods in groups.items()

@@ -235,7 +235,7 @@ class MemoryServer:
         return self._insert(resource, admitted)
 
     def load_objects(self, bodies: Iterable[JsonObject]) -> None:
-        """Store objects as they are, status included, as if they had always been there: a dump, or the scene of a test.
+        """Store objects as they are, status included, as if they had always been there: a dump, or the start of a test.
 
         Missing namespaces are created; uid and creation time are filled in where absent. Raises ``AlreadyExists`` or ``Invalid``.
         """

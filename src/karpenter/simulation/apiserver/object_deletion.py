@@ -18,7 +18,7 @@ _PROPAGATION_FINALIZERS = {FOREGROUND: FOREGROUND_FINALIZER, ORPHAN: ORPHAN_FINA
 
 @dataclass(frozen=True, slots=True)
 class DeleteOptions:
-    """Preconditions and wishes of a delete call. Empty means not asked for."""
+    """Preconditions and options of a delete call. Empty means not asked for."""
 
     uid: str = ""
     resource_version: str = ""

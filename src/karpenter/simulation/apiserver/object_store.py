@@ -174,7 +174,7 @@ class ChangeLog:
         return self.changes[position - self.compacted_count]
 
     def wake(self) -> None:
-        """Let everybody who waits look again."""
+        """Wake everybody who waits."""
         waiting, self._waiters = self._waiters, []
         for future in waiting:
             if not future.done():

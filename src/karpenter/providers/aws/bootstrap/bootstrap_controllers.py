@@ -100,7 +100,7 @@ _log = structlog.get_logger()
 
 
 class LostNodeCollector:
-    """Looks at Nodes of NodePools only. While a NodeClaim has the instance, its own garbage collection deletes the Node."""
+    """Reconciles Nodes of NodePools only. While a NodeClaim has the instance, its own garbage collection deletes the Node."""
 
     def __init__(self, kube: Kube, view: AwsClusterView, instances: InstanceProvider) -> None:
         self._kube = kube

@@ -150,8 +150,8 @@ def _names_refusal(parsed: x509.CertificateSigningRequest, info: InstanceInfo) -
 
 
 def _foreign_text(name: x509.GeneralName, own: frozenset[str]) -> Iterator[str]:
-    known = isinstance(name, x509.DNSName | x509.IPAddress) and str(name.value) in own
-    if not known:
+    is_own = isinstance(name, x509.DNSName | x509.IPAddress) and str(name.value) in own
+    if not is_own:
         yield str(name.value)
 
 

@@ -1,4 +1,4 @@
-"""The look at a class: its parts in order, one write, and its end (AWS-080 to AWS-084, AWS-123)."""
+"""The reconcile of a class: its parts in order, one write, and its end (AWS-080 to AWS-084, AWS-123)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _log = structlog.get_logger()
 
 
 class NodeClassReconcileFailed(ProviderError):
-    """Parts of a look at a class failed; the others were carried out and written."""
+    """Parts of a reconcile of a class failed; the others were carried out and written."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class NodeClassController:
             self.reconciler.add(old.spec.node_class_ref.name)
 
     async def reconcile(self, name: str) -> float | None:
-        """Bring one class up to date; seconds until the next look, None to wait for events.
+        """Bring one class up to date; seconds until the next reconcile, None to wait for events.
 
         Raises ``LookFailed``, ``AwsError`` and ``KubeError``.
         """
@@ -268,7 +268,7 @@ class NodeClassTermination:
         self._on_deleted = on_deleted
 
     async def reconcile(self, node_class: EC2NodeClass) -> float | None:
-        """Take one step; seconds until the next look. Raises ``AwsError`` and ``KubeError``."""
+        """Take one step; seconds until the next reconcile. Raises ``AwsError`` and ``KubeError``."""
         meta = node_class.metadata
         if TERMINATION_FINALIZER not in meta.finalizers:
             return None

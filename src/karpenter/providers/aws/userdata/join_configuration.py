@@ -204,8 +204,8 @@ def lookalikes(text: str) -> Mapping[str, str]:
 
 def _nearest_name(name: str) -> str:
     """The known name within two edits, empty where there is none."""
-    distances = {known: _edit_distance(name, known) for known in _VARIABLES}
-    nearest = min(distances, key=lambda known: (distances[known], known))
+    distances = {variable: _edit_distance(name, variable) for variable in _VARIABLES}
+    nearest = min(distances, key=lambda variable: (distances[variable], variable))
     return nearest if distances[nearest] <= _MAX_TYPOS else ""
 
 

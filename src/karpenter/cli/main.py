@@ -77,8 +77,9 @@ class _Command(TyperCommand):
 
         if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # as the entry point left it
             signal.signal(signal.SIGINT, signal.default_int_handler)
-        gc.freeze()
-        gc.enable()
+        if not gc.isenabled():  # as the entry point left it
+            gc.freeze()
+            gc.enable()
         try:
             with exit_on_closed_pipe():
                 return super().invoke(ctx)

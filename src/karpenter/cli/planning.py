@@ -77,7 +77,6 @@ def gc_disabled() -> Iterator[None]:
     try:
         yield
     finally:
-        gc.freeze()  # collecting it all at the first allocation would take as long as what was saved
         gc.enable()
 
 

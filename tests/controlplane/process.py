@@ -27,7 +27,7 @@ from controlplane.harness import die_with_parent, free_port
 from controlplane.patience import patience
 
 _END_SECONDS = 40.0
-_POLL_SECONDS = 0.02
+_POLL_SECONDS = 0.05
 _ANSWER_SECONDS = 5.0
 #: Intervals at which controllers repeat their work, shorter than in production: tests wait for the work, not for its turn.
 QUICK: Mapping[str, str] = MappingProxyType(

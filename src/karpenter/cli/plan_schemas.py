@@ -66,6 +66,7 @@ def _plan() -> Json:
         "formatVersion": _VERSION,
         **parts,
         "capacityBuffers": _list(buffer),
+        "gangs": {**_list(_gang()), "description": "Pods that get places together or not at all."},
         "prices": _nullable({"type": "object", "required": ["source", "region"]}),
     }
     optional: Json = {
@@ -73,6 +74,11 @@ def _plan() -> Json:
         "disruption": {"type": "object", "description": "With --consolidate."},
     }
     return _object(members, optional)
+
+
+def _gang() -> Json:
+    counts = dict.fromkeys(("minimum", "running", "placed"), _COUNT)
+    return _object({"name": _TEXT, "complete": {"type": "boolean"}, **counts, "domain": _nullable(_TEXT)})
 
 
 def _node_claim() -> Json:

@@ -28,7 +28,7 @@ from karpenter.scheduling.failed_filters import (
     NodePoolLimitReached,
     TopologyUnsatisfiable,
 )
-from karpenter.scheduling.solution import NewNodeClaim, Solution, UnschedulablePod
+from karpenter.scheduling.solution import GangOutcome, NewNodeClaim, Solution, UnschedulablePod
 from karpenter.scheduling.unschedulable_reasons import UnschedulableReason
 
 #: Of the document: the first number changes when a member goes or changes its meaning, the second when one is added.
@@ -110,6 +110,7 @@ def document(report: PlanReport) -> Json:
         "exposure": _exposure_data(plan),
         "cost": _cost_data(plan),
         "capacityBuffers": [_buffer_data(name, room) for name, room in planned_buffers(plan).items()],
+        "gangs": [_gang_data(outcome) for outcome in plan.gangs],
         "prices": price_data(report.prices, plan) if report.prices is not None else None,
         "timings": {
             "decisionSeconds": round(timing.decision_seconds, _SECONDS_DIGITS),
@@ -130,6 +131,17 @@ def _buffer_data(name: str, placement: BufferPlacement) -> Json:
         "existingNodes": placement.on_ready_nodes,
         "newNodes": placement.on_new_nodes,
         "unschedulable": placement.unschedulable,
+    }
+
+
+def _gang_data(outcome: GangOutcome) -> Json:
+    return {
+        "name": outcome.gang,
+        "complete": outcome.is_complete,
+        "minimum": outcome.minimum,
+        "running": outcome.running,
+        "placed": outcome.placed,
+        "domain": outcome.domain or None,
     }
 
 

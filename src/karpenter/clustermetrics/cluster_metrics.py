@@ -20,7 +20,12 @@ from karpenter.clustermetrics.nodepool_metrics import (
     NodePoolResourceMetrics,
 )
 from karpenter.clustermetrics.pod_metrics import PodDurationMetrics, PodStateMetrics
-from karpenter.clustermetrics.scheduling_metrics import ClusterSyncMetrics, PlanPriceMetrics, UnschedulablePodMetrics
+from karpenter.clustermetrics.scheduling_metrics import (
+    ClusterSyncMetrics,
+    GangMetrics,
+    PlanPriceMetrics,
+    UnschedulablePodMetrics,
+)
 from karpenter.controller_context import ControllerContext
 from karpenter.metrics.exposition import SeriesWriter
 from karpenter.runtime.events import ObjectKind
@@ -35,6 +40,7 @@ def essential_collectors(context: ControllerContext, unready: Callable[[], str])
         ClusterSyncMetrics(context, unready),
         UnschedulablePodMetrics(context),
         PlanPriceMetrics(),
+        GangMetrics(context),
         DisruptionBudgetMetrics(),
         NodePoolCostMetrics(context),
         NodeLifetimeMetrics(context.metrics, context.clock),

@@ -16,8 +16,9 @@ from karpenter.controller_context import ControllerContext
 from karpenter.metrics.exposition import GaugeFamily, SeriesWriter, label_pairs
 from karpenter.model import labels
 from karpenter.scheduling.effective_zones import FLEXIBLE, NO_ZONE
-from karpenter.scheduling.solution import Solution, UnschedulablePod
+from karpenter.scheduling.solution import GangOutcome, Solution, UnschedulablePod
 from karpenter.scheduling.unschedulable_reasons import ReasonCategory
+from karpenter.state.gangs import GangSource
 from karpenter.state.pod_signature import (
     node_selector_requirements,
     node_selector_term_requirements,
@@ -34,6 +35,9 @@ _IGNORED = GaugeFamily(
 _BY_ZONE = GaugeFamily(
     "karpenter_scheduler_pending_pods_by_effective_zone_count",
     "Waiting pods by the zone they ask for: its name, flexible for several, none where nothing is left.",
+)
+_GANGS = GaugeFamily(
+    "karpenter_scheduler_gangs_count", "Gangs with waiting pods: complete with the last plan, or without places."
 )
 _PRICE = GaugeFamily(
     "karpenter_scheduler_plan_price", "USD per hour of the nodes the last plan that bought any bought."
@@ -98,6 +102,33 @@ class UnschedulablePodMetrics(ClusterCollector):
         yield from _BY_ZONE.lines(
             (label_pairs(controller=_PROVISIONER, zone=zone), count) for zone, count in sorted(counts.items())
         )
+
+
+class GangMetrics(ClusterCollector):
+    """How many gangs are complete with the last plan, and how many get no places, as long as their pods wait."""
+
+    def __init__(self, context: ControllerContext) -> None:
+        self._gangs = context.state.gangs
+        self._outcomes: tuple[GangOutcome, ...] = ()
+
+    def on_plan(self, plan: Solution) -> None:
+        """Remember the gangs of this plan."""
+        self._outcomes = plan.gangs
+
+    def prepare(self, snapshot: ClusterMetricsSnapshot) -> SeriesWriter:
+        """Gangs of real pods count while these wait; a ProvisioningRequest that ends is followed by a plan."""
+        waiting = {gang.name for gang in self._gangs.snapshot()}
+        counts = Counter(
+            "complete" if outcome.is_complete else "incomplete"
+            for outcome in self._outcomes
+            if outcome.gang in waiting or outcome.gang.startswith(GangSource.PROVISIONING_REQUEST)
+        )
+        return partial(self._write, counts["complete"], counts["incomplete"])
+
+    @staticmethod
+    def _write(complete: int, incomplete: int) -> Iterator[str]:
+        figures = (("complete", complete), ("incomplete", incomplete))
+        yield from _GANGS.lines((label_pairs(outcome=outcome), count) for outcome, count in figures)
 
 
 class PlanPriceMetrics(ClusterCollector):

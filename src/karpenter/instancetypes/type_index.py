@@ -92,6 +92,7 @@ class TypeIndex:
         self._worst_launch_prices = lru_cache(_CACHE_SIZE)(self._find_worst_launch_prices)
         self._implying = lru_cache(_CACHE_SIZE)(self._find_implying)
         self._max_allocatable = lru_cache(_CACHE_SIZE)(self._find_max_allocatable)
+        self._max_capacity = lru_cache(_CACHE_SIZE)(self._find_max_capacity)
         self._allocatable_units = lru_cache(_MATRICES)(self._find_allocatable_units)
         self._lowest_unit_prices = lru_cache(_CACHE_SIZE)(self._find_lowest_unit_price)
         self._pareto_fronts = lru_cache(_CACHE_SIZE)(self._find_pareto_front)
@@ -114,6 +115,7 @@ class TypeIndex:
         other._allocatable = {**self._allocatable, **further}
         other._capacity = {**self._capacity, **further}
         other._max_allocatable = lru_cache(_CACHE_SIZE)(other._find_max_allocatable)
+        other._max_capacity = lru_cache(_CACHE_SIZE)(other._find_max_capacity)
         other._allocatable_units = lru_cache(_MATRICES)(other._find_allocatable_units)
         other._lowest_unit_prices = lru_cache(_CACHE_SIZE)(other._find_lowest_unit_price)
         other._pareto_fronts = lru_cache(_CACHE_SIZE)(other._find_pareto_front)
@@ -332,6 +334,9 @@ class TypeIndex:
 
     def max_capacity(self, types: TypeSet) -> Resources:
         """The largest capacity of each resource over these types."""
+        return self._max_capacity(types)
+
+    def _find_max_capacity(self, types: TypeSet) -> Resources:
         return res.maximum(self.types[position].capacity for position in members(types))
 
     def within_limits(self, remaining: Resources) -> TypeSet:

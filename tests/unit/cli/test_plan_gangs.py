@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from typer.testing import CliRunner
@@ -25,6 +26,16 @@ def limited(tmp_path: Path) -> Path:
 
 def test_a_plan_names_the_domain_of_a_gang_that_is_complete() -> None:
     assert "PodGroup default/train: 4 pods have a place, it needs 4, all in us-east-1" in plan(EXAMPLE)
+
+
+def test_json_lists_gangs_with_their_outcome(tmp_path: Path) -> None:
+    whole = {"complete": True, "placed": 4}
+    none = {"complete": False, "placed": 0}
+    for file, expected in ((EXAMPLE, whole), (limited(tmp_path), none)):
+        (gang,) = json.loads(CliRunner().invoke(app, ["plan", "-f", str(file), "-o", "json"]).stdout)["gangs"]
+        assert list(gang) == ["name", "complete", "minimum", "running", "placed", "domain"]
+        assert {**gang, **expected, "name": "PodGroup default/train", "minimum": 4} == gang
+        assert (gang["domain"] is not None) == gang["complete"]
 
 
 def test_a_gang_in_a_file_says_that_the_controller_needs_the_gate() -> None:

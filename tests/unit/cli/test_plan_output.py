@@ -32,8 +32,8 @@ def mixed(written: Written) -> Path:
 def test_json_has_exactly_the_agreed_members(plan: Plan, mixed: Path) -> None:
     loads = json.loads(plan("-f", mixed, "-o", "json").stdout)
     assert list(loads) == [
-        "formatVersion", "nodeClaims", "existingNodes", "unschedulable", "exposure", "cost", "capacityBuffers", "prices",
-        "timings",
+        "formatVersion", "nodeClaims", "existingNodes", "unschedulable", "exposure", "cost", "capacityBuffers", "gangs",
+        "prices", "timings",
     ]  # fmt: skip
     assert loads["formatVersion"] == "1.0"
     assert list(loads["timings"]) == ["decisionSeconds", "catalogueSeconds", "wallSeconds"]

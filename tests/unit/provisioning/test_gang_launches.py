@@ -5,16 +5,28 @@ from __future__ import annotations
 import asyncio
 
 from karpenter.api import kinds
+from karpenter.metrics.exposition import render_sync
 from karpenter.model import labels
 from karpenter.model.feature_gate_flags import parse_feature_gates
 from karpenter.settings import Settings
 from support.builders import pod
 from support.gang_builders import gang_pods, pod_group
+from support.metrics_scrape import Scrape
 from support.provisioning_stories import claims, shop
 from support.world import World, story
 
 LARGE = {"cpu": "3"}
 GANGS = Settings(feature_gates=parse_feature_gates("GangScheduling=true"))
+
+
+def gangs_shown(world: World) -> tuple[float, float]:
+    """How many gangs the metrics show as complete and as incomplete."""
+    assert world.manager is not None
+    scrape = Scrape(render_sync(world.manager.metrics.registry))
+    complete, incomplete = (
+        scrape.value("karpenter_scheduler_gangs_count", outcome=outcome) for outcome in ("complete", "incomplete")
+    )
+    return complete, incomplete
 
 
 @story
@@ -27,11 +39,17 @@ async def test_nothing_is_bought_before_the_last_pod_of_a_gang_exists(world: Wor
     assert await claims(world) == []
     events = await world.events("FailedScheduling")
     assert "PodGroup default/train waits for pods: 2 of at least 3 exist" in events[0].message
+    assert gangs_shown(world) == (0, 1)
     await world.waiting(third)
     await asyncio.sleep(30)
     bought = await claims(world)
     assert bought
     assert {claim.metadata.annotations[labels.GANG] for claim in bought} == {"PodGroup default/train"}
+    assert gangs_shown(world) == (1, 0)
+    for member in (first, second, third):
+        await world.gone(member.metadata.name)
+    await asyncio.sleep(15)
+    assert gangs_shown(world) == (0, 0)
 
 
 @story

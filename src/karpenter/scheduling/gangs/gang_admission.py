@@ -20,6 +20,7 @@ from karpenter.model import labels
 from karpenter.scheduling.explain.reason_messages import short_reason_message, unschedulable_message
 from karpenter.scheduling.gangs.pending_gangs import Fingerprint, GangProblem, PendingGang
 from karpenter.scheduling.problem import Problem
+from karpenter.scheduling.scheduling_options import PackingMode
 from karpenter.scheduling.solution import GangOutcome, NewNodeClaim, Solution, UnschedulablePod
 from karpenter.scheduling.unschedulable_reasons import GangIncomplete, GangShortfall, UnschedulableReason
 from karpenter.state.snapshot import pod_key
@@ -27,8 +28,13 @@ from karpenter.state.snapshot import pod_key
 #: So many plans are made at most; gangs that are not decided by then wait for the next pass.
 MAX_PLANS = 64
 
+#: Sets of gangs that may be divided are tried without a search, and so is a single gang beside others with more pods than this:
+#: the search finds room for few pods more, in many times the time. One that is refused so is tried again in the next pass.
+MAX_PODS_SEARCHED = 128
+
 #: Gangs and the domain each is in, empty for those that may be anywhere.
 Served = Mapping[PendingGang, str]
+_PlanKey = frozenset[tuple[str, str]]
 
 
 def solve_with_gangs(problem: Problem, solve_pods: Callable[[Problem], Solution]) -> Solution:
@@ -71,7 +77,8 @@ class _GangAdmission:
         self._now = problem.now
         self._problem = GangProblem(problem)
         self._solve_pods = solve_pods
-        self._plans: dict[frozenset[tuple[str, str]], _Plan] = {}
+        self._plans: dict[_PlanKey, _Plan] = {}
+        self._trials: dict[_PlanKey, _Plan] = {}
         self._alone: dict[tuple[Fingerprint, str], _Plan] = {}
         self._refused: dict[PendingGang, GangIncomplete] = {}
         #: The first that was refused beside others, of all that ask for the same.
@@ -82,7 +89,7 @@ class _GangAdmission:
     def solve(self) -> Solution:
         """The plan of all gangs that are admitted, and the reasons of the others."""
         candidates = [pending for pending in self._problem.gangs if self._may_be_tried(pending)]
-        plan = self._plan(self._admit({}, candidates))
+        plan = self._final_plan(self._admit({}, candidates))
         refused = [each for pending, cause in self._refused.items() for each in _unschedulable(pending, cause)]
         unschedulable = sorted((*plan.solution.unschedulable, *refused), key=lambda each: pod_key(each.pod))
         return replace(
@@ -147,22 +154,26 @@ class _GangAdmission:
         if self._plans_left <= 0:
             self._refuse_undecided(candidates)
             return admitted
-        plan = self._plan({**admitted, **{pending: self._domains[pending][0] for pending in candidates}})
+        plan = self._trial({**admitted, **{pending: self._domains[pending][0] for pending in candidates}})
         incomplete = plan.incomplete()
         if not incomplete:
             return plan.served
         if len(candidates) == 1:
-            return self._admit_elsewhere(admitted, candidates[0], plan)
+            return self._admit_alone(admitted, candidates[0], plan)
         self._refuse_hopeless(pending for pending in incomplete if pending not in admitted)
         if any(pending in self._refused for pending in candidates):
             return self._admit(admitted, candidates)
         half = len(candidates) // 2
         return self._admit(self._admit(admitted, candidates[:half]), candidates[half:])
 
-    def _admit_elsewhere(self, admitted: Served, pending: PendingGang, first: _Plan) -> Served:
-        """The admitted gangs with one that does not fit in its first domain, if it does in another."""
+    def _admit_alone(self, admitted: Served, pending: PendingGang, first: _Plan) -> Served:
+        """The admitted gangs with one that a trial had no room for, if a search or another of its domains has."""
+        if sum(each.pod_count for each in first.served) <= MAX_PODS_SEARCHED:
+            first = self._plan(first.served)
+            if not first.incomplete():
+                return first.served
         for domain in self._domains[pending][1:]:
-            plan = self._plan({**admitted, pending: domain})
+            plan = self._trial({**admitted, pending: domain})
             if not plan.incomplete():
                 return plan.served
         self._refuse(pending, self._shortfall(pending, first, first.served[pending]))
@@ -197,11 +208,28 @@ class _GangAdmission:
 
     def _plan(self, served: Served) -> _Plan:
         """The plan that serves these gangs and the single pods."""
-        key = frozenset((pending.gang.name, domain) for pending, domain in served.items())
+        key = _plan_key(served)
         if key not in self._plans:
             self._plans_left -= 1
             self._plans[key] = _Plan(served, self._solve_pods(self._problem.serving(served)))
         return self._plans[key]
+
+    def _trial(self, served: Served) -> _Plan:
+        """A plan that only tells whether these gangs fit: the final one if it is known, else one without a search."""
+        key = _plan_key(served)
+        if key in self._plans or not self._plans:
+            return self._plan(served)
+        if key not in self._trials:
+            self._plans_left -= 1
+            problem = self._problem.serving(served)
+            options = replace(problem.options, packing_mode=PackingMode.CLASSIC)
+            self._trials[key] = _Plan(served, self._solve_pods(replace(problem, options=options)))
+        return self._trials[key]
+
+    def _final_plan(self, served: Served) -> _Plan:
+        """The cheapest plan that serves these gangs; the one of their trial where the search completes others."""
+        plan = self._plan(served)
+        return self._trials.get(_plan_key(served), plan) if plan.incomplete() else plan
 
     def _plan_alone(self, pending: PendingGang, domain: str) -> _Plan:
         """The plan of a gang without any other pod. Gangs that ask for the same share it."""
@@ -242,6 +270,10 @@ class _GangAdmission:
             yield GangOutcome(gang.name, gang.minimum, gang.running, plan.placed(pending), True, domain)
         for pending in self._refused:
             yield GangOutcome(pending.gang.name, pending.gang.minimum, pending.gang.running, 0, is_complete=False)
+
+
+def _plan_key(served: Served) -> _PlanKey:
+    return frozenset((pending.gang.name, domain) for pending, domain in served.items())
 
 
 def _unschedulable(pending: PendingGang, cause: GangIncomplete) -> Iterable[UnschedulablePod]:

@@ -8,7 +8,7 @@ UV_VERSION := 0.13.8
 # use writes that of the program and its libraries, so that the first command of a user starts as fast as the second.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test lint unit bench soak conformance crds charts console-assets spec docs release compare-releases clean
+.PHONY: demo install test lint unit bench soak conformance crds charts console-assets spec docs release compare-releases clean
 
 # The installation compiles the library of the price search where there is a C compiler; without it decisions are the same, but slower.
 $(STAMP): pyproject.toml uv.lock hatch_build.py src/karpenter/scheduling/search/fill_kernel.c
@@ -20,6 +20,9 @@ $(STAMP): pyproject.toml uv.lock hatch_build.py src/karpenter/scheduling/search/
 
 demo: $(STAMP)
 	@$(BIN)/karpenter demo
+
+# The program, as $(BIN)/karpenter.
+install: $(STAMP)
 
 # What mypy knows of the sources, kept for the next fresh clone: it compares contents, so that only changed modules are checked again.
 MYPY_CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/karpenter-mypy

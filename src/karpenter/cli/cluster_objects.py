@@ -26,6 +26,7 @@ from karpenter.api.karpenter import NodeClaim, NodePool
 from karpenter.api.kinds import Kind
 from karpenter.api.kwok_node_class import KWOKNodeClass
 from karpenter.api.limit_range import LimitRange
+from karpenter.api.machine_node_class import MachineNodeClass
 from karpenter.api.meta import Wire
 from karpenter.api.node_overlay import NodeOverlay
 from karpenter.api.pod_groups import CoschedulingPodGroup, GroupedWorkload, SchedulingPodGroup
@@ -42,10 +43,12 @@ _DeviceObject = ResourceClaim | ResourceClaimTemplate | DeviceClass | ResourceSl
 _PodOwner = SelectorWorkload | ReplicationController
 _SchedulingObject = Pod | Node | NodePool | NodeClaim | DaemonSet | PodDisruptionBudget | Namespace
 _WorkloadObject = Workload | HorizontalPodAutoscaler | PriorityClass | LimitRange
-_FeatureObject = KWOKNodeClass | EC2NodeClass | NodeOverlay | CapacityBuffer | CapacitySchedule
+_NodeClass = KWOKNodeClass | EC2NodeClass | MachineNodeClass
+_FeatureObject = NodeOverlay | CapacityBuffer | CapacitySchedule
 PlanObject = (
     _SchedulingObject
     | _WorkloadObject
+    | _NodeClass
     | _FeatureObject
     | _StorageObject
     | _DeviceObject
@@ -126,6 +129,7 @@ class ClusterObjects:
     limit_ranges: list[LimitRange] = field(default_factory=list)
     node_classes: list[EC2NodeClass] = field(default_factory=list)
     kwok_node_classes: list[KWOKNodeClass] = field(default_factory=list)
+    machine_node_classes: list[MachineNodeClass] = field(default_factory=list)
     overlays: list[NodeOverlay] = field(default_factory=list)
     buffers: list[CapacityBuffer] = field(default_factory=list)
     schedules: list[CapacitySchedule] = field(default_factory=list)
@@ -154,18 +158,20 @@ class ClusterObjects:
                 self._add_storage(obj)
             case ResourceClaim() | ResourceClaimTemplate() | DeviceClass() | ResourceSlice():
                 self.devices.append(obj)
-            case EC2NodeClass() | KWOKNodeClass() | NodeOverlay() | CapacityBuffer() | CapacitySchedule():
+            case NodeOverlay() | CapacityBuffer() | CapacitySchedule():
                 self._add_feature_object(obj)
             case Service() | SelectorWorkload() | ReplicationController() | ConfigMap() | Event():
                 self._add_optional(obj)
             case _:
-                self._add_workload(obj)
+                self._add_other(obj)
 
-    def _add_workload(self, obj: _WorkloadObject | GangObject) -> None:
+    def _add_other(self, obj: _WorkloadObject | GangObject | _NodeClass) -> None:
         match obj:
             case GroupedWorkload() | SchedulingPodGroup() | CoschedulingPodGroup():
                 self.gangs.append(obj)
                 self.plans_gangs = True
+            case EC2NodeClass() | KWOKNodeClass() | MachineNodeClass():
+                self._add_node_class(obj)
             case HorizontalPodAutoscaler():
                 self.autoscalers.append(obj)
             case PriorityClass():
@@ -201,12 +207,17 @@ class ClusterObjects:
                 self.buffers.append(obj)
             case CapacitySchedule():
                 self.schedules.append(obj)
+            case NodeOverlay():
+                self.overlays.append(obj)
+
+    def _add_node_class(self, obj: _NodeClass) -> None:
+        match obj:
             case EC2NodeClass():
                 self.node_classes.append(obj)
             case KWOKNodeClass():
                 self.kwok_node_classes.append(obj)
-            case NodeOverlay():
-                self.overlays.append(obj)
+            case MachineNodeClass():
+                self.machine_node_classes.append(obj)
 
     def _add_storage(self, obj: _StorageObject) -> None:
         match obj:

@@ -165,8 +165,10 @@ async def _list_storage(reader: Reader, objects: ClusterObjects) -> None:
 
 async def _list_node_classes(reader: Reader, objects: ClusterObjects) -> None:
     optional = OptionalKindsReader(reader)
-    objects.node_classes, objects.kwok_node_classes = await asyncio.gather(
-        _list(optional, kinds.EC2_NODE_CLASS, objects), _list(optional, kinds.KWOK_NODE_CLASS, objects)
+    objects.node_classes, objects.kwok_node_classes, objects.machine_node_classes = await asyncio.gather(
+        _list(optional, kinds.EC2_NODE_CLASS, objects),
+        _list(optional, kinds.KWOK_NODE_CLASS, objects),
+        _list(optional, kinds.MACHINE_NODE_CLASS, objects),
     )
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
 
+from karpenter.cli.host_types import buys_hosts
 from karpenter.cli.region_inference import PlanRegion, find_region, region_of_objects
 from karpenter.cli.terminal import CommandError, WrongInput, print_error
 from karpenter.instancetypes import ec2_catalog, ec2_regions
@@ -61,7 +62,12 @@ class LivePrices:
     has_price_list: bool
 
 
-PriceSource = FilePrices | PackagedPrices | LivePrices
+@dataclass(frozen=True, slots=True)
+class HostPrices:
+    """What hosts cost by their MachineNodeClasses."""
+
+
+PriceSource = FilePrices | PackagedPrices | LivePrices | HostPrices
 
 
 class TypeSource(Protocol):
@@ -103,6 +109,21 @@ class FileTypes:
     def class_types(self, node_class: EC2NodeClass) -> _InstanceTypes:
         """The types of the file."""
         return self._types
+
+
+class HostTypes:
+    """Nothing is for sale but the hosts of MachineNodeClasses."""
+
+    prices: PriceSource = HostPrices()
+    load_seconds = 0.0
+
+    def types(self) -> _InstanceTypes:
+        """None."""
+        return ()
+
+    def class_types(self, node_class: EC2NodeClass) -> _InstanceTypes:
+        """None."""
+        return ()
 
 
 class PackagedTypes:
@@ -163,7 +184,9 @@ class LiveTypes:
 def choose_source(
     objects: ClusterObjects, options: InputOptions, settings: Settings, environment: Mapping[str, str]
 ) -> TypeSource:
-    """EC2 or the packaged types, in the region of the objects. Raises ``CommandError``."""
+    """EC2 or the packaged types, in the region of the objects, unless all NodePools buy hosts. Raises ``CommandError``."""
+    if objects.pools and all(map(buys_hosts, objects.pools)):
+        return HostTypes()
     if not options.live_prices:
         return PackagedTypes(find_region(objects, options.region, environment), settings)
     named = region_of_objects(objects)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from karpenter.api import kinds
 from karpenter.api.karpenter import NodeClassReference
 from karpenter.cli.cluster_objects import ClusterObjects
+from karpenter.cli.host_types import buys_hosts, host_types
 from karpenter.cli.instance_type_sources import PriceSource, TypeSource
 from karpenter.cli.terminal import print_error
 from karpenter.instancetypes.instance_type import InstanceType
@@ -23,10 +24,16 @@ if TYPE_CHECKING:
     from karpenter.api.karpenter import NodePool
 
 _EC2 = kinds.EC2_NODE_CLASS.name
-_NODE_CLASS_GROUPS = {kind.name: kind.group for kind in (kinds.EC2_NODE_CLASS, kinds.KWOK_NODE_CLASS)}
+_NODE_CLASS_GROUPS = {
+    kind.name: kind.group for kind in (kinds.EC2_NODE_CLASS, kinds.KWOK_NODE_CLASS, kinds.MACHINE_NODE_CLASS)
+}
 #: A NodePool with the types it chooses from.
 _PoolTypes = tuple["NodePool", tuple[InstanceType, ...]]
-_WITHOUT_CLASS = "planned as with a class without settings"
+_WITHOUT_CLASS = {
+    kinds.EC2_NODE_CLASS.name: "planned as with a class without settings",
+    kinds.KWOK_NODE_CLASS.name: "planned as with a class without settings",
+    kinds.MACHINE_NODE_CLASS.name: "without its hosts nothing can be launched",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +60,13 @@ def build_catalogs(objects: ClusterObjects, source: TypeSource) -> PlanCatalogs:
 
 def _pool_types(objects: ClusterObjects, source: TypeSource) -> Iterator[_PoolTypes]:
     """The types of each NodePool without overlays; NodePools of one class share them."""
+    hosts = host_types(objects)
     by_class = {node_class.metadata.name: source.class_types(node_class) for node_class in _used_classes(objects)}
     for pool in objects.pools:
         reference = pool.spec.template.spec.node_class_ref
+        if buys_hosts(pool):
+            yield pool, hosts.get(reference.name, ())
+            continue
         own = by_class.get(reference.name) if reference.kind == _EC2 else None
         yield pool, source.types() if own is None else own
 
@@ -90,6 +101,7 @@ def missing_node_classes(objects: ClusterObjects) -> Iterator[str]:
     classes: dict[str, list[str]] = {
         kinds.EC2_NODE_CLASS.name: [node_class.metadata.name for node_class in objects.node_classes],
         kinds.KWOK_NODE_CLASS.name: [node_class.metadata.name for node_class in objects.kwok_node_classes],
+        kinds.MACHINE_NODE_CLASS.name: [node_class.metadata.name for node_class in objects.machine_node_classes],
     }
     for pool in objects.pools:
         reference = pool.spec.template.spec.node_class_ref
@@ -103,7 +115,7 @@ def missing_node_classes(objects: ClusterObjects) -> Iterator[str]:
             yield f"{where}.group: {reference.kind} is not in group {reference.group or 'core'}; expected {group}"
         elif _is_missing(reference, classes[reference.kind]):
             hint = _hint(reference.name, classes[reference.kind])
-            yield f"{where}.name: {reference.kind} {reference.name} is not there{hint}; {_WITHOUT_CLASS}"
+            yield f"{where}.name: {reference.kind} {reference.name} is not there{hint}; {_WITHOUT_CLASS[reference.kind]}"
 
 
 def _is_of_another_provider(reference: NodeClassReference) -> bool:
@@ -115,7 +127,7 @@ def _is_of_another_provider(reference: NodeClassReference) -> bool:
 
 def _is_missing(reference: NodeClassReference, names: Sequence[str]) -> bool:
     """Whether a class is needed and not there. KWOKNodeClasses do not change a plan: with none at all, none is needed."""
-    return reference.name not in names and (reference.kind == kinds.EC2_NODE_CLASS.name or bool(names))
+    return reference.name not in names and (reference.kind != kinds.KWOK_NODE_CLASS.name or bool(names))
 
 
 def _hint(name: str, names: Iterable[str]) -> str:

@@ -160,14 +160,20 @@ def _load_file_types(file: str, options: InputOptions) -> FileTypes | None:
 
 def _report_idle_pools(objects: ClusterObjects, prices: PriceSource) -> None:
     """Report NodePools that would launch nothing: their node class is missing, or all their zones are of other regions."""
-    from karpenter.cli.instance_type_sources import FilePrices
+    from karpenter.cli.host_types import buys_hosts
+    from karpenter.cli.instance_type_sources import FilePrices, HostPrices
     from karpenter.cli.plan_catalogs import missing_node_classes
     from karpenter.cli.region_inference import pools_of_other_regions
 
     for line in missing_node_classes(objects):
         print_error(line)
+    if isinstance(prices, HostPrices):
+        return
+    for pool in filter(buys_hosts, objects.pools):
+        print_error(f"NodePool {pool.metadata.name}: its prices are the costPerHour of its hosts")
     if not isinstance(prices, FilePrices):
-        for line in pools_of_other_regions(objects.pools, prices.region_name):
+        others = (pool for pool in objects.pools if not buys_hosts(pool))
+        for line in pools_of_other_regions(others, prices.region_name):
             print_error(line)
 
 
@@ -287,7 +293,8 @@ def cluster_freeze(objects: ClusterObjects) -> Freeze | None:
 
 
 def report_skipped_pools(plan: Solution, objects: ClusterObjects) -> None:
-    """Report which NodePools are skipped, and why, and what static NodePools launch beside the plan."""
+    """Report which NodePools are skipped, and why, what static NodePools launch beside the plan, and which hosts are missing."""
+    from karpenter.cli.host_types import missing_hosts
     from karpenter.scheduling.explain.reason_messages import skipped_pool_message
 
     static = {pool.metadata.name: pool for pool in objects.pools if pool.spec.replicas is not None}
@@ -296,6 +303,8 @@ def report_skipped_pools(plan: Solution, objects: ClusterObjects) -> None:
             print_error(f"NodePool {skipped.node_pool} is skipped: {skipped_pool_message(skipped)}")
     for name, pool in static.items():
         print_error(f"NodePool {name} is static: {_static_pool_text(pool, objects)}, not part of this plan")
+    for line in missing_hosts(objects, plan):
+        print_error(line)
 
 
 def _static_pool_text(pool: NodePool, objects: ClusterObjects) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from karpenter.cli.instance_type_sources import FilePrices, LivePrices, PackagedPrices, PriceSource
+from karpenter.cli.instance_type_sources import FilePrices, HostPrices, LivePrices, PackagedPrices, PriceSource
 from karpenter.cli.region_inference import PlanRegion
 from karpenter.cli.render_common import Json, names_text
 from karpenter.instancetypes import ec2_catalog, ec2_regions
@@ -18,6 +18,8 @@ def price_lines(prices: PriceSource, plan: Solution) -> Iterator[str]:
     match prices:
         case FilePrices(file):
             yield f"prices: of the instance type file {file.rpartition('/')[2]}"
+        case HostPrices():
+            yield "prices: costPerHour of the hosts of MachineNodeClasses"
         case LivePrices():
             yield f"prices: of EC2 in {prices.region_name}, read {prices.read_at:%Y-%m-%d %H:%M} UTC, {prices.currency}"
             if not prices.has_price_list:
@@ -70,6 +72,8 @@ def price_data(prices: PriceSource, plan: Solution) -> Json:
     match prices:
         case FilePrices(file):
             return {"source": file, "region": None}
+        case HostPrices():
+            return {"source": "MachineNodeClasses", "region": None}
         case LivePrices():
             return _live_data(prices)
         case PackagedPrices():

@@ -19,6 +19,7 @@ from controlplane.harness import ControlPlane
 from helm import charts
 from karpenter.api import crds
 from kubeadm import program
+from support import bytecode
 from support.background_command import Beside
 from support.examples import SOAK, SOAK_EXAMPLES
 from support.soak import Soak
@@ -55,6 +56,9 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Beside(command), "beside")
     if config.getoption("--hypothesis-profile") == SOAK:
         config.pluginmanager.register(Soak(str(config.getoption("--hypothesis-seed"))), "soak")
+    if worker := getattr(config, "workerinput", None):
+        number, workers = int(worker["workerid"].removeprefix("gw")), worker["workercount"]
+        bytecode.write_share(config, bytecode.files_of(config.args), number, workers)
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -29,14 +29,20 @@ _DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _PORTS = frozenset({"METRICS_PORT", "HEALTH_PROBE_PORT"})
 
 
+@pytest.fixture(scope="module")
+def plane(plane: ControlPlane) -> Iterator[ControlPlane]:
+    """Nothing of a release stays for other files."""
+    yield plane
+    emptying.forget_definitions(plane)
+
+
 @pytest.fixture
-def bare(plane: ControlPlane) -> Iterator[ControlPlane]:
+def bare(plane: ControlPlane) -> ControlPlane:
     """A control plane without our kinds and with a namespace that enforces the restricted pod security standard."""
     emptying.forget_definitions(plane)
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
     plane.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": _NAMESPACE, "labels": labels}})
-    yield plane
-    emptying.forget_definitions(plane)
+    return plane
 
 
 def run(plane: ControlPlane, *arguments: str) -> str:

@@ -31,6 +31,8 @@ from support.aws.stage import CLUSTER, node_class, node_pool, settings_for
 BEHIND_SECONDS = 60.0
 _PATIENCE_SECONDS = 120.0
 _LOOK_SECONDS = 0.05
+#: How much of the controller's log a failure shows.
+_LOG_CHARACTERS = 8000
 #: A process alone need not wait for the lease of its dead predecessor.
 ALONE = ("--disable-leader-election", "true")
 _QUICK = {"BATCH_IDLE_DURATION": "200ms"}
@@ -70,6 +72,9 @@ class Scene:
         with controller(self.kubeconfig, *flags, environment={**settings_for(self.aws), **_QUICK}) as running:
             try:
                 yield running
+            except AssertionError as error:
+                error.add_note(f"the controller's log ends with:\n{running.log[-_LOG_CHARACTERS:]}")
+                raise
             finally:
                 running.kill()
 

@@ -1,10 +1,9 @@
-"""The provider ``machines``: the conformance suite, hosts that do not come up, commands that are programs, and a whole run."""
+"""The provider ``machines``: the conformance suite, hosts that do not come up, and a whole run."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-import stat
 import subprocess
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
@@ -37,8 +36,14 @@ from karpenter.cli.main import app
 from karpenter.kube.errors import NotFound
 from karpenter.model import labels
 from karpenter.providers import conformance
-from karpenter.providers.contract import CloudProvider, InstanceNotFound, InsufficientCapacity, ProviderError
-from karpenter.providers.machines import MachineProvider, PowerCommands, PowerFailed
+from karpenter.providers.contract import (
+    CloudProvider,
+    InstanceNotFound,
+    InsufficientCapacity,
+    NodeClassNotReady,
+    ProviderError,
+)
+from karpenter.providers.machines import MachineProvider
 from karpenter.providers.machines.machine_hosts import HostsError, instance_types
 from karpenter.simulation import virtual_time
 from karpenter.simulation.apiserver import MemoryKube, MemoryServer
@@ -221,6 +226,39 @@ def test_two_controllers_never_take_the_same_host() -> None:
     in_lab(scene)
 
 
+def test_a_class_in_use_is_not_deleted_from_under_its_claims() -> None:
+    """Issue 20: as an EC2NodeClass, it goes after its last host; nothing more is launched of it meanwhile."""
+
+    async def scene(lab: LabEnvironment) -> None:
+        provider = await lab.provider()
+        bought = await provider.create(await lab.claim("one", {}, {"cpu": "1"}))
+        await lab.delete_class()
+        assert (await provider.get(bought.provider_id)).node_name == bought.node_name
+        with pytest.raises(NodeClassNotReady, match="MachineNodeClass lab is being deleted"):
+            await provider.create(await lab.claim("two", {}, {"cpu": "1"}))
+        await provider.delete(bought.provider_id)
+        await asyncio.sleep(1)
+        with pytest.raises(InstanceNotFound):
+            await provider.delete(bought.provider_id)
+        assert not lab.bmc.powered
+        with pytest.raises(NotFound):
+            await lab.kube.get(MACHINE_NODE_CLASS, "lab")
+
+    in_lab(scene)
+
+
+def test_a_deleted_class_that_a_dead_process_left_without_hosts_is_let_go() -> None:
+    async def scene(lab: LabEnvironment) -> None:
+        await (await lab.provider()).create(await lab.claim("one", {}, {"cpu": "1"}))
+        await lab.delete_class()
+        await lab.kube.patch(MACHINE_NODE_CLASS, "lab", {"status": {"inUse": []}}, subresource="status")
+        await lab.collect_garbage()
+        with pytest.raises(NotFound):
+            await lab.kube.get(MACHINE_NODE_CLASS, "lab")
+
+    in_lab(scene)
+
+
 def test_a_host_that_does_not_go_off_stays_in_use_and_its_end_is_tried_again() -> None:
     async def scene(lab: LabEnvironment) -> None:
         provider = await lab.provider()
@@ -314,85 +352,6 @@ def test_hosts_that_are_alike_are_one_type_and_differences_are_said() -> None:
 
 def replace_capacity(host: MachineHost) -> MachineHost:
     return msgspec.structs.replace(host, capacity={"cpu": "1", "memory": "1Gi"})
-
-
-# -- commands -------------------------------------------------------------------------------------------------------------
-
-_SCRIPT = """#!/bin/sh
-state="$MACHINE_STATE/$2"
-case "$1" in
-on) : > "$state" ;;
-off) rm -f "$state" ;;
-status) if [ -e "$state" ]; then echo on; else echo off; fi ;;
-esac
-"""
-
-
-def _driver(directory: Path, name: str, script: str) -> None:
-    file = directory / name
-    file.write_text(script, encoding="utf-8")
-    file.chmod(file.stat().st_mode | stat.S_IXUSR)
-
-
-async def test_a_driver_is_a_program_that_gets_action_host_and_variables(tmp_path: Path) -> None:
-    drivers, state = tmp_path / "drivers", tmp_path / "state"
-    drivers.mkdir()
-    state.mkdir()
-    _driver(drivers, "files", _SCRIPT)
-    power, variables = PowerCommands(str(drivers)), {"STATE": str(state)}
-    assert not await power.is_on("files", "rack1-1", variables)
-    await power.on("files", "rack1-1", variables)
-    assert [file.name for file in state.iterdir()] == ["rack1-1"]
-    assert await power.is_on("files", "rack1-1", variables)
-    await power.off("files", "rack1-1", variables)
-    assert not await power.is_on("files", "rack1-1", variables)
-
-
-@pytest.mark.parametrize(
-    ("name", "script", "message"),
-    [
-        ("fails", "#!/bin/sh\necho no route to host >&2\nexit 3\n", "fails status h ended with 3: no route to host"),
-        ("odd", "#!/bin/sh\necho maybe\n", "odd status h printed 'maybe', neither on nor off"),
-        ("slow", "#!/bin/sh\nexec sleep 60\n", "slow status h did not end within 0.2 s"),
-        ("missing", "", "No such file or directory"),
-        ("../fails", "", "no power driver '../fails'"),
-    ],
-)
-async def test_a_driver_that_fails_is_quoted(tmp_path: Path, name: str, script: str, message: str) -> None:
-    if script:
-        _driver(tmp_path, name, script)
-    with pytest.raises(PowerFailed, match=message):
-        await PowerCommands(str(tmp_path), timeout_seconds=0.2).is_on(name, "h", {})
-
-
-async def test_a_driver_that_takes_too_long_is_killed_with_all_it_started(tmp_path: Path) -> None:
-    """A child of the driver must not switch the host later on, when it may belong to another claim."""
-    _driver(tmp_path, "slow", f"#!/bin/sh\nsleep 600 &\necho $! > {tmp_path}/child\nwait\n")
-    with pytest.raises(PowerFailed, match="did not end within"):
-        await PowerCommands(str(tmp_path), timeout_seconds=1.0).on("slow", "h", {})
-    child = int((tmp_path / "child").read_text())
-    async with asyncio.timeout(10):
-        while _runs(child):
-            await asyncio.sleep(0.01)
-
-
-def _runs(pid: int) -> bool:
-    with suppress(FileNotFoundError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    return False
-
-
-async def test_output_of_a_driver_that_is_endless_or_no_text_does_no_harm(tmp_path: Path) -> None:
-    _driver(tmp_path, "loud", "#!/bin/sh\nhead -c 3000000 /dev/zero | tr '\\0' '\\377'\nexit 4\n")
-    with pytest.raises(PowerFailed, match="loud on h ended with 4: \N{REPLACEMENT CHARACTER}") as refused:
-        await PowerCommands(str(tmp_path)).on("loud", "h", {})
-    assert len(str(refused.value)) < 400
-
-
-async def test_a_driver_that_leaves_something_running_has_ended(tmp_path: Path) -> None:
-    """Its child holds the output open."""
-    _driver(tmp_path, "leaves", "#!/bin/sh\nsleep 5 &\necho on\n")
-    assert await PowerCommands(str(tmp_path)).is_on("leaves", "h", {})
 
 
 # -- a whole run ----------------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 Which host is on for which NodeClaim is in the status of its MachineNodeClass. An entry is written before the power goes on and
 removed after it is off, each against the version that was read: two controllers cannot take the same host, and a new process
-knows every host that is in use.
+knows every host that is in use. A class with a host in use keeps a finalizer: its status is all that is known of the host.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from karpenter.api.machine_node_class import MachineInUse, MachineNodeClass
 from karpenter.api.meta import Wire
 from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.kube.errors import Conflict, KubeError, NotFound
-from karpenter.kube.protocol import Kube
+from karpenter.kube.protocol import Json, Kube
 from karpenter.model import conditions
 from karpenter.model import resources as res
 from karpenter.model.clock import Clock
@@ -38,6 +38,8 @@ from karpenter.providers.machines.machine_hosts import HostChoice, instance_type
 from karpenter.providers.machines.machine_power import MachinePower, PowerFailed
 
 SCHEME = "machines://"
+#: Held by a class from its first host in use on; when it is deleted, until its last one is off.
+CLASS_FINALIZER = f"{MACHINE_NODE_CLASS.group}/termination"
 #: A host that did not come up counts as unavailable for so long.
 UNAVAILABLE_FOR = timedelta(minutes=10)
 #: Garbage collection skips younger entries: their claim may not be visible yet.
@@ -161,6 +163,8 @@ class MachineProvider:
             for entry in node_class.status.in_use:
                 if entry.claim_uid == claim.metadata.uid and not entry.terminating:
                     return _Place(node_class, entry)
+            if node_class.metadata.deletion_timestamp is not None:
+                raise NodeClassNotReady(f"MachineNodeClass {name} is being deleted")
             if not conditions.is_true(node_class.status.conditions, "Ready"):
                 raise NodeClassNotReady(f"MachineNodeClass {name} is not ready")
             busy = self._busy(node_class) | await self._held(claim, name)
@@ -170,7 +174,8 @@ class MachineProvider:
                     f"no host of MachineNodeClass {name} is free for claim {claim.metadata.name}"
                 )
             entry = self._entry(claim, choice)
-            stored = await self._write(node_class, (*node_class.status.in_use, entry))
+            kept = await self._with_finalizer(node_class)
+            stored = None if kept is None else await self._write(kept, (*kept.status.in_use, entry))
             if stored is not None:
                 return _Place(stored, entry)
         raise ProviderError(f"MachineNodeClass {name} keeps changing")
@@ -219,6 +224,26 @@ class MachineProvider:
         except KubeError as error:
             raise ProviderError(f"writing MachineNodeClass {meta.name}, {error}") from error
 
+    async def _with_finalizer(self, node_class: MachineNodeClass) -> MachineNodeClass | None:
+        """The class with our finalizer; None if it has changed. Raises ``ProviderError``."""
+        held = node_class.metadata.finalizers
+        return (
+            node_class if CLASS_FINALIZER in held else await self._set_finalizers(node_class, (*held, CLASS_FINALIZER))
+        )
+
+    async def _set_finalizers(
+        self, node_class: MachineNodeClass, finalizers: tuple[str, ...]
+    ) -> MachineNodeClass | None:
+        """Write the finalizers against the version that was read; None if it has changed or is gone. Raises ``ProviderError``."""
+        meta = node_class.metadata
+        patch: dict[str, Json] = {"metadata": {"finalizers": list(finalizers)}}
+        try:
+            return await self._kube.patch(MACHINE_NODE_CLASS, meta.name, patch, resource_version=meta.resource_version)
+        except (Conflict, NotFound):
+            return None
+        except KubeError as error:
+            raise ProviderError(f"writing MachineNodeClass {meta.name}, {error}") from error
+
     # -- termination ----------------------------------------------------------------------------------------------------
 
     async def delete(self, provider_id: str) -> None:
@@ -239,8 +264,15 @@ class MachineProvider:
         except PowerFailed as error:
             raise ProviderError(f"powering off host {entry.host}, {error}") from error
         if not is_on:
-            await self._replace(place, None)
+            await self._release((await self._replace(place, None)).node_class)
         return not is_on
+
+    async def _release(self, node_class: MachineNodeClass) -> None:
+        """Let a deleted class go whose hosts are all off. Raises ``ProviderError``."""
+        held = node_class.metadata.finalizers
+        is_deleted = node_class.metadata.deletion_timestamp is not None
+        if is_deleted and not node_class.status.in_use and CLASS_FINALIZER in held:
+            await self._set_finalizers(node_class, tuple(name for name in held if name != CLASS_FINALIZER))
 
     async def _replace(self, place: _Place, entry: MachineInUse | None) -> _Place:
         """Change or remove an entry, whatever else of the class changes meanwhile. Raises ``ProviderError``."""
@@ -267,7 +299,7 @@ class MachineProvider:
     async def collect_garbage(self) -> None:
         """Power off hosts whose claim is gone, and those that did not come up for a claim that has another.
 
-        Hosts are listed before claims: a claim made in between has no host yet.
+        Deleted classes without a host in use are let go. Hosts are listed before claims: a claim made in between has no host yet.
         """
         places = await self._places()
         try:
@@ -286,6 +318,8 @@ class MachineProvider:
                 except ProviderError as error:
                     # One BMC that does not answer must not keep the other hosts on.
                     _log.error("host without claim does not power off", host=entry.host, error=str(error))
+        for node_class in await self._classes():
+            await self._release(node_class)
 
     async def _place(self, provider_id: str) -> _Place:
         for place in await self._places():
@@ -294,11 +328,13 @@ class MachineProvider:
         raise InstanceNotFound(f"{provider_id or 'an empty provider ID'} is no host in use")
 
     async def _places(self) -> Sequence[_Place]:
+        return [_Place(node_class, entry) for node_class in await self._classes() for entry in node_class.status.in_use]
+
+    async def _classes(self) -> Sequence[MachineNodeClass]:
         try:
-            classes = (await self._kube.list(MACHINE_NODE_CLASS)).items
+            return (await self._kube.list(MACHINE_NODE_CLASS)).items
         except KubeError as error:
             raise ProviderError(f"listing MachineNodeClasses, {error}") from error
-        return [_Place(node_class, entry) for node_class in classes for entry in node_class.status.in_use]
 
 
 def _provider_id(place: _Place) -> str:

@@ -124,14 +124,24 @@ class Browser:
         return await self._client.post("/api/actions", json=body, headers={ACTION_HEADER: "1"})
 
 
-async def test_a_replica_that_does_not_lead_shows_the_same_cluster(plane: ControlPlane, account: Account) -> None:
+@pytest.fixture(scope="module")
+def leader_port(account: Account) -> Iterator[int]:
+    """Where the console of a controller answers that leads while the tests run."""
+    port = free_port()
+    with controller(account.kubeconfig, "--console=true", f"--console-port={port}") as running:
+        running.await_leading(120)
+        running.until(running.is_ready, "ready")
+        yield port
+
+
+async def test_a_replica_that_does_not_lead_shows_the_same_cluster(
+    plane: ControlPlane, account: Account, leader_port: int
+) -> None:
     """Behind a Service either replica answers; only the one that leads has the history, and the other says so."""
-    ports = free_port(), free_port()
-    flags = [(f"--console-port={port}", "--console=true") for port in ports]
-    with TemporaryDirectory() as folder, controller(account.kubeconfig, *flags[0]) as leader:
-        leader.await_leading(120)
-        file = f"--history-file={folder}/history.db"
-        with controller(account.kubeconfig, *flags[1], file) as standby:
+    ports = leader_port, free_port()
+    with TemporaryDirectory() as folder:
+        flags = (f"--console-port={ports[1]}", "--console=true", f"--history-file={folder}/history.db")
+        with controller(account.kubeconfig, *flags) as standby:
             standby.await_line("new leader elected")
             standby.until(standby.is_ready, "be ready to follow")
             browsers = [Browser(port, _token(plane, "admin")) for port in ports]
@@ -148,32 +158,28 @@ async def test_a_replica_that_does_not_lead_shows_the_same_cluster(plane: Contro
                 await browser.close()
 
 
-async def test_everybody_sees_and_does_what_kubectl_would_let_them(plane: ControlPlane, account: Account) -> None:
+async def test_everybody_sees_and_does_what_kubectl_would_let_them(plane: ControlPlane, leader_port: int) -> None:
     """Anonymous, without rights, one namespace, everything."""
-    port = free_port()
-    with controller(account.kubeconfig, "--console=true", f"--console-port={port}") as running:
-        running.await_leading(120)
-        running.until(running.is_ready, "ready")
-        anonymous, stranger = Browser(port, ""), Browser(port, "nonsense")
-        nobody, shopkeeper, admin = (Browser(port, _token(plane, user)) for user in _USERS)
-        for path in ("/api/session", "/api/view", "/api/what-if?drain=n"):
-            statuses = [await browser.status(path) for browser in (anonymous, stranger, nobody)]
-            assert statuses == [401, 401, 403], path
+    anonymous, stranger = Browser(leader_port, ""), Browser(leader_port, "nonsense")
+    nobody, shopkeeper, admin = (Browser(leader_port, _token(plane, user)) for user in _USERS)
+    for path in ("/api/session", "/api/view", "/api/what-if?drain=n"):
+        statuses = [await browser.status(path) for browser in (anonymous, stranger, nobody)]
+        assert statuses == [401, 401, 403], path
 
-        whole = await admin.view()
-        assert [row["name"] for row in whole["pools"]] == ["hidden-pool"]
-        assert {"shop/waits-in-shop", "vault/waits-in-vault"} <= {row["pod"] for row in whole["pending"]}
-        part = await shopkeeper.view()
-        assert [row["pod"] for row in part["pending"]] == ["shop/waits-in-shop"]
-        assert (part["pools"], part["nodes"], part["pods"]["total"]) == ([], [], 1)
-        assert "hidden" not in str(part)
-        assert "vault" not in str(part)
+    whole = await admin.view()
+    assert [row["name"] for row in whole["pools"]] == ["hidden-pool"]
+    assert {"shop/waits-in-shop", "vault/waits-in-vault"} <= {row["pod"] for row in whole["pending"]}
+    part = await shopkeeper.view()
+    assert [row["pod"] for row in part["pending"]] == ["shop/waits-in-shop"]
+    assert (part["pools"], part["nodes"], part["pods"]["total"]) == ([], [], 1)
+    assert "hidden" not in str(part)
+    assert "vault" not in str(part)
 
-        refused = await shopkeeper.act(action="freeze", target="hidden-pool")
-        assert refused.status_code == 403
-        assert "system:serviceaccount:shop:shopkeeper" in refused.text
-        assert (await admin.act(action="freeze", target="hidden-pool", reason="the sale")).json()["done"] is True
-        stored = plane.request("GET", kinds.NODE_POOL.path(name="hidden-pool"))
-        assert stored["metadata"]["annotations"]["karpenter.sh/freeze"] == "the sale"  # type: ignore[index,call-overload]
-        for browser in (anonymous, stranger, nobody, shopkeeper, admin):
-            await browser.close()
+    refused = await shopkeeper.act(action="freeze", target="hidden-pool")
+    assert refused.status_code == 403
+    assert "system:serviceaccount:shop:shopkeeper" in refused.text
+    assert (await admin.act(action="freeze", target="hidden-pool", reason="the sale")).json()["done"] is True
+    stored = plane.request("GET", kinds.NODE_POOL.path(name="hidden-pool"))
+    assert stored["metadata"]["annotations"]["karpenter.sh/freeze"] == "the sale"  # type: ignore[index,call-overload]
+    for browser in (anonymous, stranger, nobody, shopkeeper, admin):
+        await browser.close()

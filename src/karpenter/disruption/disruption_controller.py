@@ -11,7 +11,6 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
 
 import structlog
 
@@ -99,9 +98,6 @@ _CONSOLIDATION_TYPE_OF = {
     DisruptionReason.UNDERUTILIZED: ConsolidationType.MULTI,
     DisruptionReason.UNHEALTHY: ConsolidationType.NONE,
 }
-#: How long after its start the controller trusts no condition of a Node: kubelets report every five minutes where nothing
-#: changes, and a restored etcd shows conditions of the day of the backup until then.
-_SETTLING = timedelta(minutes=6)
 
 
 class DisruptionController:
@@ -132,7 +128,7 @@ class DisruptionController:
         self._memory = DecisionMemory()
         self._clock_jumps = ClockJumpDetector()
         self._last_run_at: float | None = None
-        self._repairs_from = context.clock.now() + _SETTLING
+        self._started_at = context.clock.now()
 
     @property
     def awaiting_validation(self) -> tuple[Command, ...]:
@@ -249,7 +245,7 @@ class DisruptionController:
             pending_commands=tuple(pending_command(command) for command in underutilized),
             controller_node=self._own_node(),
             reboots_exhausted=self._execution.reboots.exhausted(self._context.state.claims(), now),
-            repairs_from=self._repairs_from if self._options.repair is not None else None,
+            started_at=self._started_at if self._options.repair is not None else None,
         )
 
     def _own_node(self) -> str:
@@ -263,9 +259,9 @@ class DisruptionController:
         recheck = self._context.intervals.disruption_recheck.total_seconds()
         nominated = self._context.state.next_nomination_end(now)
         repairs = self._options.repair
-        repair = next_repair(snapshot, repairs, now) if repairs is not None else None
+        repair = next_repair(snapshot, repairs, now, self._started_at) if repairs is not None else None
         moments = [
-            *(() if repair is None else (max(repair, self._repairs_from),)),
+            *(() if repair is None else (repair,)),
             *time_driven_changes(snapshot, now, recheck, self._options.consolidation),
             *(() if nominated is None else (nominated,)),
         ]

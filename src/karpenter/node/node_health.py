@@ -5,8 +5,9 @@ The provider defines which conditions are unhealthy (``CloudProvider.repair_poli
 in the past, so it waits for no pod: nothing on an unhealthy node runs reliably.
 
 A repair cannot be taken back, so three things stop it: too many unhealthy nodes in the pool (DIS-384); too many in the cluster,
-because many small pools would each replace their nodes when the network of the control plane fails; and the first minutes of a
-process, because a restored etcd shows conditions of the day of the backup until kubelets have reported.
+because many small pools would each replace their nodes when the network of the control plane fails; and, for conditions from
+before its start, the first minutes of a process, because a restored etcd shows conditions of the day of the backup until kubelets
+have reported.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _MAX_UNHEALTHY_PERCENT = 20
 #: Requeue delay while repair is blocked (DIS-043), and interval of the event that reports it.
 _BLOCKED_REQUEUE_SECONDS = 300.0
 _BLOCKED_DEDUPE_TIMEOUT = timedelta(minutes=15)
-#: How long after its start the controller trusts no condition: kubelets report every five minutes where nothing changes.
+#: How long after its start the controller trusts no older condition: kubelets report every five minutes where nothing changes.
 _SETTLING = timedelta(minutes=6)
 _log = structlog.get_logger()
 
@@ -44,7 +45,7 @@ class NodeHealthReconciler:
 
     def __init__(self, context: ControllerContext) -> None:
         self._context = context
-        self._trusted_from = context.clock.now() + _SETTLING
+        self._started_at = context.clock.now()
 
     async def reconcile(self, name: str) -> float | None:
         """Delete the claim if repair is due; returns seconds until the next pass, None for events only. Raises ``KubeError``."""
@@ -53,10 +54,10 @@ class NodeHealthReconciler:
         if node is None or claim is None:
             return None
         policies = legacy_policies(self._context.provider.repair_policies())
-        due_condition = first_due_condition(node.status.conditions, policies)
+        due_condition = first_due_condition(node.status.conditions, policies, self._started_at)
         if due_condition is None:
             return None
-        due, condition = max(due_condition[0], self._trusted_from), due_condition[1]
+        due, condition = due_condition
         now = self._context.clock.now()
         if now < due:
             return (due - now).total_seconds()
@@ -127,15 +128,21 @@ def legacy_policies(policies: Iterable[RepairPolicy]) -> tuple[RepairPolicy, ...
 
 
 def first_due_condition(
-    node_conditions: Iterable[Condition], policies: Iterable[RepairPolicy]
+    node_conditions: Iterable[Condition], policies: Iterable[RepairPolicy], started_at: datetime
 ) -> tuple[datetime, Condition] | None:
-    """The unhealthy condition that is due for repair first, and when (DIS-383); None if there is none."""
+    """The unhealthy condition that is due for repair first, and when (DIS-383); None if there is none.
+
+    ``started_at``: what changed before may be out of date for a while after it.
+    """
     policy_list = tuple(policies)
     due = [
-        (condition.last_transition_time + policy.toleration, condition)
+        (
+            max(changed_at + policy.toleration, started_at + _SETTLING if changed_at < started_at else started_at),
+            condition,
+        )
         for condition in node_conditions
         for policy in policy_list
-        if policy.matches(condition) and condition.last_transition_time is not None
+        if policy.matches(condition) and (changed_at := condition.last_transition_time) is not None
     ]
     return min(due, key=lambda entry: entry[0], default=None)
 

@@ -251,10 +251,11 @@ def test_tolerations_start_again_after_a_reboot() -> None:
     assert gone(repaired(pool(), healthy(), rebooting(node, conditions.FALSE, minutes=6))) == ["a"]
 
 
-def test_before_kubelets_have_reported_no_condition_is_trusted() -> None:
+def test_before_kubelets_have_reported_no_condition_from_before_the_start_is_trusted() -> None:
     """A restored etcd shows conditions of the day of the backup."""
-    early = replace(QUIET, repairs_from=NOW + MINUTE)
-    assert gone(repaired(pool(), healthy(), sick(running("a", "m", 4)), circumstances=early)) == []
+    for started, changed, expected in ((5.5, 6, []), (5.5, 5.2, ["a"]), (7, 8, ["a"])):
+        node, early = sick(running("a", "m", 4), minutes=changed), replace(QUIET, started_at=NOW - started * MINUTE)
+        assert gone(repaired(pool(), healthy(), node, circumstances=early)) == expected
     assert gone(repaired(pool(), healthy(), sick(running("a", "m", 4)), options=DisruptionOptions())) == []
 
 

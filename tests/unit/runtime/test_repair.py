@@ -200,6 +200,16 @@ async def test_a_condition_from_before_the_start_counts_only_after_kubelets_coul
 
 
 @story
+async def test_a_condition_that_changed_since_the_start_counts_at_once(world: World) -> None:
+    """DIS-383: a process that has just started knows such a condition to be of today."""
+    await machines(world)
+    world.cloud.repair_policies = lambda: (RepairPolicy("Ready", "False", timedelta(seconds=10)),)  # type: ignore[method-assign]
+    await world.set_ready("n0", "False")
+    await asyncio.sleep(12)
+    assert await leaving(world) == ["n0"]
+
+
+@story
 async def test_without_its_gate_nothing_is_repaired(world: World) -> None:
     """DIS-S281, DIS-380"""
     await machines(world, settings=Settings())

@@ -44,8 +44,8 @@ class DisruptionContext:
     ``failed_moves``: moves that failed too recently to try them again. ``pending_commands``: consolidation commands that are
     due for validation; they are evaluated first, so that an equally good alternative does not displace them.
     ``controller_node``: name of the node this controller runs on, empty if unknown. ``reboots_exhausted``: nodes that were
-    rebooted so often that a further repair replaces them (K15-236). ``repairs_from``: before that no condition of a Node is
-    trusted; None trusts them always.
+    rebooted so often that a further repair replaces them (K15-236). ``started_at``: the start of the process; what
+    a Node said before is not trusted at once (`repair.SETTLING`). None trusts it.
     """
 
     now: datetime
@@ -56,7 +56,7 @@ class DisruptionContext:
     pending_commands: tuple[PendingCommand, ...] = ()
     controller_node: str = ""
     reboots_exhausted: frozenset[str] = frozenset()
-    repairs_from: datetime | None = None
+    started_at: datetime | None = None
 
     def is_in_backoff(self, reason: DisruptionReason, key: str) -> bool:
         """Whether a node must not be disrupted for the reason yet, whatever the move."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from karpenter.disruption.decide.candidates import BlockedNode, CandidateChecks
+from karpenter.disruption.decide.candidates import BlockedNode, CandidateChecks, DisruptionContext
 from karpenter.disruption.decide.command import Candidate, Command, DisruptionReason, Repair, saving_per_hour
 from karpenter.disruption.decide.disruption_blockers import (
     DisruptionBlocker,
@@ -37,6 +37,9 @@ from karpenter.static import replicas
 
 #: The share of a NodePool's nodes, and of all nodes, that may be unhealthy; above it nothing is repaired (K15-228).
 MAX_UNHEALTHY_PERCENT = 20
+#: How long after the start of the process no older condition of a Node is trusted: kubelets report every five minutes where
+#: nothing changes, and a restored etcd shows conditions of the day of the backup until then.
+SETTLING = timedelta(minutes=6)
 _UNHEALTHY = DisruptionReason.UNHEALTHY
 
 
@@ -62,27 +65,32 @@ def rebooted_at(state_node: StateNode) -> datetime | None:
     return condition.last_transition_time if condition is not None and ended else None
 
 
-def next_repair(snapshot: ClusterSnapshot, policies: RepairPolicies, now: datetime) -> datetime | None:
-    """When the next policy becomes eligible for a node of the snapshot (K15-221); None if none is going to."""
-    moments = (
-        policies.next_eligible(view.node, now, rebooted_at(view))
-        for view in snapshot.nodes
-        if view.node is not None and view.registered
-    )
+def next_repair(
+    snapshot: ClusterSnapshot, policies: RepairPolicies, now: datetime, started_at: datetime
+) -> datetime | None:
+    """When the next policy becomes eligible for a node of the snapshot (K15-221); None if none is going to.
+
+    A condition from before the start of the process counts once it is trusted.
+    """
+    nodes = [(view.node, rebooted_at(view)) for view in snapshot.nodes if view.node is not None and view.registered]
+    moments = [policies.next_eligible(node, now, rebooted) for node, rebooted in nodes]
+    trusted_from = started_at + SETTLING
+    if now < trusted_from and any(policies.is_unhealthy(node) for node, _ in nodes):
+        moments.append(trusted_from)
     return min((moment for moment in moments if moment is not None), default=None)
 
 
 def repair_candidates(prepared: PreparedDisruption) -> tuple[list[RepairCandidate], list[BlockedNode]]:
     """Broken nodes in the order of K15-227, and those that something keeps from being repaired."""
     policies, context = prepared.problem.options.repair, prepared.context
-    if policies is None or (context.repairs_from is not None and context.now < context.repairs_from):
+    if policies is None:
         return [], []
     candidates: list[RepairCandidate] = []
     blocked: list[BlockedNode] = []
     breaker = _Breaker(prepared.snapshot, policies)
     for view in prepared.snapshot.nodes:
         decision = _decision(view, prepared.checks, policies, context.now)
-        if decision is None:
+        if decision is None or _is_out_of_date(decision, context):
             continue
         blocker = _blocker(view, decision, prepared.checks) or breaker.blocker(view)
         if blocker is not None:
@@ -103,6 +111,12 @@ def _decision(
     if view.node is None or not view.registered or not checks.is_considered(view):
         return None
     return policies.decision(view.node, now, rebooted_at(view))
+
+
+def _is_out_of_date(decision: RepairDecision, context: DisruptionContext) -> bool:
+    """Whether the condition is from before the start of the process, and kubelets may not have reported since."""
+    started, changed = context.started_at, decision.condition.last_transition_time
+    return started is not None and context.now < started + SETTLING and (changed is None or changed < started)
 
 
 def _blocker(view: StateNode, decision: RepairDecision, checks: CandidateChecks) -> DisruptionBlocker | None:

@@ -10,6 +10,9 @@ from karpenter.scheduling.demand import Packing
 from karpenter.scheduling.equivalence_groups import EquivalenceGroup, pod_priority
 from karpenter.scheduling.pass_result import DemandCaps, DemandKey, PassResult
 
+#: Pods that fill so many nodes in every domain save next to nothing in fewer domains.
+MIN_NODES_IN_DOMAIN = 16
+
 
 @dataclass(frozen=True, eq=False)
 class PassPlan:
@@ -49,6 +52,16 @@ class PassOutcome:
         return Counter(
             {keyed.key: len(keyed.demand.pods) - left.get(at, 0) for at, keyed in enumerate(self.result.demands)}
         )
+
+
+def may_be_cheaper_in_fewer_domains(outcome: PassOutcome) -> bool:
+    """Whether the same pods in fewer domains could cost clearly less.
+
+    Not where their domains cost the same and each has many nodes: at most one node of a domain is partly empty for its sake.
+    """
+    combinations = {keyed.combination for keyed in outcome.result.demands}
+    many_nodes = len(outcome.packing.claims) >= MIN_NODES_IN_DOMAIN * len(combinations)
+    return len(combinations) > 1 and (outcome.result.domain_prices_differ or not many_nodes)
 
 
 def outcome_order(outcome: PassOutcome) -> tuple[list[tuple[int, int]], tuple[int, int, float, int]]:

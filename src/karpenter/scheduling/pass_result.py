@@ -125,12 +125,14 @@ class PassResult:
     """The outcome of one pass: demand for new nodes, unschedulable pods, and pods placed on existing nodes.
 
     ``satisfied_affinity``: affinity terms by host that some pod satisfies already, so no new node may be the first for them.
+    ``domain_prices_differ``: some pod had a choice of domains whose cheapest nodes do not cost the same.
     """
 
     demands: tuple[KeyedDemand, ...]
     unschedulable: tuple[UnschedulableGroup, ...]
     placements: tuple[NodePlacement, ...]
     satisfied_affinity: frozenset[TopologyGroup] = frozenset()
+    domain_prices_differ: bool = False
 
     @property
     def pods_needing_nodes(self) -> int:

@@ -36,6 +36,8 @@ class PassState:
         self._options: dict[DemandKey, tuple[tuple[PurchaseOption, ...], HostLimits | None]] = {}
         #: By topology group by host: how many pods it selects ask for new nodes, and in which domains, by topology key.
         self._requested_by_group: defaultdict[TopologyGroup, int] = defaultdict(int)
+        #: Whether some pod had a choice of domains that do not cost the same.
+        self.domain_prices_differ = False
         self._domains_by_group: defaultdict[TopologyGroup, set[tuple[tuple[str, str | None], ...]]] = defaultdict(set)
 
     # -- existing nodes -----------------------------------------------------------------------------------------------------

@@ -68,6 +68,7 @@ class SchedulingPass:
             tuple(self._unschedulable(group, pods) for group, pods in left_out.items()),
             tuple(self._state.placements()),
             self._state.satisfied_affinity(),
+            self._state.domain_prices_differ,
         )
 
     def _unschedulable(self, group: EquivalenceGroup, pods: Sequence[Pod]) -> UnschedulableGroup:

@@ -31,6 +31,7 @@ from karpenter.scheduling.pass_outcome import (
     PassPlan,
     bypassed_priority,
     fewer_important_left,
+    may_be_cheaper_in_fewer_domains,
     outcome_order,
     places_lost,
     unpacked_by_priority,
@@ -137,16 +138,18 @@ class SchedulingPasses:
             reordered = self._with_orders(DomainOrder.SCARCEST, DomainOrder.FEWEST)
             others = [passes.best_outcome(groups) for passes in reordered]
             return min((outcome, *others), key=outcome_order)
-        combinations = {keyed_demand.key[2] for keyed_demand in outcome.result.demands}
-        best = self._with_cheapest_domains(outcome, groups) if len(combinations) > 1 else outcome
-        return self._with_balanced_domains(outcome, groups) if best is outcome and any(combinations) else best
+        best = self._with_cheapest_domains(outcome, groups) if may_be_cheaper_in_fewer_domains(outcome) else outcome
+        in_domains = any(keyed_demand.combination for keyed_demand in outcome.result.demands)
+        return self._with_balanced_domains(outcome, groups) if best is outcome and in_domains else best
 
     def _with_cheapest_domains(self, outcome: PassOutcome, groups: Sequence[EquivalenceGroup]) -> PassOutcome:
         best, lowest = outcome, self.simplest_packing(outcome).objective_value * (1 - MIN_SAVING_BY_DOMAINS)
         tried: list[PassOutcome] = []
         for passes in self._with_orders(DomainOrder.FEWEST, DomainOrder.CHEAPEST):
+            if any(not earlier.result.domain_prices_differ for earlier in tried):
+                break  # domains cost the same: this order chooses as the one before
             other = passes._run_plan(PassPlan(tuple(groups)), tried)
-            if any(other is earlier for earlier in tried):
+            if other in tried:
                 continue
             tried.append(other)
             packing = passes.simplest_packing(other)
@@ -234,9 +237,8 @@ class SchedulingPasses:
     def _cheapest_packing(self, best: PassOutcome, room: SpareRoomValue | None) -> Packing:
         if room is not None:
             return self._newly_packed(best, room)
-        if id(best) not in self._packings:
-            self._packings[id(best)] = (best, self._newly_packed(best, None))
-        return self._packings[id(best)][1]
+        packed = self._packings.get(id(best)) or (best, self._newly_packed(best, None))
+        return self._packings.setdefault(id(best), packed)[1]
 
     def _newly_packed(self, best: PassOutcome, room: SpareRoomValue | None) -> Packing:
         packings = [best.packing]
@@ -334,12 +336,10 @@ class SchedulingPasses:
 
     def _better_of(self, pass_plan: PassPlan, best: PassOutcome) -> PassOutcome:
         """What comes of the way if that leaves out fewer, else the best so far; also where there was work enough."""
-        pass_outcome = (
-            self._run_plan(pass_plan) if self._pods_left_to_reschedule > 0 and best.unschedulable_by_group else best
-        )
-        return (
-            pass_outcome if pass_outcome.unschedulable_by_group.total() < best.unschedulable_by_group.total() else best
-        )
+        if self._pods_left_to_reschedule <= 0 or not best.unschedulable_by_group:
+            return best
+        other = self._run_plan(pass_plan)
+        return other if other.unschedulable_by_group.total() < best.unschedulable_by_group.total() else best
 
     # -- the more important first ---------------------------------------------------------------------------------------
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from karpenter.model import labels
+from karpenter.scheduling.pass_result import DomainOrder, PassResult
+from karpenter.scheduling.scheduling_passes import SchedulingPasses
 from karpenter.scheduling.solution import Solution
 from support.applied_plans import PlannedCluster
 from support.builders import ANY_CAPACITY, left, machine, node_pool, plan
-from support.instance_types import inc
+from support.instance_types import inc, offering, shape
 from support.topology_builders import app_pods, even
 
 ZONE, KIND = labels.ZONE, labels.CAPACITY_TYPE
@@ -50,3 +54,34 @@ def test_pods_stay_even_where_another_order_saves_nothing() -> None:
     cluster = PlannedCluster(node_pool(requirements=[ANY_CAPACITY]), machine("full", {"cpu": "1m"}), types=TYPES)
     cluster.batch(app_pods(9, {"cpu": "15"}, spread=[even(ZONE, 4)]))
     assert sorted(cluster.counts(ZONE).values()) == [3, 3, 3]
+
+
+def orders_tried(monkeypatch: pytest.MonkeyPatch, count: int, *prices: float) -> list[DomainOrder]:
+    """In which orders domains are dealt to so many pods that each fill a node, where zones have these prices."""
+    tried: list[DomainOrder] = []
+    run = SchedulingPasses._run_pass
+
+    def noting(passes: SchedulingPasses, *arguments: Any) -> PassResult:
+        tried.append(passes._context.domain_order)
+        return run(passes, *arguments)
+
+    monkeypatch.setattr(SchedulingPasses, "_run_pass", noting)
+    offerings = [offering("on-demand", f"z{number}", price) for number, price in enumerate(prices)]
+    sold = [shape("one", {"cpu": 4, "memory": "16Gi", "pods": 20}, offerings, overhead={})]
+    assert left(plan(node_pool(), app_pods(count, {"cpu": "4"}, spread=[even(ZONE, 2)]), types=sold)) == []
+    return tried
+
+
+@pytest.mark.parametrize(
+    ("count", "prices", "expected"),
+    [
+        pytest.param(40, (1.0, 1.0), ["LEAST_OCCUPIED", "BALANCED"], id="many-nodes-in-domains-of-one-price"),
+        pytest.param(4, (1.0, 1.0), ["LEAST_OCCUPIED", "FEWEST", "BALANCED"], id="few-nodes-in-domains-of-one-price"),
+        pytest.param(40, (1.0, 0.5), ["LEAST_OCCUPIED", "FEWEST", "CHEAPEST"], id="domains-of-different-prices"),
+    ],
+)
+def test_only_orders_that_can_save_something_are_tried(
+    monkeypatch: pytest.MonkeyPatch, count: int, prices: tuple[float, ...], expected: list[str]
+) -> None:
+    """Each order is a pass and a packing: most of the time of a decision about some hundred pods."""
+    assert [order.name for order in orders_tried(monkeypatch, count, *prices)][: len(expected)] == expected

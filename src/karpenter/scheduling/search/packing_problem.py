@@ -35,6 +35,8 @@ from karpenter.scheduling.topology.host_limits import HostLimits
 
 #: Bin types tried at most; the rest are worse by value and price.
 MAX_BIN_TYPES = 128
+#: After a search larger programs are solved for so many pods: for more the work ends before anything is proven.
+MAX_PODS_AFTER_SEARCH = 32
 #: Pairs of nodes and item types in the linear program of first prices at most: it takes seconds beyond.
 MAX_PAIRS = 10_000
 #: Groups are diverse if at most so many have one option signature on average.
@@ -141,7 +143,10 @@ class GroupedCover:
 
     def cheapest_cover_after_search(self, known_cost: float) -> Cover | None:
         """The same with more work, where that may find more."""
-        return None if self.is_diverse else cheapest_nodes(self.problem, known_cost, MAX_ASSIGNMENTS)
+        if self.is_diverse:
+            return None
+        few_pods = self.problem.counts.sum() <= MAX_PODS_AFTER_SEARCH
+        return cheapest_nodes(self.problem, known_cost, MAX_ASSIGNMENTS if few_pods else FEW_ASSIGNMENTS)
 
 
 def cover_problem(request: PackingRequest) -> GroupedCover | None:

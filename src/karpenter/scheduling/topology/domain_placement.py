@@ -139,6 +139,7 @@ class DomainPlacement:
         """Where the next pod goes; several combinations where each of them takes one."""
         order = self._state.domain_order
         prices = {combination: lowest_price(group.options) for combination, group in open_groups.items()}
+        self._state.domain_prices_differ |= min(prices.values()) < max(prices.values())
         if order in (DomainOrder.LEAST_OCCUPIED, DomainOrder.BALANCED) or self._constraints.in_bulk:
             level = self._least_occupied(list(open_groups))
             level.sort(key=lambda each: (prices[each], self._requested_in(each), combination_order(each)))

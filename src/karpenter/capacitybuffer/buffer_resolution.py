@@ -12,6 +12,7 @@ from karpenter.api.kinds import DEPLOYMENT, POD_TEMPLATE, REPLICA_SET, STATEFUL_
 from karpenter.capacitybuffer.buffer_pods import target_replicas
 from karpenter.model import pods
 from karpenter.model.quantity import QuantityError
+from karpenter.state.virtual_pods import MAX_PODS_PER_OBJECT
 
 #: What a buffer may name.
 BufferTemplateOwner = Deployment | StatefulSet | ReplicaSet | PodTemplate
@@ -84,6 +85,10 @@ def resolved_template(owner: BufferTemplateOwner) -> ResolvedTemplate:
 def buffer_target(buffer: CapacityBuffer, template: ResolvedTemplate) -> int:
     """For how many pods the buffer keeps room. Raises ``BufferUnresolved``."""
     try:
-        return target_replicas(buffer.spec, template.replicas, pods.template_requests(template.spec.spec))
+        target = target_replicas(buffer.spec, template.replicas, pods.template_requests(template.spec.spec))
     except QuantityError as error:
         raise BufferUnresolved("ResolutionFailed", str(error)) from None
+    if target > MAX_PODS_PER_OBJECT:
+        text = f"a buffer keeps room for at most {MAX_PODS_PER_OBJECT} pods, this one is for {target}: lower it, or add limits"
+        raise BufferUnresolved("ResolutionFailed", text)
+    return target

@@ -38,7 +38,7 @@ from karpenter.scheduling.explain.reason_messages import short_reason_message, u
 from karpenter.scheduling.solution import Solution
 from karpenter.state.snapshot import ClusterSnapshot, pod_key
 from karpenter.state.state_node import StateNode
-from karpenter.state.virtual_pods import VirtualPods, buffer_key_of, is_virtual_pod
+from karpenter.state.virtual_pods import MAX_PODS_PER_OBJECT, VirtualPods, buffer_key_of, is_virtual_pod
 
 #: Pause between two passes over a request that has not ended; plans are made as often for one without room.
 REQUEST_REQUEUE_SECONDS = 10.0
@@ -152,6 +152,8 @@ class ProvisioningRequestController:
             tracked.request = request
             return ""
         self._forget(key)
+        if (total := sum(each.count for each in request.spec.pod_sets)) > MAX_PODS_PER_OBJECT:
+            return f"a request is for at most {MAX_PODS_PER_OBJECT} pods, this one is for {total}: divide it"
         try:
             templates = [
                 await self._template(each.pod_template_ref.name, request.metadata.namespace)

@@ -11,6 +11,10 @@ from karpenter.state.pod_counts import namespaced_labels
 from karpenter.state.pod_signature import PodSignatureCache
 from karpenter.state.snapshot import ClusterSnapshot, PodGroup
 
+#: One buffer or request is for no more pods than this: a misspelt count must not fill the memory of the controller. All virtual
+#: pods of the largest clusters that Kubernetes supports (150 000 pods) take a few of them.
+MAX_PODS_PER_OBJECT = 20_000
+
 
 class VirtualPods:
     """Virtual pods by buffer (``namespace/name``). They are pending in every scheduling pass and never bound."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 from karpenter.api.capacity_buffer import CapacityBuffer, CapacityBufferSpec
 from karpenter.api.core import Container, Pod, PodSpec, PodTemplateSpec, ResourceRequirements
@@ -14,6 +15,7 @@ from karpenter.capacitybuffer.buffer_placements import (
     without_buffer_pods,
 )
 from karpenter.capacitybuffer.buffer_pods import build_virtual_pods
+from karpenter.capacitybuffer.buffer_resolution import BufferUnresolved, ResolvedTemplate, buffer_target
 from karpenter.scheduling.problem import build_problem
 from karpenter.scheduling.solution import Solution
 from karpenter.scheduling.solver import solve
@@ -106,3 +108,13 @@ def test_real_and_virtual_pods_that_are_alike_stay_apart() -> None:
     alike = msgspec.structs.replace(real, spec=msgspec.structs.replace(virtual[0].spec, priority=0))
     groups = snapshot(alike, a=virtual).pod_groups
     assert [[is_virtual_pod(listed_pod) for listed_pod in group.pods] for group in groups] == [[False], [True]]
+
+
+def test_a_buffer_for_more_pods_than_any_cluster_holds_is_refused_and_one_with_limits_is_not() -> None:
+    """A misspelt count does not fill the memory of the controller."""
+    container = Container(resources=ResourceRequirements(requests={"cpu": "1"}))
+    template = ResolvedTemplate(PodTemplateSpec(spec=PodSpec(containers=(container,))))
+    with pytest.raises(BufferUnresolved, match="at most 20000 pods, this one is for 2000000000"):
+        buffer_target(CapacityBuffer(spec=CapacityBufferSpec(replicas=2_000_000_000)), template)
+    limited = CapacityBuffer(spec=CapacityBufferSpec(replicas=2_000_000_000, limits={"cpu": "20"}))
+    assert buffer_target(limited, template) == 20

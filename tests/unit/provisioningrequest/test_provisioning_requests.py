@@ -165,3 +165,12 @@ async def test_requests_are_not_read_without_the_gate(world: World) -> None:
     await asyncio.sleep(60)
     assert await claims(world) == []
     assert await said(world, "Accepted") == ("", "")
+
+
+@story
+async def test_a_request_for_more_pods_than_any_cluster_holds_fails_at_once_and_builds_none(world: World) -> None:
+    await shop(world, GANGS)
+    await ask(world, ATOMIC_SCALE_UP, count=2_000_000_000)
+    await asyncio.sleep(5)
+    assert await said(world, "Failed") == ("True", "FailedToCreatePods")
+    assert await claims(world) == []

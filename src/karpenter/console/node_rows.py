@@ -29,8 +29,6 @@ from karpenter.state.state_node import StateNode
 
 #: A label of eks-node-viewer with the price of a node in USD per hour; it counts before the price of the offering (OPS-803).
 PRICE_LABEL = "eks-node-viewer/instance-price"
-#: The taint that versions before v1 put on nodes they disrupt; eks-node-viewer knows only this one (OPS-805).
-_OLD_DISRUPTION_TAINT = "karpenter.sh/disruption"
 _NO_SCHEDULE = "NoSchedule"
 _HOLDING_EVENTS = frozenset({"DisruptionBlocked", "Unconsolidatable"})
 #: What the state of a node says already, or what comes from missing prices.
@@ -176,7 +174,7 @@ def _state(view: StateNode) -> tuple[NodeState, str]:
         return NodeState.UNMANAGED, ""
     if view.marked_for_deletion:
         return NodeState.TERMINATING, _disruption_reason(view)
-    if _has_taint(view, labels.DISRUPTED_TAINT.key, _OLD_DISRUPTION_TAINT):
+    if _has_taint(view, labels.DISRUPTED_TAINT.key, labels.OLDER_DISRUPTION_TAINT.key):
         return NodeState.DISRUPTING, _disruption_reason(view)
     return _stage(view), ""
 
@@ -214,7 +212,9 @@ def _requested(view: StateNode) -> Resources:
 def _is_cordoned(view: StateNode) -> bool:
     if view.node is None:
         return False
-    return view.node.spec.unschedulable or _has_taint(view, labels.DISRUPTED_TAINT.key, _OLD_DISRUPTION_TAINT)
+    return view.node.spec.unschedulable or _has_taint(
+        view, labels.DISRUPTED_TAINT.key, labels.OLDER_DISRUPTION_TAINT.key
+    )
 
 
 def _has_taint(view: StateNode, *keys: str) -> bool:

@@ -15,6 +15,7 @@ import msgspec
 from karpenter.api.core import Node
 from karpenter.api.karpenter import NodeClaim
 from karpenter.api.kinds import NODE, NODE_CLAIM
+from karpenter.api.scheduling_constraints import Taint
 from karpenter.controller_context import ControllerContext
 from karpenter.kube.errors import Conflict, NotFound
 from karpenter.model import conditions, labels, taints
@@ -68,8 +69,13 @@ async def unmark(context: ControllerContext, view: StateNode) -> None:
 def _untainted_node(node: Node) -> Node:
     if node.metadata.deletion_timestamp is not None:
         return node
-    kept = tuple(taint for taint in node.spec.taints if not taints.is_same_taint(taint, labels.DISRUPTED_TAINT))
+    kept = tuple(taint for taint in node.spec.taints if not _is_mark(taint))
     return msgspec.structs.replace(node, spec=msgspec.structs.replace(node.spec, taints=kept))
+
+
+def _is_mark(taint: Taint) -> bool:
+    """Whether the taint marks a node for disruption; an upgrade from ``v1beta1`` may have left its one behind (API-473)."""
+    return any(taints.is_same_taint(taint, mark) for mark in (labels.DISRUPTED_TAINT, labels.OLDER_DISRUPTION_TAINT))
 
 
 def _clear_disruption_reason(draft: NodeClaimDraft) -> None:
@@ -112,5 +118,7 @@ def is_stale_mark(view: StateNode) -> bool:
         return False
     if node.metadata.deletion_timestamp is not None:
         return False
-    is_tainted = any(taints.is_same_taint(taint, labels.DISRUPTED_TAINT) for taint in node.spec.taints)
-    return is_tainted or conditions.find_condition(claim.status.conditions, _DISRUPTION_REASON) is not None
+    return (
+        any(map(_is_mark, node.spec.taints))
+        or conditions.find_condition(claim.status.conditions, _DISRUPTION_REASON) is not None
+    )

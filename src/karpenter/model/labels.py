@@ -109,6 +109,8 @@ UNREGISTERED_TAINT = Taint(key="karpenter.sh/unregistered", effect="NoExecute")
 #: On nodes of a NodePool that sleeps, from the end of the grace period on.
 ASLEEP_TAINT = Taint(key="karpenter.sh/asleep", effect="NoSchedule")
 DISRUPTED_TAINT = Taint(key="karpenter.sh/disrupted", effect="NoSchedule")
+#: What ``v1beta1`` had in its place (API-473); eks-node-viewer knows only this one (OPS-805).
+OLDER_DISRUPTION_TAINT = Taint(key="karpenter.sh/disruption", value="disrupting", effect="NoSchedule")
 #: On a Node that is about to be rebooted. Pods that tolerate it are drained all the same (K15-007).
 REBOOTING_TAINT = Taint(key="karpenter.sh/rebooting", effect="NoSchedule")
 NOT_READY_TAINT = "node.kubernetes.io/not-ready"

@@ -41,6 +41,33 @@ def test_manifests_are_admitted_and_need_no_advice(obj: Any) -> None:
     assert [str(finding) for finding in runtime_validation.advise_object(convert)] == []
 
 
+def test_a_class_as_users_write_it_is_admitted_unchanged() -> None:
+    """AWS-866: volumes, tags with a Name, and detailed monitoring come out of admission as they went in."""
+    ebs = {
+        "volumeSize": "30Gi",
+        "volumeType": "gp3",
+        "iops": 3000,
+        "throughput": 125,
+        "encrypted": True,
+        "kmsKeyID": "1234abcd-12ab-34cd-56ef-1234567890ab",
+        "deleteOnTermination": True,
+    }
+    spec = {
+        "amiSelectorTerms": [{"alias": "al2023@latest"}],
+        "role": "KarpenterNodeRole-shop",
+        "subnetSelectorTerms": [{"tags": {"karpenter.sh/discovery": "shop"}}],
+        "securityGroupSelectorTerms": [{"tags": {"karpenter.sh/discovery": "shop"}}],
+        "blockDeviceMappings": [{"deviceName": "/dev/xvda", "ebs": ebs}],
+        "tags": {"Name": "shop-worker", "team": "shop"},
+        "detailedMonitoring": True,
+    }
+    kind = KINDS["EC2NodeClass"]
+    written = {"apiVersion": "karpenter.k8s.aws/v1", "kind": "EC2NodeClass", "metadata": {"name": "c"}, "spec": spec}
+    stored: Any = crd_admission.prune_and_default_object(kind, written)
+    assert crd_admission.admit(kind, written) == ()
+    assert {name: stored["spec"][name] for name in spec} == spec
+
+
 def test_the_example_belongs_together() -> None:
     node_class, pool = yaml.safe_load_all(EXAMPLE)
     assert pool["spec"]["template"]["spec"]["nodeClassRef"]["name"] == node_class["metadata"]["name"]

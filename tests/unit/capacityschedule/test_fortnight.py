@@ -46,7 +46,10 @@ def _is_working_day(day: date) -> bool:
 @pytest.mark.parametrize("days", [6, pytest.param(14, marks=pytest.mark.soak)])
 @story
 async def test_a_fortnight_in_seoul_with_a_holiday_costs_what_its_office_hours_cost(world: World, days: int) -> None:
-    """All pods run within launch delay + 30 s of 07:00; nothing is evicted inside grace, nothing bought while asleep."""
+    """DIS-492: hours in a time zone, holidays, graceful sleep to zero and a wake-up ahead of the morning.
+
+    All pods run within launch delay + 30 s of 07:00; nothing is evicted inside grace, nothing bought while asleep.
+    """
     world.settings = settings_with_schedules(intervals=_INTERVALS)
     await begin(world, deployment("web", 6), deployment("api", 4, "1700m"), policy="WhenEmpty")
     always_on = await price_per_hour(world)

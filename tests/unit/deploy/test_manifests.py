@@ -9,7 +9,7 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import yaml
@@ -73,6 +73,46 @@ def test_a_kustomization_names_everything_beside_it_and_nothing_that_is_missing(
 def test_every_object_is_labelled_as_ours(manifest: Json) -> None:
     labels = manifest["metadata"]["labels"]  # type: ignore[index]
     assert labels["app.kubernetes.io/name"] == labels["app.kubernetes.io/instance"] == "karpenter"
+
+
+def test_the_pods_run_as_karpenters_chart_runs_them() -> None:
+    """AWS-016: two replicas apart from each other and from nodes of NodePools, critical, and not as root."""
+    spec: Any = the("Deployment")["spec"]
+    pod = spec["template"]["spec"]
+    (container,) = pod["containers"]
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    (term,) = pod["affinity"]["nodeAffinity"][required]["nodeSelectorTerms"]
+    (apart,) = pod["affinity"]["podAntiAffinity"][required]
+    (spread,) = pod["topologySpreadConstraints"]
+    assert (spec["replicas"], pod["priorityClassName"]) == (2, "system-cluster-critical")
+    assert container["securityContext"]["runAsUser"] == 65532
+    assert {"key": "karpenter.sh/nodepool", "operator": "DoesNotExist"} in term["matchExpressions"]
+    assert (apart["topologyKey"], spread["topologyKey"]) == ("kubernetes.io/hostname", "topology.kubernetes.io/zone")
+    assert {"key": "CriticalAddonsOnly", "operator": "Exists"} in pod["tolerations"]
+    assert {port["name"]: port["containerPort"] for port in container["ports"]}.items() >= {
+        ("http-metrics", 8080),
+        ("http", 8081),
+    }
+    sources = {variable["name"]: variable.get("valueFrom", {}) for variable in container["env"]}
+    assert sources["POD_NAMESPACE"]["fieldRef"]["fieldPath"] == "metadata.namespace"
+    assert sources["CPU_REQUESTS"]["resourceFieldRef"]["resource"] == "requests.cpu"
+    assert sources["MEMORY_LIMIT"]["resourceFieldRef"]["resource"] == "limits.memory"
+
+
+def test_the_provider_may_read_node_classes_and_write_their_status() -> None:
+    """AWS-016: read EC2NodeClasses, patch them and their status; deleting them is left to users."""
+    resource = "ec2nodeclasses.karpenter.k8s.aws"
+    verbs = {grant.resource: grant.verbs for grant in granted() if grant.role == "ClusterRole `karpenter-aws`"}
+    assert verbs[resource] >= _READ | {"patch"}
+    assert "patch" in verbs["ec2nodeclasses/status.karpenter.k8s.aws"]
+    assert "delete" not in verbs[resource]
+
+
+def test_device_claims_may_only_be_read() -> None:
+    """SCH-782: the cluster's scheduler allocates devices; plans write nothing to ResourceClaims."""
+    claims = [grant for grant in granted() if grant.resource.startswith("resourceclaim")]
+    assert claims
+    assert all(grant.verbs <= _READ for grant in claims)
 
 
 def test_whatever_selects_the_pods_selects_them_alike() -> None:

@@ -11,6 +11,7 @@ import pytest
 from karpenter.api import kinds
 from karpenter.api.karpenter import Budget, Disruption
 from karpenter.api.meta import OwnerReference
+from karpenter.api.scheduling_constraints import Taint
 from karpenter.disruption.decide.command import ConsolidationType, DisruptionReason
 from karpenter.kube.errors import Conflict, KubeError, NotFound, ServerUnavailable
 from karpenter.metrics.exposition import render_sync
@@ -377,6 +378,19 @@ async def test_leftovers_of_a_crashed_process_are_cleared_away(world: World) -> 
     assert (await world.get_node("n0")).spec.taints == ()
     assert await world.condition("n0", "DisruptionReason") is None
     assert await world.condition("n1", "DisruptionReason") is None
+
+
+@story
+async def test_the_taint_that_v1beta1_left_on_a_node_that_stays_goes(world: World) -> None:
+    """API-473: after an upgrade nothing else would remove it, and the node would take no pods."""
+    await machines(world, 2, disruption=patience("Never"))
+    await world.stop()
+    foreign = Taint(key="karpenter.sh/not-ready", effect="NoSchedule")
+    older = Taint(key="karpenter.sh/disruption", value="disrupting", effect="NoSchedule")
+    await world.kube.patch(kinds.NODE, "n0", {"spec": {"taints": msgspec.to_builtins((foreign, older))}})
+    await world.start()
+    await asyncio.sleep(15)
+    assert (await world.get_node("n0")).spec.taints == (foreign,)
 
 
 @story

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from karpenter.instancetypes import ec2_capacity, ec2_catalog, well_known_labels
-from karpenter.instancetypes.instance_type import BurstableCpu
+from karpenter.instancetypes.instance_type import BurstableCpu, InstanceType, Offering
 from karpenter.model import labels
 from karpenter.model import resources as res
+from karpenter.model.requirements import Requirements
 
 SHAPES = Path(__file__).resolve().parents[3] / ".." / "shared" / "data" / "instance_types.csv"
 AWS = "karpenter.k8s.aws/instance-"
@@ -196,6 +197,18 @@ def test_labels_that_are_easy_to_get_wrong(name: str, key: str, value: str) -> N
     assert instance_type.requirements[AWS + key].values == {value}
 
 
+def test_allocatable_is_capacity_less_overhead_in_one_group() -> None:
+    """OPS-P2: 4 CPUs and 16 Gi less 100m and 1 Gi are one allocatable group of both offerings."""
+    zones = tuple(
+        Offering(Requirements((well_known_labels.label_in(labels.ZONE, zone),)), price_per_hour=1.0) for zone in "ab"
+    )
+    capacity = res.parse_resources({"cpu": 4, "memory": "16Gi"})
+    overhead = res.parse_resources({"cpu": "100m", "memory": "1Gi"})
+    (group,) = InstanceType("t", Requirements(()), capacity, overhead, zones).allocatable_groups()
+    assert group.allocatable == res.parse_resources({"cpu": "3900m", "memory": "15Gi"})
+    assert group.offerings == zones
+
+
 def test_fractional_gpus_offer_no_whole_gpu() -> None:
     """AWS-322."""
     instance_type = ec2_catalog.find_packaged_type("g6f.large")
@@ -204,7 +217,11 @@ def test_fractional_gpus_offer_no_whole_gpu() -> None:
 
 
 def test_every_type_says_something_about_every_well_known_label() -> None:
-    """SCH-116."""
+    """SCH-116, OPS-235: a value set, or that the label does not exist; the name is the value of its label."""
+    assert all(
+        instance_type.requirements[labels.INSTANCE_TYPE].values == {instance_type.name}
+        for instance_type in ec2_catalog.packaged_instance_types()
+    )
     assert all(
         instance_type.requirements.keys() >= well_known_labels.INSTANCE_LABELS
         for instance_type in ec2_catalog.packaged_instance_types()

@@ -194,6 +194,27 @@ async def test_a_budget_holds_the_node_until_its_pod_is_gone(world: World) -> No
 
 
 @story
+async def test_a_node_that_drains_is_reconciled_every_second(world: World) -> None:
+    """DIS-038: nothing tells of a budget that opens, so the drain is tried again each second."""
+    await ready(world)
+    await world.kube.create(kinds.POD_DISRUPTION_BUDGET, budget("keep", {"app": "a"}, max_unavailable=0))
+    await world.running("kept", "node-c", meta={"labels": {"app": "a"}})
+    await world.kube.delete(kinds.NODE, "node-c")
+    await asyncio.sleep(60)
+
+    def passes() -> float:
+        results = ("success", "requeue_after", "requeue")
+        assert world.manager is not None
+        read = world.manager.metrics.registry.get_sample_value
+        name = "controller_runtime_reconcile_total"
+        return sum(read(name, {"controller": "node.termination", "result": result}) or 0.0 for result in results)
+
+    before = passes()
+    await asyncio.sleep(30)
+    assert 28 <= passes() - before <= 33
+
+
+@story
 async def test_pods_leave_tier_by_tier(world: World) -> None:
     """DIS-S301, DIS-522"""
     await ready(world)

@@ -10,6 +10,7 @@ import pytest
 
 from karpenter.api.ec2_node_class import (
     Subnet,
+    SubnetSelectorTerm,
 )
 from karpenter.api.karpenter import NodeClaim
 from karpenter.instancetypes.instance_type import InstanceType
@@ -345,6 +346,18 @@ def test_a_reserved_instance_carries_its_reservation_and_is_counted() -> None:
         assert instance.labels[aws_labels.RESERVATION_INTERRUPTIBLE] == "false"
         assert [way.availability_zone for way in overrides(world.ec2.fleets[0])] == ["a"]
         assert world.told.units == {"cr-1": 1}
+
+    play(scene)
+
+
+def test_a_launch_takes_the_subnets_that_the_status_of_the_class_names() -> None:
+    """AWS-147: what the selectors would match now is not asked again."""
+
+    async def scene(world: World) -> None:
+        elsewhere = {"subnet_selector_terms": (SubnetSelectorTerm(id="s-new"),)}
+        asked = await world.claim("one", uid="")
+        await world.launcher.launch(asked, node_class(elsewhere), (LARGE,))
+        assert {way.subnet_id for way in overrides(world.ec2.fleets[0])} == {"s-a", "s-b"}
 
     play(scene)
 

@@ -221,10 +221,10 @@ async def test_spot_as_a_whole_may_be_gone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("free", "now"), [pytest.param(3, True, id="AWS-T359"), pytest.param(0, False, id="K15-A34, K15-A136")]
+    ("free", "now"), [pytest.param(3, True, id="AWS-T359"), pytest.param(0, False, id="K15-A34, K15-A136, AWS-T360")]
 )
 async def test_a_reservation_is_an_offering_of_its_own(free: int, now: bool) -> None:
-    """K15-A34, K15-A136, K15-080: a full one is available, with nothing left: it cannot be launched."""
+    """K15-A34, K15-A136, K15-080, AWS-T360 as 1.15 has it: a full one is available, with nothing left: it cannot be launched."""
     fixture = await fair()
     fixture.memories.reservations.set_available_count("cr-1", free)
     node_class = of_status(capacity_reservations=(reservation(),))

@@ -76,6 +76,34 @@ def test_pods_share_the_devices_of_a_node_as_far_as_they_go() -> None:
     assert result.lower_bound_per_hour is not None
 
 
+@pytest.mark.parametrize(("devices", "nodes"), [(2, 1), (1, 2)])
+def test_as_many_nodes_are_bought_as_the_devices_of_a_type_take(devices: int, nodes: int) -> None:
+    """S-241: two claims of one device each share a node with two; each node names the drivers it waits for (SCH-791)."""
+    claims = [claim_template("one", exactly()), [of_template(f"p{at}", "one") for at in range(2)]]
+    result = decided(claims, types=(gpu_type("g", devices),))
+    assert (bought(result), left(result)) == (["g"] * nodes, [])
+    annotations = [each.claim.metadata.annotations for each in result.new_claims]
+    assert [each["karpenter.sh/requested-dra-drivers"] for each in annotations] == [DRIVER] * nodes
+
+
+def test_a_placed_pod_holds_its_devices_for_the_rest_of_the_plan() -> None:
+    """SCH-791: devices are committed with the placement, so a third pod finds none on a node with two.
+
+    SCH-790: types whose devices do not suffice for the claims of a node are no types of its NodeClaim.
+    """
+    result = decided(
+        claim_template("one", exactly()),
+        [of_template(f"p{at}", "one") for at in range(3)],
+        types=(*STD, ONE, gpu_type("g2", 2)),
+    )
+    types_by_size = {len(each.pods): set(each.instance_types) for each in result.new_claims}
+    assert left(result) == []
+    assert sum(len(each.pods) for each in result.new_claims) == 3
+    assert types_by_size.keys() <= {1, 2}
+    assert types_by_size.get(2, {"g2"}) == {"g2"}
+    assert types_by_size[1] <= {"g1", "g2"}
+
+
 def test_pods_without_claims_are_planned_as_if_there_were_none() -> None:
     """No work and no price when no pod has a claim."""
     plain = pods(3, {"cpu": 1})

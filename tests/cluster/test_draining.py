@@ -22,6 +22,7 @@ _MERGE = "application/merge-patch+json"
 _CLAIMS = "/apis/karpenter.sh/v1/nodeclaims"
 _PODS = "/api/v1/namespaces/default/pods"
 _BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
+_EVENTS = "/api/v1/namespaces/default/events"
 _ATTACHMENTS = "/apis/storage.k8s.io/v1/volumeattachments"
 
 
@@ -85,10 +86,13 @@ class Machine:
     def until_gone(self) -> None:
         self.plane.until(self.is_gone, f"claim {self.claim} and its node to go")
 
-    def events(self, reason: str) -> list[str]:
-        """Messages of the events of a reason about the node."""
+    def until_event(self, reason: str, part: str) -> None:
+        """Wait until an event of a reason about the node names something: events are written beside the work."""
+        self.plane.until(lambda: any(part in text for text in self._messages(reason)), f"event {reason} to name {part}")
+
+    def _messages(self, reason: str) -> list[str]:
         query = f"fieldSelector=reason={reason},involvedObject.name={self.node}"
-        objects: list[Json] = self.plane.request("GET", f"/api/v1/namespaces/default/events?{query}")["items"]  # type: ignore[assignment]
+        objects: list[Json] = self.plane.request("GET", f"{_EVENTS}?{query}")["items"]  # type: ignore[assignment]
         return [str(obj["message"]) for obj in objects]
 
 
@@ -147,7 +151,7 @@ def test_a_budget_holds_the_drain_by_name_until_it_opens(machine: Machine, plane
     machine.delete()
     machine.until_held("Drained", "PodDisruptionBudget default/guard allows no eviction now: pod default/guarded")
     assert exists(plane, pod)
-    assert any("default/guarded" in text for text in machine.events("FailedDraining"))
+    machine.until_event("FailedDraining", "default/guarded")
     opens()
     machine.until_gone()
     assert not exists(plane, pod)
@@ -175,9 +179,14 @@ def test_a_protected_pod_stays_until_the_nodes_time_is_short(machine: Machine, p
     machine.until_held("Drained", "protected by the annotation karpenter.sh/do-not-disrupt: pod default/dear")
     assert found(plane, pod, "metadata", "deletionTimestamp") is None
     machine.until_gone()
-    disrupted = plane.request("GET", "/api/v1/namespaces/default/events?fieldSelector=reason=Disrupted")
-    assert "dear" in json.dumps(disrupted)
-    granted = [line for line in json.dumps(disrupted).split(". ") if "was granted" in line]
+    disrupted: list[str] = []
+
+    def is_told() -> bool:
+        disrupted[:] = [json.dumps(plane.request("GET", f"{_EVENTS}?fieldSelector=reason=Disrupted"))]
+        return "dear" in disrupted[0]
+
+    plane.until(is_told, "the event about the pod")
+    granted = [line for line in disrupted[0].split(". ") if "was granted" in line]
     assert any(f"granted {seconds} seconds" in line for line in granted for seconds in (26, 27, 28))
 
 
@@ -198,7 +207,7 @@ def test_a_volume_holds_the_instance_until_it_is_detached(machine: Machine, plan
     machine.until_held("VolumesDetached", "volume pv-1 (PersistentVolumeClaim default/data)", "csi-1")
     assert machine.condition("Drained")[0] == "True"
     assert machine.condition("InstanceTerminating")[0] == ""
-    assert any("csi-1" in text for text in machine.events("AwaitingVolumeDetachment"))
+    machine.until_event("AwaitingVolumeDetachment", "csi-1")
     plane.request("DELETE", f"{_ATTACHMENTS}/csi-1")
     machine.until_gone()
 

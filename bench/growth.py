@@ -175,9 +175,9 @@ def _wishing(count: int) -> list[Wire]:
         WeightedPodAffinityTerm(weight=weight, pod_affinity_term=PodAffinityTerm(topology_key=key, label_selector=mine))
         for weight, key in ((50, labels.ZONE), (1, labels.HOSTNAME))
     )
-    wishes = Affinity(node_affinity=zone.node_affinity, pod_anti_affinity=PodAffinity(preferred=apart))
+    preferred = Affinity(node_affinity=zone.node_affinity, pod_anti_affinity=PodAffinity(preferred=apart))
     return [
-        pod(f"p{n}", {"cpu": "100m", "memory": "100Mi"}, meta={"labels": {"app": "wishing"}}, affinity=wishes)
+        pod(f"p{n}", {"cpu": "100m", "memory": "100Mi"}, meta={"labels": {"app": "wishing"}}, affinity=preferred)
         for n in range(count)
     ]
 

@@ -100,8 +100,8 @@ def replaced_annotations(node_class: EC2NodeClass, annotations: Mapping[str, str
 
 
 def offering(kind: str, zone: str, price: float, **more: Any) -> Offering:
-    wishes = {labels.CAPACITY_TYPE: kind, labels.ZONE: zone, **more.pop("labels", {})}
-    return Offering(Requirements(requirement(key, "In", (value,)) for key, value in wishes.items()), price, **more)
+    required = {labels.CAPACITY_TYPE: kind, labels.ZONE: zone, **more.pop("labels", {})}
+    return Offering(Requirements(requirement(key, "In", (value,)) for key, value in required.items()), price, **more)
 
 
 def reserved(
@@ -314,10 +314,10 @@ class World:
         return self.metrics.registry.get_sample_value(name, own) or 0.0
 
 
-def play(scene: Callable[[World], Awaitable[None]]) -> None:
+def play(story: Callable[[World], Awaitable[None]]) -> None:
     """Play a scene in virtual time."""
 
     async def main(clock: LoopClock) -> None:
-        await scene(World(clock, MemoryKube(MemoryServer(clock)), SmallEc2(clock)))
+        await story(World(clock, MemoryKube(MemoryServer(clock)), SmallEc2(clock)))
 
     virtual.run_virtual(main, START)

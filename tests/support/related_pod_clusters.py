@@ -202,15 +202,15 @@ def _keeping(draw: st.DrawFn, asked: Affinity, kind: str) -> Affinity:
 @st.composite
 def _wishing(draw: st.DrawFn, asked: Affinity) -> Affinity:
     """With a preference that may be given up."""
-    wish = WeightedPodAffinityTerm(weight=draw(st.sampled_from([1, 50])), pod_affinity_term=draw(terms()))
+    preferred = WeightedPodAffinityTerm(weight=draw(st.sampled_from([1, 50])), pod_affinity_term=draw(terms()))
     side = draw(st.sampled_from(["near", "far", "node"]))
     if side == "near":
         pod_affinity = asked.pod_affinity or PodAffinity()
-        return _with(asked, pod_affinity=PodAffinity(required=pod_affinity.required, preferred=(wish,)))
+        return _with(asked, pod_affinity=PodAffinity(required=pod_affinity.required, preferred=(preferred,)))
     if side == "far":
         pod_affinity = asked.pod_anti_affinity or PodAffinity()
-        return _with(asked, pod_anti_affinity=PodAffinity(required=pod_affinity.required, preferred=(wish,)))
-    return _with(asked, node_affinity=affinity(preferred=[(wish.weight, term(draw(_expressions)))]).node_affinity)
+        return _with(asked, pod_anti_affinity=PodAffinity(required=pod_affinity.required, preferred=(preferred,)))
+    return _with(asked, node_affinity=affinity(preferred=[(preferred.weight, term(draw(_expressions)))]).node_affinity)
 
 
 def _with(base: Affinity, **fields: object) -> Affinity:

@@ -175,7 +175,7 @@ class World:
 Scene = Callable[[World], Awaitable[None]]
 
 
-def play(scene: Scene, *, timing: SimulatedTiming = QUIET, delay: str | None = None) -> None:
+def play(story: Scene, *, timing: SimulatedTiming = QUIET, delay: str | None = None) -> None:
     """Play a scene in a fresh world with running instances, in virtual time."""
 
     async def main(clock: LoopClock) -> None:
@@ -185,7 +185,7 @@ def play(scene: Scene, *, timing: SimulatedTiming = QUIET, delay: str | None = N
         world = World(clock, kube, timing=timing)
         world.start()
         try:
-            await scene(world)
+            await story(world)
         finally:
             await world.stop()
 

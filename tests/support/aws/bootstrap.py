@@ -119,13 +119,13 @@ def _reader(image_name: str, text: bytes) -> Callable[[bytes], Joining]:
         return _bottlerocket
     if image_name.startswith("Windows_Server"):
         return _powershell
-    looks = (
+    readers_by_mark = (
         (b"node.eks.aws", _nodeadm),
         (b"bootstrap.sh", _script),
         (b"[settings", _bottlerocket),
         (b"<powershell>", _powershell),
     )
-    return next((reader for mark, reader in looks if mark in text), _nothing)
+    return next((reader for mark, reader in readers_by_mark if mark in text), _nothing)
 
 
 def _nothing(text: bytes) -> Joining:

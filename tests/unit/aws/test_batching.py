@@ -45,9 +45,9 @@ class Desk:
         return RequestBatcher(RequestBatchWindow(**{"idle_seconds": 0.035, **window}), self.work, self, workers)  # type: ignore[arg-type]
 
 
-def play(scene: Callable[[Desk], Awaitable[None]]) -> None:
+def play(story: Callable[[Desk], Awaitable[None]]) -> None:
     async def main(clock: LoopClock) -> None:
-        await scene(Desk())
+        await story(Desk())
 
     virtual.run_virtual(main, START)
 

@@ -170,8 +170,8 @@ def test_a_fee_that_is_no_amount_is_refused(plan: Plan, mixed: Path, fee: str) -
 
 
 def test_preferences_can_be_ignored(plan: Plan, written: Written) -> None:
-    wish = {"matchExpressions": [{"key": "example.com/family", "operator": "In", "values": ["b"]}]}
-    preferred = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": wish}]}
+    family_term = {"matchExpressions": [{"key": "example.com/family", "operator": "In", "values": ["b"]}]}
+    preferred = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": family_term}]}
     file = written("a.json", pool(), pod(affinity={"nodeAffinity": preferred}))
     respected = json.loads(plan("-f", file, "-o", "json").stdout)
     ignored = json.loads(plan("-f", file, "-o", "json", "--preference-policy", "Ignore").stdout)

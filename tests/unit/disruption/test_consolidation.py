@@ -166,13 +166,13 @@ def test_a_node_that_still_starts_takes_no_pods_of_others() -> None:
 @pytest.mark.parametrize(("policy", "goes"), [(PreferencePolicy.RESPECT, []), (PreferencePolicy.IGNORE, ["a"])])
 def test_wishes_are_heeded_unless_the_settings_say_otherwise(policy: PreferencePolicy, goes: list[str]) -> None:
     """DIS-S120. DIS-163, SCH-821: a simulation follows the preference policy of the settings."""
-    wish = WeightedPodAffinityTerm(
+    preferred = WeightedPodAffinityTerm(
         weight=1,
         pod_affinity_term=PodAffinityTerm(
             topology_key=labels.HOSTNAME, label_selector=LabelSelector(match_labels={"app": "x"})
         ),
     )
-    apart = Affinity(pod_anti_affinity=PodAffinity(preferred=(wish,)))
+    apart = Affinity(pod_anti_affinity=PodAffinity(preferred=(preferred,)))
     pods = [on(host, 1, meta=app("x"), affinity=apart) for host in ("a", "b")]
     options = DisruptionOptions(SchedulingOptions(preferences=policy))
     assert gone(decide(pool(), running("a", "s"), running("b", "s"), pods, options=options)) == goes

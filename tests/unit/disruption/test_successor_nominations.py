@@ -35,7 +35,7 @@ def owned(name: str, by: str = "rs", **fields: object) -> Pod:
     return pod(name, meta={"owner_references": (owner("ReplicaSet", by),)}, **fields)  # type: ignore[arg-type]
 
 
-class Scene:
+class NominationCase:
     """Two nodes; places for two pods of one owner on the first, for one on the second."""
 
     def __init__(self) -> None:
@@ -66,9 +66,9 @@ def named(state: ClusterState) -> None:
 
 
 def test_each_place_is_given_once_to_pods_of_its_owner() -> None:
-    scene = Scene()
-    named(scene.state)
-    assert scene.places(owned("x", by="other"), owned("n1"), owned("n2"), owned("n3"), owned("n4")) == [
+    owed = NominationCase()
+    named(owed.state)
+    assert owed.places(owned("x", by="other"), owned("n1"), owned("n2"), owned("n3"), owned("n4")) == [
         "",
         "claim-a",
         "claim-a",
@@ -78,36 +78,36 @@ def test_each_place_is_given_once_to_pods_of_its_owner() -> None:
 
 
 def test_pods_that_have_a_node_or_no_owner_get_none() -> None:
-    scene = Scene()
-    named(scene.state)
-    assert scene.places(owned("bound", node_name="b"), pod("naked")) == ["", ""]
-    assert scene.places(owned("n1")) == ["claim-a"]
+    owed = NominationCase()
+    named(owed.state)
+    assert owed.places(owned("bound", node_name="b"), pod("naked")) == ["", ""]
+    assert owed.places(owned("n1")) == ["claim-a"]
 
 
 def test_places_on_nodes_that_are_gone_are_not_given() -> None:
-    scene = Scene()
-    scene.state.remove_claim("claim-a")
-    assert scene.places(owned("n1"), owned("n2")) == ["b", ""]
+    owed = NominationCase()
+    owed.state.remove_claim("claim-a")
+    assert owed.places(owned("n1"), owned("n2")) == ["b", ""]
 
 
 def test_after_half_an_hour_nothing_is_owed() -> None:
-    scene = Scene()
-    named(scene.state)
-    scene.now = 1801.0
-    assert scene.places(owned("n1")) == [""]
+    owed = NominationCase()
+    named(owed.state)
+    owed.now = 1801.0
+    assert owed.places(owned("n1")) == [""]
 
 
 def test_who_is_given_a_place_is_nominated_there() -> None:
     async def main() -> list[tuple[str, str, str]]:
-        scene = Scene()
-        named(scene.state)
-        scene.places(owned("n1"), owned("n2"), owned("n3"))
-        running = asyncio.create_task(scene.nominations.run())
+        owed = NominationCase()
+        named(owed.state)
+        owed.places(owned("n1"), owned("n2"), owned("n3"))
+        running = asyncio.create_task(owed.nominations.run())
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         running.cancel()
-        return sorted(scene.nominator.pods)
+        return sorted(owed.nominator.pods)
 
     assert asyncio.run(main()) == [("n1", "claim-a", "a"), ("n2", "claim-a", "a"), ("n3", "b", "b")]
 

@@ -145,11 +145,11 @@ class LabEnvironment:
                     await self.started[-1].delete(instance.provider_id)
 
 
-def in_lab(scene: Callable[[LabEnvironment], Awaitable[None]]) -> None:
+def in_lab(checks: Callable[[LabEnvironment], Awaitable[None]]) -> None:
     async def main(clock: LoopClock) -> None:
         kube = MemoryKube(MemoryServer(clock, kinds=tuple(kinds.KINDS.values())))
         await kube.create(MACHINE_NODE_CLASS, _class(_hosts()))
-        await scene(LabEnvironment(clock, kube))
+        await checks(LabEnvironment(clock, kube))
 
     virtual_time.run_virtual(main, START)
 

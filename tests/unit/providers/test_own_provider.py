@@ -120,11 +120,11 @@ class RackEnvironment:
         await asyncio.sleep(60)
 
 
-def in_rack(example: ModuleType, rack: Path, scene: Callable[[RackEnvironment], Awaitable[None]]) -> None:
+def in_rack(example: ModuleType, rack: Path, story: Callable[[RackEnvironment], Awaitable[None]]) -> None:
     async def main(clock: LoopClock) -> None:
         kube = MemoryKube(MemoryServer(clock, kinds=(*KINDS.values(), example.RACK_NODE_CLASS)))
         await kube.create(example.RACK_NODE_CLASS, example.RackNodeClass(metadata=ObjectMeta(name=CLASS.name)))
-        await scene(RackEnvironment(example, rack, clock, kube, []))
+        await story(RackEnvironment(example, rack, clock, kube, []))
 
     virtual_time.run_virtual(main, START)
 

@@ -41,12 +41,12 @@ def forbidden(verb: str, resource: str, name: str = "x") -> Forbidden:
     return Forbidden(f'{resource} "{name}" is forbidden: {why} at the cluster scope', status=403, reason="Forbidden")
 
 
-def play_alone(scene: Scene, *, timing: SimulatedTiming = QUIET, delay: str | None = None) -> None:
+def play_alone(story: Scene, *, timing: SimulatedTiming = QUIET, delay: str | None = None) -> None:
     """Play a scene that starts its own machines."""
 
     async def alone(world: World) -> None:
         await world.stop()
-        await scene(world)
+        await story(world)
 
     play(alone, timing=timing, delay=delay)
 

@@ -120,8 +120,8 @@ async def test_the_state_shows_nodes_pods_and_why_they_wait(world: World) -> Non
     assert manager is not None
     await world.waiting(pod("fits", {"cpu": "1"}), pod("never", {"cpu": "100000"}))
     await asyncio.sleep(15)
-    scene = DebugSources(manager.state, manager.provisioner.last_plan, True, manager.informers.unready())
-    shown = json.loads(json.dumps(debug_state(scene, world.clock.now())))
+    sources = DebugSources(manager.state, manager.provisioner.last_plan, True, manager.informers.unready())
+    shown = json.loads(json.dumps(debug_state(sources, world.clock.now())))
     assert (shown["leader"], shown["unsynced"]) == (True, "")
     assert [(one["name"], one["ready"]) for one in shown["nodePools"]] == [("np", "True")]
     (machine,) = shown["nodes"]
@@ -148,10 +148,10 @@ async def test_the_state_shows_what_was_decided_about_disruption(world: World) -
     await asyncio.sleep(3)
     manager = world.manager
     assert manager is not None
-    scene = DebugSources(
+    sources = DebugSources(
         manager.state, manager.provisioner.last_plan, True, "", manager.command_history.journal.entries()
     )
-    (shown,) = json.loads(json.dumps(debug_state(scene, world.clock.now())))["disruptions"]
+    (shown,) = json.loads(json.dumps(debug_state(sources, world.clock.now())))["disruptions"]
     assert (shown["reason"], shown["decision"], shown["nodePools"]) == ("Drifted", "replace", ["np"])
     assert shown["nodes"] == [{"node": "n0", "nodeClaim": "n0"}]
     assert (shown["replacements"], shown["outcome"]) == (["r0"], "failed")

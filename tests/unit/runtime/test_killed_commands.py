@@ -79,8 +79,8 @@ async def replace_and_crash(world: World, count: int, *more: int) -> None:
     await begin(world)
     before = [obj.metadata.name for obj in await world.all(kinds.NODE_CLAIM)]
     going = before[: max(1, len(before) // 2)]
-    wish = command(world, *going, bought=("r0", "r1"))
-    beginning = asyncio.create_task(carry_out(world, wish))
+    replacement = command(world, *going, bought=("r0", "r1"))
+    beginning = asyncio.create_task(carry_out(world, replacement))
     await crash(world, count)
     beginning.cancel()
     for further in more:

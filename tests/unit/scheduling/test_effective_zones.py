@@ -74,6 +74,6 @@ def test_a_spread_and_a_volume_that_contradict_leave_none() -> None:
 
 
 def test_a_preference_settles_nothing() -> None:
-    wish = affinity(preferred=[(1, term(expr(labels.ZONE, "In", "z1")))])
-    assert zone_of(affinity=wish) == "flexible"
-    assert zone_of(affinity=wish, options=SchedulingOptions(PreferencePolicy.IGNORE)) == "flexible"
+    preferred = affinity(preferred=[(1, term(expr(labels.ZONE, "In", "z1")))])
+    assert zone_of(affinity=preferred) == "flexible"
+    assert zone_of(affinity=preferred, options=SchedulingOptions(PreferencePolicy.IGNORE)) == "flexible"

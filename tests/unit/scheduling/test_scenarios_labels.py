@@ -297,15 +297,15 @@ def test_the_heaviest_preference_that_can_be_met_is_met(
     preferred: tuple[tuple[int, str, str], ...], zones: tuple[str, ...]
 ) -> None:
     """S-201, SCH-160, SCH-250d"""
-    wishes = [(weight, term(expr(labels.ZONE, operator, value))) for weight, operator, value in preferred]
-    result = plan(node_pool(), pod("p", affinity=affinity(preferred=wishes)))
+    preferences = [(weight, term(expr(labels.ZONE, operator, value))) for weight, operator, value in preferred]
+    result = plan(node_pool(), pod("p", affinity=affinity(preferred=preferences)))
     assert asked(result, labels.ZONE) == [("In", zones)]
 
 
 def test_a_preference_against_what_is_required_is_dropped() -> None:
     """S-202"""
-    wish = affinity(term(expr(labels.ZONE, "In", "z3")), preferred=[(1, term(expr(labels.ZONE, "NotIn", "z3")))])
-    result = plan(node_pool(), pod("p", affinity=wish))
+    preferred = affinity(term(expr(labels.ZONE, "In", "z3")), preferred=[(1, term(expr(labels.ZONE, "NotIn", "z3")))])
+    result = plan(node_pool(), pod("p", affinity=preferred))
     assert asked(result, labels.ZONE) == [("In", ("z3",))]
 
 

@@ -144,17 +144,17 @@ def test_a_leaving_node_does_not_count_against_limits() -> None:
 
 def test_a_preference_is_given_up_for_existing_nodes_when_limits_run_out() -> None:
     """SCH-250 with SCH-382: the preferred zone could be bought but for the limit, so the machine there is serves."""
-    wish = affinity(preferred=[(1, term(expr(labels.ZONE, "In", "z2")))])
+    preferred = affinity(preferred=[(1, term(expr(labels.ZONE, "In", "z2")))])
     there = machine("n", {"cpu": "4"}, labels={labels.ZONE: "z1"})
-    result = plan(node_pool(limits={"cpu": "4"}), there, pod("p", {"cpu": "1"}, affinity=wish))
+    result = plan(node_pool(limits={"cpu": "4"}), there, pod("p", {"cpu": "1"}, affinity=preferred))
     assert (existing(result), left(result)) == ({"n": 1}, [])
 
 
 def test_a_preference_given_up_for_limits_opens_the_nodes_of_others() -> None:
     """SCH-250 with SCH-382: one node is allowed; without its wish the second pod fits beside the first."""
-    wish = affinity(preferred=[(1, term(expr(labels.ZONE, "In", "z2")))])
+    preferred = affinity(preferred=[(1, term(expr(labels.ZONE, "In", "z2")))])
     first = pod("a", {"cpu": "2"}, node_selector={labels.ZONE: "z1"})
-    result = plan(node_pool(limits={"nodes": "1"}), first, pod("b", {"cpu": "1"}, affinity=wish))
+    result = plan(node_pool(limits={"nodes": "1"}), first, pod("b", {"cpu": "1"}, affinity=preferred))
     assert (sizes(result), left(result)) == ([2], [])
     assert asked(result, labels.ZONE) == [("In", ("z1",))]
 
@@ -169,17 +169,17 @@ def test_another_required_term_is_tried_when_limits_leave_nothing_for_the_first(
 
 def test_only_the_pods_that_limits_leave_out_give_up_their_wish() -> None:
     """SCH-250: of equal pods those that were served keep what they were served with."""
-    wish = affinity(preferred=[(1, term(expr(labels.ZONE, "In", "z2")))])
+    preferred = affinity(preferred=[(1, term(expr(labels.ZONE, "In", "z2")))])
     pools = [node_pool("np", limits={"nodes": "1"}), node_pool("light", [wanted(labels.ZONE, "In", "z1")])]
-    result = plan(pools, pods(3, {"cpu": "3"}, affinity=wish))
+    result = plan(pools, pods(3, {"cpu": "3"}, affinity=preferred))
     assert left(result) == []
     assert [zones for _, zones in asked(result, labels.ZONE)].count(("z2",)) == 1
 
 
 def test_a_pod_beyond_the_last_step_is_told_of_the_limit() -> None:
     """SCH-382"""
-    wish = affinity(preferred=[(1, term(expr(labels.ZONE, "In", "z2")))])
-    result = plan(node_pool(limits={"nodes": "1"}), pods(3, {"cpu": "9"}, affinity=wish))
+    preferred = affinity(preferred=[(1, term(expr(labels.ZONE, "In", "z2")))])
+    result = plan(node_pool(limits={"nodes": "1"}), pods(3, {"cpu": "9"}, affinity=preferred))
     assert (sizes(result), left(result), categories(result)) == ([1], ["pod-001", "pod-002"], {"limits"})
 
 
@@ -340,18 +340,20 @@ def test_a_softly_tainted_pool_is_used_only_without_another() -> None:
 def test_preferences_go_before_soft_taints_are_tolerated() -> None:
     """S-203"""
     soft = node_pool(template={"taints": (pool_taint("team", "PreferNoSchedule"),)})
-    wishes = [(2, term(expr(labels.ZONE, "In", "nowhere"))), (1, term(expr(labels.ZONE, "In", "z1")))]
-    result = plan(soft, pod("p", affinity=affinity(preferred=wishes)))
+    preferred = [(2, term(expr(labels.ZONE, "In", "nowhere"))), (1, term(expr(labels.ZONE, "In", "z1")))]
+    result = plan(soft, pod("p", affinity=affinity(preferred=preferred)))
     assert sizes(result) == [1]
     assert asked(result, labels.ZONE) == []
 
 
 def test_with_policy_ignore_preferences_cost_nothing() -> None:
     """S-204, SCH-252"""
-    wish = affinity(preferred=[(1, term(expr(labels.ARCH, "In", "arm64")))])
-    result = plan(node_pool(), pod("p", affinity=wish), options=SchedulingOptions(preferences=PreferencePolicy.IGNORE))
+    preferred = affinity(preferred=[(1, term(expr(labels.ARCH, "In", "arm64")))])
+    result = plan(
+        node_pool(), pod("p", affinity=preferred), options=SchedulingOptions(preferences=PreferencePolicy.IGNORE)
+    )
     assert bought(result) == ["small"]
-    assert bought(plan(node_pool(), pod("p", affinity=wish))) == ["arm"]
+    assert bought(plan(node_pool(), pod("p", affinity=preferred))) == ["arm"]
 
 
 def test_a_contradiction_between_required_expressions_is_never_bought_for() -> None:

@@ -39,8 +39,8 @@ def in_zone(zone: str) -> object:
     return term(expr(ZONE, "In", zone))
 
 
-def wishing(*wishes: tuple[int, object], **fields: object) -> Affinity:
-    return affinity(preferred=wishes, **fields)  # type: ignore[arg-type]
+def wishing(*preferences: tuple[int, object], **fields: object) -> Affinity:
+    return affinity(preferred=preferences, **fields)  # type: ignore[arg-type]
 
 
 # -- alternatives ---------------------------------------------------------------------------------------------------------
@@ -127,8 +127,8 @@ def test_a_hard_spread_is_kept_while_soft_taints_are_tolerated() -> None:
 def test_a_wish_may_cost_a_node_unless_told_otherwise(options: SchedulingOptions, expected: dict[str, int]) -> None:
     """SCH-251: while a wish is held it counts as a must, so a machine is bought for it."""
     there = machine("n", {"cpu": "4"}, labels={ZONE: "z1"})
-    wish = pod("p", {"cpu": "1"}, affinity=wishing((1, in_zone("z2"))))
-    result = plan(node_pool(), there, wish, options=options)
+    preferring_pod = pod("p", {"cpu": "1"}, affinity=wishing((1, in_zone("z2"))))
+    result = plan(node_pool(), there, preferring_pod, options=options)
     assert (existing(result), left(result)) == (expected, [])
 
 

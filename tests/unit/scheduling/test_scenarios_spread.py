@@ -321,8 +321,8 @@ def test_pods_of_different_freedom_fill_zones_together() -> None:
 def test_preferred_zones_do_not_narrow_a_spread() -> None:
     """S-171. SCH-161: topology domains follow the required terms only."""
     cluster = PlannedCluster(node_pool())
-    wish = affinity(preferred=[(1, term(expr(ZONE, "In", "z1", "z2")))])
-    assert left(cluster.batch(app_pods(6, spread=[even()], affinity=wish))) == []
+    preferred = affinity(preferred=[(1, term(expr(ZONE, "In", "z1", "z2")))])
+    assert left(cluster.batch(app_pods(6, spread=[even()], affinity=preferred))) == []
     assert cluster.counts() == {"z1": 2, "z2": 2, "z3": 2}
 
 

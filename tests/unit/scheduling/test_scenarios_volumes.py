@@ -66,8 +66,8 @@ def test_a_volume_elsewhere_than_the_selector_leaves_no_place() -> None:
 
 def test_a_node_is_bought_where_the_volume_is() -> None:
     """S-137: also when the pod's own terms are relaxed."""
-    wishes = affinity(preferred=[(1, term(expr(labels.ZONE, "In", "z9")))])
-    result = plan(POOL, zonal("v", "z2"), pvc("disk", "v"), user("p", "disk", affinity=wishes))
+    preferred = affinity(preferred=[(1, term(expr(labels.ZONE, "In", "z9")))])
+    result = plan(POOL, zonal("v", "z2"), pvc("disk", "v"), user("p", "disk", affinity=preferred))
     assert asked(result, labels.ZONE) == [("In", ("z2",))]
 
 

@@ -96,12 +96,12 @@ def test_a_zone_of_its_own_price_counts_in_the_bound() -> None:
 def test_nobody_is_lost_where_no_kind_of_node_suits_two_wishes_at_once() -> None:
     """Pods for either zone and pods for any share machines as far as they can."""
     types = of_cores((2, 0.2), (8, 0.7))
-    wishes = [
+    preferences = [
         pod(f"{zone}{n}", {"cpu": "900m", "memory": "500Mi"}, affinity=where("topology.kubernetes.io/zone", "In", zone))
         for zone in ("z1", "z2")
         for n in range(5)
     ]
-    solution = priced(node_pool(), *wishes, pods(7, {"cpu": "300m", "memory": "300Mi"}), types=types)
+    solution = priced(node_pool(), *preferences, pods(7, {"cpu": "300m", "memory": "300Mi"}), types=types)
     assert left(solution) == []
     assert sum(sizes(solution)) == 17
     assert solution.lower_bound_per_hour is not None

@@ -235,9 +235,9 @@ def test_a_class_goes_with_its_last_pod() -> None:
 
 def test_preferences_come_heaviest_first() -> None:
     """SCH-160"""
-    wishes = [(1, term(expr("a", "Exists"))), (9, term(expr("b", "Exists"))), (9, term(expr("c", "Exists")))]
+    preferences = [(1, term(expr("a", "Exists"))), (9, term(expr("b", "Exists"))), (9, term(expr("c", "Exists")))]
     requirementses = (
-        PodSignatureCache().signature_of(pod("p", affinity=affinity(preferred=wishes))).preferred_node_affinity
+        PodSignatureCache().signature_of(pod("p", affinity=affinity(preferred=preferences))).preferred_node_affinity
     )
     assert [list(requirements) for requirements in requirementses] == [["b"], ["c"], ["a"]]
 

@@ -151,20 +151,22 @@ def taken(of: NodePool, count: int, *names: str) -> list[str]:
 
 def spreading(*requirements: NodeSelectorRequirementWithMinValues) -> NodePool:
     nodepool = node_pool("np", requirements, replicas=6)
-    wish = {labels.SPREAD_REPLICAS: labels.ZONE}
-    return msgspec.structs.replace(nodepool, metadata=msgspec.structs.replace(nodepool.metadata, annotations=wish))
+    spread_annotation = {labels.SPREAD_REPLICAS: labels.ZONE}
+    return msgspec.structs.replace(
+        nodepool, metadata=msgspec.structs.replace(nodepool.metadata, annotations=spread_annotation)
+    )
 
 
 def test_replicas_are_spread_over_zones_on_request_and_a_lost_one_comes_back_where_it_was() -> None:
     """SCH §24 Beyond"""
-    wishes = spreading()
-    zones = static.spread_zones(wishes, STD)
+    spread = spreading()
+    zones = static.spread_zones(spread, STD)
     assert zones == ("z1", "z2", "z3")
-    slots = static.free_slots(wishes, (), 6, zones)
+    slots = static.free_slots(spread, (), 6, zones)
     assert [slot.zone for slot in slots] == ["z1", "z2", "z3", "z1", "z2", "z3"]
     others = [slot.name for slot in slots if slot is not slots[4]]
-    assert static.free_slots(wishes, others, 1, zones) == (slots[4],)
-    claim = static_claim(wishes, "c", labels.WELL_KNOWN, "z2")
+    assert static.free_slots(spread, others, 1, zones) == (slots[4],)
+    claim = static_claim(spread, "c", labels.WELL_KNOWN, "z2")
     assert {requirement.key: requirement.values for requirement in claim.spec.requirements}[labels.ZONE] == ("z2",)
 
 

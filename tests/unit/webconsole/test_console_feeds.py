@@ -91,8 +91,8 @@ async def test_restricted_views_are_built_in_a_thread_and_the_cluster_is_taken_o
 async def test_equal_rights_share_one_feed_and_the_number_of_feeds_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(console_feed, "MAX_FEEDS", 2)
     async with feeds_of(StagedSource(CLUSTER)) as feeds:
-        shop = feeds.feed(Visibility(pod_namespaces=frozenset(("shop", "bar"))))
-        assert feeds.feed(Visibility(pod_namespaces=frozenset(("bar", "shop")))) is shop
+        namespace_feed = feeds.feed(Visibility(pod_namespaces=frozenset(("shop", "bar"))))
+        assert feeds.feed(Visibility(pod_namespaces=frozenset(("bar", "shop")))) is namespace_feed
         feeds.feed(COMPLETE)
         with pytest.raises(TooManyViewers, match=r"2 groups of viewers .* try again in a minute"):
             feeds.feed(SHOP)

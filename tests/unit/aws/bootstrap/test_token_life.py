@@ -106,7 +106,7 @@ def kubeadm_class(user_data: str = FIELD_REPORT, annotations: dict[str, str] = _
 
 
 def play(
-    scene: Callable[[Cluster], Awaitable[None]], settings: BootstrapSettings | None = None, **more: object
+    story: Callable[[Cluster], Awaitable[None]], settings: BootstrapSettings | None = None, **more: object
 ) -> None:
     """Play a scene with a signer of tokens."""
 
@@ -116,7 +116,7 @@ def play(
         await kube.create(CONFIG_MAP, ConfigMap(metadata=ObjectMeta(name="cluster-info", namespace="kube-public")))
         signer = asyncio.create_task(world.signed())
         try:
-            await scene(world)
+            await story(world)
         finally:
             signer.cancel()
 

@@ -213,11 +213,11 @@ def test_ways_may_stumble_over_errors_a_test_thinks_of(aws: Double, ec2: Any, se
 
 def _reserved(seeds: Seeds, reservation_id: str) -> dict[str, Any]:
     target = {"CapacityReservationId": reservation_id}
-    wish = {
+    options = {
         "CapacityReservationPreference": "capacity-reservations-only",
         "CapacityReservationTarget": target,
     }
-    return template(seeds, CapacityReservationSpecification=wish)
+    return template(seeds, CapacityReservationSpecification=options)
 
 
 def test_a_reservation_is_used_up_and_given_back(aws: Double, ec2: Any, seeds: Seeds) -> None:

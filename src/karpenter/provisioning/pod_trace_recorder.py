@@ -4,7 +4,8 @@ Off unless a file is set. Names are replaced by keyed hashes; the key is random 
 from the file. The whole file is written anew every few minutes and at the end; a file of an earlier process is kept beside it.
 Pods of DaemonSets and of the node itself are left out, as every node brings its own.
 
-A pod that was evicted and the pod that replaces it are two pods, as the workload's controller sees them.
+A pod that was disrupted (condition ``DisruptionTarget``: evicted, preempted) and the pod of its workload that replaces it are one
+row: what a cluster's nodes did to its pods is no load, and a simulation evicts pods of its own.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ from karpenter.model.quantity import QuantityError
 #: The most pods in a file; those that ended first are left out of it.
 MAX_PODS = 200_000
 _WRITE_SECONDS = 300.0
+#: A pod of the workload that comes so long after a disruption replaces the disrupted one.
+_REPLACEMENT_SECONDS = 300
 _GPU = "nvidia.com/gpu"
 _MEBIBYTE = 1 << 20
 _COLUMNS = ("name", "creation_s", "deletion_s", "runtime_s", "cpu_milli", "memory_mib", "num_gpu", "workload")
@@ -70,6 +73,10 @@ class PodTraceRecorder:
         self._start: datetime = clock.now()
         self._key = secrets.token_bytes(16)
         self._pods: dict[str, _TracedPod] = {}
+        #: By workload, or by name of a pod without one, the pods that were disrupted and not replaced yet, with the second of their disruption.
+        self._disrupted: dict[str, dict[str, int]] = {}
+        #: Pods that are still there and whose row belongs to their replacement by now.
+        self._replaced: set[str] = set()
         self._has_changed = False
 
     def on_pod(self, old: Pod | None, new: Pod | None) -> None:
@@ -78,9 +85,15 @@ class PodTraceRecorder:
         if pod is None or pods.is_daemonset_pod(pod) or pods.is_mirror_pod(pod):
             return
         uid = pod.metadata.uid
-        traced = self._pods.get(uid) or self._first_seen(pod)
+        if uid in self._replaced:
+            if new is None:
+                self._replaced.discard(uid)
+            return
+        traced = self._pods.get(uid) or self._replacing(pod) or self._first_seen(pod)
         if traced is None or traced.has_ended:
             return
+        if _is_disrupted(pod):
+            self._disrupted.setdefault(_origin(pod), {}).setdefault(uid, self._second(self._clock.now()))
         if new is None:
             traced = replace(traced, left=self._second(self._clock.now()))
         elif pods.is_finished(new):
@@ -99,6 +112,23 @@ class PodTraceRecorder:
         self._has_changed = True
         if len(self._pods) > self._max_pods:
             del self._pods[next((key for key, each in self._pods.items() if each.has_ended), uid)]
+
+    def _replacing(self, pod: Pod) -> _TracedPod | None:
+        """The row of the disrupted pod of the same workload that this new one replaces; None where there is none."""
+        origin = _origin(pod)
+        disrupted = self._disrupted.get(origin, {})
+        now = self._second(self._clock.now())
+        for uid in [uid for uid, at in disrupted.items() if at + _REPLACEMENT_SECONDS < now or uid not in self._pods]:
+            del disrupted[uid]
+        if not disrupted:
+            self._disrupted.pop(origin, None)
+            return None
+        uid = next(iter(disrupted))
+        del disrupted[uid]
+        row = self._pods.pop(uid)
+        if row.left is None:
+            self._replaced.add(uid)
+        return replace(row, started=None, left=None)
 
     def _first_seen(self, pod: Pod) -> _TracedPod | None:
         """None if the pod is over already, or its requests do not parse: then nobody knows what it needs."""
@@ -159,6 +189,15 @@ class PodTraceRecorder:
             os.replace(part, self._path)
         except OSError as error:
             _log.error("trace of pods cannot be written", path=str(self._path), error=error.strerror)
+
+
+def _origin(pod: Pod) -> str:
+    """What makes a new pod when this one is disrupted: its workload, or whoever creates pods of this name."""
+    return pods.workload_id(pod) or f"{pod.metadata.namespace}/{pod.metadata.name}"
+
+
+def _is_disrupted(pod: Pod) -> bool:
+    return any(each.type == "DisruptionTarget" and each.status == "True" for each in pod.status.conditions)
 
 
 def _csv_text(pods: Iterable[_TracedPod]) -> str:

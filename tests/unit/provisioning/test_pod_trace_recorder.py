@@ -7,6 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from karpenter.api.core import Pod
+from karpenter.api.meta import Condition
 from karpenter.provisioning.pod_trace_recorder import PodTraceRecorder
 from karpenter.simulator.trace_file import read_trace
 from support.builders import NOW, owner, pod, replaced
@@ -42,6 +43,11 @@ class Recorded:
         before = self._pods[name]
         self._change(name, replaced(before, status=replaced(before.status, phase=phase)))  # type: ignore[arg-type]
 
+    def is_disrupted(self, name: str) -> None:
+        before = self._pods[name]
+        condition = Condition(type="DisruptionTarget", status="True", reason="EvictionByEvictionAPI")
+        self._change(name, replaced(before, status=replaced(before.status, conditions=(condition,))))
+
     def leaves(self, name: str) -> None:
         self.recorder.on_pod(self._pods.pop(name), None)
 
@@ -71,6 +77,42 @@ def test_a_recorded_trace_is_replayed_with_its_arrivals_lifetimes_and_requests(t
     assert templates == {"1500m"}
     assert all(life.template.requests["memory"] == "3072Mi" for life in read_trace(trace).pods)
     assert all(life.template.requests["nvidia.com/gpu"] == "1" for life in read_trace(trace).pods)
+
+
+def test_an_evicted_pod_and_its_replacement_are_one_arrival(tmp_path: Path) -> None:
+    """A ReplicaSet replaces a pod while it terminates, a StatefulSet afterwards."""
+    trace = tmp_path / "month.csv"
+    seen = Recorded(trace)
+    for name in ("web-1", "web-2"):
+        seen.arrives(name)
+    seen.clock.move(minutes=10)
+    seen.is_disrupted("web-1")
+    seen.arrives("web-3")
+    seen.is_disrupted("web-1")
+    seen.leaves("web-1")
+    seen.is_disrupted("web-2")
+    seen.leaves("web-2")
+    seen.clock.move(seconds=20)
+    seen.arrives("web-4")
+    seen.clock.move(minutes=10)
+    seen.leaves("web-3")
+    asyncio.run(seen.recorder.write())
+    lives = [(life.arrives_at_seconds, life.leaves_at_seconds) for life in read_trace(trace).pods]
+    assert sorted(lives, key=str) == [(0, 1220), (0, None)]
+
+
+def test_a_pod_that_comes_long_after_a_disruption_or_for_another_workload_replaces_none(tmp_path: Path) -> None:
+    trace = tmp_path / "month.csv"
+    seen = Recorded(trace)
+    seen.arrives("web-1")
+    seen.clock.move(minutes=1)
+    seen.is_disrupted("web-1")
+    seen.leaves("web-1")
+    seen.arrives("db-0", kind="StatefulSet")
+    seen.clock.move(minutes=6)
+    seen.arrives("web-2")
+    asyncio.run(seen.recorder.write())
+    assert [life.arrives_at_seconds for life in read_trace(trace).pods] == [0, 60, 420]
 
 
 def test_no_name_of_the_cluster_is_in_the_file_and_pods_of_one_workload_are_told_together(tmp_path: Path) -> None:

@@ -130,6 +130,7 @@ _FIGURES = (
     ("restarts", lambda r: f"{r.restart_count}"),
     ("restarts per day", lambda r: f"{r.restarts_per_day:.1f}"),
     ("restarts by cause", _causes),
+    ("moves per day", lambda r: f"{r.moves_per_day:.1f}, by decisions that succeeded"),
     ("wait after a restart", lambda r: _waits(r.restarted)),
 )
 

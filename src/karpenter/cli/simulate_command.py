@@ -30,6 +30,14 @@ def simulate(
     compare: Annotated[
         str, typer.Option(metavar="A,B,...", help="Compare these policies with the first of them, instead of --policy.")
     ] = "",
+    executor: Annotated[
+        str,
+        typer.Option(
+            metavar="EXECUTOR",
+            help="Make the runs of --compare side by side: processes, processes:N, or dask://HOST:PORT, the scheduler of a "
+            "Dask cluster. Default: one after the other.",
+        ),
+    ] = "",
     html: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the report as a page with charts, too.")
     ] = None,
@@ -45,7 +53,7 @@ def simulate(
         raise WrongInput("--seeds needs --compare, and with --trace also --world; a trace has no random numbers")
     source.check("simulate")
     policies = tuple(compare.split(",")) if compare else (policy,)
-    options = SimulateOptions(source, range(seed, seed + seeds), policies)
+    options = SimulateOptions(source, range(seed, seed + seeds), policies, executor)
     result = _simulated(options, flags, html)
     printable = Printable(
         document=lambda: render_simulation.document(result),

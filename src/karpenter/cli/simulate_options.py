@@ -89,11 +89,12 @@ class StudySource:
 
 @dataclass(frozen=True, slots=True)
 class SimulateOptions:
-    """``policies`` has at least one name."""
+    """``policies`` has at least one name. ``executor``: where runs are made; empty: one after the other in this process."""
 
     source: StudySource
     seeds: Sequence[int]
     policies: tuple[str, ...]
+    executor: str = ""
 
 
 _SOURCE_OPTIONS = (

@@ -3,51 +3,70 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from karpenter.cli.simulate_options import SimulateOptions
 from karpenter.cli.study_inputs import read_inputs
 from karpenter.settings import Settings
 from karpenter.simulator import simulation_run
+from karpenter.simulator.cost_bound import CostBound
 from karpenter.simulator.policy import read_policy
 from karpenter.simulator.simulation_report import SimulationReport
-from karpenter.simulator.study_executor import simulated_report
+from karpenter.simulator.simulation_run import Study
+from karpenter.simulator.study_executor import open_executor, simulated_report
 
 _DAY_SECONDS = 86_400
 
 
 @dataclass(frozen=True)
 class SimulationResult:
-    """The reports of each policy, in the order of the policies and of the seeds."""
+    """The reports of each policy, in the order of the policies and of the seeds. ``is_partial``: a run was interrupted."""
 
     reports: tuple[tuple[SimulationReport, ...], ...]
-
-    @property
-    def is_partial(self) -> bool:
-        """Whether a run was interrupted."""
-        return any(report.is_partial for own in self.reports for report in own)
+    is_partial: bool
 
 
 def run_simulation(options: SimulateOptions, settings: Settings) -> SimulationResult:
     """Run every policy with every seed; after Ctrl-C only what was run so far. Raises ``WorkloadError`` and ``WrongInput``."""
     policies = [read_policy(name) for name in options.policies]
     inputs = read_inputs(options.source, options.seeds, settings)
-    runs = [(policy, seed) for seed in options.seeds for policy in policies]
+    runs = [(inputs.study(policy, seed), inputs.bounds[seed]) for seed in options.seeds for policy in policies]
     reports: dict[str, list[SimulationReport]] = {policy.name: [] for policy in policies}
+    try:
+        for report in _reports_side_by_side(runs, options.executor) if options.executor else _reports_in_turn(runs):
+            reports[report.policy].append(report)
+        was_interrupted = False
+    except KeyboardInterrupt:
+        was_interrupted = True
+    known = tuple(tuple(own) for own in reports.values() if own)
+    return SimulationResult(known, was_interrupted or any(report.is_partial for own in known for report in own))
+
+
+_Run = tuple[Study, CostBound]
+
+
+def _reports_in_turn(runs: Iterable[_Run]) -> Iterator[SimulationReport]:
+    """In this process; the last one is partial after Ctrl-C."""
     with _shown_progress() as show:
-        for policy, seed in runs:
-            study = inputs.study(policy, seed)
-            on_progress = show(f"{policy.name}, seed {seed}", study.workload.duration_seconds)
-            report = simulated_report(study, inputs.bounds[seed], on_progress)
-            reports[policy.name].append(report)
+        for study, bound in runs:
+            title = f"{study.policy.name}, seed {study.seed}"
+            report = simulated_report(study, bound, show(title, study.workload.duration_seconds))
+            yield report
             if report.is_partial:
-                break
-    return SimulationResult(tuple(tuple(own) for own in reports.values() if own))
+                return
+
+
+def _reports_side_by_side(runs: Sequence[_Run], executor_address: str) -> Iterator[SimulationReport]:
+    """All are handed over at once, and come in their order. Raises ``KeyboardInterrupt`` and ``WorkloadError``."""
+    with open_executor(executor_address) as executor, _counted_runs(len(runs)) as advance:
+        for future in [executor.submit(simulated_report, study, bound) for study, bound in runs]:
+            yield future.result()
+            advance()
 
 
 # -- showing ----------------------------------------------------------------------------------------------------------------
@@ -73,6 +92,15 @@ def _shown_progress() -> Iterator[_ShowProgress]:
             return lambda state: _advance(progress, task, state)
 
         yield show
+
+
+@contextmanager
+def _counted_runs(count: int) -> Iterator[Callable[[], None]]:
+    """A bar of runs that are over."""
+    columns = (TextColumn("runs"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as progress:
+        task = progress.add_task("runs", total=count)
+        yield lambda: progress.advance(task)
 
 
 def _advance(progress: Progress, task: TaskID, state: simulation_run.Progress) -> None:

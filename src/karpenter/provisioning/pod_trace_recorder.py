@@ -73,7 +73,7 @@ class PodTraceRecorder:
         self._start: datetime = clock.now()
         self._key = secrets.token_bytes(16)
         self._pods: dict[str, _TracedPod] = {}
-        #: By workload, or by name of a pod without one, the pods that were disrupted and not replaced yet, with the second of their disruption.
+        #: By workload (of a pod without one by its name), pods that were disrupted and not replaced yet, with the second of that.
         self._disrupted: dict[str, dict[str, int]] = {}
         #: Pods that are still there and whose row belongs to their replacement by now.
         self._replaced: set[str] = set()

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from karpenter.disruption.decision_journal import JournalEntry
+from karpenter.disruption.decision_journal import DecisionOutcome, JournalEntry
 from karpenter.simulation.run_history import InstanceLaunched, InstanceNotice
 from karpenter.simulation.run_report import WaitStatistics, wait_statistics
 from karpenter.simulator.cost_bound import CostBound
@@ -124,6 +124,16 @@ class SimulationReport:
     def restart_count(self) -> int:
         """All restarts."""
         return sum(count for _, count in self.restarts)
+
+    @property
+    def moved_pods(self) -> int:
+        """Pods that decisions moved to save money or to replace nodes: those of commands that succeeded."""
+        return sum(line.pods for line in self.decisions if line.outcome == DecisionOutcome.SUCCEEDED)
+
+    @property
+    def moves_per_day(self) -> float:
+        """Such moves per day."""
+        return self.moved_pods / self.days if self.days else 0.0
 
     @property
     def restarts_per_day(self) -> float:
@@ -273,6 +283,7 @@ def report_document(report: SimulationReport) -> dict[str, object]:
             "perDay": round(report.restarts_per_day, _CENTS),
             "byCause": dict(report.restarts),
         },
+        "moves": {"total": report.moved_pods, "perDay": round(report.moves_per_day, _CENTS)},
         "capacity": [_capacity_document(share) for share in report.capacity],
         "events": [_event_document(event) for event in report.events],
         "decisions": [_decision_document(line) for line in report.decisions],

@@ -86,6 +86,8 @@ def test_a_pod_that_is_moved_counts_as_a_restart_with_its_cause(tmp_path: Path, 
     rows = [f"web-{number},0,3600,,1500,1024" for number in range(4)]
     report = simulate(tmp_path, arguments, *rows, "stays,0,14400,,1500,1024")
     assert report["restarts"]["byCause"] == {"Underutilized": 1}
+    assert report["moves"]["total"] == 1
+    assert report["moves"]["perDay"] == pytest.approx(6.0), "one in four hours"
     assert report["capacity"][-1]["instanceType"] == "a.small"
     assert report["waiting"]["restarts"]["pods"] == 1
     (move,) = (line for line in report["decisions"] if line["reason"] == "Underutilized")
@@ -131,6 +133,11 @@ def test_a_comparison_shows_both_policies_and_ends_with_a_recommendation(argumen
     mean = (monthly[2] - monthly[0] + monthly[3] - monthly[1]) / 2
     assert difference["usdPerMonth"]["mean"] == pytest.approx(mean, abs=0.02)
     assert document["comparison"]["recommendation"].endswith(".")
+
+
+def test_runs_side_by_side_give_the_report_of_runs_in_turn(arguments: list[str], drips: str) -> None:
+    compared = (*arguments, "--scenario", drips, "--compare", "lean,karpenter", "-o", "json")
+    assert run(*compared, "--executor", "processes:2").stdout == run(*compared).stdout
 
 
 def test_a_comparison_in_markdown_closes_with_the_recommendation(tmp_path: Path, arguments: list[str]) -> None:
@@ -197,6 +204,10 @@ def test_ctrl_c_ends_all_runs_with_the_report_so_far(
         (
             ("--scenario", "web", "--seeds", "3"),
             "--seeds needs --compare, and with --trace also --world; a trace has no random",
+        ),
+        (
+            ("--scenario", "web", "--executor", "cloud"),
+            "there is no executor 'cloud'; choose processes, processes:N or",
         ),
         (("--trace", "/nowhere.csv"), "/nowhere.csv: cannot be read (No such file or directory)"),
     ],

@@ -8,7 +8,7 @@ fails the test (OPS-660 ff., scenario H10).
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,7 +39,12 @@ def manifests(*folders: str) -> list[Json]:
 
 def rights(provider: str = "simulated") -> list[Json]:
     """The ServiceAccount with what it may do, with instances of this provider."""
-    return [one for one in manifests(provider) if one["kind"] in _RIGHTS and not _is_for_users(one)]
+    return rights_among(manifests(provider))
+
+
+def rights_among(objects: Iterable[Json]) -> list[Json]:
+    """Those of the objects that give the controller rights, as of a rendered chart."""
+    return [one for one in objects if one["kind"] in _RIGHTS and not _is_for_users(one)]
 
 
 _RIGHTS = frozenset({"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"})
@@ -156,17 +161,28 @@ def installed(plane: ControlPlane, provider: str = "simulated") -> Iterator[Acco
 
     What it was forbidden before, on a control plane that several tests share, was for those to judge.
     """
-    plane.apply(*rights(provider))
+    with granted(plane, rights(provider)) as account:
+        yield account
+
+
+@contextmanager
+def granted(plane: ControlPlane, objects: list[Json]) -> Iterator[Account]:
+    """The ServiceAccount among these objects with their rights, as ``installed``."""
+    plane.apply(*objects)
     account = Account(plane, _earlier=len(plane.calls(USER)))
     account.renew()
-    await_rights(plane, provider)
+    _await_in_force(plane, objects)
     yield account
     account.check()
 
 
 def await_rights(plane: ControlPlane, provider: str = "simulated") -> None:
     """Wait until the installed rights are in force."""
-    roles = [right for right in rights(provider) if "rules" in right]
+    _await_in_force(plane, rights(provider))
+
+
+def _await_in_force(plane: ControlPlane, objects: list[Json]) -> None:
+    roles = [right for right in objects if "rules" in right]
     plane.until(lambda: all(_is_granted(plane, role) for role in roles), "the rights to be in force")
 
 

@@ -16,6 +16,7 @@ import msgspec
 from karpenter.api.karpenter import NodeClaim, NodePool, NodeSelectorRequirementWithMinValues
 from karpenter.model import labels, requirements
 from karpenter.model import resources as res
+from karpenter.model.repair_policies import repair_policies
 from karpenter.providers.contract import (
     CloudProvider,
     HookPending,
@@ -319,10 +320,11 @@ async def instance_types_are_well_formed(stage: ConformanceEnvironment) -> None:
 
 
 async def the_provider_identifies_itself(stage: ConformanceEnvironment) -> None:
-    """OPS-217 to OPS-219: a name, at least one class kind, and tolerations that are not negative."""
+    """OPS-217 to OPS-219, K15-204: a name, at least one class kind, and repair policies that a controller can start with."""
     provider = await stage.provider()
     _expect(bool(provider.name), "a provider has a name")
     _expect(len(provider.node_class_kinds) > 0, "a provider serves a class")
+    repair_policies(provider.repair_policies())
     _expect(
         all(policy.toleration.total_seconds() > 0 for policy in provider.repair_policies()),
         "a broken instance is given time to recover",

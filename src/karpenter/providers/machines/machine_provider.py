@@ -45,6 +45,10 @@ UNAVAILABLE_FOR = timedelta(minutes=10)
 #: Garbage collection skips younger entries: their claim may not be visible yet.
 GARBAGE_AGE = timedelta(seconds=30)
 _REPAIR_AFTER = timedelta(minutes=10)
+_REPAIR_POLICIES = (
+    RepairPolicy("Ready", conditions.FALSE, _REPAIR_AFTER),
+    RepairPolicy("Ready", conditions.UNKNOWN, _REPAIR_AFTER, ".*"),
+)
 _MAX_CONFLICTS = 20
 #: A launch tries no further host after so long, or so many.
 _MAX_CREATE = timedelta(seconds=30)
@@ -83,7 +87,7 @@ class MachineProvider:
 
     def repair_policies(self) -> tuple[RepairPolicy, ...]:
         """A node that is not ready for ten minutes is unhealthy."""
-        return tuple(RepairPolicy("Ready", status, _REPAIR_AFTER) for status in (conditions.FALSE, conditions.UNKNOWN))
+        return _REPAIR_POLICIES
 
     def registration_hooks(self) -> tuple[RegistrationHook, ...]:
         """None."""

@@ -414,6 +414,7 @@ class ClusterState:
             sleeping_pools=self._sleeping_pools,
             devices=self.devices.snapshot(self._nodes),
             gangs=self.gangs.snapshot(),
+            indispensable_gangs=self.gangs.indispensable_gangs(),
         )
 
     def state_nodes(self) -> tuple[StateNode, ...]:

@@ -5,6 +5,7 @@ Every pod event updates one dictionary. A snapshot visits the gangs that have a 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -48,12 +49,14 @@ class GangIndex:
         self._marked: dict[GangKey, set[_PodKey]] = {}
         self._workloads: dict[_PodKey, GroupedWorkload] = {}
         self._policies: dict[GangKey, GangPolicy] = {}
+        self._indispensable: Mapping[str, str] | None = None
         #: Until when gangs, by name, are left alone; set by whoever starts them.
         self.paused_until: Mapping[str, datetime] = {}
 
     def enable(self) -> None:
         """Plan gangs as a whole from now on."""
         self._is_enabled = True
+        self._indispensable = None
         self._on_change()
 
     # -- events -------------------------------------------------------------------------------------------------------
@@ -63,6 +66,7 @@ class GangIndex:
         self.remove_pod(key)
         gang = gang_key_of(pod)
         if gang is not None:
+            self._indispensable = None
             self._key_by_pod[key] = gang
             self._pods.setdefault(gang, {})[key] = pod
             if pods.is_provisionable(pod):
@@ -73,6 +77,7 @@ class GangIndex:
         gang = self._key_by_pod.pop(key, None)
         if gang is None:
             return
+        self._indispensable = None
         members, marked = self._pods[gang], self._marked.get(gang, set())
         del members[key]
         if not members:
@@ -83,6 +88,7 @@ class GangIndex:
 
     def set_object(self, obj: GangObject) -> None:
         """A Workload or PodGroup appeared or changed."""
+        self._indispensable = None
         match obj:
             case GroupedWorkload():
                 self._workloads[_object_key(obj)] = obj
@@ -95,6 +101,7 @@ class GangIndex:
 
     def remove_object(self, obj: GangObject) -> None:
         """A Workload or PodGroup is gone."""
+        self._indispensable = None
         if isinstance(obj, GroupedWorkload):
             self._workloads.pop(_object_key(obj), None)
         else:
@@ -117,6 +124,22 @@ class GangIndex:
             return ()
         gangs = (self._gang(key, tuple(self._pods[key].values())) for key in self._marked)
         return tuple(sorted((gang for gang in gangs if gang is not None), key=lambda gang: gang.name))
+
+    def indispensable_gangs(self) -> Mapping[str, str]:
+        """By node the gang that runs there and elsewhere and has too few pods without this node. Kept while nothing changes."""
+        if self._indispensable is None:
+            spread = self._spread_gangs() if self._is_enabled else ()
+            self._indispensable = {node: str(key) for key, nodes in spread for node in nodes}
+        return self._indispensable
+
+    def _spread_gangs(self) -> Iterator[tuple[GangKey, tuple[str, ...]]]:
+        for key, members in self._pods.items():
+            placed = [pod for pod in members.values() if _has_place(pod)]
+            on_node = Counter(pod.spec.node_name for pod in placed if pods.is_active(pod))
+            policy = self._policy_of(key) or GangPolicy(len(placed))
+            minimum = policy.minimum
+            if len(on_node) > 1 and minimum is not None:
+                yield key, tuple(node for node, count in on_node.items() if len(placed) - count < minimum)
 
     def _gang(self, key: GangKey, members: tuple[Pod, ...]) -> Gang | None:
         pending = [pod for pod in members if pods.is_provisionable(pod) or _waits_for_others(pod)]

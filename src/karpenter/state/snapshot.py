@@ -67,7 +67,8 @@ class ClusterSnapshot:
     ``workload_selectors`` holds selectors of Services and owners, if they are watched; ``rollout_controls`` those of
     workloads that differ from the default; ``freeze`` is the freeze of the whole cluster, active or over;
     ``sleeping_pools`` are the NodePools that sleep now, by name; ``devices`` are those that claims are met by, None while
-    pods with claims are left alone (SCH-781). ``gangs`` are those that have pending pods, if gangs are planned with.
+    pods with claims are left alone (SCH-781). ``gangs`` are those that have pending pods, if gangs are planned with;
+    ``indispensable_gangs`` names a running gang by each node (by name) without which its rest on others is too small.
     """
 
     pod_groups: tuple[PodGroup, ...] = ()
@@ -87,3 +88,4 @@ class ClusterSnapshot:
     sleeping_pools: Mapping[str, PoolSleep] = field(default_factory=dict)
     devices: ClusterDevices | None = None
     gangs: tuple[Gang, ...] = ()
+    indispensable_gangs: Mapping[str, str] = field(default_factory=dict)

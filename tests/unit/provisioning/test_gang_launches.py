@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from collections.abc import Callable
 
 from karpenter.api import kinds
+from karpenter.api.karpenter import Disruption, NodeClaim, NodePool
+from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.metrics.exposition import render_sync
 from karpenter.model import labels
 from karpenter.model.feature_gate_flags import parse_feature_gates
+from karpenter.providers.contract import Instance, InsufficientCapacity
 from karpenter.settings import Settings
-from support.builders import pod
+from support.builders import pod, pods
+from support.consolidation_cases import OPEN
 from support.gang_builders import gang_pods, pod_group
 from support.metrics_scrape import Scrape
 from support.provisioning_stories import claims, shop
+from support.topology_builders import apart, to
 from support.world import World, story
 
 LARGE = {"cpu": "3"}
@@ -82,3 +89,116 @@ async def test_nodes_of_a_gang_that_cannot_start_are_given_back_and_it_is_tried_
     await world.waiting(pod("train-new", LARGE, scheduling_group=members[2].spec.scheduling_group))
     await asyncio.sleep(60)
     assert [claim for claim in await claims(world) if claim.metadata.deletion_timestamp is None]
+
+
+async def standing(world: World) -> list[NodeClaim]:
+    return [claim for claim in await claims(world) if claim.metadata.deletion_timestamp is None]
+
+
+def sell_at_most(world: World, count: int, on_refusal: Callable[[], None] = lambda: None) -> None:
+    """The cloud has so many instances; later launches fail by insufficient capacity."""
+    launch, served = world.cloud.create, set[str]()
+
+    async def create(claim: NodeClaim) -> Instance:
+        if claim.metadata.name not in served and len(served) == count:
+            on_refusal()
+            raise InsufficientCapacity("all gone")
+        served.add(claim.metadata.name)
+        return await launch(claim)
+
+    world.cloud.create = create  # type: ignore[method-assign]
+
+
+@story
+async def test_nothing_half_bought_stays_when_capacity_runs_out_for_one_member(world: World) -> None:
+    await shop(world, GANGS)
+
+    async def sold_out(_pool: NodePool) -> tuple[InstanceType, ...]:
+        return ()
+
+    sell_at_most(world, 3, lambda: setattr(world.cloud, "instance_types", sold_out))
+    await world.kube.create(kinds.POD_GROUP, pod_group("train", 4))
+    await world.waiting(*gang_pods("train", 4, {"cpu": "7"}))
+    await asyncio.sleep(20)
+    assert len(await standing(world)) == len(world.cloud.bought) == 3, "the gang may still be completed"
+    await asyncio.sleep(70)
+    assert await standing(world) == []
+
+
+@story
+async def test_a_gang_of_which_one_node_fails_again_and_again_gives_the_others_back_and_pauses(world: World) -> None:
+    await shop(world, GANGS)
+    sell_at_most(world, 1)
+    await world.kube.create(kinds.POD_GROUP, pod_group("train", 2))
+    await world.waiting(*gang_pods("train", 2, {"cpu": "7"}))
+    await asyncio.sleep(3)
+    (launched,) = [claim for claim in await standing(world) if claim.status.provider_id]
+    await world.join(launched.metadata.name, amounts={"cpu": "8"})
+    await asyncio.sleep(18 * 60)
+    assert await world.events("GangIncomplete") == []
+    await asyncio.sleep(3 * 60)
+    given_back = {event.involved_object.name for event in await world.events("GangIncomplete")}
+    assert launched.metadata.name in given_back
+    assert launched.metadata.uid not in {claim.metadata.uid for claim in await standing(world)}
+
+
+@story
+async def test_two_gangs_that_fit_one_after_the_other_do_not_starve_each_other(world: World) -> None:
+    """A limit holds one of them. The first runs while the other waits, which starts when the first has gone."""
+    world.simulated()
+    world.scheduled()
+    await world.node_class()
+    await world.pool(limits={"cpu": "24"})
+    await world.start(GANGS)
+    members = {}
+    for name in ("first", "second"):
+        await world.kube.create(kinds.POD_GROUP, pod_group(name, 3))
+        members[name] = gang_pods(name, 3, {"cpu": "6"})
+        await world.waiting(*members[name])
+    await asyncio.sleep(240)
+    assert await placed_of(world) == {"first": 3}
+    for member in members["first"]:
+        await world.gone(member.metadata.name)
+    await asyncio.sleep(600)
+    assert await placed_of(world) == {"second": 3}
+
+
+async def placed_of(world: World) -> dict[str, int]:
+    """How many pods of each gang have a node."""
+    bound = [pod for pod in await world.all(kinds.POD) if pod.spec.node_name]
+    return dict(Counter(pod.metadata.name.rpartition("-")[0] for pod in bound))
+
+
+@story
+async def test_consolidation_leaves_nodes_of_a_running_gang_alone_that_it_cannot_do_without(world: World) -> None:
+    """Smaller nodes would do once the fillers have gone, and do where pods are no gang."""
+    assert await moved_after_fillers_went(world, GANGS) == 0
+    blocked = [event.message for event in await world.events("Unconsolidatable")]
+    assert any("PodGroup default/train runs on this node and others" in text for text in blocked)
+
+
+@story
+async def test_consolidation_moves_pods_of_no_gang(world: World) -> None:
+    assert await moved_after_fillers_went(world, Settings()) > 0
+
+
+async def moved_after_fillers_went(world: World, settings: Settings) -> int:
+    """How many nodes of two pods apart were replaced by smaller ones after others on them had ended."""
+    world.simulated()
+    world.scheduled()
+    await world.node_class()
+    policy = Disruption(consolidate_after="10s", consolidation_policy="WhenEmptyOrUnderutilized", budgets=OPEN)
+    await world.pool(disruption=policy)
+    await world.start(settings)
+    await world.kube.create(kinds.POD_GROUP, pod_group("train", 2))
+    members = gang_pods("train", 2, {"cpu": "2"}, meta={"labels": {"app": "train"}}, affinity=apart(to("train")))
+    fillers = pods(2, {"cpu": "4"}, prefix="filler", meta={"labels": {"app": "filler"}}, affinity=apart(to("filler")))
+    await world.waiting(*members, *fillers)
+    await asyncio.sleep(240)
+    assert await placed_of(world) == {"train": 2, "filler": 2}
+    before = {claim.metadata.uid for claim in await standing(world)}
+    for filler in fillers:
+        await world.gone(filler.metadata.name)
+    await asyncio.sleep(1800)
+    after = {claim.metadata.uid for claim in await standing(world)}
+    return len(before - after)

@@ -153,6 +153,8 @@ def _consolidation_message(blocker: ConsolidationBlocker) -> str:
             return f'Node does not have label "{label}"'
         case disruption_blockers.HostsController():
             return "The controller itself runs on this node"
+        case disruption_blockers.SplitsGang(gang):
+            return f"{gang} runs on this node and others, and is of no use without its pods here"
         case _:
             assert_never(blocker)
 

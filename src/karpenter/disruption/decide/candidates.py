@@ -110,6 +110,7 @@ class CandidateChecks:
         self._indexes = indexes
         self.nodes_by_key = {node.key: node for node in snapshot.nodes}
         self._buffer_pods = snapshot.virtual_pod_counts
+        self._indispensable_gangs = snapshot.indispensable_gangs
         self._sleeping_pools = snapshot.sleeping_pools
         self._context = context
         self.pod_disruption_budgets = PodDisruptionBudgetIndex(snapshot)
@@ -232,6 +233,8 @@ class CandidateChecks:
                 yield disruption_blockers.NodeLabelMissing(key)
         if self.hosts_controller(candidate):
             yield disruption_blockers.HostsController()
+        if (gang := self._indispensable_gangs.get(candidate.state_node.name)) is not None:
+            yield disruption_blockers.SplitsGang(gang)
         disabled = _disabled_by_pool(pool)
         if disabled is not None:
             yield disabled

@@ -210,6 +210,14 @@ class HostsController(_NodePoolBlocker):
     kind = "hosts-controller"
 
 
+@dataclass(frozen=True)
+class SplitsGang(_NodePoolBlocker):
+    """The node runs so many pods of a gang that the others, which run elsewhere, are of no use without them."""
+
+    kind = "splits-gang"
+    gang: str
+
+
 # -- delays -----------------------------------------------------------------------------------------------------------------
 
 
@@ -335,6 +343,7 @@ ConsolidationBlocker = (
     | InstanceTypeUnknown
     | NodeLabelMissing
     | HostsController
+    | SplitsGang
 )
 DelayBlocker = ConsolidateAfterNotOver | WithinStabilizationWindow | NodeTooYoung | RolloutInProgress
 RepairBlocker = RepairWithoutNodePool | NodeDoNotRepair | RepairWithoutGracePeriod | TooManyUnhealthy

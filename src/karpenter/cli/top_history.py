@@ -14,7 +14,7 @@ import httpx2
 import msgspec
 
 from karpenter.cli.terminal import WrongInput
-from karpenter.console.decisions import DecisionKind, DecisionRow, RecordedDecisions
+from karpenter.console.decision_rows import DecisionKind, DecisionRow, RecordedDecisions
 from karpenter.history.history_store import HistoryStore, HistoryUnreadable, readable_history
 from karpenter.webconsole import history_document
 

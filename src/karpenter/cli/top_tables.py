@@ -22,7 +22,7 @@ from karpenter.cli.top_cells import (
 )
 from karpenter.cli.top_options import ViewerOptions
 from karpenter.console.console_view import ConsoleView
-from karpenter.console.decisions import DecisionKind
+from karpenter.console.decision_rows import DecisionKind
 from karpenter.console.node_rows import NodeRow, NodeState
 from karpenter.console.pool_rows import PoolRow
 from karpenter.console.spending import HOURS_PER_MONTH, SpendDimension

@@ -7,19 +7,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from karpenter.api.core import Event, Namespace, Node, Pod, PodDisruptionBudget
 from karpenter.api.karpenter import NodeClaim, NodePool
+from karpenter.console.decision_rows import RecordedDecisions
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.model import labels, pods, taints
 from karpenter.model import resources as res
 from karpenter.model.quantity import QuantityError
 from karpenter.state.snapshot import ClusterSnapshot
 from karpenter.state.state_node import NodeUsage, StateNode, build_state_node
-
-if TYPE_CHECKING:
-    from karpenter.console.decisions import RecordedDecisions
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ from datetime import datetime
 from functools import cached_property
 
 from karpenter.console.console_input import ConsoleInput
-from karpenter.console.decisions import DecisionKind, DecisionRow, EventRow, decisions, event_rows
+from karpenter.console.decision_rows import DecisionKind, DecisionRow
+from karpenter.console.decisions import EventRow, decisions, event_rows
 from karpenter.console.node_rows import NodeRow, node_rows
 from karpenter.console.pending_pods import PendingPod, PodCounts, count_pods, pending_pods
 from karpenter.console.pool_rows import PoolRow, pool_rows

@@ -10,11 +10,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
 
 from karpenter.api.core import Event
 from karpenter.api.karpenter import NodeClaim
 from karpenter.console.console_input import ConsoleInput
+from karpenter.console.decision_rows import DecisionKind, DecisionRow, RecordedDecisions
 from karpenter.console.node_rows import NodeRow
 from karpenter.model import labels
 
@@ -34,42 +34,6 @@ _FAILURES = frozenset({"InsufficientCapacityError", "NodeClassNotReady", "QuotaE
 _AMOUNT = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 _NODE_KINDS = frozenset({"Node", "NodeClaim"})
 _KARPENTER_KINDS = _NODE_KINDS | {"NodePool", "EC2NodeClass", "KWOKNodeClass", "NodeOverlay", "CapacityBuffer"}
-
-
-class DecisionKind(StrEnum):
-    """What kind of decision."""
-
-    LAUNCH = "launch"
-    DISRUPTION = "disruption"
-    INTERRUPTION = "interruption"
-    FAILURE = "failure"
-
-
-@dataclass(frozen=True)
-class DecisionRow:
-    """Nodes that were launched or disrupted together.
-
-    ``reason``: of a disruption its reason, of an interruption or failure the event's. ``nodes``: names of the NodeClaims (of
-    Nodes where only those have events). ``text``: ``+2 nodes (m5.large)``, ``-1 node (underutilized)``.
-    ``replaces``: NodeClaims that a launch takes the place of. ``saving_per_hour``: USD, as the controller estimated it when it
-    decided; None where it said nothing.
-    """
-
-    at: datetime
-    kind: DecisionKind
-    reason: str
-    nodes: tuple[str, ...]
-    text: str
-    replaces: tuple[str, ...] = ()
-    saving_per_hour: float | None = None
-
-
-@dataclass(frozen=True)
-class RecordedDecisions:
-    """Decisions that a history tells of. ``names``: the NodeClaims (or Nodes) that they are about."""
-
-    rows: tuple[DecisionRow, ...] = ()
-    names: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from hashlib import sha256
 
 from karpenter.console.budget_calendar import BudgetSpan
 from karpenter.console.console_view import ConsoleView
-from karpenter.console.decisions import DecisionRow
+from karpenter.console.decision_rows import DecisionRow
 from karpenter.console.node_rows import NodeRow, fill_of_nodes
 from karpenter.console.pool_rows import PoolRow
 from karpenter.console.visible_objects import Visibility

@@ -19,7 +19,7 @@ from karpenter.cli.top_options import ViewerOptions
 from karpenter.cli.top_source import RecordedSource
 from karpenter.cli.top_table_widget import LiveTable
 from karpenter.console.console_view import ConsoleView
-from karpenter.console.decisions import DecisionKind
+from karpenter.console.decision_rows import DecisionKind
 from karpenter.history.history_records import ClusterSample, DecisionRecord, InterruptionRecord, NodeFacts
 from karpenter.history.history_store import HistoryBounds, HistoryStore
 from karpenter.runtime.loopback_server import serving_on_loopback

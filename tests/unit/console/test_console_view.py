@@ -9,7 +9,7 @@ import pytest
 
 from karpenter.api.karpenter import Budget
 from karpenter.console.console_view import ConsoleView
-from karpenter.console.decisions import DecisionKind
+from karpenter.console.decision_rows import DecisionKind
 from karpenter.console.pending_pods import pod_placements
 from karpenter.console.price_bound import price_bound_per_hour
 from karpenter.console.spending import HOURS_PER_MONTH, UNREQUESTED, SpendDimension

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.model import labels
 from karpenter.scheduling.volume_usage import (
     ATTACHMENT_RESOURCE_PREFIX,
@@ -18,7 +20,7 @@ from karpenter.scheduling.volume_usage import (
 )
 from karpenter.state.pod_volumes import ClusterVolumes, VolumesByDriver
 from karpenter.state.snapshot import ClusterSnapshot
-from support.builders import flatten, machine, pod, snapshot
+from support.builders import bought, categories, flatten, left, machine, node_pool, plan, pod, sizes, snapshot
 from support.instance_types import index_of, shape
 from support.volume_builders import DRIVER, csi_node, pv, pvc, user
 
@@ -100,6 +102,45 @@ def test_a_type_may_tell_itself_what_it_allows() -> None:
     state = snapshot(flatten(machine("n", {"cpu": 4}, labels={labels.INSTANCE_TYPE: "a"})), csi_node("n", ebs=5))
     volume_limits = volume_limits_of_types(state.volumes, state.nodes, [index, index])
     assert volume_limits == {"a": {DRIVER: 5}, "b": {DRIVER: 9}}
+
+
+def with_volumes(name: str, claims: Iterable[str]) -> list[object]:
+    """A pod and the volumes behind its claims."""
+    named = list(claims)
+    return [user(name, *named), *(pvc(each, f"v-{each}") for each in named), *(pv(f"v-{each}") for each in named)]
+
+
+def limited(count: int) -> list[InstanceType]:
+    """Types with room for all pods of these tests, which attach so many volumes."""
+    return [shape("some", {ATTACHMENT_RESOURCE_PREFIX + DRIVER: count, "pods": 50, **ROOM})]
+
+
+def test_types_that_attach_fewer_volumes_than_a_pod_has_are_dropped() -> None:
+    """K15-091, K15-S17"""
+    wanted = with_volumes("p", (f"c{number}" for number in range(30)))
+    larger = shape("larger", {ATTACHMENT_RESOURCE_PREFIX + DRIVER: 30, "pods": 50, "cpu": 8, "memory": "16Gi"})
+    assert left(plan(node_pool(), wanted, types=limited(27))) == ["p"]
+    assert bought(plan(node_pool(), wanted, types=[*limited(27), larger])) == ["larger"]
+
+
+def test_pods_whose_volumes_together_are_too_many_get_nodes_of_their_own() -> None:
+    """K15-091, K15-S17: volumes that both have count once."""
+    first = [f"a{number}" for number in range(20)]
+    second = [f"b{number}" for number in range(20)]
+    apart = plan(node_pool(), with_volumes("p", first), with_volumes("q", second), types=limited(27))
+    assert sizes(apart) == [1, 1]
+    common = first[:2]
+    together = [*with_volumes("p", [*common, *first[2:14]]), user("q", *common, *second[:12])]
+    behind = [wire for each in second[:12] for wire in (pvc(each, f"v-{each}"), pv(f"v-{each}"))]
+    assert sizes(plan(node_pool(), together, behind, types=limited(26))) == [2]
+    assert sizes(plan(node_pool(), together, behind, types=limited(25))) == [1, 1]
+
+
+def test_a_volume_that_cannot_be_resolved_fails_its_pod_before_any_node_is_tried() -> None:
+    """K15-094: although an existing node has room."""
+    there = machine("n", {"cpu": 4})
+    result = plan(node_pool(), flatten(there), user("p", "missing"), pod("q"), types=limited(27))
+    assert (left(result), categories(result)) == (["p"], {"volume"})
 
 
 def test_a_node_that_has_not_told_yet_allows_what_others_of_its_type_do() -> None:

@@ -162,7 +162,7 @@ async def test_a_server_that_names_a_pause_is_given_it(world: World) -> None:
 
 @story
 async def test_a_pod_that_is_wanted_no_more_is_left_alone(world: World) -> None:
-    """DIS-532: protected meanwhile, or its node given back."""
+    """DIS-532: protected meanwhile, or its node given back; K15-424: a refusal is not retried once the node is gone."""
     await world.start()
 
     def refuse(name: str) -> None:
@@ -188,7 +188,7 @@ async def test_a_pod_that_is_wanted_no_more_is_left_alone(world: World) -> None:
 @pytest.mark.parametrize("error", [NotFound("gone", status=404), Conflict("other uid", status=409)], ids=["404", "409"])
 @story
 async def test_a_pod_that_is_not_the_one_meant_is_dropped_without_a_word(world: World, error: KubeError) -> None:
-    """DIS-S303, DIS-531"""
+    """DIS-S303, DIS-531, K15-424: it leaves the queue."""
     await world.start()
 
     def refuse(name: str) -> None:
@@ -248,7 +248,9 @@ async def test_a_fault_is_logged_once_and_a_refusal_never(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "reason"), [("Drifted", "Drifted"), ("", "Forceful Termination")], ids=["command", "by-hand"]
+    ("given", "reason"),
+    [("Drifted", "Drifted"), ("Unhealthy", "Unhealthy"), ("", "Forceful Termination")],
+    ids=["command", "K15-464: repair", "by-hand"],
 )
 @story
 async def test_an_evicted_pod_is_told_why_its_node_goes(world: World, given: str, reason: str) -> None:

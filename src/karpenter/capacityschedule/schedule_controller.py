@@ -21,12 +21,12 @@ from karpenter.api.karpenter import NodeClaim, NodePool
 from karpenter.api.kinds import CAPACITY_SCHEDULE, NODE, NODE_CLAIM
 from karpenter.api.meta import Condition
 from karpenter.api.scheduling_constraints import Taint
-from karpenter.capacityschedule.launch_delays import launch_delay
 from karpenter.capacityschedule.sleep_decision import (
     ActiveSchedule,
     SleepDecision,
     SleepOverrides,
     decide_sleep,
+    launch_delay,
     selects,
 )
 from karpenter.capacityschedule.sleep_overrides import sleep_overrides

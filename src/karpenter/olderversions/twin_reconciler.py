@@ -8,12 +8,13 @@ belong to it, and the garbage collector of Kubernetes follows.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import cast
 
 import msgspec
 
 from karpenter.api.kinds import EC2_NODE_CLASS, NODE_CLAIM, NODE_POOL, Kind
-from karpenter.api.meta import Condition, ObjectMeta, Wire
+from karpenter.api.meta import Condition, ObjectMeta, Wire, WireResources
 from karpenter.api.older_kinds import (
     AWS_NODE_TEMPLATE,
     MACHINE,
@@ -21,6 +22,7 @@ from karpenter.api.older_kinds import (
     OlderMachine,
     OlderNodeTemplate,
     OlderProvisioner,
+    OlderStatus,
 )
 from karpenter.controller_context import ControllerContext
 from karpenter.conversion.json_fields import Json, object_field
@@ -28,7 +30,7 @@ from karpenter.conversion.options import ConversionOptions
 from karpenter.kube.errors import AlreadyExists, Conflict, Invalid, NotFound
 from karpenter.kube.protocol import JsonObject
 from karpenter.model import conditions
-from karpenter.olderversions.provisioner_status import with_pool_resources
+from karpenter.model import resources as res
 from karpenter.olderversions.twins import CONVERTED_FROM, Twins, origin, twins_of
 from karpenter.runtime.events import InvolvedObject, ObjectEvent
 from karpenter.runtime.patching import merge_patch
@@ -189,3 +191,17 @@ def _spec_patch(stored: Wire, wanted: Wire) -> JsonObject:
     before, after = stored.spec, wanted.spec  # type: ignore[attr-defined]  # every twin has one
     patch = merge_patch(before, after)
     return {"spec": patch} if patch else {}
+
+
+def with_pool_resources(status: OlderStatus, resources: WireResources, now: datetime) -> OlderStatus:
+    """A Provisioner's status with its pool's resources (API-856); ``lastScaleTime`` is ``now`` where the node count changed.
+
+    The number of nodes is kept in the status, so a new leader sees a change that happened before it led.
+    """
+    has_scaled = _nodes(status.resources) != _nodes(resources)
+    last_scale_time = now.replace(microsecond=0) if has_scaled else status.last_scale_time
+    return msgspec.structs.replace(status, resources=resources, last_scale_time=last_scale_time)
+
+
+def _nodes(resources: WireResources) -> str:
+    return str(resources.get(res.NODES, "0"))

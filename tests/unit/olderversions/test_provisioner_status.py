@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from karpenter.api.older_kinds import OlderStatus
-from karpenter.olderversions.provisioner_status import with_pool_resources
+from karpenter.olderversions.twin_reconciler import with_pool_resources
 
 BEFORE = datetime(2026, 1, 1, tzinfo=UTC)
 NOW = BEFORE + timedelta(hours=1)

@@ -5,8 +5,8 @@ The provider defines which conditions are unhealthy (``CloudProvider.repair_poli
 in the past, so it waits for no pod: nothing on an unhealthy node runs reliably.
 
 A repair cannot be taken back, so three things stop it: too many unhealthy nodes in the pool (DIS-384); too many in the cluster,
-because many small pools would each replace their nodes when the network of the control plane fails; and, for conditions from
-before its start, the first minutes of a process, because a restored etcd shows conditions of the day of the backup until kubelets
+because many small pools would each replace their nodes when the network of the control plane fails; and, for conditions of Nodes
+from before its start, the first minutes of a process, because a restored etcd shows those of the day of the backup until kubelets
 have reported.
 """
 
@@ -54,7 +54,7 @@ class NodeHealthReconciler:
         if node is None or claim is None:
             return None
         policies = legacy_policies(self._context.provider.repair_policies())
-        due_condition = first_due_condition(node.status.conditions, policies, self._started_at)
+        due_condition = first_due_condition(node, policies, self._started_at)
         if due_condition is None:
             return None
         due, condition = due_condition
@@ -128,19 +128,18 @@ def legacy_policies(policies: Iterable[RepairPolicy]) -> tuple[RepairPolicy, ...
 
 
 def first_due_condition(
-    node_conditions: Iterable[Condition], policies: Iterable[RepairPolicy], started_at: datetime
+    node: Node, policies: Iterable[RepairPolicy], started_at: datetime
 ) -> tuple[datetime, Condition] | None:
     """The unhealthy condition that is due for repair first, and when (DIS-383); None if there is none.
 
-    ``started_at``: what changed before may be out of date for a while after it.
+    ``started_at``: what a Node from before says may be out of date for a while after it, unless it changed since.
     """
     policy_list = tuple(policies)
+    created_at = node.metadata.creation_timestamp or started_at
+    trusted_from = started_at if created_at >= started_at else started_at + _SETTLING
     due = [
-        (
-            max(changed_at + policy.toleration, started_at + _SETTLING if changed_at < started_at else started_at),
-            condition,
-        )
-        for condition in node_conditions
+        (max(changed_at + policy.toleration, started_at if changed_at >= started_at else trusted_from), condition)
+        for condition in node.status.conditions
         for policy in policy_list
         if policy.matches(condition) and (changed_at := condition.last_transition_time) is not None
     ]

@@ -90,7 +90,7 @@ def repair_candidates(prepared: PreparedDisruption) -> tuple[list[RepairCandidat
     breaker = _Breaker(prepared.snapshot, policies)
     for view in prepared.snapshot.nodes:
         decision = _decision(view, prepared.checks, policies, context.now)
-        if decision is None or _is_out_of_date(decision, context):
+        if decision is None or _is_out_of_date(view, decision, context):
             continue
         blocker = _blocker(view, decision, prepared.checks) or breaker.blocker(view)
         if blocker is not None:
@@ -113,10 +113,14 @@ def _decision(
     return policies.decision(view.node, now, rebooted_at(view))
 
 
-def _is_out_of_date(decision: RepairDecision, context: DisruptionContext) -> bool:
-    """Whether the condition is from before the start of the process, and kubelets may not have reported since."""
-    started, changed = context.started_at, decision.condition.last_transition_time
-    return started is not None and context.now < started + SETTLING and (changed is None or changed < started)
+def _is_out_of_date(view: StateNode, decision: RepairDecision, context: DisruptionContext) -> bool:
+    """Whether Node and condition are from before the start of the process, and kubelets may not have reported since."""
+    assert view.node is not None
+    started = context.started_at
+    if started is None or context.now >= started + SETTLING:
+        return False
+    times = (view.node.metadata.creation_timestamp, decision.condition.last_transition_time)
+    return all(at is None or at < started for at in times)
 
 
 def _blocker(view: StateNode, decision: RepairDecision, checks: CandidateChecks) -> DisruptionBlocker | None:

@@ -140,7 +140,7 @@ def test_a_heavier_pool_whose_reservation_is_used_up_is_still_the_one_to_buy_fro
 
 
 def test_a_pod_goes_to_the_next_pool_where_a_heavier_one_has_only_full_reservations() -> None:
-    """K15-084 as a fallback: at once, where Karpenter defers the pod. A pod that asks for reserved capacity waits."""
+    """K15-084 as a fallback: at once, where Karpenter defers the pod. K15-S16: a pod that asks for reserved capacity waits."""
     reserved_only = node_pool("heavy", (wanted(labels.CAPACITY_TYPE, "In", "reserved"),), weight=10)
     types = {"heavy": [selling(reserved("r1", 0))], "light": [selling(reserved("r2", 0))]}
     result = plan(reserved_only, node_pool("light"), pod("p", ONE), types=types)

@@ -296,6 +296,14 @@ def test_min_values_of_zones_are_counted_on_the_types() -> None:
     assert left(plan(node_pool(requirements=[wanted(labels.ZONE, "Exists", least=4)]), pod("p"))) == ["p"]
 
 
+def test_min_values_of_zones_count_only_those_that_the_pod_leaves() -> None:
+    """K15-100, K15-S18: the types are sold in three zones, the pod takes two."""
+    pool = node_pool(requirements=[wanted(labels.ZONE, "Exists", least=3)])
+    narrowed = pod("p", affinity=affinity(term(expr(labels.ZONE, "In", "z1", "z2"))))
+    assert left(plan(pool, narrowed)) == ["p"]
+    assert sizes(plan(pool, narrowed, options=BEST_EFFORT)) == [1]
+
+
 def test_min_values_a_pod_narrows_away_are_the_reason_it_waits() -> None:
     """SCH-334 row 1"""
     result = plan(flexible(2), pod("p", node_selector={TYPE: "t0"}), types=inc(2))

@@ -37,6 +37,7 @@ from karpenter.providers.aws.aws_operator import AwsOperator
 from karpenter.providers.aws.aws_settings import AwsSettings
 from karpenter.providers.aws.cluster_discovery import ApiServerAccess, DiscoveredCluster, discover_cluster
 from karpenter.providers.aws.sdk.aws_session import AwsSession
+from karpenter.providers.contract import Instance
 from karpenter.runtime.events import ObjectKind
 from karpenter.simulation.apiserver import MemoryKube, MemoryServer
 from karpenter.state import ClusterState
@@ -237,3 +238,20 @@ async def unhydrated(double: Double, account: AwsSession, **settings: Any) -> Pr
     few: Any = FewTypes(account.services.ec2, market)
     services = account.services._replace(ec2=few, pricing=market)
     return Process(double, market, context(services, facts, own, kube, clock, metrics), kube)
+
+
+async def bought(world: Process, name: str = "one", *types: str) -> tuple[NodeClaim, Instance]:
+    """A claim and its machine, as the claim shows it."""
+    asked = await world.kube.create(NODE_CLAIM, claim(name, *(types or ("m5.large",))))
+    machine = await world.cloud.provider.create(asked)
+    status = {"providerID": machine.provider_id, "imageID": machine.image_id, "nodeName": f"node-{name}"}
+    notes = {"metadata": {"annotations": machine.annotations}}
+    await world.kube.patch(NODE_CLAIM, name, notes)
+    shown = await world.kube.patch(NODE_CLAIM, name, {"status": status}, subresource="status")
+    await world.until(lambda: _shows_machine(world, name), "the claim showing its machine")
+    return shown, machine
+
+
+def _shows_machine(world: Process, name: str) -> bool:
+    nodeclaim = world.state.claim(name)
+    return nodeclaim is not None and bool(nodeclaim.status.provider_id)

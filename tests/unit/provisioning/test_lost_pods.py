@@ -111,7 +111,7 @@ async def test_a_pod_that_every_node_loses_gets_a_node_every_ten_minutes_in_the_
 
 @story
 async def test_a_pause_is_said_on_the_pod_and_counted(world: World) -> None:
-    """DIS-483: a loop of launch, loss and deletion slows down, and an event on the pod says so."""
+    """DIS-483, its second half: a loop of launch, loss and deletion slows down, and an event on the pod says so."""
     await runaway(world, NEVER, nominate=True)
     await asyncio.sleep(100)
     events = await world.events("NodeClaimDelayed")

@@ -83,7 +83,7 @@ async def test_one_pool_that_fails_keeps_no_other_waiting(world: World) -> None:
 async def test_pods_whose_move_was_undone_are_not_moved_again_soon(world: World) -> None:
     """A workload that comes back right after it was packed together: the second time it is left alone for a while.
 
-    DIS-495: a move that the cluster did not follow is compared with later plans, and reported.
+    DIS-495, in part: a move that the cluster did not follow is compared with later plans, and reported.
     """
     await begin(world, deployment("web", 12))
     await asyncio.sleep(300)

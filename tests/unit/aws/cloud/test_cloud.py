@@ -14,14 +14,12 @@ import pytest
 from structlog.testing import capture_logs
 
 from karpenter.api.core import Node, NodeSpec
-from karpenter.api.ec2_node_class import BlockDevice, BlockDeviceMapping
-from karpenter.api.karpenter import NodeClaim
 from karpenter.api.kinds import EC2_NODE_CLASS, NODE, NODE_CLAIM, NODE_OVERLAY, NODE_POOL
 from karpenter.api.meta import Condition, ObjectMeta
 from karpenter.api.node_overlay import NodeOverlay, NodeOverlaySpec, OverlayRequirement
 from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.instancetypes.overlay_application import NodePoolInstanceTypes
-from karpenter.model import conditions, labels
+from karpenter.model import labels
 from karpenter.model import resources as res
 from karpenter.nodeoverlay.overlaid_provider import OverlaidProvider
 from karpenter.providers.aws import aws_labels
@@ -31,14 +29,13 @@ from karpenter.providers.contract import (
     Instance,
     InstanceNotFound,
     InsufficientCapacity,
-    NodeClassNotReady,
     ProviderError,
 )
 from karpenter.providers.decorators import TimeoutProvider
 from karpenter.simulation.apiserver import MemoryKube
 from support.aws.clients import client
 from support.aws.double import Double
-from support.aws.process import NAME, Process, claim, node_class, pool, process, unhydrated
+from support.aws.process import NAME, Process, bought, claim, pool, process, unhydrated
 from support.aws.records import Recorded
 from support.aws.seeds import Seeds
 from support.ec2_market import START
@@ -49,18 +46,6 @@ NO_AGE = timedelta(seconds=-1)
 PROFILES = "instanceprofile.garbagecollection"
 
 
-async def bought(world: Process, name: str = "one", *types: str) -> tuple[NodeClaim, Instance]:
-    """A claim and its machine, as the claim shows it."""
-    asked = await world.kube.create(NODE_CLAIM, claim(name, *(types or ("m5.large",))))
-    machine = await world.cloud.provider.create(asked)
-    status = {"providerID": machine.provider_id, "imageID": machine.image_id, "nodeName": f"node-{name}"}
-    notes = {"metadata": {"annotations": machine.annotations}}
-    await world.kube.patch(NODE_CLAIM, name, notes)
-    shown = await world.kube.patch(NODE_CLAIM, name, {"status": status}, subresource="status")
-    await world.until(lambda: _shows_machine(world, name), "the claim showing its machine")
-    return shown, machine
-
-
 async def m5_larges(world: Process) -> list[InstanceType]:
     """The one type most tests buy, as it is sold now."""
     return [
@@ -68,11 +53,6 @@ async def m5_larges(world: Process) -> list[InstanceType]:
         for instance_type in await world.cloud.provider.instance_types(pool())
         if instance_type.name == "m5.large"
     ]
-
-
-def _shows_machine(world: Process, name: str) -> bool:
-    nodeclaim = world.state.claim(name)
-    return nodeclaim is not None and bool(nodeclaim.status.provider_id)
 
 
 def instance_id(machine: Instance) -> str:
@@ -126,93 +106,6 @@ async def test_without_prices_it_begins_with_the_packaged_ones_and_asks_again(
     rounds = asyncio.ensure_future(world.controllers["providers.pricing"].run())
     await world.until(lambda: len(world.market.asked) == before + 2, "the price list being asked for")
     rounds.cancel()
-
-
-# -- classes and pools -----------------------------------------------------------------------------------------------------
-
-
-async def test_a_pool_whose_class_is_not_ready_has_no_types_yet(aws: Double, account: AwsSession, seeds: Seeds) -> None:
-    """AWS-283, OPS-227: missing, without subnets, ready."""
-    async with process(aws, account) as world:
-        with pytest.raises(NodeClassNotReady, match="EC2NodeClass default of NodePool default does not exist"):
-            await world.cloud.provider.instance_types(pool())
-        await world.kube.create(EC2_NODE_CLASS, node_class())
-        await world.until(lambda: world.classes.get("default") is not None, "the class being seen")
-        with pytest.raises(NodeClassNotReady, match="no subnets found"):
-            await world.cloud.provider.instance_types(pool())
-        world.start("nodeclass")
-        await world.until(lambda: _is_true(world, "Ready"), "the class being ready")
-        types = await world.cloud.provider.instance_types(pool())
-        assert {instance_type.name for instance_type in types} == set(world.market.names)
-        assert await world.cloud.provider.instance_types(pool()) is types
-
-
-def _is_true(world: Process, type_: str) -> bool:
-    default = world.classes.get("default")
-    return default is not None and conditions.is_true(default.status.conditions, type_)
-
-
-async def test_a_size_that_is_none_is_told_and_nothing_is_bought(
-    aws: Double, account: AwsSession, seeds: Seeds
-) -> None:
-    """AWS-054"""
-    async with process(aws, account) as world:
-        mapping = BlockDeviceMapping(device_name="/dev/xvda", ebs=BlockDevice(volume_size="Ti"))
-        await world.kube.create(EC2_NODE_CLASS, node_class(block_device_mappings=(mapping,)))
-        world.start("nodeclass")
-        await world.until(lambda: _reason(world) == "InvalidBlockDeviceMapping", "the class telling what is wrong")
-        with pytest.raises(NodeClassNotReady):
-            await world.cloud.provider.create(await world.kube.create(NODE_CLAIM, claim("one", "m5.large")))
-    assert world.carried_out("CreateFleet", "CreateLaunchTemplate") == 0
-
-
-def _reason(world: Process) -> str:
-    default = world.classes.get("default")
-    condition = (
-        conditions.find_condition(default.status.conditions, "ValidationSucceeded") if default is not None else None
-    )
-    return condition.reason if condition is not None else ""
-
-
-async def test_a_class_that_goes_leaves_nothing(aws: Double, account: AwsSession, seeds: Seeds) -> None:
-    """AWS-123, AWS-124: template, profile and figures go with it. OPS-477: nor a series of its user data."""
-    async with process(aws, account) as world:
-        await world.ready_class()
-        _, machine = await bought(world)
-        size = "karpenter_ec2nodeclasses_userdata_bytes"
-        assert (world.metrics.registry.get_sample_value(size, {"nodeclass": "default"}) or 0) > 500
-        await world.kube.delete(EC2_NODE_CLASS, "default")
-        expected_event = ("Normal", "default", "WaitingOnNodeClaimTermination")
-        await world.until(lambda: expected_event in world.told.events, "the class waiting for its machines")
-        await world.cloud.provider.delete(machine.provider_id)
-        await world.kube.delete(NODE_CLAIM, "one")
-        await world.until(lambda: world.classes.get("default") is None, "the class being gone")
-        assert world.metrics.registry.get_sample_value(size, {"nodeclass": "default"}) is None
-    assert client(aws, "ec2").describe_launch_templates()["LaunchTemplates"] == []
-    profiles = client(aws, "iam").list_instance_profiles(PathPrefix="/karpenter/")["InstanceProfiles"]
-    assert profiles == []
-
-
-async def test_profiles_nobody_uses_go_and_those_of_instances_stay(
-    aws: Double, account: AwsSession, seeds: Seeds
-) -> None:
-    """AWS-125, AWS-T092"""
-    async with process(aws, account) as world:
-        await world.ready_class()
-        await bought(world)
-        path = f"/karpenter/{aws.region_name}/{NAME}/gone/"
-        client(aws, "iam").create_instance_profile(InstanceProfileName="left", Path=path)
-        world.start(PROFILES)
-        await world.until(lambda: _profiles(aws) == _of_status(world), "only the used profile being there")
-
-
-def _profiles(aws: Double) -> set[str]:
-    instance_profiles = client(aws, "iam").list_instance_profiles(PathPrefix="/karpenter/")["InstanceProfiles"]
-    return {element["InstanceProfileName"] for element in instance_profiles}
-
-
-def _of_status(world: Process) -> set[str]:
-    return {listed_class.status.instance_profile for listed_class in world.classes}
 
 
 # -- machines --------------------------------------------------------------------------------------------------------------

@@ -143,9 +143,9 @@ class Manager:
         provider: CloudProvider,
         clock: Clock,
         settings: Settings,
-        options: ManagerOptions = ManagerOptions(),
+        options: ManagerOptions | None = None,
     ) -> None:
-        self._options = options
+        self._options = options = options or ManagerOptions()
         self._settings = settings
         self.informers = options.informers or ClusterInformers(
             kube, WatchedKinds.of(settings, provider.node_class_kinds)

@@ -103,3 +103,10 @@ async def test_no_pod_waits_for_a_claim_of_an_unknown_pool(world: World) -> None
     await world.pool("gone", disruption=NEVER)
     await asyncio.sleep(1)
     assert "stray" in {node.key for node in state.state_nodes()}
+
+
+@story
+async def test_two_managers_of_one_process_share_no_metrics(world: World) -> None:
+    kube, cloud = Tapped(world.kube), TimeoutProvider(OtherCloud(world.clock))
+    first, second = (Manager(kube, cloud, world.clock, Settings()) for _ in range(2))  # type: ignore[arg-type]
+    assert first.context.metrics is not second.context.metrics

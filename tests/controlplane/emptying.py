@@ -71,6 +71,8 @@ def forget_definitions(plane: ControlPlane) -> None:
     paths = [kinds.CUSTOM_RESOURCE_DEFINITION.path(name=name) for name in names]
     for path in paths:
         _delete(plane, path)
+    # A definition that is applied while its deletion goes on is deleted in the end; Helm then waits for it in vain.
+    plane.until(lambda: not any(_exists(plane, path) for path in paths), "our definitions to be gone")
     served = (kinds.NODE_POOL, kinds.NODE_CLAIM, kinds.KWOK_NODE_CLASS)
     plane.until(lambda: not any(_exists(plane, kind.path()) for kind in served), "our kinds to be gone")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ from controlplane import binaries, emptying
 from controlplane.harness import ControlPlane
 from helm import charts
 from karpenter.api import crds
+from karpenter.runtime import logging as own_logging
 from kubeadm import program
 from support import bytecode
 from support.background_command import Beside
@@ -66,6 +68,11 @@ def _own_logging() -> Iterator[None]:
     """A command run in this process configures logging, into a stream that ends with the test; others must not write there."""
     yield
     structlog.reset_defaults()
+    # What hands the lines of libraries to structlog: after the reset it would print them, into the output of a command.
+    logging.captureWarnings(False)
+    for handler in tuple(logging.getLogger().handlers):
+        if type(handler).__module__ == own_logging.__name__:
+            logging.getLogger().removeHandler(handler)
 
 
 @pytest.hookimpl(optionalhook=True)

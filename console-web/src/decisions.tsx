@@ -3,7 +3,7 @@
 import type { JSX } from "preact";
 import { ask, type Decision, type NodeFacts, type RecordedDecision, type Session, type View } from "./api";
 import { ago, dollars, moment, percent, plural, signed } from "./format";
-import { Panel, Table, useAnswer } from "./parts";
+import { type Column, Panel, Table, useAnswer } from "./parts";
 import { link, type Place } from "./place";
 
 /** A decision from whichever source knows it. */
@@ -54,8 +54,19 @@ export function Timeline(props: { decisions: Told[]; now: string }): JSX.Element
   );
 }
 
+/** The columns that every table of decisions has. */
+export function decisionColumns<Row extends Pick<Told, "id" | "at" | "text" | "reason" | "outcome">>(now: string) {
+  return {
+    at: { title: "at (UTC)", value: (row) => row.at, cell: (row) => moment(row.at, now) },
+    text: { title: "decision", value: (row) => row.text, cell: (row) => <a href={link("decision", row.id)}>{row.text}</a> },
+    reason: { title: "for", value: (row) => row.reason },
+    outcome: { title: "outcome", value: (row) => row.outcome },
+  } satisfies Record<string, Column<Row>>;
+}
+
 export function DecisionsPage(props: { view: View; recorded: RecordedDecision[]; place: Place }): JSX.Element {
   const decisions = told(props.view, props.recorded);
+  const column = decisionColumns<Told>(props.view.now);
   return (
     <>
       <Panel title="Provisioning timeline" id="timeline" wide>
@@ -71,12 +82,12 @@ export function DecisionsPage(props: { view: View; recorded: RecordedDecision[];
           rowKey={(row) => row.id}
           empty="Nothing was decided in the time that is known."
           columns={[
-            { title: "at (UTC)", value: (row) => row.at, cell: (row) => moment(row.at, props.view.now) },
+            column.at,
             { title: "kind", value: (row) => row.kind },
-            { title: "decision", value: (row) => row.text, cell: (row) => <a href={link("decision", row.id)}>{row.text}</a> },
-            { title: "for", value: (row) => row.reason },
+            column.text,
+            column.reason,
             { title: "saves $/h", value: (row) => row.saving, cell: (row) => dollars(row.saving) },
-            { title: "outcome", value: (row) => row.outcome },
+            column.outcome,
           ]}
         />
       </Panel>

@@ -9,6 +9,17 @@ export const percent = (share: number): string => `${Math.round(share * 100)} %`
 export const cores = (millis: number): string => (millis % 1000 === 0 ? String(millis / 1000) : (millis / 1000).toFixed(2));
 export const plural = (count: number, noun: string): string => `${count} ${noun}${count === 1 ? "" : "s"}`;
 
+/** Rows by their key, in the order in which the keys come first. */
+export function grouped<Row>(rows: readonly Row[], key: (row: Row) => string): Map<string, Row[]> {
+  const groups = new Map<string, Row[]>();
+  for (const row of rows) {
+    const members = groups.get(key(row));
+    if (members) members.push(row);
+    else groups.set(key(row), [row]);
+  }
+  return groups;
+}
+
 export const sentence = (clause: string): string => `${clause.charAt(0).toUpperCase()}${clause.slice(1)}.`;
 
 /** Time of day in UTC, with the date unless it is that of `now`. */

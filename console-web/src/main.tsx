@@ -6,7 +6,7 @@ import "uplot/dist/uPlot.min.css";
 import "./console.css";
 import { ask, type FeedFault, follow, type HistoryAnswer, type Pool, Refused, type Series, type Session, signedIn, type View } from "./api";
 import { DecisionPage, DecisionsPage } from "./decisions";
-import { moment } from "./format";
+import { grouped, moment } from "./format";
 import { NodePage, NodesPage } from "./nodes";
 import { OverviewPage, PendingPage, PodPage, PoolsPage, SpendPage } from "./pages";
 import { useAnswer } from "./parts";
@@ -150,18 +150,20 @@ function Console(props: { session: Session; onSignOut: () => void }): JSX.Elemen
 
 /** What is frozen, and by whom: the same words for the pools that one freeze holds. */
 function Freezes(props: { pools: Pool[] }): JSX.Element | null {
-  const frozen = new Map<string, string[]>();
-  for (const pool of props.pools) if (pool.freeze) frozen.set(pool.freeze, [...(frozen.get(pool.freeze) ?? []), pool.name]);
+  const frozen = grouped(props.pools.filter((pool) => pool.freeze), (pool) => pool.freeze);
   if (frozen.size === 0) return null;
   return (
     <div class="notices" role="status" id="freezes">
-      {[...frozen].map(([freeze, names]) => (
-        <p class="frozen">
-          {names.length === props.pools.length ? "All NodePools are" : names.length === 1 ? `NodePool ${names.join()} is` : `NodePools ${names.join(", ")} are`} {freeze}
-        </p>
+      {[...frozen].map(([freeze, pools]) => (
+        <p class="frozen">{pools.length === props.pools.length ? "All NodePools are" : named(pools)} {freeze}</p>
       ))}
     </div>
   );
+}
+
+function named(pools: Pool[]): string {
+  const names = pools.map((pool) => pool.name).join(", ");
+  return pools.length === 1 ? `NodePool ${names} is` : `NodePools ${names} are`;
 }
 
 /** The page of the address. */

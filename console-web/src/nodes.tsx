@@ -4,7 +4,7 @@ import type { JSX } from "preact";
 import { useState } from "preact/hooks";
 import { ActionButton } from "./actions";
 import { askText, type NodeRow, type Session, type View } from "./api";
-import { cores, dollars, percent, plural } from "./format";
+import { cores, dollars, grouped, percent, plural } from "./format";
 import { Meter, Panel, Table, useAnswer } from "./parts";
 import { link, type Place, setOptions } from "./place";
 
@@ -31,13 +31,7 @@ function Box(props: { node: NodeRow }): JSX.Element {
 export function NodeMap(props: { view: View; place: Place }): JSX.Element {
   const grouping = props.place.options.get("group") ?? "pool";
   const groupOf = GROUPINGS[grouping] ?? GROUPINGS.pool!;
-  const groups = new Map<string, NodeRow[]>();
-  for (const node of props.view.nodes) {
-    const name = groupOf(node);
-    const members = groups.get(name);
-    if (members) members.push(node);
-    else groups.set(name, [node]);
-  }
+  const groups = grouped(props.view.nodes, groupOf);
   return (
     <div>
       <div class="bar">
@@ -88,7 +82,7 @@ export function NodesPage(props: { view: View; place: Place }): JSX.Element {
           rowKey={(node) => node.name}
           empty="No nodes."
           columns={[
-            { title: "name", value: (node) => node.name, cell: (node) => <a href={link("node", node.name)}>{node.name}</a> },
+            { title: "name", value: (node) => node.name, cell: (node) => <a href={link("node", node.name)}>{node.name}</a>, long: true },
             { title: "NodePool", value: (node) => node.pool },
             { title: "type", value: (node) => node.type },
             { title: "zone", value: (node) => node.zone },

@@ -4,7 +4,7 @@ import type { JSX } from "preact";
 import { ActionButton } from "./actions";
 import { ask, askText, type BudgetSpan, type HistoryAnswer, type Pool, type Series, type Session, type View } from "./api";
 import { Timeline, told } from "./decisions";
-import { ago, cores, dollars, HOURS_PER_MONTH, moment, percent, perMonth } from "./format";
+import { ago, cores, dollars, grouped, HOURS_PER_MONTH, moment, percent, perMonth } from "./format";
 import { NodeMap } from "./nodes";
 import { Figure, Meter, Panel, Table, TimeChart, useAnswer } from "./parts";
 import { link, type Place, setOptions } from "./place";
@@ -202,13 +202,9 @@ export function PoolsPage(props: PageProps): JSX.Element {
 
 /** Reasons with the same budget stand together. */
 function budgetsText(budgets: Pool["budgets"], now: string): string {
-  const reasons = new Map<string, string[]>();
-  for (const budget of budgets) {
-    const text = budgetText(budget, now);
-    reasons.set(text, [...(reasons.get(text) ?? []), budget.reason.toLowerCase()]);
-  }
-  if (reasons.size === 1) return [...reasons.keys()].join();
-  return [...reasons].map(([text, names]) => `${names.join(", ")}: ${text}`).join("; ");
+  const byText = grouped(budgets, (budget) => budgetText(budget, now));
+  if (byText.size === 1) return [...byText.keys()].join();
+  return [...byText].map(([text, own]) => `${own.map((budget) => budget.reason.toLowerCase()).join(", ")}: ${text}`).join("; ");
 }
 
 function budgetText(budget: Pool["budgets"][number], now: string): string {
@@ -218,11 +214,7 @@ function budgetText(budget: Pool["budgets"][number], now: string): string {
 }
 
 function Calendar(props: { spans: BudgetSpan[]; now: string }): JSX.Element {
-  const rows = new Map<string, BudgetSpan[]>();
-  for (const span of props.spans) {
-    const key = `${span.pool}: ${span.reason.toLowerCase()}`;
-    rows.set(key, [...(rows.get(key) ?? []), span]);
-  }
+  const rows = grouped(props.spans, (span) => `${span.pool}: ${span.reason.toLowerCase()}`);
   const begin = Math.min(...props.spans.map((span) => Date.parse(span.begins)));
   const end = Math.max(...props.spans.map((span) => Date.parse(span.ends)));
   const text = (span: BudgetSpan) => (span.allowed === null ? "all" : String(span.allowed));

@@ -2,11 +2,11 @@
 
 import type { JSX } from "preact";
 import { ask, type Ledger, type LedgerPart, type RecordedDecision } from "./api";
-import { told } from "./decisions";
-import { dollars, HOURS_PER_MONTH, moment } from "./format";
+import { decisionColumns, type Told, told } from "./decisions";
+import { dollars, HOURS_PER_MONTH } from "./format";
 import type { PageProps } from "./pages";
 import { Figure, Panel, Table, TimeChart, useAnswer } from "./parts";
-import { link, type Place, setOptions } from "./place";
+import { type Place, setOptions } from "./place";
 
 const PERIODS = [1, 7, 30, 90];
 const LEDGER_SECONDS = 60_000;
@@ -145,6 +145,7 @@ function PartTable(props: { id: string; label: string; title: string; parts: Led
 }
 
 function Decisions(props: { ledger: Ledger; now: string; place: Place }): JSX.Element {
+  const column = decisionColumns<Ledger["decisions"][number]>(props.now);
   const left = props.ledger.decisions.length - SHOWN_DECISIONS;
   return (
     <Panel title="What disruptions saved" id="saved" wide>
@@ -157,10 +158,10 @@ function Decisions(props: { ledger: Ledger; now: string; place: Place }): JSX.El
         rowKey={(row) => row.id}
         empty="No disruption in this period."
         columns={[
-          { title: "at (UTC)", value: (row) => row.at, cell: (row) => moment(row.at, props.now) },
-          { title: "decision", value: (row) => row.text, cell: (row) => <a href={link("decision", row.id)}>{row.text}</a> },
-          { title: "for", value: (row) => row.reason },
-          { title: "outcome", value: (row) => row.outcome },
+          column.at,
+          column.text,
+          column.reason,
+          column.outcome,
           { title: "pods", value: (row) => row.pods },
           { title: "estimated $/h", value: (row) => row.estimatedSavingPerHour, cell: (row) => dollars(row.estimatedSavingPerHour) },
           { title: "realized $/h", value: (row) => row.realizedSavingPerHour, cell: (row) => dollars(row.realizedSavingPerHour) },
@@ -175,6 +176,7 @@ function Decisions(props: { ledger: Ledger; now: string; place: Place }): JSX.El
 /** Without a history: what was announced when each decision was made. */
 function Estimates(props: PageProps & { recorded: RecordedDecision[] }): JSX.Element {
   const saving = told(props.view, props.recorded).filter((row) => row.saving !== null);
+  const column = decisionColumns<Told>(props.view.now);
   const total = saving.reduce((sum, row) => sum + (row.saving ?? 0), 0);
   return (
     <Panel title="Savings" id="savings" wide>
@@ -189,12 +191,12 @@ function Estimates(props: PageProps & { recorded: RecordedDecision[] }): JSX.Ele
         rowKey={(row) => row.id}
         empty="No decision with a known saving."
         columns={[
-          { title: "at (UTC)", value: (row) => row.at, cell: (row) => moment(row.at, props.view.now) },
-          { title: "decision", value: (row) => row.text, cell: (row) => <a href={link("decision", row.id)}>{row.text}</a> },
-          { title: "for", value: (row) => row.reason },
+          column.at,
+          column.text,
+          column.reason,
           { title: "saves $/h", value: (row) => row.saving, cell: (row) => dollars(row.saving) },
           { title: "$/month", value: (row) => Math.round((row.saving ?? 0) * HOURS_PER_MONTH) },
-          { title: "outcome", value: (row) => row.outcome },
+          column.outcome,
         ]}
       />
     </Panel>

@@ -238,7 +238,25 @@ def test_at_1280_pixels_no_column_is_cut(chromium: Any, story: str, page: str) -
     visit = Visit(chromium, story, 1280)
     visit.go(page)
     visit.page.wait_for_selector("main table", timeout=PATIENCE)
-    cut = """() => [...document.querySelectorAll('main .scroll')]
-        .filter((frame) => frame.scrollWidth > frame.clientWidth).map((frame) => frame.getAttribute('aria-label'))"""
-    assert visit.page.evaluate(cut) == []
+    assert cut_tables(visit) == []
     visit.close()
+
+
+def test_at_1280_pixels_long_names_of_nodes_are_not_cut(chromium: Any) -> None:
+    name = "ip-192-168-119-202.ap-northeast-2.compute.internal"
+    with served(StagedSource(console_input(pool(), running(name, "c6a.metal-48xlarge", 1)))) as address:
+        visit = Visit(chromium, address, 1280)
+        visit.go("nodes")
+        visit.page.wait_for_selector("main table", timeout=PATIENCE)
+        assert name in visit.page.inner_text("main table")
+        assert cut_tables(visit) == []
+        visit.close()
+
+
+def cut_tables(visit: Visit) -> list[str]:
+    """Labels of the tables that are wider than their frame."""
+    cut: list[str] = visit.page.evaluate(
+        """() => [...document.querySelectorAll('main .scroll')]
+        .filter((frame) => frame.scrollWidth > frame.clientWidth).map((frame) => frame.getAttribute('aria-label'))"""
+    )
+    return cut

@@ -9,6 +9,7 @@ import pytest
 from controlplane import deployed
 from controlplane.deployed import Account
 from controlplane.harness import ControlPlane, Json
+from controlplane.objects import made
 from controlplane.process import controller
 
 pytestmark = pytest.mark.cluster
@@ -19,10 +20,6 @@ _POOLS = "/apis/karpenter.sh/v1/nodepools"
 _OVERLAY = "/apis/karpenter.sh/v1alpha1/nodeoverlays/devices"
 _BUFFER = "/apis/autoscaling.x-k8s.io/v1beta1/namespaces/default/capacitybuffers/headroom"
 _CPU = {"key": "karpenter.k8s.aws/instance-cpu", "operator": "In", "values": ["2"]}
-
-
-def made(kind: str, version: str, name: str, spec: Json, **metadata: str) -> Json:
-    return {"apiVersion": version, "kind": kind, "metadata": {"name": name, **metadata}, "spec": spec}
 
 
 def pool(name: str, **spec: object) -> Json:

@@ -10,7 +10,8 @@ import pytest
 
 from controlplane import deployed
 from controlplane.deployed import Account
-from controlplane.harness import ApiError, ControlPlane, Json
+from controlplane.harness import ControlPlane, Json
+from controlplane.objects import exists, items, made
 from controlplane.process import controller
 from helm import charts
 
@@ -22,10 +23,6 @@ _CLAIMS = "/apis/karpenter.sh/v1/nodeclaims"
 _CLASS = "/apis/karpenter.machines/v1alpha1/machinenodeclasses/lab"
 _AMOUNTS = {"cpu": "8", "memory": "32Gi", "pods": "110"}
 _LABELS: Json = {"app": "web"}
-
-
-def made(kind: str, version: str, name: str, spec: Json, **metadata: object) -> Json:
-    return {"apiVersion": version, "kind": kind, "metadata": {"name": name, **metadata}, "spec": spec}
 
 
 def web(replicas: int) -> Json:
@@ -69,10 +66,6 @@ def boot(plane: ControlPlane, host: str) -> None:
     plane.request("PATCH", f"/api/v1/nodes/{host}/status", {"status": status}, "application/strategic-merge-patch+json")
 
 
-def items(plane: ControlPlane, path: str) -> list[Json]:
-    return plane.request("GET", path)["items"]  # type: ignore[return-value]
-
-
 def is_true(plane: ControlPlane, condition: str) -> bool:
     """Whether a claim has this condition."""
     conditions = [one for claim in items(plane, _CLAIMS) for one in claim.get("status", {}).get("conditions", [])]  # type: ignore[attr-defined]
@@ -96,14 +89,6 @@ def end_pods(plane: ControlPlane) -> bool:
     return not items(plane, _PODS)
 
 
-def class_is_gone(plane: ControlPlane) -> bool:
-    try:
-        plane.request("GET", _CLASS)
-    except ApiError as error:
-        return error.status == 404
-    return False
-
-
 def test_a_host_is_powered_on_for_a_pod_and_off_again_and_its_class_stays_until_then(
     account: Account, tmp_path: Path
 ) -> None:
@@ -125,10 +110,10 @@ def test_a_host_is_powered_on_for_a_pod_and_off_again_and_its_class_stays_until_
             lambda: [pod["spec"].get("nodeName") for pod in items(plane, pods)] == [host], "the pod on the host"
         )  # type: ignore[attr-defined]
         plane.request("DELETE", _CLASS)
-        assert not class_is_gone(plane)
+        assert exists(plane, _CLASS)
         plane.apply(web(0))
         plane.until(lambda: end_pods(plane), "the pod to end")
         plane.until(lambda: not items(plane, _CLAIMS), "the claim to go")
         assert not any(tmp_path.iterdir()), "the host is off"
-        plane.until(lambda: class_is_gone(plane), "the class to go")
+        plane.until(lambda: not exists(plane, _CLASS), "the class to go")
     account.check()

@@ -15,6 +15,7 @@ from controlplane import deployed
 from controlplane.audit import Call
 from controlplane.deployed import Account
 from controlplane.harness import ControlPlane, Json
+from controlplane.objects import items
 from controlplane.process import Controller, controller
 
 pytestmark = pytest.mark.cluster
@@ -151,10 +152,6 @@ def plane(plane: ControlPlane) -> ControlPlane:
 def account(plane: ControlPlane) -> Iterator[Account]:
     with deployed.installed(plane) as ready:
         yield ready
-
-
-def items(plane: ControlPlane, path: str) -> list[Json]:
-    return plane.request("GET", path)["items"]  # type: ignore[return-value]
 
 
 def name(obj: Json) -> str:

@@ -10,6 +10,7 @@ import pytest
 from controlplane import deployed
 from controlplane.deployed import Account
 from controlplane.harness import ControlPlane, Json
+from controlplane.objects import made
 from controlplane.process import controller
 from helm import charts
 
@@ -18,10 +19,6 @@ pytestmark = pytest.mark.cluster
 _GATES = "--feature-gates=CapacitySchedule=true"
 _APPS = "/apis/apps/v1/namespaces/default"
 _SCHEDULE = "/apis/karpenter.sh/v1alpha1/capacityschedules/office"
-
-
-def made(kind: str, version: str, name: str, spec: Json, **metadata: object) -> Json:
-    return {"apiVersion": version, "kind": kind, "metadata": {"name": name, **metadata}, "spec": spec}
 
 
 def workload(kind: str, name: str, replicas: int) -> Json:

@@ -10,7 +10,8 @@ import yaml
 
 from controlplane import deployed, emptying
 from controlplane.deployed import Account
-from controlplane.harness import ApiError, ControlPlane, Json
+from controlplane.harness import ControlPlane, Json
+from controlplane.objects import exists, items
 from controlplane.process import controller
 from helm.charts import ROOT, HelmFailed, helm
 from karpenter.api import crds
@@ -47,20 +48,6 @@ def bare(plane: ControlPlane) -> ControlPlane:
 
 def run(plane: ControlPlane, *arguments: str) -> str:
     return helm(*arguments, "--namespace", _NAMESPACE, kubeconfig=plane.kubeconfig)
-
-
-def items(plane: ControlPlane, path: str) -> list[Json]:
-    return plane.request("GET", path)["items"]  # type: ignore[return-value]
-
-
-def exists(plane: ControlPlane, path: str) -> bool:
-    try:
-        plane.request("GET", path)
-    except ApiError as error:
-        if error.status == 404:
-            return False
-        raise
-    return True
 
 
 def environment(plane: ControlPlane) -> dict[str, str]:

@@ -322,12 +322,11 @@ class Manager:
         real = without_buffer_pods(plan)
         self.cluster_metrics.on_plan(real)
         self.command_history.reversals.record_plan(real)
-        if self._buffer_controller is not None:
-            self._buffer_controller.on_plan(snapshot, plan)
-        elif self._schedule_controller is not None or self._request_controller is not None:
+        followers = [each for each in (self._buffer_controller, self._request_controller) if each is not None]
+        if followers or self._schedule_controller is not None:
             self.virtual_pods.pod_counts_by_node = buffer_pods_by_node(plan)
-        if self._request_controller is not None:
-            self._request_controller.on_plan(snapshot, plan)
+        for follower in followers:
+            follower.on_plan(snapshot, plan)
 
     # -- watches ------------------------------------------------------------------------------------------------------
 

@@ -54,6 +54,10 @@ class Kind(Generic[T]):
         """``v1`` or ``group/version``."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
+    def is_kind_of(self, reference: karpenter.NodeClassReference) -> bool:
+        """Whether the reference is to an object of this kind, in whichever version."""
+        return (reference.group, reference.kind) == (self.group, self.name)
+
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
         """URL path of the collection, an object or a subresource of it."""
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"

@@ -7,7 +7,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from karpenter.api.core import Pod
+from karpenter.model import conditions
 from karpenter.scheduling.solution import NewNodeClaim, PlacedPods, Solution
+from karpenter.state.state_node import StateNode
 from karpenter.state.virtual_pods import count_virtual_pods_by_buffer, is_virtual_pod
 
 
@@ -18,6 +20,15 @@ class BufferPlacement:
     on_ready_nodes: int = 0
     on_new_nodes: int = 0
     unschedulable: int = 0
+
+
+def initialized_nodes(nodes: Iterable[StateNode]) -> frozenset[str]:
+    """Keys of the nodes that take pods now: initialized, or of nobody's NodeClaim."""
+    return frozenset(
+        node.key
+        for node in nodes
+        if node.claim is None or conditions.is_true(node.claim.status.conditions, conditions.INITIALIZED)
+    )
 
 
 def buffer_placements(solution: Solution, ready_nodes: Collection[str]) -> Mapping[str, BufferPlacement]:

@@ -11,19 +11,12 @@ from datetime import datetime
 import msgspec
 
 from karpenter.api.capacity_buffer import CapacityBuffer, CapacityBufferSpec
-from karpenter.api.core import Container, Pod, PodSpec, PodStatus, PodTemplateSpec, ResourceRequirements
-from karpenter.api.meta import Condition, ObjectMeta
+from karpenter.api.core import Container, Pod, PodSpec, PodTemplateSpec, ResourceRequirements
+from karpenter.api.meta import ObjectMeta
 from karpenter.api.storage import Volume
 from karpenter.model import resources as res
 from karpenter.model.resources import Resources
-from karpenter.state.virtual_pods import (
-    BUFFER_NAME_ANNOTATION,
-    BUFFER_NAMESPACE_ANNOTATION,
-    VIRTUAL_POD_ANNOTATION,
-    VIRTUAL_POD_PRIORITY,
-)
-
-_UNSCHEDULABLE_STATUS = PodStatus(conditions=(Condition(type="PodScheduled", status="False", reason="Unschedulable"),))
+from karpenter.state.virtual_pods import VIRTUAL_POD_PRIORITY, virtual_pod
 
 
 def target_replicas(spec: CapacityBufferSpec, scalable_replicas: int | None, requests: Resources) -> int:
@@ -52,11 +45,8 @@ def build_virtual_pods(buffer: CapacityBuffer, template: PodTemplateSpec, count:
 
     Beyond: missing requests of a container default to its limits, as the API server does for real pods of the template.
     """
-    spec = virtual_pod_spec(template.spec)
-    return tuple(
-        Pod(metadata=_metadata(buffer, template, number, now), spec=spec, status=_UNSCHEDULABLE_STATUS)
-        for number in range(1, count + 1)
-    )
+    spec, owner = virtual_pod_spec(template.spec), (buffer.metadata.namespace, buffer.metadata.name)
+    return tuple(virtual_pod(_metadata(buffer, template, number, now), spec, owner) for number in range(1, count + 1))
 
 
 def _metadata(buffer: CapacityBuffer, template: PodTemplateSpec, number: int, now: datetime) -> ObjectMeta:
@@ -66,11 +56,6 @@ def _metadata(buffer: CapacityBuffer, template: PodTemplateSpec, number: int, no
         namespace=buffer_meta.namespace,
         uid=f"{buffer_meta.uid}-{number}",
         labels=template.metadata.labels,
-        annotations={
-            VIRTUAL_POD_ANNOTATION: "true",
-            BUFFER_NAME_ANNOTATION: buffer_meta.name,
-            BUFFER_NAMESPACE_ANNOTATION: buffer_meta.namespace,
-        },
         creation_timestamp=now,
     )
 

@@ -112,9 +112,8 @@ class CapacityBufferReconciler:
 
     def record_plan(self, snapshot: ClusterSnapshot, plan: Solution) -> frozenset[str]:
         """Record the placements of virtual pods in a solution; returns the keys of buffers whose placement changed."""
-        ready = frozenset(node.key for node in snapshot.nodes if _is_ready(node))
+        ready = buffer_placements.initialized_nodes(snapshot.nodes)
         previous, self._placements = self._placements, buffer_placements.buffer_placements(plan, ready)
-        self._virtual_pods.pod_counts_by_node = buffer_placements.buffer_pods_by_node(plan)
         self._last_planned_input = _plan_input(snapshot.nodes, snapshot.pools)
         changed = {key for key in self._placements if self._placements[key] != previous.get(key)}
         return frozenset(changed)
@@ -209,10 +208,6 @@ class CapacityBufferReconciler:
             except NotFound:
                 return BUFFER_REQUEUE_SECONDS
         return BUFFER_REQUEUE_SECONDS
-
-
-def _is_ready(node: StateNode) -> bool:
-    return node.claim is None or conditions.is_true(node.claim.status.conditions, "Initialized")
 
 
 def _resolved_status(buffer: CapacityBuffer, template: ResolvedTemplate, count: int) -> CapacityBufferStatus:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from karpenter.api.capacity_schedule import RememberedCapacity, RememberedPods
-from karpenter.api.core import Container, Pod, PodSpec, PodStatus, ResourceRequirements
+from karpenter.api.core import Container, Pod, PodSpec, ResourceRequirements
 from karpenter.api.karpenter import NodePool
-from karpenter.api.meta import Condition, LabelSelector, ObjectMeta
+from karpenter.api.meta import LabelSelector, ObjectMeta
 from karpenter.api.scheduling_constraints import (
     Affinity,
     NodeAffinity,
@@ -28,12 +28,7 @@ from karpenter.capacityschedule.sleep_decision import WARM_AS_BEFORE, ActiveSche
 from karpenter.model import labels, pods
 from karpenter.model import resources as res
 from karpenter.model.budget_windows import TimeSpan
-from karpenter.state.virtual_pods import (
-    BUFFER_NAME_ANNOTATION,
-    BUFFER_NAMESPACE_ANNOTATION,
-    VIRTUAL_POD_ANNOTATION,
-    VIRTUAL_POD_PRIORITY,
-)
+from karpenter.state.virtual_pods import VIRTUAL_POD_PRIORITY, virtual_pod
 
 #: So long after the beginning of the window warm capacity is kept for pods that may come.
 WARM_HOLD = timedelta(minutes=15)
@@ -42,7 +37,6 @@ _MOST_SIZES = 100
 #: No namespace can have this name, so no CapacityBuffer has the same key.
 _NAMESPACE = "capacityschedules.karpenter.sh"
 _SMALLEST_REQUEST = {"cpu": 1}
-_UNSCHEDULABLE = PodStatus(conditions=(Condition(type="PodScheduled", status="False", reason="Unschedulable"),))
 #: A size: NodePool, and sorted requests in thousandths without the pod itself.
 PodSize = tuple[str, tuple[tuple[str, int], ...]]
 
@@ -147,23 +141,17 @@ def _spec(pools: tuple[NodePool, ...], requests: dict[str, int], anti_affinity: 
 
 
 def _group(name: str, spec: PodSpec, own_labels: dict[str, str], count: int, now: datetime) -> WarmGroup:
-    annotations = {
-        VIRTUAL_POD_ANNOTATION: "true",
-        BUFFER_NAME_ANNOTATION: name,
-        BUFFER_NAMESPACE_ANNOTATION: _NAMESPACE,
-    }
     made = tuple(
-        Pod(
-            metadata=ObjectMeta(
+        virtual_pod(
+            ObjectMeta(
                 name=f"capacity-schedule-{name}-{number}",
                 namespace=_NAMESPACE,
                 uid=f"capacity-schedule-{name}-{number}",
                 labels=own_labels,
-                annotations=annotations,
                 creation_timestamp=now,
             ),
-            spec=spec,
-            status=_UNSCHEDULABLE,
+            spec,
+            (_NAMESPACE, name),
         )
         for number in range(1, count + 1)
     )

@@ -63,8 +63,7 @@ async def report_ec2_classes(kube: Kube, clock: Clock) -> None:
 
 
 def _uses_ec2_class(pool: NodePool) -> bool:
-    reference = pool.spec.template.spec.node_class_ref
-    return (reference.group, reference.kind) == (EC2_NODE_CLASS.group, EC2_NODE_CLASS.name)
+    return EC2_NODE_CLASS.is_kind_of(pool.spec.template.spec.node_class_ref)
 
 
 def _is_reported(conditions: Iterable[Condition], type_: str) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from karpenter.api.karpenter import NodePool
 from karpenter.api.kinds import MACHINE_NODE_CLASS
+from karpenter.api.machine_node_class import MachineNodeClass
 from karpenter.cli.cluster_objects import ClusterObjects
 from karpenter.cli.render_common import count_text
 from karpenter.cli.terminal import WrongInput
@@ -17,8 +18,7 @@ from karpenter.scheduling.solution import Solution
 
 def buys_hosts(pool: NodePool) -> bool:
     """Whether the NodePool has a MachineNodeClass."""
-    reference = pool.spec.template.spec.node_class_ref
-    return (reference.group, reference.kind) == (MACHINE_NODE_CLASS.group, MACHINE_NODE_CLASS.name)
+    return MACHINE_NODE_CLASS.is_kind_of(pool.spec.template.spec.node_class_ref)
 
 
 def host_types(objects: ClusterObjects) -> Mapping[str, tuple[InstanceType, ...]]:
@@ -30,9 +30,8 @@ def host_types(objects: ClusterObjects) -> Mapping[str, tuple[InstanceType, ...]
     types: dict[str, tuple[InstanceType, ...]] = {}
     for node_class in objects.machine_node_classes:
         name = node_class.metadata.name
-        busy = {entry.host for entry in node_class.status.in_use}
         try:
-            types[name] = instance_types(node_class.spec.hosts, busy)
+            types[name] = instance_types(node_class.spec.hosts, _busy_hosts(node_class))
         except ValueError as error:
             raise WrongInput(f"MachineNodeClass {name}: {error}") from None
     return types
@@ -43,12 +42,13 @@ def missing_hosts(objects: ClusterObjects, plan: Solution) -> Iterator[str]:
     if not objects.machine_node_classes:
         return
     free = _free_hosts(objects)
+    class_names = {
+        pool.metadata.name: pool.spec.template.spec.node_class_ref.name for pool in filter(buys_hosts, objects.pools)
+    }
     wanted = Counter(
-        (pool.spec.template.spec.node_class_ref.name, claim.instance_types[0])
-        for pool in objects.pools
-        if buys_hosts(pool)
+        (class_names[claim.node_pool], claim.instance_types[0])
         for claim in plan.new_claims
-        if claim.node_pool == pool.metadata.name
+        if claim.node_pool in class_names
     )
     for (node_class, name), count in sorted(wanted.items()):
         if count > free[node_class, name]:
@@ -64,8 +64,12 @@ def _free_hosts(objects: ClusterObjects) -> Counter[tuple[str, str]]:
 
     free: Counter[tuple[str, str]] = Counter()
     for node_class in objects.machine_node_classes:
-        busy = {entry.host for entry in node_class.status.in_use}
+        busy = _busy_hosts(node_class)
         for host in node_class.spec.hosts:
             if host.name not in busy:
                 free[node_class.metadata.name, host_labels(host)[labels.INSTANCE_TYPE]] += 1
     return free
+
+
+def _busy_hosts(node_class: MachineNodeClass) -> frozenset[str]:
+    return frozenset(entry.host for entry in node_class.status.in_use)

@@ -43,8 +43,9 @@ def run_simulation(options: SimulateOptions, settings: Settings) -> SimulationRe
         was_interrupted = False
     except KeyboardInterrupt:
         was_interrupted = True
-    known = tuple(tuple(own) for own in reports.values() if own)
-    return SimulationResult(known, was_interrupted or any(report.is_partial for own in known for report in own))
+    by_policy = tuple(tuple(own) for own in reports.values() if own)
+    is_partial = was_interrupted or any(report.is_partial for own in by_policy for report in own)
+    return SimulationResult(by_policy, is_partial)
 
 
 _Run = tuple[Study, CostBound]

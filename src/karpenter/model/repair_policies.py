@@ -23,6 +23,18 @@ _MAX_PRIORITY = 100
 _PRIORITY_STEP = timedelta(minutes=30)
 
 
+#: How long after the start of the process no older condition of a Node is trusted: kubelets report every five minutes where
+#: nothing changes, and a restored etcd shows conditions of the day of the backup until then.
+SETTLING = timedelta(minutes=6)
+
+
+def trusted_from(node: Node, changed_at: datetime | None, started_at: datetime) -> datetime:
+    """From when a condition is trusted that changed at a moment: at once where it or its Node is younger than the process."""
+    times = (node.metadata.creation_timestamp, changed_at)
+    is_recent = any(at is not None and at >= started_at for at in times)
+    return started_at if is_recent else started_at + SETTLING
+
+
 class RepairAction(StrEnum):
     """What repairs a node."""
 

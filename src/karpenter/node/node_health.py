@@ -26,7 +26,7 @@ from karpenter.kube.errors import NotFound
 from karpenter.kube.protocol import JsonObject
 from karpenter.model import labels
 from karpenter.model.clock import parse_annotation_time, rfc3339
-from karpenter.model.repair_policies import RepairAction, RepairPolicy
+from karpenter.model.repair_policies import RepairAction, RepairPolicy, trusted_from
 from karpenter.runtime import nodeclaim_deletion
 from karpenter.runtime.events import WARNING, InvolvedObject, ObjectEvent, involved_claim, involved_node, involved_pool
 
@@ -35,8 +35,6 @@ _MAX_UNHEALTHY_PERCENT = 20
 #: Requeue delay while repair is blocked (DIS-043), and interval of the event that reports it.
 _BLOCKED_REQUEUE_SECONDS = 300.0
 _BLOCKED_DEDUPE_TIMEOUT = timedelta(minutes=15)
-#: How long after its start the controller trusts no older condition: kubelets report every five minutes where nothing changes.
-_SETTLING = timedelta(minutes=6)
 _log = structlog.get_logger()
 
 
@@ -135,10 +133,8 @@ def first_due_condition(
     ``started_at``: what a Node from before says may be out of date for a while after it, unless it changed since.
     """
     policy_list = tuple(policies)
-    created_at = node.metadata.creation_timestamp or started_at
-    trusted_from = started_at if created_at >= started_at else started_at + _SETTLING
     due = [
-        (max(changed_at + policy.toleration, started_at if changed_at >= started_at else trusted_from), condition)
+        (max(changed_at + policy.toleration, trusted_from(node, changed_at, started_at)), condition)
         for condition in node.status.conditions
         for policy in policy_list
         if policy.matches(condition) and (changed_at := condition.last_transition_time) is not None

@@ -24,7 +24,7 @@ from pathlib import Path
 import structlog
 
 from karpenter.api.core import Pod
-from karpenter.model import pods
+from karpenter.model import conditions, pods
 from karpenter.model import resources as res
 from karpenter.model.clock import Clock
 from karpenter.model.quantity import QuantityError
@@ -92,7 +92,7 @@ class PodTraceRecorder:
         traced = self._pods.get(uid) or self._replacing(pod) or self._first_seen(pod)
         if traced is None or traced.has_ended:
             return
-        if _is_disrupted(pod):
+        if conditions.is_true(pod.status.conditions, "DisruptionTarget"):
             self._disrupted.setdefault(_origin(pod), {}).setdefault(uid, self._second(self._clock.now()))
         if new is None:
             traced = replace(traced, left=self._second(self._clock.now()))
@@ -116,19 +116,22 @@ class PodTraceRecorder:
     def _replacing(self, pod: Pod) -> _TracedPod | None:
         """The row of the disrupted pod of the same workload that this new one replaces; None where there is none."""
         origin = _origin(pod)
-        disrupted = self._disrupted.get(origin, {})
-        now = self._second(self._clock.now())
-        for uid in [uid for uid, at in disrupted.items() if at + _REPLACEMENT_SECONDS < now or uid not in self._pods]:
-            del disrupted[uid]
-        if not disrupted:
-            self._disrupted.pop(origin, None)
+        self._forget_old_disruptions(origin)
+        if origin not in self._disrupted:
             return None
-        uid = next(iter(disrupted))
-        del disrupted[uid]
+        uid = next(iter(self._disrupted[origin]))
+        del self._disrupted[origin][uid]
         row = self._pods.pop(uid)
         if row.left is None:
             self._replaced.add(uid)
         return replace(row, started=None, left=None)
+
+    def _forget_old_disruptions(self, origin: str) -> None:
+        """Pods that nothing replaces any more."""
+        oldest = self._second(self._clock.now()) - _REPLACEMENT_SECONDS
+        kept = {uid: at for uid, at in self._disrupted.pop(origin, {}).items() if at >= oldest and uid in self._pods}
+        if kept:
+            self._disrupted[origin] = kept
 
     def _first_seen(self, pod: Pod) -> _TracedPod | None:
         """None if the pod is over already, or its requests do not parse: then nobody knows what it needs."""
@@ -170,6 +173,8 @@ class PodTraceRecorder:
 
     async def write(self) -> None:
         """Write the file if something has changed since. A file that cannot be written is logged and tried again."""
+        for origin in tuple(self._disrupted):
+            self._forget_old_disruptions(origin)
         if self._has_changed:
             self._has_changed = False
             await asyncio.to_thread(self._write, tuple(self._pods.values()))
@@ -194,10 +199,6 @@ class PodTraceRecorder:
 def _origin(pod: Pod) -> str:
     """What makes a new pod when this one is disrupted: its workload, or whoever creates pods of this name."""
     return pods.workload_id(pod) or f"{pod.metadata.namespace}/{pod.metadata.name}"
-
-
-def _is_disrupted(pod: Pod) -> bool:
-    return any(each.type == "DisruptionTarget" and each.status == "True" for each in pod.status.conditions)
 
 
 def _csv_text(pods: Iterable[_TracedPod]) -> str:

@@ -11,7 +11,7 @@ import msgspec
 from karpenter.api.core import Pod, PodTemplateSpec
 from karpenter.api.kinds import POD_TEMPLATE, PROVISIONING_REQUEST
 from karpenter.api.provisioning_request import CONSUME_ANNOTATION, ProvisioningRequest
-from karpenter.capacitybuffer.buffer_placements import BufferPlacement, buffer_placements
+from karpenter.capacitybuffer.buffer_placements import BufferPlacement, buffer_placements, initialized_nodes
 from karpenter.controller_context import ControllerContext
 from karpenter.kube.errors import Conflict, NotFound
 from karpenter.kube.informer import Informer
@@ -37,7 +37,6 @@ from karpenter.runtime.reconciler import Reconciler
 from karpenter.scheduling.explain.reason_messages import short_reason_message, unschedulable_message
 from karpenter.scheduling.solution import Solution
 from karpenter.state.snapshot import ClusterSnapshot, pod_key
-from karpenter.state.state_node import StateNode
 from karpenter.state.virtual_pods import MAX_PODS_PER_OBJECT, VirtualPods, buffer_key_of, is_virtual_pod
 
 #: Pause between two passes over a request that has not ended; plans are made as often for one without room.
@@ -104,15 +103,13 @@ class ProvisioningRequestController:
             self._consumers.setdefault(now, {})[pod_key(new)] = new
         self._consumers = {key: consumers for key, consumers in self._consumers.items() if consumers}
         for key in filter(None, (before, now)):
-            self._publish_pods(key)
             self._queue.add(key)
 
     def on_plan(self, snapshot: ClusterSnapshot, plan: Solution) -> None:
         """A scheduling pass over the snapshot was executed."""
         if not self._tracked:
             return
-        ready = frozenset(node.key for node in snapshot.nodes if _is_ready(node))
-        placements = buffer_placements(plan, ready)
+        placements = buffer_placements(plan, initialized_nodes(snapshot.nodes))
         reasons = _reasons(plan)
         for key, tracked in self._tracked.items():
             placement = placements.get(placement_key(tracked.request))
@@ -135,12 +132,12 @@ class ProvisioningRequestController:
             self._forget(key)
             return None
         error = await self._track(key, request)
+        self._publish_pods(key)  # before the write, which waits: the next scheduling pass may begin meanwhile
         seen = self._observe(key, error)
         updated = await self._write(request, seen)
         if updated is None or request_phase(updated) is RequestPhase.ENDED:
             self._forget(key)
             return None
-        self._publish_pods(key)
         if request_phase(updated) is RequestPhase.PENDING:
             self._trigger_again(key)
         return REQUEST_REQUEUE_SECONDS
@@ -168,7 +165,6 @@ class ProvisioningRequestController:
         except QuantityError as invalid:
             return str(invalid)
         self._tracked[key] = _TrackedRequest(request, sets, now)
-        self._publish_pods(key)
         return ""
 
     async def _template(self, name: str, namespace: str) -> PodTemplateSpec:
@@ -261,10 +257,6 @@ def _consumed_key(pod: Pod | None) -> str:
 
 def _has_ended(request: ProvisioningRequest) -> bool:
     return request.metadata.deletion_timestamp is not None or request_phase(request) is RequestPhase.ENDED
-
-
-def _is_ready(node: StateNode) -> bool:
-    return node.claim is None or conditions.is_true(node.claim.status.conditions, conditions.INITIALIZED)
 
 
 def _reasons(plan: Solution) -> Mapping[str, str]:

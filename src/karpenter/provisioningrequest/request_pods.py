@@ -9,17 +9,16 @@ from datetime import datetime
 
 import msgspec
 
-from karpenter.api.core import Pod, PodStatus, PodTemplateSpec
-from karpenter.api.meta import Condition, ObjectMeta
+from karpenter.api.core import Pod, PodTemplateSpec
+from karpenter.api.meta import ObjectMeta
 from karpenter.api.provisioning_request import CHECK_CAPACITY, ProvisioningRequest
 from karpenter.capacitybuffer.buffer_pods import virtual_pod_spec
 from karpenter.model import pods
 from karpenter.state.gangs import Gang, GangKey, GangSource
-from karpenter.state.virtual_pods import BUFFER_NAME_ANNOTATION, BUFFER_NAMESPACE_ANNOTATION, VIRTUAL_POD_ANNOTATION
+from karpenter.state.virtual_pods import virtual_pod
 
 #: No namespace can have this name, so no CapacityBuffer has the same key.
 _NAMESPACE = "provisioningrequests.autoscaling.x-k8s.io"
-_UNSCHEDULABLE = PodStatus(conditions=(Condition(type="PodScheduled", status="False", reason="Unschedulable"),))
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,11 @@ class RequestPods:
 
 def placement_key(request: ProvisioningRequest) -> str:
     """Under which key ``buffer_placements`` counts the pods of the request."""
-    return f"{_NAMESPACE}/{request.metadata.namespace}.{request.metadata.name}"
+    return "/".join(_owner(request))
+
+
+def _owner(request: ProvisioningRequest) -> tuple[str, str]:
+    return _NAMESPACE, f"{request.metadata.namespace}.{request.metadata.name}"
 
 
 def gang_name(request: ProvisioningRequest) -> str:
@@ -56,23 +59,18 @@ def build_request_pods(
 
 def _pod(request: ProvisioningRequest, template: PodTemplateSpec, suffix: str, now: datetime) -> Pod:
     meta, spec = request.metadata, template.spec
-    return Pod(
-        metadata=ObjectMeta(
+    return virtual_pod(
+        ObjectMeta(
             name=f"{meta.name}-{suffix}",
             namespace=meta.namespace,
             uid=f"{meta.uid}-{suffix}",
             labels=template.metadata.labels,
-            annotations={
-                VIRTUAL_POD_ANNOTATION: "true",
-                BUFFER_NAME_ANNOTATION: f"{meta.namespace}.{meta.name}",
-                BUFFER_NAMESPACE_ANNOTATION: _NAMESPACE,
-            },
             creation_timestamp=meta.creation_timestamp or now,
         ),
-        spec=msgspec.structs.replace(
+        msgspec.structs.replace(
             virtual_pod_spec(spec), priority=spec.priority, priority_class_name=spec.priority_class_name
         ),
-        status=_UNSCHEDULABLE,
+        _owner(request),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from karpenter.scheduling.equivalence_groups import EquivalenceGroup
@@ -39,3 +39,8 @@ def plans_with_other_caps(first: PassOutcome) -> Iterator[PassPlan]:
         yield PassPlan(groups, DemandCaps(lasting))
     if caps:
         yield PassPlan(groups, caps_in_total=True)
+
+
+def closed_step_caps(groups: Iterable[EquivalenceGroup]) -> dict[tuple[EquivalenceGroup, int], int]:
+    """New nodes for none of them; they may still come to existing nodes."""
+    return {(group, step): 0 for group in groups for step in range(len(group.relaxation_steps))}

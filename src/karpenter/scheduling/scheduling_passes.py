@@ -25,7 +25,7 @@ from karpenter.scheduling.offerings.purchase_options import PurchaseOptionIndex
 from karpenter.scheduling.packing.exact_packing import ProvenPacking
 from karpenter.scheduling.packing.limit_reservations import ReservationPolicy
 from karpenter.scheduling.packing.packer import Packer
-from karpenter.scheduling.pass_caps import plans_with_other_caps, with_demand_caps, with_step_caps
+from karpenter.scheduling.pass_caps import closed_step_caps, plans_with_other_caps, with_demand_caps, with_step_caps
 from karpenter.scheduling.pass_outcome import (
     PassOutcome,
     PassPlan,
@@ -237,8 +237,9 @@ class SchedulingPasses:
     def _cheapest_packing(self, best: PassOutcome, room: SpareRoomValue | None) -> Packing:
         if room is not None:
             return self._newly_packed(best, room)
-        packed = self._packings.get(id(best)) or (best, self._newly_packed(best, None))
-        return self._packings.setdefault(id(best), packed)[1]
+        if id(best) not in self._packings:
+            self._packings[id(best)] = (best, self._newly_packed(best, None))
+        return self._packings[id(best)][1]
 
     def _newly_packed(self, best: PassOutcome, room: SpareRoomValue | None) -> Packing:
         packings = [best.packing]
@@ -356,7 +357,7 @@ class SchedulingPasses:
             return best
         others = tuple(replace(group, keeps_placement=False) for group in ranked if pod_priority(group.pods[0]) < top)
         groups = (*important.pass_plan.groups, *others)
-        for caps in (DemandCaps(), DemandCaps(per_step=_closed_step_caps(others))):
+        for caps in (DemandCaps(), DemandCaps(per_step=closed_step_caps(others))):
             pass_outcome = self._run_plan(PassPlan(groups, caps))
             if fewer_important_left(pass_outcome, best, top):
                 best = self._with_groups_added(pass_outcome) if caps else pass_outcome
@@ -367,7 +368,7 @@ class SchedulingPasses:
     def _run_plan(self, pass_plan: PassPlan, earlier: Sequence[PassOutcome] = ()) -> PassOutcome:
         """Round after round with caps where limits left pods out, until they leave out nobody on whom others may count.
 
-        One of the ``known`` outcomes where the first round places the pods as it does.
+        One of the ``earlier`` outcomes where the first round places the pods as it does.
         """
         caps = pass_plan.caps
         attempt = 0
@@ -493,8 +494,3 @@ def _groups_by_priority(groups: Sequence[EquivalenceGroup]) -> tuple[Equivalence
         for level in {pod_priority(pod) for pod in group.pods}
     ]
     return tuple(sorted(by_priority, key=lambda each: (each.virtual, -pod_priority(each.pods[0]), group_order(each))))
-
-
-def _closed_step_caps(groups: Sequence[EquivalenceGroup]) -> dict[tuple[EquivalenceGroup, int], int]:
-    """New nodes for none of them; they may still come to existing nodes."""
-    return {(group, step): 0 for group in groups for step in range(len(group.relaxation_steps))}

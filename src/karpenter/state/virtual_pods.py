@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from karpenter.api.core import Pod
+import msgspec
+
+from karpenter.api.core import Pod, PodSpec, PodStatus
+from karpenter.api.meta import Condition, ObjectMeta
 from karpenter.state.gangs import Gang
 from karpenter.state.pod_counts import namespaced_labels
 from karpenter.state.pod_signature import PodSignatureCache
@@ -65,6 +68,18 @@ VIRTUAL_POD_PRIORITY = -(2**31)
 VIRTUAL_POD_ANNOTATION = "karpenter.sh/capacity-buffer-fake-pod"
 BUFFER_NAME_ANNOTATION = "karpenter.sh/capacity-buffer-name"
 BUFFER_NAMESPACE_ANNOTATION = "karpenter.sh/capacity-buffer-namespace"
+_UNSCHEDULABLE = PodStatus(conditions=(Condition(type="PodScheduled", status="False", reason="Unschedulable"),))
+
+
+def virtual_pod(metadata: ObjectMeta, spec: PodSpec, owner: tuple[str, str]) -> Pod:
+    """A virtual pod, which waits for a place. ``owner``: namespace and name under which its placement is counted."""
+    namespace, name = owner
+    annotations = {
+        VIRTUAL_POD_ANNOTATION: "true",
+        BUFFER_NAME_ANNOTATION: name,
+        BUFFER_NAMESPACE_ANNOTATION: namespace,
+    }
+    return Pod(metadata=msgspec.structs.replace(metadata, annotations=annotations), spec=spec, status=_UNSCHEDULABLE)
 
 
 def is_virtual_pod(pod: Pod) -> bool:

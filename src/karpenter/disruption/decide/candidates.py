@@ -45,7 +45,7 @@ class DisruptionContext:
     due for validation; they are evaluated first, so that an equally good alternative does not displace them.
     ``controller_node``: name of the node this controller runs on, empty if unknown. ``reboots_exhausted``: nodes that were
     rebooted so often that a further repair replaces them (K15-236). ``started_at``: the start of the process; what
-    a Node said before is not trusted at once (`repair.SETTLING`). None trusts it.
+    a Node said before is not trusted at once (`repair_policies.SETTLING`). None trusts it.
     """
 
     now: datetime

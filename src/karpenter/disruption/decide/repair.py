@@ -30,16 +30,13 @@ from karpenter.disruption.decide.scheduling_simulation import SchedulingSimulati
 from karpenter.disruption.decide.static_replacements import StaticBlocker, StaticReplacements
 from karpenter.disruption.decide.terminate_first import FreedReservations, static_command
 from karpenter.model import conditions, durations, labels, pod_disruption
-from karpenter.model.repair_policies import RepairAction, RepairDecision, RepairPolicies
+from karpenter.model.repair_policies import SETTLING, RepairAction, RepairDecision, RepairPolicies, trusted_from
 from karpenter.state.snapshot import ClusterSnapshot
 from karpenter.state.state_node import StateNode
 from karpenter.static import replicas
 
 #: The share of a NodePool's nodes, and of all nodes, that may be unhealthy; above it nothing is repaired (K15-228).
 MAX_UNHEALTHY_PERCENT = 20
-#: How long after the start of the process no older condition of a Node is trusted: kubelets report every five minutes where
-#: nothing changes, and a restored etcd shows conditions of the day of the backup until then.
-SETTLING = timedelta(minutes=6)
 _UNHEALTHY = DisruptionReason.UNHEALTHY
 
 
@@ -74,9 +71,9 @@ def next_repair(
     """
     nodes = [(view.node, rebooted_at(view)) for view in snapshot.nodes if view.node is not None and view.registered]
     moments = [policies.next_eligible(node, now, rebooted) for node, rebooted in nodes]
-    trusted_from = started_at + SETTLING
-    if now < trusted_from and any(policies.is_unhealthy(node) for node, _ in nodes):
-        moments.append(trusted_from)
+    all_trusted_from = started_at + SETTLING
+    if now < all_trusted_from and any(policies.is_unhealthy(node) for node, _ in nodes):
+        moments.append(all_trusted_from)
     return min((moment for moment in moments if moment is not None), default=None)
 
 
@@ -116,11 +113,8 @@ def _decision(
 def _is_out_of_date(view: StateNode, decision: RepairDecision, context: DisruptionContext) -> bool:
     """Whether Node and condition are from before the start of the process, and kubelets may not have reported since."""
     assert view.node is not None
-    started = context.started_at
-    if started is None or context.now >= started + SETTLING:
-        return False
-    times = (view.node.metadata.creation_timestamp, decision.condition.last_transition_time)
-    return all(at is None or at < started for at in times)
+    changed_at, started_at = decision.condition.last_transition_time, context.started_at
+    return started_at is not None and context.now < trusted_from(view.node, changed_at, started_at)
 
 
 def _blocker(view: StateNode, decision: RepairDecision, checks: CandidateChecks) -> DisruptionBlocker | None:

@@ -7,7 +7,7 @@ knows every host that is in use. A class with a host in use keeps a finalizer: i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -305,14 +305,14 @@ class MachineProvider:
 
         Deleted classes without a host in use are let go. Hosts are listed before claims: a claim made in between has no host yet.
         """
-        places = await self._places()
+        classes = await self._classes()
         try:
             claims = await self._kube.list(NODE_CLAIM)
         except KubeError as error:
             raise ProviderError(f"listing claims, {error}") from error
         uids = {claim.metadata.uid for claim in claims.items}
         unreadable = {claim.name for claim in claims.undecodable}
-        for place in places:
+        for place in _places_of(classes):
             entry = place.entry
             is_old = self._clock.now() - entry.since > GARBAGE_AGE
             has_claim = entry.claim_uid in uids or entry.claim_name in unreadable
@@ -322,7 +322,7 @@ class MachineProvider:
                 except ProviderError as error:
                     # One BMC that does not answer must not keep the other hosts on.
                     _log.error("host without claim does not power off", host=entry.host, error=str(error))
-        for node_class in await self._classes():
+        for node_class in classes:
             await self._release(node_class)
 
     async def _place(self, provider_id: str) -> _Place:
@@ -332,13 +332,17 @@ class MachineProvider:
         raise InstanceNotFound(f"{provider_id or 'an empty provider ID'} is no host in use")
 
     async def _places(self) -> Sequence[_Place]:
-        return [_Place(node_class, entry) for node_class in await self._classes() for entry in node_class.status.in_use]
+        return _places_of(await self._classes())
 
     async def _classes(self) -> Sequence[MachineNodeClass]:
         try:
             return (await self._kube.list(MACHINE_NODE_CLASS)).items
         except KubeError as error:
             raise ProviderError(f"listing MachineNodeClasses, {error}") from error
+
+
+def _places_of(classes: Iterable[MachineNodeClass]) -> list[_Place]:
+    return [_Place(node_class, entry) for node_class in classes for entry in node_class.status.in_use]
 
 
 def _provider_id(place: _Place) -> str:

@@ -345,4 +345,4 @@ def _has_other_hash_version(claim: NodeClaim) -> bool:
 def uses_node_class(claim: NodeClaim, name: str) -> bool:
     """Whether a claim's instance is made as this class says."""
     reference = claim.spec.node_class_ref
-    return (reference.group, reference.kind, reference.name) == (EC2_NODE_CLASS.group, EC2_NODE_CLASS.name, name)
+    return EC2_NODE_CLASS.is_kind_of(reference) and reference.name == name

@@ -214,8 +214,7 @@ def restricted_tags(node_class: EC2NodeClass) -> tuple[str, ...]:
 
 def _pool_uses_node_class(pool: NodePool, node_class: EC2NodeClass) -> bool:
     reference = pool.spec.template.spec.node_class_ref
-    kind = EC2_NODE_CLASS
-    return (reference.group, reference.kind, reference.name) == (kind.group, kind.name, node_class.metadata.name)
+    return EC2_NODE_CLASS.is_kind_of(reference) and reference.name == node_class.metadata.name
 
 
 def _pool_requirements(pool: NodePool) -> Requirements:

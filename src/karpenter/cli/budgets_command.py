@@ -62,7 +62,7 @@ def budgets(
         count = own.initialized if nodes is None else nodes
         rules = disruption_rules(node_pool, planning.cluster_freeze(objects))
         segments = disruption_timeline(rules, count, period, DISRUPTION_REASONS)
-    preview = BudgetPreview(node_pool, count, own.unavailable, rules, segments, zone)
+    preview = BudgetPreview(node_pool, count, own.unavailable, own.leaving, rules, segments, zone)
     printable = Printable(
         document=lambda: render_budgets.document(preview),
         page=lambda out: render_budgets.write(preview, out),

@@ -17,21 +17,31 @@ from karpenter.model.disruption_rules import DisruptionRules, TimelineSegment, u
 from karpenter.model.freezes import Freeze
 from karpenter.model.nodepool_budgets import BUDGETS_PATH, UNLIMITED_DISRUPTIONS, DisruptionAllowance
 
-#: The reasons budgets speak of, in the order they are tried (DIS-055).
-DISRUPTION_REASONS = ("Empty", "Drifted", "Underutilized")
+#: The reasons budgets speak of, in the order they are tried (K15-200).
+DISRUPTION_REASONS = ("Unhealthy", "Empty", "Drifted", "Underutilized")
 _TIME, _SHORT_TIME = "%a %d %b %Y %H:%M", "%d %b %H:%M"
-#: Columns below which times are short and long headings take two lines.
+#: Columns below which times are short and long headings take several lines.
 _NARROW = 100
+_NARROW_HEADINGS = {
+    "Unhealthy": "Un-\nheal-\nthy",
+    "Empty": "Emp-\nty",
+    "Drifted": "Drif-\nted",
+    "Underutilized": "Under-\nutil-\nized",
+}
 _ALL = "all"
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetPreview:
-    """What there is to show. ``unavailable`` of the pool's ``nodes`` are down or on their way out now."""
+    """What there is to show. ``unavailable`` of the pool's ``nodes`` are down or on their way out now.
+
+    ``leaving``: the same without those that are only down, which repair does not count (K15-206).
+    """
 
     pool: NodePool
     nodes: int
     unavailable: int
+    leaving: int
     rules: DisruptionRules
     stretches: tuple[TimelineSegment, ...]
     zone: tzinfo
@@ -52,7 +62,7 @@ def write(preview: BudgetPreview, out: TextIO) -> None:
     table.add_column("from", no_wrap=True)
     table.add_column("until", no_wrap=True)
     for reason in DISRUPTION_REASONS:
-        table.add_column(reason.replace("Under", "Under-\n") if is_narrow else reason, justify="right", no_wrap=True)
+        table.add_column(_NARROW_HEADINGS.get(reason, reason) if is_narrow else reason, justify="right", no_wrap=True)
     table.add_column("limited by", overflow="fold")
     for stretch in preview.stretches:
         counts = (_allowance_cell(stretch.allowance_by_reason[reason]) for reason in DISRUPTION_REASONS)
@@ -69,6 +79,8 @@ def _headline(preview: BudgetPreview) -> Text:
     text = Text.assemble((f"NodePool {preview.pool.metadata.name}", "bold"), f": how many of {nodes} may go at a time")
     if preview.unavailable:
         text.append(f", less the {preview.unavailable} that are unavailable now", style="yellow")
+        if preview.leaving != preview.unavailable:
+            text.append(f" (Unhealthy: less {preview.leaving})", style="yellow")
     text.append(f" (times: {preview.zone})", style="dim")
     return text
 
@@ -103,6 +115,7 @@ def document(preview: BudgetPreview) -> Json:
         "nodePool": preview.pool.metadata.name,
         "nodes": preview.nodes,
         "unavailable": preview.unavailable,
+        "leaving": preview.leaving,
         "problems": [str(finding) for finding in unparseable_settings(preview.pool)],
         "advice": [str(finding) for finding in budget_advice.advise_budgets(preview.pool)],
         "stretches": [_stretch_data(stretch) for stretch in preview.stretches],

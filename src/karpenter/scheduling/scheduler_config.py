@@ -16,6 +16,7 @@ from karpenter.model.setting_kinds import SettingKind, SettingValueError
 
 _PATH = "podTopologySpread.defaultConstraints"
 _WHEN_UNSATISFIABLE = ("DoNotSchedule", "ScheduleAnyway")
+_LABEL_NAME = "it must be a name of letters, digits, '-', '_' and '.', optionally after a DNS prefix and '/'"
 _NODE_INCLUSION_POLICIES = (None, "Honor", "Ignore")
 
 
@@ -66,16 +67,21 @@ def parse_scheduler_config(text: str) -> SchedulerConfig:
     try:
         document = msgspec.convert(_load_yaml(text), _Document)
     except msgspec.ValidationError as error:
-        raise SchedulerConfigError(str(error)) from error
+        raise SchedulerConfigError(f"parsing scheduler config, decoding scheduler config, {error}") from error
     written = document.pod_topology_spread.default_constraints
     for index, constraint in enumerate(written):
         for field, wrong in _field_errors(constraint):
-            raise SchedulerConfigError(f"{_PATH}[{index}].{field} {wrong}")
+            raise _invalid(index, f".{field} {wrong}")
     kinds = [(constraint.topology_key, constraint.when_unsatisfiable) for constraint in written]
     for index, kind in enumerate(kinds):
         if kind in kinds[:index]:
-            raise SchedulerConfigError(f"{_PATH}[{index}] repeats {kind[0]} with {kind[1]}")
+            raise _invalid(index, f" is a duplicate of [{kinds.index(kind)}], {{{kind[0]}, {kind[1]}}}")
     return SchedulerConfig(tuple(_spread_constraint(constraint) for constraint in written))
+
+
+def _invalid(index: int, wrong: str) -> SchedulerConfigError:
+    """What is wrong with a constraint, in the words of K15-048."""
+    return SchedulerConfigError(f"parsing scheduler config, validating scheduler config, {_PATH}[{index}]{wrong}")
 
 
 def _load_yaml(text: str) -> object:
@@ -84,26 +90,25 @@ def _load_yaml(text: str) -> object:
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise SchedulerConfigError(f"not YAML: {' '.join(str(error).split())}") from error
+        wrong = " ".join(str(error).split())
+        raise SchedulerConfigError(f"parsing scheduler config, decoding scheduler config, not YAML: {wrong}") from error
 
 
 def _field_errors(constraint: _Constraint) -> Iterator[tuple[str, str]]:
     """Field and what is wrong with it."""
     if constraint.max_skew <= 0:
-        yield "maxSkew", f"is {constraint.max_skew}, but must be greater than 0"
+        yield "maxSkew", "must be greater than 0"
     if not constraint.topology_key:
-        yield "topologyKey", "is missing"
+        yield "topologyKey", "must be set"
     elif not labels.is_qualified_name(constraint.topology_key):
-        yield "topologyKey", f"is {constraint.topology_key!r}, which cannot be a label"
+        yield "topologyKey", f'"{constraint.topology_key}" is not a valid label name, {_LABEL_NAME}'
     if constraint.when_unsatisfiable not in _WHEN_UNSATISFIABLE:
-        yield (
-            "whenUnsatisfiable",
-            f"is {constraint.when_unsatisfiable!r}, but must be one of {', '.join(_WHEN_UNSATISFIABLE)}",
-        )
+        allowed = " or ".join(f'"{value}"' for value in _WHEN_UNSATISFIABLE)
+        yield "whenUnsatisfiable", f'"{constraint.when_unsatisfiable}" must be one of {allowed}'
     if constraint.label_selector is not None:
-        yield "labelSelector", "must not be set: it is worked out for each pod"
+        yield "labelSelector", "must not be set, as selectors are deduced for each pod"
     if constraint.match_label_keys is not None:
-        yield "matchLabelKeys", "must not be set: the selector is worked out for each pod"
+        yield "matchLabelKeys", "must not be set, as it has no effect on default constraints"
     if constraint.min_domains is not None and constraint.min_domains <= 0:
         yield "minDomains", f"is {constraint.min_domains}, but must be greater than 0"
     for field, policy in (

@@ -54,18 +54,18 @@ def test_a_table_shows_what_may_go_when_and_which_budget_says_so(written: Writte
     file = written("a.json", restricted({"nodes": "10%"}, OFFICE))
     result = budgets("default", "-f", file, "--nodes", 40, "--from", MONDAY, "--days", 1)
     assert result.stdout.splitlines()[0] == "NodePool default: how many of 40 nodes may go at a time (times: UTC)"
-    both = "Empty: budgets[0], Drifted: budgets[1], Underutilized: budgets[1]"
+    both = "Unhealthy: budgets[0], Empty: budgets[0], Drifted: budgets[1], Underutilized: budgets[1]"
     assert rows(result) == [
-        ["Mon 21 Dec 2026 00:00", "Mon 21 Dec 2026 09:00", "4", "4", "4", "budgets[0]"],
-        ["Mon 21 Dec 2026 09:00", "Mon 21 Dec 2026 17:00", "4", "1", "1", both],
-        ["Mon 21 Dec 2026 17:00", "Tue 22 Dec 2026 00:00", "4", "4", "4", "budgets[0]"],
+        ["Mon 21 Dec 2026 00:00", "Mon 21 Dec 2026 09:00", "4", "4", "4", "4", "budgets[0]"],
+        ["Mon 21 Dec 2026 09:00", "Mon 21 Dec 2026 17:00", "4", "4", "1", "1", both],
+        ["Mon 21 Dec 2026 17:00", "Tue 22 Dec 2026 00:00", "4", "4", "4", "4", "budgets[0]"],
     ]
 
 
 def test_the_calendar_among_the_examples_can_be_shown() -> None:
     example = Path(__file__).parents[3] / "examples" / "windows.yaml"
     result = budgets("web", "-f", example, "--nodes", 40, "--from", "2026-12-24T00:00:00Z", "--days", 1)
-    assert [cells[2:5] for cells in rows(result)] == [["0", "0", "0"]]
+    assert [cells[2:6] for cells in rows(result)] == [["0", "0", "0", "0"]]
 
 
 def test_what_is_probably_not_meant_is_told_above_the_table(written: Written) -> None:
@@ -94,7 +94,7 @@ def test_the_clocks_of_a_place_can_be_shown(written: Written) -> None:
 def test_where_no_budget_counts_all_may_go(written: Written) -> None:
     """API-085"""
     ((_, _, *cells),) = rows(budgets("default", "-f", written("a.json", restricted()), "--from", MONDAY))
-    assert cells == ["all", "all", "all"]
+    assert cells == ["all", "all", "all", "all"]
 
 
 def test_budgets_that_come_and_go_without_effect_make_no_line(written: Written) -> None:
@@ -116,8 +116,8 @@ def test_freezes_of_pool_and_cluster_are_shown(written: Written) -> None:
     )
     frozen, free = rows(budgets("default", "-f", file, "--from", MONDAY, "--days", 1))
     text = "frozen by ConfigMap kube-system/karpenter-freeze until 2026-12-21T12:00:00Z: audit"
-    assert frozen == ["Mon 21 Dec 2026 00:00", "Mon 21 Dec 2026 12:00", "0", "0", "0", text]
-    assert free[2:] == ["2", "2", "2", "budgets[0]"]
+    assert frozen == ["Mon 21 Dec 2026 00:00", "Mon 21 Dec 2026 12:00", "0", "0", "0", "0", text]
+    assert free[2:] == ["2", "2", "2", "2", "budgets[0]"]
 
 
 def test_budgets_that_cannot_be_read_are_shown_closed_and_named(written: Written) -> None:
@@ -127,7 +127,7 @@ def test_budgets_that_cannot_be_read_are_shown_closed_and_named(written: Written
     path = f"metadata.annotations[{WINDOWS}][0].from"
     assert result.stdout.splitlines()[1].startswith(f"{path}: 'noon' is not a date and time")
     ((_, _, *cells),) = rows(result)
-    assert cells == ["0", "0", "0", path]
+    assert cells == ["0", "0", "0", "0", path]
 
 
 @pytest.mark.parametrize(("form", "read"), [("json", json.loads), ("yaml", yaml.safe_load)])
@@ -146,7 +146,8 @@ def test_programs_get_the_same_as_data(written: Written, form: str, read: Callab
     assert (closed["from"], closed["until"]) == ("2026-12-21T10:00:00Z", "2026-12-21T17:00:00Z")
     assert "frozen" not in closed
     one = {"nodes": 1, "limitedBy": "spec.disruption.budgets[0]"}
-    assert closed["allowed"] == {"Empty": {"nodes": None, "limitedBy": None}, "Drifted": one, "Underutilized": one}
+    free = {"nodes": None, "limitedBy": None}
+    assert closed["allowed"] == {"Unhealthy": free, "Empty": free, "Drifted": one, "Underutilized": one}
 
 
 def stored(name: str, *, ready: bool = True) -> list[Json]:
@@ -159,12 +160,20 @@ def stored(name: str, *, ready: bool = True) -> list[Json]:
 
 
 def test_percentages_are_of_the_nodes_in_the_input(written: Written) -> None:
-    """DIS-145, DIS-146"""
+    """DIS-145, DIS-146, K15-206: a node that is only down does not count for repair."""
     machines = [*stored("a"), *stored("b"), *stored("c", ready=False)]
     result = budgets("default", "-f", written("a.json", restricted({"nodes": "50%"}), *machines), "--from", MONDAY)
     ((_, _, *cells),) = rows(result)
-    assert cells == ["2", "2", "2", "budgets[0]"]
-    assert "how many of 3 nodes may go at a time, less the 1 that are unavailable now" in result.stdout
+    assert cells == ["2", "2", "2", "2", "budgets[0]"]
+    assert "may go at a time, less the 1 that are unavailable now (Unhealthy: less 0)" in result.stdout
+
+
+def test_a_budget_for_repair_alone_limits_repair_alone(written: Written) -> None:
+    """K15-002, K15-208"""
+    file = written("a.json", restricted({"nodes": "5"}, {"nodes": "0", "reasons": ["Unhealthy"]}))
+    ((_, _, *cells),) = rows(budgets("default", "-f", file, "--from", MONDAY))
+    assert cells[:4] == ["0", "5", "5", "5"]
+    assert cells[4] == "Unhealthy: budgets[1], Empty: budgets[0], Drifted: budgets[0], Underutilized: budgets[0]"
 
 
 @pytest.mark.parametrize(
@@ -251,5 +260,6 @@ def test_the_table_survives_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch, w
     page = re.sub(r"\x1b\[[0-9;]*m", "", terminal.getvalue())
     assert max(map(len, page.splitlines()[1:])) <= columns
     assert "…" not in page
-    assert "utilized" in page
+    assert "Under-" in page
+    assert "heal-" in page
     assert "budgets[0]" in page

@@ -9,6 +9,7 @@ from karpenter.scheduling.scheduler_config import SchedulerConfig, SchedulerConf
 
 ZONE = "topology.kubernetes.io/zone"
 PATH = "podTopologySpread.defaultConstraints"
+INVALID = f"parsing scheduler config, validating scheduler config, {PATH}"
 
 
 def written(*constraints: str) -> str:
@@ -47,27 +48,36 @@ def test_constraints_are_read_from_yaml_and_from_json() -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("unknown: 1", "unknown field `unknown`"),
+        ("unknown: 1", "parsing scheduler config, decoding scheduler config, Object contains unknown field `unknown`"),
         ("podTopologySpread: {defaultingType: List}", "unknown field `defaultingType`"),
         (written(GOOD + ", unknown: 1"), "unknown field `unknown`"),
         ("[]", "Expected `object`"),
-        ("a: b: c", "not YAML"),
+        ("a: b: c", "parsing scheduler config, decoding scheduler config, not YAML"),
         (written(f"topologyKey: {ZONE}, whenUnsatisfiable: DoNotSchedule"), "missing required field `maxSkew`"),
         (written(GOOD.replace("1", "many")), "Expected `int`"),
-        (written(GOOD.replace("1", "0")), f"{PATH}[0].maxSkew is 0, but must be greater than 0"),
-        (written(GOOD.replace(ZONE, "''")), f"{PATH}[0].topologyKey is missing"),
-        (written(GOOD.replace(ZONE, "a b")), f"{PATH}[0].topologyKey is 'a b', which cannot be a label"),
-        (written(GOOD.replace("DoNotSchedule", "Maybe")), f"{PATH}[0].whenUnsatisfiable is 'Maybe'"),
-        (written("maxSkew: 1, topologyKey: a"), f"{PATH}[0].whenUnsatisfiable is ''"),
-        (written(GOOD + ", labelSelector: {}"), f"{PATH}[0].labelSelector must not be set"),
-        (written(GOOD + ", matchLabelKeys: [a]"), f"{PATH}[0].matchLabelKeys must not be set"),
+        (written(GOOD.replace("1", "0")), f"{INVALID}[0].maxSkew must be greater than 0"),
+        (written(GOOD.replace(ZONE, "''")), f"{INVALID}[0].topologyKey must be set"),
+        (written(GOOD.replace(ZONE, "a b")), f'{INVALID}[0].topologyKey "a b" is not a valid label name, it must'),
+        (
+            written(GOOD.replace("DoNotSchedule", "Maybe")),
+            f'{INVALID}[0].whenUnsatisfiable "Maybe" must be one of "DoNotSchedule" or "ScheduleAnyway"',
+        ),
+        (written("maxSkew: 1, topologyKey: a"), f'{INVALID}[0].whenUnsatisfiable "" must be one of'),
+        (
+            written(GOOD + ", labelSelector: {}"),
+            f"{INVALID}[0].labelSelector must not be set, as selectors are deduced for each pod",
+        ),
+        (
+            written(GOOD + ", matchLabelKeys: [a]"),
+            f"{INVALID}[0].matchLabelKeys must not be set, as it has no effect on default constraints",
+        ),
         (written(GOOD + ", minDomains: 0"), f"{PATH}[0].minDomains is 0"),
         (written(GOOD + ", nodeTaintsPolicy: Maybe"), f"{PATH}[0].nodeTaintsPolicy is 'Maybe'"),
-        (written(GOOD, GOOD), f"{PATH}[1] repeats {ZONE} with DoNotSchedule"),
+        (written(GOOD, GOOD), f"{INVALID}[1] is a duplicate of [0], {{{ZONE}, DoNotSchedule}}"),
     ],
 )
 def test_what_cannot_be_used_is_refused_with_its_place(text: str, says: str) -> None:
-    """OPS-O7"""
+    """OPS-O7, K15-048"""
     with pytest.raises(SchedulerConfigError) as refused:
         parse_scheduler_config(text)
     assert says in str(refused.value)

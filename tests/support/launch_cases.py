@@ -151,7 +151,7 @@ def machine(
 
 def claim(
     name: str = "one",
-    wishes: Mapping[str, tuple[str, ...]] = SPOT_OR_NOT,
+    requirements: Mapping[str, tuple[str, ...]] = SPOT_OR_NOT,
     requests: Mapping[str, str] = {"cpu": "1"},
     **metadata: Any,
 ) -> NodeClaim:
@@ -159,7 +159,7 @@ def claim(
     return NodeClaim(
         metadata=ObjectMeta(name=name, **own),
         spec=NodeClaimSpec(
-            requirements=tuple(wanted(key, "In", *values) for key, values in wishes.items()),
+            requirements=tuple(wanted(key, "In", *values) for key, values in requirements.items()),
             node_class_ref=CLASS_REF,
             resources=NodeClaimResourceRequests(requests=requests),
         ),

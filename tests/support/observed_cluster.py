@@ -74,10 +74,10 @@ class ObservedCluster:
         self.metrics = Metrics(now=lambda: (self.clock.time - NOW).total_seconds())
         self.state = ClusterState()
         self.events = EventList()
-        self.shop = ListedTypesProvider(node_class_kinds)
+        self.provider = ListedTypesProvider(node_class_kinds)
         self.lacking = ""
         self._objects: dict[tuple[type, str, str], Any] = {}
-        self.world = ControllerContext(None, self.shop, self.state, self.clock, self.events, self.metrics)  # type: ignore[arg-type]
+        self.world = ControllerContext(None, self.provider, self.state, self.clock, self.events, self.metrics)  # type: ignore[arg-type]
         self.parts: tuple[ClusterCollector, ...] = essential_collectors(self.world, lambda: self.lacking)
         if not only_essentials:
             self.parts += detail_collectors(self.world)

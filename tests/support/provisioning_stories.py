@@ -12,7 +12,7 @@ from support.world import World
 CALM = Disruption(consolidate_after="Never")
 
 
-async def shop(world: World, settings: Settings | None = None, **pool: Any) -> None:
+async def start_with_pool(world: World, settings: Settings | None = None, **pool: Any) -> None:
     """A running controller with a class and a pool, on the scripted cloud."""
     await world.node_class()
     await world.pool(**{"disruption": CALM, **pool})

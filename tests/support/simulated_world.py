@@ -73,9 +73,12 @@ def types() -> tuple[InstanceType, ...]:
     )
 
 
-def claim_spec(wishes: Wishes, requests: Mapping[str, str], taints: tuple[NodePoolTaint, ...] = ()) -> NodeClaimSpec:
+def claim_spec(
+    requirements: Wishes, requests: Mapping[str, str], taints: tuple[NodePoolTaint, ...] = ()
+) -> NodeClaimSpec:
     asked = tuple(
-        NodeSelectorRequirementWithMinValues(key=key, operator="In", values=values) for key, values in wishes.items()
+        NodeSelectorRequirementWithMinValues(key=key, operator="In", values=values)
+        for key, values in requirements.items()
     )
     return NodeClaimSpec(
         requirements=asked, node_class_ref=CLASS, resources=NodeClaimResourceRequests(requests=requests), taints=taints

@@ -19,7 +19,7 @@ UNKNOWN = ("Unknown", "AwaitingReconciliation", "object is awaiting reconciliati
 ILL = ("False", "RegistrationFailed", "Failed to register node")
 
 
-async def shop(world: World) -> NodePool:
+async def start_with_pool(world: World) -> NodePool:
     """A running controller with a pool that keeps its nodes."""
     await world.node_class()
     await world.pool(disruption=Disruption(consolidate_after="Never"))
@@ -55,7 +55,7 @@ async def generation(world: World) -> int:
 @story
 async def test_a_pool_nothing_was_bought_for_is_neither_healthy_nor_ill(world: World) -> None:
     """OPS-L45, API-652: and the condition has no part in Ready (OPS-064, API-655)."""
-    await shop(world)
+    await start_with_pool(world)
     assert await world.pool_condition(TYPE) == UNKNOWN
     assert (await world.pool_condition("Ready"))[0] == "True"
 
@@ -63,7 +63,7 @@ async def test_a_pool_nothing_was_bought_for_is_neither_healthy_nor_ill(world: W
 @story
 async def test_one_node_that_registers_makes_its_pool_healthy(world: World) -> None:
     """OPS-L27, OPS-L45, API-S252, API-653"""
-    pool = await shop(world)
+    pool = await start_with_pool(world)
     await good(world, pool, "c")
     assert await healthy(world) == ("True", TYPE, "")
 
@@ -71,7 +71,7 @@ async def test_one_node_that_registers_makes_its_pool_healthy(world: World) -> N
 @story
 async def test_two_nodes_that_never_join_make_their_pool_ill(world: World) -> None:
     """OPS-L45, API-S253, API-654, OPS-062; it stays Ready (OPS-064)."""
-    pool = await shop(world)
+    pool = await start_with_pool(world)
     await bad(world, pool, "c")
     assert await healthy(world) == UNKNOWN
     await bad(world, pool, "d")
@@ -87,7 +87,7 @@ async def test_two_nodes_that_never_join_make_their_pool_ill(world: World) -> No
 @story
 async def test_launches_that_fail_show_the_reason_of_the_cloud(world: World) -> None:
     """OPS-062, API-654"""
-    pool = await shop(world)
+    pool = await start_with_pool(world)
     world.cloud.refuse("create", *(LaunchFailed("NoQuota", "ask for more") for _ in range(10**4)))
     for name in ("c", "d"):
         await world.owned_claim(pool, name)
@@ -99,7 +99,7 @@ async def test_launches_that_fail_show_the_reason_of_the_cloud(world: World) -> 
 @story
 async def test_only_claims_of_the_very_pool_count(world: World, owner: str) -> None:
     """OPS-061, API-655"""
-    await shop(world)
+    await start_with_pool(world)
     references = {
         "none": (),
         "another uid": (OwnerReference(api_version="karpenter.sh/v1", kind="NodePool", name="np", uid="x"),),
@@ -117,7 +117,7 @@ async def test_only_claims_of_the_very_pool_count(world: World, owner: str) -> N
 @story
 async def test_a_new_process_starts_from_the_condition(world: World, shown: str) -> None:
     """API-651, OPS-063: True stands for one success, False for two failures."""
-    pool = await shop(world)
+    pool = await start_with_pool(world)
     if shown == "True":
         await good(world, pool, "c")
     else:
@@ -138,7 +138,7 @@ async def test_a_new_process_starts_from_the_condition(world: World, shown: str)
 @story
 async def test_an_edit_of_the_pool_begins_anew(world: World) -> None:
     """API-652: what failed before says nothing about what is asked for now."""
-    pool = await shop(world)
+    pool = await start_with_pool(world)
     await bad(world, pool, "c", "d")
     assert await healthy(world) == ILL
     await world.kube.patch(kinds.NODE_POOL, "np", {"spec": {"weight": 7}})
@@ -150,7 +150,7 @@ async def test_an_edit_of_the_pool_begins_anew(world: World) -> None:
 @story
 async def test_an_edit_of_the_class_begins_anew(world: World) -> None:
     """API-S254, API-652, API-067"""
-    pool = await shop(world)
+    pool = await start_with_pool(world)
     before = await generation(world)
     await good(world, pool, "c")
     assert (await healthy(world))[0] == "True"
@@ -164,7 +164,7 @@ async def test_an_edit_of_the_class_begins_anew(world: World) -> None:
 @story
 async def test_an_edit_of_the_class_while_nobody_looked_begins_anew(world: World) -> None:
     """API-652"""
-    pool = await shop(world)
+    pool = await start_with_pool(world)
     await good(world, pool, "c")
     assert (await healthy(world))[0] == "True"
     await world.stop()
@@ -186,7 +186,7 @@ async def test_without_its_class_nothing_is_said_about_a_pools_health(world: Wor
 @story
 async def test_a_condition_taken_away_by_hand_begins_anew(world: World) -> None:
     """API-652"""
-    pool = await shop(world)
+    pool = await start_with_pool(world)
     await bad(world, pool, "c", "d")
     assert await healthy(world) == ILL
     await world.edit(kinds.NODE_POOL, "np", {"conditions": []})
@@ -204,7 +204,7 @@ async def test_a_condition_taken_away_by_hand_begins_anew(world: World) -> None:
 @story
 async def test_a_write_that_fails_loses_no_outcome_and_delays_no_claim(world: World, error: Any) -> None:
     """OPS-054 and the Beyond of OPS §1.3"""
-    pool = await shop(world)
+    pool = await start_with_pool(world)
     world.wire.refuse = refusing(error, 10**6, "patch NodePool/status")
     await bad(world, pool, "c", "d")
     assert not await world.has(kinds.NODE_CLAIM, "c")
@@ -216,7 +216,7 @@ async def test_a_write_that_fails_loses_no_outcome_and_delays_no_claim(world: Wo
 @story
 async def test_a_pool_made_again_under_its_name_starts_with_nothing(world: World) -> None:
     """API-650: per uid."""
-    pool = await shop(world)
+    pool = await start_with_pool(world)
     await bad(world, pool, "c", "d")
     assert await healthy(world) == ILL
     await world.kube.delete(kinds.NODE_POOL, "np")
@@ -232,7 +232,7 @@ async def test_capacity_the_cloud_does_not_have_is_no_illness(world: World) -> N
     """OPS-062: only what ran out of time counts."""
     from karpenter.providers.contract import InsufficientCapacity
 
-    pool = await shop(world)
+    pool = await start_with_pool(world)
     world.cloud.refuse("create", *(InsufficientCapacity("none") for _ in range(5)))
     for name in ("c", "d", "e"):
         await world.owned_claim(pool, name)
@@ -242,7 +242,7 @@ async def test_capacity_the_cloud_does_not_have_is_no_illness(world: World) -> N
 
 @story
 async def test_a_retry_that_succeeds_in_time_is_no_failure(world: World) -> None:
-    pool = await shop(world)
+    pool = await start_with_pool(world)
     world.cloud.refuse("create", *(ProviderError("not yet") for _ in range(5)))
     await world.owned_claim(pool)
     await asyncio.sleep(60)

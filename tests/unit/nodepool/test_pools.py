@@ -22,7 +22,7 @@ HASH, VERSION = labels.NODE_POOL_HASH, labels.NODE_POOL_HASH_VERSION
 CALM = Disruption(consolidate_after="Never")
 
 
-async def shop(world: World, **fields: Any) -> NodePool:
+async def start_with_pool(world: World, **fields: Any) -> NodePool:
     await world.node_class()
     made = await world.pool(**{"disruption": CALM, **fields})
     await world.start()
@@ -48,7 +48,7 @@ async def test_a_pool_carries_its_hash_and_follows_its_template(world: World) ->
 
     API-453, DIS-354: hash and version are annotations that a controller writes.
     """
-    await shop(world)
+    await start_with_pool(world)
     first = await stamps(world)
     assert first == (await current(world), nodepool_hash.NODE_POOL_HASH_VERSION)
     labelled = {"spec": {"template": {"metadata": {"labels": {"team": "a"}}}}}
@@ -61,7 +61,7 @@ async def test_a_pool_carries_its_hash_and_follows_its_template(world: World) ->
 @story
 async def test_what_a_hash_does_not_cover_writes_none(world: World) -> None:
     """API-501, API-S230, API-516"""
-    await shop(world)
+    await start_with_pool(world)
     first = await stamps(world)
     changed = {"spec": {"weight": 5, "limits": {"cpu": "10"}, "disruption": {"consolidateAfter": "5m"}}}
     await world.kube.patch(kinds.NODE_POOL, "np", changed)
@@ -71,7 +71,7 @@ async def test_what_a_hash_does_not_cover_writes_none(world: World) -> None:
 
 @story
 async def test_a_hash_taken_away_or_changed_by_hand_is_put_back(world: World) -> None:
-    await shop(world)
+    await start_with_pool(world)
     first = await stamps(world)
     for edit in ({HASH: None}, {HASH: "banana"}, {HASH: None, VERSION: None}):
         await world.edit(kinds.NODE_POOL, "np", annotations=edit)
@@ -123,7 +123,7 @@ async def test_a_claim_of_todays_version_is_left_as_it_is(world: World) -> None:
 @story
 async def test_an_edit_of_the_pool_later_changes_no_claim(world: World) -> None:
     """API-504, API-S231, API-S232: only a new version does. A claim without a hash never gets one."""
-    pool = await shop(world)
+    pool = await start_with_pool(world)
     await world.owned_claim(pool, "old", metadata={"annotations": {HASH: "9", VERSION: "v3"}})
     await world.owned_claim(pool, "bare")
     labelled = {"spec": {"template": {"metadata": {"labels": {"team": "a"}}}}}
@@ -197,7 +197,7 @@ async def test_a_class_whose_reason_no_condition_can_have_is_reported_all_the_sa
 @story
 async def test_an_edited_pool_is_judged_anew(world: World) -> None:
     """API-640: also after the same generation was found sound."""
-    await shop(world)
+    await start_with_pool(world)
     assert (await world.pool_condition("ValidationSucceeded"))[0] == "True"
     bad = {
         "spec": {
@@ -217,7 +217,7 @@ async def test_an_edited_pool_is_judged_anew(world: World) -> None:
 async def test_a_pool_that_contradicts_the_rules_is_a_warning_once_for_each_edition(world: World) -> None:
     """API-640: whoever describes the pool or watches events finds out without knowing of conditions."""
     sopt = wanted(labels.CAPACITY_TYPE, "In", "sopt")
-    await shop(world, requirements=(sopt,))
+    await start_with_pool(world, requirements=(sopt,))
     (event,) = await world.events("NodePoolValidationFailed")
     assert (event.type, event.involved_object.kind, event.involved_object.name) == ("Warning", "NodePool", "np")
     assert event.message == (await world.pool_condition("ValidationSucceeded"))[2]
@@ -235,7 +235,7 @@ async def test_a_pool_that_contradicts_the_rules_is_a_warning_once_for_each_edit
 
 @story
 async def test_conditions_of_a_pool_edited_by_hand_are_put_back(world: World) -> None:
-    await shop(world)
+    await start_with_pool(world)
     before = (await world.kube.get(kinds.NODE_POOL, "np")).status
     await world.edit(kinds.NODE_POOL, "np", {"conditions": [], "resources": {"cpu": "999"}, "nodes": 7})
     await asyncio.sleep(10)
@@ -271,7 +271,7 @@ async def test_a_pool_of_another_providers_class_gets_no_hash_and_no_advice(worl
 @story
 async def test_what_is_legal_and_not_meant_is_told_once_and_again_after_an_edit(world: World) -> None:
     """API-078, API-088 and their Beyond"""
-    await shop(
+    await start_with_pool(
         world,
         requirements=(wanted(labels.CAPACITY_TYPE, "In", "spot", "sopt"),),
         disruption=Disruption(
@@ -386,7 +386,7 @@ def test_an_unchanged_cluster_is_not_added_up_again() -> None:
 
 @story
 async def test_a_quiet_cluster_writes_no_pool(world: World) -> None:
-    pool = await shop(world)
+    pool = await start_with_pool(world)
     for name in ("c", "d"):
         await world.owned_claim(pool, name)
     await asyncio.sleep(20)

@@ -26,14 +26,14 @@ SPOT = {labels.CAPACITY_TYPE: ("spot",)}
 ON_DEMAND = {labels.CAPACITY_TYPE: ("on-demand",)}
 
 
-def claim(wishes: dict[str, tuple[str, ...]], requests: dict[str, str]) -> NodeClaim:
-    return NodeClaim(metadata=ObjectMeta(name="one", uid="u"), spec=claim_spec(wishes, requests))
+def claim(requirements: dict[str, tuple[str, ...]], requests: dict[str, str]) -> NodeClaim:
+    return NodeClaim(metadata=ObjectMeta(name="one", uid="u"), spec=claim_spec(requirements, requests))
 
 
-def bought(wishes: dict[str, tuple[str, ...]], requests: dict[str, str]) -> tuple[str, str, str]:
+def bought(requirements: dict[str, tuple[str, ...]], requests: dict[str, str]) -> tuple[str, str, str]:
     by_name = {instance_type.name: instance_type for instance_type in types()}
     choice = simulated_offerings.launchable_offerings(
-        by_name, claim(wishes, requests), lambda instance_type, offering: True
+        by_name, claim(requirements, requests), lambda instance_type, offering: True
     ).launchable[0]
     return choice.instance_type.name, choice.offering.zone, choice.offering.capacity_type
 
@@ -66,10 +66,10 @@ def test_why_nothing_is_left_is_counted_per_reason() -> None:
 def test_a_label_the_types_lack_refuses_and_a_custom_label_does_not() -> None:
     by_name = {instance_type.name: instance_type for instance_type in types()}
 
-    def count(wishes: dict[str, tuple[str, ...]]) -> int:
+    def count(requirements: dict[str, tuple[str, ...]]) -> int:
         return len(
             simulated_offerings.launchable_offerings(
-                by_name, claim(wishes, SMALL), lambda instance_type, offering: True
+                by_name, claim(requirements, SMALL), lambda instance_type, offering: True
             ).launchable
         )
 
@@ -309,7 +309,7 @@ def test_a_reservation_is_used_up_instance_by_instance_and_free_again_when_they_
 
     async def scene(world: World) -> None:
         provider = SimulatedProvider(world.kube, world.clock, reserving(1))
-        wishes = {labels.CAPACITY_TYPE: ("reserved",), labels.RESERVATION_ID: ("r1",)}
+        requirements = {labels.CAPACITY_TYPE: ("reserved",), labels.RESERVATION_ID: ("r1",)}
 
         async def units() -> set[int | None]:
             sold = [
@@ -320,10 +320,10 @@ def test_a_reservation_is_used_up_instance_by_instance_and_free_again_when_they_
             return {offering.reservation_capacity for offering in sold if offering.reservation_id}
 
         assert await units() == {1}
-        machine = await provider.create(await world.claim("first", wishes, SMALL))
+        machine = await provider.create(await world.claim("first", requirements, SMALL))
         assert (machine.labels[labels.RESERVATION_ID], await units()) == ("r1", {0})
         with pytest.raises(InsufficientCapacity):
-            await provider.create(await world.claim("second", wishes, SMALL))
+            await provider.create(await world.claim("second", requirements, SMALL))
         await provider.delete(machine.provider_id)
         assert await units() == {1}
 

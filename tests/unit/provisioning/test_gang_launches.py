@@ -18,7 +18,7 @@ from support.builders import pod, pods
 from support.consolidation_cases import OPEN
 from support.gang_builders import gang_pods, pod_group
 from support.metrics_scrape import Scrape
-from support.provisioning_stories import claims, shop
+from support.provisioning_stories import claims, start_with_pool
 from support.topology_builders import apart, to
 from support.world import World, story
 
@@ -38,7 +38,7 @@ def gangs_shown(world: World) -> tuple[float, float]:
 
 @story
 async def test_nothing_is_bought_before_the_last_pod_of_a_gang_exists(world: World) -> None:
-    await shop(world, GANGS)
+    await start_with_pool(world, GANGS)
     await world.kube.create(kinds.POD_GROUP, pod_group("train", 3))
     first, second, third = gang_pods("train", 3, LARGE)
     await world.waiting(first, second)
@@ -63,7 +63,7 @@ async def test_nothing_is_bought_before_the_last_pod_of_a_gang_exists(world: Wor
 async def test_pods_are_planned_one_by_one_without_the_gate_and_kinds_that_are_missing_stop_nothing(
     world: World,
 ) -> None:
-    await shop(world)
+    await start_with_pool(world)
     await world.waiting(*gang_pods("train", 2, LARGE))
     await asyncio.sleep(30)
     assert len(await claims(world)) > 0
@@ -73,7 +73,7 @@ async def test_pods_are_planned_one_by_one_without_the_gate_and_kinds_that_are_m
 async def test_nodes_of_a_gang_that_cannot_start_are_given_back_and_it_is_tried_again_after_a_pause(
     world: World,
 ) -> None:
-    await shop(world, GANGS)
+    await start_with_pool(world, GANGS)
     await world.kube.create(kinds.POD_GROUP, pod_group("train", 3))
     members = gang_pods("train", 3, LARGE)
     await world.waiting(*members)
@@ -111,7 +111,7 @@ def sell_at_most(world: World, count: int, on_refusal: Callable[[], None] = lamb
 
 @story
 async def test_nothing_half_bought_stays_when_capacity_runs_out_for_one_member(world: World) -> None:
-    await shop(world, GANGS)
+    await start_with_pool(world, GANGS)
 
     async def sold_out(_pool: NodePool) -> tuple[InstanceType, ...]:
         return ()
@@ -127,7 +127,7 @@ async def test_nothing_half_bought_stays_when_capacity_runs_out_for_one_member(w
 
 @story
 async def test_a_gang_of_which_one_node_fails_again_and_again_gives_the_others_back_and_pauses(world: World) -> None:
-    await shop(world, GANGS)
+    await start_with_pool(world, GANGS)
     sell_at_most(world, 1)
     await world.kube.create(kinds.POD_GROUP, pod_group("train", 2))
     await world.waiting(*gang_pods("train", 2, {"cpu": "7"}))

@@ -43,7 +43,7 @@ async def big_pods(world: World, count: int) -> None:
     await world.waiting(*pods(count, {"cpu": "5"}))
 
 
-async def shop(world: World, per_minute: int) -> None:
+async def start_with_pool(world: World, per_minute: int) -> None:
     await world.node_class()
     await world.pool(disruption=CALM)
     await world.start(Settings(claims_per_minute=per_minute))
@@ -55,7 +55,7 @@ async def bought(world: World) -> int:
 
 @story
 async def test_claims_beyond_the_ceiling_are_created_when_the_minute_is_over(world: World) -> None:
-    await shop(world, per_minute=2)
+    await start_with_pool(world, per_minute=2)
     await big_pods(world, 5)
     counts = []
     for _ in range(3):
@@ -66,7 +66,7 @@ async def test_claims_beyond_the_ceiling_are_created_when_the_minute_is_over(wor
 
 @story
 async def test_a_ceiling_that_binds_is_reported_on_the_pool_and_in_the_log(world: World) -> None:
-    await shop(world, per_minute=2)
+    await start_with_pool(world, per_minute=2)
     await big_pods(world, 5)
     await asyncio.sleep(5)
     line = world.lines("nodeclaim creation ceiling reached")[0]
@@ -78,7 +78,7 @@ async def test_a_ceiling_that_binds_is_reported_on_the_pool_and_in_the_log(world
 
 @story
 async def test_a_ceiling_that_does_not_bind_says_nothing(world: World) -> None:
-    await shop(world, per_minute=5)
+    await start_with_pool(world, per_minute=5)
     await big_pods(world, 5)
     await asyncio.sleep(5)
     assert await bought(world) == 5
@@ -89,7 +89,7 @@ async def test_a_ceiling_that_does_not_bind_says_nothing(world: World) -> None:
 async def test_a_cloud_that_refuses_every_claim_is_asked_no_faster_than_the_ceiling(world: World) -> None:
     """What the ceiling is for: create, refuse, delete, plan again must not run away."""
     created: list[Any] = []
-    await shop(world, per_minute=6)
+    await start_with_pool(world, per_minute=6)
     world.wire.after = lambda write: created.append(write) if str(write) == "create NodeClaim" else None
     world.cloud.refuse("create", *(InsufficientCapacity("sold out") for _ in range(1000)))
     await big_pods(world, 3)

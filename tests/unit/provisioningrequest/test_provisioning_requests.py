@@ -22,7 +22,7 @@ from karpenter.model import conditions, labels
 from karpenter.model.feature_gate_flags import parse_feature_gates
 from karpenter.settings import Settings
 from support.builders import node, pod
-from support.provisioning_stories import claims, shop
+from support.provisioning_stories import claims, start_with_pool
 from support.world import World, story
 
 GANGS = Settings(feature_gates=parse_feature_gates("GangScheduling=true"))
@@ -58,7 +58,7 @@ async def test_all_nodes_of_an_atomic_request_are_bought_and_it_is_provisioned_w
     world: World,
 ) -> None:
     world.simulated()
-    await shop(world, GANGS)
+    await start_with_pool(world, GANGS)
     await ask(world, ATOMIC_SCALE_UP)
     await asyncio.sleep(5)
     bought = await claims(world)
@@ -74,7 +74,7 @@ async def test_nothing_is_bought_for_an_atomic_request_that_limits_cannot_hold_a
     world: World,
 ) -> None:
     world.simulated()
-    await shop(world, GANGS, limits={"cpu": "8"})
+    await start_with_pool(world, GANGS, limits={"cpu": "8"})
     await ask(world, ATOMIC_SCALE_UP, 4, ValidUntilSeconds="120")
     await asyncio.sleep(60)
     assert await claims(world) == []
@@ -87,7 +87,7 @@ async def test_nothing_is_bought_for_an_atomic_request_that_limits_cannot_hold_a
 @story
 async def test_nothing_is_bought_to_check_capacity_and_room_that_there_is_makes_it_provisioned(world: World) -> None:
     world.simulated()
-    await shop(world, GANGS)
+    await start_with_pool(world, GANGS)
     await ask(world, CHECK_CAPACITY)
     await asyncio.sleep(60)
     assert await claims(world) == []
@@ -100,7 +100,7 @@ async def test_nothing_is_bought_to_check_capacity_and_room_that_there_is_makes_
 
 @story
 async def test_a_check_without_retry_fails_at_once(world: World) -> None:
-    await shop(world, GANGS)
+    await start_with_pool(world, GANGS)
     await ask(world, CHECK_CAPACITY, noRetry="true")
     await asyncio.sleep(30)
     assert await said(world, "Failed") == ("True", "CapacityIsNotFound")
@@ -110,7 +110,7 @@ async def test_a_check_without_retry_fails_at_once(world: World) -> None:
 async def test_pods_that_consume_a_request_take_its_room_and_end_the_booking(world: World) -> None:
     world.simulated()
     world.scheduled()
-    await shop(world, GANGS)
+    await start_with_pool(world, GANGS)
     await ask(world, ATOMIC_SCALE_UP)
     await asyncio.sleep(120)
     bought = {claim.metadata.name for claim in await claims(world)}
@@ -142,7 +142,7 @@ async def test_a_booking_that_nobody_consumes_expires_and_its_nodes_are_removed(
 
 @story
 async def test_a_request_without_its_template_fails_and_one_of_another_class_is_left_alone(world: World) -> None:
-    await shop(world, GANGS)
+    await start_with_pool(world, GANGS)
     await ask(world, "queued-provisioning.gke.io")
     await asyncio.sleep(30)
     request = await world.kube.get(kinds.PROVISIONING_REQUEST, "train", "default")
@@ -160,7 +160,7 @@ async def test_a_request_without_its_template_fails_and_one_of_another_class_is_
 
 @story
 async def test_requests_are_not_read_without_the_gate(world: World) -> None:
-    await shop(world)
+    await start_with_pool(world)
     await ask(world, ATOMIC_SCALE_UP)
     await asyncio.sleep(60)
     assert await claims(world) == []
@@ -169,7 +169,7 @@ async def test_requests_are_not_read_without_the_gate(world: World) -> None:
 
 @story
 async def test_a_request_for_more_pods_than_any_cluster_holds_fails_at_once_and_builds_none(world: World) -> None:
-    await shop(world, GANGS)
+    await start_with_pool(world, GANGS)
     await ask(world, ATOMIC_SCALE_UP, count=2_000_000_000)
     await asyncio.sleep(5)
     assert await said(world, "Failed") == ("True", "FailedToCreatePods")

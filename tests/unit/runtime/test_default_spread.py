@@ -22,7 +22,7 @@ ON = Settings(scheduler_config=SchedulerConfig((even(labels.HOSTNAME, selector=N
 OF_WORKLOADS = {"services", "replicasets", "statefulsets", "replicationcontrollers"}
 
 
-async def shop(world: World, settings: Settings) -> None:
+async def start_with_pool(world: World, settings: Settings) -> None:
     await world.node_class()
     await world.pool()
     await world.start(settings)
@@ -36,7 +36,7 @@ async def claims(world: World) -> list[Any]:
 @story
 async def test_pods_of_a_service_are_spread_while_it_is_there(world: World) -> None:
     """S-220"""
-    await shop(world, ON)
+    await start_with_pool(world, ON)
     await world.kube.create(kinds.SERVICE, service("web", {"app": "web"}))
     await world.waiting(*app_pods(2, {"cpu": "100m"}))
     assert len(await claims(world)) == 2
@@ -48,7 +48,7 @@ async def test_pods_of_a_service_are_spread_while_it_is_there(world: World) -> N
 @story
 async def test_pods_of_a_replica_set_are_spread(world: World) -> None:
     """S-220"""
-    await shop(world, ON)
+    await start_with_pool(world, ON)
     made = await world.kube.create(
         kinds.REPLICA_SET,
         ReplicaSet(
@@ -69,7 +69,7 @@ async def test_pods_of_a_replica_set_are_spread(world: World) -> None:
 async def test_nobody_asks_for_services_or_owners_without_defaults(world: World) -> None:
     asked = []
     world.server.raise_injected_fault = lambda verb, plural, name: asked.append(plural)  # type: ignore[method-assign]
-    await shop(world, Settings())
+    await start_with_pool(world, Settings())
     # StatefulSets are watched for roll-outs in any case.
     assert ((OF_WORKLOADS - {"statefulsets"}) & set(asked), "pods" in asked) == (set(), True)
     await world.stop()

@@ -22,7 +22,7 @@ def replicas(count: int, cpu: str, **annotations: str) -> list[Pod]:
     return [pod(f"web-{number}", {"cpu": cpu}, meta=meta) for number in range(count)]
 
 
-async def shop(world: World, settings: Settings | None = None, limits: dict[str, str] | None = None) -> None:
+async def start_with_pool(world: World, settings: Settings | None = None, limits: dict[str, str] | None = None) -> None:
     await world.node_class()
     await world.pool(disruption=CALM, limits=limits or {})
     await world.start(settings)
@@ -30,7 +30,7 @@ async def shop(world: World, settings: Settings | None = None, limits: dict[str,
 
 @story
 async def test_a_workload_gets_two_nodes(world: World) -> None:
-    await shop(world)
+    await start_with_pool(world)
     await world.waiting(*replicas(4, "100m"))
     await asyncio.sleep(3)
     assert len(await world.all(kinds.NODE_CLAIM)) == 2
@@ -39,7 +39,7 @@ async def test_a_workload_gets_two_nodes(world: World) -> None:
 
 @story
 async def test_the_setting_says_otherwise(world: World) -> None:
-    await shop(world, Settings(exposure=Fraction(1)))
+    await start_with_pool(world, Settings(exposure=Fraction(1)))
     await world.waiting(*replicas(4, "100m"))
     await asyncio.sleep(3)
     assert len(await world.all(kinds.NODE_CLAIM)) == 1
@@ -47,7 +47,7 @@ async def test_the_setting_says_otherwise(world: World) -> None:
 
 @story
 async def test_a_wish_that_gives_way_is_in_the_log(world: World) -> None:
-    await shop(world, limits={"nodes": "1"})
+    await start_with_pool(world, limits={"nodes": "1"})
     await world.waiting(*replicas(4, "100m"))
     await asyncio.sleep(3)
     (line,) = world.lines(MESSAGE)
@@ -57,7 +57,7 @@ async def test_a_wish_that_gives_way_is_in_the_log(world: World) -> None:
 @story
 async def test_an_annotation_nobody_can_read_is_in_the_log_once(world: World) -> None:
     """Pods that stay waiting are planned again every ten seconds."""
-    await shop(world)
+    await start_with_pool(world)
     await world.waiting(*replicas(4, "900", **{labels.EXPOSURE: "half"}))
     await asyncio.sleep(60)
     (line,) = world.lines(MESSAGE)

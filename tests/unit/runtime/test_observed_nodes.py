@@ -286,7 +286,7 @@ async def test_a_node_nobody_sells_any_more_is_counted_once() -> None:
 
 async def test_a_cloud_that_fails_leaves_the_price_unknown_and_nothing_else() -> None:
     seen = ObservedCluster()
-    seen.shop.error = ProviderError("out of order")
+    seen.provider.error = ProviderError("out of order")
     seen.put(node_pool(limits={"cpu": "1"}), claim("c", labels=SOLD, provider_id="p://c"))
     await seen.refresh()
     scrape = seen.scrape()

@@ -17,7 +17,7 @@ def scrape(world: World) -> Scrape:
     return Scrape(render_sync(world.manager.metrics.registry))
 
 
-async def shop(world: World, settings: Settings | None = None) -> None:
+async def start_with_pool(world: World, settings: Settings | None = None) -> None:
     """A controller with a pool and a simulated cloud, and a scheduler."""
     world.simulated()
     world.scheduled()
@@ -39,7 +39,7 @@ async def settled(world: World, count: int) -> None:
 @story
 async def test_a_node_is_counted_from_the_plan_to_its_end(world: World) -> None:
     """OPS-411 to OPS-420, OPS-440 to OPS-447, OPS-459, OPS-490"""
-    await shop(world)
+    await start_with_pool(world)
     waiting = pods(5, {"cpu": "500m"})
     await world.waiting(*waiting)
     await settled(world, 5)
@@ -90,7 +90,7 @@ async def test_a_node_is_counted_from_the_plan_to_its_end(world: World) -> None:
 @story
 async def test_a_claims_conditions_are_told_as_they_turn(world: World) -> None:
     """OPS-E7, OPS-530, OPS-531"""
-    await shop(world)
+    await start_with_pool(world)
     await world.waiting(pod("p", {"cpu": "500m"}))
     await settled(world, 1)
     (claim,) = await world.all(kinds.NODE_CLAIM)
@@ -108,7 +108,7 @@ async def test_a_claims_conditions_are_told_as_they_turn(world: World) -> None:
 @story
 async def test_a_restart_invents_no_samples_and_tells_nothing_again(world: World) -> None:
     """OPS-M7, OPS-447, OPS-487"""
-    await shop(world)
+    await start_with_pool(world)
     await world.waiting(pod("p", {"cpu": "500m"}))
     await settled(world, 1)
     await asyncio.sleep(30)
@@ -129,7 +129,7 @@ async def test_a_restart_invents_no_samples_and_tells_nothing_again(world: World
 @story
 async def test_pods_that_fit_nowhere_are_counted_and_those_that_wait_have_waited(world: World) -> None:
     """OPS-443, OPS-461"""
-    await shop(world)
+    await start_with_pool(world)
     await world.waiting(pod("big", {"cpu": "500"}))
     await asyncio.sleep(20)
     scraped = scrape(world)
@@ -145,7 +145,7 @@ async def test_pods_that_fit_nowhere_are_counted_and_those_that_wait_have_waited
 @story
 async def test_without_details_provisioning_works_and_single_objects_are_not_shown(world: World) -> None:
     """OPS-O11, OPS-320"""
-    await shop(world, Settings(disable_cluster_state_observability=True))
+    await start_with_pool(world, Settings(disable_cluster_state_observability=True))
     await world.waiting(pod("p", {"cpu": "500m"}))
     await settled(world, 1)
     scraped = scrape(world)
@@ -159,7 +159,7 @@ async def test_without_details_provisioning_works_and_single_objects_are_not_sho
 @story
 async def test_every_line_of_a_pass_carries_its_identity(world: World) -> None:
     """OPS-385"""
-    await shop(world)
+    await start_with_pool(world)
     await world.waiting(pod("p", {"cpu": "500m"}))
     await settled(world, 1)
     (line,) = world.lines("registered nodeclaim")

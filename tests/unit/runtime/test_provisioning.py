@@ -18,14 +18,14 @@ from karpenter.providers.contract import InsufficientCapacity, NodeClassNotReady
 from karpenter.settings import Settings
 from support.builders import container, pod, pods, wanted
 from support.fake_cloud import Write
-from support.provisioning_stories import CALM, claims, shop
+from support.provisioning_stories import CALM, claims, start_with_pool
 from support.world import World, story, until
 
 
 @story
 async def test_waiting_pods_become_claims_after_a_quiet_second(world: World) -> None:
     """SCH-005, SCH-630, and the lines users look for (OPS §4.7)."""
-    await shop(world)
+    await start_with_pool(world)
     await world.waiting(*pods(3, {"cpu": "1"}))
     await asyncio.sleep(0.9)
     assert await claims(world) == []
@@ -48,7 +48,7 @@ async def test_waiting_pods_become_claims_after_a_quiet_second(world: World) -> 
 @story
 async def test_a_claim_belongs_to_its_pool_and_its_class(world: World) -> None:
     """SCH-620. API-135, API-S085: the name begins with that of the NodePool, which owns the NodeClaim."""
-    await shop(world)
+    await start_with_pool(world)
     await world.waiting(pod("p", {"cpu": "1"}))
     await asyncio.sleep(2)
     claim = (await claims(world))[0]
@@ -64,7 +64,7 @@ async def test_a_claim_belongs_to_its_pool_and_its_class(world: World) -> None:
 @story
 async def test_a_claim_that_exists_already_is_done(world: World) -> None:
     """Names are derived: an answer that got lost must not buy twice."""
-    await shop(world)
+    await start_with_pool(world)
 
     def lose_the_answer(write: Write) -> None:
         if str(write) == "create NodeClaim":
@@ -86,7 +86,7 @@ async def test_a_claim_that_exists_already_is_done(world: World) -> None:
 async def test_one_claim_that_cannot_be_created_does_not_stop_the_others(world: World) -> None:
     """SCH-020 step 13, SCH-632"""
     world.cloud.capacity["cpu"] = "8"
-    await shop(world)
+    await start_with_pool(world)
     refused: list[str] = []
 
     def refuse(write: Write) -> None:
@@ -106,7 +106,7 @@ async def test_one_claim_that_cannot_be_created_does_not_stop_the_others(world: 
 @story
 async def test_claims_that_are_always_refused_are_sent_with_growing_pauses(world: World) -> None:
     """SCH-008: retried with rate limiting, and said."""
-    await shop(world)
+    await start_with_pool(world)
     sent: list[float] = []
 
     def refuse(write: Write) -> None:
@@ -127,7 +127,7 @@ async def test_why_a_pod_cannot_be_placed_is_said_once_and_again_when_the_cause_
 
     SCH-655: an error in the log and an event. OPS-548: a change of cause is told at once.
     """
-    await shop(world)
+    await start_with_pool(world)
     await world.waiting(pod("big", {"cpu": "500"}))
     await asyncio.sleep(60)
     events = await world.events("FailedScheduling", "big")
@@ -146,7 +146,7 @@ async def test_why_a_pod_cannot_be_placed_is_said_once_and_again_when_the_cause_
 @story
 async def test_a_pool_that_takes_no_part_is_named_when_that_changes(world: World) -> None:
     """OPS §4.7, API-070, SCH-653: not with every pass. OPS-512: the event is a Warning on the NodePool."""
-    await shop(world, requirements=[wanted(labels.ARCH, "In", "mips")])
+    await start_with_pool(world, requirements=[wanted(labels.ARCH, "In", "mips")])
     await world.waiting(pod("p", {"cpu": "1"}))
     await asyncio.sleep(30)
     assert len(world.lines("skipping, nodepool requirements filtered out all instance types")) == 1
@@ -179,7 +179,7 @@ async def test_a_pool_that_is_not_ready_is_an_error_in_the_log_once(world: World
 @story
 async def test_pods_hear_where_they_are_expected(world: World) -> None:
     """SCH-651, OPS-510, OPS-E5: a burst of ten, not thirty."""
-    await shop(world)
+    await start_with_pool(world)
     await world.waiting(*pods(30, {"cpu": "100m"}))
     await asyncio.sleep(1.5)
     events = await world.events("Nominated")
@@ -194,7 +194,7 @@ async def test_a_pod_meant_for_a_node_is_told_its_name(world: World) -> None:
 
     SCH-684: for a node at the decision, for a new NodeClaim at its creation.
     """
-    await shop(world)
+    await start_with_pool(world)
     await world.waiting(pod("first", {"cpu": "1"}))
     await asyncio.sleep(1.5)
     name = (await claims(world))[0].metadata.name
@@ -210,7 +210,7 @@ async def test_a_pod_meant_for_a_node_is_told_its_name(world: World) -> None:
 async def test_a_claim_in_flight_does_not_hold_up_other_pods(world: World) -> None:
     """S-017 settled: a claim without provider ID is capacity that will come, not a barrier."""
     world.cloud.refuse("create", *(ProviderError("not yet") for _ in range(1000)))
-    await shop(world)
+    await start_with_pool(world)
     await world.waiting(pod("first", {"cpu": "7"}))
     await asyncio.sleep(2)
     assert len(await claims(world)) == 1
@@ -225,7 +225,7 @@ async def test_a_claim_in_flight_does_not_hold_up_other_pods(world: World) -> No
 async def test_pods_of_a_claim_that_could_not_be_bought_are_planned_again_at_once(world: World) -> None:
     """OPS-014: not only after their next reminder."""
     world.cloud.refuse("create", InsufficientCapacity("all gone"))
-    await shop(world)
+    await start_with_pool(world)
     await world.waiting(pod("p", {"cpu": "1"}))
     await asyncio.sleep(1.1)
     await asyncio.sleep(1.6)
@@ -236,7 +236,7 @@ async def test_pods_of_a_claim_that_could_not_be_bought_are_planned_again_at_onc
 @story
 async def test_a_claim_gone_before_its_creation_was_answered_is_forgotten(world: World) -> None:
     """OPS-094: otherwise its pods would wait for ever for a machine nobody buys."""
-    await shop(world)
+    await start_with_pool(world)
     lost: list[str] = []
 
     def lose(write: Write) -> None:
@@ -265,7 +265,7 @@ async def test_a_claim_gone_before_its_creation_was_answered_is_forgotten(world:
 )
 @story
 async def test_a_pod_that_makes_no_sense_does_not_stop_the_others(world: World, broken: Any) -> None:
-    await shop(world)
+    await start_with_pool(world)
     await world.waiting(broken, pod("fine", {"cpu": "1"}))
     await asyncio.sleep(2)
     assert len(world.cloud.bought) == 1
@@ -274,7 +274,7 @@ async def test_a_pod_that_makes_no_sense_does_not_stop_the_others(world: World, 
 
 @story
 async def test_an_object_that_does_not_decode_does_not_stop_the_others(world: World) -> None:
-    await shop(world)
+    await start_with_pool(world)
     body = {"metadata": {"name": "odd", "namespace": "default"}, "spec": {"priority": "high", "containers": [{}]}}
     world.server.load_objects([{"apiVersion": "v1", "kind": "Pod", **body}])
     await world.waiting(pod("fine", {"cpu": "1"}))
@@ -317,7 +317,7 @@ async def test_a_pool_without_instance_types_is_skipped(world: World) -> None:
         return ()
 
     world.cloud.instance_types = none  # type: ignore[method-assign]
-    await shop(world)
+    await start_with_pool(world)
     await world.waiting(pod("p", {"cpu": "1"}))
     await asyncio.sleep(2)
     assert await claims(world) == []
@@ -349,7 +349,7 @@ async def nominated(world: World) -> dict[str, str]:
 
 async def planned(world: World, count: int = 2, settings: Settings | None = None) -> str:
     """Pods planned for one claim, whose name is returned; its machine is bought and has not joined."""
-    await shop(world, settings)
+    await start_with_pool(world, settings)
     await world.waiting(*pods(count, {"cpu": "100m"}))
     await asyncio.sleep(1.5)
     result = await claims(world)
@@ -419,7 +419,7 @@ async def test_our_nomination_is_taken_back_when_the_plan_changes(world: World) 
 @story
 async def test_a_nomination_is_no_reason_to_leave_a_pod_out_of_planning(world: World) -> None:
     """Schedulers that ignore the field must still converge: what stays waiting is planned again."""
-    await shop(world)
+    await start_with_pool(world)
     body = msgspec.structs.replace(pod("p", {"cpu": "1"}).status, nominated_node_name="nowhere")
     await world.waiting(msgspec.structs.replace(pod("p", {"cpu": "1"}), status=body))
     await asyncio.sleep(15)
@@ -431,7 +431,7 @@ async def test_an_expected_node_is_not_given_back(world: World) -> None:
     """SCH-640, OPS-114: twice the longest batch, at least ten seconds."""
     assert Settings().nomination_window == timedelta(seconds=20)
     assert Settings(batch_max_duration=timedelta(seconds=2)).nomination_window == timedelta(seconds=10)
-    await shop(world, disruption=Disruption(consolidate_after="0s", budgets=(Budget(nodes="100%"),)))
+    await start_with_pool(world, disruption=Disruption(consolidate_after="0s", budgets=(Budget(nodes="100%"),)))
     await world.waiting(pod("p", {"cpu": "1"}))
     await asyncio.sleep(1.5)
     name = (await claims(world))[0].metadata.name
@@ -450,7 +450,7 @@ async def test_an_expected_node_is_not_given_back(world: World) -> None:
 @story
 async def test_a_pending_pod_is_in_a_pass_every_ten_seconds(world: World) -> None:
     """SCH-001: for as long as it stays pending, though nothing else happens."""
-    await shop(world)
+    await start_with_pool(world)
     await world.waiting(pod("big", {"cpu": "500"}))
     await asyncio.sleep(5)
     line = "computing scheduling decision for provisionable pod(s)"

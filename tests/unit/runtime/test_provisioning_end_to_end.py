@@ -13,7 +13,7 @@ from karpenter.api.karpenter import Budget, Disruption
 from karpenter.settings import Settings
 from support.builders import container, pod, pods
 from support.instance_types import offering, shape
-from support.provisioning_stories import claims, shop
+from support.provisioning_stories import claims, start_with_pool
 from support.world import World, story, until
 
 
@@ -30,7 +30,7 @@ async def test_a_deployment_comes_up_and_its_nodes_go_with_it(world: World) -> N
     """The whole way on the simulated cloud, and one story per node in the log."""
     world.simulated()
     world.scheduled()
-    await shop(world, disruption=Disruption(consolidate_after="30s", budgets=(Budget(nodes="100%"),)))
+    await start_with_pool(world, disruption=Disruption(consolidate_after="30s", budgets=(Budget(nodes="100%"),)))
     await world.kube.create(kinds.DEPLOYMENT, deployment("web", 20))
     await until(lambda: running(world), 60)
     assert len(await world.all(kinds.POD)) == 20
@@ -84,7 +84,7 @@ async def test_pods_that_still_run_on_a_leaving_node_are_not_told_anything(world
 @story
 async def test_pods_of_a_node_that_leaves_are_looked_at_again_while_they_are_there(world: World) -> None:
     """SCH-002: every ten seconds, though nothing else happens."""
-    await shop(world)
+    await start_with_pool(world)
     await world.claim()
     await until(lambda: _has_launched(world))
     await world.join()
@@ -115,7 +115,7 @@ async def test_the_fee_of_a_node_is_a_setting(world: World, fee: float, machines
         for name, cpu, price in (("small", 2, 0.1), ("large", 4, 0.3))
     )
     world.simulated(steep)
-    await shop(world, Settings(node_fee=fee))
+    await start_with_pool(world, Settings(node_fee=fee))
     await world.waiting(*pods(2, {"cpu": "2"}))
     await asyncio.sleep(5)
     assert len(await claims(world)) == machines
@@ -127,7 +127,7 @@ async def test_the_solver_is_there_before_anything_is_decided(world: World) -> N
     loaded: list[int] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(manager, "load_solver", lambda: loaded.append(len(world.wire.writes)))
-        await shop(world)
+        await start_with_pool(world)
     assert loaded == [0]
 
 

@@ -30,10 +30,10 @@ def play(story: Callable[[], Coroutine[Any, Any, None]]) -> Lines:
     return lines  # type: ignore[return-value]
 
 
-async def looked(look: Any, *keys: str, kind: Kind[Any] | None = NODE_CLAIM, lasting: float = 0.5) -> Metrics:
-    """Have a queue look at keys for a while; its figures."""
+async def reconciled(reconcile: Any, *keys: str, kind: Kind[Any] | None = NODE_CLAIM, lasting: float = 0.5) -> Metrics:
+    """Have a queue reconcile keys for a while; its figures."""
     metrics = Metrics()
-    queue: Reconciler[str] = Reconciler("nodeclaim.lifecycle", look, 3, kind, metrics)
+    queue: Reconciler[str] = Reconciler("nodeclaim.lifecycle", reconcile, 3, kind, metrics)
     task = asyncio.create_task(queue.run())
     for key in keys:
         queue.add(key)
@@ -50,13 +50,13 @@ def value(metrics: Metrics, series: str, **labels: str) -> float | None:
     return metrics.registry.get_sample_value(series, {**own, **labels})
 
 
-def test_every_line_of_a_look_says_of_which_controller_object_and_pass_it_is() -> None:
+def test_every_line_of_a_reconcile_says_of_which_controller_object_and_pass_it_is() -> None:
     """OPS-385"""
 
-    async def look(name: str) -> None:
+    async def reconcile(name: str) -> None:
         _log.info("looking")
 
-    lines = [line for line in play(lambda: looked(look, "a", "b")) if line["event"] == "looking"]
+    lines = [line for line in play(lambda: reconciled(reconcile, "a", "b")) if line["event"] == "looking"]
     for line, name in zip(lines, "ab", strict=True):
         assert {key: line[key] for key in line if key not in ("event", "log_level", "reconcileID")} == {
             "controller": "nodeclaim.lifecycle",
@@ -73,10 +73,12 @@ def test_every_line_of_a_look_says_of_which_controller_object_and_pass_it_is() -
 def test_a_key_with_a_namespace_is_told_in_its_parts() -> None:
     """OPS-383, OPS-385"""
 
-    async def look(name: str) -> None:
+    async def reconcile(name: str) -> None:
         _log.info("looking")
 
-    (line,) = [actual for actual in play(lambda: looked(look, "web/p-1", kind=POD)) if actual["event"] == "looking"]
+    (line,) = [
+        actual for actual in play(lambda: reconciled(reconcile, "web/p-1", kind=POD)) if actual["event"] == "looking"
+    ]
     assert line["Pod"] == {"name": "p-1", "namespace": "web"}
     assert (line["namespace"], line["name"]) == ("web", "p-1")
     assert line["controllerGroup"] == ""
@@ -85,12 +87,12 @@ def test_a_key_with_a_namespace_is_told_in_its_parts() -> None:
 def test_a_failed_look_is_told_with_the_identity_of_its_pass() -> None:
     """OPS-386"""
 
-    async def look(name: str) -> None:
+    async def reconcile(name: str) -> None:
         _log.info("looking")
         raise ServerUnavailable("gone fishing")
 
     looking, failed = [
-        line for line in play(lambda: looked(look, "a")) if line["event"] in ("looking", "Reconciler error")
+        line for line in play(lambda: reconciled(reconcile, "a")) if line["event"] in ("looking", "Reconciler error")
     ]
     assert failed["error"] == "gone fishing"
     assert failed["log_level"] == "error"
@@ -102,9 +104,9 @@ def test_a_failed_look_is_told_with_the_identity_of_its_pass() -> None:
 def test_controllers_announce_themselves_in_the_lines_users_know() -> None:
     """OPS-386"""
 
-    async def look(name: str) -> None: ...
+    async def reconcile(name: str) -> None: ...
 
-    lines = play(lambda: looked(look))
+    lines = play(lambda: reconciled(reconcile))
     assert [line["event"] for line in lines] == ["Starting EventSource", "Starting Controller", "Starting workers"]
     assert lines[0]["source"] == "kind source: NodeClaim"
     assert lines[2]["worker count"] == 3
@@ -136,14 +138,14 @@ def test_looks_are_counted_by_how_they_end(answer: float | Exception | None, res
     """OPS-490, OPS-491, OPS-492"""
     metricses: list[Metrics] = []
 
-    async def look(name: str) -> float | None:
+    async def reconcile(name: str) -> float | None:
         await asyncio.sleep(0.2)
         if isinstance(answer, Exception):
             raise answer
         return answer
 
     async def story() -> None:
-        metricses.append(await looked(look, "a"))
+        metricses.append(await reconciled(reconcile, "a"))
 
     play(story)
     (metrics,) = metricses
@@ -165,11 +167,11 @@ def test_a_look_that_asks_for_another_at_once_is_a_requeue() -> None:
     metricses: list[Metrics] = []
     answers = [0.0]
 
-    async def look(name: str) -> float | None:
+    async def reconcile(name: str) -> float | None:
         return answers.pop() if answers else None
 
     async def story() -> None:
-        metricses.append(await looked(look, "a"))
+        metricses.append(await reconciled(reconcile, "a"))
 
     play(story)
     assert value(metricses[0], "controller_runtime_reconcile_total", result="requeue") == 1
@@ -181,11 +183,11 @@ def test_a_bug_in_a_look_counts_as_a_panic_and_is_told_with_its_trace() -> None:
     """OPS-371, OPS-491"""
     metricses: list[Metrics] = []
 
-    async def look(name: str) -> None:
+    async def reconcile(name: str) -> None:
         raise ZeroDivisionError("a bug")
 
     async def story() -> None:
-        metricses.append(await looked(look, "a"))
+        metricses.append(await reconciled(reconcile, "a"))
 
     errors = [line for line in play(story) if line["event"] == "Reconciler error"]
     assert "ZeroDivisionError" in errors[0]["stacktrace"]
@@ -196,12 +198,12 @@ def test_a_bug_in_a_look_counts_as_a_panic_and_is_told_with_its_trace() -> None:
 def test_a_queue_can_be_asked_how_much_waits_and_how_long_work_has_lasted() -> None:
     """OPS-493"""
 
-    async def look(name: str) -> None:
+    async def reconcile(name: str) -> None:
         await asyncio.sleep(10)
 
     async def story() -> None:
         metrics = Metrics()
-        queue: Reconciler[str] = Reconciler("nodeclaim.lifecycle", look, 2, NODE_CLAIM, metrics)
+        queue: Reconciler[str] = Reconciler("nodeclaim.lifecycle", reconcile, 2, NODE_CLAIM, metrics)
         task = asyncio.create_task(queue.run())
         queue.add("a")
         await asyncio.sleep(3)
@@ -231,10 +233,10 @@ def test_whoever_acts_within_a_look_can_tell_for_which_controller() -> None:
     async def helping() -> None:
         seen.append(current_controller())
 
-    async def look(name: str) -> None:
+    async def reconcile(name: str) -> None:
         await asyncio.gather(helping())
 
-    play(lambda: looked(look, "a"))
+    play(lambda: reconciled(reconcile, "a"))
     assert seen == ["nodeclaim.lifecycle"]
     assert current_controller() == ""
 

@@ -12,11 +12,11 @@ from karpenter.simulation import LoopClock, run_virtual
 def test_a_look_that_is_due_within_the_resolution_of_the_clock_happens_and_does_not_spin() -> None:
     seen: list[str] = []
 
-    async def look(name: str) -> None:
+    async def reconcile(name: str) -> None:
         seen.append(name)
 
     async def main(_clock: LoopClock) -> None:
-        reconciler: Reconciler[str] = Reconciler("test", look)
+        reconciler: Reconciler[str] = Reconciler("test", reconcile)
         queue = reconciler.queue
         working = asyncio.create_task(reconciler.run())
         await asyncio.sleep(1)

@@ -1,4 +1,4 @@
-"""Two lines about pods whose wishes can keep machines from being given back (SCH-672)."""
+"""Two lines about pods whose preferences can keep machines from being given back (SCH-672)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def begin(world: World, settings: Settings | None = None) -> None:
 
 @story
 async def test_each_pod_is_mentioned_once_a_day(world: World) -> None:
-    """SCH-672. DIS-438: for each of the two wishes."""
+    """SCH-672. DIS-438: for each of the two preferences."""
     await begin(world, Settings(intervals=RARE))
     await world.waiting(*app_pods(1, spread=[even(soft=True)], **NOWHERE))
     await asyncio.sleep(4 * RARE.provisioning_retry.total_seconds())

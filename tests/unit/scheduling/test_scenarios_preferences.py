@@ -69,7 +69,7 @@ def test_an_alternative_is_given_up_for_the_next_when_neighbours_close_it() -> N
     assert asked(result, ZONE) == [("In", ("z2",))]
 
 
-# -- the order in which wishes go -----------------------------------------------------------------------------------------
+# -- the order in which preferences go -----------------------------------------------------------------------------------------
 
 
 def test_neighbours_one_would_like_go_before_nodes_one_would_like() -> None:
@@ -80,7 +80,7 @@ def test_neighbours_one_would_like_go_before_nodes_one_would_like() -> None:
 
 
 def test_every_wish_about_nodes_goes_before_an_even_spread() -> None:
-    """SCH-250 d and e: spread is the last of the wishes to go."""
+    """SCH-250 d and e: spread is the last of the preferences to go."""
     cluster = PlannedCluster(node_pool())
     cluster.batch(app_pods(4, spread=[even(HOST, soft=True)], affinity=wishing((9, NOWHERE), (1, NOWHERE))))
     assert cluster.per_node() == [1, 1, 1, 1]
@@ -133,7 +133,7 @@ def test_a_wish_may_cost_a_node_unless_told_otherwise(options: SchedulingOptions
 
 
 def test_each_pod_gives_up_no_more_than_it_must() -> None:
-    """SCH-241: pods of one kind may end up with different wishes kept."""
+    """SCH-241: pods of one kind may end up with different preferences kept."""
     there = [machine(f"n{zone}", {"cpu": "2"}, labels={ZONE: zone}) for zone in ("z1", "z2")]
     result = plan(there, app_pods(4, {"cpu": "1"}, affinity=wishing((1, in_zone("z2")))))
     assert (existing(result), left(result)) == ({"nz1": 2, "nz2": 2}, [])
@@ -180,7 +180,7 @@ def test_with_policy_ignore_soft_taints_are_still_minded() -> None:
     assert sizes(plan(soft, pod("p"), options=IGNORE)) == [1]
 
 
-# -- wishes that cannot be kept ---------------------------------------------------------------------------------------------
+# -- preferences that cannot be kept ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_a_soft_spread_that_cannot_hold_keeps_nobody_waiting(spread: object) -> 
 
 
 def test_a_wish_never_excuses_from_what_is_required() -> None:
-    """SCH-250: only wishes are given up."""
+    """SCH-250: only preferences are given up."""
     own = wishing((1, in_zone("z2")), pod_affinity=near(to("missing", ZONE), wished=[to()]))
     result = plan(node_pool(), app_pods(2, spread=[even(soft=True)], affinity=own))
     assert (left(result), categories(result)) == (["web-000", "web-001"], {"topology"})

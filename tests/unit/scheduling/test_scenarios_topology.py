@@ -404,7 +404,7 @@ def test_tolerating_more_than_others_opens_more_zones() -> None:
     assert (cluster.domain_of("plain-000"), cluster.domain_of("tolerant-000")) == ("z1", "z2")
 
 
-# -- wishes -------------------------------------------------------------------------------------------------------------
+# -- preferences -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ def with_min_values(asked: NodeClaim, least: int) -> NodeClaim:
 
 
 @pytest.mark.parametrize(
-    ("wishes", "requests", "expected"),
+    ("requirements", "requests", "expected"),
     [
         pytest.param({}, {"cpu": "1"}, ["m5.large", "m5.xlarge"], id="AWS-420 everything fits"),
         pytest.param({labels.INSTANCE_TYPE: ("m5.xlarge",)}, {}, ["m5.xlarge"], id="AWS-420 by label"),
@@ -48,9 +48,9 @@ def with_min_values(asked: NodeClaim, least: int) -> NodeClaim:
     ],
 )
 def test_types_must_suit_the_claim(
-    wishes: dict[str, tuple[str, ...]], requests: dict[str, str], expected: list[str]
+    requirements: dict[str, tuple[str, ...]], requests: dict[str, str], expected: list[str]
 ) -> None:
-    assert names_of(kept(claim("one", wishes, requests), (XLARGE, LARGE))) == expected
+    assert names_of(kept(claim("one", requirements, requests), (XLARGE, LARGE))) == expected
 
 
 def test_a_type_too_small_or_without_an_available_offering_is_out() -> None:
@@ -114,7 +114,7 @@ def test_the_sixty_cheapest_types_are_asked_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wishes", "types", "expected"),
+    ("requirements", "types", "expected"),
     [
         pytest.param(SPOT_OR_NOT, (LARGE,), "spot", id="AWS-T410"),
         pytest.param(
@@ -141,21 +141,21 @@ def test_the_sixty_cheapest_types_are_asked_for() -> None:
     ],
 )
 def test_one_capacity_type_is_chosen(
-    wishes: dict[str, tuple[str, ...]], types: tuple[InstanceType, ...], expected: str
+    requirements: dict[str, tuple[str, ...]], types: tuple[InstanceType, ...], expected: str
 ) -> None:
-    asked = claim("one", wishes)
+    asked = claim("one", requirements)
     launchable_types = kept(asked, types)
     assert launch_filters.launch_capacity_type(launch_requirements(asked), launchable_types.types) == expected
     assert launch_filters.is_inflexible(launch_requirements(asked), launchable_types.types) is (
-        expected == "on-demand" and wishes == SPOT_OR_NOT
+        expected == "on-demand" and requirements == SPOT_OR_NOT
     )
 
 
 @pytest.mark.parametrize(
-    ("count", "wishes", "expected"), [(4, SPOT_OR_NOT, True), (5, SPOT_OR_NOT, False), (1, ON_DEMAND, False)]
+    ("count", "requirements", "expected"), [(4, SPOT_OR_NOT, True), (5, SPOT_OR_NOT, False), (1, ON_DEMAND, False)]
 )
 def test_few_types_for_a_fallback_to_on_demand_are_worth_a_warning(
-    count: int, wishes: dict[str, tuple[str, ...]], expected: bool
+    count: int, requirements: dict[str, tuple[str, ...]], expected: bool
 ) -> None:
     """AWS-431: only where spot was allowed, and below five types."""
     sold_out = [
@@ -165,7 +165,7 @@ def test_few_types_for_a_fallback_to_on_demand_are_worth_a_warning(
         )
         for number in range(count)
     ]
-    asked = claim("one", wishes)
+    asked = claim("one", requirements)
     assert launch_filters.is_inflexible(launch_requirements(asked), kept(asked, sold_out).types) is expected
 
 

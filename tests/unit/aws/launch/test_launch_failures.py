@@ -145,7 +145,7 @@ def test_a_full_reservation_is_counted_down_and_the_market_left_alone() -> None:
         sold = machine("m5.large", offerings=[reserved("a", 1e-8, 2, "cr-1")])
         empty(world, refusal("ReservationCapacityExceeded"))
         with pytest.raises(InsufficientCapacity):
-            await launch(world, sold, wishes=RESERVED_OR_NOT)
+            await launch(world, sold, requirements=RESERVED_OR_NOT)
         assert world.told.units == {"cr-1": 0}
         assert world.told.lacking == [OfferingKey(labels.RESERVED, "m5.large", "a", reservation="cr-1")]
 
@@ -160,7 +160,7 @@ def test_a_reservation_that_refuses_for_another_reason_keeps_its_count(code: str
         sold = machine("m5.large", offerings=[reserved("a", 1e-8, 2, "cr-1")])
         empty(world, refusal(code))
         with pytest.raises(InsufficientCapacity):
-            await launch(world, sold, wishes=RESERVED_OR_NOT)
+            await launch(world, sold, requirements=RESERVED_OR_NOT)
         assert world.told.units == {}
         assert set(world.told.lacking) == {OfferingKey(labels.RESERVED, "m5.large", "a", reservation="cr-1")}
 
@@ -173,7 +173,7 @@ def test_a_full_reservation_is_refused_without_a_call_where_nothing_else_is_allo
     async def scene(world: World) -> None:
         sold = machine("m5.large", offerings=[reserved("a", 1e-8, 0, "cr-1")])
         with pytest.raises(InsufficientCapacity):
-            await launch(world, sold, wishes=RESERVED_OR_NOT)
+            await launch(world, sold, requirements=RESERVED_OR_NOT)
         assert world.ec2.calls["CreateFleet"] == 0
 
     play(scene)

@@ -339,7 +339,7 @@ def test_a_reserved_instance_carries_its_reservation_and_is_counted() -> None:
     async def scene(world: World) -> None:
         world.told.units = {"cr-1": 2}
         sold = machine("m5.large", offerings=[reserved("a", 1e-8, 2, "cr-1"), offering(labels.ON_DEMAND, "b", 0.1)])
-        instance = await launch(world, sold, wishes=RESERVED_OR_NOT)
+        instance = await launch(world, sold, requirements=RESERVED_OR_NOT)
         assert instance.labels[labels.CAPACITY_TYPE] == "reserved"
         assert instance.labels[labels.RESERVATION_ID] == "cr-1"
         assert instance.labels[aws_labels.RESERVATION_TYPE] == "default"

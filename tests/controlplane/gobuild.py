@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -57,7 +58,8 @@ class GoModule:
 
     def dependency(self, name: str) -> Path:
         """Where the source of a dependency lies, downloaded first where necessary. Raises ``BuildFailed``."""
-        return Path(self._run([str(self._go()), "list", "-mod=mod", "-m", "-f", "{{.Dir}}", name]).strip())
+        downloaded = json.loads(self._run([str(self._go()), "mod", "download", "-json", name]))
+        return Path(downloaded["Dir"])
 
     def _go(self) -> Path:
         go = _go_of_this_machine(self.oldest_go) or _go_from_package(self.oldest_go)

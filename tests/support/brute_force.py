@@ -1,7 +1,8 @@
 """The cheapest way to buy nodes for a few pods, by trying every partition of them: shares no code with the engine.
 
 A node is legal if it passes the filters of the judge for all its pods. It costs its cheapest offering, CPU beyond its baseline,
-and a fee.
+and a fee. Nobody knows the scheduler's order, so a pod is the first that its own affinity by host means only where no such pod
+is on another node.
 """
 
 from __future__ import annotations
@@ -18,14 +19,18 @@ from karpenter.model.pods import pod_requests
 from karpenter.scheduling.cpu_surplus import UNAVAILABLE_CPU_PRICE
 from support.judge_places import fresh, pod_expressions
 from support.judge_world import World
-from support.kube_filters import HOST, Machine, Scene, crowding, misfits
+from support.kube_filters import HOST, Bound, Machine, Scene, crowding, misfits, near
 
 #: Amounts by resource, as the engine counts them.
 Amounts = Mapping[str, int]
 
 
+#: What a pod without a node counts as, in USD per hour: more than any node.
+UNSERVED = 1_000.0
+
+
 def cheapest_partition(world: World, fee: float) -> float:
-    """USD per hour of the cheapest legal nodes for all pods, fees included; infinite where there are none."""
+    """USD per hour of the cheapest legal nodes for as many pods as can have one, fees and ``UNSERVED`` per other pod included."""
     pods = world.pods
 
     @cache
@@ -38,7 +43,7 @@ def cheapest_partition(world: World, fee: float) -> float:
             return 0.0
         first = left & -left
         chosen = others = left ^ first
-        best = inf
+        best = least(others) + UNSERVED
         while True:
             best = min(best, of_node(chosen | first) + least(others ^ chosen))
             if not chosen:
@@ -87,6 +92,8 @@ def _fits(sizes: Sequence[Amounts], together: int, instance_type: InstanceType) 
 
 def _cheapest_node(world: World, pods: Sequence[Pod]) -> float:
     """The price of the cheapest node that may hold exactly these pods."""
+    if not _may_be_together(world, pods):
+        return inf
     mentioned = [expression for pod in pods for expression in pod_expressions(pod.spec)]
     return min(
         (
@@ -107,6 +114,23 @@ def _holds(world: World, pods: Sequence[Pod], form: Machine) -> bool:
         scene = Scene([form], [(other, form) for other in pods if other is not pod], world.namespaces, universe)
         if any(scene.objections(pod, form)):
             return False
+    return True
+
+
+def _may_be_together(world: World, pods: Sequence[Pod]) -> bool:
+    """Whether some order of the pods brings each to a new host after those that it must be near; all others are elsewhere."""
+    if not any(near(pod.spec) for pod in pods):
+        return True
+    here, there = Machine("a-new-host", {HOST: "a-new-host"}), Machine("another", {HOST: "another"})
+    bound: list[Bound] = [(pod, there) for pod in world.pods if pod not in pods]
+    waiting = list(pods)
+    while waiting:
+        scene = Scene([here, there], bound, world.namespaces)
+        joining = [pod for pod in waiting if not any(scene.lonely(pod, here))]
+        if not joining:
+            return False
+        bound += [(pod, here) for pod in joining[:1]]
+        waiting.remove(joining[0])
     return True
 
 

@@ -321,7 +321,7 @@ class Scene:
     def objections(self, pod: Pod, machine: Machine) -> Iterator[str]:
         """Why neighbours, or their absence, keep the pod from the node now."""
         yield from self._uneven(pod, machine)
-        yield from self._alone(pod, machine)
+        yield from self.lonely(pod, machine)
         yield from self._disliked(pod, machine)
 
     # -- topology spread --------------------------------------------------------------------------------------------
@@ -373,7 +373,8 @@ class Scene:
 
     # -- pod affinity ---------------------------------------------------------------------------------------------------
 
-    def _alone(self, pod: Pod, machine: Machine) -> Iterator[str]:
+    def lonely(self, pod: Pod, machine: Machine) -> Iterator[str]:
+        """Why the pod's own affinity keeps it from the node."""
         terms = near(pod.spec)
         for term in terms:
             if term.topology_key not in machine.labels:

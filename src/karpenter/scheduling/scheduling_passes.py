@@ -401,9 +401,9 @@ class SchedulingPasses:
         classic = packer.classic()
         if self._context.packing_mode is PackingMode.CLASSIC or not classic.unpacked:
             return classic
-        pack = min(
-            (packer.best_value(), classic, packer.best_value(ReservationPolicy.SMALLEST)),
-            key=lambda packing: (unpacked_by_priority(packing, result), packing.sort_key),
+        packings = (packer.best_value(), classic, packer.best_value(ReservationPolicy.SMALLEST))
+        pack = packer.with_exact_affinity(
+            min(packings, key=lambda packing: (unpacked_by_priority(packing, result), packing.sort_key))
         )
         for repack in (packer.unweighted, packer.shared):
             other = repack() if pack.unpacked and self._context.limits else pack

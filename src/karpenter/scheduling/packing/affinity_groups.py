@@ -148,3 +148,46 @@ def _add_one_of_each(fill: Fill, companions: Sequence[int]) -> list[int]:
         joined += joining
         waiting = [position for position in waiting if position not in joining]
     return joined
+
+
+class HostAffinityCheck:
+    """Which pods may have a node to themselves, as far as required affinity by host says.
+
+    ``satisfied``: affinities that pods elsewhere have begun.
+    """
+
+    def __init__(self, demands: Sequence[Demand], satisfied: Container[TopologyGroup]) -> None:
+        self._affinity = [demand.host_affinity for demand in demands]
+        self._counted_by = [
+            frozenset(demand.host_limits.counted_by) if demand.host_limits is not None else frozenset[TopologyGroup]()
+            for demand in demands
+        ]
+        own = {group for affinity in self._affinity for group, itself in affinity if itself}
+        #: By affinity that a node may begin, all the pods it means: they must be on that node.
+        self._meant = {
+            group: {at: len(demand.pods) for at, demand in enumerate(demands) if group in self._counted_by[at]}
+            for group in own
+            if group not in satisfied
+        }
+
+    def holds_for(self, contents: Sequence[tuple[int, int]]) -> bool:
+        """Whether these pods can come to an empty node in some order, each after one that it must be beside."""
+        waiting = [position for position, _ in contents if self._affinity[position]]
+        if not waiting:
+            return True
+        counts = dict(contents)
+        begun = {
+            group for group, meant in self._meant.items() if all(counts.get(at, 0) == n for at, n in meant.items())
+        }
+        present = {group for position in counts if position not in waiting for group in self._counted_by[position]}
+        while waiting:
+            joining = [
+                position
+                for position in waiting
+                if all(group in present or (itself and group in begun) for group, itself in self._affinity[position])
+            ]
+            if not joining:
+                return False
+            present |= {group for position in joining for group in self._counted_by[position]}
+            waiting = [position for position in waiting if position not in joining]
+        return True

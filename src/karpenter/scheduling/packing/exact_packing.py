@@ -10,8 +10,11 @@ these are bounded, too, by `MAX_COLUMNS`: five different NodePools for twelve di
 
 Alternatives: HiGHS with the same columns took 3 s for twelve pods where the linear relaxation is weak; a program that assigns
 pods to nodes takes longer still, because equal nodes are symmetric. More pods that narrow different labels are covered by
-columns with a bound (`search/column_enumeration`), which needs no enumeration of all sets. Pods with affinity by host are left
-to the search: whether a node may begin with them depends on the other nodes.
+columns with a bound (`search/column_enumeration`), which needs no enumeration of all sets.
+
+Affinity by host is a rule about a whole column: some order of its pods must bring each after one that it must be beside. A pod
+may be the first that its own affinity means only if no such pod is on another node. The order of binding is unknown, so a
+column that begins an affinity has all pods that it means.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from karpenter.scheduling.demand import Demand, Packing, SchedulingNodeClaim
 from karpenter.scheduling.node_filling import FillCache, PurchaseChannel
 from karpenter.scheduling.objective import Objective
 from karpenter.scheduling.offerings.purchase_options import PurchaseOption
+from karpenter.scheduling.packing.affinity_groups import HostAffinityCheck
 from karpenter.scheduling.search.linear_program import FloatArray, IntArray
 from karpenter.scheduling.topology.host_limits import HostUsage
 from karpenter.scheduling.topology.topology_groups import TopologyGroup
@@ -40,6 +44,8 @@ MAX_COLUMNS = 21_000
 MAX_PODS = 60
 #: USD per hour for each node, so that of packings that cost the same the one with the fewest nodes is taken.
 _FEWER_NODES = 1e-11
+#: USD per hour for a pod that affinity leaves without a node, above what nodes for the others cost.
+_UNSERVED = 1e6
 
 #: The options of each demand within its heaviest pools, with the types that may be bought.
 AllowedOptions = Sequence[Sequence[tuple[PurchaseOption, TypeSet]]]
@@ -48,11 +54,12 @@ EmptyClaim = Callable[[PurchaseOption, TypeSet], SchedulingNodeClaim]
 
 @dataclass(frozen=True)
 class PackingRules:
-    """What columns are made with: how pods join, what a node costs, and how a claim begins."""
+    """What columns are made with: how pods join, what a node costs, how a claim begins, affinities that have begun elsewhere."""
 
     fill_cache: FillCache
     objective: Objective
     empty_claim: EmptyClaim
+    satisfied_affinity: frozenset[TopologyGroup] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -69,20 +76,23 @@ NOTHING_PROVEN = ProvenPacking(None, -inf)
 def cheapest_claims(
     demands: Sequence[Demand], allowed: AllowedOptions, rules: PackingRules
 ) -> list[SchedulingNodeClaim] | None:
-    """Claims for all pods at the least objective; None where the pods are too many, or need each other on their host."""
+    """Claims for all pods that affinity by host lets have a node, at the least objective; None where the pods are too many."""
     counts = np.array([len(demand.pods) for demand in demands], dtype=np.intp)
     if not has_few_sets(demands, MAX_STATES) or _max_columns(demands, allowed) > MAX_COLUMNS:
         return None
     columns = possible_claims(demands, allowed, rules)
-    matrix = contents_matrix(columns, len(demands))
-    costs = np.array([rules.objective.claim_cost(column) for column in columns]) + _FEWER_NODES
+    unserved = [position for position, demand in enumerate(demands) if demand.host_affinity]
+    matrix = np.vstack([contents_matrix(columns, len(demands)), np.eye(len(demands), dtype=np.intp)[unserved]])
+    costs = np.array(
+        [rules.objective.claim_cost(column) + _FEWER_NODES for column in columns] + [_UNSERVED] * len(unserved)
+    )
     chosen = _cheapest_partition(costs, matrix, counts)
-    return None if chosen is None else [columns[row] for row in chosen]
+    return None if chosen is None else [columns[row] for row in chosen if row < len(columns)]
 
 
 def has_few_sets(demands: Sequence[Demand], max_sets: int) -> bool:
-    """Whether all sets of pods that may share a node can be tried: few pods, none of which needs another on its host."""
-    if not 0 < sum(len(demand.pods) for demand in demands) <= MAX_PODS or any(d.host_affinity for d in demands):
+    """Whether all sets of pods that may share a node can be tried."""
+    if not 0 < sum(len(demand.pods) for demand in demands) <= MAX_PODS:
         return False
     return prod(len(demand.pods) + 1 for demand in demands) <= max_sets
 
@@ -162,7 +172,11 @@ class _Columns:
         self._options: list[dict[PurchaseChannel, tuple[PurchaseOption, TypeSet]]] = [
             {option.channel: (option, types) for option, types in options} for options in allowed
         ]
-        self._host_limited = any(demand.host_limits is not None for demand in demands)
+        self._host_limits = [
+            None if demand.host_limits is None else replace(demand.host_limits, affinity=()) for demand in demands
+        ]
+        self._host_limited = any(limits is not None for limits in self._host_limits)
+        self._affinity = HostAffinityCheck(demands, rules.satisfied_affinity)
 
     def enumerate(self) -> list[SchedulingNodeClaim]:
         """All columns."""
@@ -185,7 +199,8 @@ class _Columns:
             grown = self._with_pod(base, added, channel)
             if grown is None:
                 continue
-            yield grown
+            if self._affinity.holds_for(grown.contents):
+                yield grown
             further = reversed(range(added, len(self._demands)))
             untried += [(grown, later) for later in further if channel in self._options[later]]
 
@@ -216,13 +231,13 @@ class _Columns:
         return replace(claim, requirements=requirements, types=held, requests=requests, contents=contents)
 
     def _host_allows(self, claim: SchedulingNodeClaim, position: int) -> bool:
-        """Whether rules by host let one more pod of the demand onto the node."""
-        limits = self._demands[position].host_limits
+        """Whether rules by host, affinity aside, let one more pod of the demand onto the node."""
+        limits = self._host_limits[position]
         if limits is None:
             return True
         usage = HostUsage(pool=claim.template.name)
         for other, count in claim.contents:
-            others = self._demands[other].host_limits
+            others = self._host_limits[other]
             if others is not None:
                 others.record(usage, count)
         unmet: frozenset[TopologyGroup] = frozenset()

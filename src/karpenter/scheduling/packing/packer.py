@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from math import inf
 
 import numpy as np
 
@@ -149,8 +150,15 @@ class Packer:
             return NOTHING_PROVEN if claims is None else self._limited_exact(claims, state)
         if claims is None:
             return self._covered(state, lambda cover: cover.cheapest_cover(known_cost))
-        packing = self._finished("exact", state, claims, {})
-        return ProvenPacking(packing, packing.objective_value)
+        packing = self._bought(claims, state)
+        return ProvenPacking(packing, -inf if packing.unpacked else packing.objective_value)
+
+    def with_exact_affinity(self, best: Packing) -> Packing:
+        """The packing, or the exact one where that serves more pods: nodes filled one by one may use up targets of affinity."""
+        if not best.unpacked or not self._basis.affinity_graph:
+            return best
+        exact = self.exact(inf).packing
+        return best if exact is None else min((best, exact), key=lambda packing: packing.sort_key)
 
     def exact_after_search(self, known_cost: float) -> ProvenPacking:
         """The same once a search found a packing of that objective: what was too much work may be less now."""
@@ -191,7 +199,7 @@ class Packer:
 
     @property
     def _packing_rules(self) -> PackingRules:
-        return PackingRules(self._fill_cache, self._objective, self._empty_claim)
+        return PackingRules(self._fill_cache, self._objective, self._empty_claim, self._bounds.satisfied_affinity)
 
     def _bought(self, claims: Sequence[SchedulingNodeClaim], state: PackingState) -> Packing:
         """The packing with exactly these claims, which keep limits."""

@@ -339,7 +339,8 @@ def plan(objects: LoadedObjects, packing: Literal["cheapest", "classic"] | None 
         planning.report_skipped_pools(computed.solution, plan_input.objects)
     catalogs = plan_input.catalogs
     timing = PlanTiming(computed.seconds, catalogs.load_seconds, computed.seconds + catalogs.load_seconds)
-    report = PlanReport(computed.solution, catalogs.indexes, timing, catalogs.prices)
+    increases = planning.needed_limit_increases(plan_input, computed)
+    report = PlanReport(computed.solution, catalogs.indexes, timing, catalogs.prices, limit_increases=increases)
     return _plan_of(computed.solution, report, (*objects.warnings, *lines))
 
 

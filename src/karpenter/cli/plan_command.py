@@ -119,7 +119,8 @@ def _report(plan_input: planning.PlanInput, options: SchedulingOptions, record: 
         _record(computed, record)
     catalogs = plan_input.catalogs
     timing = PlanTiming(computed.seconds, catalogs.load_seconds, wall_seconds())
-    return PlanReport(computed.solution, catalogs.indexes, timing, catalogs.prices, verbose)
+    increases = planning.needed_limit_increases(plan_input, computed)
+    return PlanReport(computed.solution, catalogs.indexes, timing, catalogs.prices, verbose, increases)
 
 
 def _show_difference(

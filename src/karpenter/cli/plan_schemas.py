@@ -67,6 +67,7 @@ def _plan() -> Json:
         **parts,
         "capacityBuffers": _list(buffer),
         "gangs": {**_list(_gang()), "description": "Pods that get places together or not at all."},
+        "limitIncreases": _list(_limit_increase()),
         "prices": _nullable({"type": "object", "required": ["source", "region"]}),
     }
     optional: Json = {
@@ -74,6 +75,11 @@ def _plan() -> Json:
         "disruption": {"type": "object", "description": "With --consolidate."},
     }
     return _object(members, optional)
+
+
+def _limit_increase() -> Json:
+    """What is enough for all the pods together; with less, one of them at least gets no node."""
+    return _object({**dict.fromkeys(("nodePool", "resource", "amount"), _TEXT), "pods": _COUNT})
 
 
 def _gang() -> Json:

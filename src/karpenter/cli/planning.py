@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import typer
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from karpenter.scheduling.problem import Problem
     from karpenter.scheduling.scheduling_options import SchedulingOptions
     from karpenter.scheduling.solution import Solution
+    from karpenter.scheduling.whatif.limit_increases import LimitIncrease
     from karpenter.settings import Settings
     from karpenter.state import ClusterState
     from karpenter.state.snapshot import ClusterSnapshot
@@ -212,6 +214,17 @@ def compute_plan(plan_input: PlanInput, options: SchedulingOptions) -> ComputedP
     problem = build_problem(_plan_snapshot(plan_input), indexes, plan_input.moment, options)
     solution = solve(problem, indexes)
     return ComputedPlan(problem, solution, time.perf_counter() - begun)
+
+
+def needed_limit_increases(plan_input: PlanInput, computed: ComputedPlan) -> tuple[LimitIncrease, ...]:
+    """How much higher limits would have to be for all pods that they leave out."""
+    if not computed.solution.unschedulable:
+        return ()
+    from karpenter.scheduling.solver import solve
+    from karpenter.scheduling.whatif.limit_increases import limit_increases
+
+    indexes = plan_input.catalogs.indexes
+    return limit_increases(computed.problem, computed.solution, indexes, partial(solve, indexes=indexes))
 
 
 def nodepool_prices(plan_input: PlanInput, computed: ComputedPlan) -> dict[str, float]:

@@ -34,7 +34,7 @@ from karpenter.cli.render_common import (
 from karpenter.cli.render_plan_data import PlanComparison, PlanReport, planned_buffers
 from karpenter.cli.render_prices import price_lines
 from karpenter.model import resources as res
-from karpenter.scheduling.explain.nearest_fit_messages import nearest_fit_sentence
+from karpenter.scheduling.explain.nearest_fit_messages import format_amount, nearest_fit_sentence
 from karpenter.scheduling.explain.reason_messages import (
     exposure_messages,
     reason_message,
@@ -67,7 +67,7 @@ def write(report: PlanReport, out: TextIO) -> None:
         print_line(console, part) if isinstance(part, Text) else console.print(part)
     if plan.placed_on_existing:
         console.print(_existing_nodes_table(plan))
-    for text in _unschedulable_lines(plan, long_reasons=report.long_reasons):
+    for text in (*_unschedulable_lines(plan, long_reasons=report.long_reasons), *_limit_increase_lines(report)):
         print_line(console, text)
     for line in exposure_messages(plan):
         print_line(console, Text(line, style="yellow"))
@@ -208,6 +208,20 @@ def _unschedulable_lines(plan: Solution, *, long_reasons: bool) -> list[Text]:
             Text(f"  ... and {count_text(count, 'pod')} more for {count_text(len(rest), 'other reason')}")
         )
     return [*paragraphs, Text("")]
+
+
+def _limit_increase_lines(report: PlanReport) -> list[Text]:
+    """What pods lack together; what one lacks is said with its reason."""
+    lines = [
+        Text(
+            f"With a limit of {each.resource} {format_amount(each.resource, each.amount)} higher, NodePool {each.node_pool} has"
+            f" nodes for all {each.pods} pods that it leaves out.",
+            style="yellow",
+        )
+        for each in report.limit_increases
+        if each.pods > 1
+    ]
+    return [*lines, Text("")] if lines else []
 
 
 def _some_pods(pods: Sequence[Pod]) -> str:

@@ -30,6 +30,7 @@ from karpenter.scheduling.failed_filters import (
 )
 from karpenter.scheduling.solution import GangOutcome, NewNodeClaim, Solution, UnschedulablePod
 from karpenter.scheduling.unschedulable_reasons import UnschedulableReason
+from karpenter.scheduling.whatif.limit_increases import LimitIncrease
 
 #: Of the document: the first number changes when a member goes or changes its meaning, the second when one is added.
 FORMAT_VERSION = "1.0"
@@ -53,7 +54,7 @@ class PlanReport:
     """What there is to show: the plan, the types it chose from by NodePool, how long it took.
 
     ``prices``: where they come from; None for a recorded problem, which does not say it. ``long_reasons``: the page gives reasons
-    with all requirements.
+    with all requirements. ``limit_increases``: limits that leave pods out, each with what would be enough for all of them.
     """
 
     plan: Solution
@@ -61,6 +62,7 @@ class PlanReport:
     timing: PlanTiming
     prices: PriceSource | None = None
     long_reasons: bool = False
+    limit_increases: tuple[LimitIncrease, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +113,7 @@ def document(report: PlanReport) -> Json:
         "cost": _cost_data(plan),
         "capacityBuffers": [_buffer_data(name, room) for name, room in planned_buffers(plan).items()],
         "gangs": [_gang_data(outcome) for outcome in plan.gangs],
+        "limitIncreases": [_limit_increase_data(increase) for increase in report.limit_increases],
         "prices": price_data(report.prices, plan) if report.prices is not None else None,
         "timings": {
             "decisionSeconds": round(timing.decision_seconds, _SECONDS_DIGITS),
@@ -123,6 +126,11 @@ def document(report: PlanReport) -> Json:
 def planned_buffers(plan: Solution) -> Mapping[str, BufferPlacement]:
     """Where the virtual pods of each capacity buffer are; every existing node counts as ready."""
     return buffer_placements(plan, {placed.node_key for placed in plan.placed_on_existing})
+
+
+def _limit_increase_data(increase: LimitIncrease) -> Json:
+    amount = _quantity(increase.resource, increase.amount)
+    return {"nodePool": increase.node_pool, "resource": increase.resource, "amount": amount, "pods": increase.pods}
 
 
 def _buffer_data(name: str, placement: BufferPlacement) -> Json:

@@ -33,7 +33,7 @@ def test_json_has_exactly_the_agreed_members(plan: Plan, mixed: Path) -> None:
     loads = json.loads(plan("-f", mixed, "-o", "json").stdout)
     assert list(loads) == [
         "formatVersion", "nodeClaims", "existingNodes", "unschedulable", "exposure", "cost", "capacityBuffers", "gangs",
-        "prices", "timings",
+        "limitIncreases", "prices", "timings",
     ]  # fmt: skip
     assert loads["formatVersion"] == "1.0"
     assert list(loads["timings"]) == ["decisionSeconds", "catalogueSeconds", "wallSeconds"]
@@ -130,6 +130,15 @@ def test_nodes_bought_the_same_way_share_a_line(plan: Plan, written: Written) ->
     page = plan("-f", written("a.json", pool(), *(pod(f"p{number}", "7") for number in range(3)))).stdout
     rows = [line.split()[:2] for line in page.splitlines() if "a.large" in line and "on-demand" in line]
     assert rows == [["3", "a.large"]]
+
+
+def test_a_limit_that_leaves_several_pods_out_is_told_with_what_is_enough_for_all(plan: Plan, written: Written) -> None:
+    """One pod lacks a node of its own; what all of them lack together is another amount."""
+    file = written("limited.json", pool(limits={"cpu": "8"}), *(pod(f"web-{number}", "3") for number in range(5)))
+    (increase,) = json.loads(plan("-f", file, "-o", "json").stdout)["limitIncreases"]
+    assert increase == {"nodePool": "default", "resource": "cpu", "amount": "16", "pods": 3}
+    sentence = "With a limit of cpu 16 CPU higher, NodePool default has nodes for all 3 pods that it leaves out."
+    assert sentence in " ".join(plan("-f", file).stdout.split())
 
 
 def test_a_plan_with_nothing_to_do_says_so(plan: Plan, written: Written) -> None:

@@ -66,9 +66,10 @@ def machines_setup(settings: Settings, kube: Kube, clock: Clock) -> ProviderSetu
     """The provider of hosts that commands power on and off."""
     from karpenter.providers.machines import MachineProvider, PowerCommands
 
-    provider = MachineProvider(kube, clock, PowerCommands(settings.machine_power_directory))
+    events = EventRecorder(kube, clock)
+    provider = MachineProvider(kube, clock, PowerCommands(settings.machine_power_directory), events)
     informers = ClusterInformers(kube, WatchedKinds.of(settings, provider.node_class_kinds))
-    return ProviderSetup(provider, informers, garbage_collectors={"instances": provider.collect_garbage})
+    return ProviderSetup(provider, informers, garbage_collectors={"instances": provider.collect_garbage}, events=events)
 
 
 def load_provider_factory(name: str) -> ProviderFactory:

@@ -306,8 +306,7 @@ def cluster_freeze(objects: ClusterObjects) -> Freeze | None:
 
 
 def report_skipped_pools(plan: Solution, objects: ClusterObjects) -> None:
-    """Report which NodePools are skipped, and why, what static NodePools launch beside the plan, and which hosts are missing."""
-    from karpenter.cli.host_types import missing_hosts
+    """Report which NodePools are skipped, and why, and what static NodePools launch beside the plan."""
     from karpenter.scheduling.explain.reason_messages import skipped_pool_message
 
     static = {pool.metadata.name: pool for pool in objects.pools if pool.spec.replicas is not None}
@@ -316,8 +315,6 @@ def report_skipped_pools(plan: Solution, objects: ClusterObjects) -> None:
             print_error(f"NodePool {skipped.node_pool} is skipped: {skipped_pool_message(skipped)}")
     for name, pool in static.items():
         print_error(f"NodePool {name} is static: {_static_pool_text(pool, objects)}, not part of this plan")
-    for line in missing_hosts(objects, plan):
-        print_error(line)
 
 
 def _static_pool_text(pool: NodePool, objects: ClusterObjects) -> str:

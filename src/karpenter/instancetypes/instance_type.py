@@ -18,7 +18,9 @@ _HUGE_PAGES = "hugepages-"
 class Offering:
     """An offering of a type: requirements on at least zone and capacity type, a price, and whether it is available now.
 
-    ``reservation_capacity``: remaining instances of its reservation; None without a reservation or if unknown.
+    ``reservation_capacity``: remaining instances of its reservation or stock; None without either or if unknown.
+    ``stock``: what its instances are counted under where they are no capacity reservation, such as hosts of one kind; empty
+    where they are not counted. All offerings of a type with a stock have one, and those of one zone and capacity type share it.
     ``interruptions_per_hour``: average interruption rate of such instances; 0 if unknown.
     ``capacity_override`` and ``overhead_override`` replace amounts of the type on instances bought this way, resource by
     resource (SCH-117, OPS-238).
@@ -31,6 +33,7 @@ class Offering:
     interruptions_per_hour: float = 0.0
     capacity_override: Resources = field(default_factory=dict, hash=False)
     overhead_override: Resources = field(default_factory=dict, hash=False)
+    stock: str = ""
 
     @cached_property
     def zone(self) -> str:
@@ -44,9 +47,11 @@ class Offering:
 
     @property
     def launchable(self) -> bool:
-        """Whether it can be bought now: available, and if it is reserved, its reservation is not full (K15-080)."""
+        """Whether it can be bought now: available, and its reservation or stock, if it has one, is not used up (K15-080)."""
         # A catalogue has over ten thousand offerings, and hardly any has a count of a reservation: the rest is not asked of them.
-        return self.available and (self.reservation_capacity != 0 or self.capacity_type != labels.RESERVED)
+        return self.available and (
+            self.reservation_capacity != 0 or (not self.stock and self.capacity_type != labels.RESERVED)
+        )
 
     @cached_property
     def reservation_id(self) -> str:

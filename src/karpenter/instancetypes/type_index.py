@@ -23,6 +23,7 @@ from itertools import islice
 from math import inf
 from operator import or_
 
+from karpenter.instancetypes.counted_offerings import counted_offerings
 from karpenter.instancetypes.instance_type import InstanceType, Offering
 from karpenter.instancetypes.label_values import LabelValues, label_forms
 from karpenter.instancetypes.type_sets import AmountIndex, TypeSet, amount_indexes, members, type_set, with_at_least
@@ -31,8 +32,6 @@ from karpenter.model import resources as res
 from karpenter.model.requirements import Requirement, Requirements, compatible
 from karpenter.model.resources import Resources
 
-#: Capacity of a reservation whose remaining units are unknown.
-UNLIMITED_UNITS = 2**31
 #: Kinds of capacity in the order a launch tries them.
 _LAUNCH_ORDER = (labels.RESERVED, labels.SPOT, labels.ON_DEMAND)
 #: Cached results per kind of query.
@@ -78,8 +77,9 @@ class TypeIndex:
         self._types_by_name = _types_by_name(self.types)
         self._label_forms = label_forms(self.types)
         self._available_offerings = _available_offerings_by_requirements(self.types)
-        #: Units left of every reservation, and of reserved capacity that names none (SCH-581).
-        self.reservation_units = _reservation_units(self.types)
+        #: Reservations and stocks (SCH-581), with what is left of each.
+        self.counted = counted_offerings(self.types)
+        self.reservation_units = self.counted.units
         self._offering_keys = frozenset(key for requirements in self._available_offerings for key in requirements)
         self._allocatable = amount_indexes([instance_type.allocatable for instance_type in self.types])
         self._capacity = amount_indexes([instance_type.capacity for instance_type in self.types])
@@ -465,23 +465,6 @@ def _available_offerings_by_requirements(types: Sequence[InstanceType]) -> dict[
                     offerings[position] = offering
     entries = offerings_by_requirements.items()
     return dict(sorted(entries, key=lambda entry: _offering_sort_key(next(iter(entry[1].values())))))
-
-
-def _reservation_units(types: Iterable[InstanceType]) -> dict[str, int]:
-    units_by_reservation: dict[str, int] = {}
-    # Ten thousand offerings share a few dozen objects that say what is required of them.
-    is_reserved: dict[int, bool] = {}
-    for instance_type in types:
-        for offering in instance_type.offerings:
-            shared = id(offering.requirements)
-            if shared not in is_reserved:
-                is_reserved[shared] = offering.capacity_type == labels.RESERVED
-            if is_reserved[shared]:
-                units = UNLIMITED_UNITS if offering.reservation_capacity is None else offering.reservation_capacity
-                units_by_reservation[offering.reservation_id] = min(
-                    units, units_by_reservation.get(offering.reservation_id, units)
-                )
-    return units_by_reservation
 
 
 def _min_values_keys(requirements: Requirements) -> tuple[tuple[str, int], ...]:

@@ -298,11 +298,15 @@ async def a_restarted_provider_lists_the_same_instances(stage: ConformanceEnviro
 
 
 async def instance_types_are_identical_while_nothing_changes(stage: ConformanceEnvironment) -> None:
-    """OPS-215: callers cache by identity."""
+    """OPS-215: callers cache by identity. A launch changes the types only where their instances are counted."""
     provider = await stage.provider()
     first = await provider.instance_types(stage.pool)
-    await provider.create(await stage.claim("one", {}, _SMALL_REQUESTS))
     _expect(await provider.instance_types(stage.pool) is first, "the same tuple is returned while nothing changed")
+    await provider.create(await stage.claim("one", {}, _SMALL_REQUESTS))
+    after = await provider.instance_types(stage.pool)
+    is_counted = any(offering.stock for instance_type in first for offering in instance_type.offerings)
+    _expect(after is first or (is_counted and after != first), "the same tuple is returned after a launch")
+    _expect(await provider.instance_types(stage.pool) is after, "the same tuple is returned after the launch")
 
 
 async def instance_types_are_well_formed(stage: ConformanceEnvironment) -> None:

@@ -25,7 +25,7 @@ from karpenter.state.pod_signature import PodSignature
 @dataclass(frozen=True)
 class PackingBounds:
     """What packings keep to: what is left of each limited pool's limits, affinities by host that nodes there already satisfy,
-    the units left of reservations, and the devices of types, where pods ask for devices."""
+    the units left of reservations and stocks, and the devices of types, where pods ask for devices."""
 
     limits: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     satisfied_affinity: frozenset[TopologyGroup] = frozenset()
@@ -83,6 +83,11 @@ class SchedulingNodeClaim:
     def channel(self) -> PurchaseChannel:
         """The pool, and the reservation if it draws from one."""
         return (self.template.name, self.reservation)
+
+    @property
+    def is_prepaid(self) -> bool:
+        """Whether it draws from a reservation, not from a stock."""
+        return self.reservation is not None and self.reservation not in self.template.index.counted.stocks
 
     @property
     def pod_count(self) -> int:

@@ -154,8 +154,8 @@ class PreparedProblem:
         }
         self.well_known = labels.WELL_KNOWN.union(*(index.well_known for index in self.indexes.values()))
         self.preferences = Preferences(options.preferences, self._has_soft_taints(), self.well_known)
-        self.reservation_units = (
-            remaining_reservation_units(self.templates, snapshot.nodes) if options.reserved_capacity else {}
+        self.reservation_units = remaining_reservation_units(
+            self.templates, snapshot.nodes, count_reservations=options.reserved_capacity
         )
         self.purchase_options = self.purchase_options_within(self.remaining_limits)
         self.default_spread = DefaultSpreadConstraints(options.default_spread, snapshot.workload_selectors)

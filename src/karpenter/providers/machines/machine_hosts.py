@@ -1,14 +1,15 @@
 """Hosts as instance types, and which of them a NodeClaim gets (pure).
 
 Hosts with the same labels and amounts are one instance type, whatever their zone and cost. An offering of it is available while
-one of its hosts is free.
+one of its hosts is free. The free hosts of one zone and capacity type are a stock, so that no plan has more nodes than there are.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -76,13 +77,28 @@ def _offering_key(host: MachineHost) -> _OfferingKey:
     return (own[labels.INSTANCE_TYPE], own[labels.ZONE], own[labels.CAPACITY_TYPE], float(host.cost_per_hour))
 
 
-def instance_types(hosts: Iterable[MachineHost], busy: Collection[str]) -> tuple[InstanceType, ...]:
-    """What can be had of these hosts. ``busy``: names of hosts that are in use, or did not come up. Raises ``ValueError``."""
+def instance_types(class_name: str, hosts: Iterable[MachineHost], busy: Collection[str]) -> tuple[InstanceType, ...]:
+    """What can be had of the hosts of a class. ``busy``: hosts in use, and that did not come up. Raises ``ValueError``."""
     by_type: dict[str, list[MachineHost]] = {}
+    free: Counter[tuple[str, str, str]] = Counter()
     for host in hosts:
-        by_type.setdefault(host_labels(host)[labels.INSTANCE_TYPE], []).append(host)
+        name, zone, capacity_type, _ = _offering_key(host)
+        by_type.setdefault(name, []).append(host)
+        free[name, zone, capacity_type] += host.name not in busy
     entries = [_entry(name, alike, busy) for name, alike in by_type.items()]
-    return parse_instance_types(msgspec.json.encode(entries), "hosts")
+    types = parse_instance_types(msgspec.json.encode(entries), "hosts")
+    return tuple(
+        replace(each, offerings=tuple(_counted(class_name, each.name, free, each.offerings))) for each in types
+    )
+
+
+def _counted(
+    class_name: str, type_name: str, free: Mapping[tuple[str, str, str], int], offerings: Iterable[Offering]
+) -> Iterator[Offering]:
+    """The offerings with their stocks. Another class may have hosts of the same type."""
+    for offering in offerings:
+        place = (type_name, offering.zone, offering.capacity_type)
+        yield replace(offering, stock="/".join((class_name, *place)), reservation_capacity=free[place])
 
 
 def _entry(name: str, alike: list[MachineHost], busy: Collection[str]) -> dict[str, object]:

@@ -8,6 +8,7 @@ knows every host that is in use. A class with a host in use keeps a finalizer: i
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -36,6 +37,7 @@ from karpenter.providers.contract import (
 )
 from karpenter.providers.machines.machine_hosts import HostChoice, instance_types, suitable_hosts
 from karpenter.providers.machines.machine_power import MachinePower, PowerFailed
+from karpenter.runtime.events import NORMAL, EventRecorder, InvolvedObject, ObjectEvent
 
 SCHEME = "machines://"
 #: Held by a class from its first host in use on; when it is deleted, until its last one is off.
@@ -50,6 +52,8 @@ _REPAIR_POLICIES = (
     RepairPolicy("Ready", conditions.UNKNOWN, _REPAIR_AFTER, ".*"),
 )
 _MAX_CONFLICTS = 20
+_WAITING_REPEATED = timedelta(minutes=10)
+_MAX_NAMED = 5
 #: A launch tries no further host after so long, or so many.
 _MAX_CREATE = timedelta(seconds=30)
 _MAX_TRIED_HOSTS = 10
@@ -67,8 +71,9 @@ class _Place:
 class MachineProvider:
     """Implements ``CloudProvider`` with hosts that ``power`` switches."""
 
-    def __init__(self, kube: Kube, clock: Clock, power: MachinePower) -> None:
+    def __init__(self, kube: Kube, clock: Clock, power: MachinePower, events: EventRecorder | None = None) -> None:
         self._kube = kube
+        self._events = events
         self._clock = clock
         self._power = power
         #: Hosts that did not come up, by class and name, until they are tried again.
@@ -122,7 +127,7 @@ class MachineProvider:
         """The identical tuple while nothing changed that shows in it. Raises ``NodeClassNotReady``."""
         name = node_class.metadata.name
         try:
-            made = instance_types(node_class.spec.hosts, self._busy(node_class))
+            made = instance_types(name, node_class.spec.hosts, self._busy(node_class))
         except ValueError as error:
             raise NodeClassNotReady(f"MachineNodeClass {name}: {error}") from error
         if self._listed.get(name) != made:
@@ -256,14 +261,21 @@ class MachineProvider:
         if await self._end(await self._place(provider_id)):
             raise InstanceNotFound(f"{provider_id} is off")
 
-    async def _end(self, place: _Place) -> bool:
-        """Whether the host is off, and free. Raises ``ProviderError``."""
+    async def _end(self, place: _Place, *, may_come_on: bool = False) -> bool:
+        """Whether the host is off, and free. Raises ``ProviderError``.
+
+        A host that ``may_come_on`` still, after a power-on that failed, is told to go off even if it is off now.
+        """
         entry, driver = place.entry, place.node_class.spec.power
         if not entry.terminating:
             place = await self._replace(place, msgspec.structs.replace(entry, terminating=True))
         try:
             if await self._power.is_on(driver, entry.host, entry.variables):
                 await self._power.off(driver, entry.host, entry.variables)
+            elif may_come_on:
+                # Programs for BMCs may refuse this to a host that is off, which is what was asked for.
+                with suppress(PowerFailed):
+                    await self._power.off(driver, entry.host, entry.variables)
             is_on = await self._power.is_on(driver, entry.host, entry.variables)
         except PowerFailed as error:
             raise ProviderError(f"powering off host {entry.host}, {error}") from error
@@ -318,12 +330,25 @@ class MachineProvider:
             has_claim = entry.claim_uid in uids or entry.claim_name in unreadable
             if is_old and (entry.terminating or not has_claim):
                 try:
-                    await self._end(place)
+                    await self._end(place, may_come_on=True)
                 except ProviderError as error:
                     # One BMC that does not answer must not keep the other hosts on.
                     _log.error("host without claim does not power off", host=entry.host, error=str(error))
         for node_class in classes:
+            self._tell_of_waiting(node_class)
             await self._release(node_class)
+
+    def _tell_of_waiting(self, node_class: MachineNodeClass) -> None:
+        """An event on a deleted class that stays because of its hosts, as an EC2NodeClass has one (OPS-544)."""
+        meta, claims = node_class.metadata, sorted(entry.claim_name for entry in node_class.status.in_use)
+        if self._events is None or meta.deletion_timestamp is None or not claims:
+            return
+        more = f" and {len(claims) - _MAX_NAMED} other(s)" if len(claims) > _MAX_NAMED else ""
+        message = f"Waiting on NodeClaim termination for {', '.join(claims[:_MAX_NAMED])}{more}"
+        about = InvolvedObject(MACHINE_NODE_CLASS, meta)
+        self._events.publish(
+            ObjectEvent(about, NORMAL, "WaitingOnNodeClaimTermination", message, dedupe_timeout=_WAITING_REPEATED)
+        )
 
     async def _place(self, provider_id: str) -> _Place:
         for place in await self._places():

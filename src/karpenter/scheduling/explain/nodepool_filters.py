@@ -13,8 +13,8 @@ from functools import cached_property
 from itertools import islice
 
 from karpenter.instancetypes.type_sets import TypeSet, members
+from karpenter.model import labels, taints
 from karpenter.model import resources as res
-from karpenter.model import taints
 from karpenter.model.requirements import Incompatibility, Requirement, Requirements, compatible, incompatibilities
 from karpenter.model.requirements import UndefinedKey as UndefinedRequirementLabel
 from karpenter.model.resources import Resources
@@ -286,9 +286,15 @@ class NodePoolFilters:
 
     def _exhausted_reservations(self, types: TypeSet) -> FailedFilter:
         accepted = self.requirements_eased_for(next(members(types)))
-        return ReservationsExhausted(
-            remaining_capacity.exhausted_reservations(self._index, accepted, self._subject.reservation_units, types)
+        names = remaining_capacity.exhausted_reservations(self._index, accepted, self._subject.reservation_units, types)
+        stocks = [self._index.counted.stocks[name] for name in names if name in self._index.counted.stocks]
+        if not stocks:
+            return ReservationsExhausted(names)
+        zones, capacity_types = (
+            tuple(sorted({value for stock in stocks for value in stock[key].values}))
+            for key in (labels.ZONE, labels.CAPACITY_TYPE)
         )
+        return OfferingsUnavailable(zones, capacity_types)
 
     def _unavailable_offerings(self, types: TypeSet) -> FailedFilter:
         zones: set[str] = set()
@@ -299,7 +305,7 @@ class NodePoolFilters:
             for offering in self._index.types[position].offerings:
                 if offering.launchable or not compatible(accepted, offering.requirements, self._index.well_known):
                     continue
-                if offering.available:
+                if offering.available and not offering.stock:
                     full.add(offering.reservation_id)
                 else:
                     zones.add(offering.zone)

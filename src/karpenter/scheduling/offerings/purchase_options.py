@@ -2,7 +2,7 @@
 
 A pool whose types are sold out of reservations, too, has several purchase channels: what is bought freely, and each reservation
 by itself. A claim keeps to one channel, so one unit of one reservation is all it ever holds; Karpenter holds one of each it
-might use and makes others wait for them (§21 Beyond).
+might use and makes others wait for them (§21 Beyond). Stocks are counted in the same way.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from karpenter.model.requirements import Requirements, compatible
 from karpenter.scheduling.devices.type_devices import TypeDevices
 from karpenter.scheduling.node_filling import PurchaseChannel
 from karpenter.scheduling.offerings.nodepool_templates import NodePoolTemplate
-from karpenter.scheduling.offerings.remaining_capacity import UNRESERVED, reservation_requirements, types_within_limits
+from karpenter.scheduling.offerings.remaining_capacity import types_within_limits
 from karpenter.scheduling.preferences import RelaxationStep
 from karpenter.state.pod_signature import PodSignature
 
@@ -26,8 +26,8 @@ from karpenter.state.pod_signature import PodSignature
 class PurchaseOptionIndex:
     """Answers of one decision, remembered. ``limits``: what is left of each limited pool's limits at its start.
 
-    ``units``: what is left of every reservation, empty where reserved capacity is no matter of its own (SCH-580). ``strict``: a
-    pool whose minValues cannot be met sells nothing (SCH-364). ``devices``: those of types, where pods ask for devices.
+    ``units``: what is left of stocks, and of reservations where these are a matter of their own (SCH-580). ``strict``: a pool
+    whose minValues cannot be met sells nothing (SCH-364). ``devices``: those of types, where pods ask for devices.
     """
 
     def __init__(
@@ -93,11 +93,12 @@ class PurchaseOptionIndex:
         if not own:
             yield PurchaseOption(relaxation_step, template, self._types_for(signature, relaxation_step, template))
             return
-        free = self.restricted_to(relaxation_step, UNRESERVED)
+        counted = template.index.counted
+        free = self.restricted_to(relaxation_step, counted.outside)
         yield PurchaseOption(free, template, self._types_for(signature, free, template))
         for reservation in own:
             if self._reservation_units[reservation] > 0:
-                held = self.restricted_to(relaxation_step, reservation_requirements(reservation))
+                held = self.restricted_to(relaxation_step, counted.requirements(reservation))
                 yield PurchaseOption(held, template, self._types_for(signature, held, template), reservation)
 
     def restricted_to(self, relaxation_step: RelaxationStep, pins: Requirements) -> RelaxationStep:
@@ -156,7 +157,7 @@ class PurchaseOptionIndex:
 class PurchaseOption:
     """A legal way to buy for a pod group: one relaxation step of it on one template. ``types`` could each hold one such pod.
 
-    ``reservation``: the one it draws from, None for what is bought freely.
+    ``reservation``: the one it draws from, or the stock; None for what is bought freely.
     """
 
     relaxation_step: RelaxationStep
@@ -168,6 +169,11 @@ class PurchaseOption:
     def channel(self) -> PurchaseChannel:
         """What claims it may join keep to."""
         return (self.template.name, self.reservation)
+
+    @property
+    def is_prepaid(self) -> bool:
+        """Whether it draws from a reservation: those are used up before anything is bought. A stock costs what it is used."""
+        return self.reservation is not None and self.reservation not in self.template.index.counted.stocks
 
     @property
     def pod_requirements(self) -> Requirements:

@@ -8,7 +8,7 @@ from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.instancetypes.type_sets import TypeSet
 from karpenter.model import labels
 from karpenter.model import resources as res
-from karpenter.model.requirements import Requirement, Requirements
+from karpenter.model.requirements import Requirements
 from karpenter.model.resources import Resources
 from karpenter.scheduling.in_flight_claims import InFlightClaims
 from karpenter.scheduling.offerings.nodepool_templates import NodePoolTemplate
@@ -62,52 +62,67 @@ def max_capacity(template: NodePoolTemplate, types: TypeSet) -> Resources:
     return template.index.max_capacity(types)
 
 
-#: Whatever is bought without any reservation.
-UNRESERVED = Requirements((Requirement(labels.CAPACITY_TYPE, True, frozenset((labels.RESERVED,))),))
+def remaining_reservation_units(
+    templates: Sequence[NodePoolTemplate], views: Iterable[StateNode], *, count_reservations: bool
+) -> dict[str, int]:
+    """What is left of every reservation and stock, less what claims are about to take that the cloud has not counted (SCH-581).
 
-
-def reservation_requirements(reservation: str) -> Requirements:
-    """What is bought from one reservation; an empty name stands for reserved capacity that names none."""
-    named = [Requirement(labels.RESERVATION_ID, False, frozenset((reservation,)))] if reservation else []
-    return Requirements((Requirement(labels.CAPACITY_TYPE, False, frozenset((labels.RESERVED,))), *named))
-
-
-def remaining_reservation_units(templates: Iterable[NodePoolTemplate], views: Iterable[StateNode]) -> dict[str, int]:
-    """What is left of every reservation, less what claims are about to take that the cloud has not counted yet (SCH-581)."""
+    Without ``count_reservations`` only stocks are counted.
+    """
     remaining: dict[str, int] = {}
     for template in templates:
-        for reservation, units in template.index.reservation_units.items():
-            remaining[reservation] = min(units, remaining.get(reservation, units))
+        for name, units in template.index.reservation_units.items():
+            if count_reservations or name in template.index.counted.stocks:
+                remaining[name] = min(units, remaining.get(name, units))
+    by_name = {template.name: template for template in templates}
     for view in views if remaining else ():
-        held = view.requirements.get(labels.RESERVATION_ID)
-        if not view.launched and held is not None and len(held.values) == 1 and not held.complement:
-            reservation = next(iter(held.values))
-            remaining[reservation] = remaining.get(reservation, 0) - 1
+        held = None if view.launched else _held_by(view, by_name.get(view.pool))
+        if held is not None:
+            remaining[held] = remaining.get(held, 0) - 1
     return remaining
+
+
+def _held_by(view: StateNode, template: NodePoolTemplate | None) -> str | None:
+    """The reservation or the stock that a claim keeps to."""
+    reservation = _single_value(view.requirements, labels.RESERVATION_ID)
+    if reservation is not None or template is None:
+        return reservation
+    for name, requirements in template.index.counted.stocks.items():
+        if all(_single_value(view.requirements, key) in each.values for key, each in requirements.items()):
+            return name
+    return None
+
+
+def _single_value(requirements: Requirements, key: str) -> str | None:
+    held = requirements.get(key)
+    return next(iter(held.values)) if held is not None and len(held.values) == 1 and not held.complement else None
 
 
 def types_with_units_left(
     index: TypeIndex, requirements: Requirements, reservation_units: Mapping[str, int]
 ) -> TypeSet:
-    """Types that can be bought freely or from a reservation with units left. ``units`` is empty where nobody counts them."""
+    """Types that can be bought freely or from a reservation or stock with units left. ``units`` has none that nobody counts."""
     types = index.with_available_offering(requirements)
-    if not any(reservation_units.get(reservation, 1) <= 0 for reservation in index.reservation_units):
+    if not any(reservation_units.get(name, 1) <= 0 for name in index.reservation_units):
         return types
-    having = [reservation for reservation in index.reservation_units if reservation_units.get(reservation, 1) > 0]
-    ways = (UNRESERVED, *map(reservation_requirements, having))
+    having = [name for name in index.reservation_units if reservation_units.get(name, 1) > 0]
+    ways = (index.counted.outside, *map(index.counted.requirements, having))
     left = 0
     for way in ways:
-        left |= index.with_available_offering(requirements.intersect(way))
+        left |= _types_sold(index, requirements, way)
     return types & left
+
+
+def _types_sold(index: TypeIndex, requirements: Requirements, way: Requirements) -> TypeSet:
+    """Types with an available offering that meets the requirements and is sold this way."""
+    types = index.with_available_offering(requirements.intersect(way))
+    named = way.get(labels.INSTANCE_TYPE)
+    return types if named is None else types & index.matching(Requirements((named,)))
 
 
 def exhausted_reservations(
     index: TypeIndex, requirements: Requirements, reservation_units: Mapping[str, int], types: TypeSet
 ) -> tuple[str, ...]:
-    """Reservations without units from which some of the types would be bought."""
-    empty = (
-        reservation for reservation in sorted(index.reservation_units) if reservation_units.get(reservation, 1) <= 0
-    )
-    return tuple(
-        r for r in empty if index.with_available_offering(requirements.intersect(reservation_requirements(r))) & types
-    )
+    """Reservations and stocks without units from which some of the types would be bought."""
+    empty = (name for name in sorted(index.reservation_units) if reservation_units.get(name, 1) <= 0)
+    return tuple(name for name in empty if _types_sold(index, requirements, index.counted.requirements(name)) & types)

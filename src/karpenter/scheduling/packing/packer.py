@@ -142,10 +142,12 @@ class Packer:
         ``known_cost``: the objective of some packing of the same pods.
         """
         state = self._new_state()
-        if self._bounds.reservation_units:
+        if state.has_reserved_options:
             return NOTHING_PROVEN
         allowed = list(state.distinct_options(range(len(self._demands))).values())
         claims = cheapest_claims(self._demands, allowed, self._packing_rules)
+        if claims is not None and not state.are_left(claims):
+            return ProvenPacking(None, self._objective.total_cost(claims))
         if state.limits:
             return NOTHING_PROVEN if claims is None else self._limited_exact(claims, state)
         if claims is None:
@@ -163,7 +165,7 @@ class Packer:
     def exact_after_search(self, known_cost: float) -> ProvenPacking:
         """The same once a search found a packing of that objective: what was too much work may be less now."""
         state = self._new_state()
-        if self._bounds.reservation_units or state.limits:
+        if state.has_reserved_options or state.limits:
             return NOTHING_PROVEN
         return self._covered(state, lambda cover: cover.cheapest_cover_after_search(known_cost))
 
@@ -346,7 +348,7 @@ class Packer:
             while state.pods_left[seed] and state.can_be_first(seed) and state.has_reserved_option(seed):
                 state.collect_joining()
                 claim = self._next_claim(seed, state, self._most_valuable)
-                if claim is None or claim.reservation is None:
+                if claim is None or not claim.is_prepaid:
                     break
                 claims += [claim] * state.commit(claim)
         return claims

@@ -112,9 +112,19 @@ class PackingState:
         """Options of the heaviest pools the demand can still be bought from, with their affordable types."""
         return self._allowed[position]
 
+    @property
+    def has_reserved_options(self) -> bool:
+        """Whether an allowed option of some demand is a capacity reservation."""
+        return any(map(self.has_reserved_option, range(len(self._demands))))
+
+    def are_left(self, claims: Iterable[SchedulingNodeClaim]) -> bool:
+        """Whether reservations and stocks have enough left for all of these claims together."""
+        drawn = Counter(claim.reservation for claim in claims if claim.reservation is not None)
+        return all(count <= self._reservation_units[name] for name, count in drawn.items())
+
     def has_reserved_option(self, position: int) -> bool:
         """Whether an allowed option of the demand is a capacity reservation."""
-        return any(option.reservation is not None for option, _ in self._allowed[position])
+        return any(option.is_prepaid for option, _ in self._allowed[position])
 
     def distinct_options(self, positions: Iterable[int]) -> dict[int, tuple[tuple[PurchaseOption, TypeSet], ...]]:
         """The allowed options of these demands; of channels that are alike for all of them only those of the first.

@@ -224,7 +224,7 @@ class _GroupedDemands:
 
     def __init__(self, request: PackingRequest, host_limit_usage: Callable[[HostLimits], Mapping[object, int]]) -> None:
         able = [at for at in request.positions if not request.demands[at].host_affinity]
-        options = {at: tuple(o for o, _ in request.allowed[at] if o.reservation is None) for at in able}
+        options = {at: tuple(o for o, _ in request.allowed[at] if not o.is_prepaid) for at in able}
         self.positions = [at for at in able if options[at]]
         if not self.positions:
             return

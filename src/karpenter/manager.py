@@ -65,6 +65,7 @@ from karpenter.nodeoverlay.overlay_reconciler import NodeOverlayController
 from karpenter.nodepool.nodepool_status import NodePoolReconciler
 from karpenter.notifications.notification_config import NotificationConfig
 from karpenter.olderversions.twin_controller import TwinController
+from karpenter.poddeletioncost.deletion_cost_controller import PodDeletionCostController
 from karpenter.providers.contract import CloudProvider
 from karpenter.provisioning.batcher import ProvisioningBatcher
 from karpenter.provisioning.claim_creation import ClaimCreationLimit, ClaimCreationPace
@@ -257,6 +258,12 @@ class Manager:
             if informers.schedules is not None
             else None
         )
+        writes_costs = FeatureGate.POD_DELETION_COST_MANAGEMENT in self._settings.gates
+        self._deletion_costs = (
+            PodDeletionCostController(context, informers.pods, informers.has_faults, self._settings.cpu_requests)
+            if writes_costs
+            else None
+        )
         self._twins = TwinController(context, self._options.conversion_options)
         self._notifier = self._new_notifier(self._options.notifications)
 
@@ -436,6 +443,7 @@ class Manager:
             self._buffer_controller,
             self._request_controller,
             self._schedule_controller,
+            self._deletion_costs,
             self._notifier,
         )
         loops: dict[str, Callable[[], Awaitable[None]]] = {

@@ -19,7 +19,7 @@ from typing import Protocol, TypeVar
 import structlog
 
 from karpenter.api.apps import RolloutWorkload, SelectorWorkload
-from karpenter.api.core import ConfigMap, ReplicationController
+from karpenter.api.core import ConfigMap, Pod, ReplicationController
 from karpenter.api.karpenter import NodeClaim
 from karpenter.api.kinds import (
     CAPACITY_BUFFER,
@@ -62,6 +62,7 @@ from karpenter.kube.optional_kinds import OptionalKindsReader
 from karpenter.kube.protocol import Reader, UndecodableObject
 from karpenter.model import freezes
 from karpenter.model.feature_gates import FeatureGate
+from karpenter.model.pod_disruption import without_deletion_cost
 from karpenter.provisioning.cluster_autoscaler import SCALE_UP_EVENTS
 from karpenter.runtime.reconciler import run_supervised
 from karpenter.settings import Settings
@@ -109,6 +110,8 @@ class WatchedKinds:
     gangs: bool = False
     #: Events of pods that Cluster Autoscaler scales a node group up for.
     scale_up_events: bool = False
+    #: Deletion costs of pods, which are left out of the cluster state where this process writes them (K15-340).
+    deletion_costs: bool = True
 
     @staticmethod
     def of(settings: Settings, node_classes: Sequence[Kind[Wire]]) -> WatchedKinds:
@@ -123,6 +126,7 @@ class WatchedKinds:
             not settings.ignore_dra_requests,
             FeatureGate.GANG_SCHEDULING in settings.gates,
             settings.defer_to_cluster_autoscaler,
+            FeatureGate.POD_DELETION_COST_MANAGEMENT not in settings.gates,
         )
 
 
@@ -182,7 +186,7 @@ class ClusterInformers:
         self._gangs: list[Informer[GangObject]] = []
         self.provisioning_requests = self._add(PROVISIONING_REQUEST, OptionalKindsReader(kube)) if kinds.gangs else None
         self.state = ClusterState(log_unusable_object)
-        self._keep_state()
+        self._keep_state(has_deletion_costs=kinds.deletion_costs)
         if kinds.devices:
             self._keep_devices()
         if kinds.gangs:
@@ -249,9 +253,13 @@ class ClusterInformers:
 
     # -- cluster state ------------------------------------------------------------------------------------------------
 
-    def _keep_state(self) -> None:
+    def _keep_state(self, *, has_deletion_costs: bool) -> None:
         state = self.state
-        self.subscribe(self.pods, _stored(state.set_pod, lambda pod: state.remove_pod(pod_key(pod))))
+
+        def set_pod(pod: Pod) -> None:
+            state.set_pod(pod if has_deletion_costs else without_deletion_cost(pod))
+
+        self.subscribe(self.pods, _stored(set_pod, lambda pod: state.remove_pod(pod_key(pod))))
         self.subscribe_claims(_stored(state.set_claim, lambda claim: state.remove_claim(claim.metadata.name)))
         self.subscribe(self.nodes, _stored(state.set_node, lambda node: state.remove_node(node.metadata.name)))
         self.subscribe(self.pools, _stored(state.set_pool, lambda pool: state.remove_pool(pool.metadata.name)))

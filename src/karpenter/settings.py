@@ -24,7 +24,6 @@ from karpenter.instancetypes.instance_type_settings import InstanceTypeSettings
 from karpenter.kube.client_settings import KubeClientSettings
 from karpenter.model import durations
 from karpenter.model import setting_kinds as kinds
-from karpenter.model.feature_gates import FeatureGate
 from karpenter.model.setting_kinds import Profile, Setting, SettingError, declared_settings, setting
 from karpenter.model.shares import share_text
 from karpenter.olderversions.older_version_settings import OlderVersionSettings
@@ -226,8 +225,6 @@ def risky_settings(settings: Settings, registration_timeout: timedelta) -> tuple
 
 def _ineffective_settings(settings: Settings, environment: Mapping[str, str]) -> Iterator[str]:
     yield from settings.feature_gates.warnings()
-    if FeatureGate.POD_DELETION_COST_MANAGEMENT in settings.gates:
-        yield f"feature gate {FeatureGate.POD_DELETION_COST_MANAGEMENT}: deletion costs of pods are not written yet"
     aws_gates = settings.aws_feature_gates
     for gate, is_on in (("DRANVIDIAGPU", aws_gates.dra_nvidia_gpu), ("DRAEFA", aws_gates.dra_efa)):
         if is_on:

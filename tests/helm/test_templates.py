@@ -405,3 +405,19 @@ def test_definitions_without_the_webhook_serve_v1_only() -> None:
     assert not any("conversion" in one["spec"] for one in rendered)
     (pools,) = (one for one in rendered if one["metadata"]["name"] == "nodepools.karpenter.sh")
     assert {one["name"]: one["served"] for one in pools["spec"]["versions"]} == {"v1": True, "v1beta1": False}
+
+
+def test_pods_may_be_patched_only_to_write_deletion_costs() -> None:
+    """K15-541, K15-A114"""
+    rule = {"apiGroups": [""], "resources": ["pods"], "verbs": ["patch"]}
+    gate = ("--set", "settings.featureGates.podDeletionCostManagement=true")
+    assert rule not in _cluster_rules(chart())
+    assert rule in _cluster_rules(template(*CLUSTER, *gate))
+
+
+def test_device_claims_may_be_read_whatever_the_settings_are() -> None:
+    """K15-A113"""
+    rules = [rule for rule in _cluster_rules(chart()) if rule["apiGroups"] == ["resource.k8s.io"]]
+    (readable,) = rules
+    assert {"deviceclasses", "resourceclaims", "resourceslices"} <= set(readable["resources"])  # type: ignore[call-overload]
+    assert readable["verbs"] == ["get", "list", "watch"]

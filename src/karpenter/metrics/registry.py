@@ -214,6 +214,14 @@ class Metrics:
             "Disruption decisions by which a node goes before its replacement is launched.",
             ("nodepool", "reason", "terminate_first_reason"),
         )
+        self.pod_deletion_cost_nodes_with_pending_annotation_writes = self._gauge(
+            "pod_deletion_cost_nodes_with_pending_annotation_writes",
+            "Nodes with pods whose deletion cost waits to be written.",
+            ("nodepool",),
+        )
+        self.pod_deletion_cost_pod_annotation_writes_total = self._counter(
+            "pod_deletion_cost_pod_annotation_writes_total", "Writes of deletion costs on pods.", ("result",)
+        )
         self.voluntary_disruption_eligible_nodes = self._gauge(
             "voluntary_disruption_eligible_nodes", "Nodes that would go if no budget forbade it.", ("reason",)
         )

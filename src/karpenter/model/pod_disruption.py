@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+import msgspec
+
 from karpenter.api.core import Node, Pod, PodDisruptionBudget
 from karpenter.model import conditions, durations, labels, selectors, taints
 from karpenter.model.pods import is_active, is_finished, is_mirror_pod, is_reschedulable
@@ -142,6 +144,14 @@ def cost_annotation(pod: Pod) -> str:
         if key in pod.metadata.annotations:
             return key
     return ""
+
+
+def without_deletion_cost(pod: Pod) -> Pod:
+    """The pod without its deletion cost, which this controller writes and which no decision may read then (K15-340)."""
+    if DELETION_COST_ANNOTATION not in pod.metadata.annotations:
+        return pod
+    kept = {key: value for key, value in pod.metadata.annotations.items() if key != DELETION_COST_ANNOTATION}
+    return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, annotations=kept))
 
 
 def unreadable_cost(pod: Pod) -> tuple[str, str] | None:

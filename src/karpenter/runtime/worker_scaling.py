@@ -45,6 +45,8 @@ class BucketSize:
 
 LIFECYCLE = ScaledRateLimit(WorkerRange(1000, 5000), 10)
 TERMINATION = ScaledRateLimit(WorkerRange(100, 5000), 10)
+#: Writers of deletion costs (K15-351); they share no bucket.
+DELETION_COST_WORKERS = WorkerRange(100, 5000)
 EVICTION = ScaledRateLimit(WorkerRange(100, 5000), 100)
 
 

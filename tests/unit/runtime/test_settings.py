@@ -178,7 +178,10 @@ def test_a_value_that_cannot_be_read_is_refused_by_name(variable: str, value: st
             {"feature_gates": "NodeRepair"},
             "--feature-gates='NodeRepair': 'NodeRepair' has no value; write NodeRepair=true or NodeRepair=false",
         ),
-        ({"scheduler_config": "a: 1"}, "--scheduler-config='a: 1': Object contains unknown field `a`"),
+        (
+            {"scheduler_config": "a: 1"},
+            "--scheduler-config='a: 1': parsing scheduler config, decoding scheduler config, Object contains unknown field `a`",
+        ),
         (
             {"instance_types_file_path": "x", "kube_client_qps": ""},
             "--kube-client-qps='' is not a positive whole number",

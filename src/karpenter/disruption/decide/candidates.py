@@ -307,6 +307,11 @@ def _consolidate_after(pool: NodePool) -> timedelta | None:
         return None
 
 
+def never_consolidates(pool: NodePool) -> bool:
+    """Whether ``consolidateAfter`` is Never."""
+    return _consolidate_after(pool) is None
+
+
 def consolidation_enabled(pool: NodePool) -> bool:
     """Whether the pool gives nodes back for money at all."""
     return _disabled_by_pool(pool) is None

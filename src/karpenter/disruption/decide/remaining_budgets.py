@@ -88,6 +88,10 @@ class RemainingBudgets:
             self._allowances[pool, reason] = allowance
         return allowance
 
+    def disrupting(self, pool: str, reason: DisruptionReason) -> int:
+        """How many nodes of the pool count against its budgets now."""
+        return self._node_counts[pool].consuming(reason)
+
     def remaining(self, pool: str, reason: DisruptionReason) -> int:
         """How many more nodes may go (DIS-147)."""
         return max(0, self.allowed(pool, reason) - self._node_counts[pool].consuming(reason) - self._consumed[pool])

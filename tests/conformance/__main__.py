@@ -26,7 +26,7 @@ sys.path[:0] = [str(Path(__file__).parents[1])]
 from conformance import outcomes, suites  # noqa: E402
 from conformance.suites import Suite  # noqa: E402
 from controlplane import deployed  # noqa: E402
-from controlplane.harness import ControlPlane  # noqa: E402
+from controlplane.harness import ControlPlane, die_with_parent  # noqa: E402
 from controlplane.process import Controller, controller  # noqa: E402
 
 _DOCUMENTS = Path(__file__).parents[2] / "docs" / "conformance"
@@ -41,14 +41,15 @@ _CONTROLLERS = (
     "replicationcontroller-controller",
     "cronjob-controller",
 )
-#: Feature gates that Karpenter's suites install with (target `apply` of its Makefile), and overlays.
+#: Feature gates that Karpenter's suites install with (target `apply` of its Makefile, values of its tests), and overlays.
 _FEATURE_GATES = (
-    "StaticCapacity=true,CapacityBuffer=true,NodeOverlay=true,NodeRepair=true,SpotToSpotConsolidation=false"
+    "StaticCapacity=true,CapacityBuffer=true,NodeOverlay=true,NodeRepair=true,SpotToSpotConsolidation=false,"
+    "TerminateFirstDrift=true,TerminateFirstRepair=true"
 )
 
-#: Nothing restarts the process here, as a Deployment would after a lost lease on a slow machine. The suite of release 1.14
-#: expects repair as that release did it: at once, whatever the budgets.
-_FLAGS = ("--disable-leader-election", "--legacy-node-repair")
+#: Nothing restarts the process here, as a Deployment would after a lost lease on a slow machine.
+_FLAGS = ("--disable-leader-election",)
+_FLAGS_OF_SUITE = {Suite.DRA: ("--ignore-dra-requests=false",)}
 
 
 @dataclass(frozen=True)
@@ -161,12 +162,36 @@ def _cluster(folder: Path, options: Options) -> Iterator[ControlPlane]:
     profile = (f"--profile={options.profile}",) if options.profile else ()
     with ControlPlane(scheduler=True, controllers=True, more_controllers=_CONTROLLERS) as plane:
         plane.apply(*deployed.manifests("crds"))
-        with controller(plane.kubeconfig, *flags, *profile, intervals={}) as process:
+        more = _FLAGS_OF_SUITE.get(options.suite, ())
+        with (
+            _device_driver(plane, options),
+            controller(plane.kubeconfig, *flags, *more, *profile, intervals={}) as process,
+        ):
             _await_ready(process)
             try:
                 yield plane
             finally:
                 options.output.with_suffix(".controller.log").write_text(process.log)
+
+
+@contextmanager
+def _device_driver(plane: ControlPlane, options: Options) -> Iterator[None]:
+    """The driver that publishes devices of nodes, for the suite that needs it. It listens on fixed ports: one at a time."""
+    if options.suite is not Suite.DRA:
+        yield
+        return
+    binary = suites.device_driver()
+    plane.apply(*suites.device_driver_definitions())
+    environment = {**os.environ, "KUBECONFIG": plane.kubeconfig}
+    with options.output.with_suffix(".driver.log").open("wb") as log:
+        driver = subprocess.Popen(
+            [binary], env=environment, stdout=log, stderr=subprocess.STDOUT, preexec_fn=die_with_parent()
+        )
+        try:
+            yield
+        finally:
+            driver.kill()
+            driver.wait()
 
 
 def _await_ready(process: Controller) -> None:

@@ -16,14 +16,16 @@ import tempfile
 from enum import StrEnum
 from pathlib import Path
 
+import yaml
+
 from controlplane.gobuild import BuildFailed, GoModule, cache_folder
 
 _DEPENDENCY = "sigs.k8s.io/karpenter"
-MODULE = GoModule("Karpenter's end-to-end suites", Path(__file__).parent, (1, 26, 10))
+MODULE = GoModule("Karpenter's end-to-end suites", Path(__file__).parent, (1, 26, 9))
 
 _TIMEOUT_FILE = "test/pkg/environment/common/environment.go"
 _TIMEOUT_CALL = re.compile(r"gomega\.SetDefaultEventuallyTimeout\([^)]*\)")
-#: Specs whose only assertion is an ``Eventually`` without ``Should``, which checks nothing (release 1.14.3).
+#: Specs whose only assertion is an ``Eventually`` without ``Should``, which checks nothing (release 1.15.0).
 VACUOUS = frozenset(
     {
         "should have NodePool hash",
@@ -37,11 +39,13 @@ class Suite(StrEnum):
     """A suite of the module."""
 
     REGRESSION = "regression"
+    DISRUPTION = "disruption"
+    DRA = "dra"
     PERFORMANCE = "performance"
 
 
 def release() -> str:
-    """The release of Karpenter whose suites are built, such as ``v1.14.3``."""
+    """The release of Karpenter whose suites are built, such as ``v1.15.0``."""
     match = re.search(rf"{_DEPENDENCY} (v\S+)", (MODULE.folder / "go.mod").read_text())
     if match is None:
         raise BuildFailed(f"{MODULE.folder / 'go.mod'} names no release of {_DEPENDENCY}")
@@ -53,6 +57,19 @@ def binary(suite: Suite, timeout_seconds: int) -> Path:
     module_file = _patched_source(timeout_seconds)
     flags = ("-c", "-trimpath", "-ldflags=-s -w", f"-modfile={module_file}")
     return MODULE.binaries({suite.value: ("test", *flags, f"{_DEPENDENCY}/test/suites/{suite}")}) / suite.value
+
+
+def device_driver() -> Path:
+    """The stand-in for a device driver that the suite ``dra`` needs beside the controller: it publishes ResourceSlices."""
+    name = "dra-kwok-driver"
+    flags = ("-trimpath", "-ldflags=-s -w", "-mod=mod")
+    return MODULE.binaries({name: ("build", *flags, f"{_DEPENDENCY}/{name}")}) / name
+
+
+def device_driver_definitions() -> list[dict[str, object]]:
+    """The CRDs of what configures that driver."""
+    folder = MODULE.dependency(_DEPENDENCY) / "dra-kwok-driver" / "pkg" / "apis" / "crds"
+    return [yaml.safe_load(path.read_text()) for path in sorted(folder.glob("*.yaml"))]
 
 
 def instance_types() -> list[dict[str, object]]:

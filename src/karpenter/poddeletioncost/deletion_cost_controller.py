@@ -57,7 +57,7 @@ class PodDeletionCostController:
             "pod.deletioncost.queue",
             self._writer.reconcile,
             workers,
-            POD,  # type: ignore[arg-type] # as every kind of objects in logs
+            POD,
             context.metrics,
             queue=queue,
         )

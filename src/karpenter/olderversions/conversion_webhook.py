@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import msgspec
@@ -29,8 +30,10 @@ from karpenter.conversion.options import ConversionOptions
 from karpenter.kube.errors import AlreadyExists, Conflict, NotFound
 from karpenter.kube.protocol import JsonObject, Kube
 from karpenter.model.clock import Clock
-from karpenter.olderversions.webhook_certificate import ServingCertificate, is_usable, new_certificate
 from karpenter.runtime.http_server import HttpRequest, HttpResponse, PageHandler, text_response
+
+if TYPE_CHECKING:
+    from karpenter.olderversions.webhook_certificate import ServingCertificate
 
 CERTIFICATE_SECRET = "karpenter-cert"
 PATH = "/conversion"
@@ -155,15 +158,18 @@ class ConversionWebhook:
 
     async def _certificate(self) -> ServingCertificate:
         """The certificate that all replicas share; a new one where there is none, or not for long."""
+        # Not with this module: the library for certificates would delay the start of processes by a tenth.
+        from karpenter.olderversions import webhook_certificate as certificates
+
         now, host = self._clock.now(), self._place.host
         try:
             secret = await self._kube.get(SECRET, CERTIFICATE_SECRET, self._place.namespace)
         except NotFound:
-            return await self._create(new_certificate(host, now))
-        kept = ServingCertificate.from_secret_data(secret.data)
-        if kept is not None and is_usable(kept, host, now):
+            return await self._create(certificates.new_certificate(host, now))
+        kept = certificates.ServingCertificate.from_secret_data(secret.data)
+        if kept is not None and certificates.is_usable(kept, host, now):
             return kept
-        renewed = new_certificate(host, now, kept)
+        renewed = certificates.new_certificate(host, now, kept)
         patch: JsonObject = {"data": renewed.as_secret_data()}
         version = secret.metadata.resource_version
         try:

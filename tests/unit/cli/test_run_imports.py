@@ -10,7 +10,10 @@ import pytest
 from karpenter.cli import run_command
 from karpenter.settings import resolve_settings
 
-_COMMON = "import sys, karpenter.cli.main, karpenter.cli.run_command, karpenter.manager_process"
+_COMMON = (
+    "import sys, karpenter.cli.main; from karpenter.cli import run_command; run_command._import_structlog(); "
+    "import karpenter.manager_process"
+)
 _NEVER = (
     "karpenter.simulation",
     "karpenter.cli.demo",
@@ -18,7 +21,9 @@ _NEVER = (
     "karpenter.providers.conformance",
     "starlette",
     "uvicorn",
-    "rich.tree",
+    "rich",
+    "pygments",
+    "cryptography.x509",
 )
 
 

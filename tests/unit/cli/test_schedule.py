@@ -116,21 +116,3 @@ async def test_wake_and_sleep_end_each_other_and_know_the_pools() -> None:
     assert await notes() == {labels.ASLEEP_UNTIL: "2026-10-06T00:00:00Z"}
     with pytest.raises(WrongInput, match="no NodePool prod in the cluster; there are dev"):
         await wake_pools(kube, ["prod"], END, "")
-
-
-@pytest.mark.parametrize(
-    ("at", "is_asleep"), [("2026-12-24T12:00:00+09:00", True), ("2026-12-23T12:00:00+09:00", False)]
-)
-def test_a_plan_for_a_time_knows_which_node_pools_sleep_then(at: str, is_asleep: bool) -> None:
-    """Christmas Eve is an extra holiday there; the day before is a working day."""
-    result = run("plan", "-f", EXAMPLE, "--at", at, "-o", "json")
-    assert result.exit_code == 0, result.stderr
-    plan = json.loads(result.stdout)
-    assert (not plan["nodeClaims"], bool(plan["unschedulable"])) == (is_asleep, is_asleep)
-    if is_asleep:
-        assert "NodePool is asleep: CapacitySchedule office-hours until 2026-12-28T07:00:00+09:00" in result.stdout
-
-
-def test_a_plan_for_a_time_that_is_none_says_so() -> None:
-    result = run("plan", "-f", EXAMPLE, "--at", "tomorrow")
-    assert (result.exit_code, "--at:" in result.stderr) == (2, True)

@@ -23,7 +23,6 @@ from karpenter.providers.aws.aws_context import AwsClusterView, AwsContext
 from karpenter.providers.aws.bootstrap import join_rules
 from karpenter.providers.aws.bootstrap.bootstrap_objects import ADDRESSED_NODE, AddressedNode
 from karpenter.providers.aws.bootstrap.bootstrap_settings import BootstrapSettings
-from karpenter.providers.aws.bootstrap.certificate_approver import CertificateApprover
 from karpenter.providers.aws.bootstrap.join_resolver import JoinResolver
 from karpenter.providers.aws.bootstrap.token_issuer import TokenIssuer
 from karpenter.providers.aws.ec2_descriptions import InstanceInfo
@@ -76,6 +75,8 @@ class BootstrapControllers:
         if settings.is_kubeadm:
             passes["node.instancegone"] = LostNodeCollector(kube, view, instances).reconcile
         if settings.is_kubeadm and settings.approve_kubelet_serving:
+            from karpenter.providers.aws.bootstrap.certificate_approver import CertificateApprover
+
             approver = CertificateApprover(kube, view, instances, context.clock)
             passes["certificatesigningrequest.approval"] = approver.reconcile
         return passes

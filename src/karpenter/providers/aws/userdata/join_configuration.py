@@ -20,8 +20,6 @@ from functools import cached_property, lru_cache
 from urllib.parse import urlsplit
 
 import yaml
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-from cryptography.x509 import load_pem_x509_certificates
 
 from karpenter.api.scheduling_constraints import Taint
 from karpenter.model import labels, taints
@@ -103,6 +101,10 @@ def ca_hashes(ca_bundle: str) -> tuple[str, ...]:
 
     ``ca_bundle`` is base64 of PEM. Raises ``UserDataError`` where it holds no certificate.
     """
+    # Only clusters of kubeadm need the library, which takes a tenth of a process's start.
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+    from cryptography.x509 import load_pem_x509_certificates
+
     try:
         certificates = load_pem_x509_certificates(base64.b64decode(ca_bundle, validate=True))
     except (binascii.Error, ValueError) as error:

@@ -45,6 +45,11 @@ ELSEWHERE: Mapping[str, str] = {
 WITHOUT_VALUE = frozenset({"kubeconfig", "context", "karpenter_service", "webhook_url"})
 #: Gates that installations by the chart have on, unless they chose the profile karpenter.
 LEAN_GATES = frozenset({FeatureGate.NODE_REPAIR})
+#: Gates of AWS that `settings.enableDRA` switches on, and that make device claims count (K15-A106, K15-A107).
+_DEVICE_GATES = ("DRANVIDIAGPU", "DRAEFA")
+_ENABLE_DRA = (
+    "Count device claims, and know the GPUs and EFA interfaces of EC2 types. Excludes the three values it stands for."
+)
 _ACRONYMS = {
     "Ca": "CA",
     "Vpc": "VPC",
@@ -66,8 +71,10 @@ def value_name(variable: str) -> str:
 
 
 def gate_value_name(gate: str) -> str:
-    """The name of a feature gate's value."""
-    return gate[0].lower() + gate[1:]
+    """The name of a feature gate's value: ``draEFA`` for DRAEFA, as in Karpenter's chart (K15-A107)."""
+    acronym = re.match(r"DRA|[A-Z]", gate)
+    assert acronym is not None
+    return acronym[0].lower() + gate[acronym.end() :]
 
 
 def settings_values() -> Mapping[str, Setting]:
@@ -90,6 +97,7 @@ def values_file() -> str:
 def _values_lines() -> Iterator[str]:
     for name, one in settings_values().items():
         yield from _value(name, _described(one), "null", 2)
+    yield from _value("enableDRA", _ENABLE_DRA, "false", 2)
     yield "  # Feature gates."
     yield "  featureGates:"
     for gate in FeatureGate:
@@ -100,7 +108,11 @@ def _values_lines() -> Iterator[str]:
     yield "  # Feature gates of the AWS provider."
     yield "  awsFeatureGates:"
     for gate in AWS_GATES:
-        yield from _value(gate_value_name(gate), f"Gate {gate}.", "false", 4)
+        is_derived = gate in _DEVICE_GATES
+        meaning = f"Gate {gate}." + (
+            " True counts device claims, whatever ignoreDRARequests says." if is_derived else ""
+        )
+        yield from _value(gate_value_name(gate), meaning, "null" if is_derived else "false", 4)
     yield "  # How often work is repeated. Change them in an emergency only."
     yield "  intervals:"
     for name, one in interval_values().items():
@@ -129,6 +141,7 @@ def schema_file() -> str:
     settings = schema["properties"]["settings"]
     settings["properties"] = {
         **{name: schema_of(one) for name, one in settings_values().items()},
+        "enableDRA": _GATE,
         "featureGates": _object({gate_value_name(gate): _GATE for gate in FeatureGate} | _OLD_GATES),
         "awsFeatureGates": _object({gate_value_name(gate): _GATE for gate in AWS_GATES}),
         "intervals": _object({name: schema_of(one) for name, one in interval_values().items()}),

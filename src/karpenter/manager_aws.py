@@ -44,7 +44,11 @@ async def aws_setup(settings: Settings, cluster: ClusterAccess, clock: Clock, me
     events = EventRecorder(cluster.kube, clock)
     cluster_view = WatchedClusterView(state)
     aws_settings = aws_settings_of(
-        settings, settings.gates, settings.intervals, legacy_node_repair=settings.legacy_node_repair
+        settings,
+        settings.gates,
+        settings.intervals,
+        legacy_node_repair=settings.legacy_node_repair,
+        ignore_dra_requests=settings.ignore_dra_requests,
     )
     account = AwsSession(SdkMetrics(metrics))
     try:

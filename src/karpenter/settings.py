@@ -227,8 +227,8 @@ def _ineffective_settings(settings: Settings, environment: Mapping[str, str]) ->
     yield from settings.feature_gates.warnings()
     aws_gates = settings.aws_feature_gates
     for gate, is_on in (("DRANVIDIAGPU", aws_gates.dra_nvidia_gpu), ("DRAEFA", aws_gates.dra_efa)):
-        if is_on:
-            yield f"AWS feature gate {gate}: instance types of EC2 do not bring devices yet"
+        if is_on and settings.ignore_dra_requests:
+            yield f"AWS feature gate {gate}: device claims are ignored; it needs --ignore-dra-requests=false"
     for name in _IGNORED_VARIABLES:
         if environment.get(name):
             yield f"{name}: nothing reads it"

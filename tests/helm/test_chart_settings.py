@@ -7,7 +7,7 @@ import json
 import pytest
 
 from controlplane import deployed
-from helm.charts import helm, template, the
+from helm.charts import HelmFailed, helm, template, the
 from helm.rendered_chart import CLUSTER, chart, environment, of_json, pod
 from karpenter.settings import resolve_settings
 
@@ -136,3 +136,66 @@ def test_values_of_older_charts_are_named_in_the_notes() -> None:
     assert "`webhook.metrics` has no effect" in said
     assert "`affinity` names `karpenter.sh/provisioner-name`" in said
     assert "NOTICE" not in notes()
+
+
+def devices(*values: str) -> tuple[str, str]:
+    """Whether device claims are ignored, and the gates of AWS."""
+    found = environment(chart(*values))
+    return found["IGNORE_DRA_REQUESTS"], found["AWS_FEATURE_GATES"]
+
+
+@pytest.mark.parametrize(
+    ("values", "ignored", "gates"),
+    [
+        ((), "true", "DRANVIDIAGPU=false,DRAEFA=false"),
+        (("settings.ignoreDRARequests=false",), "false", "DRANVIDIAGPU=false,DRAEFA=false"),
+        (("settings.ignoreDRARequests=true",), "true", "DRANVIDIAGPU=false,DRAEFA=false"),
+        (("settings.enableDRA=true",), "false", "DRANVIDIAGPU=true,DRAEFA=true"),
+        (("settings.awsFeatureGates.draNVIDIAGPU=true",), "false", "DRANVIDIAGPU=true,DRAEFA=false"),
+        (
+            ("settings.awsFeatureGates.draEFA=true", "settings.ignoreDRARequests=true"),
+            "false",
+            "DRANVIDIAGPU=false,DRAEFA=true",
+        ),
+    ],
+)
+def test_device_claims_count_where_a_value_about_devices_says_so(
+    values: tuple[str, ...], ignored: str, gates: str
+) -> None:
+    """K15-A105, K15-A106, K15-A107, K15-A112"""
+    expected = f"NodeClassCEL=false,{gates},RebootForRepair=false"
+    assert devices(*values) == (ignored, expected)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "settings.ignoreDRARequests=false",
+        "settings.ignoreDRARequests=true",
+        "settings.awsFeatureGates.draNVIDIAGPU=true",
+        "settings.awsFeatureGates.draEFA=false",
+    ],
+)
+def test_the_switch_for_devices_excludes_what_it_stands_for(other: str) -> None:
+    """K15-A106, K15-A150"""
+    with pytest.raises(HelmFailed, match=f"settings.enableDRA is mutually exclusive with {other}"):
+        chart("settings.enableDRA=true", other)
+
+
+def test_reboots_for_repair_have_a_value() -> None:
+    """K15-A108"""
+    assert devices("settings.awsFeatureGates.rebootForRepair=true")[1].endswith("RebootForRepair=true")
+
+
+def test_repair_of_the_older_release_excludes_terminate_first() -> None:
+    """K15-A109"""
+    assert "LEGACY_NODE_REPAIR" not in environment(chart())
+    assert environment(chart("settings.legacyNodeRepair=true"))["LEGACY_NODE_REPAIR"] == "true"
+    with pytest.raises(HelmFailed, match="can't be combined"):
+        chart("settings.legacyNodeRepair=true", "settings.featureGates.terminateFirstRepair=true")
+
+
+def test_the_refresh_interval_of_security_groups_has_a_value() -> None:
+    """K15-A110, K15-A111, K15-543"""
+    found = environment(chart("settings.securityGroupRefreshInterval=2m", "settings.schedulerConfig=a: b"))
+    assert (found["SECURITY_GROUP_REFRESH_INTERVAL"], found["SCHEDULER_CONFIG"]) == ("2m", "a: b")

@@ -275,7 +275,12 @@ class Process:
             world.settings.launch_batch_tag,
         )
         off = world.settings.disable_dry_run
-        return ValidationReconciler(knowledge, None if off else tried, world.settings.kubelet_expressions)
+        return ValidationReconciler(
+            knowledge,
+            None if off else tried,
+            world.settings.kubelet_expressions,
+            shares_gpus=world.settings.dra_nvidia_gpu_gate,
+        )
 
 
 REFERENCE = NodeClassReference(group="karpenter.k8s.aws", kind="EC2NodeClass", name="default")

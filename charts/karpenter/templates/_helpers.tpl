@@ -78,7 +78,33 @@ annotations:
 {{- end }}
 {{- end }}
 {{- end }}
+{{- $_ := include "karpenter.resolveDevices" $settings }}
+{{- if and (eq (toString $settings.legacyNodeRepair) "true") (eq (toString $settings.featureGates.terminateFirstRepair) "true") }}
+{{- fail "settings.legacyNodeRepair can't be combined with settings.featureGates.terminateFirstRepair: the controller of release 1.14 knows no budgets" }}
+{{- end }}
 {{- toJson $settings }}
+{{- end }}
+
+{{- /* Sets what `settings.enableDRA` and the gates of devices stand for. Takes the settings and changes them. */}}
+{{- define "karpenter.resolveDevices" -}}
+{{- $unset := list "" "<nil>" }}
+{{- $gates := .awsFeatureGates }}
+{{- if eq (toString .enableDRA) "true" }}
+{{- $others := list }}
+{{- range $name := list "draNVIDIAGPU" "draEFA" }}
+{{- $value := toString (get $gates $name) }}
+{{- if not (has $value $unset) }}{{ $others = append $others (printf "settings.awsFeatureGates.%s=%s" $name $value) }}{{ end }}
+{{- $_ := set $gates $name true }}
+{{- end }}
+{{- $ignored := toString .ignoreDRARequests }}
+{{- if not (has $ignored $unset) }}{{ $others = append $others (printf "settings.ignoreDRARequests=%s" $ignored) }}{{ end }}
+{{- if $others }}{{ fail (printf "settings.enableDRA is mutually exclusive with %s: leave out one or the other" (join ", " $others)) }}{{ end }}
+{{- end }}
+{{- if or (eq (toString $gates.draNVIDIAGPU) "true") (eq (toString $gates.draEFA) "true") }}
+{{- $_ := set . "ignoreDRARequests" false }}
+{{- else if has (toString .ignoreDRARequests) $unset }}
+{{- $_ := set . "ignoreDRARequests" true }}
+{{- end }}
 {{- end }}
 
 {{- /* A value as the text of an environment variable. Takes a dict: root, value. Texts are templates, numbers keep their digits. */}}

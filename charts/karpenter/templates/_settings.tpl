@@ -104,7 +104,7 @@ KARPENTER_LEASE_RETRY_INTERVAL: leaseRetry
 {{- end }}
 {{- define "karpenter.awsGates" -}}
 - {gate: NodeClassCEL, value: nodeClassCEL, lean: false, karpenter: false}
-- {gate: DRANVIDIAGPU, value: dRANVIDIAGPU, lean: false, karpenter: false}
-- {gate: DRAEFA, value: dRAEFA, lean: false, karpenter: false}
+- {gate: DRANVIDIAGPU, value: draNVIDIAGPU, lean: false, karpenter: false}
+- {gate: DRAEFA, value: draEFA, lean: false, karpenter: false}
 - {gate: RebootForRepair, value: rebootForRepair, lean: false, karpenter: false}
 {{- end }}

@@ -352,10 +352,20 @@ def test_where_all_have_effect_nothing_is_said() -> None:
 
 @pytest.mark.parametrize("gate", ["DRANVIDIAGPU", "DRAEFA"])
 def test_an_aws_gate_without_effect_says_so(gate: str) -> None:
-    """K15-A07, K15-A08: EC2 types bring no devices here, so these gates do nothing."""
+    """K15-A07, K15-A08: no effect while device claims are ignored."""
     environment = {"AWS_FEATURE_GATES": f"{gate}=true"}
     said = ineffective_settings(resolve_settings({}, environment), environment)
-    assert said == (f"AWS feature gate {gate}: instance types of EC2 do not bring devices yet",)
+    assert said == (f"AWS feature gate {gate}: device claims are ignored; it needs --ignore-dra-requests=false",)
+    heeded = environment | {"IGNORE_DRA_REQUESTS": "false"}
+    assert ineffective_settings(resolve_settings({}, heeded), heeded) == ()
+
+
+@pytest.mark.parametrize(("ignored", "brought"), [(True, False), (False, True)])
+def test_types_of_ec2_bring_devices_only_where_claims_count(ignored: bool, brought: bool) -> None:
+    """K15-A07, K15-A08, K15-A80; validation asks the gate itself (K15-A26)."""
+    settings = resolve_settings({}, {"AWS_FEATURE_GATES": "DRANVIDIAGPU=true,DRAEFA=true"})
+    found = aws_settings_of(settings, settings.gates, settings.intervals, ignore_dra_requests=ignored)
+    assert (found.dra_nvidia_gpu, found.dra_efa, found.dra_nvidia_gpu_gate) == (brought, brought, True)
 
 
 def test_intervals_come_from_the_environment_only() -> None:

@@ -29,6 +29,8 @@ CLUSTER_TAG = "eks:eks-cluster-name"
 NAME_TAG = "Name"
 
 EFA_RESOURCE = "vpc.amazonaws.com/efa"
+#: On an EC2NodeClass: how device claims share a GPU (K15-A24).
+NVIDIA_CONSUMABLE_CAPACITY = f"{labels.AWS_GROUP}/nvidia-consumable-capacity"
 
 DEFAULT = "default"
 CAPACITY_BLOCK = "capacity-block"

@@ -148,13 +148,24 @@ class AwsSettings:
     node_overlay: bool = False
     reboot_for_repair: bool = False
     legacy_node_repair: bool = False
+    #: Types bring the GPUs and the EFA interfaces that device claims can be met by.
+    dra_nvidia_gpu: bool = False
+    dra_efa: bool = False
+    #: Gate DRANVIDIAGPU as written: validation asks it even while the core ignores claims (K15-A26).
+    dra_nvidia_gpu_gate: bool = False
     bootstrap: BootstrapSettings = BootstrapSettings()
 
 
 def aws_settings_of(
-    settings: DeclaredAwsSettings, gates: FeatureGates, intervals: Intervals, *, legacy_node_repair: bool = False
+    settings: DeclaredAwsSettings,
+    gates: FeatureGates,
+    intervals: Intervals,
+    *,
+    legacy_node_repair: bool = False,
+    ignore_dra_requests: bool = True,
 ) -> AwsSettings:
     """The provider's settings from what was declared, and from feature gates and intervals of the process."""
+    aws_gates = settings.aws_feature_gates
     return AwsSettings(
         cluster_name=settings.cluster_name,
         cluster_endpoint=settings.cluster_endpoint,
@@ -179,6 +190,9 @@ def aws_settings_of(
         node_overlay=FeatureGate.NODE_OVERLAY in gates,
         reboot_for_repair=settings.aws_feature_gates.reboot_for_repair,
         legacy_node_repair=legacy_node_repair,
+        dra_nvidia_gpu=aws_gates.dra_nvidia_gpu and not ignore_dra_requests,
+        dra_efa=aws_gates.dra_efa and not ignore_dra_requests,
+        dra_nvidia_gpu_gate=aws_gates.dra_nvidia_gpu,
         bootstrap=bootstrap_settings_of(settings),
     )
 

@@ -168,7 +168,12 @@ class NodeClassControllers:
             context.settings.launch_batch_tag,
         )
         enabled_dry_runs = None if context.settings.disable_dry_run else dry_runs
-        return ValidationReconciler(inputs, enabled_dry_runs, context.settings.kubelet_expressions)
+        return ValidationReconciler(
+            inputs,
+            enabled_dry_runs,
+            context.settings.kubelet_expressions,
+            shares_gpus=context.settings.dra_nvidia_gpu_gate,
+        )
 
     async def _missing_to_join(self, node_class: EC2NodeClass) -> tuple[str, ...]:
         """AWS-936, for classes whose instances get a token. Raises ``KubeError``."""

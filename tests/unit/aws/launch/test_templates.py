@@ -299,6 +299,19 @@ def test_what_an_instance_is_made_of_changes_the_template(changed: Any) -> None:
     assert [template.content.name for template in changed().templates] != template_names(claim(), (LARGE,))
 
 
+@pytest.mark.parametrize(
+    ("drivers", "count"), [("gpu.nvidia.com, dra.net", 2), ("dra.net", 2), ("gpu.nvidia.com", 0), ("", 0)]
+)
+def test_a_claim_that_names_the_driver_of_efa_gets_interfaces(drivers: str, count: int) -> None:
+    """K15-A52, K15-A149: also in what is recorded of the instance."""
+    types = (machine("m5.large"),)
+    made = planned(claim(annotations={labels.REQUESTED_DRA_DRIVERS: drivers}), types)
+    contents = [template.content.data for template in made.templates]
+    kinds = [[each.get("InterfaceType") for each in wire(data)["NetworkInterfaces"]] for data in contents]
+    assert {kind for own in kinds for kind in own} == ({"efa"} if count else {None})
+    assert made.has_efa is bool(count)
+
+
 def roomy(resource: str) -> Any:
     return machine("m5.large", capacity={resource: "4"})
 

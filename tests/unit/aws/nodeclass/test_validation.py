@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 
+from karpenter.api.kinds import EC2_NODE_CLASS
 from karpenter.providers.aws.aws_errors import AwsError
+from karpenter.providers.aws.aws_labels import NVIDIA_CONSUMABLE_CAPACITY
 from karpenter.providers.aws.nodeclass.nodeclass_controller import NodeClassReconcileFailed
+from karpenter.providers.aws.nodeclass.nodeclass_drift import HASH_ANNOTATION
 from support.class_validation import VALID, judged, tried, verdict
 from support.ec2_class_services import THROTTLED
 from support.ec2_classes import Classes
@@ -66,6 +69,53 @@ async def test_kubelet_settings_are_judged(spec: dict[str, Any], gate: bool, rea
     world = Classes(kubelet_expressions=gate).stocked()
     assert await judged(world, **spec) == (("False", reason) if reason else VALID)
     assert bool(tried(world)) is not bool(reason)
+
+
+@pytest.mark.parametrize(
+    ("text", "gate", "reason"),
+    [
+        ("0", True, "NVIDIAConsumableCapacityInvalid"),
+        ("-1", False, "NVIDIAConsumableCapacityInvalid"),
+        ("1Gi", True, "NVIDIAConsumableCapacityInvalid"),
+        ("shares", False, "NVIDIAConsumableCapacityInvalid"),
+        ("4", False, "DRADisabled"),
+        ("memory", False, "DRADisabled"),
+        ("unlimited", False, "DRADisabled"),
+        ("4", True, ""),
+        ("disabled", False, ""),
+        ("", False, ""),
+    ],
+)
+async def test_sharing_of_gpus_is_judged(text: str, gate: bool, reason: str) -> None:
+    """K15-A25, K15-A26, K15-A147, K15-A148: a bad value is told even with the gate off."""
+    world = Classes(dra_nvidia_gpu_gate=gate).stocked()
+    await world.create()
+    await annotate(world, text)
+    await world.look()
+    assert await verdict(world) == (("False", reason) if reason else VALID)
+    message = await world.message("ValidationSucceeded")
+    if reason == "NVIDIAConsumableCapacityInvalid":
+        assert message.startswith(f'annotation {NVIDIA_CONSUMABLE_CAPACITY}, "{text}" must be "disabled"')
+    elif reason:
+        assert "the feature gate DRANVIDIAGPU is disabled" in message
+
+
+async def annotate(world: Classes, sharing: str) -> None:
+    notes = {"metadata": {"annotations": {NVIDIA_CONSUMABLE_CAPACITY: sharing}}}
+    await world.kube.patch(EC2_NODE_CLASS, "default", notes)
+
+
+async def test_a_changed_annotation_is_judged_anew() -> None:
+    """K15-A28: it is part of the key of the verdict, not of the hash."""
+    world = Classes(dra_nvidia_gpu_gate=True).stocked()
+    await world.create()
+    await world.look()
+    assert await verdict(world) == VALID
+    hashed = (await world.get()).metadata.annotations[HASH_ANNOTATION]
+    await annotate(world, "1Gi")
+    await world.look()
+    assert await verdict(world) == ("False", "NVIDIAConsumableCapacityInvalid")
+    assert (await world.get()).metadata.annotations[HASH_ANNOTATION] == hashed
 
 
 async def test_the_message_names_the_field() -> None:

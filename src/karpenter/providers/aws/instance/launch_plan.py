@@ -30,6 +30,7 @@ from karpenter.providers.aws.instance.launch_templates import (
     launch_template_content,
     template_data,
 )
+from karpenter.providers.aws.instancetype.device_templates import EFA_DRIVER
 from karpenter.providers.aws.nodeclass.ami_selection import ami_for
 from karpenter.providers.aws.userdata.kubelet_settings import KubeletSettings
 from karpenter.providers.contract import LaunchFailed
@@ -223,7 +224,10 @@ class _Planner:
 
     @property
     def _wants_efa(self) -> bool:
-        return self.required.requests.get(aws_labels.EFA_RESOURCE, 0) > 0
+        """Whether the claim asks for EFA interfaces: as a resource, or as devices of their driver (K15-A52)."""
+        drivers = self.claim.metadata.annotations.get(labels.REQUESTED_DRA_DRIVERS, "").split(",")
+        is_claimed = any(driver.strip() == EFA_DRIVER for driver in drivers)
+        return is_claimed or self.required.requests.get(aws_labels.EFA_RESOURCE, 0) > 0
 
     @property
     def _has_efa(self) -> bool:

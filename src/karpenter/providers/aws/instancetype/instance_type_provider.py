@@ -36,6 +36,7 @@ from karpenter.providers.aws.aws_partitions import partition_of, pricing_region
 from karpenter.providers.aws.aws_settings import AwsSettings
 from karpenter.providers.aws.ec2_descriptions import InstanceTypeInfo, InstanceTypeOffering, PlacementGroupInfoEntry
 from karpenter.providers.aws.instancetype import ec2_pricing
+from karpenter.providers.aws.instancetype.device_templates import device_templates
 from karpenter.providers.aws.instancetype.discovered_capacity import DiscoveredCapacity
 from karpenter.providers.aws.instancetype.ec2_hardware import Ec2Hardware, HardwareFactsError, read_hardware
 from karpenter.providers.aws.instancetype.ec2_offerings import (
@@ -365,6 +366,12 @@ class InstanceTypeProvider:
             capacity=formulas.instance_capacity(hardware.shape, reckoned),
             overhead=formulas.instance_overhead(hardware.shape, reckoned),
             burstable_cpu=ec2_catalog.burstable_cpu(hardware.name, self._currency),
+            devices=device_templates(
+                hardware.name,
+                terms.gpu_sharing,
+                nvidia_gpus=self._settings.dra_nvidia_gpu,
+                efa_interfaces=self._settings.dra_efa,
+            ),
         )
         return _TypeEntry(hardware, learned_bytes, instance_type, fits_class=incompatibility(hardware, terms) is None)
 

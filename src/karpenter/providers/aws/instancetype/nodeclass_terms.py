@@ -39,6 +39,7 @@ from karpenter.providers.aws.bootstrap.join_rules import (
     kube_reserved_mode,
 )
 from karpenter.providers.aws.ec2_descriptions import PlacementGroupInfoEntry
+from karpenter.providers.aws.instancetype.device_templates import NO_SHARING, GpuSharing, gpu_sharing_of
 from karpenter.providers.aws.instancetype.ec2_hardware import Ec2Hardware
 from karpenter.providers.aws.userdata.ami_families import (
     AL2023,
@@ -67,6 +68,7 @@ class NodeClassTerms:
     images: str = field(default="")
     has_own_pod_network: bool = False
     reserved_mode: KubeReservedMode = KubeReservedMode.AWS
+    gpu_sharing: GpuSharing = NO_SHARING
 
     @cached_property
     def zone_ids(self) -> Mapping[str, str]:
@@ -119,6 +121,7 @@ def read_terms(
         images=image_set(status.amis),
         has_own_pod_network=has_own_pod_network(node_class),
         reserved_mode=kube_reserved_mode(node_class),
+        gpu_sharing=gpu_sharing_of(node_class),
     )
 
 
@@ -142,6 +145,7 @@ def terms_identity(terms: NodeClassTerms) -> bytes:
             terms.group,
             terms.has_own_pod_network,
             terms.reserved_mode,
+            (terms.gpu_sharing.mode, terms.gpu_sharing.shares),
         )
     )
 

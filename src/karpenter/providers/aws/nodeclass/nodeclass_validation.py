@@ -20,8 +20,10 @@ from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.kube.errors import KubeError
 from karpenter.model import conditions
 from karpenter.model.ec2_volume_size import VolumeSizeError, volume_size_gib
+from karpenter.providers.aws import aws_labels
 from karpenter.providers.aws.aws_errors import AwsError
 from karpenter.providers.aws.bootstrap import join_rules
+from karpenter.providers.aws.instancetype.device_templates import NO_SHARING, GpuSharingError, parse_gpu_sharing
 from karpenter.providers.aws.nodeclass.nodeclass_drift import HASH_ANNOTATION, HASH_VERSION_ANNOTATION
 from karpenter.providers.aws.nodeclass.nodeclass_dry_runs import (
     DryRunResult,
@@ -72,11 +74,22 @@ class ValidationInputs:
 
 
 class ValidationReconciler:
-    """Judges classes. ``dry_runs`` is None where they are switched off (AWS-110); ``expressions`` is gate NodeClassCEL."""
+    """Judges classes. ``dry_runs`` is None where they are switched off (AWS-110); ``expressions`` is gate NodeClassCEL.
+
+    ``shares_gpus``: gate DRANVIDIAGPU.
+    """
 
     condition: Final = VALIDATION_SUCCEEDED
 
-    def __init__(self, inputs: ValidationInputs, dry_runs: LaunchDryRuns | None, expressions: bool) -> None:
+    def __init__(
+        self,
+        inputs: ValidationInputs,
+        dry_runs: LaunchDryRuns | None,
+        expressions: bool,
+        *,
+        shares_gpus: bool = False,
+    ) -> None:
+        self._shares_gpus = shares_gpus
         self._inputs = inputs
         self._dry_runs = dry_runs
         self._expressions = expressions
@@ -122,6 +135,7 @@ class ValidationReconciler:
             join_problem(node_class)
             or kubelet_problem(node_class.spec, self._expressions)
             or volume_problem(node_class.spec)
+            or sharing_problem(node_class, shares_gpus=self._shares_gpus)
         )
         if problem is not None:
             return problem.as_result(node_class)
@@ -207,6 +221,19 @@ def volume_problem(spec: EC2NodeClassSpec) -> NodeClassProblem | None:
             message = f"spec.blockDeviceMappings[{index}].ebs.volumeSize: {error}"
             return NodeClassProblem("InvalidBlockDeviceMapping", message)
     return None
+
+
+def sharing_problem(node_class: EC2NodeClass, *, shares_gpus: bool) -> NodeClassProblem | None:
+    """An annotation about sharing GPUs that cannot be read, or has no effect (K15-A25, K15-A26)."""
+    key = aws_labels.NVIDIA_CONSUMABLE_CAPACITY
+    try:
+        sharing = parse_gpu_sharing(node_class)
+    except GpuSharingError as error:
+        return NodeClassProblem("NVIDIAConsumableCapacityInvalid", f"annotation {key}, {error}")
+    if sharing == NO_SHARING or shares_gpus:
+        return None
+    message = f"annotation {key} enables GPU sharing, but the feature gate DRANVIDIAGPU is disabled"
+    return NodeClassProblem("DRADisabled", message)
 
 
 def dry_run_cache_key(node_class: EC2NodeClass, pools: Iterable[NodePool]) -> str:

@@ -131,6 +131,8 @@ class Classes:
         self.user_data = ""
         self.cidr_error: AwsError | None = None
         self.missing: tuple[str, ...] = ()
+        #: What a process draws at its start, of 0 to 1.
+        self.drawn = 0.5
         self.gone: list[str] = []
         self.known: dict[str, EC2NodeClass] = {}
         self.settings = AwsSettings("shop", **settings)
@@ -273,6 +275,7 @@ class Process:
             lambda: world.cluster,
             lambda *asked: world.template_data(*asked),
             world.settings.launch_batch_tag,
+            lambda: world.drawn,
         )
         off = world.settings.disable_dry_run
         return ValidationReconciler(

@@ -128,7 +128,7 @@ class EvictionQueue:
             return self._back_off(request, error)
         self._count_response(200)
         request.backoff_seconds, request.last_error = 0.0, None
-        reason = self._disruption_reason(request.node)
+        reason = _disruption_reason(self._context, request.node)
         self._context.metrics.pods_drained_total.labels(reason=reason).inc()
         self._context.events.publish(
             ObjectEvent(involved_pod(request.pod), NORMAL, "Evicted", f"Evicted pod: {reason}")
@@ -158,13 +158,14 @@ class EvictionQueue:
         involved = involved_node(request.node.metadata)
         self._context.events.publish(ObjectEvent(involved, WARNING, "FailedDraining", text, (namespace, name)))
 
-    def _disruption_reason(self, node: Node) -> str:
-        """The disruption reason of the node's claim; empty if there is no claim (DIS-534)."""
-        claim = self._context.state.claim_by_provider_id(node.spec.provider_id)
-        if claim is None:
-            return ""
-        condition = conditions.find_condition(claim.status.conditions, conditions.DISRUPTION_REASON)
-        return condition.reason if condition and condition.status == conditions.TRUE else _FORCEFUL_TERMINATION
+
+def _disruption_reason(context: ControllerContext, node: Node) -> str:
+    """The disruption reason of the node's claim; empty if there is no claim (DIS-534)."""
+    claim = context.state.claim_by_provider_id(node.spec.provider_id)
+    if claim is None:
+        return ""
+    condition = conditions.find_condition(claim.status.conditions, conditions.DISRUPTION_REASON)
+    return condition.reason if condition and condition.status == conditions.TRUE else _FORCEFUL_TERMINATION
 
 
 def _pod_key(pod: Pod) -> str:
@@ -222,6 +223,9 @@ class PodForceDeletion:
         except KubeError as error:
             self._publish_failed_deletion(pod, node, error)
             return
+        if meta.uid not in self._deleted_at:
+            reason = _disruption_reason(self._context, node)
+            self._context.metrics.pods_drained_total.labels(reason=reason).inc()
         self._deleted_at[meta.uid] = asyncio.get_running_loop().time()
         self._publish_deletion(pod, grace, deadline)
 

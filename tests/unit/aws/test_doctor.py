@@ -211,7 +211,7 @@ async def test_a_missing_permission_names_the_statement_to_attach() -> None:
     [
         ({"subnets": []}, FindingLevel.FAILURE, "selects no subnet", "create-tags --region eu-west-1"),
         ({"groups": []}, FindingLevel.FAILURE, "selects no security group", "karpenter.sh/discovery"),
-        ({"version": "1.25"}, FindingLevel.WARNING, "is of Kubernetes 1.25; known are 1.26 to 1.36", "release"),
+        ({"version": "1.25"}, FindingLevel.WARNING, "is of Kubernetes 1.25; known are 1.26 to 1.37", "release"),
         ({"rules": []}, FindingLevel.FAILURE, "no rule sends 'AWS Health Event'", "-o cloudformation"),
         ({"roles": {}}, FindingLevel.FAILURE, "role nodes: NoSuchEntity", "AmazonEKSWorkerNodePolicy"),
         ({"entries": {}}, FindingLevel.FAILURE, "the cluster does not know role nodes", f"--principal-arn {NODE_ROLE}"),

@@ -23,6 +23,7 @@ SPECIFIED = {
     "AWS-702": ("AllowScopedEC2InstanceActionsWithTags", "ec2:CreateFleet ec2:CreateLaunchTemplate ec2:RunInstances"),
     "AWS-703": ("AllowScopedResourceCreationTagging", "ec2:CreateTags"),
     "AWS-704": ("AllowScopedResourceTagging", "ec2:CreateTags"),
+    # K15-A95: reboots of repair as well.
     "AWS-705": ("AllowScopedDeletion", "ec2:DeleteLaunchTemplate ec2:RebootInstances ec2:TerminateInstances"),
     "AWS-706": ("AllowPassingInstanceRole", "iam:PassRole"),
     "AWS-707": ("AllowScopedInstanceProfileCreationActions", "iam:CreateInstanceProfile"),

@@ -56,6 +56,7 @@ def test_nodes_that_failed_together_come_back_one_after_the_other() -> None:
 
 
 def test_backoff_is_kept_for_one_reason_and_one_node() -> None:
+    """K15-360, K15-361: not for a whole NodePool, whose other nodes may have capacity; repair backs off like drift."""
     clock = Clock()
     backoff = CommandBackoff(clock)
     backoff.record_failure(DRIFTED, _deletions("a"), "no capacity")

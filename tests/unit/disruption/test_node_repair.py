@@ -125,7 +125,10 @@ async def test_when_too_many_are_broken_the_event_says_so(world: World) -> None:
 
 @story
 async def test_a_reboot_leaves_node_and_claim_in_place(world: World) -> None:
-    """K15-280 to K15-290, K15-609: drained, rebooted, initialized again; K15-457, K15-459, K15-491, K15-495."""
+    """K15-280 to K15-290, K15-609: drained, rebooted, initialized again.
+
+    K15-004, K15-006, K15-007, K15-383, K15-457, K15-459, K15-491, K15-495.
+    """
     await machines(world)
     asked = rebooting(world)
     await world.set_condition(kinds.NODE, "n0", "GpuReady", "False", reason="XID48")
@@ -204,7 +207,7 @@ async def test_a_node_that_does_not_come_back_is_replaced(world: World) -> None:
 
 @story
 async def test_a_request_that_cannot_be_read_replaces_nothing(world: World) -> None:
-    """K15-285, K15-S11"""
+    """K15-285, K15-S11, K15-011, K15-492: the bound is kept on the claim, and the failure is told."""
     await machines(world, Settings())
     note = {"metadata": {"annotations": {labels.REBOOT_GRACE_PERIOD: "abc"}}}
     await world.kube.patch(kinds.NODE_CLAIM, "n0", note)
@@ -214,13 +217,14 @@ async def test_a_request_that_cannot_be_read_replaces_nothing(world: World) -> N
     assert condition is not None
     assert condition[:2] == ("False", "RebootFailed")
     assert condition[2].startswith("invalid reboot request: ")
+    assert [event.message for event in await world.events("RebootFailed", "n0")] == [condition[2]]
     assert await leaving(world) == []
     assert world.counted("nodes_reboots_total", result="invalid_request") == 1
 
 
 @story
 async def test_a_started_reboot_ends_with_repair_switched_off_and_after_a_crash(world: World) -> None:
-    """K15-282, K15-286: the boot ID that has changed already is no second call."""
+    """K15-282, K15-286, K15-010: the boot ID that has changed already is no second call."""
     await machines(world)
     asked = rebooting(world, False)
     await world.set_condition(kinds.NODE, "n0", "GpuReady", "False")

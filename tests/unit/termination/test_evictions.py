@@ -316,7 +316,7 @@ async def test_a_pod_is_told_what_its_annotation_does(world: World, value: str, 
 
 @story
 async def test_a_protection_that_ends_lets_its_pod_go_at_that_moment(world: World) -> None:
-    """DIS-091, DIS-525"""
+    """DIS-091, DIS-525, K15-421: the drain looks again, and its pod is evicted once it may be."""
     await world.start()
     await world.claim()
     await asyncio.sleep(0.1)

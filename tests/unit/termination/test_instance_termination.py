@@ -199,7 +199,7 @@ def test_ordinary_pods_go_first_and_critical_daemons_last() -> None:
 def test_when_a_pod_must_be_forced(
     own: int | None, deleted: float | None, deadline: float | None, forced: bool
 ) -> None:
-    """DIS-530"""
+    """DIS-530, K15-420: at each pass the drain decides about a pod: delete it by force, evict it, wait, or leave it."""
     subject = pod(
         "p",
         meta={"deletion_timestamp": None if deleted is None else after(deleted)},

@@ -339,7 +339,10 @@ async def test_a_protected_pod_is_deleted_when_the_nodes_time_is_short(
 
 @story
 async def test_a_pod_that_takes_too_long_is_deleted_again_with_less_time(world: World) -> None:
-    """DIS-S307, DIS-536. DIS-437: a debug line has both grace periods and the deadline."""
+    """DIS-S307, DIS-536, K15-422. DIS-437: a debug line has both grace periods and the deadline.
+
+    The deletion names the pod by its uid, and it is counted.
+    """
     await ready(world, termination_grace_period="300s")
     await world.running("slow", "node-c", termination_grace_period_seconds=6000)
     await world.kube.delete(kinds.POD, "slow", "default")
@@ -349,6 +352,9 @@ async def test_a_pod_that_takes_too_long_is_deleted_again_with_less_time(world: 
     graces = [write.body["grace_period_seconds"] for write in world.wire.writes if str(write) == "delete Pod"]
     assert len(graces) == 1
     assert 290 <= graces[0] <= 300
+    (deletion,) = [write.body for write in world.wire.writes if str(write) == "delete Pod"]
+    assert deletion["uid"] == (await world.kube.get(kinds.POD, "slow", "default")).metadata.uid
+    assert world.counted("pods_drained_total", reason="Forceful Termination") == 1
     (line,) = world.lines("deleting pod")
     assert (line["level"], line["name"], line["pod.terminationGracePeriodSeconds"]) == ("DEBUG", "slow", 6000)
     assert line["delete.gracePeriodSeconds"] == graces[0]

@@ -28,7 +28,7 @@ from karpenter.providers.contract import ProviderError
 #: How often the version is asked for (AWS-025), in seconds.
 VERSION_POLL_SECONDS = 300.0
 #: Minor versions that are supported, first and last.
-_FIRST_MINOR, _LAST_MINOR = 26, 36
+_FIRST_MINOR, _LAST_MINOR = 26, 37
 _VERSION = re.compile(r"v?(\d+)\.(\d+)")
 _NO_SUCH_CLUSTER = "ResourceNotFoundException"
 _DNS_NAMESPACE, _DNS_NAME, _DNS_LABEL = "kube-system", "kube-dns", "k8s-app=kube-dns"

@@ -322,7 +322,7 @@ async def test_a_profile_lives_and_ends(account: AwsSession, seeds: Seeds) -> No
 
 
 async def test_messages_are_received_and_deleted(account: AwsSession, aws: Double) -> None:
-    """AWS-640."""
+    """AWS-640, K15-A59."""
     sqs = client(aws, "sqs")
     sqs.create_queue(QueueName="interruptions")
     queue = account.services.sqs

@@ -231,17 +231,17 @@ async def test_shifted_zones_are_known_by_the_clusters_arn() -> None:
 
 
 async def test_an_upgrade_is_noticed_and_an_unsupported_version_told_once() -> None:
-    """AWS-025."""
-    stage = Stage(version="1.36")
+    """AWS-025, K15-A11: 1.26 to 1.37."""
+    stage = Stage(version="1.37")
     with capture_logs() as lines:
         facts = await stage.start()
         assert await facts.reconcile() == 300.0
-        stage.version = "1.37"
+        stage.version = "1.38"
         await facts.reconcile()
         await facts.reconcile()
-    assert facts.cluster.version == "1.37"
+    assert facts.cluster.version == "1.38"
     warnings = [line for line in lines if line["event"] == "kubernetes version is not supported"]
-    assert [line["version"] for line in warnings] == ["1.37"]
+    assert [line["version"] for line in warnings] == ["1.38"]
 
 
 async def test_a_service_cidr_that_could_not_be_had_is_asked_for_again() -> None:

@@ -197,6 +197,29 @@ async def test_figures_are_about_the_pools_whose_class_is_ready() -> None:
     assert written == [[types]]
 
 
+async def test_a_pool_whose_types_cannot_be_had_keeps_no_other_from_its_rows() -> None:
+    """K15-A100, K15-A151: the rows of the others are written, and the pass reports an error."""
+    cluster = Cluster()
+    for name in ("a", "b", "c"):
+        await cluster.kube.create(kinds.NODE_POOL, node_pool(name))
+    await cluster.see()
+    written: list[list[InstanceTypes]] = []
+    types = tuple(STD)
+
+    async def types_of(pool: NodePool) -> InstanceTypes:
+        if pool.metadata.name != "b":
+            raise ProviderError("the class cannot be read")
+        return types
+
+    figures = OfferingMetricsController(cluster, types_of, lambda lists: written.append(list(lists)))
+    with pytest.raises(ProviderError) as raised:
+        await figures.reconcile()
+    assert written == [[types]]
+    assert str(raised.value) == (
+        "getting instance types, NodePool a: the class cannot be read; NodePool c: the class cannot be read"
+    )
+
+
 async def test_what_a_pool_excludes_is_not_available_to_it() -> None:
     """AWS-T780, AWS-790: a zone, a type; and what another pool takes is available."""
     offered = {instance_type.name: {offering.zone for offering in instance_type.offerings} for instance_type in STD}

@@ -151,13 +151,20 @@ async def test_a_missing_permission_is_told_and_not_asked_for_again_until_the_cl
     assert await verdict(world) == VALID
 
 
-async def test_verdicts_are_asked_for_again_after_half_an_hour() -> None:
-    """AWS-109"""
-    world = Classes().stocked()
+@pytest.mark.parametrize(("drawn", "minutes"), [(0.0, 25), (0.5, 30), (1.0, 35)])
+async def test_verdicts_are_asked_for_again_after_about_half_an_hour(drawn: float, minutes: int) -> None:
+    """AWS-109, K15-A14: each process draws its own time, 25 to 35 minutes, and keeps it."""
+    world = Classes()
+    world.drawn = drawn
+    world.made = world.restarted()
+    world = world.stocked()
     world.ec2.refuse("CreateFleet", UNAUTHORIZED)
     await judged(world)
     world.ec2.refuse("CreateFleet", None)
-    world.clock.forward(minutes=30)
+    world.clock.forward(minutes=minutes - 1)
+    await world.look()
+    assert await verdict(world) == ("False", "CreateFleetAuthCheckFailed")
+    world.clock.forward(minutes=1)
     await world.look()
     assert await verdict(world) == VALID
 

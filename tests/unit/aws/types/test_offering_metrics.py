@@ -6,6 +6,7 @@ from karpenter.metrics.exposition import MetricsRegistry, render_sync
 from karpenter.providers.aws.instancetype.ec2_offerings import OfferingKey, UnavailableOfferings
 from karpenter.providers.aws.instancetype.offering_metrics import OfferingMetrics, offering_samples
 from support.ec2_market import PLAIN, A, B, HandClock, fair, of_status, subnets
+from support.market_queries import reservation
 
 OFFERING = "karpenter_cloudprovider_instance_type_offering_"
 
@@ -39,6 +40,17 @@ async def test_every_zone_has_a_row_for_reserved_capacity_where_it_is_on() -> No
     assert {way.zone for way in on if way.capacity_type == "reserved"} == {way.zone for way in off}
     assert not any(now for way, now in on.items() if way.capacity_type == "reserved")
     assert "reserved" not in {way.capacity_type for way in off}
+
+
+async def test_a_full_reservation_that_is_healthy_has_a_row_of_one() -> None:
+    """K15-A103: the row follows what is available, not what can be launched."""
+    fixture = await fair()
+    held = reservation()
+    fixture.memories.reservations.set_available_count("cr-1", 0)
+    types = fixture.market.types_for(of_status(capacity_reservations=(held,)))
+    (full,) = [each for each in types[0].offerings if each.reservation_id == "cr-1"]
+    assert (full.available, full.launchable) == (True, False)
+    assert offering_samples([types], reserved=True).available["m5.large", "reserved", full.zone] is True
 
 
 async def test_types_have_their_size() -> None:

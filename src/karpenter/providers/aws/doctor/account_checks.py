@@ -39,7 +39,7 @@ _CLUSTER = DoctorCheck("cluster")
 _QUEUE = DoctorCheck("interruption queue")
 _QUOTAS = DoctorCheck("quotas")
 #: Versions of Kubernetes the provider knows (AWS-025).
-OLDEST_KUBERNETES, NEWEST_KUBERNETES = (1, 26), (1, 36)
+OLDEST_KUBERNETES, NEWEST_KUBERNETES = (1, 26), (1, 37)
 #: EC2 quotas of vCPUs for standard families, by capacity type.
 _QUOTA_CODES = {labels.ON_DEMAND: "L-1216C47A", labels.SPOT: "L-34B43A08"}
 _MIN_QUOTA = 32

@@ -21,7 +21,7 @@ from karpenter.model import resources as res
 from karpenter.model.requirements import Requirements, intersects, requirements_from_labels, requirements_from_wire
 from karpenter.providers.aws.aws_context import AwsClusterView
 from karpenter.providers.aws.instancetype.ec2_offerings import OfferingKey
-from karpenter.providers.contract import ProviderError
+from karpenter.providers.contract import NodeClassNotReady, ProviderError
 
 _PREFIX = "karpenter_cloudprovider_"
 _AVAILABLE = GaugeFamily(
@@ -149,16 +149,24 @@ class OfferingMetricsController:
         self._pool_types: dict[str, _PoolTypes] = {}
 
     async def reconcile(self) -> float:
-        """One round; seconds until the next. A pool whose class is not ready offers nothing."""
+        """One round; seconds until the next. A pool whose class is not ready offers nothing.
+
+        Raises ``ProviderError`` once the others have been written, where types of a pool cannot be had (K15-A100).
+        """
+        failed: list[str] = []
         current: dict[str, _PoolTypes] = {}
         for pool in tuple(self._cluster_view.pools()):
             name = pool.metadata.name
             try:
                 current[name] = self._types_of_pool(pool, await self._types(pool))
-            except ProviderError as error:
+            except NodeClassNotReady as error:
                 _log.debug("no instance types for figures", NodePool={"name": name}, error=str(error))
+            except ProviderError as error:
+                failed.append(f"NodePool {name}: {error}")
         self._pool_types = current
         self._publish([pool_types.offered for pool_types in current.values()])
+        if failed:
+            raise ProviderError(f"getting instance types, {'; '.join(failed)}")
         return _PERIOD_SECONDS
 
     def _types_of_pool(self, pool: NodePool, types: InstanceTypes) -> _PoolTypes:

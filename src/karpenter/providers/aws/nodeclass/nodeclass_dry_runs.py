@@ -13,6 +13,7 @@ RunInstances is tried with its data alone, so one missing permission does not hi
 from __future__ import annotations
 
 import hashlib
+import random
 from base64 import b64decode
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -259,7 +260,9 @@ def _allows_dedicated(requirements: Requirements) -> bool:
     return aws_labels.TENANCY in requirements and requirements[aws_labels.TENANCY].allows(_DEDICATED)
 
 
-_RESULT_TTL = timedelta(minutes=30)
+#: How long a verdict holds: drawn once per process, so that replicas and clusters that started together do not try calls of
+#: launches in step (K15-A14).
+_SHORTEST_RESULT_TTL, _LONGEST_RESULT_TTL = timedelta(minutes=25), timedelta(minutes=35)
 _CREATE_TEMPLATE, _CREATE_FLEET, _RUN_INSTANCES = "CreateLaunchTemplate", "CreateFleet", "RunInstances"
 _CALLS = (_CREATE_TEMPLATE, _CREATE_FLEET, _RUN_INSTANCES)
 _UNAUTHORIZED = "UnauthorizedOperation"
@@ -298,8 +301,13 @@ DRY_RUN_PASSED = DryRunResult()
 DRY_RUN_RETRY = DryRunResult(retry=True, cacheable=False)
 
 
+def result_ttl(share: float) -> timedelta:
+    """How long verdicts hold in a process that drew this share, of 0 to 1 (K15-A14)."""
+    return _SHORTEST_RESULT_TTL + share * (_LONGEST_RESULT_TTL - _SHORTEST_RESULT_TTL)
+
+
 class LaunchDryRuns:
-    """Tries the calls of a launch. ``cluster`` is the cluster as it is now."""
+    """Tries the calls of a launch. ``cluster`` is the cluster as it is now; ``draw`` gives a share of 0 to 1."""
 
     def __init__(
         self,
@@ -308,12 +316,13 @@ class LaunchDryRuns:
         cluster: Callable[[], AwsClusterInfo],
         template_data: DryRunTemplateData,
         launch_batch_tag: bool = True,
+        draw: Callable[[], float] = random.random,
     ) -> None:
         self._ec2 = ec2
         self._launch_batch_tag = launch_batch_tag
         self._cluster = cluster
         self._template_data = template_data
-        self._cache: TTLCache[tuple[str, str], DryRunResult, datetime] = TTLCache(inf, _RESULT_TTL, clock.now)
+        self._cache: TTLCache[tuple[str, str], DryRunResult, datetime] = TTLCache(inf, result_ttl(draw()), clock.now)
 
     def cached_results(self, key: str) -> tuple[DryRunResult, ...] | None:
         """The verdicts on everything ``key`` stands for; None while one is missing (AWS-109)."""

@@ -49,6 +49,7 @@ def test_a_setting_that_is_not_set_leaves_the_default_to_the_profile() -> None:
         "MEMORY_LIMIT",
         "FEATURE_GATES",
         "AWS_FEATURE_GATES",
+        "IGNORE_DRA_REQUESTS",
         "CLUSTER_NAME",
     }
     assert environment(chart("settings.interruptionQueue=", "settings.packing=null")) == plain

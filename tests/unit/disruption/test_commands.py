@@ -158,7 +158,7 @@ async def test_a_command_that_takes_too_long_is_called_off(world: World) -> None
 
 @story
 async def test_a_failed_consolidation_is_counted_with_its_type(world: World) -> None:
-    """OPS-465: the series has the consolidation type, not the decision."""
+    """OPS-465, K15-454: the series has the consolidation type, not the decision."""
     await machines(world)
     going = command(world, "n0", bought=("r0",), reason=DisruptionReason.UNDERUTILIZED, kind=ConsolidationType.SINGLE)
     await carry_out(world, going)

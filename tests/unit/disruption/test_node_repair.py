@@ -127,7 +127,7 @@ async def test_when_too_many_are_broken_the_event_says_so(world: World) -> None:
 async def test_a_reboot_leaves_node_and_claim_in_place(world: World) -> None:
     """K15-280 to K15-290, K15-609: drained, rebooted, initialized again.
 
-    K15-004, K15-006, K15-007, K15-383, K15-457, K15-459, K15-491, K15-495.
+    K15-004, K15-006, K15-007, K15-296, K15-383, K15-457, K15-458, K15-459, K15-491, K15-495, K15-500.
     """
     await machines(world)
     asked = rebooting(world)
@@ -155,6 +155,34 @@ async def test_a_reboot_leaves_node_and_claim_in_place(world: World) -> None:
     assert world.counted("nodes_reboots_total", result="succeeded") == 1
     assert await world.events("RebootObserved", "n0")
     assert [event.message for event in await world.events("Evicted")] == ["Evicted pod: Unhealthy"]
+    assert world.lines("reboot reached terminal outcome")[0]["reason"] == "RebootSucceeded"
+    assert world.counted("nodes_reboot_duration_seconds_count", result="succeeded") == 1
+    (line,) = world.lines("selected repair policy")
+    assert (line["condition"], line["reason"], line["action"], line["fallback"]) == (
+        "GpuReady",
+        "XID48",
+        "RebootNode",
+        False,
+    )
+
+
+@story
+async def test_a_pod_that_may_not_be_evicted_stays_through_the_reboot(world: World) -> None:
+    """K15-284, K15-423, K15-611: it is only ever evicted, and left in place once the time is over."""
+    await machines(world)
+    held = {"metadata": {"annotations": {labels.DO_NOT_DISRUPT: "true"}}}
+    await world.kube.patch(kinds.POD, "p0", held, "default")
+    asked = rebooting(world)
+    await world.set_condition(kinds.NODE, "n0", "GpuReady", "False", reason="XID48")
+    await until(lambda: _is_phase(world, ("True", "RebootRequested")), 700)
+    requested = world.elapsed
+    await asyncio.sleep(55)
+    assert asked == []
+    await until(lambda: _is_phase(world, ("False", "RebootSucceeded")), 60)
+    assert 60 <= world.elapsed - requested < 100
+    assert await world.has(kinds.POD, "p0", "default")
+    assert "evict Pod" not in world.writes()
+    assert "delete Pod" not in world.writes()
 
 
 async def _is_phase(world: World, wanted: tuple[str, str]) -> bool:

@@ -14,10 +14,11 @@ from karpenter.api.meta import Condition, Wire
 from karpenter.disruption.decide.command import Decision, DisruptionReason
 from karpenter.disruption.decide.disruption_problem import DisruptionOptions, DisruptionSolution
 from karpenter.disruption.decide.remaining_budgets import RemainingBudgets, pool_node_counts
+from karpenter.disruption.node_marking import is_stale_mark
 from karpenter.model import conditions, labels
 from karpenter.model.repair_policies import RepairAction, RepairPolicy, repair_policies
 from support.applied_commands import QUIET
-from support.builders import NOW, budget, node_pool, replaced, snapshot, wanted
+from support.builders import NOW, budget, node_pool, pool_taint, replaced, snapshot, taint, wanted
 from support.disruption_cases import bought, claimed, decide, drifted, gone, on, pool, running, why, with_annotation
 
 MINUTE = timedelta(minutes=1)
@@ -280,3 +281,21 @@ def test_a_drifted_node_of_a_full_static_pool_says_so() -> None:
     static = node_pool("np", [wanted(labels.CAPACITY_TYPE, "In", "on-demand")], replicas=2, limits={"nodes": "2"})
     solution = decide(static, running("a", "m", 4, conditions=drifted()), running("b", "m", 4))
     assert "Static NodePool is at its node limit and cannot stage a replacement" in why(solution, "a")
+
+
+def test_a_node_that_reboots_keeps_its_marks_and_is_capacity_that_returns() -> None:
+    """K15-205, K15-107: no clean-up touches it, and what only its reboot brings keeps no pod from it."""
+    fence, startup = labels.REBOOTING_TAINT, taint("example.com/startup")
+    objects = running("a", "m", taints=(fence, startup, taint("other")))
+    marked = [
+        replaced(wire, spec=replaced(wire.spec, startup_taints=(pool_taint("example.com/startup"),)))
+        if isinstance(wire, NodeClaim)
+        else wire
+        for wire in rebooting(objects)
+    ]
+    (view,) = snapshot(pool(), *marked).nodes
+    assert view.rebooting
+    assert [each.key for each in view.taints] == ["other"]
+    assert not is_stale_mark(view)
+    (after,) = snapshot(pool(), *rebooting(objects, status="False")).nodes
+    assert fence in after.taints

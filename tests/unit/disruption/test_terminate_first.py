@@ -73,7 +73,7 @@ def static(replicas: int, ready: bool = True, **limits: str) -> NodePool:
 
 
 def test_a_drifted_node_of_a_full_reservation_goes_first_where_the_gate_allows_it() -> None:
-    """K15-322, K15-S13, K15-320: with one unit credited its pods fit; nothing is launched before."""
+    """K15-321, K15-322, K15-S13, K15-320: with one unit credited its pods fit; nothing is launched before."""
     solution = decided(DRIFT, reserved(0), reserved_pool(), node("a", 3))
     (command,) = solution.commands
     assert (command.decision, command.replacements) == (Decision.TERMINATE_FIRST, ())

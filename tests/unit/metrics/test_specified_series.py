@@ -13,8 +13,8 @@ _SCORED = ("decision", "nodepool", "policy")
 @pytest.mark.parametrize(
     ("series", "kind", "label_names"),
     [
-        pytest.param("nodeclaims_disrupted_total", "counter", _DISRUPTED, id="DIS-401"),
-        pytest.param("pods_disruption_initiated_total", "counter", _DISRUPTED, id="DIS-402"),
+        pytest.param("nodeclaims_disrupted_total", "counter", _DISRUPTED, id="DIS-401, K15-450"),
+        pytest.param("pods_disruption_initiated_total", "counter", _DISRUPTED, id="DIS-402, K15-451"),
         pytest.param(
             "nodeclaims_unhealthy_disrupted_total",
             "counter",

@@ -70,7 +70,7 @@ BUFFER = CapacityBuffer(metadata=ObjectMeta(name="b", namespace="shop", uid="u")
 
 
 def test_virtual_pods_are_what_the_specification_says() -> None:
-    """SCH-730, API-194. API-459: with their annotations."""
+    """SCH-730, API-194, K15-014. API-459: with their annotations."""
     first, second = buffer_pods.build_virtual_pods(BUFFER, template(), 2, NOW)
     meta = first.metadata
     assert (meta.name, meta.namespace, meta.uid) == ("capacity-buffer-b-1", "shop", "u-1")

@@ -185,7 +185,7 @@ async def test_a_reason_no_condition_can_have_does_not_keep_the_refusal_from_bei
 
 @story
 async def test_a_long_error_of_the_cloud_is_cut(world: World) -> None:
-    """OPS-L5, API-120, API-S091: 300 characters are kept."""
+    """OPS-L5, API-120, API-S091, K15-381: it has 1024 characters in all, with the dots."""
     world.cloud.refuse("create", ProviderError("x" * 2000))
     await launched(world)
     assert await world.condition("c", "Launched") == ("Unknown", "LaunchFailed", "x" * 1021 + "...")

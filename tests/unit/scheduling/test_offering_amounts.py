@@ -1,4 +1,4 @@
-"""Offerings with a capacity or overhead of their own (SCH-117, OPS-238)."""
+"""Offerings with a capacity or overhead of their own (SCH-117, OPS-238, K15-101)."""
 
 from __future__ import annotations
 

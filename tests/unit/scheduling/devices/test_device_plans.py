@@ -128,7 +128,7 @@ def test_a_count_is_met_by_one_node() -> None:
 
 
 def test_a_sub_request_that_a_type_can_meet_keeps_it() -> None:
-    """K15-S21: claim ``firstAvailable [big x1, small x2]``, type A has big, type B two small: both types stay."""
+    """K15-S21, K15-141: claim ``firstAvailable [big x1, small x2]``, type A has big, type B two small: both types stay."""
     big = with_devices(shape("a", ROOM), slice_spec(device("d", {"size": "big"})))
     small = with_devices(shape("b", ROOM), slice_spec(device("d0", {"size": "small"}), device("d1", {"size": "small"})))
     size = f'device.attributes["{DRIVER}"].size'

@@ -26,8 +26,9 @@ from karpenter.instancetypes.well_known_labels import well_known_labels_of
 from karpenter.model import labels
 from karpenter.settings import Settings
 from karpenter.simulator.cluster_workload import LoadPattern, cluster_workload
-from karpenter.simulator.cost_bound import CostBound, cost_bound
+from karpenter.simulator.cost_bound import CostBound, Market, cost_bound
 from karpenter.simulator.policy import Policy
+from karpenter.simulator.price_drift import priced_types
 from karpenter.simulator.scenario_file import Scenario, read_scenario, read_world, scenario_workload
 from karpenter.simulator.simulation_run import Study
 from karpenter.simulator.trace_file import TraceWindow, read_trace
@@ -80,13 +81,13 @@ def read_inputs(source: StudySource, seeds: Sequence[int], settings: Settings) -
     world = _world(source, scenario)
     market = _read_market(source, settings)
     workloads = _workloads(source, scenario, market, seeds)
-    return StudyInputs(market, workloads, _bounds(workloads, market), world)
+    return StudyInputs(market, workloads, _bounds(workloads, market, world), world)
 
 
 def with_node_pools(inputs: StudyInputs, source: StudySource, settings: Settings) -> StudyInputs:
     """The same workloads and world with the NodePools of another source. Raises ``WorkloadError`` and ``WrongInput``."""
     market = _read_market(source, settings)
-    return StudyInputs(market, inputs.workloads, _bounds(inputs.workloads, market), inputs.world)
+    return StudyInputs(market, inputs.workloads, _bounds(inputs.workloads, market, inputs.world), inputs.world)
 
 
 def _workloads(
@@ -102,9 +103,16 @@ def _workloads(
     return {seed: cluster_workload(market.pods, LoadPattern(source.pattern), seed, days) for seed in seeds}
 
 
-def _bounds(workloads: Mapping[int, Workload], market: StudyMarket) -> dict[int, CostBound]:
-    """By seed; a workload that seeds share is bounded once."""
-    bounds = {id(workload): _bound(workload, market) for workload in {id(w): w for w in workloads.values()}.values()}
+def _bounds(workloads: Mapping[int, Workload], market: StudyMarket, world: World) -> dict[int, CostBound]:
+    """By seed; a workload that seeds share is bounded once, unless each seed has prices of its own."""
+    if world.price_drift:
+        return {
+            seed: _bound(workload, market, _markets(market, world, seed, workload))
+            for seed, workload in workloads.items()
+        }
+    steady = (Market(0, market.index),)
+    different = {id(workload): workload for workload in workloads.values()}
+    bounds = {key: _bound(workload, market, steady) for key, workload in different.items()}
     return {seed: bounds[id(workload)] for seed, workload in workloads.items()}
 
 
@@ -141,8 +149,16 @@ def _simulated(pool: NodePool) -> NodePool:
     return NodePool(metadata=metadata, spec=own)
 
 
-def _bound(workload: Workload, market: StudyMarket) -> CostBound:
-    bound = cost_bound(workload, market.pools, market.index)
+def _markets(market: StudyMarket, world: World, seed: int, workload: Workload) -> tuple[Market, ...]:
+    well_known = well_known_labels_of(market.types) | labels.WELL_KNOWN
+    return tuple(
+        Market(priced.begin_seconds, TypeIndex(priced.types, well_known))
+        for priced in priced_types(world.price_drift, seed, market.types, workload.duration_seconds)
+    )
+
+
+def _bound(workload: Workload, market: StudyMarket, markets: Sequence[Market]) -> CostBound:
+    bound = cost_bound(workload, market.pools, markets)
     if len(bound.unschedulable) == len(workload.pods):
         raise WorkloadError(
             "no NodePool can hold any of the pods: compare their requests with the NodePools' requirements"

@@ -39,6 +39,15 @@ class InstanceEnded:
 InstanceNotice = InstanceLaunched | InstanceEnded
 
 
+@dataclass(frozen=True, slots=True)
+class InstanceRepriced:
+    """A running instance costs this much in USD per hour from now on."""
+
+    at: datetime
+    node_name: str
+    price_per_hour: float
+
+
 class PlannedState(Protocol):
     """The part of the cluster state that the history reads."""
 
@@ -59,6 +68,7 @@ class RunHistory:
         self.meter = CostMeter()
         self.pod_times = PodWaitTimes()
         self.notices: list[InstanceNotice] = []
+        self.repricings: list[InstanceRepriced] = []
 
     def subscribe(self, listener: Callable[[InstanceNotice], None]) -> None:
         """Call the listener with every event from now on. It must not block."""
@@ -86,6 +96,14 @@ class RunHistory:
         self.meter.set_price(record.node_name, now, record.price_per_hour)
         pod_count = sum(1 for key in self._state.planned_nodes.values() if key == record.claim_name)
         self._notify(InstanceLaunched(now, record, pod_count))
+
+    def reprice(self, price_of: Callable[[SimulatedInstance], float]) -> None:
+        """Running instances cost from now on what this says, in USD per hour."""
+        now = self._clock.now()
+        for name, record in self._billed_instances.items():
+            price = price_of(record)
+            self.meter.set_price(name, now, price)
+            self.repricings.append(InstanceRepriced(now, name, price))
 
     def _stop_billing(self, record: SimulatedInstance) -> None:
         now = self._clock.now()

@@ -8,6 +8,7 @@ of the average pods is no more than the average of the bounds: the sum over the 
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -35,6 +36,14 @@ _READY = Condition(type="Ready", status="True")
 
 
 @dataclass(frozen=True, slots=True)
+class Market:
+    """What is sold from a moment on, in seconds since the start of the study."""
+
+    begin_seconds: int
+    index: TypeIndex
+
+
+@dataclass(frozen=True, slots=True)
 class CostBound:
     """USD per hour at least, for each step of ``step_seconds``. ``unschedulable``: pods that no NodePool can hold, by name."""
 
@@ -56,15 +65,33 @@ class CostBound:
         return range(len(self.usd_per_hour))
 
 
-def cost_bound(workload: Workload, pools: Sequence[NodePool], index: TypeIndex) -> CostBound:
-    """The bound for a workload on what the NodePools sell."""
+def cost_bound(workload: Workload, pools: Sequence[NodePool], markets: Sequence[Market]) -> CostBound:
+    """The bound for a workload on what the NodePools sell; ``markets`` from the start of the study on, in order of time."""
     shapes, shape_of = _shapes(workload)
-    bounds = _mixture_bounds(shapes, pools, index)
-    step = max(_SHORTEST_STEP_SECONDS, -(-workload.duration_seconds // _MOST_STEPS))
+    begins = [market.begin_seconds for market in markets]
+    step = _step_seconds(workload.duration_seconds, begins)
     presence = _presence(workload, shape_of, step)
-    rates = tuple(bounds.per_hour(presence[at]) for at in range(-(-workload.duration_seconds // step)))
-    impossible = tuple(life.name for life in workload.pods if shape_of[life.name] not in bounds.pod_names)
-    return CostBound(step, rates, impossible)
+    steps = range(-(-workload.duration_seconds // step))
+    rates: list[float] = []
+    schedulable: frozenset[str] = frozenset()
+    for market, end in zip(markets, [*begins[1:], workload.duration_seconds + step], strict=True):
+        bounds = _mixture_bounds(shapes, pools, market.index)
+        rates.extend(bounds.per_hour(presence[at]) for at in steps if market.begin_seconds <= at * step < end)
+        schedulable |= bounds.pod_names
+    impossible = tuple(life.name for life in workload.pods if shape_of[life.name] not in schedulable)
+    return CostBound(step, tuple(rates), impossible)
+
+
+def _step_seconds(duration_seconds: int, begins: Sequence[int]) -> int:
+    """Prices change between steps only, so that no step has two prices."""
+    step = max(_SHORTEST_STEP_SECONDS, -(-duration_seconds // _MOST_STEPS))
+    span = math.gcd(*begins)
+    if not span:
+        return step
+    parts = -(-span // step)
+    while span % parts:
+        parts += 1
+    return span // parts
 
 
 def _shapes(workload: Workload) -> tuple[list[Pod], Mapping[str, str]]:

@@ -7,9 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from karpenter.simulation.run_history import InstanceLaunched, InstanceNotice
-
-_HOUR = timedelta(hours=1)
+from karpenter.simulator.instance_bills import InstanceBill
 
 
 @dataclass
@@ -56,20 +54,14 @@ class IdleCost:
     empty_usd: float
 
 
-def idle_cost(notices: Iterable[InstanceNotice], occupancy: NodeOccupancy, until: datetime) -> IdleCost:
-    """The cost of nodes without pods, up to a moment. Notices are in the order of time."""
-    launched: dict[str, InstanceLaunched] = {}
-    ended: dict[str, datetime] = {}
-    for notice in notices:
-        if isinstance(notice, InstanceLaunched):
-            launched[notice.record.node_name] = notice
-        else:
-            ended[notice.record.node_name] = notice.at
+def idle_cost(bills: Iterable[InstanceBill], occupancy: NodeOccupancy) -> IdleCost:
+    """The cost of nodes without pods. Times without pods after the first one count at the average price of that span."""
     starting = empty = 0.0
-    for name, launch in launched.items():
-        end = min(ended.get(name, until), until)
+    for bill in bills:
+        name, end = bill.record.node_name, bill.ended
         first = min(occupancy.first_pod.get(name, end), end)
-        price = launch.record.price_per_hour
-        starting += price * ((first - launch.at) / _HOUR)
-        empty += price * max(0.0, (end - first - occupancy.occupied(name, end)) / _HOUR)
+        starting += bill.cost_usd(bill.launched, first)
+        if end > first:
+            share = 1 - occupancy.occupied(name, end) / (end - first)
+            empty += bill.cost_usd(first, end) * max(0.0, share)
     return IdleCost(starting, empty)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from karpenter.disruption.decision_journal import DecisionOutcome, JournalEntry
 from karpenter.simulation.run_history import InstanceLaunched, InstanceNotice
@@ -237,25 +237,12 @@ def _mean(values: Iterable[float]) -> float:
 
 def _capacity(record: StudyRecord) -> tuple[CapacityShare, ...]:
     """Most expensive first."""
-    end = START + timedelta(seconds=record.seconds)
     hours: defaultdict[tuple[str, str], float] = defaultdict(float)
     cost: defaultdict[tuple[str, str], float] = defaultdict(float)
-    running: dict[str, InstanceLaunched] = {}
-
-    def add(launch: InstanceLaunched, until_notice: InstanceNotice | None) -> None:
-        until = min(until_notice.at, end) if until_notice is not None else end
-        key = launch.record.instance_type, launch.record.capacity_type
-        lived = max(0.0, (until - launch.at).total_seconds() / _HOUR)
-        hours[key] += lived
-        cost[key] += lived * launch.record.price_per_hour
-
-    for notice in record.notices:
-        if isinstance(notice, InstanceLaunched):
-            running[notice.record.node_name] = notice
-        elif notice.record.node_name in running:
-            add(running.pop(notice.record.node_name), notice)
-    for launch in running.values():
-        add(launch, None)
+    for bill in record.bills:
+        key = bill.record.instance_type, bill.record.capacity_type
+        hours[key] += bill.hours
+        cost[key] += bill.cost_usd(bill.launched, bill.ended)
     ordered = sorted(hours, key=lambda key: (-cost[key], key))
     return tuple(CapacityShare(*key, hours[key], cost[key]) for key in ordered)
 

@@ -8,21 +8,26 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 from karpenter.api.apps import DaemonSet
 from karpenter.api.karpenter import NodePool
 from karpenter.api.kwok_node_class import KWOKNodeClass
 from karpenter.disruption.decision_journal import JournalEntry
 from karpenter.instancetypes.instance_type import InstanceType
+from karpenter.providers.simulated.simulated_instances import SimulatedInstance
 from karpenter.runtime.intervals import Intervals
 from karpenter.simulation import LoopClock, SimulationConfig, run_virtual, running_cluster
 from karpenter.simulation.run_history import InstanceNotice
 from karpenter.simulation.run_report import CostMeter
+from karpenter.simulation.simulated_cluster import SimulatedCluster
 from karpenter.simulator.idle_cost import IdleCost, idle_cost
+from karpenter.simulator.instance_bills import InstanceBill, instance_bills
 from karpenter.simulator.policy import Policy
+from karpenter.simulator.price_drift import offering_prices, priced_types
 from karpenter.simulator.run_recorder import PodWait, Restart, RunRecorder, Sample, WaitingTime
 from karpenter.simulator.workload import Workload
 from karpenter.simulator.workload_player import WorkloadPlayer
@@ -73,6 +78,7 @@ class StudyRecord:
     seconds: float
     meter: CostMeter
     notices: tuple[InstanceNotice, ...]
+    bills: tuple[InstanceBill, ...]
     waits: tuple[PodWait, ...]
     restarts: tuple[Restart, ...]
     samples: tuple[Sample, ...]
@@ -109,20 +115,38 @@ class _StudyRun:
             await cluster.create(*study.node_classes, *pools, *study.daemon_sets)
             player = WorkloadPlayer(cluster, study.workload, self._start_delay(), recorder.record_lost)
             playing = asyncio.create_task(player.run(), name="workload player")
+            drifting = asyncio.create_task(self._change_prices(cluster), name="price drift")
             was_interrupted = not await self._observe(recorder, playing)
             playing.cancel()
+            drifting.cancel()
+            seconds = min(recorder.seconds, float(study.workload.duration_seconds))
+            history = cluster.history
+            bills = instance_bills(history.notices, history.repricings, START + timedelta(seconds=seconds))
             return StudyRecord(
-                seconds=min(recorder.seconds, float(study.workload.duration_seconds)),
-                meter=cluster.history.meter,
-                notices=tuple(cluster.history.notices),
+                seconds=seconds,
+                meter=history.meter,
+                notices=tuple(history.notices),
+                bills=bills,
                 waits=tuple(recorder.waits),
                 restarts=tuple(recorder.restarts),
                 samples=tuple(recorder.samples),
                 waiting_time=recorder.waiting_time(),
                 decisions=recorder.decisions,
-                idle=idle_cost(cluster.history.notices, recorder.occupancy, self._clock.now()),
+                idle=idle_cost(bills, recorder.occupancy),
                 was_interrupted=was_interrupted,
             )
+
+    async def _change_prices(self, cluster: SimulatedCluster) -> None:
+        """Running instances pay the price of the moment, as spot instances on EC2 do."""
+        study = self._study
+        if not study.world.price_drift:
+            return
+        begin = self._clock.now()
+        duration = study.workload.duration_seconds
+        for priced in priced_types(study.world.price_drift, study.seed, study.types, duration):
+            await asyncio.sleep(priced.begin_seconds - (self._clock.now() - begin).total_seconds())
+            cluster.cloud.set_types(priced.types)
+            cluster.history.reprice(partial(_price_of, offering_prices(priced.types)))
 
     def _start_delay(self) -> Callable[[], float]:
         dice = random.Random(f"{self._study.seed} pod start")
@@ -150,3 +174,7 @@ class _StudyRun:
         last = recorder.samples[-1]
         cost = recorder.cost_usd()
         self._on_progress(Progress(last.seconds, cost, last.pods, last.nodes))
+
+
+def _price_of(prices: Mapping[tuple[str, str, str], float], record: SimulatedInstance) -> float:
+    return prices.get((record.instance_type, record.zone, record.capacity_type), record.price_per_hour)

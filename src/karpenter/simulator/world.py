@@ -1,4 +1,4 @@
-"""The world around a study: how long instances and images take, what is out of stock, which instances the cloud takes back.
+"""The world around a study: delays of instances and images, stock-outs, instances that the cloud takes back, prices that change.
 
     world:
       registration: {median: 45s, p95: 90s}
@@ -6,25 +6,27 @@
       interruptions: [{capacityType: spot, perMonth: 0.2}]
       losses: [{perMonth: 0.01}]
       stockOuts: [{instanceType: "p*", everyHours: 24, minutes: 60}]
+      priceDrift: [{capacityType: spot, everyHours: 6, spread: 0.2}]
 
 Rules are matched in their order by shell patterns; the first that fits a launch counts. All is drawn from the seed: stock-outs
-belong to the offering and the time, so every policy meets the same ones.
+and prices belong to the offering and the time, so every policy meets the same ones.
 """
 
 from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
 from karpenter.model import durations
 from karpenter.providers.simulated.fault_rules import LaunchErrorRule, ScheduledFaults, SimulatedLaunch
+from karpenter.simulator.offering_patterns import OfferingPattern, first_match
+from karpenter.simulator.price_drift import PriceDrift
 from karpenter.simulator.workload import WorkloadError
 
 #: EC2 announces the end of a spot instance two minutes ahead.
@@ -52,22 +54,6 @@ class Delay(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return median * math.exp(dice.gauss(0, spread))
 
 
-class OfferingPattern(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
-    """Which offerings a rule is about, as shell patterns."""
-
-    instance_type: str = "*"
-    zone: str = "*"
-    capacity_type: str = "*"
-
-    def matches(self, launch: SimulatedLaunch) -> bool:
-        """Whether the rule is about this launch."""
-        return (
-            fnmatchcase(launch.instance_type, self.instance_type)
-            and fnmatchcase(launch.zone, self.zone)
-            and fnmatchcase(launch.capacity_type, self.capacity_type)
-        )
-
-
 class MonthlyRate(OfferingPattern, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
     """The share of instances that meet this within a month, as AWS states interruptions in its Spot Instance Advisor."""
 
@@ -92,6 +78,7 @@ class World(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     interruptions: list[MonthlyRate] = []
     losses: list[MonthlyRate] = []
     stock_outs: list[StockOut] = []
+    price_drift: list[PriceDrift] = []
 
     def check(self) -> None:
         """Raises ``WorldError`` for the first delay that is none."""
@@ -117,13 +104,6 @@ def _check_delay(place: str, delay: Delay) -> None:
         raise WorldError(f"{place}.p95", f"{delay.p95} is less than the median {delay.median}")
 
 
-_Pattern = TypeVar("_Pattern", bound=OfferingPattern)
-
-
-def _first_match(rules: Sequence[_Pattern], launch: SimulatedLaunch) -> _Pattern | None:
-    return next((rule for rule in rules if rule.matches(launch)), None)
-
-
 @dataclass
 class WorldFaults:
     """A world being played on a cloud. Implements ``LaunchFaults``. ``seconds`` tells the time since the start of the study."""
@@ -136,7 +116,7 @@ class WorldFaults:
 
     def is_out_of_capacity(self, launch: SimulatedLaunch) -> bool:
         """See ``LaunchFaults``."""
-        rule = _first_match(self.world.stock_outs, launch)
+        rule = first_match(self.world.stock_outs, launch)
         if rule is None:
             return False
         key = SimulatedLaunch("", launch.instance_type, launch.zone, launch.capacity_type)
@@ -155,8 +135,8 @@ class WorldFaults:
         dice = random.Random(f"{self.seed} launch {self._launches}")
         return ScheduledFaults(
             registration_seconds=self.world.registration.draw_seconds(dice),
-            interrupted_seconds=_moment(_first_match(self.world.interruptions, launch), dice),
-            lost_seconds=_moment(_first_match(self.world.losses, launch), dice),
+            interrupted_seconds=_moment(first_match(self.world.interruptions, launch), dice),
+            lost_seconds=_moment(first_match(self.world.losses, launch), dice),
             notice_seconds=_NOTICE_SECONDS,
         )
 

@@ -82,6 +82,8 @@ def test_the_first_rule_that_fits_a_launch_counts() -> None:
         ("podStart:\n  median: 9s\n  p95: 3s\n", "line 3: podStart.p95: 3s is less than the median 9s"),
         ("losses:\n- perMonth: 1.5\n", "line 2: losses[0].perMonth: "),
         ("stockOuts:\n- {everyHours: 3, minute: 5}\n", "line 2: there is no field 'minute'"),
+        ("priceDrift:\n- {everyHours: 0.5, spread: 0.1}\n", "line 2: priceDrift[0].everyHours: "),
+        ("priceDrift:\n- {everyHours: 6, spread: 2}\n", "line 2: priceDrift[0].spread: "),
     ],
 )
 def test_a_bad_world_is_refused_with_the_line(tmp_path: Path, text: str, complaint: str) -> None:

@@ -107,6 +107,12 @@ class SimulatedProvider:
         """Like ``set_faults``, with something other than rules."""
         self._launch_faults = launch_faults
 
+    def set_types(self, types: tuple[InstanceType, ...]) -> None:
+        """Sell these from now on: the same types and offerings with other prices."""
+        self._types = types
+        self._by_name = {instance_type.name: instance_type for instance_type in types}
+        self._cached_types = (_Availability(), types)
+
     @property
     def all_types(self) -> tuple[InstanceType, ...]:
         """The catalogue, whatever of it is available now."""

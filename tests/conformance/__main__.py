@@ -16,14 +16,14 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parents[1])]
 
-from conformance import outcomes, suites  # noqa: E402
+from conformance import outcomes, performance, suites  # noqa: E402
 from conformance.suites import Suite  # noqa: E402
 from controlplane import deployed  # noqa: E402
 from controlplane.harness import ControlPlane, die_with_parent  # noqa: E402
@@ -86,12 +86,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     title = f"Karpenter {suites.release()}: {options.title}"
     if options.table is not None and specs:
         options.table.parent.mkdir(exist_ok=True)
-        options.table.write_text(outcomes.markdown_page(title, specs))
+        options.table.write_text(outcomes.markdown_page(title, specs) + _figures(options.suite, specs))
     failed = [spec for spec in specs if spec.outcome is outcomes.Outcome.FAILED]
     for spec in failed:
         print(f"FAILED {spec.group}: {spec.text}\n       {spec.failure}")
     print(f"{title}: {outcomes.counts_text(specs)}")
     return 1 if failed or not specs else 0
+
+
+def _figures(suite: Suite, specs: Sequence[outcomes.Spec]) -> str:
+    """The figures that a performance suite has limits for."""
+    if suite is not Suite.PERFORMANCE:
+        return ""
+    measured = {spec.text: performance.measurements(spec.output) for spec in specs}
+    limits = performance.limits_by_spec(performance.sources(suites.folder(suite)))
+    return f"\n## Limits and figures\n\n{performance.figures_table(limits, measured)}"
 
 
 def run(options: Options) -> tuple[outcomes.Spec, ...]:
@@ -168,8 +177,10 @@ def _cluster(folder: Path, options: Options) -> Iterator[ControlPlane]:
             controller(plane.kubeconfig, *flags, *more, *profile, intervals={}) as process,
         ):
             _await_ready(process)
+            measured = options.suite is Suite.PERFORMANCE
             try:
-                yield plane
+                with performance.controller_pod(plane, process) if measured else nullcontext():
+                    yield plane
             finally:
                 options.output.with_suffix(".controller.log").write_text(process.log)
 

@@ -34,6 +34,7 @@ class Spec:
     outcome: Outcome
     seconds: float
     failure: str = ""
+    output: str = ""
 
 
 def read_report(content: bytes) -> tuple[Spec, ...]:
@@ -55,7 +56,8 @@ def _spec(entry: Mapping[str, object]) -> Spec:
     if outcome is Outcome.PASSED and text in VACUOUS:
         outcome = Outcome.VACUOUS
     seconds = int(str(entry["RunTime"])) / _NANOSECONDS_PER_SECOND
-    return Spec(" / ".join(groups), text, outcome, seconds, _first_line(str(failure.get("Message", ""))))
+    message, output = str(failure.get("Message", "")), str(entry.get("CapturedGinkgoWriterOutput", ""))
+    return Spec(" / ".join(groups), text, outcome, seconds, _first_line(message), output)
 
 
 def _first_line(message: str) -> str:

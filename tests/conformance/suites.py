@@ -72,6 +72,11 @@ def device_driver_definitions() -> list[dict[str, object]]:
     return [yaml.safe_load(path.read_text()) for path in sorted(folder.glob("*.yaml"))]
 
 
+def folder(suite: Suite) -> Path:
+    """Where the sources of a suite lie."""
+    return MODULE.dependency(_DEPENDENCY) / "test" / "suites" / suite.value
+
+
 def instance_types() -> list[dict[str, object]]:
     """The types of Karpenter's simulated provider, with the overhead it adds to each in its code (100m CPU, 10Mi memory)."""
     source = MODULE.dependency(_DEPENDENCY) / "kwok" / "cloudprovider" / "instance_types.json"

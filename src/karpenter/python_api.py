@@ -323,10 +323,11 @@ def _errors_raised() -> Iterator[list[str]]:
 # -- deciding -----------------------------------------------------------------------------------------------------------
 
 
-def plan(objects: LoadedObjects, packing: Literal["cheapest", "classic"] | None = None) -> Plan:
+def plan(objects: LoadedObjects, packing: Literal["cheapest", "classic", "fewest-pods"] | None = None) -> Plan:
     """The nodes Karpenter would launch for the pending pods, and their cost.
 
-    ``packing``: ``classic`` packs first-fit decreasing, one node at a time; by default the setting ``packing`` counts.
+    ``packing``: ``classic`` packs first-fit decreasing, one node at a time, ``fewest-pods`` as Karpenter does; by default the
+    setting ``packing`` counts.
     Raises ``InputError``.
     """
     settings, plan_input = objects._settings, objects._plan_input

@@ -32,15 +32,26 @@ class _Claim:
 
 def pods_left_out(pods: Iterable[Pod], pools: Iterable[NodePool], types: Sequence[InstanceType]) -> list[str]:
     """Names of the pods for which Karpenter's algorithm finds no place, on an empty cluster."""
+    return _packed(pods, pools, types)[1]
+
+
+def pods_per_node(pods: Iterable[Pod], pools: Iterable[NodePool], types: Sequence[InstanceType]) -> list[int]:
+    """How many pods Karpenter's algorithm puts on each new node, on an empty cluster, the fewest first."""
+    return sorted(claim.pods for claim in _packed(pods, pools, types)[0])
+
+
+def _packed(
+    pods: Iterable[Pod], pools: Iterable[NodePool], types: Sequence[InstanceType]
+) -> tuple[list[_Claim], list[str]]:
     limits = {pool.metadata.name: res.parse_resources(pool.spec.limits) for pool in pools}
     by_weight = sorted(pools, key=lambda pool: (pool.spec.weight or 0, pool.metadata.name), reverse=True)
     claims: list[_Claim] = []
-    left = []
+    left: list[str] = []
     for pod in sorted(pods, key=_pod_order):
         claims.sort(key=lambda claim: claim.pods)
         if not any(_join(claim, pod) for claim in claims) and not _open(pod, by_weight, types, limits, claims):
             left.append(pod.metadata.name)
-    return left
+    return claims, left
 
 
 def _pod_order(pod: Pod) -> tuple[int, int, str]:

@@ -24,10 +24,14 @@ class ArrivalForecast(StrEnum):
 
 
 class PackingMode(StrEnum):
-    """Whether the cheapest of all packings is taken, or the one that needs no search, near to what Karpenter buys (SCH-865)."""
+    """Whether the cheapest of all packings is taken (SCH-865), or one that needs no search.
+
+    Classic fills one node after another; the other deals each pod to the new node with the fewest pods, as Karpenter (SCH-260).
+    """
 
     CHEAPEST = "cheapest"
     CLASSIC = "classic"
+    FEWEST_PODS = "fewest-pods"
 
 
 class PreferencePolicy(StrEnum):

@@ -113,7 +113,7 @@ class SchedulingPasses:
 
     def _best_within_limits(self, best: PassOutcome) -> PassOutcome:
         """The outcome with the best packing that limits allow, if that leaves out fewer pods: for few pods it is known."""
-        packer = self._packer_for(best.result) if self._context.packing_mode is not PackingMode.CLASSIC else None
+        packer = self._packer_for(best.result) if self._context.packing_mode is PackingMode.CHEAPEST else None
         packing = packer.within_limits() if packer is not None else None
         unpacked = unpacked_by_priority(best.packing, best.result)
         if packing is None or unpacked_by_priority(packing, best.result) >= unpacked:
@@ -132,7 +132,10 @@ class SchedulingPasses:
         Whether a domain leads into a dead end, and what nodes cost, is known only at the end of a pass, so domains are dealt in
         several orders. Few pods can gain by it: many fill nodes in every domain.
         """
-        if self._context.packing_mode is PackingMode.CLASSIC or sum(len(g.pods) for g in groups) > MAX_PODS_DEALT_AGAIN:
+        if (
+            self._context.packing_mode is not PackingMode.CHEAPEST
+            or sum(len(g.pods) for g in groups) > MAX_PODS_DEALT_AGAIN
+        ):
             return outcome
         if any(failed.blocked is not None or failed.confined for failed in outcome.result.unschedulable):
             reordered = self._with_orders(DomainOrder.SCARCEST, DomainOrder.FEWEST)
@@ -215,7 +218,7 @@ class SchedulingPasses:
 
     def simplest_packing(self, best: PassOutcome) -> Packing:
         """The best packing without a search."""
-        if self._context.packing_mode is PackingMode.CLASSIC:
+        if self._context.packing_mode is not PackingMode.CHEAPEST:
             return best.packing
         if id(best) not in self._simplest:
             valued = self._packer_for(best.result).best_value()
@@ -229,7 +232,7 @@ class SchedulingPasses:
 
         Where ``room`` for pods to come is worth something, it counts. For few pods it is cheaper than the simplest, too.
         """
-        if self._context.packing_mode is PackingMode.CLASSIC:
+        if self._context.packing_mode is not PackingMode.CHEAPEST:
             return best.packing
         cheapest = self._cheapest_packing(best, room)
         return cheapest if shares is None else self._within_node_shares(best, cheapest, shares)
@@ -399,7 +402,9 @@ class SchedulingPasses:
     def _pack(self, result: PassResult) -> Packing:
         packer = self._packer_for(result)
         classic = packer.classic()
-        if self._context.packing_mode is PackingMode.CLASSIC or not classic.unpacked:
+        if self._context.packing_mode is PackingMode.FEWEST_PODS:
+            return min((packer.shared(), classic), key=lambda packing: unpacked_by_priority(packing, result))
+        if self._context.packing_mode is not PackingMode.CHEAPEST or not classic.unpacked:
             return classic
         packings = (packer.best_value(), classic, packer.best_value(ReservationPolicy.SMALLEST))
         pack = packer.with_exact_affinity(

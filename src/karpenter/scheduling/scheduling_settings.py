@@ -36,8 +36,9 @@ class SchedulingSettings:
     packing: PackingMode = setting(
         kinds.member_of(PackingMode),
         "cheapest",
-        "How pods share new nodes. cheapest: the cheapest of all packings; classic: first-fit decreasing, one node at a time.",
-        karpenter_default="classic",
+        "How pods share new nodes. cheapest: the cheapest of all packings; classic: first-fit decreasing, one node at a time; "
+        "fewest-pods: each pod goes to the new node with the fewest pods that takes it, as with Karpenter.",
+        karpenter_default="fewest-pods",
     )
     node_fee: float = setting(
         kinds.USD,

@@ -159,7 +159,7 @@ class _Solver:
     def _node_share_violations(
         self, claims: Sequence[NewNodeClaim], packing: Packing, shares: NodeShares
     ) -> Iterator[ExposureViolation]:
-        if self._problem.options.packing_mode is not PackingMode.CLASSIC:
+        if self._problem.options.packing_mode is PackingMode.CHEAPEST:
             yield from node_share_violations(claims, sum(claim.pod_count for claim in packing.claims), shares)
 
     def _recent_arrivals(self, outcome: PassOutcome) -> RecentArrivals:

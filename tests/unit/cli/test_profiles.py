@@ -14,7 +14,7 @@ from karpenter.scheduling.scheduling_options import PackingMode
 from karpenter.settings import SETTINGS, Settings, resolve_settings
 
 DIFFERENT = {
-    "--packing": ("cheapest", "classic"),
+    "--packing": ("cheapest", "fewest-pods"),
     "--node-fee": ("0.005", "0"),
     "--cpu-surplus": ("true", "false"),
     "--exposure": ("0.5", "off"),
@@ -48,7 +48,7 @@ def test_the_profile_karpenter_has_the_defaults_of_karpenter() -> None:
     settings = resolve_settings({}, {"KARPENTER_PROFILE": "karpenter"})
     options = settings.scheduling_options()
     assert options.objective == Objective(0.0, 0.0, NO_EXPOSURE_LIMITS, counts_cpu_surplus=False)
-    assert options.packing_mode is PackingMode.CLASSIC
+    assert options.packing_mode is PackingMode.FEWEST_PODS
     assert not settings.nominate_pods
     assert {name for name, text in settings.as_text().items() if text != Settings().as_text()[name]} == {
         "profile",

@@ -66,7 +66,7 @@ def limits_by_spec(sources: Iterable[str]) -> dict[str, list[Limit]]:
     limits: dict[str, list[Limit]] = {}
     for source in sources:
         starts = [(match.start(), match.group(1)) for match in _SPEC.finditer(source)]
-        for (start, text), (end, _) in zip(starts, [*starts[1:], (len(source), "")], strict=True):
+        for (start, text), (end, _) in zip(starts, [*starts, (len(source), "")][1:], strict=True):
             limits[text] = [
                 Limit(phase, figure, sign, _scaled(figure, float(amount)))
                 for phase, figure, sign, amount in _LIMIT.findall(source[start:end])

@@ -407,9 +407,8 @@ class SchedulingPasses:
         if self._context.packing_mode is not PackingMode.CHEAPEST or not classic.unpacked:
             return classic
         packings = (packer.best_value(), classic, packer.best_value(ReservationPolicy.SMALLEST))
-        pack = packer.with_exact_affinity(
-            min(packings, key=lambda packing: (unpacked_by_priority(packing, result), packing.sort_key))
-        )
+        pack = min(packings, key=lambda packing: (unpacked_by_priority(packing, result), packing.sort_key))
+        pack = packer.with_exact_affinity(pack)
         for repack in (packer.unweighted, packer.shared):
             other = repack() if pack.unpacked and self._context.limits else pack
             if unpacked_by_priority(other, result) < unpacked_by_priority(pack, result):

@@ -27,7 +27,7 @@ Karpenter Metrics: Not available (0 samples collected)
 
 
 def test_limits_are_read_from_the_sources_by_spec_and_phase() -> None:
-    assert limits_by_spec([_SOURCE]) == {
+    assert limits_by_spec([_SOURCE, "no spec here"]) == {
         "scales two deployments": [
             Limit("scaleOut", "TotalTime", "<", 2.0),
             Limit("scaleOut", "TotalReservedCPUUtil", ">", 53.0),

@@ -18,6 +18,7 @@ from support.dashboards import (
     check_karpenters_panels_show_something,
     check_no_alert_fires,
     check_overview,
+    check_timeline_of_disruptions,
     scrape_now,
 )
 from support.metrics_scrape import Scrape
@@ -123,6 +124,7 @@ async def test_the_life_of_nodes_as_prometheus_sees_it(plane: ControlPlane, acco
             await settled(lambda: _gone(running), _DEADLINE_SECONDS)
             _check_over(await asyncio.to_thread(_scrape, running), len(claims))
             over = await asyncio.to_thread(scrape_now, running)
+            await asyncio.to_thread(check_timeline_of_disruptions, over, len(claims))
             history = (busy, over, over.unchanged_after(seconds=15))
             await asyncio.to_thread(check_every_panel_shows_something, history)
             await asyncio.to_thread(check_karpenters_panels_show_something, history)

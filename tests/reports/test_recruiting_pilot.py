@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 
 import msgspec
 
@@ -75,6 +76,51 @@ async def test_the_stages_of_a_removal_are_logged_in_their_order(world: World) -
     await until(lambda: _has_no_node(world), 300)
     stages = [line["message"] for line in world.lines() if line["message"] in ("deleted node", "deleted nodeclaim")]
     assert stages == ["deleted node", "deleted nodeclaim"]
+
+
+@story
+async def test_the_stages_of_a_creation_are_logged_in_their_order(world: World) -> None:
+    """DIS-465: the report lists them with the words of that release; these are today's."""
+    await _both_pools(world)
+    await world.kube.create(kinds.DEPLOYMENT, pinned("web", 2, _SPOT))
+    await until(lambda: is_running(world, "web", 2), 180)
+    wanted = (
+        "found provisionable pod(s)",
+        "computed new nodeclaim(s) to fit pod(s)",
+        "created nodeclaim",
+        "launched nodeclaim",
+        "registered nodeclaim",
+        "initialized nodeclaim",
+    )
+    said = [str(line["message"]) for line in world.lines()]
+    assert tuple(dict.fromkeys(message for message in said if message in wanted)) == wanted
+
+
+@story
+async def test_the_stages_of_a_disruption_are_logged_in_their_order(world: World) -> None:
+    """DIS-460 to DIS-464: a node that is empty is tainted and then deleted, and its claim after it."""
+    await _both_pools(world)
+    await world.kube.create(kinds.DEPLOYMENT, pinned("web", 2, _SPOT))
+    await until(lambda: is_running(world, "web", 2), 180)
+    await world.kube.patch(kinds.DEPLOYMENT, "web", {"spec": {"replicas": 0}}, "default")
+    await until(lambda: _has_no_node(world), 600)
+    wanted = ("disrupting node(s)", "tainted node", "deleted node", "deleted nodeclaim")
+    said = [str(line["message"]) for line in world.lines()]
+    assert tuple(dict.fromkeys(message for message in said if message in wanted)) == wanted
+
+
+@story
+async def test_the_morning_is_not_put_on_one_node(world: World) -> None:
+    """DIS-468: the report got one huge spot node at 07:00, and lost everything with it."""
+    await _both_pools(world)
+    await _limit_memory(world, "0")
+    await world.kube.create(kinds.DEPLOYMENT, pinned("web", 40, _SPOT))
+    await asyncio.sleep(_NIGHT_SECONDS)
+    assert await _has_no_node(world)
+    await _limit_memory(world, "1000Gi")
+    await until(lambda: is_running(world, "web", 40), 180)
+    nodes = Counter(pod.spec.node_name for pod in await world.all(kinds.POD))
+    assert max(nodes.values()) <= 20, nodes
 
 
 @story

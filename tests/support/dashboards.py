@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
+import pytest
 from monitoring.alerts import ALERTS
 from monitoring.files import DASHBOARDS
 from monitoring.overview import OVERVIEW
@@ -13,7 +14,7 @@ from monitoring.panels import Dashboard
 
 from controlplane.process import Controller
 from karpenter.api.core import Node, Pod
-from karpenter.model import labels
+from karpenter.model import labels, quantity
 from promql.engine import Answer, Scraped, evaluated
 
 #: What Grafana puts in place of its variables.
@@ -106,8 +107,34 @@ def check_overview(scrape: Scraped, pods: Iterable[Pod], nodes: Sequence[Node]) 
     assert shown["Nodes by NodePool"] == {(("nodepool", "default"),): len(nodes)}
     phases = Counter(pod.status.phase for pod in placed)
     assert shown["Pods by phase"] == {(("phase", phase),): count for phase, count in phases.items()}
-    launched = shown["Node provisioning timeline"]
-    assert sum(value for of, value in launched.items() if dict(of).get("instance_type")) == len(nodes)
+    for title, label, key in (
+        ("Nodes by zone", "zone", labels.ZONE),
+        ("Nodes by capacity type", "capacity_type", labels.CAPACITY_TYPE),
+    ):
+        there = Counter(node.metadata.labels[key] for node in nodes)
+        assert shown[title] == {((label, name),): count for name, count in there.items()}
+    for title, resource in (("CPU utilization", "cpu"), ("Memory utilization", "memory")):
+        (percent,) = shown[title].values()
+        assert percent == pytest.approx(100 * _requested_share(resource, placed, nodes), rel=1e-3)
+    launched = Counter[str]()
+    for of, value in shown["Node provisioning timeline"].items():
+        launched[dict(of).get("instance_type", "")] += round(value or 0)
+    assert launched == types
+
+
+def check_timeline_of_disruptions(scrape: Scraped, disrupted: int) -> None:
+    """OPS-V3, OPS-810: below the line are the nodes that went, by reason."""
+    shown = _values(scrape, queries(OVERVIEW)["Node provisioning timeline"])
+    gone = {dict(of)["reason"]: -(value or 0) for of, value in shown.items() if "reason" in dict(of)}
+    assert gone == {"empty": disrupted}
+
+
+def _requested_share(resource: str, placed: Iterable[Pod], nodes: Iterable[Node]) -> float:
+    """What pods request of what the nodes offer, from the objects of the API server."""
+    asked = (container.resources.requests.get(resource, "0") for pod in placed for container in pod.spec.containers)
+    requested = sum(quantity.parse_milli(str(amount)) for amount in asked)
+    offered = sum(quantity.parse_milli(str(node.status.allocatable[resource])) for node in nodes)
+    return requested / offered
 
 
 def _values(scrape: Scraped, expressions: Sequence[str]) -> Mapping[tuple[tuple[str, str], ...], float | None]:

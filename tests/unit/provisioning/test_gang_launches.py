@@ -95,13 +95,16 @@ async def standing(world: World) -> list[NodeClaim]:
     return [claim for claim in await claims(world) if claim.metadata.deletion_timestamp is None]
 
 
-def sell_at_most(world: World, count: int, on_refusal: Callable[[], None] = lambda: None) -> None:
-    """The cloud has so many instances; later launches fail by insufficient capacity."""
+def sell_at_most(
+    world: World, count: int, on_refusal: Callable[[], None] = lambda: None, refusal_seconds: float = 0
+) -> None:
+    """The cloud has so many instances; later launches fail by insufficient capacity, after a while."""
     launch, served = world.cloud.create, set[str]()
 
     async def create(claim: NodeClaim) -> Instance:
         if claim.metadata.name not in served and len(served) == count:
             on_refusal()
+            await asyncio.sleep(refusal_seconds)
             raise InsufficientCapacity("all gone")
         served.add(claim.metadata.name)
         return await launch(claim)
@@ -128,7 +131,7 @@ async def test_nothing_half_bought_stays_when_capacity_runs_out_for_one_member(w
 @story
 async def test_a_gang_of_which_one_node_fails_again_and_again_gives_the_others_back_and_pauses(world: World) -> None:
     await start_with_pool(world, GANGS)
-    sell_at_most(world, 1)
+    sell_at_most(world, 1, refusal_seconds=20)
     await world.kube.create(kinds.POD_GROUP, pod_group("train", 2))
     await world.waiting(*gang_pods("train", 2, {"cpu": "7"}))
     await asyncio.sleep(3)

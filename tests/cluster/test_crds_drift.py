@@ -12,6 +12,7 @@ from controlplane.harness import ControlPlane
 from karpenter.api import crds
 from karpenter.model import runtime_validation
 from support import mutations
+from support.judged_writes import judged_ec2_writes, judged_writes
 from support.server_writes import KINDS, Answer, RealServer, Write, in_memory, real_server
 
 _THREADS = 8
@@ -58,12 +59,12 @@ def judge(real: RealServer, writes: Sequence[Write]) -> None:
 
 def test_expressions_and_functions_agree_on_hundreds_of_writes(real: RealServer) -> None:
     """API-033: verdicts, and stored objects."""
-    judge(real, list(mutations.writes(*mutations.USUAL)))
+    judge(real, judged_writes())
 
 
 def test_they_agree_on_hundreds_of_writes_of_classes_on_ec2(real: RealServer) -> None:
     """API-033, API-220 to API-262"""
-    judge(real, list(mutations.ec2_writes(*mutations.USUAL_EC2)))
+    judge(real, judged_ec2_writes())
 
 
 @pytest.mark.soak

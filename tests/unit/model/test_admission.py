@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
-
 import msgspec
 import pytest
 
 from karpenter.api.kinds import NODE_POOL
 from karpenter.model import crd_admission, runtime_validation
-from support import mutations
 from support.admission import ROWS
 from support.admission_rows import Row, built, req
 from support.admission_statuses import STATUS
+from support.judged_writes import judged_ec2_writes, judged_writes, lone_rule
 from support.server_writes import KINDS
 
 #: Metadata is not the schema's affair, save the name of an object that was never stored.
@@ -130,20 +127,9 @@ def test_known_fields_status_included_are_not_called_unknown() -> None:
 _LABELS, _REQUIRED = "spec.template.metadata.labels", "spec.template.spec.requirements"
 
 
-def _lone_rules() -> Iterator[tuple[str, str, str]]:
-    """Code, place and restricted label of the rules that alone refuse one of the usual mutations."""
-    for write in (*mutations.writes(*mutations.USUAL), *mutations.ec2_writes(*mutations.USUAL_EC2)):
-        findings = () if write.is_status else runtime_validation.admit(KINDS[write.kind], write.wanted, write.stored)
-        if len(findings) == 1:
-            label = re.search(
-                r'label (?:domain )?"[^"]*?((karpenter|kubernetes)[.][^"/]*(/nodepool)?)', findings[0].message
-            )
-            yield findings[0].code, findings[0].path.partition("[")[0], label[1] if label else ""
-
-
 def test_the_mutations_both_servers_judge_break_every_rule_by_itself() -> None:
     """Otherwise a rule could change on one side only and ``cluster/test_crds_drift`` would not see it."""
-    lone_rules = set(_lone_rules())
+    lone_rules = {lone_rule(write) for write in (*judged_writes(), *judged_ec2_writes())}
     assert lone_rules >= {
         ("immutable", "spec", ""),
         ("immutable", "spec.replicas", ""),

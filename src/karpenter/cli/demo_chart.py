@@ -6,8 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
-_WIDTH, _HEIGHT = 860, 320
-_LEFT, _RIGHT, _TOP, _BOTTOM = 60, 20, 40, 40
+_WIDTH, _HEIGHT = 860, 360
+_LEFT, _RIGHT, _TOP, _BOTTOM = 60, 20, 40, 80
+#: Names of phases in a line of the legend.
+_NAMES_PER_LINE = 4
 _GRID_LINES = 4
 _STYLE = (
     "text{font:12px sans-serif;fill:#444}.grid{stroke:#ddd}.paid{fill:none;stroke:#2a7;stroke-width:2}"
@@ -37,6 +39,7 @@ class PriceChart:
         parts = [
             *self._grid(),
             *self._phase_marks(),
+            *self._legend(),
             f'<polyline class="paid" points="{self._points(self.paid)}"/>',
             f'<polyline class="bound" points="{self._points(self.bound)}"/>',
             f'<text x="{_LEFT}" y="18" style="fill:#2a7">paid, $/h</text>',
@@ -81,4 +84,13 @@ class PriceChart:
         for number, (seconds, name) in enumerate(self.phases, 1):
             x = f"{self._x(seconds):.1f}"
             yield f'<line class="phase" x1="{x}" x2="{x}" y1="{_TOP - 10}" y2="{_HEIGHT - _BOTTOM}"/>'
-            yield f'<text x="{x}" y="{_HEIGHT - 20}"><title>{escape(name)}</title>{number}</text>'
+            yield f'<text x="{x}" y="{_HEIGHT - _BOTTOM + 20}"><title>{escape(name)}</title>{number}</text>'
+
+    def _legend(self) -> Iterable[str]:
+        """The names of the phases up to their figures."""
+        names = [f"{number} {name.partition(':')[0]}" for number, (_, name) in enumerate(self.phases, 1)]
+        for line, names_of_line in enumerate(
+            names[first : first + _NAMES_PER_LINE] for first in range(0, len(names), _NAMES_PER_LINE)
+        ):
+            text = escape("   ".join(names_of_line))
+            yield f'<text x="{_LEFT}" y="{_HEIGHT - 32 + 18 * line}" xml:space="preserve">{text}</text>'

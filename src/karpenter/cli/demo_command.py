@@ -1,4 +1,4 @@
-"""``karpenter demo``: about a minute of a simulated cluster that exists only in this process.
+"""``karpenter demo``: half a minute of a simulated cluster that exists only in this process.
 
 The controllers are the real ones; API server, scheduler and cloud are simulated. A terminal shows a live screen, other outputs
 get plain lines; both end with the same summary.
@@ -19,7 +19,7 @@ from karpenter.cli.terminal import FAILED, INTERRUPTED, WRONG_INPUT, exit_on_clo
 def demo(
     pods: Annotated[int, typer.Option(min=1, max=5000, help="Number of pods.")] = 400,
     seed: Annotated[int, typer.Option(help="Random seed of the workload.")] = 1,
-    speed: Annotated[float, typer.Option(help="Simulated seconds per real second.")] = 25.0,
+    speed: Annotated[float, typer.Option(help="Simulated seconds per real second.")] = 30.0,
     serve: Annotated[
         bool,
         typer.Option(

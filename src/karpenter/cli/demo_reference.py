@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -43,12 +44,16 @@ class ReferencePlanner:
         self._options = settings.scheduling_options(settings.gates)
         types = stage.cloud.all_types
         self._index = TypeIndex(types, well_known_labels_of(types) | labels.WELL_KNOWN)
+        self._prices: dict[frozenset[tuple[str, int]], ReferencePrices] = {}
 
     async def prices(self) -> ReferencePrices:
-        """The prices for the pods that are there now."""
+        """The prices for the pods that are there now; computed once for the same numbers of replicas."""
         objects = await self._objects()
-        cheapest, classic = (self._solve(objects, mode) for mode in (PackingMode.CHEAPEST, PackingMode.CLASSIC))
-        return ReferencePrices(cheapest.lower_bound_per_hour or 0.0, classic.price_per_hour)
+        replicas = frozenset(Counter(pod.metadata.labels.get("app", pod.metadata.name) for pod in objects.pods).items())
+        if replicas not in self._prices:
+            cheapest, classic = (self._solve(objects, mode) for mode in (PackingMode.CHEAPEST, PackingMode.CLASSIC))
+            self._prices[replicas] = ReferencePrices(cheapest.lower_bound_per_hour or 0.0, classic.price_per_hour)
+        return self._prices[replicas]
 
     async def nearest_fits(self) -> list[str]:
         """What would have to change for each pod that fits nowhere."""

@@ -168,11 +168,7 @@ class _DemoRun:
         return "; ".join(teller.failures)
 
     async def _run_phases(self, teller: ScenarioPlayer) -> None:
-        await teller.create_pools()
-        await teller.run_load_peak()
-        await teller.survive_interruption()
-        await teller.explain_unschedulable_pod()
-        await teller.let_load_fall()
+        await teller.run_until_load_falls()
         if self._options.port is None:
             await teller.scale_to_zero()
         else:
@@ -213,15 +209,7 @@ class _DemoRun:
         if self._options.svg is None:
             return
 
-        def steps(changes: Iterable[tuple[datetime, float]]) -> list[Step]:
-            return [Step((at - self._start).total_seconds(), price) for at, price in changes]
-
-        chart = PriceChart(
-            steps(stage.history.meter.rate_changes()),
-            steps(teller.bounds),
-            [((at - self._start).total_seconds(), headline) for at, headline in teller.phases],
-            (self._clock.now() - self._start).total_seconds(),
-        )
+        chart = price_chart(stage, teller, self._start)
         self._options.svg.write_text(chart.svg(), encoding="utf-8")
         self._print(f"chart: {self._options.svg}")
 
@@ -247,6 +235,20 @@ class _DemoRun:
                 self._console.print(what)
             what = "\n".join(line.rstrip() for line in capture.get().splitlines())  # rich fills cells with blanks
         self._console.print(what, soft_wrap=not isinstance(what, Table))
+
+
+def price_chart(stage: SimulatedCluster, teller: ScenarioPlayer, start: datetime) -> PriceChart:
+    """The chart of the story so far."""
+
+    def steps(changes: Iterable[tuple[datetime, float]]) -> list[Step]:
+        return [Step((at - start).total_seconds(), price) for at, price in changes]
+
+    return PriceChart(
+        steps(stage.history.meter.rate_changes()),
+        steps(teller.bounds),
+        [((at - start).total_seconds(), headline) for at, headline in teller.phases],
+        (stage.clock.now() - start).total_seconds(),
+    )
 
 
 def _two_columns(rows: Iterable[tuple[str, str]], first_style: str, second_style: str) -> Table:

@@ -49,8 +49,8 @@ spec:
         - {key: karpenter.k8s.aws/instance-generation, operator: Gt, values: ["4"]}
       nodeClassRef: {group: karpenter.kwok.sh, kind: KWOKNodeClass, name: default}
   disruption:
-    consolidateAfter: 20s
-    budgets: [{nodes: 30%}]
+    consolidateAfter: 15s
+    budgets: [{nodes: 50%}]
 ---
 apiVersion: karpenter.sh/v1
 kind: NodePool
@@ -65,8 +65,8 @@ spec:
         - {key: karpenter.k8s.aws/instance-generation, operator: Gt, values: ["5"]}
       nodeClassRef: {group: karpenter.kwok.sh, kind: KWOKNodeClass, name: default}
   disruption:
-    consolidateAfter: 20s
-    budgets: [{nodes: 30%}]
+    consolidateAfter: 15s
+    budgets: [{nodes: 50%}]
 """
 
 #: Part of the services that come with the rush, as one in so many.
@@ -74,7 +74,12 @@ _PEAK_SHARE = 0.45
 #: Between two Deployments of a wave, as somebody's pipeline applies them.
 _DEPLOYMENT_INTERVAL_SECONDS = 0.25
 #: How long a chapter is watched once the cluster is where it should be.
-_OBSERVATION_SECONDS = 30.0
+_OBSERVATION_SECONDS = 15.0
+#: Without a launch or a termination for so long the cluster is stable. Consolidation waits for the nodes it launches.
+_STABLE_SECONDS = 30.0
+_CONSOLIDATED_SECONDS = 45.0
+#: Until the first empty node of the rush goes.
+_RUSH_SECONDS = 90.0
 #: After this long a chapter's goal counts as missed.
 PHASE_TIMEOUT_SECONDS = 900.0
 #: Nodes younger than five minutes are not consolidated; then one command follows the other.
@@ -142,6 +147,14 @@ class ScenarioPlayer:
         self.failures: list[str] = []
         self._expected_pods = 0
 
+    async def run_until_load_falls(self) -> None:
+        """All chapters but the last, `scale_to_zero`."""
+        await self.create_pools()
+        await self.run_load_peak()
+        await self.survive_interruption()
+        await self.explain_unschedulable_pod()
+        await self.let_load_fall()
+
     async def create_pools(self) -> None:
         """Pools and the agents every node runs."""
         await self._stage.create(*manifests(), *workload_traces.daemon_sets())
@@ -153,8 +166,8 @@ class ScenarioPlayer:
             await self._deploy(self._scenario.peak_deployments, "a rush: more services")
             nodes = self._stage.counts().nodes
             await self._scale_down(self._scenario.peak_deployments, "the rush is over")
-            await self._stage.wait_until(lambda: self._stage.counts().nodes < nodes, _OBSERVATION_SECONDS * 3)
-            await self._wait_until_stable()
+            await self._stage.wait_until(lambda: self._stage.counts().nodes < nodes, _RUSH_SECONDS)
+            await self._wait_until_stable(_STABLE_SECONDS)
             await self._note_reference_prices()
 
     async def survive_interruption(self) -> None:
@@ -194,7 +207,7 @@ class ScenarioPlayer:
             await self._stage.scale(deployment.metadata.name, replicas)
         await self._stage.wait_until(lambda: self._stage.counts().pods == self._expected_pods, PHASE_TIMEOUT_SECONDS)
         await self._stage.wait_until(lambda: self._has_consolidated(rate), _CONSOLIDATION_SECONDS)
-        await self._wait_until_stable()
+        await self._wait_until_stable(_CONSOLIDATED_SECONDS)
         await self._stage.wait_until(self._all_pods_ready, PHASE_TIMEOUT_SECONDS)
         now = history.meter.rate_usd_per_hour(self._stage.clock.now())
         moved = len(self._pod_uids() - before)
@@ -269,12 +282,12 @@ class ScenarioPlayer:
             await self._stage.scale(deployment.metadata.name, 0)
             await asyncio.sleep(_DEPLOYMENT_INTERVAL_SECONDS)
 
-    async def _wait_until_stable(self) -> None:
-        """Wait until no instance has been launched or terminated for a while."""
+    async def _wait_until_stable(self, seconds: float) -> None:
+        """Wait until no instance has been launched or terminated for so long."""
         stage = self._stage
         while True:
             seen = len(stage.history.notices)
-            if not await stage.wait_until(lambda seen=seen: len(stage.history.notices) > seen, _OBSERVATION_SECONDS):  # type: ignore[misc]
+            if not await stage.wait_until(lambda seen=seen: len(stage.history.notices) > seen, seconds):  # type: ignore[misc]
                 return
 
 

@@ -180,7 +180,7 @@ class TypeIndex:
 
     @cached_property
     def _types_by_offering(self) -> Mapping[Requirements, tuple[TypeSet, TypeSet]]:
-        """Types by offering requirements: those available now and those unavailable. Used by explanations only."""
+        """Types by offering requirements: those available now and those unavailable."""
         types_by_offering: dict[Requirements, tuple[TypeSet, TypeSet]] = {}
         for position, instance_type in enumerate(self.types):
             for offering in instance_type.offerings:
@@ -190,6 +190,11 @@ class TypeIndex:
                     (now | bit, gone) if offering.available else (now, gone | bit)
                 )
         return types_by_offering
+
+    @cached_property
+    def types_by_offering_requirements(self) -> Mapping[Requirements, TypeSet]:
+        """The ways nodes are sold, each with the types sold so, now or not."""
+        return {requirements: now | gone for requirements, (now, gone) in self._types_by_offering.items()}
 
     def with_any_offering(self, requirements: Requirements) -> TypeSet:
         """Types with an offering the requirements accept, available or not."""

@@ -18,7 +18,8 @@ Two mistakes would hang such a loop, so both are errors:
 * ``Spinning``: the loop turned very often without time passing, typically a retry without a delay.
 
 ``PacedLoop`` does the same for people: virtual time stands still while the program computes, and a jump of ``d`` seconds
-takes ``d / speed`` real seconds, during which real I/O (a web server, a terminal) is served. Time-outs of that I/O are
+takes ``d / speed`` real seconds, during which real I/O (a web server, a terminal) is served. Computing counts: what it took
+is taken off the next waits, so a run takes as long as its pace says unless it computes for longer. Time-outs of that I/O are
 virtual too: at speed 20 a keep-alive of 5 s lasts a quarter of a second.
 """
 
@@ -43,6 +44,8 @@ MAX_TURNS_PER_INSTANT = 1_000_000
 _RESOLUTION_SECONDS = 1e-9
 _SHOWN_TASKS = 10
 _RANDOM_SEED = 0
+#: So far a paced loop may fall behind by computing and still catch up.
+_MAX_BACKLOG_SECONDS = 10.0
 
 
 class VirtualTimeError(RuntimeError):
@@ -143,18 +146,25 @@ class _PacedSelector(selectors.DefaultSelector):
         super().__init__()
         self.now = 0.0
         self.speed = speed
-        self._waited_until = time.monotonic()
+        #: The real time at which it should be ``now``; computing leaves it behind, and shorter waits catch up.
+        self._due = time.monotonic()
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is not None and timeout <= 0:
             return super().select(0)
-        # Computing since the last wait counts as part of this one, so the pace holds while there is time to spare.
-        spent = time.monotonic() - self._waited_until
-        events = super().select(None if timeout is None else max(0.0, timeout / self.speed - spent))
-        elapsed = (time.monotonic() - self._waited_until) * self.speed
-        self.now += elapsed if timeout is None else timeout if not events else min(timeout, elapsed)
-        self._waited_until = time.monotonic()
+        # After a stop, such as that of a laptop that slept, the pace is kept again instead of rushing through what was missed.
+        self._due = max(self._due, time.monotonic() - _MAX_BACKLOG_SECONDS)
+        until = None if timeout is None else self._due + timeout / self.speed
+        events = super().select(None if until is None else max(0.0, until - time.monotonic()))
+        elapsed = (time.monotonic() - self._due) * self.speed
+        passed = elapsed if timeout is None else timeout if not events else min(timeout, elapsed)
+        self.now += passed
+        self._due += passed / self.speed
         return events
+
+    def set_speed(self, speed: float) -> None:
+        self.speed = speed
+        self._due = time.monotonic()
 
 
 class PacedLoop(asyncio.SelectorEventLoop):
@@ -180,7 +190,7 @@ class PacedLoop(asyncio.SelectorEventLoop):
         """Go on at another speed, from the next wait on."""
         if speed <= 0:
             raise ValueError(f"speed must be greater than 0, not {speed}")
-        self._selector.speed = speed
+        self._selector.set_speed(speed)
 
 
 class LoopTime(Protocol):

@@ -81,11 +81,7 @@ def test_the_story_compares_prices_survives_an_interruption_explains_a_pod_and_c
     async def main(clock: LoopClock) -> ScenarioPlayer:
         async with running_cluster(clock, SimulationConfig(_few_types())) as stage:
             teller = ScenarioPlayer(stage, build_scenario(24, 1), narrator)
-            await teller.create_pools()
-            await teller.run_load_peak()
-            await teller.survive_interruption()
-            await teller.explain_unschedulable_pod()
-            await teller.let_load_fall()
+            await teller.run_until_load_falls()
             await teller.scale_to_zero()
             return teller
 

@@ -195,6 +195,11 @@ def test_a_picture_shows_what_the_command_prints_today(name: str) -> None:
     assert drawn == PICTURES["picture"](PICTURES["PICTURES"][name]), "run: python tools/pictures.py"
 
 
+def test_the_chart_of_the_demo_shows_what_it_pays_today() -> None:
+    drawn = (DOCS / "pictures" / PICTURES["DEMO"]).read_text(encoding="utf-8")
+    assert drawn == PICTURES["demo_chart"](), "run: python tools/pictures.py"
+
+
 def test_every_older_event_reason_names_one_that_is_published_today() -> None:
     """OPS §6: the table of older reasons leads to reasons of the tables above it."""
     page = (DOCS / "reference" / "events.md").read_text(encoding="utf-8")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import random
+import selectors
 import socket
 import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from karpenter.simulation import virtual_time
 from karpenter.simulation.virtual_time import (
     Deadlock,
     LoopClock,
@@ -177,6 +179,81 @@ def test_a_paced_run_takes_its_share_of_real_time_and_ends_at_the_same_virtual_t
     began = time.monotonic()
     assert run_paced(main, START, speed=3000) == START + timedelta(minutes=5)
     assert time.monotonic() - began >= 0.09
+
+
+class _RealClock:
+    """Stands in for the module ``time`` of the loop: real time passes where the test says so, and while the loop waits."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+    def wait(self, timeout: float | None = None) -> list[object]:
+        self.seconds += timeout or 0.0
+        return []
+
+
+@pytest.fixture
+def real_clock(monkeypatch: pytest.MonkeyPatch) -> _RealClock:
+    clock = _RealClock()
+    monkeypatch.setattr(virtual_time, "time", clock)
+    monkeypatch.setattr(selectors.DefaultSelector, "select", clock.wait)
+    return clock
+
+
+@pytest.mark.parametrize(
+    ("computing", "expected"),
+    [
+        pytest.param(3.0, 10.0, id="less-than-all-waits"),
+        pytest.param(9.5, 10.5, id="more-than-all-waits"),
+    ],
+)
+def test_what_a_paced_run_computes_is_taken_off_its_later_waits(
+    real_clock: _RealClock, computing: float, expected: float
+) -> None:
+    """Ten waits of a second each; the first is far shorter than the computing before it."""
+
+    async def main(clock: LoopClock) -> datetime:
+        await asyncio.sleep(1)
+        before = clock.now()
+        real_clock.seconds += computing
+        assert clock.now() == before, "time stands still while the program computes"
+        for _ in range(9):
+            await asyncio.sleep(1)
+        return clock.now()
+
+    assert run_paced(main, START, speed=1) == START + timedelta(seconds=10)
+    assert real_clock.seconds == pytest.approx(expected)
+
+
+def test_a_paced_run_that_was_stopped_for_an_hour_keeps_its_pace_afterwards(real_clock: _RealClock) -> None:
+    """A laptop that slept: the show goes on, it does not rush to its end."""
+
+    async def main(_: LoopClock) -> float:
+        await asyncio.sleep(1)
+        real_clock.seconds += 3600
+        begun = real_clock.seconds
+        for _ in range(100):
+            await asyncio.sleep(1)
+        return real_clock.seconds - begun
+
+    assert run_paced(main, START, speed=1) == pytest.approx(90, abs=1)
+
+
+def test_another_pace_begins_without_a_backlog(real_clock: _RealClock) -> None:
+    async def main(_: LoopClock) -> float:
+        await asyncio.sleep(0)
+        real_clock.seconds += 5
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, PacedLoop)
+        loop.set_speed(2.0)
+        begun = real_clock.seconds
+        await asyncio.sleep(4)
+        return real_clock.seconds - begun
+
+    assert run_paced(main, START, speed=50) == pytest.approx(2)
 
 
 def test_a_paced_run_serves_sockets_while_it_waits() -> None:

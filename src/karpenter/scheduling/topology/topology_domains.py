@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
-from karpenter.instancetypes.type_index import TypeIndex
-from karpenter.instancetypes.type_sets import TypeSet
 from karpenter.model import labels
 from karpenter.model.requirements import Op, Requirements, compatible
 from karpenter.scheduling.existing_nodes import UNDECIDED, ExistingNodeIndex
@@ -27,7 +25,6 @@ class TopologyDomains:
         self._node_domains_cache: dict[tuple[str, TopologyNodeFilter | None], frozenset[str]] = {}
         self._template_domains_cache: dict[tuple[str, TopologyNodeFilter], frozenset[str]] = {}
         self._purchasable_cache: dict[str, frozenset[str]] = {}
-        self._offering_cache: dict[int, dict[Requirements, TypeSet]] = {}
         self._lacking_cache: dict[str, bool] = {}
 
     def counted_domains(self, term: TopologyTerm) -> frozenset[str]:
@@ -87,7 +84,7 @@ class TopologyDomains:
             return frozenset()
         requirements = template.requirements.intersect(asked)
         types = template.types & index.matching(requirements) & index.matching(asked)
-        sales = [form for form, on in self._types_by_offering_requirements(index).items() if on & types and key in form]
+        sales = [form for form, on in index.types_by_offering_requirements.items() if on & types and key in form]
         if sales:
             forms = [
                 sale.requirement_for(key).values for sale in sales if compatible(requirements, sale, index.well_known)
@@ -96,16 +93,6 @@ class TopologyDomains:
         own = requirements.requirement_for(key)
         values = index.values(key, types) or (own.values if types and own.operator is Op.IN else ())
         return frozenset(value for value in values if own.allows(value))
-
-    def _types_by_offering_requirements(self, index: TypeIndex) -> Mapping[Requirements, TypeSet]:
-        """The ways nodes are sold, each with the types sold so."""
-        types = self._offering_cache.get(id(index))
-        if types is None:
-            types = self._offering_cache[id(index)] = {}
-            for position, instance_type in enumerate(index.types):
-                for offering in instance_type.offerings:
-                    types[offering.requirements] = types.get(offering.requirements, 0) | 1 << position
-        return types
 
     def purchasable(self, key: str) -> frozenset[str]:
         """The domains in which some pool could have a node."""

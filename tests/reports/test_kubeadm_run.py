@@ -193,7 +193,7 @@ def _room(server: MemoryServer) -> int:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("delivery", ["per-claim", pytest.param("window", marks=pytest.mark.soak), "parameter"])
+@pytest.mark.parametrize("delivery", ["per-claim", "window", "parameter"])
 async def test_ten_pods_get_nodes_that_join_and_go_and_no_secret_is_told(delivery: str) -> None:
     """API-A40, API-A41, AWS-871, AWS-913, AWS-915 to AWS-917: from the first pod to the last node, by each delivery."""
     with Double(_REGION) as aws:

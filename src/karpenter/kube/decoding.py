@@ -159,10 +159,16 @@ def decode_error(
     if retry_after_seconds is None:
         retry_after_seconds = details.retry_after_seconds
     code = http_status or status.code
+    if code == 404 and status.message.startswith(_NO_SUCH_RESOURCE):
+        return errors.kind_not_served(kind.plural, kind.api_version)
     message = status.message or f"HTTP status {code}"
     error = errors.error_from_status(code, status.reason, message, retry_after_seconds=retry_after_seconds)
     error.details = details
     return error
+
+
+#: What the server says of a version that it knows and does not serve, in a group that it serves.
+_NO_SUCH_RESOURCE = "the server could not find the requested resource"
 
 
 def _error_without_status(kind: Kind[T], http_status: int, body: bytes) -> errors.KubeError:

@@ -48,6 +48,14 @@ def test_a_kind_that_is_not_served_is_told_apart_from_a_missing_object() -> None
     assert raised.value.reason == errors.KIND_NOT_SERVED
 
 
+def test_a_version_that_is_not_served_in_a_group_that_is_counts_as_a_kind_that_is_not_served() -> None:
+    """A server answers so for alpha kinds of its own groups, such as PodGroups of the scheduler."""
+    server = answered(status(404, "NotFound", "the server could not find the requested resource"))
+    with pytest.raises(errors.NotFound, match=r"nodepools of karpenter.sh/v1") as raised:
+        server.ask(lambda client: client.list(NODE_POOL))
+    assert raised.value.reason == errors.KIND_NOT_SERVED
+
+
 def test_a_proxy_that_speaks_no_kubernetes_is_quoted() -> None:
     server = answered(httpx2.Response(403, text="<b>go\naway</b>"))
     with pytest.raises(errors.Forbidden, match="<b>go away</b>"):

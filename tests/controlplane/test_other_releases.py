@@ -10,6 +10,7 @@ import pytest
 
 from controlplane import binaries
 from controlplane.gobuild import CHECKOUT
+from kubeadm import program
 
 _SUITES = ("tests/contract", "tests/cluster", "tests/helm")
 _SHOWN_LINES = 60
@@ -36,6 +37,17 @@ def test_the_supported_range_has_no_gap() -> None:
     names = (*binaries.other_releases(), binaries.release())
     minors = sorted(int(name.split(".")[1]) for name in names)
     assert minors == list(range(minors[0], minors[-1] + 1))
+
+
+def test_each_release_has_its_kubeadm() -> None:
+    """AWS-925: what nodes are given is read by kubeadm of the release that they join."""
+    versions = {
+        name: (program.FOLDER / "releases" / f"v{name}" / "go.mod").read_text(encoding="utf-8")
+        for name in binaries.other_releases()
+    }
+    assert versions
+    for name, text in versions.items():
+        assert f"k8s.io/kubernetes v{name}." in text
 
 
 def test_a_release_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

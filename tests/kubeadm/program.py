@@ -1,4 +1,8 @@
-"""kubeadm itself, built from the Go module beside this file (``gobuild``): what of it needs neither root nor a kubelet."""
+"""kubeadm itself, built from the Go module beside this file (``gobuild``): what of it needs neither root nor a kubelet.
+
+It is one release. ``KUBERNETES_RELEASE`` names another one, of a module in ``releases/``, as for the control plane: each release
+of kubeadm reads what nodes of that release are given.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,10 @@ import os
 import subprocess
 from pathlib import Path
 
+from controlplane.binaries import RELEASE_VARIABLE
 from controlplane.gobuild import Commands, GoModule
 
-_MODULE = GoModule("kubeadm", Path(__file__).parent, (1, 26))
+FOLDER = Path(__file__).parent
 _COMMANDS: Commands = {"kubeadm": ("build", "-trimpath", "-ldflags=-s -w", "k8s.io/kubernetes/cmd/kubeadm")}
 _ANSWER_SECONDS = 120
 
@@ -19,12 +24,17 @@ class KubeadmFailed(Exception):
 
 def binary() -> Path:
     """kubeadm, built first where that is necessary (minutes). Raises ``BuildFailed``."""
-    return _MODULE.binaries(_COMMANDS) / "kubeadm"
+    return _module().binaries(_COMMANDS) / "kubeadm"
 
 
 def is_ready() -> bool:
     """Whether ``binary`` will answer at once."""
-    return _MODULE.is_built(_COMMANDS)
+    return _module().is_built(_COMMANDS)
+
+
+def _module() -> GoModule:
+    name = os.environ.get(RELEASE_VARIABLE, "")
+    return GoModule("kubeadm", FOLDER / "releases" / f"v{name}" if name else FOLDER, (1, 26))
 
 
 def validate(config: Path) -> None:

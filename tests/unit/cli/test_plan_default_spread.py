@@ -76,7 +76,8 @@ def test_a_bad_configuration_is_refused(plan: Plan, written: Written) -> None:
     result = plan("-f", written("all.json", pool()), "--scheduler-config", "a: 1")
     assert (result.exit_code, result.stderr) == (
         2,
-        "karpenter plan: --scheduler-config='a: 1': Object contains unknown field `a`\n",
+        "karpenter plan: --scheduler-config='a: 1': parsing scheduler config, decoding scheduler config, "
+        "Object contains unknown field `a`\n",
     )
 
 

@@ -121,7 +121,10 @@ def test_settings_count_as_those_of_the_command() -> None:
             lambda: karpenter.explain(karpenter.load(SHOP), "search"),
             "'search' names nothing: write pod NAME or pod/NAME",
         ),
-        (lambda: karpenter.plan(karpenter.load(SHOP), "best"), "no packing 'best'; expected one of cheapest, classic"),  # type: ignore[arg-type]
+        (
+            lambda: karpenter.plan(karpenter.load(SHOP), "best"),
+            "no packing 'best'; expected one of cheapest, classic, fewest-pods",
+        ),  # type: ignore[arg-type]
     ],
 )
 def test_wrong_input_raises_one_line_that_says_what_to_mend(call: Callable[[], object], message: str) -> None:

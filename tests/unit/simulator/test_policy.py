@@ -27,7 +27,7 @@ POOL = NodePool(
 
 def test_the_packaged_policies_are_the_profiles_and_one_that_moves_nothing() -> None:
     assert read_policy("lean").settings.packing is PackingMode.CHEAPEST
-    assert read_policy("karpenter").settings.packing is PackingMode.CLASSIC
+    assert read_policy("karpenter").settings.packing is PackingMode.FEWEST_PODS
     assert read_policy("lean").applied_to(POOL) == POOL
     assert read_policy("empty-only").applied_to(POOL).spec.disruption.consolidation_policy == "WhenEmpty"
 

@@ -14,6 +14,7 @@ from controlplane.deployed import Account
 from controlplane.harness import ControlPlane, Json
 from controlplane.objects import items, made
 from controlplane.process import controller
+from karpenter.model import labels
 
 pytestmark = pytest.mark.cluster
 
@@ -128,10 +129,17 @@ def claims(plane: ControlPlane) -> list[Json]:
 
 
 def member(name: str) -> Json:
-    """A pod of the group ``ring`` as the coscheduling plugin knows its members."""
-    labels = {"scheduling.x-k8s.io/pod-group": "ring"}
-    spec: Json = {"containers": [container("1500m")], "terminationGracePeriodSeconds": 0}
-    return made("Pod", "v1", name, spec, namespace="default", labels=labels)
+    """A pod of the group ``ring`` as the coscheduling plugin knows its members.
+
+    It fits on no node of the request: those are spot.
+    """
+    group = {"scheduling.x-k8s.io/pod-group": "ring"}
+    spec: Json = {
+        "containers": [container("1500m")],
+        "nodeSelector": {labels.CAPACITY_TYPE: "on-demand"},
+        "terminationGracePeriodSeconds": 0,
+    }
+    return made("Pod", "v1", name, spec, namespace="default", labels=group)
 
 
 def test_requests_are_served_and_a_group_is_bought_for_as_a_whole(account: Account) -> None:

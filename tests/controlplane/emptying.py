@@ -47,6 +47,8 @@ _RECORDS: Final = "?labelSelector=karpenter.kwok.sh%2Finstance"
 _RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"
 #: Roles that the API server makes itself have this label, and stay.
 _NOT_BUILT_IN: Final = "?labelSelector=!kubernetes.io%2Fbootstrapping"
+#: The chart labels what it installs.
+_OF_THE_CHART: Final = "?labelSelector=app.kubernetes.io%2Fname%3Dkarpenter"
 
 
 def empty(plane: ControlPlane) -> None:
@@ -56,9 +58,14 @@ def empty(plane: ControlPlane) -> None:
 
 
 def forget_rights(plane: ControlPlane) -> None:
-    """Delete all roles and bindings that tests have applied."""
+    """Delete all roles and bindings that tests have applied, and the account and service of an installation.
+
+    Helm does not take over an account that another test applied.
+    """
     for kind in ("clusterrolebindings", "clusterroles", "rolebindings", "roles"):
         _delete_all(plane, f"{_RBAC}/{kind}", _NOT_BUILT_IN)
+    for kind in ("serviceaccounts", "services"):
+        _delete_all(plane, f"/api/v1/{kind}", _OF_THE_CHART)
 
 
 def forget_definitions(plane: ControlPlane) -> None:

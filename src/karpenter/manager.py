@@ -260,7 +260,7 @@ class Manager:
         )
         writes_costs = FeatureGate.POD_DELETION_COST_MANAGEMENT in self._settings.gates
         self._deletion_costs = (
-            PodDeletionCostController(context, informers.pods, informers.has_faults, self._settings.cpu_requests)
+            PodDeletionCostController(context, informers.pods, informers.has_faults, self._settings)
             if writes_costs
             else None
         )

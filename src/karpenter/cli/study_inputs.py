@@ -26,9 +26,9 @@ from karpenter.instancetypes.well_known_labels import well_known_labels_of
 from karpenter.model import labels
 from karpenter.settings import Settings
 from karpenter.simulator.cluster_workload import LoadPattern, cluster_workload
-from karpenter.simulator.cost_bound import CostBound, Market, cost_bound
+from karpenter.simulator.cost_bound import CostBound, cost_bound
 from karpenter.simulator.policy import Policy
-from karpenter.simulator.price_drift import priced_types
+from karpenter.simulator.price_drift import price_changes, priced_types
 from karpenter.simulator.scenario_file import Scenario, read_scenario, read_world, scenario_workload
 from karpenter.simulator.simulation_run import Study
 from karpenter.simulator.trace_file import TraceWindow, read_trace
@@ -106,13 +106,12 @@ def _workloads(
 def _bounds(workloads: Mapping[int, Workload], market: StudyMarket, world: World) -> dict[int, CostBound]:
     """By seed; a workload that seeds share is bounded once, unless each seed has prices of its own."""
     if world.price_drift:
-        return {
-            seed: _bound(workload, market, _markets(market, world, seed, workload))
-            for seed, workload in workloads.items()
-        }
-    steady = (Market(0, market.index),)
+        return {seed: _drifting_bound(workload, market, world, seed) for seed, workload in workloads.items()}
     different = {id(workload): workload for workload in workloads.values()}
-    bounds = {key: _bound(workload, market, steady) for key, workload in different.items()}
+    bounds = {
+        key: _checked(cost_bound(workload, market.pools, [market.index]), workload)
+        for key, workload in different.items()
+    }
     return {seed: bounds[id(workload)] for seed, workload in workloads.items()}
 
 
@@ -149,16 +148,15 @@ def _simulated(pool: NodePool) -> NodePool:
     return NodePool(metadata=metadata, spec=own)
 
 
-def _markets(market: StudyMarket, world: World, seed: int, workload: Workload) -> tuple[Market, ...]:
-    well_known = well_known_labels_of(market.types) | labels.WELL_KNOWN
-    return tuple(
-        Market(priced.begin_seconds, TypeIndex(priced.types, well_known))
-        for priced in priced_types(world.price_drift, seed, market.types, workload.duration_seconds)
-    )
+def _drifting_bound(workload: Workload, market: StudyMarket, world: World, seed: int) -> CostBound:
+    well_known, duration = well_known_labels_of(market.types) | labels.WELL_KNOWN, workload.duration_seconds
+    priced = priced_types(world.price_drift, seed, market.types, duration)
+    indexes = (TypeIndex(each.types, well_known) for each in priced)
+    changes = price_changes(world.price_drift, duration)
+    return _checked(cost_bound(workload, market.pools, indexes, changes), workload)
 
 
-def _bound(workload: Workload, market: StudyMarket, markets: Sequence[Market]) -> CostBound:
-    bound = cost_bound(workload, market.pools, markets)
+def _checked(bound: CostBound, workload: Workload) -> CostBound:
     if len(bound.unschedulable) == len(workload.pods):
         raise WorkloadError(
             "no NodePool can hold any of the pods: compare their requests with the NodePools' requirements"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
+from typing import Protocol
 
 import structlog
 
@@ -30,6 +31,18 @@ _BACKOFF = Backoff(0.1, 10.0)
 _log = structlog.get_logger()
 
 
+class DeletionCostSettings(Protocol):
+    """The settings it reads: the CPU requests of the controller in thousandths, and whether CPU beyond a baseline costs money."""
+
+    @property
+    def cpu_requests(self) -> int:
+        """See `ProcessSettings`."""
+
+    @property
+    def cpu_surplus(self) -> bool:
+        """See `SchedulingSettings`."""
+
+
 class PodDeletionCostController:
     """Keeps deletion costs of pods up to date. ``has_watch_faults``: whether the cluster state may be stale.
 
@@ -42,16 +55,17 @@ class PodDeletionCostController:
         context: ControllerContext,
         pods: Informer[Pod],
         has_watch_faults: Callable[[], bool],
-        cpu_requests: int,
+        settings: DeletionCostSettings,
     ) -> None:
         self._context = context
         self._pods = pods
         self._has_watch_faults = has_watch_faults
+        self._counts_cpu_surplus = settings.cpu_surplus
         self._type_indexes = PoolTypeIndexes(context)
         self._ranked_revision: int | None = None
         queue = WorkQueue[str](_BACKOFF)
         self._writer = DeletionCostWriter(context, pods.get, queue.add)
-        workers = worker_scaling.DELETION_COST_WORKERS.for_cores(worker_scaling.whole_cores(cpu_requests))
+        workers = worker_scaling.DELETION_COST_WORKERS.for_cores(worker_scaling.whole_cores(settings.cpu_requests))
         self._ranker = SingletonReconciler("pod.deletioncost", self.reconcile, context.metrics)
         self._queue = Reconciler(
             "pod.deletioncost.queue",
@@ -77,7 +91,9 @@ class PodDeletionCostController:
         managed = tuple(pool for pool in state.pools() if self._context.is_managed(pool))
         indexes = await self._type_indexes.by_pool(managed)
         revision = state.revision
-        ranking = rank_nodes(state.snapshot(), indexes, now, state.nominated_nodes(now))
+        ranking = rank_nodes(
+            state.snapshot(), indexes, now, state.nominated_nodes(now), counts_cpu_surplus=self._counts_cpu_surplus
+        )
         changes, has_more = cost_changes(ranking, deletion_costs(self._pods))
         _log_ranking(ranking, changes)
         self._writer.set_costs(changes)

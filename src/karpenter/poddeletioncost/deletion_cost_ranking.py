@@ -83,9 +83,15 @@ def rank_nodes(
     indexes: Mapping[str, TypeIndex],
     now: datetime,
     nominated: frozenset[str] = frozenset(),
+    *,
+    counts_cpu_surplus: bool = True,
 ) -> NodeRanking:
-    """The nodes of ours in their groups. ``indexes``: prepared types of each NodePool."""
-    checks = CandidateChecks(snapshot, indexes, DisruptionContext(now, nominated=nominated))
+    """The nodes of ours in their groups. ``indexes``: prepared types of each NodePool.
+
+    ``counts_cpu_surplus``: CPU beyond the baseline of burstable types costs money.
+    """
+    context = DisruptionContext(now, nominated=nominated)
+    checks = CandidateChecks(snapshot, indexes, context, counts_cpu_surplus=counts_cpu_surplus)
     managed = [view for view in snapshot.nodes if view.managed]
     leaving = [view for view in managed if _is_leaving(view)]
     drifted: list[Candidate] = []

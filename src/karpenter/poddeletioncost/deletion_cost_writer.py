@@ -14,6 +14,9 @@ from karpenter.kube.protocol import JsonObject
 from karpenter.model.pod_disruption import DELETION_COST_ANNOTATION
 from karpenter.poddeletioncost.deletion_cost_ranking import CostChange
 
+#: A NodePool and a node of it.
+_NodeOfPool = tuple[str, str]
+
 
 class WriteResult(StrEnum):
     """What became of a write (K15-461)."""
@@ -41,15 +44,20 @@ class DeletionCostWriter:
         self._find_pod = find_pod
         self._wake = wake
         self._wishes: dict[str, CostChange] = {}
-        self._pools_shown: set[str] = set()
+        self._pods_left: Counter[_NodeOfPool] = Counter()
+        self._nodes_left: dict[str, int] = {}
 
     def set_costs(self, changes: Iterable[CostChange]) -> None:
-        """Write these; earlier wishes for the same pods are dropped."""
-        for change in changes:
-            key = "/".join(change.key)
-            self._wishes[key] = change
+        """Write these; all earlier wishes are dropped, since a pod without a change has the cost it should have."""
+        self._wishes = {"/".join(change.key): change for change in changes}
+        self._pods_left = Counter((wish.node_pool, wish.node) for wish in self._wishes.values())
+        nodes = Counter(pool for pool, _ in self._pods_left)
+        # A NodePool that had some stays, with 0.
+        self._nodes_left = dict.fromkeys(self._nodes_left, 0) | nodes
+        for pool in self._nodes_left:
+            self._show_pending(pool)
+        for key in self._wishes:
             self._wake(key)
-        self._show_pending()
 
     async def reconcile(self, key: str) -> float | None:
         """Write the cost of one pod. Errors other than conflicts are raised, and so tried again with backoff."""
@@ -64,8 +72,14 @@ class DeletionCostWriter:
         self._count(result)
         if self._wishes.get(key) is wish:
             del self._wishes[key]
-            self._show_pending()
+            self._count_down(wish.node_pool, wish.node)
         return None
+
+    def _count_down(self, pool: str, node: str) -> None:
+        self._pods_left[pool, node] -= 1
+        if not self._pods_left[pool, node]:
+            self._nodes_left[pool] -= 1
+            self._show_pending(pool)
 
     async def _write(self, wish: CostChange) -> WriteResult:
         namespace, name = wish.key
@@ -86,10 +100,7 @@ class DeletionCostWriter:
     def _count(self, result: WriteResult) -> None:
         self._context.metrics.pod_deletion_cost_pod_annotation_writes_total.labels(result=result.value).inc()
 
-    def _show_pending(self) -> None:
-        """Nodes whose pods wait for a write, by NodePool (K15-460); a NodePool that had some stays, with 0."""
-        nodes = Counter(pool for pool, _ in {(wish.node_pool, wish.node) for wish in self._wishes.values()})
-        self._pools_shown |= nodes.keys()
+    def _show_pending(self, pool: str) -> None:
+        """Nodes whose pods wait for a write, by NodePool (K15-460)."""
         gauge = self._context.metrics.pod_deletion_cost_nodes_with_pending_annotation_writes
-        for pool in self._pools_shown:
-            gauge.labels(nodepool=pool).set(nodes[pool])
+        gauge.labels(nodepool=pool).set(self._nodes_left[pool])

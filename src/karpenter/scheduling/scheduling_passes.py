@@ -408,7 +408,7 @@ class SchedulingPasses:
             return classic
         packings = (packer.best_value(), classic, packer.best_value(ReservationPolicy.SMALLEST))
         pack = min(packings, key=lambda packing: (unpacked_by_priority(packing, result), packing.sort_key))
-        pack = packer.with_exact_affinity(pack)
+        pack = min((packer.with_exact_affinity(pack), pack), key=lambda packing: unpacked_by_priority(packing, result))
         for repack in (packer.unweighted, packer.shared):
             other = repack() if pack.unpacked and self._context.limits else pack
             if unpacked_by_priority(other, result) < unpacked_by_priority(pack, result):

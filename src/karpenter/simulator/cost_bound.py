@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -36,14 +36,6 @@ _READY = Condition(type="Ready", status="True")
 
 
 @dataclass(frozen=True, slots=True)
-class Market:
-    """What is sold from a moment on, in seconds since the start of the study."""
-
-    begin_seconds: int
-    index: TypeIndex
-
-
-@dataclass(frozen=True, slots=True)
 class CostBound:
     """USD per hour at least, for each step of ``step_seconds``. ``unschedulable``: pods that no NodePool can hold, by name."""
 
@@ -65,27 +57,33 @@ class CostBound:
         return range(len(self.usd_per_hour))
 
 
-def cost_bound(workload: Workload, pools: Sequence[NodePool], markets: Sequence[Market]) -> CostBound:
-    """The bound for a workload on what the NodePools sell; ``markets`` from the start of the study on, in order of time."""
+def cost_bound(
+    workload: Workload, pools: Sequence[NodePool], indexes: Iterable[TypeIndex], price_changes: Sequence[int] = ()
+) -> CostBound:
+    """The bound for a workload on what the NodePools sell.
+
+    ``indexes``: what is sold from the start of the study on, and after each of ``price_changes``, which are in seconds since
+    the start. Each is dropped before the next is asked for.
+    """
     shapes, shape_of = _shapes(workload)
-    begins = [market.begin_seconds for market in markets]
-    step = _step_seconds(workload.duration_seconds, begins)
+    step = _step_seconds(workload.duration_seconds, price_changes)
     presence = _presence(workload, shape_of, step)
     steps = range(-(-workload.duration_seconds // step))
     rates: list[float] = []
     schedulable: frozenset[str] = frozenset()
-    for market, end in zip(markets, [*begins[1:], workload.duration_seconds + step], strict=True):
-        bounds = _mixture_bounds(shapes, pools, market.index)
-        rates.extend(bounds.per_hour(presence[at]) for at in steps if market.begin_seconds <= at * step < end)
+    ends = (*price_changes, workload.duration_seconds + step)
+    for index, begin, end in zip(indexes, (0, *price_changes), ends, strict=True):
+        bounds = _mixture_bounds(shapes, pools, index)
+        rates.extend(bounds.per_hour(presence[at]) for at in steps if begin <= at * step < end)
         schedulable |= bounds.pod_names
     impossible = tuple(life.name for life in workload.pods if shape_of[life.name] not in schedulable)
     return CostBound(step, tuple(rates), impossible)
 
 
-def _step_seconds(duration_seconds: int, begins: Sequence[int]) -> int:
+def _step_seconds(duration_seconds: int, price_changes: Sequence[int]) -> int:
     """Prices change between steps only, so that no step has two prices."""
     step = max(_SHORTEST_STEP_SECONDS, -(-duration_seconds // _MOST_STEPS))
-    span = math.gcd(*begins)
+    span = math.gcd(*price_changes)
     if not span:
         return step
     parts = -(-span // step)

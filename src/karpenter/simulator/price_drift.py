@@ -3,8 +3,8 @@
 The logarithm of an offering's price over its list price is drawn as an autoregressive process of first order, which is the
 Ornstein-Uhlenbeck process at fixed times: it starts at 0, comes back to 0 within days, and in the long run has the standard
 deviation that the rule gives. EC2 says that spot prices "adjust gradually based on long-term trends"; how fast they come back is
-an assumption (``_REVERSION_HOURS``). No drifting price is above the on-demand list price of its type and zone: EC2 ends spot
-instances there by default.
+an assumption (``_REVERSION_HOURS``). A spot price is never above the on-demand list price of its type and zone, where there is
+one: EC2 ends spot instances there by default.
 """
 
 from __future__ import annotations
@@ -41,14 +41,19 @@ class PricedTypes:
     types: tuple[InstanceType, ...]
 
 
+def price_changes(rules: Sequence[PriceDrift], until_seconds: int) -> tuple[int, ...]:
+    """When prices change before ``until_seconds``, in seconds since the start of the study."""
+    steps = {rule.every_hours * _HOUR for rule in rules}
+    return tuple(sorted({at for step in steps for at in range(step, until_seconds, step)}))
+
+
 def priced_types(
     rules: Sequence[PriceDrift], seed: int, types: Sequence[InstanceType], until_seconds: int
 ) -> Iterator[PricedTypes]:
     """The catalogue at the start and after each change before ``until_seconds``. Costs O(offerings) for each change."""
     yield PricedTypes(0, tuple(types))
     walks = [_walks(rules, seed, instance_type) for instance_type in types]
-    steps = {rule.every_hours * _HOUR for rule in rules}
-    for moment in sorted({at for step in steps for at in range(step, until_seconds, step)}):
+    for moment in price_changes(rules, until_seconds):
         yield PricedTypes(
             moment, tuple(_at(moment, instance_type, own) for instance_type, own in zip(types, walks, strict=True))
         )

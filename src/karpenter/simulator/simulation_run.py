@@ -116,7 +116,7 @@ class _StudyRun:
             player = WorkloadPlayer(cluster, study.workload, self._start_delay(), recorder.record_lost)
             playing = asyncio.create_task(player.run(), name="workload player")
             drifting = asyncio.create_task(self._change_prices(cluster), name="price drift")
-            was_interrupted = not await self._observe(recorder, playing)
+            was_interrupted = not await self._observe(recorder, playing, drifting)
             playing.cancel()
             drifting.cancel()
             seconds = min(recorder.seconds, float(study.workload.duration_seconds))
@@ -152,15 +152,16 @@ class _StudyRun:
         dice = random.Random(f"{self._study.seed} pod start")
         return lambda: self._study.world.pod_start.draw_seconds(dice)
 
-    async def _observe(self, recorder: RunRecorder, playing: asyncio.Task[None]) -> bool:
+    async def _observe(self, recorder: RunRecorder, playing: asyncio.Task[None], drifting: asyncio.Task[None]) -> bool:
         """Sample until the end of the workload; False if Ctrl-C came before."""
         duration = self._study.workload.duration_seconds
         step = max(_SHORTEST_SAMPLE_SECONDS, -(-duration // _MOST_SAMPLES))
         try:
             while recorder.seconds < duration:
                 await asyncio.wait({playing}, timeout=min(step, duration - recorder.seconds))
-                if playing.done():
-                    playing.result()
+                for background in (playing, drifting):
+                    if background.done():
+                        background.result()
                 recorder.sample()
                 self._report(recorder)
         except asyncio.CancelledError:

@@ -138,16 +138,33 @@ async def test_only_the_last_wish_for_a_pod_is_written_and_only_on_that_pod(worl
     known = {first.metadata.name: first, second.metadata.name: second}
     writer = DeletionCostWriter(world.manager.context, lambda name, _namespace: known.get(name), woken.append)
     writer.set_costs([wish(first, -1), wish(second, -2)])
-    writer.set_costs([wish(first, -9)])
+    writer.set_costs([wish(first, -9), wish(second, -2)])
     known["second"] = msgspec.structs.replace(
         second, metadata=msgspec.structs.replace(second.metadata, uid="another pod of that name")
     )
     assert world.counted(PENDING, nodepool="np") == 1
     for key in ["default/first", "default/second", "default/first", "default/unknown"]:
         assert await writer.reconcile(key) is None
-    assert woken == ["default/first", "default/second", "default/first"]
+    assert woken == ["default/first", "default/second"] * 2
     assert await costs(world) == {"first": "-9", "second": None}
     assert world.counted(WRITES, result="skipped_notfound") == 1
+    assert world.counted(PENDING, nodepool="np") == 0
+
+
+@story
+async def test_a_wish_that_a_later_ranking_does_not_repeat_is_dropped(world: World) -> None:
+    """K15-351, K15-460: a pod without a change has the cost it should have; its write is not tried again."""
+    await world.start()
+    first, second = [await world.kube.create(kinds.POD, pod(name)) for name in ("first", "second")]
+    assert world.manager is not None
+    known = {first.metadata.name: first, second.metadata.name: second}
+    writer = DeletionCostWriter(world.manager.context, lambda name, _namespace: known.get(name), lambda _key: None)
+    writer.set_costs([wish(first, -1), wish(second, -2)])
+    writer.set_costs([wish(second, -2)])
+    assert world.counted(PENDING, nodepool="np") == 1
+    for name in known:
+        await writer.reconcile(f"default/{name}")
+    assert await costs(world) == {"first": None, "second": "-2"}
     assert world.counted(PENDING, nodepool="np") == 0
 
 

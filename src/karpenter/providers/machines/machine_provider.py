@@ -330,7 +330,9 @@ class MachineProvider:
             has_claim = entry.claim_uid in uids or entry.claim_name in unreadable
             if is_old and (entry.terminating or not has_claim):
                 try:
-                    await self._end(place, may_come_on=True)
+                    current = await self._current(place)
+                    if current is not None:
+                        await self._end(current, may_come_on=True)
                 except ProviderError as error:
                     # One BMC that does not answer must not keep the other hosts on.
                     _log.error("host without claim does not power off", host=entry.host, error=str(error))
@@ -338,9 +340,17 @@ class MachineProvider:
             self._tell_of_waiting(node_class)
             await self._release(node_class)
 
+    async def _current(self, place: _Place) -> _Place | None:
+        """The place as it is now: ending others took time, in which the host may have come to another claim."""
+        own = place.entry
+        for now in _places_of([await self._class(place.node_class.metadata.name)]):
+            if (now.entry.host, now.entry.claim_uid) == (own.host, own.claim_uid):
+                return now
+        return None
+
     def _tell_of_waiting(self, node_class: MachineNodeClass) -> None:
         """An event on a deleted class that stays because of its hosts, as an EC2NodeClass has one (OPS-544)."""
-        meta, claims = node_class.metadata, sorted(entry.claim_name for entry in node_class.status.in_use)
+        meta, claims = node_class.metadata, sorted({entry.claim_name for entry in node_class.status.in_use})
         if self._events is None or meta.deletion_timestamp is None or not claims:
             return
         more = f" and {len(claims) - _MAX_NAMED} other(s)" if len(claims) > _MAX_NAMED else ""

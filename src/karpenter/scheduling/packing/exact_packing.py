@@ -73,6 +73,12 @@ class ProvenPacking:
 NOTHING_PROVEN = ProvenPacking(None, -inf)
 
 
+def least_cost(claims: Sequence[SchedulingNodeClaim], demands: Sequence[Demand], objective: Objective) -> float:
+    """What no packing costs less than, given the cheapest claims; claims that leave pods out prove nothing."""
+    served = sum(claim.pod_count for claim in claims)
+    return objective.total_cost(claims) if served == sum(len(demand.pods) for demand in demands) else -inf
+
+
 def cheapest_claims(
     demands: Sequence[Demand], allowed: AllowedOptions, rules: PackingRules
 ) -> list[SchedulingNodeClaim] | None:

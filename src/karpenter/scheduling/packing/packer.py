@@ -44,6 +44,7 @@ from karpenter.scheduling.packing.exact_packing import (
     PackingRules,
     ProvenPacking,
     cheapest_claims,
+    least_cost,
     may_be_covered,
 )
 from karpenter.scheduling.packing.limit_reservations import ReservationPolicy, reserved_types, widened_claims
@@ -147,7 +148,7 @@ class Packer:
         allowed = list(state.distinct_options(range(len(self._demands))).values())
         claims = cheapest_claims(self._demands, allowed, self._packing_rules)
         if claims is not None and not state.are_left(claims):
-            return ProvenPacking(None, self._objective.total_cost(claims))
+            return ProvenPacking(None, least_cost(claims, self._demands, self._objective))
         if state.limits:
             return NOTHING_PROVEN if claims is None else self._limited_exact(claims, state)
         if claims is None:
@@ -197,7 +198,7 @@ class Packer:
         """The packing with the cheapest claims, or with others where limits do not allow these."""
         narrowed = [self._limited_types(claim, state) for claim in claims]
         packing = self._bought(narrowed, state) if keeps_limits(narrowed, state.limits) else self.within_limits()
-        return ProvenPacking(packing, self._objective.total_cost(claims))
+        return ProvenPacking(packing, least_cost(claims, self._demands, self._objective))
 
     @property
     def _packing_rules(self) -> PackingRules:

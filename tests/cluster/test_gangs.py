@@ -12,7 +12,7 @@ import pytest
 from controlplane import deployed
 from controlplane.deployed import Account
 from controlplane.harness import ControlPlane, Json
-from controlplane.objects import items, made
+from controlplane.objects import items, made, simulated_pool
 from controlplane.process import controller
 from karpenter.model import labels
 
@@ -90,12 +90,9 @@ _DEFINITIONS = (
 
 @pytest.fixture(scope="module")
 def account(plane: ControlPlane) -> Iterator[Account]:
-    reference = {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}
-    template = {"spec": {"nodeClassRef": reference, "requirements": []}}
     plane.apply(
         *_DEFINITIONS,
-        made("KWOKNodeClass", "karpenter.kwok.sh/v1alpha1", "default", {}),
-        made("NodePool", "karpenter.sh/v1", "default", {"template": template}),
+        *simulated_pool(),
     )
     with deployed.installed(plane) as ready:
         yield ready

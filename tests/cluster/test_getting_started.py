@@ -18,6 +18,7 @@ import yaml
 from controlplane import deployed, emptying
 from controlplane.deployed import Account
 from controlplane.harness import ControlPlane, Json, free_port
+from controlplane.objects import items
 from controlplane.patience import patience
 from controlplane.process import Controller, controller
 from helm.charts import helm
@@ -50,10 +51,6 @@ READY: Json = {"type": "Ready", "status": "True", "reason": "Ready", "message": 
 _MERGE = "application/merge-patch+json"
 #: Ports a process of the test cannot share with others.
 _PORTS = ("METRICS_PORT", "HEALTH_PROBE_PORT", "WEBHOOK_PORT")
-
-
-def items(plane: ControlPlane, path: str) -> list[Json]:
-    return plane.request("GET", path)["items"]  # type: ignore[return-value]
 
 
 def running_pods(plane: ControlPlane) -> int:

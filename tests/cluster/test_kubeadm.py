@@ -307,7 +307,7 @@ def test_kubeadm_takes_the_join_configuration_of_a_node(kubeadm_program: None, t
 def test_kubeadm_itself_discovers_the_cluster_by_a_rendered_join_configuration(
     kubeadm_program: None, cluster: ControlPlane, tmp_path: Path
 ) -> None:
-    """AWS-920, AWS-925, issue 20: token, signature and CA hash verified by kubeadm's own phase; another hash is refused."""
+    """AWS-920, AWS-925: token, signature and CA hash verified by kubeadm's own phase; another hash is refused."""
     _upload_configuration(cluster)
     text = asyncio.run(_user_data(cluster, "by-kubeadm", SystemClock(), "${JOIN_CONFIG}\n"))
     config = tmp_path / "join.yaml"

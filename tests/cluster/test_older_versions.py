@@ -119,7 +119,7 @@ def test_a_class_of_v1beta1_is_stored_as_v1(running: Controller, plane: ControlP
 def test_one_object_that_cannot_be_converted_does_not_block_the_others(
     running: Controller, plane: ControlPlane
 ) -> None:
-    """API-707, issue 17 "Bad input": `1hr` counts as 0s with a warning; the list holds every object in either version."""
+    """API-707: `1hr` counts as 0s with a warning; the list holds every object in either version."""
     plane.request(
         "POST", _BETA, pool("odd", disruption={"consolidationPolicy": "WhenEmpty", "consolidateAfter": "1hr"})
     )

@@ -10,7 +10,7 @@ import pytest
 from controlplane import deployed
 from controlplane.deployed import Account
 from controlplane.harness import ControlPlane, Json
-from controlplane.objects import made
+from controlplane.objects import made, simulated_pool
 from controlplane.process import controller
 from helm import charts
 
@@ -43,11 +43,8 @@ def schedule(otherwise: str) -> Json:
 
 @pytest.fixture(scope="module")
 def account(plane: ControlPlane) -> Iterator[Account]:
-    reference = {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}
-    template = {"spec": {"nodeClassRef": reference, "requirements": []}}
     plane.apply(
-        made("KWOKNodeClass", "karpenter.kwok.sh/v1alpha1", "default", {}),
-        made("NodePool", "karpenter.sh/v1", "default", {"template": template}),
+        *simulated_pool(),
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default", "labels": _OPTED_IN}},
     )
     rendered = charts.template("--set", "provider=simulated", "--set", "scaleDownWorkloads=true")

@@ -108,7 +108,7 @@ def test_what_is_wrong_is_found_all_at_once(aws: Double, tmp_path: Path) -> None
 def test_a_cluster_that_knows_roles_by_aws_auth_gets_the_line_that_adds_the_node_role(
     aws: Double, tmp_path: Path
 ) -> None:
-    """AWS-726, issue 17: on a cluster of authentication mode CONFIG_MAP the whole of `doctor --fix-print` is a script."""
+    """AWS-726: on a cluster of authentication mode CONFIG_MAP the whole of `doctor --fix-print` is a script."""
     aws.control.know_roles_by_config_map()
     file = tmp_path / "objects.yaml"
     file.write_text(yaml.safe_dump_all((node_class(), node_pool("spot", ("spot",)))))

@@ -66,14 +66,14 @@ def test_the_stack_has_everything_around_the_controller() -> None:
 def test_the_stack_deploys_in_each_authentication_mode_and_has_an_access_entry_where_the_cluster_takes_one(
     mode: str, entries: int
 ) -> None:
-    """AWS-726, issue 17: EKS refuses access entries in mode CONFIG_MAP, and the stack would fail."""
+    """AWS-726: EKS refuses access entries in mode CONFIG_MAP, and the stack would fail."""
     changes = StackAccount(mode).deploy("karpenter-shop", stack(), AuthenticationMode=mode)
     assert len([name for name in changes.created if name == "NodeAccessEntry"]) == entries
     assert {"KarpenterNodeRole", "KarpenterInterruptionQueue", "KarpenterControllerRole"} <= set(changes.created)
 
 
 def test_the_stack_of_a_self_managed_cluster_has_nothing_of_eks() -> None:
-    """AWS-941, issue 17: no access entry and no pod identity; the controller's role is for the instances that it runs on."""
+    """AWS-941: no access entry and no pod identity; the controller's role is for the instances that it runs on."""
     template = stack("--bootstrap-mode", "kubeadm")
     resources = template["Resources"]
     assert not [resource for resource in resources.values() if resource["Type"].startswith("AWS::EKS::")]

@@ -1,4 +1,4 @@
-"""Plans, explanations and lint of NodePools whose hosts a MachineNodeClass lists (issue 20)."""
+"""Plans, explanations and lint of NodePools whose hosts a MachineNodeClass lists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``karpenter plan --at``: the plan for another moment, when NodePools may sleep (issue 20, B3)."""
+"""``karpenter plan --at``: the plan for another moment, when NodePools may sleep."""
 
 from __future__ import annotations
 

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
 
-from karpenter.api.karpenter import NodePool
 from karpenter.instancetypes.instance_type import InstanceType, Offering
-from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.instancetypes.well_known_labels import well_known_labels_of
 from karpenter.model import labels
 from karpenter.model.requirements import Requirements, requirement, requirements_from_labels
 from karpenter.scheduling.explain.nearest_fit_messages import nearest_fit_sentence
-from karpenter.scheduling.problem import build_problem
 from karpenter.scheduling.scheduling_options import SchedulingOptions
 from karpenter.scheduling.solution import Solution
-from karpenter.scheduling.solver import solve
-from support.builders import NOW, asked, categories, claim, flatten, left, node_pool, pod, pods, sizes, snapshot, wanted
+from support.builders import asked, categories, claim, left, node_pool, pod, pods, sizes, wanted
 from support.instance_types import shape
+from support.plans_on_types import SoldTypes, plan_on_types
 
 DEAR, CHEAP = 1.0, 0.01
 
@@ -59,17 +55,9 @@ def held(result: Solution) -> list[str]:
 ONE = {"cpu": "1"}
 
 
-def plan(
-    *objects: object,
-    types: Mapping[str, list[InstanceType]] | list[InstanceType],
-    options: SchedulingOptions | None = None,
-) -> Solution:
+def plan(*objects: object, types: SoldTypes, options: SchedulingOptions | None = None) -> Solution:
     """The decision where everything types and offerings speak of is well known, as with a cloud that has reservations."""
-    wires = flatten(objects)
-    names = [wire.metadata.name for wire in wires if isinstance(wire, NodePool)]
-    own = dict(types) if isinstance(types, Mapping) else dict.fromkeys(names, types)
-    indexes = {name: TypeIndex(sold, well_known_labels_of(sold)) for name, sold in own.items()}
-    return solve(build_problem(snapshot(wires), indexes, NOW, options or SchedulingOptions()), indexes)
+    return plan_on_types(objects, types, well_known_labels_of, options)
 
 
 def test_a_claim_draws_from_one_reservation_and_says_which() -> None:

@@ -1,23 +1,19 @@
-"""Stocks: offerings of which a known number is left, as of the hosts of one kind (issue 20, SCH-581)."""
+"""Stocks: offerings of which a known number is left, as of the hosts of one kind (SCH-581)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
 
-from karpenter.api.karpenter import NodePool
 from karpenter.instancetypes.instance_type import InstanceType, Offering
-from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.model import labels
 from karpenter.model.requirements import requirements_from_labels
-from karpenter.scheduling.problem import build_problem
 from karpenter.scheduling.scheduling_options import SchedulingOptions
 from karpenter.scheduling.solution import Solution
-from karpenter.scheduling.solver import solve
-from support.builders import NOW, asked, claim, flatten, left, node_pool, pods, sizes, snapshot, wanted
+from support.builders import asked, claim, left, node_pool, pods, sizes, wanted
 from support.instance_types import shape
+from support.plans_on_types import SoldTypes, plan_on_types
 
 ONE, TWO = {"cpu": "1"}, {"cpu": "2"}
 
@@ -30,16 +26,8 @@ def hosts(name: str, cpu: int, price: float, free: int, *, of: str = "lab", zone
     return replace(own, offerings=(offering,))
 
 
-def plan(
-    *objects: object,
-    types: Mapping[str, list[InstanceType]] | list[InstanceType],
-    options: SchedulingOptions | None = None,
-) -> Solution:
-    wires = flatten(objects)
-    names = [wire.metadata.name for wire in wires if isinstance(wire, NodePool)]
-    own = dict(types) if isinstance(types, Mapping) else dict.fromkeys(names, types)
-    indexes = {name: TypeIndex(sold, labels.WELL_KNOWN) for name, sold in own.items()}
-    return solve(build_problem(snapshot(wires), indexes, NOW, options or SchedulingOptions()), indexes)
+def plan(*objects: object, types: SoldTypes, options: SchedulingOptions | None = None) -> Solution:
+    return plan_on_types(objects, types, lambda _: labels.WELL_KNOWN, options)
 
 
 def bought(result: Solution) -> list[str]:

@@ -153,6 +153,7 @@ BUDGETS = [
     ),
     *budget_rows("API-028-budget", N, [{**EVERY_DAY, "duration": TOO_LONG}], words=("budgets[0].duration",)),
     *budget_rows("API-S018", A, [{"reasons": ["Underutilized", "Empty", "Drifted"]}], [{"reasons": []}]),
+    *budget_rows("K15-A30", A, [{"reasons": ["Unhealthy"]}]),
     *budget_rows("API-S018", R, *([{"reasons": r}] for r in (["Expired"], ["drifted"], ["Empty", "Empty"], "Empty"))),
     *budget_rows("API-S019", A, [{}]),
 ]
@@ -272,6 +273,7 @@ ENTRIES = [
         req("Exists", key="karpenter.kwok.sh/foo"),
         words=("restricted",),
     ),
+    *requirement_rows("K15-A135", R, req("Exists", key="karpenter.k8s.aws/nitro-sandbox"), words=("restricted",)),
     *requirement_rows(
         "API-S050",
         A,

@@ -296,7 +296,7 @@ EC2_CLASSES = [
     *_at("API-211", R, "instanceStorePolicy", "raid0", "RAID1", ""),
     *_at("API-216", R, "cpuOptions", {"nestedVirtualization": "yes"}),
     *_at("K15-A132", R, "enclaveOptions", {}, {"enabled": "yes"}),
-    *_at("K15-A132", A, "enclaveOptions", {"enabled": True}, {"enabled": False}),
+    *_at("K15-A20", A, "enclaveOptions", {"enabled": True}, {"enabled": False}, None),
     *_ec2(
         "API-207",
         A,

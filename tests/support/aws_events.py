@@ -114,11 +114,18 @@ class Cluster:
         await self.see()
 
     async def machine(
-        self, name: str, instance: str, own: Mapping[str, str] = SPOT, *, joined: bool = True, registered: bool = True
+        self,
+        name: str,
+        instance: str,
+        own: Mapping[str, str] = SPOT,
+        *,
+        joined: bool = True,
+        registered: bool = True,
+        termination_grace_period: str | None = None,
     ) -> None:
         """A claim with an instance, held back by its finalizer, and its Node if it has joined."""
         meta = ObjectMeta(name=name, labels=dict(own), finalizers=(labels.TERMINATION_FINALIZER,))
-        spec = NodeClaimSpec(requirements=(), node_class_ref=CLASS)
+        spec = NodeClaimSpec(requirements=(), node_class_ref=CLASS, termination_grace_period=termination_grace_period)
         await self.kube.create(NODE_CLAIM, NodeClaim(metadata=meta, spec=spec))
         status = {"status": {"providerID": provider_id(instance)}}
         await self.kube.patch(NODE_CLAIM, name, status, subresource="status")

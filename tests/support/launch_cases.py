@@ -112,7 +112,7 @@ def reserved(
         aws_labels.RESERVATION_TYPE: kind,
         aws_labels.RESERVATION_INTERRUPTIBLE: "true" if again else "false",
     }
-    return offering(labels.RESERVED, zone, price, available=units > 0, reservation_capacity=units, labels=own)
+    return offering(labels.RESERVED, zone, price, reservation_capacity=units, labels=own)
 
 
 def machine(

@@ -90,6 +90,19 @@ def test_every_row_says_how_stable_its_series_is() -> None:
     assert {row.stability for row in ROWS.values()} == STABILITY
 
 
+def test_series_of_karpenter_are_as_stable_as_there() -> None:
+    """K15-A101: what interruptions count is stable, what is about offerings and launches beta."""
+    stability = {name: row.stability for name, row in ROWS.items() if name.startswith("karpenter_")}
+    interruptions = ("received_messages_total", "deleted_messages_total", "message_queue_duration_seconds")
+    assert {stability[f"karpenter_interruption_{name}"] for name in interruptions} == {"stable"}
+    ours = ("unavailable_offerings", "instance_types_skipped", "launch_templates")
+    cloud = {
+        name.removeprefix("karpenter_cloudprovider_"): level for name, level in stability.items() if "cloudprov" in name
+    }
+    assert {level for name, level in cloud.items() if name not in ours} == {"beta"}
+    assert stability["karpenter_ec2nodeclasses_userdata_bytes"] == "alpha"
+
+
 def test_the_page_gives_the_labels_of_counted_series() -> None:
     counted = {
         name: frozenset(cast(Any, series)._labelnames)

@@ -317,3 +317,48 @@ def test_every_packaged_type_has_its_bandwidth() -> None:
     bandwidths = {name: facts.network_mbps for name, facts in ec2_catalog.published_type_facts().items()}
     assert [name for name, mbps in bandwidths.items() if not mbps] == []
     assert (bandwidths["i8ge.48xlarge"], bandwidths["m4.large"]) == (300_000, 450)
+
+
+def _label_values(name: str, key: str) -> frozenset[str]:
+    instance_type = ec2_catalog.find_packaged_type(name)
+    assert instance_type is not None, name
+    return instance_type.requirements.requirement_for(f"{AWS}{key}").values
+
+
+@pytest.mark.parametrize(("name", "mbps"), [("g7.2xlarge", "40000"), ("g7.4xlarge", "80000"), ("g7.8xlarge", "100000")])
+def test_network_bandwidth_is_that_of_release_1_15(name: str, mbps: str) -> None:
+    """K15-A121: three sizes of g7 are corrected."""
+    assert _label_values(name, "network-bandwidth") == {mbps}
+
+
+def test_bandwidth_of_a_type_without_a_published_figure_is_what_ec2_says() -> None:
+    """K15-A121: a Mac is no node of ours, but EC2 describes it by the same text; a type EC2 says nothing of has no label."""
+    assert ec2_capacity.network_mbps("10 Gigabit", ()) == 10_000
+    assert ec2_capacity.network_mbps("", ()) == 0
+
+
+def test_prices_of_us_east_1_know_the_family_g7() -> None:
+    """K15-A120: the table of 2026-07-20."""
+    instance_type = ec2_catalog.find_packaged_type("g7.2xlarge")
+    assert instance_type is not None
+    assert {each.price_per_hour for each in instance_type.offerings if each.capacity_type == labels.ON_DEMAND} == {2.52}
+
+
+@pytest.mark.parametrize(
+    ("name", "interfaces"),
+    [
+        ("i4i.large", 9),
+        ("c9g.large", 9),
+        ("c9gd.xlarge", 18),
+        ("hpc7g.4xlarge", 118),
+        ("c8gb.metal-24xl", 98),
+        ("m8in.metal-48xl", 98),
+        ("m8idb.metal-48xl", 98),
+        ("r8idn.metal-96xl", 98),
+    ],
+)
+def test_branch_interfaces_are_those_of_release_1_15(name: str, interfaces: int) -> None:
+    """K15-A122: i4i.large trunks now; families of the ninth generation and metal sizes are new."""
+    instance_type = ec2_catalog.find_packaged_type(name)
+    assert instance_type is not None
+    assert instance_type.capacity[ec2_capacity.POD_ENI] == interfaces * res.ONE_UNIT

@@ -220,3 +220,15 @@ def test_a_type_without_an_offering_that_matches_is_left_alone() -> None:
     """SCH-756: not even its capacity"""
     instance_types = seen(overlay("o", req(labels.CAPACITY_TYPE, "In", "reserved"), capacity={"a": 1}))
     assert instance_types == {"cheap": CHEAP, "dear": DEAR}
+
+
+def test_what_enclaves_take_is_added_to_the_types_of_a_labelled_pool() -> None:
+    """K15-A38: slots and CPUs of enclaves and huge pages come from an overlay; a NodePool label selects it, so pods need no
+    selector."""
+    amounts = {"aws.ec2.nitro/nitro_enclaves": 4, "aws.ec2.nitro/nitro_enclaves_cpus": 2, "hugepages-1Gi": "2Gi"}
+    label = "aws-nitro-enclaves-k8s-dp"
+    enclaves = overlay("o", req(label, "In", "enabled"), capacity=amounts)
+    assert all(amounts.keys().isdisjoint(each.capacity) for each in seen(enclaves).values())
+    own = seen(enclaves, of=pool(**{label: "enabled"}))
+    assert {each.capacity["aws.ec2.nitro/nitro_enclaves"] for each in own.values()} == {4000}
+    assert {each.capacity["hugepages-1Gi"] for each in own.values()} == {2 * 1024**3 * 1000}

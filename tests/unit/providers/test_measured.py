@@ -20,7 +20,7 @@ from karpenter.providers.contract import (
     NodeClassNotReady,
     ProviderError,
 )
-from karpenter.providers.decorators import MetricsProvider
+from karpenter.providers.decorators import MetricsProvider, reboot_instance
 from karpenter.simulation.virtual_time import run_virtual
 from support.builders import claim, node_pool
 from support.simulated_world import play
@@ -34,6 +34,7 @@ CALLS: dict[str, Call] = {
     "List": lambda cloud: cloud.list(),
     "GetInstanceTypes": lambda cloud: cloud.instance_types(node_pool("np")),
     "IsDrifted": lambda cloud: cloud.drift(claim("c")),
+    "Reboot": lambda cloud: reboot_instance(cloud, claim("c"), "operation"),
 }
 
 
@@ -52,7 +53,7 @@ class SlowCloud:
             raise self._answer
         return self._answer
 
-    create = delete = get = list = instance_types = drift = _say
+    create = delete = get = list = instance_types = drift = reboot = _say
 
     def repair_policies(self) -> tuple[()]:
         return ()
@@ -74,7 +75,7 @@ def asked(method: str, answer: object) -> Metrics:
                 assert caught.value is answer
             else:
                 actual = await CALLS[method](cloud)
-                assert method == "Delete" or actual is answer
+                assert method in ("Delete", "Reboot") or actual is answer
 
     run_virtual(lambda clock: story(), datetime(2026, 1, 1, tzinfo=UTC))
     return metrics
@@ -114,7 +115,7 @@ def test_calls_are_timed_by_controller_method_and_provider(method: str) -> None:
     ids=["OPS-226", "OPS-227", "OPS-228", "OPS-230", "bug"],
 )
 def test_errors_are_counted_by_kind_and_timed_like_answers(method: str, error: Exception, name: str) -> None:
-    """K15-462, OPS-471, OPS-M11: other kinds are unknown; the NodePool is another label."""
+    """K15-462, K15-A104, OPS-471, OPS-M11: also of a reboot; other kinds are unknown; the NodePool is another label."""
     metrics = asked(method, error)
     assert errors(metrics) == {(method, name): 1}
     assert value(metrics, "karpenter_cloudprovider_duration_seconds_count", method) == 1

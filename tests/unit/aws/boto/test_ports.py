@@ -231,6 +231,19 @@ async def test_dry_runs_pass_or_are_refused(account: AwsSession, aws: Double, se
     assert (await refused(ec2.dry_run_fleet(fleet(seeds)), "UnauthorizedOperation")).is_unauthorized
 
 
+async def test_a_reboot_leaves_the_instance_what_it_is(account: AwsSession, seeds: Seeds) -> None:
+    """K15-A62, K15-A124: the same ID, and it is running; an ID that EC2 does not know is refused."""
+    ec2 = account.services.ec2
+    await template(account, seeds)
+    ((instance_id,),) = [bought.instance_ids for bought in (await ec2.create_fleet(fleet(seeds))).instances]
+    (before,) = await ec2.describe_instances((instance_id,))
+    await ec2.reboot_instances((instance_id,))
+    (after,) = await ec2.describe_instances((instance_id,))
+    assert after == before
+    assert after.state.name == "running"
+    assert (await refused(ec2.reboot_instances(("i-0123456789abcdef0",)), "InvalidInstanceID.NotFound")).is_not_found
+
+
 async def test_instances_are_bought_read_tagged_and_ended(account: AwsSession, seeds: Seeds) -> None:
     ec2 = account.services.ec2
     await template(account, seeds)

@@ -6,12 +6,15 @@ import asyncio
 import json
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
 from karpenter.api.kinds import NODE_CLAIM
 from karpenter.kube.errors import Conflict, ServerUnavailable
+from karpenter.metrics import Metrics
 from karpenter.model import labels
 from karpenter.model.clock import rfc3339
 from karpenter.providers.aws.aws_errors import AwsError
@@ -20,9 +23,19 @@ from karpenter.providers.aws.interruption import interruption_handling
 from karpenter.providers.aws.interruption.interruption_controllers import (
     InterruptionQueueController,
 )
-from karpenter.providers.aws.interruption.interruption_messages import InterruptionMessage
+from karpenter.providers.aws.interruption.interruption_messages import InterruptionKind, InterruptionMessage
 from karpenter.providers.contract import ProviderError
+from karpenter.runtime import nodeclaim_deletion
+from karpenter.state import ClusterState
 from support.aws_events import SPOT, Cluster
+
+
+class Counting(NamedTuple):
+    """Where disruptions are counted."""
+
+    metrics: Metrics
+    state: ClusterState
+
 
 SPOT_WARNING = "EC2 Spot Instance Interruption Warning"
 REBALANCE = "EC2 Instance Rebalance Recommendation"
@@ -351,3 +364,38 @@ async def test_a_node_that_changed_meanwhile_is_left_to_the_claims_end(stage: St
     stage.server.inject_fault(Conflict("changed"), verb="patch", plural="nodes")
     await stage.round()
     assert await stage.ending() == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("period", "mode"), [(None, "graceful"), ("0s", "forceful"), ("10m", "eventual")], ids=["none", "zero", "some"]
+)
+async def test_an_interruption_counts_with_the_mode_of_the_claims_own_period(
+    stage: Stage, period: str | None, mode: str
+) -> None:
+    """K15-A58: whatever kind of interruption it is; and no policy of consolidation has to do with it."""
+    counting = partial(nodeclaim_deletion.count_disrupted, Counting(stage.metrics, ClusterState()))
+    effects = interruption_handling.InterruptionEffects(lambda *_: None, lambda *_: None, counting)
+    stage.responder = interruption_handling.InterruptionHandler(stage, stage.kube, stage.recorder, stage.clock, effects)
+    stage.queue = InterruptionQueueController("prod", stage.sqs, stage.responder, stage.interruptions, stage.clock)
+    await stage.machine("a", "i-1", termination_grace_period=period)
+    stage.say(SPOT_WARNING, "i-1")
+    await stage.round()
+    described = {
+        "reason": "spot_interrupted",
+        "nodepool": "np",
+        "capacity_type": "spot",
+        "consolidation_policy": "",
+        "termination_mode": mode,
+    }
+    assert stage.count("karpenter_nodeclaims_disrupted_total", **described) == 1
+
+
+def test_the_page_about_metrics_names_every_kind_of_message() -> None:
+    """K15-A102: nine kinds; ``no_op`` is counted as received, too."""
+    kinds = {str(kind) for kind in InterruptionKind}
+    assert len(kinds - {"no_op"}) == 9
+    page = (Path(__file__).parents[4] / "docs" / "metrics.md").read_text(encoding="utf-8")
+    (row,) = [
+        line for line in page.splitlines() if line.startswith("| `karpenter_interruption_received_messages_total`")
+    ]
+    assert {kind for kind in kinds if f"`{kind}`" in row} == kinds

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any, cast
 
 import pytest
 
@@ -12,17 +13,26 @@ from karpenter.api import kinds
 from karpenter.api.core import Node, NodeStatus
 from karpenter.api.karpenter import Budget, Disruption, NodePool
 from karpenter.api.meta import Condition
+from karpenter.metrics import Metrics
 from karpenter.model import labels
+from karpenter.model.clock import SystemClock
 from karpenter.model.feature_gate_flags import parse_feature_gates
 from karpenter.model.repair_policies import RepairAction, repair_policies
 from karpenter.providers.aws.aws_errors import AwsError
 from karpenter.providers.aws.aws_labels import PLACEMENT_GROUP_PARTITION
+from karpenter.providers.aws.aws_metrics import SdkMetrics
+from karpenter.providers.aws.aws_operator import AwsOperator
 from karpenter.providers.aws.aws_provider import PlacementGroupPartitionHook
+from karpenter.providers.aws.aws_settings import AwsClusterInfo, aws_settings_of
+from karpenter.providers.aws.cluster_discovery import DiscoveredCluster
 from karpenter.providers.aws.ec2_descriptions import InstanceInfo, InstancePlacement
 from karpenter.providers.aws.ec2_repair import LEGACY_REPAIR_POLICIES, ec2_repair_policies
 from karpenter.providers.aws.instancetype.offering_metrics import InstanceTypes, OfferingMetricsController
+from karpenter.providers.aws.sdk.aws_session import AwsSession
 from karpenter.providers.contract import HookPending, HookSatisfied, NodeClassNotReady, ProviderError, RegistrationHook
-from karpenter.settings import Settings
+from karpenter.settings import Settings, resolve_settings
+from karpenter.simulation.apiserver import MemoryKube, MemoryServer
+from support.aws.process import context
 from support.aws_events import SPOT, Cluster
 from support.builders import node_pool, wanted
 from support.instance_types import STD
@@ -79,6 +89,23 @@ async def test_an_instance_with_nothing_to_wait_for_does_not(own: dict[str, str]
 
 ON = Settings(feature_gates=parse_feature_gates("NodeRepair=true"), legacy_node_repair=True)
 CLOSED = Disruption(consolidate_after="Never", budgets=(Budget(nodes="0"),))
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+@pytest.mark.parametrize("reboots", [False, True])
+def test_two_settings_choose_the_policies_of_the_provider(legacy: bool, reboots: bool) -> None:
+    """K15-A10, K15-A74: what the process is started with is what repair and the cluster state get from the provider."""
+    gates = f"NodeClassCEL=false,RebootForRepair={str(reboots).lower()}"
+    given = {"AWS_FEATURE_GATES": gates, "LEGACY_NODE_REPAIR": str(legacy).lower(), "CLUSTER_NAME": "shop"}
+    settings = resolve_settings({}, given)
+    declared = (settings, settings.gates, settings.intervals)
+    own = aws_settings_of(*declared, legacy_node_repair=settings.legacy_node_repair)
+    clock = SystemClock()
+    facts = DiscoveredCluster(AwsClusterInfo("shop", "us-west-2", "https://shop", "Q0E=", "1.35"), cast(Any, None))
+    services = AwsSession(SdkMetrics(Metrics())).services
+    made = AwsOperator(context(services, facts, own, MemoryKube(MemoryServer(clock)), clock, Metrics()))
+    expected = LEGACY_REPAIR_POLICIES if legacy else ec2_repair_policies(reboots=reboots)
+    assert made.provider.repair_policies() == expected
 
 
 def test_what_means_broken_is_the_table() -> None:

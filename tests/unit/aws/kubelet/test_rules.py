@@ -158,3 +158,31 @@ def test_reserved_expressions_are_judged_with_the_pods_the_class_sets() -> None:
     assert expression_failures(reserved | {"maxPods": 10}, [LARGE]) == ()
     assert expression_failures(reserved | {"maxPods": "5 + 5"}, [LARGE]) == ()
     assert len(expression_failures(reserved, [LARGE])) == 1
+
+
+@pytest.mark.parametrize(
+    ("family", "kubelet", "word"),
+    [
+        pytest.param("Bottlerocket", {"podsPerCore": 5}, "podsPerCore", id="K15-A02-pods"),
+        pytest.param("AL2", {"clusterDNS": ["10.0.0.10", "10.0.0.11"]}, "clusterDNS", id="K15-A02-dns"),
+        pytest.param("AL2023", {"evictionMaxPodGracePeriod": -1}, "evictionMaxPodGracePeriod", id="K15-A02-grace"),
+        pytest.param("AL2023", {"evictionHard": {"memory.available": ""}}, "memory.available", id="K15-A03-empty"),
+        pytest.param("AL2023", {"evictionHard": {"memory.available": "-5Mi"}}, "-5Mi", id="K15-A03-sign"),
+    ],
+)
+def test_what_release_1_14_stored_and_1_15_refuses_is_named_by_the_condition(
+    family: str, kubelet: dict[str, object], word: str
+) -> None:
+    """K15-A02, K15-A03: the class stays as it is stored, and its ValidationSucceeded turns False."""
+    assert word in " ".join((*kubelet_violations(kubelet), *unsupported_settings(family, kubelet)))
+
+
+def test_percentages_of_evictions_may_have_any_number_of_decimals() -> None:
+    """K15-A03: release 1.14 took two."""
+    assert kubelet_violations({"evictionHard": {"memory.available": "5.125%"}}) == ()
+
+
+def test_the_kubelet_field_of_kubernetes_1_37_is_known() -> None:
+    """K15-A12: a class with it was refused for an unknown field."""
+    assert kubelet_violations({"defaultPodSysctls": {"net.core.somaxconn": "1024"}}) == ()
+    assert kubelet_violations({"defaultPodSysctl": {}}) != ()

@@ -133,6 +133,12 @@ def test_the_sixty_cheapest_types_are_asked_for() -> None:
         ),
         pytest.param(ON_DEMAND, (LARGE,), "on-demand", id="AWS-430 only on-demand allowed"),
         pytest.param(
+            {labels.CAPACITY_TYPE: (labels.RESERVED, labels.SPOT, labels.ON_DEMAND)},
+            (machine("m5.large", offerings=[reserved("a", 1e-8, 0, "cr-1"), offering(labels.SPOT, "a", 0.04)]),),
+            "spot",
+            id="K15-A44 the reservation is full",
+        ),
+        pytest.param(
             RESERVED_OR_NOT,
             (machine("m5.large", offerings=[reserved("a", 1e-8, 2, "cr-1"), offering(labels.ON_DEMAND, "a", 0.1)]),),
             "reserved",
@@ -225,6 +231,33 @@ def test_without_a_reservation_left_everything_stays() -> None:
     """AWS-421, AWS-423."""
     spent = machine("m5.large", offerings=[reserved("a", 1e-8, 0, "cr-1"), offering(labels.ON_DEMAND, "a", 0.1)])
     assert names_of(kept(claim("one", RESERVED_OR_NOT), (spent, XLARGE))) == ["m5.large", "m5.xlarge"]
+
+
+def test_a_full_reservation_does_not_win_the_choice_of_a_kind_by_its_price() -> None:
+    """K15-A41: it costs next to nothing and cannot be launched; the block with a unit left is the kind that stays."""
+    full = machine("m5.large", offerings=[reserved("a", 1e-9, 0, "cr-1")])
+    block = machine("p5.48xlarge", offerings=[reserved("a", 5e-6, 3, "cr-2", kind="capacity-block")])
+    assert names_of(kept(claim("one", RESERVED_OR_NOT), (full, block))) == ["p5.48xlarge"]
+
+
+def test_the_cheapest_capacity_block_with_a_unit_left_is_named_and_without_one_the_market_stays() -> None:
+    """K15-A42, K15-A44: where every block is full, a claim that allows it is launched as spot or on demand."""
+    full = reserved("a", 5e-6, 0, "cr-1", kind="capacity-block")
+    open_block = reserved("b", 6e-6, 2, "cr-2", kind="capacity-block")
+    market = offering(labels.ON_DEMAND, "a", 30.0)
+    both = kept(claim("one", RESERVED_OR_NOT), (machine("p5.48xlarge", offerings=[full, open_block, market]),))
+    assert [way.reservation_id for way in both.types[0].offerings] == ["cr-2"]
+    none = kept(claim("one", RESERVED_OR_NOT), (machine("p5.48xlarge", offerings=[full, market]),))
+    assert [way.capacity_type for way in none.types[0].offerings] == ["on-demand"]
+
+
+def test_a_type_with_full_reservations_only_gives_way_to_one_with_a_unit_left() -> None:
+    """K15-A43, K15-A45: full offerings become no overrides, whatever they cost."""
+    full = machine("m5.large", offerings=[reserved("a", 1e-9, 0, "cr-1")])
+    left = machine("m5.xlarge", offerings=[reserved("a", 1e-8, 1, "cr-2"), reserved("b", 1e-9, 0, "cr-3")])
+    launchable_types = kept(claim("one", RESERVED_OR_NOT), (full, left))
+    assert names_of(launchable_types) == ["m5.xlarge"]
+    assert [way.reservation_id for way in launchable_types.types[0].offerings] == ["cr-2"]
 
 
 def test_claims_that_do_not_allow_reserved_capacity_never_see_it() -> None:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import MutableMapping
+from typing import Any
+
 import pytest
+from structlog.testing import capture_logs
 
 from karpenter.model import labels
 from karpenter.providers.aws import aws_errors, aws_labels
-from karpenter.providers.aws.aws_errors import AwsError
+from karpenter.providers.aws.aws_errors import AwsError, LaunchRefusal
 from karpenter.providers.aws.ec2_requests import (
     FleetAnswer,
     FleetError,
 )
+from karpenter.providers.aws.instance.launch_effects import LaunchEffects
 from karpenter.providers.aws.instancetype.ec2_offerings import OfferingKey
 from karpenter.providers.contract import InsufficientCapacity, LaunchFailed, ProviderError
 from support.launch_cases import (
@@ -179,6 +184,69 @@ def test_a_full_reservation_is_refused_without_a_call_where_nothing_else_is_allo
     play(scene)
 
 
+def test_beside_a_full_reservation_the_claim_is_launched_on_demand() -> None:
+    """K15-A138, K15-A45: the request is one for on-demand capacity, and none of its overrides is the reservation's."""
+    full = machine("m5.large", offerings=[reserved("a", 1e-8, 0, "cr-1"), offering(labels.ON_DEMAND, "b", 0.1)])
+    plan = planned(claim("one", RESERVED_OR_NOT), (full,))
+    assert plan.capacity_type == labels.ON_DEMAND
+    offered = [offer for template in plan.templates for offer in template.offerings]
+    assert [(offer.zone, offer.reservation) for offer in offered] == [("b", "")]
+
+
+def _tell_of_refusal(world: World, code: str, zone: str = "a") -> list[MutableMapping[str, Any]]:
+    """What is logged when a launch into a reservation is refused."""
+    sold = machine("m5.large", offerings=[reserved("a", 1e-8, 2, "cr-1"), reserved("b", 1e-8, 2, "cr-2")])
+    plan = planned(claim("one", RESERVED_OR_NOT), (sold,))
+    told = world.told
+    effects = LaunchEffects(told, told, world.addresses, world.series, told)
+    with capture_logs() as lines:
+        effects.record_refusals(plan, [LaunchRefusal(code, "no", "m5.large", zone, "s")], "fleet-1")
+    return [line for line in lines if line["event"] == "marking reserved offering unavailable"]
+
+
+def test_the_log_says_why_a_reserved_offering_is_left_alone() -> None:
+    """K15-A49: nothing is said of one that is merely full."""
+
+    async def scene(world: World) -> None:
+        assert _tell_of_refusal(world, "ReservationCapacityExceeded") == []
+        (line,) = _tell_of_refusal(world, "InsufficientInstanceCapacity")
+        assert line["log_level"] == "debug"
+        assert [line[key] for key in ("reason", "instance-type", "zone", "capacity-type")] == [
+            "InsufficientInstanceCapacity",
+            "m5.large",
+            "a",
+            "reserved",
+        ]
+
+    play(scene)
+
+
+def test_the_reservation_of_a_refusal_is_the_one_of_its_type_and_zone() -> None:
+    """K15-A50: without one no count changes, and the mark is of no reservation."""
+
+    async def scene(world: World) -> None:
+        _tell_of_refusal(world, "ReservationCapacityExceeded", zone="b")
+        assert world.told.units == {"cr-2": 0}
+        _tell_of_refusal(world, "ReservationCapacityExceeded", zone="c")
+        assert world.told.units == {"cr-2": 0}
+        _tell_of_refusal(world, "InsufficientInstanceCapacity", zone="c")
+        assert world.told.lacking == [OfferingKey(labels.RESERVED, "m5.large", "c", reservation="")]
+
+    play(scene)
+
+
+def test_a_spot_request_below_the_price_of_a_zone_closes_spot_there() -> None:
+    """K15-A141, K15-A46: in that zone only, and on-demand stays open."""
+
+    async def scene(world: World) -> None:
+        empty(world, refusal("SpotMaxPriceTooLow"))
+        with pytest.raises(InsufficientCapacity):
+            await launch(world, machine("m5.large", offerings=[offering(labels.SPOT, "a", 0.04)]))
+        assert set(world.told.lacking) == {OfferingKey("spot", "m5.large", "a")}
+
+    play(scene)
+
+
 def test_a_full_spread_group_takes_no_type_in_that_zone() -> None:
     """AWS-454, AWS-376."""
 
@@ -288,10 +356,12 @@ def test_a_refused_call_is_a_create_error_with_its_reason(call: str, error: AwsE
         ("VcpuLimitExceeded: x", "VCPULimitExceeded"),
         ("InsufficientFreeAddressesInSubnet: x", "InsufficientFreeAddressesInSubnet"),
         ("SomethingElse: x", "LaunchFailed"),
+        ("SpotMaxPriceTooLow: x", "LaunchFailed"),
+        ("InvalidCapacityReservationState.Unavailable: x", "LaunchFailed"),
     ],
 )
 def test_the_reason_table(text: str, reason: str) -> None:
-    """AWS-452: the first row that fits."""
+    """AWS-452: the first row that fits. K15-A47: codes that are new in 1.15 have no row."""
     assert aws_errors.launch_failure_reason(text) == reason
 
 

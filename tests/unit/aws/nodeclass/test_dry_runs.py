@@ -27,7 +27,7 @@ CAPACITY_TYPE, TENANCY = "karpenter.sh/capacity-type", "karpenter.k8s.aws/instan
 
 
 async def test_every_call_of_a_launch_is_tried_and_nothing_is_left() -> None:
-    """AWS-115 to AWS-119, AWS-128, AWS-446, AWS-721"""
+    """AWS-115 to AWS-119, AWS-128, AWS-446, AWS-721; K15-A97: a reboot is none of them."""
     world = Classes().stocked()
     assert await judged(world, tags={"team": "a"}) == VALID
     assert tried(world) == ["CreateLaunchTemplate", "CreateFleet", "RunInstances"]

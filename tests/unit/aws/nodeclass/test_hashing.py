@@ -72,7 +72,7 @@ def hashed(**spec: Any) -> str:
     ids=lambda change: ",".join(change),
 )
 def test_what_goes_into_an_instance_changes_the_hash(change: dict[str, Any]) -> None:
-    """DIS-353, API-S236, AWS-571; ipPrefixCount by its Beyond"""
+    """DIS-353, API-S236, AWS-571; ipPrefixCount by its Beyond. K15-A23: also an explicit false of enclaves."""
     assert hashed(**change) != hashed()
 
 
@@ -154,7 +154,7 @@ async def test_a_class_follows_its_specification_and_claims_do_not() -> None:
 
 
 async def test_claims_of_another_version_are_taken_over_and_none_drifts_by_it() -> None:
-    """AWS-T570, AWS-573, AWS-574"""
+    """AWS-T570, AWS-573, AWS-574; K15-A04: those of release 1.14 (``v5``) get our version and hash, and no drift."""
     world = Classes().stocked()
     await world.create()
     foreign = {"metadata": {"annotations": {HASH_ANNOTATION: "123", HASH_VERSION_ANNOTATION: "v5"}}}

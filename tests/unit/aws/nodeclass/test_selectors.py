@@ -203,6 +203,21 @@ async def test_a_subnet_found_by_two_terms_stands_once() -> None:
     assert len(world.ec2.asked("DescribeSubnets")) == 2
 
 
+async def test_groups_are_asked_for_again_after_their_own_interval() -> None:
+    """K15-A05: by class and generation; the subnets keep theirs."""
+    world = Classes(security_group_refresh_interval=timedelta(minutes=4)).stocked()
+    await world.create()
+    asked = []
+    for seconds in (0, 61, 178, 2):
+        world.clock.forward(seconds=seconds)
+        await world.look()
+        asked.append(len(world.ec2.asked("DescribeSecurityGroups")))
+    assert asked == [1, 1, 1, 2]
+    await world.change({"securityGroupSelectorTerms": [{"id": "sg-1"}]})
+    await world.look()
+    assert len(world.ec2.asked("DescribeSecurityGroups")) == 3
+
+
 async def test_groups_are_listed_by_id() -> None:
     """AWS-090, API-371: the order does not change by itself."""
     world = Classes().stocked()

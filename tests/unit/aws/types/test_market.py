@@ -71,6 +71,13 @@ async def test_every_label_of_a_type_may_be_asked_for() -> None:
     assert labels.is_restricted("karpenter.k8s.aws/instance-catgory", well_known)
 
 
+async def test_no_type_knows_the_sandbox_of_older_releases() -> None:
+    """K15-A21: neither its label nor its resource; nor what enclaves take, which users add by an overlay (K15-A38)."""
+    instance_type = (await fair()).types()["m5.large"]
+    assert "karpenter.k8s.aws/nitro-sandbox" not in {*instance_type.requirements, *INSTANCE_LABELS, *labels.WELL_KNOWN}
+    assert [name for name in instance_type.capacity if "nitro" in name or name.startswith("hugepages-")] == []
+
+
 async def test_arm_instances_never_run_windows() -> None:
     """AWS-T301."""
     fixture = await fair(Region(names=["m6g.large", "m5.large"]))
@@ -145,6 +152,15 @@ async def test_a_type_the_class_cannot_use_is_listed_but_not_available(
     instance_type = (await fair(Region(names=[name]))).types(of_spec(**spec))[name]
     assert bool(available(instance_type)) == usable
     assert values(instance_type, labels.ZONE) == {A, B}
+
+
+async def test_what_one_class_asks_of_a_type_says_nothing_of_it_for_another_class() -> None:
+    """K15-A32, K15-A133: classes of one process, with enclaves, with nested virtualisation and with neither."""
+    fixture = await fair(Region(names=["u-6tb1.56xlarge"]))
+    enclaves = of_spec(enclave_options=EnclaveOptions(enabled=True))
+    nested = of_spec(cpu_options=CpuOptions(nested_virtualization="enabled"))
+    for node_class, usable in ((enclaves, False), (of_spec(), True), (nested, False), (of_spec(), True)):
+        assert bool(available(fixture.types(node_class)["u-6tb1.56xlarge"])) is usable
 
 
 async def test_a_type_that_does_not_fit_the_placement_group_is_not_available() -> None:

@@ -8,7 +8,7 @@ import resource
 import shutil
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
@@ -23,10 +23,10 @@ from karpenter.cli.top_answers import explain
 from karpenter.console.assessment import next_plan
 from karpenter.console.console_input import ConsoleInput
 from karpenter.console.console_view import ConsoleView
-from karpenter.disruption.decide.disruption_problem import DisruptionOptions
 from karpenter.history.decision_records import changed_decisions
 from karpenter.history.history_store import HistoryBounds, HistoryStore
 from karpenter.history.sampling import ComparedPrices, cluster_sample, compared_prices
+from karpenter.runtime.decisions_in_progress import DecisionsInProgress
 from karpenter.runtime.loopback_server import serving_on_loopback
 from karpenter.settings import Settings
 from karpenter.webconsole.console_app import ConsoleParts, console_app
@@ -39,6 +39,8 @@ from support.disruption_cases import pool, running
 VIEWERS, SECONDS = 10, 20
 #: Turns with and without viewers, and decisions in each.
 TURNS, DECISIONS = 4, 80
+#: Between two decisions.
+_PAUSE_SECONDS = 0.1
 _SECRET = "s3cret"
 #: A viewer: reads the stream and drops it.
 _VIEWER = """
@@ -137,26 +139,34 @@ async def _decisions_beside() -> AsyncIterator[Figure]:
     waiting = replace(given, snapshot=cluster(500, waiting=200).snapshot)
     options = planning_options.disruption_options(Settings())
     alone, beside = [], []
+    decisions = DecisionsInProgress()
+
+    async def decide() -> list[float]:
+        return await _decision_seconds(lambda: next_plan(waiting, options), decisions)
+
     for _ in range(TURNS):
-        alone += await _decision_seconds(waiting, options)
-        feeds = ConsoleFeeds(_MovingSource(given), options)
+        alone += await decide()
+        feeds = ConsoleFeeds(_MovingSource(given), options, decisions)
         access = SecretLinkAccess(_SECRET, "bench")
         async with serving_on_loopback(console_app(ConsoleParts(feeds, access, explain))) as url:
             host, port = url.removeprefix("http://").split(":")
             async with _viewers(host, port, f"{access.cookie}={_SECRET}"):
-                beside += await _decision_seconds(waiting, options)
+                beside += await decide()
         await feeds.close()
     more = 100 * (mean(beside) / mean(alone) - 1)
     yield Figure("console, 500 nodes: a decision alone", mean(alone), "s")
     yield Figure(f"console, 500 nodes: a decision beside {VIEWERS} viewers takes longer by", more, "%", 3.0)
 
 
-async def _decision_seconds(given: ConsoleInput, options: DisruptionOptions) -> list[float]:
+async def _decision_seconds(decide: Callable[[], object], decisions: DecisionsInProgress) -> list[float]:
+    """How long decisions take: in a thread, as those of consolidation, with pauses in which the viewers get their documents."""
     seconds = []
     for _ in range(DECISIONS):
         begun = time.perf_counter()
-        await asyncio.to_thread(next_plan, given, options)
+        with decisions.computing():
+            await asyncio.to_thread(decide)
         seconds.append(time.perf_counter() - begun)
+        await asyncio.sleep(_PAUSE_SECONDS)
     return seconds
 
 

@@ -9,6 +9,7 @@ from karpenter.kube.protocol import Kube
 from karpenter.metrics import Metrics
 from karpenter.model.clock import Clock
 from karpenter.providers.contract import CloudProvider
+from karpenter.runtime.decisions_in_progress import DecisionsInProgress
 from karpenter.runtime.events import EventRecorder
 from karpenter.runtime.intervals import Intervals
 from karpenter.state import ClusterState
@@ -31,6 +32,7 @@ class ControllerContext:
     nodepool_health: NodePoolHealth = field(default_factory=NodePoolHealth)
     separate_kube: Kube | None = None
     intervals: Intervals = field(default_factory=Intervals)
+    decisions: DecisionsInProgress = field(default_factory=DecisionsInProgress)
 
     @property
     def priority_kube(self) -> Kube:

@@ -25,10 +25,11 @@ class Assessment:
 
 
 def assess(given: ConsoleInput, options: DisruptionOptions) -> Assessment:
-    """What the next scheduling pass would do, and what the pods cost at least."""
+    """What the next scheduling pass would do, unless ``given`` says what the last one did; and what the pods cost at least."""
     if not given.indexes:
         return Assessment()
-    return Assessment(pod_placements(next_plan(given, options)), price_bound_per_hour(given) or None)
+    placements = given.placements or pod_placements(next_plan(given, options))
+    return Assessment(placements, price_bound_per_hour(given) or None)
 
 
 def next_plan(given: ConsoleInput, options: DisruptionOptions) -> Solution:

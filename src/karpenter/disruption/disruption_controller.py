@@ -213,7 +213,8 @@ class DisruptionController:
         if len(problem.snapshot.nodes) < _THREADED_DECISION_NODES:
             solution = decide_disruption(problem, indexes, self._memory)
         else:
-            solution = await asyncio.to_thread(decide_disruption, problem, indexes, self._memory)
+            with self._context.decisions.computing():
+                solution = await asyncio.to_thread(decide_disruption, problem, indexes, self._memory)
         self._record_decision_metrics(solution, time.perf_counter() - started)
         disruption_events.publish_blocked(self._context, solution.blocked_nodes)
         for reason, pools in solution.closed_pools.items():

@@ -1,6 +1,7 @@
 """The latest document for everybody who may see the same: made once, whatever the number of viewers, and not without any.
 
-The event loop only takes the cluster as it is, once for all feeds. Views and documents are made in threads, one at a time.
+The event loop only takes the cluster as it is, once for all feeds. Views and documents are made in threads, one at a time, and
+none is begun while a decision is being computed.
 What goes wrong is told to the viewers, who keep the last document, and is tried again after growing pauses.
 """
 
@@ -21,11 +22,14 @@ from karpenter.console.visible_objects import Visibility, visible_input
 from karpenter.disruption.decide.disruption_problem import DisruptionOptions
 from karpenter.model import clock
 from karpenter.model.backoff import Backoff
+from karpenter.runtime.decisions_in_progress import DecisionsInProgress
 from karpenter.webconsole.console_document import console_document
 from karpenter.webconsole.feed_limits import MAX_FEEDS, TooManyViewers
 
 _REFRESH_SECONDS = 1.0
 _ASSESSMENT_PAUSE_SECONDS = 5.0
+#: A cluster where one decision follows the other is shown all the same.
+_LONGEST_WAIT_FOR_DECISIONS_SECONDS = 10.0
 _FAILURE_BACKOFF = Backoff(1.0, 60.0)
 #: A stream without news says something all the same, so that a viewer who left is noticed.
 _KEEP_ALIVE_SECONDS = 15.0
@@ -45,9 +49,10 @@ class FeedFault:
 class SharedCluster:
     """The cluster as it is now, taken once for all feeds that ask within a refresh; and the turns of their threads."""
 
-    def __init__(self, source: ViewerSource, options: DisruptionOptions) -> None:
+    def __init__(self, source: ViewerSource, options: DisruptionOptions, decisions: DecisionsInProgress) -> None:
         self.source = source
         self.options = options
+        self._decisions = decisions
         #: One view and one assessment at a time: threads that compute take turns with the controllers.
         self.building, self.assessing = asyncio.Semaphore(1), asyncio.Semaphore(1)
         self._given: ConsoleInput | None = None
@@ -59,6 +64,10 @@ class SharedCluster:
         if now >= self._taken_at + _REFRESH_SECONDS / 2:
             self._given, self._taken_at = self.source.current(), now
         return self._given
+
+    async def until_no_decision(self) -> None:
+        """Wait for the decision that is being computed, for a while."""
+        await self._decisions.until_idle(_LONGEST_WAIT_FOR_DECISIONS_SECONDS)
 
 
 class ConsoleFeed:
@@ -117,6 +126,7 @@ class ConsoleFeed:
 
     async def _refresh(self) -> float:
         """The larger the cluster, the longer the pauses: a third of the time at most goes into documents."""
+        await self._cluster.until_no_decision()
         begun = asyncio.get_running_loop().time()
         await self.refresh()
         return max(_REFRESH_SECONDS, 2 * (asyncio.get_running_loop().time() - begun))
@@ -131,6 +141,7 @@ class ConsoleFeed:
             return
         said = {"fault": self._cluster.source.fault(), "title": self._cluster.source.title}
         async with self._cluster.building:
+            await self._cluster.until_no_decision()
             given, document = await asyncio.to_thread(self._made, whole, assessment, said)
         self._given, self._whole, self._shown = given, whole, assessment
         self.document = document
@@ -140,7 +151,7 @@ class ConsoleFeed:
     def _made(self, whole: ConsoleInput, assessment: Assessment, said: Mapping[str, str]) -> tuple[ConsoleInput, bytes]:
         """The visible part of the cluster, and its document."""
         given = visible_input(whole, self._visibility)
-        view = ConsoleView(replace(given, placements=assessment.placements or given.placements))
+        view = ConsoleView(replace(given, placements=given.placements or assessment.placements))
         data = console_document(view, assessment.bound_per_hour)
         return given, msgspec.json.encode({**data, **said})
 
@@ -149,6 +160,7 @@ class ConsoleFeed:
         if given is None:
             return _REFRESH_SECONDS / 4
         async with self._cluster.assessing:
+            await self._cluster.until_no_decision()
             self._assessment = await asyncio.to_thread(assess, given, self._cluster.options)
         return _ASSESSMENT_PAUSE_SECONDS
 
@@ -210,11 +222,13 @@ class ConsoleFeed:
 
 
 class ConsoleFeeds:
-    """A feed per audience: people who may see the same share one."""
+    """A feed per audience: people who may see the same share one. ``decisions``: those of this process, for which it waits."""
 
-    def __init__(self, source: ViewerSource, options: DisruptionOptions) -> None:
+    def __init__(
+        self, source: ViewerSource, options: DisruptionOptions, decisions: DecisionsInProgress | None = None
+    ) -> None:
         self.options = options
-        self._cluster = SharedCluster(source, options)
+        self._cluster = SharedCluster(source, options, decisions or DecisionsInProgress())
         self._feeds: dict[Visibility, ConsoleFeed] = {}
         self._tasks: dict[Visibility, asyncio.Task[None]] = {}
 

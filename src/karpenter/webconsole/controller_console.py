@@ -137,7 +137,7 @@ class ControllerConsole:
         settings, history = self._settings, running.manager.history
         options = settings.disruption_options(settings.scheduling_options(settings.gates), settings.gates)
         return ConsoleParts(
-            ConsoleFeeds(source, options),
+            ConsoleFeeds(source, options, running.manager.context.decisions),
             KubernetesAccess(reviews, source.namespaces, asyncio.get_running_loop().time),
             self._explain,
             history.store if history is not None else None,

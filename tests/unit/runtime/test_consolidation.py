@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import msgspec
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from karpenter.api import kinds
 from karpenter.api.apps import Deployment
 from karpenter.api.karpenter import Budget
+from karpenter.disruption import disruption_controller
 from karpenter.model import conditions, labels, pods
 from support.builders import budget
 from support.consolidation_cases import begin, deployment, runs, scale
@@ -57,6 +59,30 @@ async def test_after_pods_have_gone_the_rest_moves_together_and_everything_runs(
     quiet = len(begun)
     await asyncio.sleep(3600)
     assert len(world.lines("disrupting node(s)")) == quiet, "no move follows the last one while nothing changes"
+
+
+@story
+async def test_a_decision_that_a_thread_computes_is_known_to_be_in_progress(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that the console waits for it instead of taking turns with it."""
+    known: list[bool] = []
+    decide = disruption_controller.decide_disruption
+
+    def is_known() -> bool:
+        assert world.manager is not None
+        return world.manager.context.decisions.are_in_progress
+
+    def watched(*given: Any) -> Any:
+        known.append(is_known())
+        return decide(*given)
+
+    monkeypatch.setattr(disruption_controller, "_THREADED_DECISION_NODES", 0)
+    monkeypatch.setattr(disruption_controller, "decide_disruption", watched)
+    await begin(world, deployment("web", 4))
+    assert known
+    assert all(known)
+    assert not is_known()
 
 
 @story

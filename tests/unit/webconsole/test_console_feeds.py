@@ -16,9 +16,10 @@ import pytest
 
 from karpenter.cli import planning_options
 from karpenter.cli.top_answers import explain
-from karpenter.console.assessment import Assessment
+from karpenter.console.assessment import Assessment, assess
 from karpenter.console.console_input import ConsoleInput
 from karpenter.console.visible_objects import COMPLETE, Visibility
+from karpenter.runtime.decisions_in_progress import DecisionsInProgress
 from karpenter.settings import Settings
 from karpenter.webconsole import console_feed, feed_limits
 from karpenter.webconsole.console_app import ConsoleParts, console_app
@@ -97,6 +98,35 @@ async def test_equal_rights_share_one_feed_and_the_number_of_feeds_is_bounded(mo
         with pytest.raises(TooManyViewers, match=r"2 groups of viewers .* try again in a minute"):
             feeds.feed(SHOP)
         assert feeds.feed(COMPLETE), "who looks already goes on"
+
+
+async def test_no_document_begins_while_a_decision_is_computed() -> None:
+    """Threads of one process take turns, so the decision would take longer."""
+    source, decisions = StagedSource(CLUSTER), DecisionsInProgress()
+    feeds = ConsoleFeeds(source, OPTIONS, decisions)
+    with decisions.computing():
+        viewer = asyncio.create_task(first(feeds.feed(COMPLETE), bytes))
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert source.takings == 0
+    assert await viewer
+    await feeds.close()
+
+
+async def test_decisions_without_a_pause_do_not_hold_documents_back_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(console_feed, "_LONGEST_WAIT_FOR_DECISIONS_SECONDS", 0.0)
+    decisions = DecisionsInProgress()
+    feeds = ConsoleFeeds(StagedSource(CLUSTER), OPTIONS, decisions)
+    with decisions.computing():
+        assert await first(feeds.feed(COMPLETE), bytes)
+    await feeds.close()
+
+
+def test_what_the_last_scheduling_pass_said_is_not_computed_again() -> None:
+    """The controller's own console knows its last plan; a second one would cost as much as a decision."""
+    said = {("default", "huge"): "as the controller said"}
+    assert assess(replace(CLUSTER, placements=said), OPTIONS).placements is said
+    assert assess(CLUSTER, OPTIONS).placements != said
 
 
 @asynccontextmanager

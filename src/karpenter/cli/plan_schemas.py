@@ -7,6 +7,7 @@ depend on the filter; ``disruption`` is described by the specification of comman
 from __future__ import annotations
 
 from karpenter.cli.render_common import Json
+from karpenter.scheduling.solution import PackingFallback
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _TEXT: Json = {"type": "string"}
@@ -68,6 +69,7 @@ def _plan() -> Json:
         "capacityBuffers": _list(buffer),
         "gangs": {**_list(_gang()), "description": "Pods that get places together or not at all."},
         "limitIncreases": _list(_limit_increase()),
+        "packingFallback": _packing_fallback(),
         "prices": _nullable({"type": "object", "required": ["source", "region"]}),
     }
     optional: Json = {
@@ -80,6 +82,13 @@ def _plan() -> Json:
 def _limit_increase() -> Json:
     """What is enough for all the pods together; with less, one of them at least gets no node."""
     return _object({**dict.fromkeys(("nodePool", "resource", "amount"), _TEXT), "pods": _COUNT})
+
+
+def _packing_fallback() -> Json:
+    return {
+        "enum": [None, *(cause.value for cause in PackingFallback)],
+        "description": "Why pods were packed first-fit decreasing although `--packing fewest-pods` is set.",
+    }
 
 
 def _gang() -> Json:

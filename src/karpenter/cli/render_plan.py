@@ -37,6 +37,7 @@ from karpenter.model import resources as res
 from karpenter.scheduling.explain.nearest_fit_messages import format_amount, nearest_fit_sentence
 from karpenter.scheduling.explain.reason_messages import (
     exposure_messages,
+    packing_fallback_message,
     reason_message,
     short_reason_message,
     unschedulable_message,
@@ -69,7 +70,8 @@ def write(report: PlanReport, out: TextIO) -> None:
         console.print(_existing_nodes_table(plan))
     for text in (*_unschedulable_lines(plan, long_reasons=report.long_reasons), *_limit_increase_lines(report)):
         print_line(console, text)
-    for line in exposure_messages(plan):
+    fallback = packing_fallback_message(plan)
+    for line in (*exposure_messages(plan), *([] if fallback is None else [fallback])):
         print_line(console, Text(line, style="yellow"))
     for part in _waste_parts(groups):
         console.print(part)

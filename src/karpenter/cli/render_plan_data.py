@@ -33,7 +33,7 @@ from karpenter.scheduling.unschedulable_reasons import UnschedulableReason
 from karpenter.scheduling.whatif.limit_increases import LimitIncrease
 
 #: Of the document: the first number changes when a member goes or changes its meaning, the second when one is added.
-FORMAT_VERSION = "1.0"
+FORMAT_VERSION = "1.1"
 _PRICE_DIGITS = 6
 _SECONDS_DIGITS = 4
 #: Members that say something of the plan, not of the process that made it.
@@ -114,6 +114,7 @@ def document(report: PlanReport) -> Json:
         "capacityBuffers": [_buffer_data(name, room) for name, room in planned_buffers(plan).items()],
         "gangs": [_gang_data(outcome) for outcome in plan.gangs],
         "limitIncreases": [_limit_increase_data(increase) for increase in report.limit_increases],
+        "packingFallback": plan.packing_fallback,
         "prices": price_data(report.prices, plan) if report.prices is not None else None,
         "timings": {
             "decisionSeconds": round(timing.decision_seconds, _SECONDS_DIGITS),

@@ -20,6 +20,7 @@ from karpenter.runtime.events import NORMAL, WARNING, ObjectEvent, involved_pod,
 from karpenter.scheduling.explain.reason_messages import (
     EVENT_PREFIX,
     exposure_messages,
+    packing_fallback_message,
     skipped_pool_message,
     unschedulable_event_message,
     unschedulable_fingerprint,
@@ -154,6 +155,9 @@ class PlanExecutor:
         for skipped in plan.skipped_pools:
             self._report_skipped_pool(skipped)
         self._log_exposure(plan)
+        fallback = packing_fallback_message(plan)
+        if fallback is not None:
+            _log.info(fallback)
         if _has_no_pools(plan) and not self._reported_no_pools:
             _log.info("no dynamic nodepools found")
         self._reported_skipped_pools = frozenset(plan.skipped_pools)

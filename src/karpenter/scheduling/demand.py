@@ -16,6 +16,7 @@ from karpenter.scheduling.devices.type_devices import TypeDevices
 from karpenter.scheduling.node_filling import PurchaseChannel
 from karpenter.scheduling.offerings.nodepool_templates import NodePoolTemplate
 from karpenter.scheduling.offerings.purchase_options import PurchaseOption
+from karpenter.scheduling.solution import PackingFallback
 from karpenter.scheduling.topology.host_limits import HostLimits
 from karpenter.scheduling.topology.topology_groups import TopologyGroup
 from karpenter.state.device_demands import DeviceDemand
@@ -145,7 +146,7 @@ class Packing:
     ``objective_value`` is what the claims are valued at (`objective`), ``remaining_limits`` what they leave of the limits of each
     limited pool. ``pods_below_weight`` counts the pods in claims of a lighter pool than the heaviest that could take them.
     ``is_optimal``: no packing of the pods has a lower objective. ``node_share_cost``: USD per hour that it costs more because no
-    node has more than its share of the pods.
+    node has more than its share of the pods. ``is_cut_short``: it ended before all pods were tried, for the sake of time.
     """
 
     name: str
@@ -156,6 +157,8 @@ class Packing:
     pods_below_weight: int = 0
     is_optimal: bool = False
     node_share_cost: float = 0.0
+    is_cut_short: bool = False
+    fallback: PackingFallback | None = None
 
     @property
     def sort_key(self) -> tuple[int, int, float, int]:

@@ -17,8 +17,9 @@ from karpenter.scheduling.arrival_forecast import SpareRoomValue
 from karpenter.scheduling.decision_memory import DecisionMemory
 from karpenter.scheduling.demand import Demand, Packing, PackingBounds, sum_of_prices
 from karpenter.scheduling.devices.type_devices import TypeDevices
-from karpenter.scheduling.equivalence_groups import EquivalenceGroup, group_order, pod_priority, without_exposure
+from karpenter.scheduling.equivalence_groups import EquivalenceGroup, pod_priority, without_exposure
 from karpenter.scheduling.existing_nodes import ExistingNodeIndex
+from karpenter.scheduling.group_orders import group_last, groups_by_priority, groups_first
 from karpenter.scheduling.node_share import USUAL_EXTRA_COST, CappedDemands, NodeShares
 from karpenter.scheduling.objective import Objective
 from karpenter.scheduling.offerings.purchase_options import PurchaseOptionIndex
@@ -47,9 +48,9 @@ from karpenter.scheduling.pass_result import (
 from karpenter.scheduling.scheduling_options import PackingMode
 from karpenter.scheduling.scheduling_pass import SchedulingPass
 from karpenter.scheduling.search.column_enumeration import TOLERANCE
+from karpenter.scheduling.solution import PackingFallback
 from karpenter.scheduling.topology.host_limits import ExposedWorkload
 from karpenter.scheduling.topology.topology_domains import TopologyDomains
-from karpenter.state.topology_terms import TopologyType
 
 #: So often pods that limits leave out take a step down by themselves; after that, places that limits bind are closed altogether.
 MAX_CAPPED_PASSES = 8
@@ -311,9 +312,7 @@ class SchedulingPasses:
         unschedulable = outcome.result.unschedulable
         groups = {failed.group for failed in unschedulable if failed.group.membership or not failed.limited}
         alone = tuple(
-            group
-            for group in _groups_first(outcome.unschedulable_by_group, outcome.pass_plan.groups)
-            if group in groups
+            group for group in groups_first(outcome.unschedulable_by_group, outcome.pass_plan.groups) if group in groups
         )
         if not alone:
             return False
@@ -324,7 +323,7 @@ class SchedulingPasses:
         """Those left out come first, if that is of use; and again with those whom this leaves out."""
         for _ in range(MAX_REORDERINGS):
             pass_outcome = self._better_of(
-                PassPlan(_groups_first(best.unschedulable_by_group, best.pass_plan.groups)), best
+                PassPlan(groups_first(best.unschedulable_by_group, best.pass_plan.groups)), best
             )
             if pass_outcome is best:
                 break
@@ -334,7 +333,7 @@ class SchedulingPasses:
     def _with_groups_added(self, best: PassOutcome) -> PassOutcome:
         """With those left out for whom there is a place beside all others, who get no more than they have: group by group."""
         for group in [*best.unschedulable_by_group][:MAX_ADDITIONS]:
-            pass_outcome = self._better_of(_group_last(group, best), best)
+            pass_outcome = self._better_of(group_last(group, best), best)
             best = pass_outcome if pass_outcome.unschedulable_by_priority <= best.unschedulable_by_priority else best
         return best
 
@@ -352,7 +351,7 @@ class SchedulingPasses:
         top = bypassed_priority(best)
         if top is None:
             return best
-        ranked = _groups_by_priority(best.pass_plan.groups)
+        ranked = groups_by_priority(best.pass_plan.groups)
         important = self._run_plan(PassPlan(tuple(group for group in ranked if pod_priority(group.pods[0]) >= top)))
         if important.unschedulable_by_group:
             important = self._with_unschedulable_first(important)
@@ -403,12 +402,19 @@ class SchedulingPasses:
         packer = self._packer_for(result)
         classic = packer.classic()
         if self._context.packing_mode is PackingMode.FEWEST_PODS:
-            return min((packer.shared(), classic), key=lambda packing: unpacked_by_priority(packing, result))
+            shared = packer.shared()
+            if unpacked_by_priority(shared, result) <= unpacked_by_priority(classic, result):
+                return shared
+            cause = PackingFallback.TOO_MUCH_WORK if shared.is_cut_short else PackingFallback.PODS_LEFT_OUT
+            return replace(classic, fallback=cause)
         if self._context.packing_mode is not PackingMode.CHEAPEST or not classic.unpacked:
             return classic
-        packings = (packer.best_value(), classic, packer.best_value(ReservationPolicy.SMALLEST))
-        pack = min(packings, key=lambda packing: (unpacked_by_priority(packing, result), packing.sort_key))
-        pack = min((packer.with_exact_affinity(pack), pack), key=lambda packing: unpacked_by_priority(packing, result))
+        packings = [packer.best_value(), classic, packer.best_value(ReservationPolicy.SMALLEST)]
+        exact = packer.exact_affinity() if all(packing.unpacked for packing in packings) else None
+        pack = min(
+            (*packings, *([] if exact is None else [exact])),
+            key=lambda packing: (unpacked_by_priority(packing, result), packing.sort_key),
+        )
         for repack in (packer.unweighted, packer.shared):
             other = repack() if pack.unpacked and self._context.limits else pack
             if unpacked_by_priority(other, result) < unpacked_by_priority(pack, result):
@@ -465,36 +471,3 @@ def _with_limited(result: PassResult, left: Sequence[tuple[KeyedDemand, int]]) -
 def _exposed_workloads(groups: Iterable[EquivalenceGroup]) -> frozenset[ExposedWorkload]:
     """Workloads of the groups that should not be on one new node as a whole."""
     return frozenset(group.exposed_workload for group in groups if group.exposed_workload is not None)
-
-
-def _groups_first(
-    unschedulable: Mapping[EquivalenceGroup, int], groups: Sequence[EquivalenceGroup]
-) -> tuple[EquivalenceGroup, ...]:
-    """Those whom the missed want to be near before all others, then the missed; virtual pods still last."""
-    declared = (c for group in unschedulable for c in group.membership.declared.values())
-    wanted = {c for c in declared if c.term.topology_type is TopologyType.AFFINITY}
-
-    def is_wanted(group: EquivalenceGroup) -> bool:
-        return any(c in wanted for c in group.membership.selected_by if c.term not in group.membership.declared)
-
-    return tuple(sorted(groups, key=lambda group: (group.virtual, not is_wanted(group), group not in unschedulable)))
-
-
-def _group_last(chosen: EquivalenceGroup, outcome: PassOutcome) -> PassPlan:
-    """One group after all others, and those held to what they have."""
-    others = tuple(group for group in outcome.pass_plan.groups if group is not chosen)
-    places = {place: count for place, count in outcome.served_by_demand.items() if place[0] is not chosen}
-    totals = dict.fromkeys(((group, step) for group in others for step in range(len(group.relaxation_steps))), 0)
-    for place, count in places.items():
-        totals[place[:2]] += count
-    return PassPlan((*others, chosen), DemandCaps(places, totals))
-
-
-def _groups_by_priority(groups: Sequence[EquivalenceGroup]) -> tuple[EquivalenceGroup, ...]:
-    """Groups of one priority each, the most important first."""
-    by_priority = [
-        replace(group, pods=tuple(pod for pod in group.pods if pod_priority(pod) == level))
-        for group in groups
-        for level in {pod_priority(pod) for pod in group.pods}
-    ]
-    return tuple(sorted(by_priority, key=lambda each: (each.virtual, -pod_priority(each.pods[0]), group_order(each))))

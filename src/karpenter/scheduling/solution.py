@@ -97,6 +97,13 @@ class ViolationCause(StrEnum):
     NOTHING_ELSE = "NothingElse"
 
 
+class PackingFallback(StrEnum):
+    """Why pods were packed the classic way where each should go to the new node with the fewest pods."""
+
+    TOO_MUCH_WORK = "TooMuchWork"
+    PODS_LEFT_OUT = "PodsLeftOut"
+
+
 @dataclass(frozen=True)
 class ExposureViolation:
     """An exposure limit that was relaxed: ``actual`` in one place instead of ``limit``.
@@ -144,7 +151,8 @@ class Solution:
     (USD), None where no bound is known. ``exposure_violations`` are the exposure limits that were relaxed,
     ``unreadable_annotations`` the annotations about exposure that do not parse. ``is_optimal``: it is proven that no plan has a
     lower objective. The plan costs ``node_share_cost_per_hour`` (USD) more because no new node has more than its
-    share of the pods. ``gangs``: what became of gangs, by name.
+    share of the pods. ``gangs``: what became of gangs, by name. ``packing_fallback``: why pods were not dealt as the packing
+    ``fewest-pods`` deals them.
     """
 
     new_claims: tuple[NewNodeClaim, ...] = ()
@@ -159,6 +167,7 @@ class Solution:
     is_optimal: bool = False
     node_share_cost_per_hour: float = 0.0
     gangs: tuple[GangOutcome, ...] = ()
+    packing_fallback: PackingFallback | None = None
 
     @property
     def price_per_hour(self) -> float:

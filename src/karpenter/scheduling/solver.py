@@ -126,6 +126,7 @@ class _Solver:
             ),
             unreadable_annotations=(*prepared.exposed_workloads.unreadable, *shares.unreadable),
             node_share_cost_per_hour=packing.node_share_cost,
+            packing_fallback=packing.fallback if demands else None,
             is_optimal=_is_optimal(outcome.result, packing, purchase.claims),
         )
 

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from karpenter.api.crds import to_yaml
 from karpenter.cli.main import COMMANDS, app
 from karpenter.cli.render_common import SHOWN_ENTRIES
+from karpenter.scheduling.packing import open_claims
 from support.legality import faults
 from support.manifest_builders import Json, Plan, pod, pool, type_of
 
@@ -33,9 +34,9 @@ def test_json_has_exactly_the_agreed_members(plan: Plan, mixed: Path) -> None:
     loads = json.loads(plan("-f", mixed, "-o", "json").stdout)
     assert list(loads) == [
         "formatVersion", "nodeClaims", "existingNodes", "unschedulable", "exposure", "cost", "capacityBuffers", "gangs",
-        "limitIncreases", "prices", "timings",
+        "limitIncreases", "packingFallback", "prices", "timings",
     ]  # fmt: skip
-    assert loads["formatVersion"] == "1.0"
+    assert loads["formatVersion"] == "1.1"
     assert list(loads["timings"]) == ["decisionSeconds", "catalogueSeconds", "wallSeconds"]
     assert list(loads["cost"]) == [
         "perHour",
@@ -139,6 +140,21 @@ def test_a_limit_that_leaves_several_pods_out_is_told_with_what_is_enough_for_al
     assert increase == {"nodePool": "default", "resource": "cpu", "amount": "16", "pods": 3}
     sentence = "With a limit of cpu 16 CPU higher, NodePool default has nodes for all 3 pods that it leaves out."
     assert sentence in " ".join(plan("-f", file).stdout.split())
+
+
+def test_pods_that_are_not_dealt_as_asked_are_told_of(
+    plan: Plan, written: Written, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``fewest-pods`` is bounded in its work; beyond that pods are packed the classic way, and the plan says so."""
+    file = written("a.json", pool(), *(pod(f"web-{number}", "3") for number in range(4)))
+    sentence = "packed first-fit decreasing, not fewest-pods: too many pods and nodes to try each pod on each node"
+    for tries, cause in ((100, None), (1, "TooMuchWork")):
+        monkeypatch.setattr(open_claims, "MAX_TRIES", tries)
+        loads = json.loads(plan("-f", file, "--packing", "fewest-pods", "-o", "json").stdout)
+        assert (loads["packingFallback"], loads["unschedulable"]) == (cause, [])
+        page = " ".join(plan("-f", file, "--packing", "fewest-pods").stdout.split())
+        assert (sentence in page) is (cause is not None)
+    assert json.loads(plan("-f", file, "-o", "json").stdout)["packingFallback"] is None
 
 
 def test_a_plan_with_nothing_to_do_says_so(plan: Plan, written: Written) -> None:

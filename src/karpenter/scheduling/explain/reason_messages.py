@@ -25,7 +25,14 @@ from karpenter.scheduling.failed_filters import (
     UndefinedLabel,
     UntoleratedTaint,
 )
-from karpenter.scheduling.solution import ExposureViolation, SkippedNodePool, Solution, UnschedulablePod, ViolationCause
+from karpenter.scheduling.solution import (
+    ExposureViolation,
+    PackingFallback,
+    SkippedNodePool,
+    Solution,
+    UnschedulablePod,
+    ViolationCause,
+)
 from karpenter.scheduling.unschedulable_reasons import (
     GangIncomplete,
     GangShortfall,
@@ -268,6 +275,19 @@ def exposure_messages(solution: Solution) -> list[str]:
         more = f" ({others} more like this)" if others else ""
         lines.insert(0, f"exposure limit not kept{more}: {_violation_clause(worst)}")
     return lines
+
+
+_FALLBACK_CLAUSES = {
+    PackingFallback.TOO_MUCH_WORK: "too many pods and nodes to try each pod on each node",
+    PackingFallback.PODS_LEFT_OUT: "limits would leave out more pods",
+}
+
+
+def packing_fallback_message(solution: Solution) -> str | None:
+    """A line where pods were not dealt as ``fewest-pods`` deals them; None where they were, or another packing is asked for."""
+    if solution.packing_fallback is None:
+        return None
+    return f"packed first-fit decreasing, not fewest-pods: {_FALLBACK_CLAUSES[solution.packing_fallback]}"
 
 
 def _violation_clause(violation: ExposureViolation) -> str:

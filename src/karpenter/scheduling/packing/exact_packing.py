@@ -28,6 +28,7 @@ import numpy as np
 from karpenter.instancetypes.type_sets import TypeSet
 from karpenter.model import resources as res
 from karpenter.scheduling.demand import Demand, Packing, SchedulingNodeClaim
+from karpenter.scheduling.equivalence_groups import pod_priority
 from karpenter.scheduling.node_filling import FillCache, PurchaseChannel
 from karpenter.scheduling.objective import Objective
 from karpenter.scheduling.offerings.purchase_options import PurchaseOption
@@ -44,8 +45,6 @@ MAX_COLUMNS = 21_000
 MAX_PODS = 60
 #: USD per hour for each node, so that of packings that cost the same the one with the fewest nodes is taken.
 _FEWER_NODES = 1e-11
-#: USD per hour for a pod that affinity leaves without a node, above what nodes for the others cost.
-_UNSERVED = 1e6
 
 #: The options of each demand within its heaviest pools, with the types that may be bought.
 AllowedOptions = Sequence[Sequence[tuple[PurchaseOption, TypeSet]]]
@@ -87,13 +86,11 @@ def cheapest_claims(
     if not has_few_sets(demands, MAX_STATES) or _max_columns(demands, allowed) > MAX_COLUMNS:
         return None
     columns = possible_claims(demands, allowed, rules)
-    unserved = [position for position, demand in enumerate(demands) if demand.host_affinity]
-    matrix = np.vstack([contents_matrix(columns, len(demands)), np.eye(len(demands), dtype=np.intp)[unserved]])
-    costs = np.array(
-        [rules.objective.claim_cost(column) + _FEWER_NODES for column in columns] + [_UNSERVED] * len(unserved)
-    )
-    chosen = _cheapest_partition(costs, matrix, counts)
-    return None if chosen is None else [columns[row] for row in chosen if row < len(columns)]
+    costs = np.array([rules.objective.claim_cost(column) + _FEWER_NODES for column in columns])
+    may_leave_out = any(demand.host_affinity for demand in demands)
+    partitions = _CheapestPartitions(costs, contents_matrix(columns, len(demands)), counts, only_all=not may_leave_out)
+    state = partitions.most_important(demands)
+    return None if state is None else [columns[row] for row in partitions.rows_of(state)]
 
 
 def has_few_sets(demands: Sequence[Demand], max_sets: int) -> bool:
@@ -134,39 +131,64 @@ def may_be_covered(demands: Sequence[Demand]) -> bool:
     return 0 < pods <= MAX_PODS and not any(demand.host_affinity for demand in demands)
 
 
-def _cheapest_partition(costs: FloatArray, matrix: IntArray, counts: IntArray) -> list[int] | None:
-    """Rows of the matrix that add up to the counts at the least cost, by dynamic programming; None where none do.
+class _CheapestPartitions:
+    """For every set of the pods the rows of the matrix that add up to it at the least cost, by dynamic programming.
 
     The pods of a state are a number, a digit per demand. A column fits a state if no digit is larger; guard bits between the
     digits show that in one subtraction. The next column always holds the first pod left, so no partition is visited twice.
+
+    ``only_all``: sets without the first pod matter only as what its column leaves.
     """
-    strides = np.concatenate([np.ones(1, dtype=np.int64), np.cumprod(counts[:-1] + 1)])
-    shifts = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum([int(count).bit_length() + 1 for count in counts])])
-    guards = int(sum(1 << (int(shift) - 1) for shift in shifts[1:]))
-    numbers, bits = matrix @ strides, matrix @ (1 << shifts[:-1])
-    first = (matrix > 0).argmax(axis=1)
-    by_first = [(rows, bits[rows]) for rows in (np.flatnonzero(first == position) for position in range(len(counts)))]
-    states = np.stack(np.unravel_index(np.arange(int(np.prod(counts + 1))), tuple(counts + 1), order="F"), axis=1)
-    state_bits, state_first = states @ (1 << shifts[:-1]), (states > 0).argmax(axis=1)
-    least, taken = np.full(len(states), np.inf), np.full(len(states), -1, dtype=np.intp)
-    least[0] = 0.0
-    for state in range(1, len(states)):
-        if counts[0] == 1 and state_first[state] == 0 and state != len(states) - 1:
-            continue  # the first pod leaves with the first column
-        rows, row_bits = by_first[state_first[state]]
-        rows = rows[((int(state_bits[state]) | guards) - row_bits) & guards == guards]
-        if len(rows):
-            totals = costs[rows] + least[state - numbers[rows]]
-            best = int(totals.argmin())
-            least[state], taken[state] = totals[best], rows[best]
-    if not np.isfinite(least[-1]):
-        return None
-    chosen: list[int] = []
-    state = len(states) - 1
-    while state:
-        chosen.append(int(taken[state]))
-        state -= int(numbers[chosen[-1]])
-    return chosen
+
+    def __init__(self, costs: FloatArray, matrix: IntArray, counts: IntArray, *, only_all: bool) -> None:
+        self._counts = counts
+        digits = [int(count).bit_length() + 1 for count in counts]
+        strides = np.concatenate([np.ones(1, dtype=np.int64), np.cumprod(counts[:-1] + 1)])
+        shifts = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(digits)])
+        guards = int(sum(1 << (int(shift) - 1) for shift in shifts[1:]))
+        self._numbers, bits = matrix @ strides, matrix @ (1 << shifts[:-1])
+        first = (matrix > 0).argmax(axis=1)
+        by_first = [(rows, bits[rows]) for rows in (np.flatnonzero(first == at) for at in range(len(counts)))]
+        total = int(np.prod(counts + 1))
+        self._states = np.stack(np.unravel_index(np.arange(total), tuple(counts + 1), order="F"), axis=1)
+        state_bits, state_first = self._states @ (1 << shifts[:-1]), (self._states > 0).argmax(axis=1)
+        self._least, self._taken = np.full(total, np.inf), np.full(total, -1, dtype=np.intp)
+        self._least[0] = 0.0
+        for state in range(1, total):
+            if only_all and counts[0] == 1 and state_first[state] == 0 and state != total - 1:
+                continue  # the first pod leaves with the first column
+            rows, row_bits = by_first[state_first[state]]
+            rows = rows[((int(state_bits[state]) | guards) - row_bits) & guards == guards]
+            if len(rows):
+                totals = costs[rows] + self._least[state - self._numbers[rows]]
+                best = int(totals.argmin())
+                self._least[state], self._taken[state] = totals[best], rows[best]
+
+    def most_important(self, demands: Sequence[Demand]) -> int | None:
+        """The state whose pods can have nodes and that leaves out the fewest pods of the highest priority, then of the next.
+
+        Only pods that must be beside others are left out, the last of each demand first. Among equals the
+        cheapest state; None without any.
+        """
+        left_out = self._counts - self._states
+        others = [at for at, demand in enumerate(demands) if not demand.host_affinity]
+        states = np.flatnonzero(np.isfinite(self._least) & (left_out[:, others] == 0).all(axis=1))
+        priorities = [[pod_priority(pod) for pod in reversed(demand.pods)] for demand in demands]
+        for level in sorted({each for own in priorities for each in own}, reverse=True):
+            lost = np.zeros(len(states), dtype=np.intp)
+            for at, own in enumerate(priorities):
+                lost_by_count = np.concatenate([np.zeros(1, dtype=np.intp), np.cumsum(np.array(own) == level)])
+                lost += lost_by_count[left_out[states, at]]
+            states = states[lost == lost.min()] if len(states) else states
+        return int(states[self._least[states].argmin()]) if len(states) else None
+
+    def rows_of(self, state: int) -> list[int]:
+        """The rows that add up to the state."""
+        chosen: list[int] = []
+        while state:
+            chosen.append(int(self._taken[state]))
+            state -= int(self._numbers[chosen[-1]])
+        return chosen
 
 
 class _Columns:

@@ -57,6 +57,11 @@ class OpenClaims:
         self._tries_left = MAX_TRIES
 
     @property
+    def is_cut_short(self) -> bool:
+        """Whether claims are tried no more, so that pods may be left that some would take."""
+        return self._tries_left <= 0
+
+    @property
     def claims(self) -> list[SchedulingNodeClaim]:
         """The claims as they are now."""
         return [opened.claim for opened in self._open]

@@ -110,7 +110,7 @@ class Packer:
             left = opened.fill_fewest_first(position, len(demand.pods), start)
             if left:
                 unplaced[position] = left
-        return self._finished("shared", state, opened.claims, unplaced)
+        return replace(self._finished("shared", state, opened.claims, unplaced), is_cut_short=opened.is_cut_short)
 
     def searched(self) -> Packing:
         """The nodes the search for cheap ones proposes; what it leaves goes the way of `value`.
@@ -156,12 +156,9 @@ class Packer:
         packing = self._bought(claims, state)
         return ProvenPacking(packing, -inf if packing.unpacked else packing.objective_value)
 
-    def with_exact_affinity(self, best: Packing) -> Packing:
-        """The packing, or the exact one where that serves more pods: nodes filled one by one may use up targets of affinity."""
-        if not best.unpacked or not self._basis.affinity_graph:
-            return best
-        exact = self.exact(inf).packing
-        return best if exact is None else min((best, exact), key=lambda packing: packing.sort_key)
+    def exact_affinity(self) -> Packing | None:
+        """The exact packing where pods must be on the host of others: nodes filled one by one may use up these."""
+        return self.exact(inf).packing if self._basis.affinity_graph else None
 
     def exact_after_search(self, known_cost: float) -> ProvenPacking:
         """The same once a search found a packing of that objective: what was too much work may be less now."""

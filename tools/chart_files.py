@@ -15,7 +15,8 @@ from typing import cast
 import yaml
 
 from karpenter.api import crds
-from karpenter.model.feature_gates import DEFAULT_FEATURE_GATES, FeatureGate
+from karpenter.model.feature_gate_flags import parse_feature_gates
+from karpenter.model.feature_gates import FeatureGate
 from karpenter.model.setting_kinds import Profile, Setting
 from karpenter.providers.aws.aws_settings import AWS_GATES
 from karpenter.runtime.intervals import INTERVALS
@@ -43,8 +44,6 @@ ELSEWHERE: Mapping[str, str] = {
 }
 #: Settings without a value: a pod uses its ServiceAccount, and its webhook is behind the chart's Service.
 WITHOUT_VALUE = frozenset({"kubeconfig", "context", "karpenter_service", "webhook_url"})
-#: Gates that installations by the chart have on, unless they chose the profile karpenter.
-LEAN_GATES = frozenset({FeatureGate.NODE_REPAIR})
 #: Gates of AWS that `settings.enableDRA` switches on, and that make device claims count (K15-A106, K15-A107).
 _DEVICE_GATES = ("DRANVIDIAGPU", "DRAEFA")
 _ENABLE_DRA = (
@@ -101,10 +100,9 @@ def _values_lines() -> Iterator[str]:
     yield "  # Feature gates."
     yield "  featureGates:"
     for gate in FeatureGate:
-        default = " Default: true (profile karpenter: false)." if gate in LEAN_GATES else ""
-        yield from _value(
-            gate_value_name(gate), f"Gate {gate}.{default}", "null" if default else _gate_default(gate), 4
-        )
+        lean, karpenter = (_gate_default(gate, profile) for profile in Profile)
+        differs = f" Default: {lean} (profile karpenter: {karpenter})." if lean != karpenter else ""
+        yield from _value(gate_value_name(gate), f"Gate {gate}.{differs}", "null" if differs else lean, 4)
     yield "  # Feature gates of the AWS provider."
     yield "  awsFeatureGates:"
     for gate in AWS_GATES:
@@ -119,8 +117,9 @@ def _values_lines() -> Iterator[str]:
         yield from _value(name, _described(one), "null", 4)
 
 
-def _gate_default(gate: FeatureGate) -> str:
-    return "true" if gate in DEFAULT_FEATURE_GATES else "false"
+def _gate_default(gate: str, profile: Profile) -> str:
+    """A gate without a value, as the process has it. Gates of the AWS provider are all off."""
+    return "true" if gate in parse_feature_gates(SETTINGS["feature_gates"].default_in(profile)).enabled else "false"
 
 
 def _value(name: str, meaning: str, default: str, indent: int) -> Iterator[str]:
@@ -220,8 +219,7 @@ def _template_lines() -> Iterator[str]:
 
 def _gate_line(gate: str) -> str:
     """A gate with its default in each profile."""
-    karpenter = "true" if gate in DEFAULT_FEATURE_GATES else "false"
-    lean = "true" if gate in LEAN_GATES else karpenter
+    lean, karpenter = (_gate_default(gate, profile) for profile in Profile)
     return f"- {{gate: {gate}, value: {gate_value_name(gate)}, lean: {lean}, karpenter: {karpenter}}}"
 
 

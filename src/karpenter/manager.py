@@ -31,7 +31,7 @@ from karpenter.disruption.decision_journal import JournalEntry
 from karpenter.disruption.disruption_controller import CommandExecution, DisruptionController
 from karpenter.disruption.disruption_queue import CommandHistory, DisruptionQueue
 from karpenter.disruption.disruption_recorder import DisruptionRecorder
-from karpenter.disruption.repair_execution import RebootStarter
+from karpenter.disruption.repair_execution import RebootStarter, repair_policies_of
 from karpenter.disruption.successor_nominations import SuccessorNominations
 from karpenter.history.cluster_observer import ClusterObserver
 from karpenter.kube.informer import ChangeHandler, Informer
@@ -310,7 +310,7 @@ class Manager:
                 self.command_history.reboots,
                 DisruptionRecorder(settings.record_problems) if settings.record_problems else None,
             ),
-            settings.disruption_options(options, settings.gates, context.provider.repair_policies()),
+            settings.disruption_options(options, settings.gates, repair_policies_of(context.provider, settings)),
             self.informers.has_faults,
             self._options.own_pod,
             self.virtual_pods,

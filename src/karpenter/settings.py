@@ -150,7 +150,7 @@ def resolve_settings(
     for name, declared in SETTINGS.items():
         source, text = _setting_text(name, flags, environment) if name in names else ("", None)
         try:
-            values[name] = declared.parse(declared.default_in(profile) if text is None else text, source)
+            values[name] = declared.value_in(profile, text, source)
         except SettingError as error:
             wrong.append(str(error))
     try:

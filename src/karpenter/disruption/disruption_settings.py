@@ -92,7 +92,8 @@ class DisruptionSettings:
     ) -> DisruptionOptions:
         """The options of a disruption decision; without the provider's policies repair is left out.
 
-        Raises ``InvalidRepairPolicies`` where repair is on (K15-051).
+        Raises ``InvalidRepairPolicies`` where repair is on (K15-051). ``policies``: None where they are not known, or where the
+        provider defines none and nobody asked for repair.
         """
         # Imported here, so that help and the list of settings do not import the engine.
         from karpenter.disruption.decide.disruption_problem import DisruptionOptions

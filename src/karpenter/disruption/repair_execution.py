@@ -15,15 +15,32 @@ from karpenter.disruption.queued_command import QueuedCommand
 from karpenter.kube.errors import Conflict, KubeError, NotFound
 from karpenter.model import conditions, durations, labels
 from karpenter.model.clock import rfc3339
-from karpenter.model.repair_policies import RepairDecision
+from karpenter.model.feature_gates import FeatureGate
+from karpenter.model.repair_policies import RepairDecision, RepairPolicy
+from karpenter.model.setting_kinds import Profile
+from karpenter.providers.contract import CloudProvider
 from karpenter.runtime import nodeclaim_deletion
 from karpenter.runtime.nodeclaim_draft import NodeClaimDraft
+from karpenter.runtime.process_settings import ProcessSettings
 
 #: So many reboots within the period, and the next repair replaces the node (K15-236).
 MAX_REBOOTS = 2
 REBOOT_PERIOD = timedelta(hours=24)
 _UNHEALTHY = "Unhealthy"
 _log = structlog.get_logger()
+
+
+def repair_policies_of(provider: CloudProvider, settings: ProcessSettings) -> tuple[RepairPolicy, ...] | None:
+    """The repair policies of a provider; None where it defines none, and repair may be on by the default of the profile only.
+
+    In the profile karpenter the gate is on by choice only, and a provider without policies is refused (K15-051).
+    """
+    policies = provider.repair_policies()
+    if policies or settings.profile is Profile.KARPENTER:
+        return policies
+    if FeatureGate.NODE_REPAIR in settings.gates:
+        _log.info("node repair is off: the cloud provider defines no repair policies", provider=provider.name)
+    return None
 
 
 class RebootHistory:

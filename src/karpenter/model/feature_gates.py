@@ -24,5 +24,5 @@ class FeatureGate(StrEnum):
 #: The gates that are on.
 FeatureGates = frozenset[FeatureGate]
 
-#: Feature gates by default (API-875).
+#: Feature gates of Karpenter by default (API-875). The profile lean switches on more of them: the setting `feature_gates`.
 DEFAULT_FEATURE_GATES: FeatureGates = frozenset({FeatureGate.RESERVED_CAPACITY})

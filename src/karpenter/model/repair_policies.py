@@ -170,7 +170,8 @@ def repair_policies(policies: Sequence[RepairPolicy]) -> RepairPolicies:
     """The policies of a provider as a set. Raises ``InvalidRepairPolicies`` with every error (K15-204)."""
     if not policies:
         raise InvalidRepairPolicies(
-            "node repair requires the cloud provider to define RepairPolicies, but it defines none"
+            "node repair requires the cloud provider to define RepairPolicies, but it defines none; "
+            "--feature-gates=NodeRepair=false switches node repair off"
         )
     errors = [f"policy {number}: {error}" for number, policy in enumerate(policies) for error in _errors(policy)]
     fallbacks = [policy for policy in policies if not policy.reason_pattern]

@@ -78,7 +78,10 @@ class Spelling:
 
 @dataclass(frozen=True)
 class Declaration(Generic[V]):
-    """What a field says about its setting. ``karpenter_default``: the default in the profile karpenter, where it differs."""
+    """What a field says about its setting. ``karpenter_default``: the default in the profile karpenter, where it differs.
+
+    ``keeps_default``: a given list replaces of the default only the entries that it names.
+    """
 
     kind: SettingKind[V]
     default: str
@@ -86,6 +89,7 @@ class Declaration(Generic[V]):
     spellings: tuple[str, ...] = ()
     unit: str = ""
     karpenter_default: str | None = None
+    keeps_default: bool = False
 
 
 @dataclass(frozen=True)
@@ -122,12 +126,22 @@ class Setting:
         unit = self.declaration.unit
         return f"{self.declaration.kind.expected} ({unit})" if unit else self.declaration.kind.expected
 
-    def parse(self, text: str, source: str) -> object:
-        """The value of a text. Raises ``SettingError``, also for a placeholder that was left in a manifest."""
+    def value_in(self, profile: Profile, given: str | None, source: str) -> object:
+        """The value of a text that was given, or of the default. Raises ``SettingError``."""
+        default = self.default_in(profile)
+        if given is None:
+            return self.parse(default, source)
+        return self.parse(given, source, default if self.declaration.keeps_default else "")
+
+    def parse(self, text: str, source: str, kept: str = "") -> object:
+        """The value of a text. Raises ``SettingError``, also for a placeholder that was left in a manifest.
+
+        ``kept``: entries of a list before those of the text, which win.
+        """
         if is_placeholder(text):
             raise SettingError(f"{source}={_shown(text)} is a placeholder; expected {self.expected}")
         try:
-            return self.declaration.kind.parse(text)
+            return self.declaration.kind.parse(f"{kept},{text}" if kept else text)
         except SettingValueError as error:
             raise SettingError(f"{source}={_shown(text)}: {error}") from error
         except ValueError as error:
@@ -146,9 +160,10 @@ def setting(
     *spellings: str,
     unit: str = "",
     karpenter_default: str | None = None,
+    keeps_default: bool = False,
 ) -> V:
     """A field of a settings class. ``spellings``: flags and a variable where they do not follow from the field's name."""
-    declaration = Declaration(kind, default, help, spellings, unit, karpenter_default)
+    declaration = Declaration(kind, default, help, spellings, unit, karpenter_default, keeps_default)
     declared: V = field(default=kind.parse(default), metadata={SETTING_METADATA: declaration})
     return declared
 

@@ -76,7 +76,11 @@ class ProcessSettings:
         unit="millicores",
     )
     feature_gates: ParsedFeatureGates = setting(
-        FEATURE_GATES, "", "Feature gates, such as NodeRepair=true,ReservedCapacity=false."
+        FEATURE_GATES,
+        "NodeRepair=true",
+        "Feature gates, such as NodeOverlay=true,ReservedCapacity=false. Those that a list leaves out keep their default.",
+        karpenter_default="NodeRepair=false",
+        keeps_default=True,
     )
 
     @property

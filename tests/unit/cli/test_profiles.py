@@ -14,6 +14,7 @@ from karpenter.scheduling.scheduling_options import PackingMode
 from karpenter.settings import SETTINGS, Settings, resolve_settings
 
 DIFFERENT = {
+    "--feature-gates": ("NodeRepair=true", "NodeRepair=false"),
     "--packing": ("cheapest", "fewest-pods"),
     "--node-fee": ("0.005", "0"),
     "--cpu-surplus": ("true", "false"),

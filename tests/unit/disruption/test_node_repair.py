@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -14,9 +15,10 @@ from karpenter.model import labels
 from karpenter.model.clock import parse_annotation_time
 from karpenter.model.feature_gate_flags import parse_feature_gates
 from karpenter.model.repair_policies import InvalidRepairPolicies, RepairAction, RepairPolicy
+from karpenter.model.setting_kinds import Profile
 from karpenter.providers.contract import InstanceNotFound, ProviderError, RebootFailed
-from karpenter.settings import Settings
-from support.builders import NOW, claim
+from karpenter.settings import Settings, resolve_settings
+from support.builders import NOW, claim, node
 from support.world import World, story, until
 
 ON = Settings(feature_gates=parse_feature_gates("NodeRepair=true"))
@@ -26,12 +28,13 @@ POLICIES = (
     RepairPolicy("DiskReady", "False", 10 * MINUTE, ".*", drain_bound=2 * MINUTE),
     RepairPolicy("GpuReady", "False", 10 * MINUTE, ".*", drain_bound=MINUTE, action=RepairAction.REBOOT),
 )
+UNKNOWN = RepairPolicy("Ready", "Unknown", 30 * MINUTE, ".*")
 OPEN = Disruption(consolidate_after="Never", budgets=(Budget(nodes="100%"),))
 
 
-async def machines(world: World, settings: Settings = ON) -> None:
+async def machines(world: World, settings: Settings = ON, policies: tuple[RepairPolicy, ...] = POLICIES) -> None:
     """Five nodes, a pod on the first, and a provider whose reboots give the Node another boot ID at once."""
-    world.cloud.repair_policies = lambda: POLICIES  # type: ignore[method-assign]
+    world.cloud.repair_policies = lambda: policies  # type: ignore[method-assign]
     await world.node_class()
     pool = await world.pool(disruption=OPEN)
     await world.start(settings)
@@ -277,7 +280,68 @@ def test_the_third_repair_within_a_day_is_no_reboot() -> None:
 @story
 async def test_without_valid_policies_the_process_does_not_start(world: World) -> None:
     """K15-051, K15-S23; K15-046: the controller of release 1.14 does without."""
+    asked = Settings(profile=Profile.KARPENTER, feature_gates=ON.feature_gates)
     with pytest.raises(InvalidRepairPolicies, match="requires the cloud provider to define RepairPolicies"):
-        await world.start(ON)
-    await world.start(Settings(feature_gates=ON.feature_gates, legacy_node_repair=True))
+        await world.start(asked)
+    await world.start(replace(asked, legacy_node_repair=True))
     await world.stop()
+
+
+@story
+async def test_repair_that_is_on_by_default_does_not_refuse_a_provider_without_policies(world: World) -> None:
+    """DIS-380: a provider of another package may define none. One that defines them wrongly is refused all the same."""
+    await world.start(Settings())
+    (line,) = world.lines("node repair is off: the cloud provider defines no repair policies")
+    assert line["level"] == "INFO"
+    await world.stop()
+    world.cloud.repair_policies = lambda: POLICIES[1:]  # type: ignore[method-assign]
+    with pytest.raises(InvalidRepairPolicies, match="exactly one policy must have no reason pattern"):
+        await world.start(Settings())
+
+
+@story
+async def test_one_broken_node_is_repaired_without_any_setting(world: World) -> None:
+    await machines(world, Settings())
+    await world.set_condition(kinds.NODE, "n0", "DiskReady", "False")
+    await until(lambda: _has(world, 6), 700)
+
+
+@story
+async def test_in_the_profile_karpenter_nothing_is_repaired_by_default(world: World) -> None:
+    """K15-043: its defaults are those of Karpenter."""
+    await machines(world, resolve_settings({"profile": "karpenter"}, {}))
+    await world.set_condition(kinds.NODE, "n0", "DiskReady", "False")
+    await world.set_ready("n1", "False")
+    await asyncio.sleep(2 * 60 * 60)
+    assert await leaving(world) == []
+    assert len(await world.all(kinds.NODE_CLAIM)) == 5
+
+
+@pytest.mark.parametrize("lost", [2, 3, 5])
+@story
+async def test_kubelets_that_lose_the_api_server_cost_no_node(world: World, lost: int) -> None:
+    """K15-228: a zone without network, or all kubelets cut off, for two hours. After that one broken node is repaired."""
+    await machines(world, Settings(), (*POLICIES, UNKNOWN))
+    for number in range(lost):
+        await world.set_ready(f"n{number}", "Unknown")
+    await asyncio.sleep(2 * 60 * 60)
+    assert {one.metadata.name for one in await world.all(kinds.NODE_CLAIM)} == {f"n{number}" for number in range(5)}
+    assert await leaving(world) == []
+    assert await world.events("NodeRepairBlocked")
+    for number in range(lost):
+        await world.set_ready(f"n{number}", "True")
+    await asyncio.sleep(60)
+    assert await leaving(world) == []
+    await world.set_condition(kinds.NODE, "n0", "DiskReady", "False")
+    await until(lambda: _has(world, 6), 700)
+
+
+@story
+async def test_nodes_without_a_claim_are_never_repaired(world: World) -> None:
+    """K15-222: a node of a node group, of a host joined by hand, or of another product is not ours to replace."""
+    await machines(world, Settings())
+    await world.kube.create(kinds.NODE, node("group-1", {"cpu": "4"}, labels={labels.NODE_POOL: "np"}))
+    await world.set_condition(kinds.NODE, "group-1", "DiskReady", "False")
+    await asyncio.sleep(60 * 60)
+    assert "group-1" in {one.metadata.name for one in await world.all(kinds.NODE)}
+    assert len(await world.all(kinds.NODE_CLAIM)) == 5

@@ -232,7 +232,7 @@ async def test_a_node_from_after_the_start_counts_at_once_whatever_its_condition
 @story
 async def test_without_its_gate_nothing_is_repaired(world: World) -> None:
     """DIS-S281, DIS-380"""
-    await machines(world, settings=Settings())
+    await machines(world, settings=Settings(feature_gates=parse_feature_gates("NodeRepair=false")))
     await world.set_ready("n0", "False")
     await asyncio.sleep(7200)
     assert await leaving(world) == []

@@ -38,7 +38,7 @@ REFERENCE = [
     ("MIN_VALUES_POLICY", "--min-values-policy", "Strict"),
     ("SCHEDULER_CONFIG", "--scheduler-config", ""),
     ("IGNORE_DRA_REQUESTS", "--ignore-dra-requests", "true"),
-    ("FEATURE_GATES", "--feature-gates", ""),
+    ("FEATURE_GATES", "--feature-gates", "NodeRepair=true"),
     ("CLUSTER_NAME", "--cluster-name", ""),
     ("CLUSTER_ENDPOINT", "--cluster-endpoint", ""),
     ("CLUSTER_CA_BUNDLE", "--cluster-ca-bundle", ""),
@@ -60,13 +60,13 @@ REFERENCE = [
 def test_without_anything_every_setting_has_its_default() -> None:
     """OPS-O1"""
     assert resolve_settings({}, {}) == Settings()
-    assert Settings().gates == DEFAULT_FEATURE_GATES
+    assert Settings().gates == DEFAULT_FEATURE_GATES | {FeatureGate.NODE_REPAIR}
     assert set(setting_sources({}, {}).values()) == {""}
 
 
 @pytest.mark.parametrize(("variable", "flag", "default"), REFERENCE, ids=[row[0] for row in REFERENCE])
 def test_the_settings_of_the_reference_are_all_there(variable: str, flag: str, default: str) -> None:
-    """OPS-310 to OPS-332, AWS-001 to AWS-013, OPS-340 to OPS-351: names and defaults are Karpenter's.
+    """OPS-310 to OPS-332, AWS-001 to AWS-013, OPS-340 to OPS-351: names and defaults are Karpenter's, but for node repair.
 
     OPS-732: 200 requests per second, bursts of 300.
     """
@@ -305,13 +305,37 @@ def test_values_have_their_types() -> None:
             "MEMORY_LIMIT": "1073741824",
             "CPU_REQUESTS": "-5",
             "PREFERENCE_POLICY": "Ignore",
-            "FEATURE_GATES": "NodeRepair=true",
+            "FEATURE_GATES": "NodeOverlay=true",
         },
     )
     assert settings.log_output_paths == ("stdout", "/tmp/log")
     assert (settings.memory_limit, settings.cpu_requests) == (2**30, -5)
     assert settings.preference_policy is PreferencePolicy.IGNORE
-    assert settings.gates == DEFAULT_FEATURE_GATES | {FeatureGate.NODE_REPAIR}
+    assert settings.gates == Settings().gates | {FeatureGate.NODE_OVERLAY}
+
+
+@pytest.mark.parametrize(
+    ("profile", "given", "is_on"),
+    [
+        ("lean", None, True),
+        ("lean", "ReservedCapacity=false", True),
+        ("lean", "NodeRepair=false", False),
+        ("lean", "NodeRepair=true,NodeRepair=false", False),
+        ("karpenter", None, False),
+        ("karpenter", "ReservedCapacity=false", False),
+        ("karpenter", "NodeRepair=true", True),
+    ],
+)
+def test_node_repair_is_on_by_default_but_not_in_the_profile_karpenter(
+    profile: str, given: str | None, is_on: bool
+) -> None:
+    """K15-043, OPS-355: a list of gates replaces only what it names, in both profiles and in both ways of writing it."""
+    by_flag = resolve_settings({"profile": profile, "feature_gates": given}, {})
+    by_variable = resolve_settings({}, {"KARPENTER_PROFILE": profile, "FEATURE_GATES": given or ""})
+    for settings in (by_flag, by_variable):
+        assert (FeatureGate.NODE_REPAIR in settings.gates) == is_on
+        assert settings.uses_repair(settings.gates) == is_on
+        assert (FeatureGate.RESERVED_CAPACITY in settings.gates) == (given != "ReservedCapacity=false")
 
 
 def test_settings_are_shown_as_they_are_written() -> None:
@@ -321,7 +345,7 @@ def test_settings_are_shown_as_they_are_written() -> None:
     assert shown["nominate_pods"] == "false"
     assert shown["min_values_policy"] == "Strict"
     assert (shown["exposure"], shown["node_fee"], shown["interruption_cost"]) == ("0.5", "0.005", "1.0")
-    assert shown["feature_gates"].startswith("NodeRepair=false,")
+    assert shown["feature_gates"].startswith("NodeRepair=true,")
 
 
 def test_how_plans_are_valued_is_a_setting() -> None:

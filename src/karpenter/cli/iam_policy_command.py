@@ -30,6 +30,28 @@ _TAG_NOTE = (
 )
 
 
+_PartOption = Annotated[
+    str, typer.Option(metavar="NAME", help="Only this policy, such as NodeLifecycle. Default: all in one document.")
+]
+_ServiceAccountOption = Annotated[
+    str,
+    typer.Option(metavar="NAMESPACE:NAME", help="The controller's ServiceAccount, for the stack of an EKS cluster."),
+]
+_ModeOption = Annotated[
+    BootstrapMode,
+    typer.Option(envvar="BOOTSTRAP_MODE", help="The kind of cluster; kubeadm needs no EKS permissions."),
+]
+_DeliveryOption = Annotated[
+    TokenDelivery,
+    typer.Option(
+        envvar="BOOTSTRAP_TOKEN_DELIVERY", help="How bootstrap tokens travel; parameter needs SSM permissions."
+    ),
+]
+_OutputOption = Annotated[
+    Format, typer.Option("-o", "--output", help="A policy document, or a stack with roles, policies, queue and rules.")
+]
+
+
 def iam_policy(
     cluster_name: Annotated[str, typer.Option(envvar="CLUSTER_NAME", help="Name of the cluster.")],
     region: Annotated[str, typer.Option(envvar="AWS_REGION", help="Region of the cluster, such as eu-central-1.")],
@@ -37,29 +59,11 @@ def iam_policy(
     partition: Annotated[str, typer.Option(help="AWS partition. Default: the region's.")] = "",
     node_role: Annotated[str, typer.Option(metavar="NAME", help="Node role. Default: KarpenterNodeRole-CLUSTER.")] = "",
     queue: Annotated[str, typer.Option(metavar="NAME", help="Interruption queue. Default: the cluster's name.")] = "",
-    part: Annotated[
-        str, typer.Option(metavar="NAME", help="Only this policy, such as NodeLifecycle. Default: all in one document.")
-    ] = "",
-    service_account: Annotated[
-        str,
-        typer.Option(
-            metavar="NAMESPACE:NAME", help="The controller's ServiceAccount, for the stack of an EKS cluster."
-        ),
-    ] = _SERVICE_ACCOUNT_DEFAULT,
-    bootstrap_mode: Annotated[
-        BootstrapMode,
-        typer.Option(envvar="BOOTSTRAP_MODE", help="The kind of cluster; kubeadm needs no EKS permissions."),
-    ] = BootstrapMode.EKS,
-    bootstrap_token_delivery: Annotated[
-        TokenDelivery,
-        typer.Option(
-            envvar="BOOTSTRAP_TOKEN_DELIVERY", help="How bootstrap tokens travel; parameter needs SSM permissions."
-        ),
-    ] = TokenDelivery.PER_CLAIM,
-    output: Annotated[
-        Format,
-        typer.Option("-o", "--output", help="A policy document, or a stack with roles, policies, queue and rules."),
-    ] = "json",
+    part: _PartOption = "",
+    service_account: _ServiceAccountOption = _SERVICE_ACCOUNT_DEFAULT,
+    bootstrap_mode: _ModeOption = BootstrapMode.EKS,
+    bootstrap_token_delivery: _DeliveryOption = TokenDelivery.PER_CLAIM,
+    output: _OutputOption = "json",
 ) -> None:
     """Print the minimal IAM policy for the controller. Makes no calls."""
     from karpenter.providers.aws import aws_partitions, cloudformation, iam_policies

@@ -17,6 +17,33 @@ if TYPE_CHECKING:
     from karpenter.settings import Settings
 
 
+_SelectorOption = Annotated[
+    str | None, typer.Option(metavar="SELECTOR", help="Only nodes with these labels, such as karpenter.sh/nodepool.")
+]
+_SortOption = Annotated[
+    str | None,
+    typer.Option(metavar="LABEL=asc|dsc", help="Order of nodes: creation or a label. Default: creation=dsc."),
+]
+_ResourcesOption = Annotated[
+    str | None, typer.Option(metavar="NAMES", help="Resources with bars, comma-separated. Default: cpu,memory.")
+]
+_LabelsOption = Annotated[
+    str | None, typer.Option(metavar="LABELS", help="Labels with a column of their own, comma-separated.")
+]
+_StyleOption = Annotated[
+    str | None, typer.Option(metavar="GOOD,FAIR,BAD", help="Colors of bars, such as #04b575,#d7af00,#ff5f5f.")
+]
+_HistoryOption = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="History file of the controller (--history-file), or a copy of it.")
+]
+_ControllerOption = Annotated[
+    str, typer.Option(metavar="URL", help="Console of the controller (--console), which has a history, too.")
+]
+_TokenOption = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="File with a token to sign in to the console with.")
+]
+
+
 @with_setting_options(PLANNING_SETTINGS)
 def top(
     *,
@@ -24,35 +51,15 @@ def top(
     filename: planning_options.FilesOption = None,
     recursive: planning_options.RecursiveOption = False,
     region: planning_options.RegionOption = "",
-    node_selector: Annotated[
-        str | None,
-        typer.Option(metavar="SELECTOR", help="Only nodes with these labels, such as karpenter.sh/nodepool."),
-    ] = None,
-    node_sort: Annotated[
-        str | None,
-        typer.Option(metavar="LABEL=asc|dsc", help="Order of nodes: creation or a label. Default: creation=dsc."),
-    ] = None,
-    resources: Annotated[
-        str | None, typer.Option(metavar="NAMES", help="Resources with bars, comma-separated. Default: cpu,memory.")
-    ] = None,
-    extra_labels: Annotated[
-        str | None, typer.Option(metavar="LABELS", help="Labels with a column of their own, comma-separated.")
-    ] = None,
+    node_selector: _SelectorOption = None,
+    node_sort: _SortOption = None,
+    resources: _ResourcesOption = None,
+    extra_labels: _LabelsOption = None,
     disable_pricing: Annotated[bool, typer.Option("--disable-pricing", help="Show no prices.")] = False,
-    style: Annotated[
-        str | None, typer.Option(metavar="GOOD,FAIR,BAD", help="Colors of bars, such as #04b575,#d7af00,#ff5f5f.")
-    ] = None,
-    history: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="History file of the controller (--history-file), or a copy of it."),
-    ] = None,
-    controller: Annotated[
-        str,
-        typer.Option(metavar="URL", help="Console of the controller (--console), which has a history, too."),
-    ] = "",
-    controller_token_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="File with a token to sign in to the console with.")
-    ] = None,
+    style: _StyleOption = None,
+    history: _HistoryOption = None,
+    controller: _ControllerOption = "",
+    controller_token_file: _TokenOption = None,
     svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the screen to an SVG file, and end.")] = None,
 ) -> None:
     """Watch nodes, pods that wait, decisions, NodePools, spending and events of a cluster.

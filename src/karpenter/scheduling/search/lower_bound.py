@@ -93,57 +93,97 @@ def _evenly_by_price(prices: FloatArray, admits: BoolArray, max_pairs: int) -> I
 def _solve(
     item_types: ItemTypes, rows: OfferingRows, admits: BoolArray, reservation_units: Mapping[int, int]
 ) -> tuple[float, FloatArray, FloatArray] | None:
-    """Columns: pods of an item type in a node, nodes, CPU beyond the baseline of a node. Rows: item types, resources
-    of nodes, reservations. Where there is such CPU, what the baseline covers is one more resource.
+    """The least cost, what a pod of each item type is worth, and each resource on each candidate node; None without an answer.
+
+    Where there is CPU beyond a baseline, what the baseline covers is one more resource.
     """
     surplus_nodes = np.flatnonzero(rows.surplus.prices)
     if len(surplus_nodes):
         item_types, rows = _with_baseline_column(item_types, rows)
-    number, nodes, resources = len(item_types.counts), len(rows.prices), item_types.requests.shape[1]
-    scale = np.maximum(item_types.requests.max(axis=0), 1.0)
-    node, item_type = np.nonzero(admits)
-    places = np.arange(resources)
-    inside = np.column_stack([item_type, number + node[:, None] * resources + places])
-    amounts = np.column_stack([np.ones(len(node)), (item_types.requests / scale)[item_type]])
-    marks = sorted(reservation_units)
-    reserved = np.array(
-        [marks.index(int(mark)) if mark in reservation_units else -1 for mark in rows.reservation], dtype=np.intp
-    )
-    base = number + nodes * resources
-    node_rows = [number + np.arange(nodes)[:, None] * resources + places]
-    node_values = [-rows.capacities / scale]
-    if marks:
-        node_rows.append(np.where(reserved >= 0, base + reserved, base)[:, None])
-        node_values.append((reserved >= 0).astype(np.float64)[:, None])
-    of_node, of_node_values = np.column_stack(node_rows), np.column_stack(node_values)
-    width = of_node.shape[1]
-    starts = np.concatenate(
-        [
-            np.arange(len(node)) * (resources + 1),
-            len(node) * (resources + 1) + np.arange(nodes) * width,
-            len(node) * (resources + 1) + nodes * width + np.arange(len(surplus_nodes) + 1),
-        ]
-    )
-    columns = SparseColumns(
-        starts,
-        np.concatenate([inside.ravel(), of_node.ravel(), number + (surplus_nodes + 1) * resources - 1]),
-        np.concatenate([amounts.ravel(), of_node_values.ravel(), np.full(len(surplus_nodes), -1.0)]),
-    )
-    least = np.full(nodes * resources + len(marks), -np.inf)
-    most = np.concatenate([np.zeros(nodes * resources), np.array([float(reservation_units[mark]) for mark in marks])])
-    linear_solution = solve_linear_program(
-        np.concatenate([np.zeros(len(node)), rows.prices, rows.surplus.prices[surplus_nodes] * scale[-1]]),
-        columns,
-        np.concatenate([item_types.counts, least]),
-        np.concatenate([np.full(number, np.inf), most]),
-    )
+    program = _BoundProgram(item_types, rows, admits, reservation_units, surplus_nodes)
+    linear_solution = solve_linear_program(program.prices(), program.columns(), *program.row_bounds())
     if linear_solution is None:
         return None
-    weights = -linear_solution.duals[number:base].reshape(nodes, resources) / scale
+    weights = program.resource_values(linear_solution.duals)
     if len(surplus_nodes):
         weights[:, rows.cpu_column] += weights[:, -1]
         weights = weights[:, :-1]
-    return linear_solution.objective, linear_solution.duals[:number], weights
+    return linear_solution.objective, linear_solution.duals[: program.item_types], weights
+
+
+class _BoundProgram:
+    """The linear program. Columns: pods of an item type in a node, nodes, CPU beyond the baseline of a node. Rows: item
+    types, resources of nodes, reservations.
+    """
+
+    def __init__(
+        self,
+        item_types: ItemTypes,
+        rows: OfferingRows,
+        admits: BoolArray,
+        reservation_units: Mapping[int, int],
+        surplus_nodes: IntArray,
+    ) -> None:
+        self.item_types, self._nodes, self._resources = (
+            len(item_types.counts),
+            len(rows.prices),
+            rows.capacities.shape[1],
+        )
+        self._counts, self._requests, self._rows = item_types.counts, item_types.requests, rows
+        #: Requests are divided by the largest of their resource, so that the numbers of a program are alike.
+        self._scale = np.maximum(item_types.requests.max(axis=0), 1.0)
+        self._node, self._item_type = np.nonzero(admits)
+        self._reservation_units, self._surplus_nodes = reservation_units, surplus_nodes
+        #: The first row of reservations.
+        self._reservation_row = self.item_types + self._nodes * self._resources
+
+    def prices(self) -> FloatArray:
+        """USD per hour of each column."""
+        surplus = self._rows.surplus.prices[self._surplus_nodes] * self._scale[-1]
+        return np.concatenate([np.zeros(len(self._node)), self._rows.prices, surplus])
+
+    def row_bounds(self) -> tuple[FloatArray, FloatArray]:
+        """The least and the most of each row: all pods somewhere, no node overfull, no reservation exceeded."""
+        places = self._nodes * self._resources
+        units = [float(self._reservation_units[mark]) for mark in sorted(self._reservation_units)]
+        least = np.concatenate([self._counts, np.full(places + len(units), -np.inf)])
+        most = np.concatenate([np.full(self.item_types, np.inf), np.zeros(places), np.array(units)])
+        return least, most
+
+    def columns(self) -> SparseColumns:
+        """What each column adds to which rows."""
+        resources = np.arange(self._resources)
+        pods = np.column_stack(
+            [self._item_type, self.item_types + self._node[:, None] * self._resources + resources],
+        )
+        amounts = np.column_stack([np.ones(len(self._node)), (self._requests / self._scale)[self._item_type]])
+        nodes, of_nodes = self._node_entries()
+        surplus = self.item_types + (self._surplus_nodes + 1) * self._resources - 1
+        lengths = np.repeat(
+            [self._resources + 1, nodes.shape[1], 1], [len(self._node), self._nodes, len(self._surplus_nodes)]
+        )
+        return SparseColumns(
+            np.concatenate([[0], np.cumsum(lengths)]),
+            np.concatenate([pods.ravel(), nodes.ravel(), surplus]),
+            np.concatenate([amounts.ravel(), of_nodes.ravel(), np.full(len(surplus), -1.0)]),
+        )
+
+    def _node_entries(self) -> tuple[IntArray, FloatArray]:
+        """For each node the rows it adds to, and how much: its capacities, and one unit of its reservation."""
+        rows = self.item_types + np.arange(self._nodes)[:, None] * self._resources + np.arange(self._resources)
+        amounts = -self._rows.capacities / self._scale
+        if not self._reservation_units:
+            return rows, amounts
+        places = {mark: place for place, mark in enumerate(sorted(self._reservation_units))}
+        reserved = np.array([places.get(int(mark), -1) for mark in self._rows.reservation], dtype=np.intp)
+        is_reserved = reserved >= 0
+        row = np.where(is_reserved, self._reservation_row + reserved, self._reservation_row)
+        return np.column_stack([rows, row]), np.column_stack([amounts, is_reserved.astype(np.float64)])
+
+    def resource_values(self, duals: FloatArray) -> FloatArray:
+        """USD per unit of each resource on each node, from the prices of its rows."""
+        of_nodes: FloatArray = duals[self.item_types : self._reservation_row].reshape(self._nodes, self._resources)
+        return np.asarray(-of_nodes / self._scale, dtype=np.float64)
 
 
 def _with_baseline_column(item_types: ItemTypes, rows: OfferingRows) -> tuple[ItemTypes, OfferingRows]:

@@ -421,3 +421,17 @@ def test_device_claims_may_be_read_whatever_the_settings_are() -> None:
     (readable,) = rules
     assert {"deviceclasses", "resourceclaims", "resourceslices"} <= set(readable["resources"])  # type: ignore[call-overload]
     assert readable["verbs"] == ["get", "list", "watch"]
+
+
+def test_services_may_be_read_for_default_spread_and_predictions_of_autoscalers_may_not() -> None:
+    """K15-540: nothing uses the predictions, so the right to read them is left out."""
+    core = [rule for rule in _cluster_rules(chart()) if "services" in rule["resources"]]  # type: ignore[operator]
+    assert [rule["verbs"] for rule in core] == [["get", "list", "watch"]]
+    assert not any("verticalpodautoscalers" in rule["resources"] for rule in _cluster_rules(chart()))  # type: ignore[operator]
+
+
+def test_only_the_simulated_provider_may_write_the_status_of_nodes() -> None:
+    """K15-542: it reboots a Node by its boot ID; on EC2 the kubelet does that."""
+    simulated = _cluster_rules(template(*CLUSTER, "--set", "provider=simulated"))
+    assert any("nodes/status" in rule["resources"] and "patch" in rule["verbs"] for rule in simulated)  # type: ignore[operator]
+    assert not any("nodes/status" in rule["resources"] for rule in _cluster_rules(chart()))  # type: ignore[operator]

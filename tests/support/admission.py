@@ -61,6 +61,7 @@ FIELDS = [
     ),
     *pool_rows("API-022-type", R, {"spec": "text"}, {"spec": []}, {T: "text"}, {f"{T}.nodeClassRef": []}, {D: "never"}),
     *value_rows("API-S004", A, D, {"consolidationPolicy": "WhenEmpty"}, {}),
+    *value_rows("K15-001", A, D, {"budgets": [{"nodes": "1"}]}, {"consolidationPolicy": "WhenEmpty"}),
     *value_rows("API-S005", A, f"{D}.consolidateAfter", "30s", "1h30m", "0s", "Never", "1h1h"),
     *value_rows("API-S006", R, f"{D}.consolidateAfter", "-1s", "1d", "1.5h", "30", "never", "hello", "", "30s\n", 30),
     *value_rows("API-028", N, f"{D}.consolidateAfter", TOO_LONG, "9" * 400 + "s", words=("consolidateAfter", "292")),

@@ -111,7 +111,7 @@ NODE_POOL: Fields = {
         },
         "required": ABSENT,
     },
-    "spec.disruption.consolidateAfter": {"pattern": DURN, "default": "0s"},
+    "spec.disruption.consolidateAfter": {"pattern": DURN, "default": "0s"},  # K15-001
     "spec.disruption.consolidationPolicy": {
         "enum": {"WhenEmpty", "WhenEmptyOrUnderutilized", "Balanced"},
         "default": "WhenEmptyOrUnderutilized",

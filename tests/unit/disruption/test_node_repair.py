@@ -9,78 +9,26 @@ from datetime import timedelta
 import pytest
 
 from karpenter.api import kinds
-from karpenter.api.karpenter import Budget, Disruption, NodeClaim
 from karpenter.disruption.repair_execution import RebootHistory
 from karpenter.model import labels
 from karpenter.model.clock import parse_annotation_time
-from karpenter.model.feature_gate_flags import parse_feature_gates
-from karpenter.model.repair_policies import InvalidRepairPolicies, RepairAction, RepairPolicy
+from karpenter.model.repair_policies import InvalidRepairPolicies, RepairPolicy
 from karpenter.model.setting_kinds import Profile
 from karpenter.providers.contract import InstanceNotFound, ProviderError, RebootFailed
 from karpenter.settings import Settings, resolve_settings
+from support.broken_nodes import MINUTE, ON, POLICIES, leaving, machines, phase, rebooting, set_boot_id
 from support.builders import NOW, claim, node
 from support.world import World, story, until
 
-ON = Settings(feature_gates=parse_feature_gates("NodeRepair=true"))
-MINUTE = timedelta(minutes=1)
-POLICIES = (
-    RepairPolicy("Ready", "False", 30 * MINUTE),
-    RepairPolicy("DiskReady", "False", 10 * MINUTE, ".*", drain_bound=2 * MINUTE),
-    RepairPolicy("GpuReady", "False", 10 * MINUTE, ".*", drain_bound=MINUTE, action=RepairAction.REBOOT),
-)
 UNKNOWN = RepairPolicy("Ready", "Unknown", 30 * MINUTE, ".*")
-OPEN = Disruption(consolidate_after="Never", budgets=(Budget(nodes="100%"),))
-
-
-async def machines(world: World, settings: Settings = ON, policies: tuple[RepairPolicy, ...] = POLICIES) -> None:
-    """Five nodes, a pod on the first, and a provider whose reboots give the Node another boot ID at once."""
-    world.cloud.repair_policies = lambda: policies  # type: ignore[method-assign]
-    await world.node_class()
-    pool = await world.pool(disruption=OPEN)
-    await world.start(settings)
-    for number in range(5):
-        await world.owned_claim(pool, f"n{number}")
-    await asyncio.sleep(0.1)
-    for number in range(5):
-        await world.join(f"n{number}", f"n{number}")
-        await set_boot_id(world, f"n{number}", "boot-1")
-    await asyncio.sleep(1)
-    for number in range(5):
-        await world.running(f"p{number}", f"n{number}", requests={"cpu": "3"})
-
-
-async def set_boot_id(world: World, node: str, boot_id: str) -> None:
-    await world.kube.patch(kinds.NODE, node, {"status": {"nodeInfo": {"bootID": boot_id}}}, subresource="status")
-
-
-async def leaving(world: World) -> list[str]:
-    return [obj.metadata.name for obj in await world.all(kinds.NODE_CLAIM) if obj.metadata.deletion_timestamp]
-
-
-def rebooting(world: World, boots: bool = True, *errors: Exception) -> list[str]:
-    """Let the provider reboot; the operation IDs it is asked with. With errors it refuses so often."""
-    asked: list[str] = []
-    left = list(errors)
-
-    async def reboot(claim: NodeClaim, operation_id: str) -> None:
-        asked.append(operation_id)
-        if left:
-            raise left.pop(0) if len(left) > 1 else left[0]
-        if boots:
-            await set_boot_id(world, claim.status.node_name, f"after-{len(asked)}")
-
-    world.cloud.reboot = reboot  # type: ignore[attr-defined]
-    return asked
-
-
-async def phase(world: World, name: str = "n0") -> tuple[str, str]:
-    condition = await world.condition(name, "Rebooting")
-    return condition[:2] if condition is not None else ("", "")
 
 
 @story
 async def test_a_broken_node_goes_only_after_its_replacement_is_ready(world: World) -> None:
-    """K15-601, K15-231, K15-211: the limit of the drain counts from the deletion, not from the decision."""
+    """K15-601, K15-231, K15-211: the limit of the drain counts from the deletion, not from the decision.
+
+    K15-238: release 1.14 deleted it at once, without a replacement, and its drain waited for no pod.
+    """
     await machines(world)
     await world.set_condition(kinds.NODE, "n0", "DiskReady", "False")
     await asyncio.sleep(590)
@@ -321,7 +269,7 @@ async def test_in_the_profile_karpenter_nothing_is_repaired_by_default(world: Wo
 @story
 async def test_kubelets_that_lose_the_api_server_cost_no_node(world: World, lost: int) -> None:
     """K15-228: a zone without network, or all kubelets cut off, for two hours. After that one broken node is repaired."""
-    await machines(world, Settings(), (*POLICIES, UNKNOWN))
+    await machines(world, Settings(), policies=(*POLICIES, UNKNOWN))
     for number in range(lost):
         await world.set_ready(f"n{number}", "Unknown")
     await asyncio.sleep(2 * 60 * 60)

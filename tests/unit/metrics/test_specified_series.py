@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from karpenter.metrics.registry import Metrics
@@ -77,3 +79,13 @@ def test_the_buckets_of_scores_are_those_dashboards_expect() -> None:
     ]
     evaluation = metrics.voluntary_disruption_decision_evaluation_duration_seconds.labels("empty", "")
     assert (evaluation._upper_bounds[0], evaluation._upper_bounds[-2]) == (0.005, 600)
+
+
+def test_gauges_of_a_pools_limits_are_stable() -> None:
+    """K15-465: the page about metrics promises it."""
+    page = (Path(__file__).parents[3] / "docs" / "metrics.md").read_text(encoding="utf-8")
+    rows = {
+        line.split("`")[1]: [cell.strip() for cell in line.split("|")] for line in page.splitlines() if "| `" in line
+    }
+    names = ("nodepools_limit", "nodepools_usage", "nodepools_allowed_disruptions")
+    assert {rows[f"karpenter_{name}"][4] for name in names} == {"stable"}

@@ -10,16 +10,19 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from karpenter.api.karpenter import NodeClaim, NodePoolTaint
-from karpenter.api.kinds import CONFIG_MAP, KWOK_NODE_CLASS, NODE_CLAIM
-from karpenter.api.meta import ObjectMeta
+from karpenter.api.core import Node, NodeStatus
+from karpenter.api.karpenter import NodeClaim, NodeClaimStatus, NodePoolTaint
+from karpenter.api.kinds import CONFIG_MAP, KWOK_NODE_CLASS, NODE, NODE_CLAIM
+from karpenter.api.meta import Condition, ObjectMeta
 from karpenter.instancetypes.instance_type import InstanceType, Offering
 from karpenter.kube.errors import ServerUnavailable
 from karpenter.model import labels
 from karpenter.model import resources as res
+from karpenter.model.repair_policies import RepairAction
 from karpenter.model.requirements import Requirements, requirement, requirements_from_labels
 from karpenter.providers.contract import InsufficientCapacity, LaunchFailed, NodeClassNotReady, ProviderError
 from karpenter.providers.simulated import Faults, SimulatedProvider, fault_rules, simulated_offerings
+from support.builders import replaced
 from support.simulated_world import CLASS, SMALL, World, claim_spec, play, types
 
 SPOT = {labels.CAPACITY_TYPE: ("spot",)}
@@ -358,3 +361,44 @@ def test_launches_take_turns_between_zones_of_one_price() -> None:
         assert Counter(instance.labels[labels.ZONE] for instance in launched) == {"zone-a": 3, "zone-b": 3}
 
     play(scene)
+
+
+def test_a_reboot_gives_the_node_another_boot_id_and_nothing_else() -> None:
+    """K15-521: derived from the operation; a claim without a node name is refused."""
+
+    async def scene(world: World) -> None:
+        provider = SimulatedProvider(world.kube, world.clock, types())
+        node = Node(
+            metadata=ObjectMeta(name="n"), status=NodeStatus(conditions=(Condition(type="Ready", status="True"),))
+        )
+        await world.kube.create(NODE, node)
+        made = claim({}, SMALL)
+        with pytest.raises(ProviderError, match="rebooting nodeclaim, node is not registered"):
+            await provider.reboot(made, "op-1")
+        await provider.reboot(replaced(made, status=NodeClaimStatus(node_name="n")), "op-1")
+        after = await world.kube.get(NODE, "n")
+        assert after.status.node_info.boot_id == "kwok-op-1"
+        assert after.status.conditions == node.status.conditions
+
+    play(scene)
+
+
+def test_the_simulated_provider_repairs_what_the_conditions_of_tests_say() -> None:
+    """K15-520: not ready without a pattern is the one fallback; two conditions are for tests, one of them reboots."""
+    found = {
+        (policy.condition_type, policy.condition_status): (
+            policy.reason_pattern,
+            policy.toleration,
+            policy.drain_bound,
+            policy.action,
+            policy.priority,
+        )
+        for policy in SimulatedProvider(None, None, types()).repair_policies()  # type: ignore[arg-type]
+    }
+    minute, second = timedelta(minutes=1), timedelta(seconds=1)
+    assert found == {
+        ("Ready", "False"): ("", 10 * minute, timedelta(0), RepairAction.REPLACE, 0),
+        ("Ready", "Unknown"): (".*", 10 * minute, timedelta(0), RepairAction.REPLACE, 0),
+        ("KWOKUnhealthy", "True"): (".*", 30 * second, 45 * second, RepairAction.REPLACE, 0),
+        ("KWOKRebootRequired", "True"): (".*", 30 * second, minute, RepairAction.REBOOT, 0),
+    }

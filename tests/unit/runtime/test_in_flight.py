@@ -123,7 +123,7 @@ async def test_a_watch_that_fails_is_named_as_what_blocks(world: World) -> None:
 
 @story
 async def test_an_unlaunched_claim_that_exists_stays_known(world: World) -> None:
-    """OPS-S19, OPS-094: only what the API server does not have is forgotten."""
+    """OPS-S19, OPS-094, K15-382: only what the API server does not have is forgotten."""
     first = await stuck(world)
     await asyncio.sleep(60)
     assert world.manager is not None
@@ -134,7 +134,7 @@ async def test_an_unlaunched_claim_that_exists_stays_known(world: World) -> None
 @pytest.mark.parametrize("provider_id", ["", "fake:///ghost"], ids=["unlaunched", "OPS-S20-launched"])
 @story
 async def test_a_claim_neither_the_watch_nor_the_server_has_is_forgotten(world: World, provider_id: str) -> None:
-    """OPS-S20, OPS-094: also a launched one; no watch has anything to say about what it never showed."""
+    """OPS-S20, OPS-094, K15-382: also a launched one; no watch has anything to say about what it never showed."""
     await world.node_class()
     await world.pool()
     await world.start()

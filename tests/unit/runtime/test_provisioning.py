@@ -297,7 +297,7 @@ async def test_a_pool_that_contradicts_itself_does_not_stop_the_others(world: Wo
 
 @story
 async def test_a_pool_whose_types_cannot_be_had_is_skipped_and_said(world: World) -> None:
-    """SCH-115"""
+    """SCH-115, K15-513: the line names the NodePool, and what the provider said."""
     world.cloud.refuse("instance_types", ProviderError("no catalogue"))
     await world.node_class()
     await world.pool("a")
@@ -306,7 +306,8 @@ async def test_a_pool_whose_types_cannot_be_had_is_skipped_and_said(world: World
     await world.waiting(pod("p", {"cpu": "1"}))
     await asyncio.sleep(2)
     assert [obj.metadata.labels[labels.NODE_POOL] for obj in await claims(world)] == ["b"]
-    assert world.lines("skipping, unable to resolve instance types")[0]["NodePool"] == {"name": "a"}
+    line = world.lines("skipping, unable to resolve instance types")[0]
+    assert (line["NodePool"], line["error"]) == ({"name": "a"}, "no catalogue")
 
 
 @story

@@ -14,7 +14,7 @@ from karpenter.api.meta import Condition, ObjectMeta
 from karpenter.model import labels
 from karpenter.model.clock import rfc3339
 from karpenter.model.feature_gate_flags import parse_feature_gates
-from karpenter.model.repair_policies import RepairPolicy
+from karpenter.model.repair_policies import RepairAction, RepairPolicy
 from karpenter.node.node_health import first_due_condition
 from karpenter.settings import Settings
 from support.builders import NOW
@@ -51,7 +51,10 @@ async def leaving(world: World) -> list[str]:
 
 @story
 async def test_a_broken_node_is_replaced_when_its_time_is_over(world: World) -> None:
-    """DIS-S275, DIS-S276, DIS-S280, DIS-383, DIS-385, DIS-387: budgets and protections are not asked."""
+    """DIS-S275, DIS-S276, DIS-S280, DIS-383, DIS-385, DIS-387: budgets and protections are not asked.
+
+    K15-271: its series have the label of the termination mode.
+    """
     await machines(world)
     await world.set_ready("n0", "Unknown")
     await asyncio.sleep(30 * 60 - 2)
@@ -143,7 +146,7 @@ async def test_the_drain_ends_at_once_whatever_the_claim_grants(world: World, st
 @pytest.mark.parametrize(("broken", "replaced"), [(3, 3), (4, 0)], ids=["DIS-E9", "DIS-E9-fourth"])
 @story
 async def test_when_too_many_are_broken_none_is_replaced(world: World, broken: int, replaced: int) -> None:
-    """DIS-E9, DIS-384: of twelve three may be broken. OPS-522, 547: the event `NodeRepairBlocked` says so.
+    """DIS-E9, DIS-384: of twelve three may be broken. OPS-522, 547, K15-271: the event `NodeRepairBlocked` says so.
 
     DIS-043: looked at again after five minutes.
     """
@@ -236,3 +239,21 @@ async def test_without_its_gate_nothing_is_repaired(world: World) -> None:
     await world.set_ready("n0", "False")
     await asyncio.sleep(7200)
     assert await leaving(world) == []
+
+
+@story
+async def test_repair_of_the_older_release_knows_no_reboots_no_veto_and_no_fallback(world: World) -> None:
+    """K15-270: policies that reboot are ignored; a pattern needs its reason, and a policy without one takes any reason."""
+    await machines(world, 10)
+    gpu = RepairPolicy("GpuReady", "False", MINUTE, action=RepairAction.REBOOT)
+    disk = RepairPolicy("DiskReady", "False", MINUTE, "Full")
+    anything = RepairPolicy("StorageReady", "False", MINUTE)
+    world.cloud.repair_policies = lambda: (gpu, disk, anything)  # type: ignore[method-assign]
+    await world.kube.patch(kinds.NODE, "n2", {"metadata": {"annotations": {labels.DO_NOT_REPAIR: "true"}}})
+    await world.set_condition(kinds.NODE, "n0", "GpuReady", "False")
+    await world.set_condition(kinds.NODE, "n1", "DiskReady", "False", reason="Slow")
+    await world.set_condition(kinds.NODE, "n2", "StorageReady", "False", reason="Whatever")
+    await world.set_condition(kinds.NODE, "n3", "DiskReady", "False", reason="DiskFull")
+    await asyncio.sleep(90)
+    left = {one.metadata.name for one in await world.all(kinds.NODE_CLAIM)} - set(await leaving(world))
+    assert {f"n{number}" for number in range(10)} - left == {"n2", "n3"}

@@ -37,7 +37,7 @@ REFERENCE = [
     ("PREFERENCE_POLICY", "--preference-policy", "Respect"),
     ("MIN_VALUES_POLICY", "--min-values-policy", "Strict"),
     ("SCHEDULER_CONFIG", "--scheduler-config", ""),
-    ("IGNORE_DRA_REQUESTS", "--ignore-dra-requests", "true"),
+    ("IGNORE_DRA_REQUESTS", "--ignore-dra-requests", "true"),  # K15-050
     ("FEATURE_GATES", "--feature-gates", "NodeRepair=true"),
     ("CLUSTER_NAME", "--cluster-name", ""),
     ("CLUSTER_ENDPOINT", "--cluster-endpoint", ""),

@@ -488,3 +488,14 @@ def test_a_process_that_never_saw_everything_lacks_it_since_its_start() -> None:
     seen.passes(25)
     assert seen.scrape().value("karpenter_cluster_state_unsynced_time_seconds") == 25
     assert seen.clock.now() > NOW
+
+
+@pytest.mark.parametrize("after", [bound(), stage("p", "Failed", "", UNSCHEDULABLE)], ids=["bound", "terminal"])
+def test_a_pod_with_a_node_or_an_end_awaits_no_decision(after: Pod) -> None:
+    """K15-386: the gauge of undecided pods has no row of it any more."""
+    seen = ObservedCluster()
+    seen.put(waiting())
+    seen.passes(3)
+    assert "provisioning_scheduling_undecided" in waits(seen)
+    seen.put(after)
+    assert "provisioning_scheduling_undecided" not in waits(seen)

@@ -96,7 +96,7 @@ def test_new_nodes_allow_what_those_of_their_type_do() -> None:
 
 
 def test_a_type_may_tell_itself_what_it_allows() -> None:
-    """K15-090: as an instance-type file or a NodeOverlay may have it; of several who tell, the least counts."""
+    """K15-090, K15-512: as an instance-type file or a NodeOverlay may have it; of several who tell, the least counts."""
     capacity: dict[str, str | int] = {ATTACHMENT_RESOURCE_PREFIX + DRIVER: 9, **ROOM}
     index = index_of([shape("a", capacity), shape("b", capacity), shape("c", ROOM)])
     state = snapshot(flatten(machine("n", {"cpu": 4}, labels={labels.INSTANCE_TYPE: "a"})), csi_node("n", ebs=5))

@@ -10,14 +10,19 @@ import pytest
 from karpenter.api.core import Pod
 from karpenter.api.karpenter import NodeClaim, NodeClaimStatus, NodePool, NodeSelectorRequirementWithMinValues
 from karpenter.api.meta import Condition, ObjectMeta
+from karpenter.disruption.decide.command import Command, DisruptionReason
+from karpenter.disruption.decide.move_blockers import StaticPoolAtNodeLimit
+from karpenter.disruption.decide.static_replacements import StaticReplacements
 from karpenter.model import labels
 from karpenter.model.pod_disruption import DELETION_COST_ANNOTATION
 from karpenter.scheduling.planned_nodeclaims import static_claim
+from karpenter.scheduling.solution import NewNodeClaim
 from karpenter.state.state_node import NO_NODE_USAGE, build_state_node
 from karpenter.static import replicas as static
 from karpenter.static.replicas import ReplicaCounts, ScaleUp, StaticClaim
 from support import builders
 from support.builders import ANY_CAPACITY, NOW, node_pool, owner
+from support.disruption_cases import KINDS, running
 from support.instance_types import STD
 
 
@@ -111,7 +116,7 @@ def test_a_daemon_that_must_not_be_disrupted_keeps_its_node_from_being_empty() -
 
 
 def test_moving_costs_less_the_nearer_the_end_of_a_node_is() -> None:
-    """DIS-112, DIS-113"""
+    """DIS-112, DIS-113; K15-209: all as of one instant."""
     long_lived = member("long", pod())
     short_lived = member("short", pod("p"), pod("q"), pod("r"), expire_after="1h")
     after = NOW + timedelta(minutes=45)
@@ -207,3 +212,17 @@ def test_a_pool_of_another_name_does_not_count() -> None:
     views = [build_state_node(None, member("a").claim, NO_NODE_USAGE, marked=False)]
     other = msgspec.structs.replace(pool(3, nodes="0"), metadata=ObjectMeta(name="other"))
     assert static.exceeded_limits(other, views) == ()
+
+
+def test_a_slot_of_a_command_that_is_not_carried_out_is_given_back() -> None:
+    """K15-212: the next command of the pass takes it, under the same name."""
+    full = node_pool("np", (ANY_CAPACITY,), replicas=2, limits={"nodes": "2"})
+    wires = [full, *running("n1")]
+    slots = StaticReplacements(builders.snapshot(wires), builders.indexes(wires, KINDS))
+    first = slots.stage("np")
+    assert isinstance(first, NewNodeClaim)
+    assert slots.stage("np") == StaticPoolAtNodeLimit("np")
+    slots.unstage(Command(DisruptionReason.DRIFTED, (), (first,)))
+    again = slots.stage("np")
+    assert isinstance(again, NewNodeClaim)
+    assert again.name == first.name

@@ -39,19 +39,19 @@ class Groups:
 
 
 @st.composite
-def groups(draw: st.DrawFn, *, min_values: bool = False) -> Groups:
+def groups(draw: st.DrawFn, *, min_values: bool = False, most_kinds: int = 4, most_pods: int = 200) -> Groups:
     """Nodes with pods in them are drawn first. Limits are what these nodes take, and sometimes a part of it."""
     random = Random(draw(st.integers(0, 2**32)))
     types = tuple(_type(random, number) for number in range(draw(st.integers(3 if min_values else 2, 6))))
     pools = [_pool(random, number, min_values) for number in range(draw(st.integers(1, 2)))]
-    kinds = [_kind(random) for _ in range(draw(st.integers(1, 4)))]
+    kinds = [_kind(random) for _ in range(draw(st.integers(max(1, most_kinds - 7), most_kinds)))]
     counts = [0] * len(kinds)
     taken: dict[str, dict[str, int]] = {pool.metadata.name: {} for pool in pools}
     forms = list(node_forms(pools, types))
     for _ in range(draw(st.integers(3, 24))):
         form = random.choice(forms)
         added = _filled(random, form, kinds)
-        if any(added) and sum(counts) + sum(added) <= 200:
+        if any(added) and sum(counts) + sum(added) <= most_pods:
             counts = [before + more for before, more in zip(counts, added, strict=True)]
             taken[form.pool] = dict(res.add(taken[form.pool], form.reserves, {res.NODES: res.ONE_UNIT}))
     assume(sum(counts) >= 10)
@@ -133,6 +133,13 @@ def test_what_can_be_bought_for_several_groups_within_limits_is_bought(case: Gro
 @given(groups(min_values=True))
 def test_what_can_be_bought_with_min_values_within_limits_is_bought(case: Groups) -> None:
     """SCH-360 with SCH-384: a claim of two types at least reserves the larger and holds what the smaller holds."""
+    check(case)
+
+
+@settings(max_examples=examples(200), deadline=None, suppress_health_check=_QUIET)
+@given(groups(most_kinds=12, most_pods=30))
+def test_what_can_be_bought_for_a_dozen_groups_within_limits_is_bought(case: Groups) -> None:
+    """SCH-382, SCH-384: up to thirty pods."""
     check(case)
 
 

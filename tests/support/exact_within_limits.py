@@ -35,12 +35,13 @@ class PodGroupSize:
 
 @dataclass(frozen=True)
 class NodeForm:
-    """What may be bought: what it holds, and what it takes of the limits of its NodePool."""
+    """What may be bought: what it holds, what it takes of the limits of its NodePool, and the reservation or stock it is of."""
 
     pool: str
     zone: str
     holds: Mapping[str, int]
     reserves: Mapping[str, int]
+    counted: str = ""
 
 
 def node_forms(pools: Sequence[NodePool], types: Sequence[InstanceType]) -> Iterator[NodeForm]:
@@ -64,16 +65,22 @@ def _most(types: Sequence[InstanceType]) -> dict[str, int]:
 
 
 def most_served(
-    groups: Sequence[PodGroupSize], forms: Sequence[NodeForm], limits: Mapping[str, Mapping[str, int]]
+    groups: Sequence[PodGroupSize],
+    forms: Sequence[NodeForm],
+    limits: Mapping[str, Mapping[str, int]],
+    units: Mapping[str, int] = {},
 ) -> int | None:
-    """The most pods for which nodes can be bought; None where the program is too large or not solved."""
+    """The most pods for which nodes can be bought; None where the program is too large or not solved.
+
+    ``units``: how many nodes reservations and stocks have.
+    """
     columns: list[tuple[NodeForm, tuple[int, ...]]] = []
     for form in forms:
         for contents in _full_contents(groups, form):
             columns.append((form, contents))
             if len(columns) > MAX_CONTENTS:
                 return None
-    return _solved(groups, columns, limits)
+    return _solved(groups, columns, limits, units)
 
 
 def _full_contents(groups: Sequence[PodGroupSize], form: NodeForm) -> Iterator[tuple[int, ...]]:
@@ -106,6 +113,7 @@ def _solved(
     groups: Sequence[PodGroupSize],
     columns: Sequence[tuple[NodeForm, tuple[int, ...]]],
     limits: Mapping[str, Mapping[str, int]],
+    units: Mapping[str, int],
 ) -> int | None:
     """Variables: nodes of each content, then pods served of each group."""
     solver = highspy.Highs()
@@ -129,6 +137,8 @@ def _solved(
                 if form.pool == pool
             }
             _add_row(solver, taken, 1.0 if amount > 0 else 0.0)
+    for counted, left in units.items():
+        _add_row(solver, {at: 1.0 for at, (form, _) in enumerate(columns) if form.counted == counted}, float(left))
     solver.run()
     if solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
         return None

@@ -213,14 +213,18 @@ def _limited_problem(
 
 
 def _limit_shares(request: PackingRequest, grouped: GroupedCover, rows: Sequence[_ReservingRow]) -> FloatArray:
-    """What each row takes of each limit, as a part of what is left of it."""
+    """What each row takes of each limit, reservation and stock, as a part of what is left of it."""
     names = [(pool, name, left) for pool, amounts in request.limits.items() for name, left in amounts.items()]
-    shares = np.zeros((len(rows), len(names)))
+    units = list(request.reservation_units.items())
+    shares = np.zeros((len(rows), len(names) + len(units)))
     for number, row in enumerate(rows):
         channel = grouped.bin_types[row.at].channel
         for column, (pool, name, left) in enumerate(names):
             if channel[0] == pool and row.reserves is not None:
                 shares[number, column] = res.taken_of_limit(name, row.reserves) / max(left, 1)
+        for column, (reservation, left) in enumerate(units, len(names)):
+            if channel[1] == reservation:
+                shares[number, column] = 1.0 / max(left, 1)
     return shares
 
 

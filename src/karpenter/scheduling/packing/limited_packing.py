@@ -1,5 +1,7 @@
 """The best packing of a few pods under limits of NodePools, by an integer program in which each limit is a row.
 
+So is each reservation and each stock: they limit the number of nodes that are bought of them.
+
 Packings that fill one node after another meet a limit when it is used up. Here every set of pods that may share a node is a
 column, once for each type worth reserving: a claim reserves the largest type it keeps, so a cheaper type that takes more of the
 limits and a dearer one that takes less are different columns. The program serves as many pods as limits allow, of such packings
@@ -13,6 +15,7 @@ time, so equal input has equal plans. More pods are left to the packings that `l
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -41,11 +44,17 @@ _HALF = 0.5
 
 @dataclass(frozen=True)
 class LimitedDemands:
-    """Demands, the options each may be bought from, whatever their weight, and what is left of limits."""
+    """Demands, the options each may be bought from, whatever their weight, what is left of limits, of reservations and stocks."""
 
     demands: Sequence[Demand]
     options: AllowedOptions
     limits: RemainingLimits
+    reservation_units: Mapping[str, int]
+
+    def allow(self, claims: Sequence[SchedulingNodeClaim]) -> bool:
+        """Whether limits, reservations and stocks have enough for all of these claims, in exact amounts."""
+        drawn = Counter(claim.reservation for claim in claims if claim.reservation is not None)
+        return keeps_limits(claims, self.limits) and all(drawn[name] <= self.reservation_units[name] for name in drawn)
 
 
 def claims_within_limits(limited: LimitedDemands, rules: PackingRules) -> list[SchedulingNodeClaim] | None:
@@ -60,7 +69,7 @@ def claims_within_limits(limited: LimitedDemands, rules: PackingRules) -> list[S
     chosen = (
         None if times is None else [claim for claim, count in zip(claims, times, strict=True) for _ in range(count)]
     )
-    return chosen if chosen is not None and keeps_limits(chosen, limited.limits) else None
+    return chosen if chosen is not None and limited.allow(chosen) else None
 
 
 def keeps_limits(claims: Sequence[SchedulingNodeClaim], limits: RemainingLimits) -> bool:
@@ -112,7 +121,7 @@ def _solve(claims: Sequence[SchedulingNodeClaim], limited: LimitedDemands, rules
     below = (contents * (weights[:, None] < heaviest[None, :])).sum(axis=1)
     costs = np.array([rules.objective.claim_cost(claim) for claim in claims])
     counts = np.array([len(demand.pods) for demand in limited.demands], dtype=np.float64)
-    limit_rows = _limit_rows(claims, limited.limits)
+    limit_rows = _limit_rows(claims, limited)
     program = _Program(np.hstack([contents, limit_rows]), np.concatenate([counts, np.ones(limit_rows.shape[1])]))
     times = None
     for objective in (-contents.sum(axis=1), below, costs):
@@ -124,8 +133,9 @@ def _solve(claims: Sequence[SchedulingNodeClaim], limited: LimitedDemands, rules
     return [int(count) for count in times] if times is not None else None
 
 
-def _limit_rows(claims: Sequence[SchedulingNodeClaim], limits: RemainingLimits) -> FloatArray:
-    """What each claim takes of each limit, as a part of what is left of it."""
+def _limit_rows(claims: Sequence[SchedulingNodeClaim], limited: LimitedDemands) -> FloatArray:
+    """What each claim takes of each limit, reservation and stock, as a part of what is left of it."""
+    limits = limited.limits
     rows = [
         [
             _reserved(claim, limits[pool]).get(name, 0) / max(left, 1) if claim.template.name == pool else 0.0
@@ -134,6 +144,8 @@ def _limit_rows(claims: Sequence[SchedulingNodeClaim], limits: RemainingLimits) 
         for pool in limits
         for name, left in limits[pool].items()
     ]
+    for name, left in limited.reservation_units.items():
+        rows.append([1.0 / max(left, 1) if claim.reservation == name else 0.0 for claim in claims])
     return np.array(rows).reshape(len(rows), len(claims)).T
 
 

@@ -147,12 +147,12 @@ class Packer:
             return NOTHING_PROVEN
         allowed = list(state.distinct_options(range(len(self._demands))).values())
         claims = cheapest_claims(self._demands, allowed, self._packing_rules)
-        if claims is not None and not state.are_left(claims):
-            return ProvenPacking(None, least_cost(claims, self._demands, self._objective))
-        if state.limits:
-            return NOTHING_PROVEN if claims is None else self._limited_exact(claims, state)
+        if claims is not None and (state.limits or not state.are_left(claims)):
+            return self._limited_exact(claims, state)
         if claims is None:
-            return self._covered(state, lambda cover: cover.cheapest_cover(known_cost))
+            return (
+                NOTHING_PROVEN if state.limits else self._covered(state, lambda cover: cover.cheapest_cover(known_cost))
+            )
         packing = self._bought(claims, state)
         return ProvenPacking(packing, -inf if packing.unpacked else packing.objective_value)
 
@@ -170,16 +170,16 @@ class Packer:
     def within_limits(self) -> Packing | None:
         """The best packing that limits allow, whatever the weight of pools; None where the pods are too many."""
         state = self._new_state(weights_bind=False)
-        if self._bounds.reservation_units:
-            return None
         options = list(state.distinct_options(range(len(self._demands))).values())
-        claims = claims_within_limits(LimitedDemands(self._demands, options, state.limits), self._packing_rules)
+        limited = LimitedDemands(self._demands, options, state.limits, self._bounds.reservation_units)
+        claims = claims_within_limits(limited, self._packing_rules)
         return self._packed_by_columns(state) if claims is None else self._bought(claims, state)
 
     def _packed_by_columns(self, state: PackingState) -> Packing | None:
         """The packing with generated columns, each limit a row; what rules refuse goes the way of `value`."""
         request = self._request(range(len(self._demands)), state, self._types_within(state))
-        proposed = patterns_within_limits(replace(request, limits=self._bounds.limits))
+        units = self._bounds.reservation_units
+        proposed = patterns_within_limits(replace(request, limits=self._bounds.limits, reservation_units=units))
         if proposed is None:
             return None
         claims: list[SchedulingNodeClaim] = []
@@ -192,9 +192,10 @@ class Packer:
         return self._packed("columns", state, claims, self._most_valuable)
 
     def _limited_exact(self, claims: Sequence[SchedulingNodeClaim], state: PackingState) -> ProvenPacking:
-        """The packing with the cheapest claims, or with others where limits do not allow these."""
+        """The packing with the cheapest claims, or with others where limits or stocks do not allow these."""
         narrowed = [self._limited_types(claim, state) for claim in claims]
-        packing = self._bought(narrowed, state) if keeps_limits(narrowed, state.limits) else self.within_limits()
+        allowed = state.are_left(narrowed) and keeps_limits(narrowed, state.limits)
+        packing = self._bought(narrowed, state) if allowed else self.within_limits()
         return ProvenPacking(packing, least_cost(claims, self._demands, self._objective))
 
     @property

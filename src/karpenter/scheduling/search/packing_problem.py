@@ -109,7 +109,8 @@ class PackingRequest:
 
     ``types_within`` says which types limits leave of each NodePool (None: all), ``strict_min_values`` whether minValues hold.
     Equal channels in ``allowed`` would bring the same candidate nodes more than once. ``limits``: what is left of limits by
-    NodePool, where types that take less of them matter.
+    NodePool, where types that take less of them matter. ``reservation_units``: what is left of reservations and stocks, where the
+    nodes of reservations are candidates like others.
     """
 
     demands: Sequence[Demand]
@@ -121,6 +122,7 @@ class PackingRequest:
     objective: Objective
     strict_min_values: bool
     limits: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    reservation_units: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,7 +226,8 @@ class _GroupedDemands:
 
     def __init__(self, request: PackingRequest, host_limit_usage: Callable[[HostLimits], Mapping[object, int]]) -> None:
         able = [at for at in request.positions if not request.demands[at].host_affinity]
-        options = {at: tuple(o for o, _ in request.allowed[at] if not o.is_prepaid) for at in able}
+        prepaid = bool(request.reservation_units)
+        options = {at: tuple(o for o, _ in request.allowed[at] if prepaid or not o.is_prepaid) for at in able}
         self.positions = [at for at in able if options[at]]
         if not self.positions:
             return

@@ -1,9 +1,10 @@
 """Karpenter's end-to-end suites as test binaries, and what they need from its module.
 
 The suites are built from the Go module `sigs.k8s.io/karpenter`, at the release that ``go.mod`` beside this file names; nothing of
-it is copied into the repository. One line differs: how long the suites wait by default for a condition (15 minutes) is a
-parameter of the build. The compiler allows no overlay of downloaded modules, so the module's source is unpacked once more into
-the cache, with that line changed, and the build is pointed there.
+it is copied into the repository. Two lines differ. How long the suites wait by default for a condition (15 minutes) is a
+parameter of the build. And the types of the device driver's own API group are registered with the options of their requests,
+without which neither the driver nor its suite can read or write a single object. The compiler allows no overlay of downloaded
+modules, so the module's source is unpacked once more into the cache, with those lines changed, and the build is pointed there.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import json
 import re
 import shutil
 import tempfile
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
@@ -23,8 +25,35 @@ from controlplane.gobuild import BuildFailed, GoModule, cache_folder
 _DEPENDENCY = "sigs.k8s.io/karpenter"
 MODULE = GoModule("Karpenter's end-to-end suites", Path(__file__).parent, (1, 26, 9))
 
-_TIMEOUT_FILE = "test/pkg/environment/common/environment.go"
-_TIMEOUT_CALL = re.compile(r"gomega\.SetDefaultEventuallyTimeout\([^)]*\)")
+#: Of the copy that the driver is built from: it waits for nothing, so any will do.
+_DRIVER_TIMEOUT_SECONDS = 300
+
+
+@dataclass(frozen=True)
+class _Change:
+    """A line of the module that differs: what ``pattern`` matches in ``file`` becomes ``text``."""
+
+    file: str
+    pattern: str
+    text: str
+
+
+def _changes(timeout_seconds: int) -> tuple[_Change, ...]:
+    timeout, types = r"gomega\.SetDefaultEventuallyTimeout\([^)]*\)", r"s\.AddKnownTypes\(GroupVersion, [^)]*\)"
+    return (
+        _Change(
+            "test/pkg/environment/common/environment.go",
+            timeout,
+            f"gomega.SetDefaultEventuallyTimeout({timeout_seconds} * time.Second)",
+        ),
+        _Change(
+            "dra-kwok-driver/pkg/apis/v1alpha1/draconfig_types.go",
+            types,
+            r"\g<0>; metav1.AddToGroupVersion(s, GroupVersion)",
+        ),
+    )
+
+
 #: Specs whose only assertion is an ``Eventually`` without ``Should``, which checks nothing (release 1.15.0).
 VACUOUS = frozenset(
     {
@@ -62,7 +91,7 @@ def binary(suite: Suite, timeout_seconds: int) -> Path:
 def device_driver() -> Path:
     """The stand-in for a device driver that the suite ``dra`` needs beside the controller: it publishes ResourceSlices."""
     name = "dra-kwok-driver"
-    flags = ("-trimpath", "-ldflags=-s -w", "-mod=mod")
+    flags = ("-trimpath", "-ldflags=-s -w", f"-modfile={_patched_source(_DRIVER_TIMEOUT_SECONDS)}")
     return MODULE.binaries({name: ("build", *flags, f"{_DEPENDENCY}/{name}")}) / name
 
 
@@ -85,23 +114,32 @@ def instance_types() -> list[dict[str, object]]:
 
 
 def _patched_source(timeout_seconds: int) -> Path:
-    """A ``go.mod`` that takes the dependency from a copy with another default time-out. Its folder is named after the content."""
+    """A ``go.mod`` that takes the dependency from a copy with the changed lines. Its folder is named after the content."""
     source = MODULE.dependency(_DEPENDENCY)
-    call = f"gomega.SetDefaultEventuallyTimeout({timeout_seconds} * time.Second)"
-    text, count = _TIMEOUT_CALL.subn(call, (source / _TIMEOUT_FILE).read_text())
-    if count != 1:
-        raise BuildFailed(f"{_TIMEOUT_FILE} sets the default time-out {count} times; adapt {Path(__file__).name}")
+    texts = {change.file: _changed(source, change) for change in _changes(timeout_seconds)}
     module = (MODULE.folder / "go.mod").read_text()
-    folder = cache_folder() / f"source-{hashlib.sha256((module + text).encode()).hexdigest()[:16]}"
+    content = "".join((module, *texts.values()))
+    folder = cache_folder() / f"source-{hashlib.sha256(content.encode()).hexdigest()[:16]}"
     if not folder.is_dir():
         with tempfile.TemporaryDirectory(dir=cache_folder(), prefix="source-") as scratch:
             copy = Path(scratch) / "karpenter"
             shutil.copytree(source, copy, copy_function=shutil.copyfile)
             for entry in (copy, *copy.rglob("*")):
                 entry.chmod(0o755)
-            (copy / _TIMEOUT_FILE).write_text(text)
+            for file, text in texts.items():
+                (copy / file).write_text(text)
             copy.rename(folder)
     module_file = folder / "conformance.mod"
     module_file.write_text(f"{module}\nreplace {_DEPENDENCY} => {folder}\n")
     shutil.copyfile(MODULE.folder / "go.sum", module_file.with_suffix(".sum"))
     return module_file
+
+
+def _changed(source: Path, change: _Change) -> str:
+    """The text of a file with its change. Raises ``BuildFailed`` where the line is not there just once."""
+    text, count = re.subn(change.pattern, change.text, (source / change.file).read_text())
+    if count != 1:
+        raise BuildFailed(
+            f"{change.file} has {count} lines like {change.pattern!r} instead of one; adapt {Path(__file__).name}"
+        )
+    return text

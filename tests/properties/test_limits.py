@@ -98,7 +98,7 @@ def test_what_can_be_bought_within_limits_is_bought(case: Limited) -> None:
 
 
 @pytest.mark.soak
-@settings(max_examples=10_000, deadline=None, suppress_health_check=_QUIET)
+@settings(max_examples=examples(10_000), deadline=None, suppress_health_check=_QUIET)
 @given(limited())
 def test_nor_in_a_long_series(case: Limited) -> None:
     """SCH-260, SCH-382, SCH-384."""

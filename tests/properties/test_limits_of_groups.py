@@ -144,7 +144,7 @@ def test_what_can_be_bought_for_a_dozen_groups_within_limits_is_bought(case: Gro
 
 
 @pytest.mark.soak
-@settings(max_examples=5_000, deadline=None, suppress_health_check=_QUIET)
+@settings(max_examples=examples(5_000), deadline=None, suppress_health_check=_QUIET)
 @given(groups())
 def test_nor_in_a_long_series(case: Groups) -> None:
     """SCH-382, SCH-384."""
@@ -152,7 +152,7 @@ def test_nor_in_a_long_series(case: Groups) -> None:
 
 
 @pytest.mark.soak
-@settings(max_examples=5_000, deadline=None, suppress_health_check=_QUIET)
+@settings(max_examples=examples(5_000), deadline=None, suppress_health_check=_QUIET)
 @given(groups(min_values=True))
 def test_nor_with_min_values_in_a_long_series(case: Groups) -> None:
     """SCH-360 with SCH-384."""

@@ -116,7 +116,7 @@ def test_no_partition_of_up_to_six_pods_is_cheaper(world: World) -> None:
 
 
 @pytest.mark.soak
-@settings(max_examples=5_000, deadline=None, suppress_health_check=_QUIET)
+@settings(max_examples=examples(5_000), deadline=None, suppress_health_check=_QUIET)
 @given(few_pods())
 def test_nor_in_a_long_series(world: World) -> None:
     """SCH-865."""
@@ -132,7 +132,7 @@ def test_nor_cheaper_than_enumerated_columns(world: World) -> None:
 
 
 @pytest.mark.soak
-@settings(max_examples=5_000, deadline=None, suppress_health_check=_QUIET)
+@settings(max_examples=examples(5_000), deadline=None, suppress_health_check=_QUIET)
 @given(few_pods())
 def test_nor_cheaper_than_enumerated_columns_in_a_long_series(world: World) -> None:
     """SCH-865."""
@@ -149,7 +149,7 @@ def test_nor_cheaper_than_the_integer_program_over_nodes(world: World) -> None:
 
 
 @pytest.mark.soak
-@settings(max_examples=5_000, deadline=None, suppress_health_check=_QUIET)
+@settings(max_examples=examples(5_000), deadline=None, suppress_health_check=_QUIET)
 @given(few_pods())
 def test_nor_cheaper_than_the_integer_program_over_nodes_in_a_long_series(world: World) -> None:
     """SCH-865."""

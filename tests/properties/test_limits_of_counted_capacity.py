@@ -136,7 +136,7 @@ def test_what_can_be_bought_within_limits_reservations_and_stocks_is_bought(case
 
 
 @pytest.mark.soak
-@settings(max_examples=5_000, deadline=None, suppress_health_check=_QUIET)
+@settings(max_examples=examples(5_000), deadline=None, suppress_health_check=_QUIET)
 @given(counted())
 def test_nor_in_a_long_series(case: Counted) -> None:
     """SCH-382, SCH-384, SCH-581, SCH-585."""

@@ -18,7 +18,7 @@ from karpenter.cli.top_history import HistorySource, HistoryUnavailable, NoHisto
 from karpenter.cli.top_options import ViewerOptions
 from karpenter.cli.top_screens import HELP, TextWindow
 from karpenter.cli.top_table_widget import LiveTable
-from karpenter.cli.top_tables import TABS, summary_lines
+from karpenter.cli.top_tables import TABS, summary_lines, unpriced_text
 from karpenter.console.assessment import Assessment, assess
 from karpenter.console.console_input import ConsoleInput
 from karpenter.console.console_view import ConsoleView
@@ -29,7 +29,7 @@ _REFRESH_SECONDS = 0.5
 #: Pause between two computations of reasons and of the price bound.
 _ASSESSMENT_PAUSE_SECONDS = 2.0
 _HISTORY_SECONDS = 10.0
-_HISTORY_POINTS, _SPARK_CELLS = 240, 12
+_HISTORY_POINTS, _SPARK_CELLS = 240, 20
 
 
 @dataclass(frozen=True)
@@ -136,16 +136,16 @@ class TopApp(App[None]):
 
     def _draw_summary(self, view: ConsoleView) -> None:
         lines = summary_lines(view, self._setup.options, self._assessment.bound_per_hour)
-        lines[-1].append_text(self._history_text())
-        self._summary.update(Text("\n").join(lines))
+        lines.append(self._timeline(unpriced_text(view, self._setup.options)))
+        self._summary.update(Text("\n", no_wrap=True, overflow="ellipsis").join(lines))
 
-    def _history_text(self) -> Text:
-        """Price and pending pods over the last minutes, with a history over the last day."""
+    def _timeline(self, unpriced: str) -> Text:
+        """Price and pending pods over the last minutes, with a history over the last day; and what the price leaves out."""
         pending, prices = self._recent.pending or self._pending, self._recent.prices or self._prices
-        parts = [("  pending ", "dim"), (sparkline(pending, _SPARK_CELLS), "yellow")]
+        parts = [("pending ", "dim"), (sparkline(pending, _SPARK_CELLS), "yellow")]
         if self._setup.options.shows_prices:
             parts += [("  $/h ", "dim"), (sparkline(prices, _SPARK_CELLS), "green")]
-        return Text.assemble(*parts)
+        return Text.assemble(*parts, (f"  {unpriced}" if unpriced else "", "dim"))
 
     def _draw_table(self) -> None:
         """The open tab; the others are drawn when they open."""

@@ -160,6 +160,7 @@ class _Decision(msgspec.Struct):
     reason: str
     text: str
     outcome: str
+    pods: int
     saving: float | None
     before: tuple[_Node, ...]
     after: tuple[_Node, ...]
@@ -199,8 +200,16 @@ def _names(decisions: Iterable[_Decision]) -> Iterator[str]:
 def _decision_row(decision: _Decision) -> DecisionRow:
     before, after = (tuple(node.name for node in nodes) for nodes in (decision.before, decision.after))
     text = decision.text if decision.outcome == "succeeded" else f"{decision.text}, {decision.outcome}"
+    is_disruption = decision.kind is DecisionKind.DISRUPTION
     return DecisionRow(
-        decision.at, decision.kind, decision.reason, before or after, text, saving_per_hour=decision.saving
+        decision.at,
+        decision.kind,
+        decision.reason,
+        before or after,
+        text,
+        saving_per_hour=decision.saving,
+        replaced_by=after if is_disruption else (),
+        restarts=decision.pods if is_disruption else None,
     )
 
 

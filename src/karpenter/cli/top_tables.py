@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from datetime import datetime
 
@@ -26,14 +27,15 @@ from karpenter.console.decision_rows import DecisionKind
 from karpenter.console.node_rows import NodeRow, NodeState
 from karpenter.console.pool_rows import PoolRow
 from karpenter.console.spending import HOURS_PER_MONTH, SpendDimension
-from karpenter.disruption.decide.command import DisruptionReason
 from karpenter.model import labels, selectors
 from karpenter.model import resources as res
 from karpenter.model.nodepool_budgets import UNLIMITED_DISRUPTIONS
 from karpenter.scheduling.explain.nearest_fit_messages import format_amount
 
 #: Columns of the lines above the tables; they fit on a terminal of 80.
-_COUNT_CELLS, _AMOUNT_CELLS, _SUMMARY_BAR_CELLS = 11, 27, 10
+_COUNT_CELLS, _SUMMARY_BAR_CELLS = 11, 8
+#: Amounts from here on are shown without decimals.
+_WHOLE_AMOUNTS = 1000.0
 _CAPACITY_TEXTS = {labels.SPOT: "Spot", labels.ON_DEMAND: "On-Demand", labels.RESERVED: "Reserved"}
 _STATE_STYLES = {
     NodeState.LAUNCHING: "yellow",
@@ -68,7 +70,7 @@ def summary_lines(view: ConsoleView, options: ViewerOptions, bound_per_hour: flo
     """The lines above the tables (OPS-800, OPS-801). ``bound_per_hour``: the lower bound of the price, where it is known."""
     nodes = selected_nodes(view, options)
     count = count_text(len(nodes), "node")
-    lines = [_resource_line(nodes, resource, options) for resource in options.resources]
+    lines = _resource_lines(nodes, options)
     lines = [Text.assemble((count if not at else "").ljust(_COUNT_CELLS), line) for at, line in enumerate(lines)]
     lines[0].stylize("bold", 0, len(count))
     if options.shows_prices:
@@ -94,14 +96,27 @@ def selected_nodes(view: ConsoleView, options: ViewerOptions) -> list[NodeRow]:
     return [row for row in view.nodes if matches(row.labels)]
 
 
-def _resource_line(nodes: list[NodeRow], resource: str, options: ViewerOptions) -> Text:
+def _resource_lines(nodes: list[NodeRow], options: ViewerOptions) -> list[Text]:
+    """Of each resource what is requested of what is allocatable, and a bar; the bars stand below each other."""
     existing = [row for row in nodes if not row.planned]
-    requested = sum(row.requested.get(resource, 0) for row in existing)
-    allocatable = sum(row.allocatable.get(resource, 0) for row in existing)
+    amounts = [_amounts(existing, resource) for resource in options.resources]
+    width = max(len(text) for text, _ in amounts)
+    return [
+        Text.assemble(f"{text:{width}}  ", bar(share, _SUMMARY_BAR_CELLS, options.style), "  ")
+        for text, share in amounts
+    ]
+
+
+def _amounts(nodes: list[NodeRow], resource: str) -> tuple[str, float]:
+    requested = sum(row.requested.get(resource, 0) for row in nodes)
+    allocatable = sum(row.allocatable.get(resource, 0) for row in nodes)
     size, unit = _summary_unit(resource)
-    amounts = f"{short_resource_name(resource)} {requested / size:,.1f}/{allocatable / size:,.1f}{unit}  "
-    share = requested / allocatable if allocatable else 0.0
-    return Text.assemble(amounts.ljust(_AMOUNT_CELLS), bar(share, _SUMMARY_BAR_CELLS, options.style), "  ")
+    texts = "/".join(_amount_text(amount / size) for amount in (requested, allocatable))
+    return f"{short_resource_name(resource)} {texts}{unit}", requested / allocatable if allocatable else 0.0
+
+
+def _amount_text(amount: float) -> str:
+    return f"{amount:,.0f}" if amount >= _WHOLE_AMOUNTS else f"{amount:.1f}"
 
 
 def _summary_unit(resource: str) -> tuple[int, str]:
@@ -112,12 +127,14 @@ def _summary_unit(resource: str) -> tuple[int, str]:
 
 
 def _price_text(nodes: list[NodeRow]) -> Text:
-    prices = [row.price_per_hour for row in nodes if row.price_per_hour is not None]
-    total = sum(prices)
-    text = Text(f"${total:.3f}/hour | ${total * HOURS_PER_MONTH:.0f}/month", style="bold green")
-    if len(prices) < len(nodes):
-        text.append(f"  ({len(nodes) - len(prices)} without price)", style="dim")
-    return text
+    total = sum(row.price_per_hour or 0.0 for row in nodes)
+    return Text(f"${total:.3f}/hour | ${total * HOURS_PER_MONTH:.0f}/month", style="bold green")
+
+
+def unpriced_text(view: ConsoleView, options: ViewerOptions) -> str:
+    """How many of the nodes shown have no price; empty where all have one."""
+    unpriced = sum(row.price_per_hour is None for row in selected_nodes(view, options))
+    return f"{count_text(unpriced, 'node')} without price" if unpriced and options.shows_prices else ""
 
 
 # -- nodes --------------------------------------------------------------------------------------------------------------
@@ -221,16 +238,20 @@ def decision_table(view: ConsoleView, options: ViewerOptions) -> TableData:
                 age_cell(row.at, view.now),
                 text_cell(str(row.kind), _DECISION_STYLES[row.kind]),
                 text_cell(row.text),
-                text_cell(row.reason),
                 *((_saving_cell(row.saving_per_hour),) if options.shows_prices else ()),
+                number_cell("-" if row.restarts is None else str(row.restarts), row.restarts or 0),
+                text_cell(row.reason),
                 text_cell(", ".join(row.nodes)),
                 text_cell(", ".join(row.replaces)),
+                text_cell(", ".join(row.replaced_by)),
             ),
         )
         for row in view.decisions
     )
     saved = ("saves $/h",) if options.shows_prices else ()
-    return TableData(("ago", "kind", "decision", "for", *saved, "nodes", "in place of"), tuple(rows))
+    return TableData(
+        ("ago", "kind", "decision", *saved, "restarts", "for", "nodes", "in place of", "replaced by"), tuple(rows)
+    )
 
 
 def _saving_cell(saving_per_hour: float | None) -> Cell:
@@ -239,15 +260,8 @@ def _saving_cell(saving_per_hour: float | None) -> Cell:
 
 def pool_table(view: ConsoleView, options: ViewerOptions) -> TableData:
     """NodePools with limits and budgets."""
-    columns = ("pool", "nodes", *options.resources, *(("$/h",) if options.shows_prices else ()))
-    columns += (
-        "limits",
-        *(f"may go: {reason.lower()}" for reason in DisruptionReason),
-        "opens in",
-        "leaving",
-        "drifted",
-        "state",
-    )
+    columns = ("pool", "nodes", "may go", "opens in", "state", *options.resources)
+    columns += (*(("$/h",) if options.shows_prices else ()), "limits", "leaving", "drifted")
     rows = (TableRow(row.name, tuple(_pool_cells(row, view.now, options))) for row in view.pools)
     return TableData(columns, tuple(rows))
 
@@ -255,18 +269,27 @@ def pool_table(view: ConsoleView, options: ViewerOptions) -> TableData:
 def _pool_cells(row: PoolRow, now: datetime, options: ViewerOptions) -> Iterator[Cell]:
     yield text_cell(row.name, "bold")
     yield number_cell(str(row.nodes), row.nodes)
+    least = min((budget.remaining for budget in row.budgets), default=0)
+    yield Cell(_budgets_text(row), least, "" if least else "red")
+    yield text_cell(age_text(now, row.next_opening) if row.next_opening is not None else "-")
+    yield text_cell(_pool_state(row), "" if row.ready and not row.freeze else "red")
     yield from (bar_cell(row.fill(resource)) for resource in options.resources)
     if options.shows_prices:
         yield price_cell(row.price_per_hour)
     yield text_cell(", ".join(_limit_texts(row)) or "none")
-    for budget in row.budgets:
-        unlimited = budget.allowed == UNLIMITED_DISRUPTIONS
-        number = "all" if unlimited else f"{budget.remaining} of {budget.allowed}"
-        yield number_cell(number, budget.remaining, "" if budget.remaining else "red")
-    yield text_cell(age_text(now, row.next_opening) if row.next_opening is not None else "-")
     yield number_cell(str(row.leaving), row.leaving)
     yield number_cell(str(row.drifted), row.drifted, "yellow" if row.drifted else "")
-    yield text_cell(_pool_state(row), "" if row.ready and not row.freeze else "red")
+
+
+def _budgets_text(row: PoolRow) -> str:
+    """How many nodes may go now, of how many at a time; by reason where that differs."""
+    reasons: defaultdict[str, list[str]] = defaultdict(list)
+    for budget in row.budgets:
+        unlimited = budget.allowed == UNLIMITED_DISRUPTIONS
+        reasons["all" if unlimited else f"{budget.remaining} of {budget.allowed}"].append(budget.reason.lower())
+    if len(reasons) == 1:
+        return next(iter(reasons))
+    return "; ".join(f"{', '.join(names)}: {text}" for text, names in reasons.items())
 
 
 def _limit_texts(row: PoolRow) -> Iterator[str]:
@@ -276,7 +299,7 @@ def _limit_texts(row: PoolRow) -> Iterator[str]:
 
 def _pool_state(row: PoolRow) -> str:
     if row.freeze:
-        return f"frozen: {row.freeze}"
+        return row.freeze
     return "ready" if row.ready else f"not ready: {row.not_ready_reason or 'not reconciled yet'}"
 
 

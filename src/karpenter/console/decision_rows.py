@@ -22,8 +22,9 @@ class DecisionRow:
 
     ``reason``: of a disruption its reason, of an interruption or failure the event's. ``nodes``: names of the NodeClaims (of
     Nodes where only those have events). ``text``: ``+2 nodes (m5.large)``, ``-1 node (underutilized)``.
-    ``replaces``: NodeClaims that a launch takes the place of. ``saving_per_hour``: USD, as the controller estimated it when it
-    decided; None where it said nothing.
+    ``replaces``: NodeClaims that a launch takes the place of. ``replaced_by``: NodeClaims that take the place of what a
+    disruption ends. ``saving_per_hour``: USD, as the controller estimated it when it decided; None where it said nothing.
+    ``restarts``: how many pods had to move, and so started again elsewhere; None without a history, which counts them.
     """
 
     at: datetime
@@ -33,6 +34,8 @@ class DecisionRow:
     text: str
     replaces: tuple[str, ...] = ()
     saving_per_hour: float | None = None
+    replaced_by: tuple[str, ...] = ()
+    restarts: int | None = None
 
 
 @dataclass(frozen=True)

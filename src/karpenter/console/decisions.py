@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -72,7 +72,7 @@ def _time(event: Event) -> datetime | None:
 def decisions(given: ConsoleInput, nodes: Sequence[NodeRow]) -> tuple[DecisionRow, ...]:
     """All decisions known, the latest first."""
     claims = [view.claim for view in given.snapshot.nodes if view.claim is not None]
-    seen = [*_launches(claims, nodes), *_disruptions(given.events), *_incidents(given.events)]
+    seen = [*_launches(claims, nodes), *_disruptions(given.events, _replacements(claims)), *_incidents(given.events)]
     rows = seen if given.recorded is None else [*given.recorded.rows, *_unrecorded(seen, given.recorded)]
     return tuple(sorted(rows, key=lambda row: (-row.at.timestamp(), row.kind, row.nodes)))
 
@@ -105,7 +105,16 @@ def _replaced(group: Iterable[NodeClaim]) -> list[str]:
     return sorted({name.strip() for text in said for name in text.split(",") if name.strip()})
 
 
-def _disruptions(events: Sequence[Event]) -> Iterator[DecisionRow]:
+def _replacements(claims: Iterable[NodeClaim]) -> Mapping[str, Sequence[str]]:
+    """By name of a NodeClaim, those that were launched in its place."""
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for claim in claims:
+        for name in _replaced((claim,)):
+            found[name].append(claim.metadata.name)
+    return found
+
+
+def _disruptions(events: Sequence[Event], replacements: Mapping[str, Sequence[str]]) -> Iterator[DecisionRow]:
     """Nodes whose disruption reached their deletion in the same second, by reason (DIS-394)."""
     savings = dict(_announced_savings(events))
     groups: defaultdict[tuple[datetime, str], set[str]] = defaultdict(set)
@@ -119,7 +128,16 @@ def _disruptions(events: Sequence[Event]) -> Iterator[DecisionRow]:
         saved = {savings[name] for name in names if name in savings}
         # Every node of a command announces the saving of the whole command.
         saving = sum(saving for _, saving in saved) if saved else None
-        yield DecisionRow(at, DecisionKind.DISRUPTION, reason, tuple(sorted(names)), text, saving_per_hour=saving)
+        successors = tuple(sorted({successor for name in names for successor in replacements.get(name, ())}))
+        yield DecisionRow(
+            at,
+            DecisionKind.DISRUPTION,
+            reason,
+            tuple(sorted(names)),
+            text,
+            saving_per_hour=saving,
+            replaced_by=successors,
+        )
 
 
 def _announced_savings(events: Iterable[Event]) -> Iterator[tuple[str, tuple[str, float]]]:

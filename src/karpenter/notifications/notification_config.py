@@ -6,6 +6,7 @@ a rotated secret needs no restart.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -39,6 +40,10 @@ DEFAULT_BODY = '{"text": "$lines"}'
 
 _Name = Annotated[str, Meta(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
 _HeaderName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9-]{1,100}$")]
+#: Names of headers whose values are secrets.
+_SECRET_HEADER = re.compile(
+    r"authoriz|authentic|token|secret|passw|cookie|credential|api-?key|signature", re.IGNORECASE
+)
 _ANY_MOMENT = datetime(2000, 1, 1, tzinfo=UTC)
 _LARGEST_BATCH = 100
 _LONGEST_WINDOW = timedelta(hours=1)
@@ -189,6 +194,8 @@ def _destination_faults(destination: Destination) -> Iterator[tuple[str, str]]:
         yield "url", "set either url or urlFile"
     if destination.url and (fault := url_fault(destination.url)):
         yield "url", fault
+    for name in filter(_SECRET_HEADER.search, destination.headers):
+        yield "headers", f"{name} holds a secret; put its value into a file and name it in headerFiles"
     try:
         if not timedelta() <= durations.parse_duration(destination.batch.window) <= _LONGEST_WINDOW:
             yield "batch.window", f"{destination.batch.window} is not between 0s and 1h"

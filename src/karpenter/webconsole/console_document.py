@@ -87,7 +87,9 @@ def _decision(row: DecisionRow) -> Json:
         "reason": row.reason,
         "nodes": list(row.nodes),
         "replaces": list(row.replaces),
+        "replacedBy": list(row.replaced_by),
         "saving": row.saving_per_hour,
+        "restarts": row.restarts,
     }
 
 

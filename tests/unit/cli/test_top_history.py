@@ -71,6 +71,8 @@ def test_a_history_tells_what_events_forgot_and_nothing_comes_twice(store: Histo
         (DecisionKind.INTERRUPTION, "two minutes"),
         (DecisionKind.FAILURE, "no capacity"),
     }
+    (replacing,) = [row for row in shown if row.text == "-1 node +1 node"]
+    assert (replacing.nodes, replacing.replaced_by, replacing.restarts) == (("old",), ("new",), 3)
     assert [row.at for row in shown] == sorted((row.at for row in shown), reverse=True)
 
 

@@ -6,10 +6,19 @@ from pathlib import Path
 
 import pytest
 
+from karpenter.api.karpenter import Budget
 from karpenter.cli.terminal import WrongInput
 from karpenter.cli.top_cells import TableData, age_text, sparkline, text_cell
 from karpenter.cli.top_options import ViewerOptions, ViewerStyle, viewer_options
-from karpenter.cli.top_tables import TABS, event_table, node_table, pool_table, spend_table, summary_lines
+from karpenter.cli.top_tables import (
+    TABS,
+    event_table,
+    node_table,
+    pool_table,
+    spend_table,
+    summary_lines,
+    unpriced_text,
+)
 from karpenter.console.console_view import ConsoleView
 from support.builders import NOW, claim, machine, node, pod, seconds, taint
 from support.console_cases import event, view_of
@@ -86,6 +95,29 @@ def test_extra_labels_have_columns_and_those_of_eks_node_viewer_are_computed() -
     names = ("topology.kubernetes.io/zone", "eks-node-viewer/node-cpu-usage", "eks-node-viewer/node-pods-usage", "none")
     (row,) = shown(node_table(view_of(pool(), running("n", "m", 1)), ViewerOptions(extra_labels=names)))
     assert [row[name] for name in names] == ["z1", "25%", "2%", "-"]
+
+
+def test_the_lines_above_fit_on_80_columns_also_for_a_large_cluster() -> None:
+    """OPS-800: from a thousand on amounts have no decimals."""
+    nodes = [node(f"n{number}", {"cpu": 64, "memory": "512Gi", "pods": 250}) for number in range(50)]
+    busy = running("busy", "l", 4)
+    view = view_of(pool(), busy, nodes)
+    cpu, memory, pods_line = lines(view, bound=2.0)
+    assert cpu.startswith("51 nodes   cpu 4.0/3,208            ")
+    assert "memory 0.0/25,664 GiB" in memory
+    assert max(map(len, (cpu, memory, pods_line))) <= 78
+    assert unpriced_text(view, PLAIN) == "50 nodes without price"
+    assert unpriced_text(view_of(pool(), busy), PLAIN) == ""
+
+
+def test_budgets_stand_together_where_they_are_equal() -> None:
+    """OPS-805: the pool's budget, by reason where reasons differ."""
+    (alike,) = shown(pool_table(view_of(pool("np", Budget(nodes="2")), running("n", "m")), PLAIN))
+    assert alike["may go"] == "2 of 2"
+    (unlike,) = shown(
+        pool_table(view_of(pool("np", Budget(nodes="2"), Budget(nodes="0", reasons=("Empty",))), running("n")), PLAIN)
+    )
+    assert unlike["may go"] == "empty: 0 of 0; drifted, underutilized, unhealthy, sleep: 2 of 2"
 
 
 def test_without_pricing_no_dollar_is_shown_anywhere() -> None:

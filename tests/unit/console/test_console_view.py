@@ -16,7 +16,7 @@ from karpenter.console.spending import HOURS_PER_MONTH, UNREQUESTED, SpendDimens
 from karpenter.model import labels
 from support.builders import NOW, annotated, claim, node, plan, pod, pods, seconds
 from support.console_cases import console_input, event, view_of
-from support.disruption_cases import KINDS, drifted, on, pool, running
+from support.disruption_cases import KINDS, drifted, on, pool, running, with_annotation
 
 
 def test_finished_and_deleting_pods_do_not_count() -> None:
@@ -147,6 +147,18 @@ def test_a_replacement_says_what_it_saves_once_however_many_nodes_announce_it() 
     assert row.saving_per_hour == 0.25
     (silent,) = view_of(pool(), events=events[1::2]).decisions
     assert silent.saving_per_hour is None
+
+
+def test_a_disruption_says_what_took_its_place_and_leaves_restarts_to_a_history() -> None:
+    """Replacements name what they replace; nobody but a history counts the pods that had to move."""
+    new = claim("new")
+    born = msgspec.structs.replace(new, metadata=msgspec.structs.replace(new.metadata, creation_timestamp=NOW))
+    replacing = with_annotation(born, labels.DISRUPTION_REPLACES, "a, b")
+    events = [event("DisruptionTerminating", "NodeClaim", name, "Disrupting Node: Underutilized") for name in "ab"]
+    rows = {row.kind: row for row in view_of(pool(), replacing, events=events).decisions}
+    assert rows[DecisionKind.DISRUPTION].replaced_by == ("new",)
+    assert rows[DecisionKind.DISRUPTION].restarts is None
+    assert rows[DecisionKind.LAUNCH].replaces == ("a", "b")
 
 
 def test_interruptions_are_among_the_decisions_and_by_themselves() -> None:

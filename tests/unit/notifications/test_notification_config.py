@@ -37,6 +37,14 @@ RULES = "rules: [{destinations: [ops]}]\n"
             "n: destinations[0].url: holds credentials; put the address into a file and name it in urlFile",
         ),
         (
+            DESTINATION % ", headers: {X-Source: a, X-Api-Key: pw}" + RULES,
+            "n: destinations[0].headers: X-Api-Key holds a secret; put its value into a file and name it in headerFiles",
+        ),
+        (
+            DESTINATION % ", headers: {authorization: Bearer pw}" + RULES,
+            "n: destinations[0].headers: authorization holds a secret; ",
+        ),
+        (
             "destinations: [{name: a, url: 'http://x'}, {name: a, url: 'http://y'}]\nrules: []",
             "n: destinations[1].name: 'a' is used twice",
         ),

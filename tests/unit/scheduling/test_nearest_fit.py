@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+from itertools import permutations
+
 import pytest
 
 from karpenter.api.core import ContainerPort, Pod
 from karpenter.api.meta import LabelSelector
-from karpenter.api.scheduling_constraints import Affinity, PodAffinity, PodAffinityTerm, TopologySpreadConstraint
+from karpenter.api.scheduling_constraints import (
+    Affinity,
+    NodeSelectorTerm,
+    PodAffinity,
+    PodAffinityTerm,
+    TopologySpreadConstraint,
+)
 from karpenter.model import labels
 from karpenter.scheduling.explain.nearest_fit_messages import filter_noun, nearest_fit_sentence
-from karpenter.scheduling.explain.reason_messages import unschedulable_event_message, unschedulable_fingerprint
+from karpenter.scheduling.explain.reason_messages import (
+    reason_message,
+    unschedulable_event_message,
+    unschedulable_fingerprint,
+)
 from karpenter.scheduling.failed_filters import (
     FilterBreakdown,
     FilteredTypes,
@@ -235,6 +247,37 @@ def test_an_alternative_that_a_limit_closed_is_told_before_one_that_no_pool_meet
     either = affinity(term(expr(labels.ZONE, "In", "z1")), term(expr("unknown", "Exists")))
     result = plan(node_pool(limits={"nodes": "1"}), pods(2, {"cpu": "1500m"}, affinity=either), types=[SMALL])
     assert said(result).startswith("the pod would fit NodePool np if its limit of nodes were 1 node higher")
+
+
+_SMALL_TYPE = term(expr(labels.INSTANCE_TYPE, "In", "small"))
+_SOLD_OUT = term(expr(labels.INSTANCE_TYPE, "In", "out"))
+_OVER_LIMIT = term(expr(labels.INSTANCE_TYPE, "In", "huge"))
+_NO_LABEL, _NO_ZONE = term(expr("unknown", "Exists")), term(expr(labels.ZONE, "In", "z9"))
+
+
+@pytest.mark.parametrize(
+    ("nearest", "farther", "sentence"),
+    [
+        (_SOLD_OUT, (_SMALL_TYPE, _NO_LABEL), "nearest is NodePool np: all matching offerings are unavailable"),
+        (_SOLD_OUT, (_OVER_LIMIT, _NO_ZONE), "nearest is NodePool np: all matching offerings are unavailable"),
+        (_OVER_LIMIT, (_SMALL_TYPE, _NO_LABEL), "the pod would fit NodePool np if its limit of cpu were 32 CPU higher"),
+        (_SMALL_TYPE, (_NO_ZONE, _NO_LABEL), "nearest is NodePool np: the pod is 2.1 CPU short on small"),
+    ],
+    ids=["sold out", "sold out beside a limit", "limit", "too small"],
+)
+def test_of_alternatives_that_fail_for_different_causes_the_nearest_is_told_whatever_their_order(
+    nearest: NodeSelectorTerm, farther: tuple[NodeSelectorTerm, ...], sentence: str
+) -> None:
+    """SCH-250a: Karpenter tells of the alternative that it tried last."""
+    sold_out = shape("out", {"cpu": 16, "memory": "64Gi", "pods": 9}, [offering("spot", "z1", 0.8, available=False)])
+    huge = shape("huge", {"cpu": 64, "memory": "64Gi", "pods": 9}, [offering("spot", "z1", 3.0)])
+    for terms in permutations((nearest, *farther)):
+        asking = pod("p", {"cpu": "4"}, affinity=affinity(*terms))
+        result = plan(node_pool(limits={"cpu": "32"}), asking, types=[SMALL, sold_out, huge])
+        assert said(result).startswith(sentence)
+        (reason,) = only(result).reasons
+        (named,) = nearest.match_expressions
+        assert f"{named.key} In [{named.values[0]}]" in reason_message(reason)
 
 
 # -- between pods ---------------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
+from math import inf
 
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.model.requirements import Op
@@ -94,6 +95,7 @@ class UnschedulableDiagnosis:
         return cached
 
     def _diagnosed(self, failed: UnschedulableGroup, left: RemainingCapacity) -> _GroupReasons:
+        failed = replace(failed, last_step=self._nearest_alternative(failed, left))
         reasons = self._reasons(failed, left)
         fits = [*self._nearest_fits(failed, reasons, left), *self._static_pool_fits(failed)]
         nearest = min(fits, key=nearest_fit_order, default=None)
@@ -112,6 +114,22 @@ class UnschedulableDiagnosis:
             for skipped_nodepool in context.skipped_pools
         )
         return (*tried, *skipped) or _NO_POOLS
+
+    def _nearest_alternative(self, failed: UnschedulableGroup, left: RemainingCapacity) -> RelaxationStep:
+        """Of several OR-terms that no NodePool can meet the one that is nearest to it, wherever it stands among them."""
+        last = {step.hard_requirements: step for step in failed.group.relaxation_steps}
+        alternatives = [step for step in last.values() if step.tolerations == failed.last_step.tolerations]
+        if failed.confined or failed.limited or len(alternatives) < 2:
+            return failed.last_step
+        nearest: list[tuple[tuple[float, ...], RelaxationStep]] = []
+        for step in alternatives[: -_MAX_STEPS_COMPARED - 1 : -1]:
+            diagnoses = list(self._diagnoses(failed, step, left))
+            if any(diagnosis.has_fitting_type for diagnosis in diagnoses):
+                return failed.last_step
+            fits = (diagnosis.nearest_fit for diagnosis in diagnoses)
+            orders = [nearest_fit_order(fit) for fit in fits if fit is not None]
+            nearest.append((min(orders, default=(inf,)), step))
+        return min(nearest, key=lambda each: each[0])[1]
 
     def _diagnoses(
         self, failed: UnschedulableGroup, step: RelaxationStep, left: RemainingCapacity

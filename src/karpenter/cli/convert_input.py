@@ -12,14 +12,13 @@ from karpenter.cli.manifest_documents import EXPECTED, MalformedDocument, Source
 from karpenter.cli.yaml_nodes import (
     JOINED_KEYS,
     DuplicateKey,
-    YamlNodeError,
-    check_aliases,
     kubernetes_yaml_loader,
     merge_duplicate_keys,
 )
 from karpenter.conversion.drafts import InputObject
 from karpenter.conversion.json_fields import Json
 from karpenter.conversion.notes import Note, NoteLevel
+from karpenter.model.bounded_yaml import YamlNodeError, check_aliases
 
 _LOST_INDENTATION = "its indentation is lost: no line is indented; restore it from the schema of the kind"
 

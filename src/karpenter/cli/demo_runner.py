@@ -81,6 +81,8 @@ def run_demo(options: DemoOptions) -> str:
     console = _Console()
     if options.svg is not None and not options.svg.parent.is_dir():
         raise DemoStartError(f"--svg={options.svg}: {options.svg.parent} is no directory")
+    if options.svg is not None:
+        _check_writable(options.svg)
     with _log_to(options.log):
         return run_paced(lambda clock: _DemoRun(console, options, clock).run(), _start(options), options.speed)
 
@@ -91,6 +93,14 @@ def _start(options: DemoOptions) -> datetime:
     begun = datetime.now(UTC) - _LONGEST_RUN * (1 - 1 / max(options.speed, 1.0))
     # On the second, as the other beginning: creation times have whole seconds, and pods are taken in their order.
     return begun.replace(microsecond=0)
+
+
+def _check_writable(file: Path) -> None:
+    """Before half a minute of demo, whose chart could not be kept. Raises ``DemoStartError``."""
+    try:
+        file.open("a", encoding="utf-8").close()
+    except OSError as error:
+        raise DemoStartError(f"--svg={file}: cannot be written ({error.strerror})") from None
 
 
 @contextmanager

@@ -19,6 +19,7 @@ import msgspec
 _SUFFIXES = frozenset({".yaml", ".yml", ".json"})
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _EXPECTED_FILES = "; expected files ending in .yaml, .yml or .json"
+NESTED = "it is nested too deeply"
 EXPECTED = "expected Kubernetes objects as YAML or JSON"
 _KEEP_ONE = "the first value would be lost; keep one"
 _TEMPLATE_MARK = b"{{"
@@ -161,7 +162,8 @@ def parse_documents(source: str, content: bytes) -> Iterator[ManifestDocument | 
         yield from _json_document(source, text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         if source.endswith(".json") or isinstance(error, RecursionError):
-            yield MalformedDocument(f"{source}: document 1: malformed JSON ({error}); {EXPECTED}")
+            problem = NESTED if isinstance(error, RecursionError) else error
+            yield MalformedDocument(f"{source}: document 1: malformed JSON ({problem}); {EXPECTED}")
         else:
             yield from _parse_yaml(source, content)
 
@@ -187,7 +189,8 @@ def _json_document(source: str, text: bytes) -> Iterator[ManifestDocument | Malf
 def _parse_yaml(source: str, content: bytes) -> Iterator[ManifestDocument | MalformedDocument]:
     import yaml
 
-    from karpenter.cli.yaml_nodes import YamlNodeError, check_nodes, kubernetes_yaml_loader
+    from karpenter.cli.yaml_nodes import check_nodes, kubernetes_yaml_loader
+    from karpenter.model.bounded_yaml import YamlNodeError
 
     number = 1
     try:
@@ -219,8 +222,13 @@ def yaml_error_text(error: Exception) -> str:
     """Where a YAML text is malformed, and how."""
     import yaml
 
+    from karpenter.model.bounded_yaml import yaml_problem
+
+    if isinstance(error, RecursionError):
+        return f"malformed YAML ({NESTED})"
     if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
-        return f"malformed YAML ({' '.join(str(error).split())})"
+        words = yaml_problem(error) if isinstance(error, yaml.YAMLError) else " ".join(str(error).split())
+        return f"malformed YAML ({words})"
     mark = error.problem_mark
     problem = _BAD_START if error.problem and "cannot start any token" in error.problem else error.problem
     return f"line {mark.line + 1}, column {mark.column + 1}: malformed YAML ({problem})"

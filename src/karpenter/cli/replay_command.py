@@ -13,7 +13,7 @@ import typer
 from karpenter.cli.output_formats import Output, OutputOption, Printable, node_name, write_output
 from karpenter.cli.plan_command import wall_seconds, write_reports
 from karpenter.cli.terminal import WRONG_INPUT, exit_with_error, print_error
-from karpenter.model.texts import shorten
+from karpenter.model.texts import shorten, why_unreadable
 
 if TYPE_CHECKING:
     from karpenter.disruption.decide.command import Command
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _DIFFERENT = 1
 _SHOWN_DIFFERENCES = 20
 _SHOWN_CHARACTERS = 80
+_EXPECTED = "expected a file of plan --record or run --record-problems"
 _SAME_SOLUTION = "the solution is the recorded one, byte for byte"
 
 
@@ -45,9 +46,11 @@ def replay(
         else:
             _replay_scheduling(file, content, output)
     except OSError as error:
-        exit_with_error(f"{file}: cannot be read ({error.strerror})", WRONG_INPUT)
+        exit_with_error(f"{file}: {why_unreadable(error)}; {_EXPECTED}", WRONG_INPUT)
     except ProblemFileError as error:
         exit_with_error(f"{file}: {error}", WRONG_INPUT)
+    except RecursionError:
+        exit_with_error(f"{file}: not a problem file: it is nested too deeply; {_EXPECTED}", WRONG_INPUT)
 
 
 def _replay_scheduling(file: str, content: bytes, output: Output) -> None:

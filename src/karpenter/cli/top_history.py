@@ -16,12 +16,14 @@ import msgspec
 from karpenter.cli.terminal import WrongInput
 from karpenter.console.decision_rows import DecisionKind, DecisionRow, RecordedDecisions
 from karpenter.history.history_store import HistoryStore, HistoryUnreadable, readable_history
+from karpenter.model.texts import why_unreadable
 from karpenter.webconsole import history_document
 
 #: So much of the history is shown.
 SHOWN = timedelta(hours=24)
 _MAX_SAMPLES, _MAX_ROWS = 240, 500
 _TIMEOUT_SECONDS = 10.0
+_HOW_TO_GET_A_TOKEN = "kubectl create token NAME > FILE makes one"
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -137,13 +139,13 @@ def _checked_url(url: str) -> str:
 def _token(file: Path | None) -> str:
     """Raises ``WrongInput``."""
     if file is None:
-        raise WrongInput("--controller needs --controller-token-file: kubectl create token NAME > FILE makes one")
+        raise WrongInput(f"--controller needs --controller-token-file: {_HOW_TO_GET_A_TOKEN}")
     try:
         token = file.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise WrongInput(f"--controller-token-file={file}: cannot be read ({error})") from None
+        raise WrongInput(f"--controller-token-file={file}: {why_unreadable(error)}; {_HOW_TO_GET_A_TOKEN}") from None
     if not token.isascii() or not token.isprintable() or not token:
-        raise WrongInput(f"--controller-token-file={file}: has no token")
+        raise WrongInput(f"--controller-token-file={file}: has no token; {_HOW_TO_GET_A_TOKEN}")
     return token
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from karpenter.cli.terminal import WrongInput
 from karpenter.model.selectors import SelectorError, parse_selector
+from karpenter.model.texts import why_unreadable
 
 DEFAULTS_FILE = ".eks-node-viewer"
 _KEYS = ("node-selector", "node-sort", "resources", "extra-labels", "disable-pricing", "style")
@@ -65,7 +66,7 @@ def _file_defaults(path: Path) -> Mapping[str, tuple[str, str]]:
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError) as error:
-        raise WrongInput(f"{path}: cannot be read ({error})") from None
+        raise WrongInput(f"{path}: {why_unreadable(error)}") from None
     defaults: dict[str, tuple[str, str]] = {}
     for number, line in enumerate(lines, 1):
         key, separator, text = (part.strip() for part in line.partition("="))

@@ -9,15 +9,11 @@ from functools import cache
 
 import yaml
 
-#: Characters that the aliases of a document may add to it.
-MAX_ALIASED_CHARACTERS = 2_000_000
+from karpenter.model.bounded_yaml import YamlNodeError, check_aliases, distinct_nodes, place_of
+
 _MERGE_TAG = "tag:yaml.org,2002:merge"
 #: Lists of which people write two, when they put manifests together.
 JOINED_KEYS = frozenset({"requirements", "taints", "startupTaints"})
-
-
-class YamlNodeError(Exception):
-    """What is wrong with a document that is well-formed, with its line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,21 +29,9 @@ def check_nodes(root: yaml.Node | None) -> None:
     if root is None:
         return
     check_aliases(root)
-    for node in _distinct_nodes(root):
+    for node in distinct_nodes(root):
         if isinstance(node, yaml.MappingNode):
             _check_keys(node)
-
-
-def check_aliases(root: yaml.Node) -> None:
-    """Raises ``YamlNodeError`` where aliases add too much or contain themselves."""
-    sizes: dict[int, int] = {}
-    expanded = _expanded_size(root, sizes, set())
-    nodes = _distinct_nodes(root)
-    written = sum(map(_own_size, nodes))
-    if expanded - written > MAX_ALIASED_CHARACTERS:
-        raise YamlNodeError(
-            f"its aliases make {expanded:,} characters of {written:,}; write out what they stand for, or less of it"
-        )
 
 
 def merge_duplicate_keys(node: yaml.Node, path: str = "") -> Iterator[DuplicateKey]:
@@ -58,7 +42,7 @@ def merge_duplicate_keys(node: yaml.Node, path: str = "") -> Iterator[DuplicateK
     if isinstance(node, yaml.MappingNode):
         merged: dict[str, tuple[yaml.Node, yaml.Node]] = {}
         for key, value in node.value:
-            name = key.value if isinstance(key, yaml.ScalarNode) and key.tag != _MERGE_TAG else f"{_place(key)}"
+            name = key.value if isinstance(key, yaml.ScalarNode) and key.tag != _MERGE_TAG else f"{place_of(key)}"
             if name in merged:
                 yield _merged_value(merged, name, (key, value), f"{path}.{name}".lstrip("."))
             else:
@@ -80,39 +64,6 @@ def _merged_value(
     return DuplicateKey(path, f"key {name!r} stands twice ({lines}); the last value is taken")
 
 
-def _expanded_size(node: yaml.Node, sizes: dict[int, int], open_nodes: set[int]) -> int:
-    """Characters of the scalars in a node with every alias written out."""
-    if id(node) in open_nodes:
-        raise YamlNodeError(f"{_place(node)}: an alias stands inside what it stands for")
-    if id(node) not in sizes:
-        open_nodes.add(id(node))
-        inner = sum(_expanded_size(child, sizes, open_nodes) for child in _children(node))
-        open_nodes.discard(id(node))
-        sizes[id(node)] = _own_size(node) + inner
-    return sizes[id(node)]
-
-
-def _own_size(node: yaml.Node) -> int:
-    return 1 + (len(node.value) if isinstance(node, yaml.ScalarNode) else 0)
-
-
-def _children(node: yaml.Node) -> list[yaml.Node]:
-    if isinstance(node, yaml.MappingNode):
-        return [child for pair in node.value for child in pair]
-    return list(node.value) if isinstance(node, yaml.SequenceNode) else []
-
-
-def _distinct_nodes(root: yaml.Node) -> list[yaml.Node]:
-    seen = {id(root)}
-    nodes = [root]
-    for node in nodes:
-        for child in _children(node):
-            if id(child) not in seen:
-                seen.add(id(child))
-                nodes.append(child)
-    return nodes
-
-
 def _check_keys(mapping: yaml.MappingNode) -> None:
     first: dict[str, yaml.Node] = {}
     for key, _ in mapping.value:
@@ -121,14 +72,10 @@ def _check_keys(mapping: yaml.MappingNode) -> None:
         if key.value in first:
             before = first[key.value].start_mark.line + 1
             raise YamlNodeError(
-                f"{_place(key)}: key {key.value!r} stands there a second time (before in line {before}); "
+                f"{place_of(key)}: key {key.value!r} stands there a second time (before in line {before}); "
                 "the first value would be lost; keep one"
             )
         first[key.value] = key
-
-
-def _place(node: yaml.Node) -> str:
-    return f"line {node.start_mark.line + 1}, column {node.start_mark.column + 1}"
 
 
 @cache

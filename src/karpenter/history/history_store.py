@@ -88,7 +88,8 @@ class HistoryUnreadable(Exception):
 def readable_history(file: Path) -> HistoryStore:
     """The history in a file that a controller writes, for reading only: nothing is created. Raises ``HistoryUnreadable``."""
     if not file.is_file():
-        raise HistoryUnreadable(f"{file}: no such file; the controller writes it with --history-file")
+        wrong = "is a directory, not a file" if file.is_dir() else "no such file"
+        raise HistoryUnreadable(f"{file}: {wrong}; the controller writes it with --history-file")
     try:
         with closing(_read_only_connection(file)) as database:
             version = _version(database)

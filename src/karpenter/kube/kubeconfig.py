@@ -18,6 +18,7 @@ from karpenter.api.kinds import without_nulls
 #: The extension of a cluster whose content is handed to helper programs.
 EXEC_EXTENSION = "client.authentication.k8s.io/exec"
 _DEFAULT_NAMESPACE = "default"
+_HOW_TO_CHOOSE = "choose a kubeconfig with --kubeconfig or KUBECONFIG"
 
 
 class InvalidKubeconfig(Exception):
@@ -152,10 +153,16 @@ def select_context(config: Kubeconfig, context: str) -> SelectedContext:
 def _read_file(file: Path) -> Kubeconfig:
     import yaml
 
+    from karpenter.model.bounded_yaml import load_yaml, yaml_error_line
+
     try:
-        content = yaml.safe_load(file.read_text())
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise InvalidKubeconfig(f"cannot read kubeconfig {file}: {' '.join(str(error).split())}") from error
+        content = load_yaml(file.read_bytes().decode())
+    except OSError as error:
+        raise InvalidKubeconfig(f"cannot read kubeconfig {file}: {error.strerror}; {_HOW_TO_CHOOSE}") from error
+    except UnicodeDecodeError as error:
+        raise InvalidKubeconfig(f"kubeconfig {file} is not a text in UTF-8; {_HOW_TO_CHOOSE}") from error
+    except yaml.YAMLError as error:
+        raise InvalidKubeconfig(f"kubeconfig {file} cannot be read as YAML: {yaml_error_line(error)}") from error
     if not isinstance(content, dict):
         raise InvalidKubeconfig(f"{file} is not a kubeconfig: expected a mapping")
     try:

@@ -37,3 +37,8 @@ def _leaf_errors(error: BaseException) -> Iterator[BaseException]:
             yield from _leaf_errors(member)
     else:
         yield error
+
+
+def why_unreadable(error: OSError | UnicodeDecodeError) -> str:
+    """What is said after the name of a file whose content cannot be had, without the words of Python."""
+    return "is not a text in UTF-8" if isinstance(error, UnicodeDecodeError) else f"cannot be read ({error.strerror})"

@@ -17,6 +17,7 @@ from typing import Annotated
 from urllib.parse import urlsplit
 
 import msgspec
+import yaml
 from msgspec import Meta
 
 from karpenter.api.capacity_schedule import (
@@ -28,7 +29,9 @@ from karpenter.api.capacity_schedule import (
     ScheduleWindow,
 )
 from karpenter.model import durations
+from karpenter.model.bounded_yaml import load_yaml, yaml_error_line
 from karpenter.model.capacity_calendar import CapacityCalendar, CapacityScheduleError, CapacityState, capacity_calendar
+from karpenter.model.texts import why_unreadable
 
 #: Fields of the template of a line, and of the template of a body.
 LINE_FIELDS = frozenset(
@@ -156,16 +159,20 @@ def load_notification_config(path: str | Path) -> NotificationConfig:
     try:
         content = Path(path).read_bytes()
     except OSError as error:
-        raise NotificationConfigError(f"{path}: cannot be read ({error.strerror})") from None
+        raise NotificationConfigError(
+            f"{path}: {why_unreadable(error)}; expected a file of destinations and rules"
+        ) from None
     return parse_notification_config(content, str(path))
 
 
 def parse_notification_config(content: bytes, source: str = "notifications") -> NotificationConfig:
     """Like ``load_notification_config``, from the content; ``source`` is how messages call it."""
     try:
-        config = msgspec.yaml.decode(content, type=NotificationConfig)
-    except msgspec.DecodeError as error:
-        raise NotificationConfigError(f"{source}: {' '.join(str(error).split())}") from None
+        config = msgspec.convert(load_yaml(content), NotificationConfig)
+    except yaml.YAMLError as error:
+        raise NotificationConfigError(f"{source}: cannot be read as YAML: {yaml_error_line(error)}") from None
+    except msgspec.ValidationError as error:
+        raise NotificationConfigError(f"{source}: {error}") from None
     for place, wrong in _faults(config):
         raise NotificationConfigError(f"{source}: {place}: {wrong}")
     return config

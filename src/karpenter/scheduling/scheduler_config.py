@@ -87,10 +87,12 @@ def _invalid(index: int, wrong: str) -> SchedulerConfigError:
 def _load_yaml(text: str) -> object:
     import yaml
 
+    from karpenter.model.bounded_yaml import load_yaml, yaml_error_line
+
     try:
-        return yaml.safe_load(text)
+        return load_yaml(text)
     except yaml.YAMLError as error:
-        wrong = " ".join(str(error).split())
+        wrong = yaml_error_line(error)
         raise SchedulerConfigError(f"parsing scheduler config, decoding scheduler config, not YAML: {wrong}") from error
 
 

@@ -25,12 +25,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from karpenter.model.texts import why_unreadable
 from karpenter.simulator.workload import PodLife, Workload, WorkloadError, WorkloadPodTemplate, ordered_workload
 
 DAY_SECONDS = 86_400
 _REQUIRED = ("name", "creation_s", "cpu_milli", "memory_mib")
 _GPU = "nvidia.com/gpu"
 _MANY_ERRORS = 5
+_EXPECTED = "expected a trace with one row per pod, as CSV or Parquet"
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", re.ASCII)
 _LONGEST_NAME = 253
 
@@ -67,10 +69,10 @@ def _rows(path: Path) -> Iterator[tuple[int, Mapping[str, str]]]:
             _check_columns(path, reader.fieldnames or ())
             for row in reader:
                 yield reader.line_num, row
-    except OSError as error:
-        raise WorkloadError(f"{path}: cannot be read ({error.strerror})") from None
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise WorkloadError(f"{path}: is no CSV file in UTF-8 ({error})") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise WorkloadError(f"{path}: {why_unreadable(error)}; {_EXPECTED}") from None
+    except csv.Error as error:
+        raise WorkloadError(f"{path}: is no CSV file ({error}); {_EXPECTED}") from None
 
 
 def _parquet_rows(path: Path) -> Iterator[tuple[int, Mapping[str, str]]]:
@@ -82,11 +84,12 @@ def _parquet_rows(path: Path) -> Iterator[tuple[int, Mapping[str, str]]]:
             f"{path}: Parquet files need the Python package pyarrow: pip install 'karpenter[parquet]'"
         ) from None
     try:
-        table = parquet.read_table(path)
+        with path.open("rb") as file:
+            table = parquet.read_table(file)
     except OSError as error:
-        raise WorkloadError(f"{path}: cannot be read ({error.strerror or error})") from None
+        raise WorkloadError(f"{path}: {why_unreadable(error)}; {_EXPECTED}") from None
     except ArrowInvalid as error:
-        raise WorkloadError(f"{path}: is no Parquet file ({error})") from None
+        raise WorkloadError(f"{path}: is no Parquet file ({error}); {_EXPECTED}") from None
     _check_columns(path, table.column_names)
     for number, row in enumerate(table.to_pylist(), 1):
         yield number, {name: "" if value is None else str(value) for name, value in row.items()}

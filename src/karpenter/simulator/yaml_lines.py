@@ -9,6 +9,8 @@ from typing import TypeVar
 import msgspec
 import yaml
 
+from karpenter.model.bounded_yaml import load_yaml_with_node, yaml_problem
+from karpenter.model.texts import why_unreadable
 from karpenter.simulator.workload import WorkloadError
 
 T = TypeVar("T")
@@ -20,12 +22,11 @@ _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\[\.\.\.\]")
 def decode_yaml(content: bytes, source: str, wanted: type[T]) -> T:
     """The structure in a YAML file. Raises ``WorkloadError`` with ``source``, the line and what is expected there."""
     try:
-        root = yaml.compose(content, Loader=yaml.SafeLoader)
-        data = yaml.safe_load(content)
+        data, root = load_yaml_with_node(content)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f"line {mark.line + 1}: " if mark is not None else ""
-        raise WorkloadError(f"{source}: {line}is no YAML ({getattr(error, 'problem', error)})") from None
+        raise WorkloadError(f"{source}: {line}cannot be read as YAML ({yaml_problem(error)})") from None
     try:
         return msgspec.convert(data, wanted)
     except msgspec.ValidationError as error:
@@ -37,7 +38,7 @@ def read_file(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise WorkloadError(f"{path}: cannot be read ({error.strerror})") from None
+        raise WorkloadError(f"{path}: {why_unreadable(error)}; expected a YAML file") from None
 
 
 def line_of(root: yaml.Node | None, path: str) -> int:

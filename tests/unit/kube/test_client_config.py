@@ -109,7 +109,7 @@ async def shown(connection: config.Connection) -> Credentials:
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
-        ("clusters: [", "cannot read"),
+        ("clusters: [", "cannot be read as YAML: line"),
         ("- 1", "expected a mapping"),
         ("{}", "context"),
         ("{current-context: other, clusters: [], contexts: []}", "'other' not found"),

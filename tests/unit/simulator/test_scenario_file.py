@@ -115,7 +115,7 @@ def test_packaged_scenarios_are_read_and_agree_with_the_schema(name: str) -> Non
             "workloads:\n- {kind: drips, name: a}\n- {kind: drips, name: a}\n",
             "line 3: a workload 'a' stands in it already",
         ),
-        ("workloads: [\n", "line 2: is no YAML"),
+        ("workloads: [\n", "line 2: cannot be read as YAML"),
     ],
 )
 def test_a_bad_scenario_is_refused_with_the_line(tmp_path: Path, text: str, complaint: str) -> None:

@@ -26,9 +26,11 @@ from pathlib import Path
 from typing import Annotated, Protocol, TypeVar
 
 import msgspec
+import yaml
 from msgspec import Meta
 
 from karpenter.model import durations
+from karpenter.model.bounded_yaml import load_yaml, yaml_error_line
 
 _Count = Annotated[int, Meta(ge=1)]
 _DEFAULT_NOTICE = "2m"
@@ -195,9 +197,11 @@ def load_faults(path: str | Path) -> Faults:
 def parse_faults(content: bytes, source: str = "faults") -> Faults:
     """Like ``load``, from the content; ``source`` is how messages call it."""
     try:
-        faults = msgspec.yaml.decode(content, type=Faults)
-    except msgspec.DecodeError as error:
-        raise FaultsError(f"{source}: {' '.join(str(error).split())}") from None
+        faults = msgspec.convert(load_yaml(content), Faults)
+    except yaml.YAMLError as error:
+        raise FaultsError(f"{source}: cannot be read as YAML: {yaml_error_line(error)}") from None
+    except msgspec.ValidationError as error:
+        raise FaultsError(f"{source}: {error}") from None
     _check_durations(faults, source)
     return faults
 

@@ -14,6 +14,7 @@ import yaml
 from starlette.requests import Request
 
 from karpenter.kube.errors import Invalid, KubeError
+from karpenter.model.bounded_yaml import load_yaml
 from karpenter.simulation.apiserver import object_deletion, patch_formats, protobuf_bodies, status_errors
 from karpenter.simulation.apiserver.memory_server import MemoryServer
 from karpenter.simulation.apiserver.object_deletion import DeleteOptions
@@ -104,7 +105,7 @@ def _decode_body(data: bytes, content: str) -> Any:
     if "protobuf" in content:
         return protobuf_bodies.decode_protobuf(data)
     try:
-        return yaml.safe_load(data) if "yaml" in content else msgspec.json.decode(data)
+        return load_yaml(data) if "yaml" in content else msgspec.json.decode(data)
     except (msgspec.DecodeError, yaml.YAMLError) as error:
         raise status_errors.bad_request(f"the body cannot be read: {error}") from error
 

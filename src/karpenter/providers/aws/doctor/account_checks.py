@@ -21,6 +21,7 @@ from karpenter.api.meta import Wire
 from karpenter.kube.errors import KIND_NOT_SERVED, KubeError, NotFound
 from karpenter.kube.protocol import Kube, Reader
 from karpenter.model import labels, quantity
+from karpenter.model.bounded_yaml import load_yaml
 from karpenter.providers.aws import iam_policies
 from karpenter.providers.aws.aws_errors import AwsError
 from karpenter.providers.aws.bootstrap.bootstrap_settings import BootstrapMode, BootstrapSettings, TokenDelivery
@@ -335,7 +336,7 @@ def command_to_add(map_roles: str | None, role_arn: str) -> str:
             f"kubectl create configmap {NAME} -n {NAMESPACE} --from-literal={shlex.quote(f'{FIELD}={_text([entry])}')}"
         )
     try:
-        present = yaml.safe_load(map_roles) or []
+        present = load_yaml(map_roles) or []
     except yaml.YAMLError:
         return ""
     if not isinstance(present, list):

@@ -11,6 +11,7 @@ from functools import lru_cache
 import yaml
 
 from karpenter.api.scheduling_constraints import Taint
+from karpenter.model.bounded_yaml import load_first_yaml
 from karpenter.providers.aws.userdata.bootstrap_options import (
     BootstrapOptions,
     KubeletArguments,
@@ -168,11 +169,9 @@ def _al2023_own_parts(custom: str) -> tuple[MimePart, ...]:
 def _is_yaml_map(text: str) -> bool:
     """Whether a text is a YAML map, as a NodeConfig is (AWS-246). Of several documents the first decides."""
     try:
-        first = next(iter(yaml.safe_load_all(text)), None)
-    # Besides its own error the parser lets through what dates and very deep nesting raise.
-    except (yaml.YAMLError, ValueError, RecursionError):
+        return isinstance(load_first_yaml(text), Mapping)
+    except yaml.YAMLError:
         return False
-    return isinstance(first, Mapping)
 
 
 def _node_config(options: BootstrapOptions) -> Mapping[str, object]:

@@ -388,6 +388,8 @@ class Manager:
             )
             informers.subscribe(informers.pod_templates, self._buffer_controller.on_pod_template)
             informers.subscribe(informers.pods, self._buffer_controller.on_pod)
+            for workloads in informers.scaled_workloads:
+                informers.subscribe(workloads, self._buffer_controller.workload_handler(workloads.kind.name))
         if self._request_controller is not None:
             informers.subscribe_requests(self._request_controller.on_request)
             informers.subscribe(informers.pods, self._request_controller.on_pod)

@@ -34,6 +34,7 @@ from karpenter.api.kinds import (
     NODE_CLAIM,
     NODE_OVERLAY,
     NODE_POOL,
+    OLDER_DEVICE_VERSIONS,
     PERSISTENT_VOLUME,
     PERSISTENT_VOLUME_CLAIM,
     POD,
@@ -46,6 +47,7 @@ from karpenter.api.kinds import (
     RESOURCE_SLICE,
     ROLLOUT_DEPLOYMENT,
     ROLLOUT_STATEFUL_SET,
+    SCALED_WORKLOADS,
     SELECTOR_REPLICA_SET,
     SERVICE,
     STORAGE_CLASS,
@@ -60,6 +62,7 @@ from karpenter.kube.errors import KubeError, NotFound
 from karpenter.kube.informer import ALL_OBJECTS, ChangeHandler, Informer, WatchScope
 from karpenter.kube.optional_kinds import OptionalKindsReader
 from karpenter.kube.protocol import Reader, UndecodableObject
+from karpenter.kube.version_fallback import VersionFallbackReader
 from karpenter.model import freezes
 from karpenter.model.feature_gates import FeatureGate
 from karpenter.model.pod_disruption import without_deletion_cost
@@ -181,6 +184,7 @@ class ClusterInformers:
         self.buffers = self._add(CAPACITY_BUFFER) if kinds.capacity_buffers else None
         self.schedules = self._add(CAPACITY_SCHEDULE) if kinds.capacity_schedules else None
         self.pod_templates = self._add(POD_TEMPLATE) if kinds.capacity_buffers else None
+        self.scaled_workloads = [self._add(kind) for kind in SCALED_WORKLOADS] if kinds.capacity_buffers else []
         self.scale_ups = self._add(EVENT, scope=SCALE_UP_EVENTS) if kinds.scale_up_events else None
         self._devices: DeviceInformers | None = None
         self._gangs: list[Informer[GangObject]] = []
@@ -283,8 +287,9 @@ class ClusterInformers:
         self._by_plural[CONFIG_MAP.plural] = watch_cluster_freeze(self._kube, state)
 
     def _keep_devices(self) -> None:
-        """Device claims, where the cluster serves them."""
-        reader, index = OptionalKindsReader(self._kube), self.state.devices
+        """Device claims, where the cluster serves them: since Kubernetes 1.34 as ``v1``, before that in older versions."""
+        reader = OptionalKindsReader(VersionFallbackReader(self._kube, OLDER_DEVICE_VERSIONS))
+        index = self.state.devices
         informers = DeviceInformers(
             self._add(RESOURCE_CLAIM, reader),
             self._add(RESOURCE_CLAIM_TEMPLATE, reader),

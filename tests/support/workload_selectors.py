@@ -26,8 +26,10 @@ def selector_workload(name: str, selector: LabelSelector | None) -> SelectorWork
     )
 
 
-def owned_by(name: str, kind: str = "ReplicaSet", *, controller: bool = True) -> tuple[OwnerReference, ...]:
-    version = "v1" if kind == "ReplicationController" else "apps/v1"
+def owned_by(
+    name: str, kind: str = "ReplicaSet", *, controller: bool = True, api_version: str = ""
+) -> tuple[OwnerReference, ...]:
+    version = api_version or ("v1" if kind == "ReplicationController" else "apps/v1")
     return (OwnerReference(api_version=version, kind=kind, name=name, uid=f"uid-{name}", controller=controller),)
 
 

@@ -118,6 +118,12 @@ class RolloutWorkload(Wire, frozen=True, kw_only=True):
     status: RolloutStatus = RolloutStatus()
 
 
+class ChangingWorkload(Wire, frozen=True, kw_only=True):
+    """A Deployment, StatefulSet or ReplicaSet with its metadata only: its generation tells that it changed."""
+
+    metadata: ObjectMeta = ObjectMeta()
+
+
 class SelectorSpec(Wire, frozen=True, kw_only=True):
     """Of a ReplicaSet or StatefulSet only which pods are its own."""
 

@@ -112,6 +112,11 @@ STATEFUL_SET = Kind("apps", "v1", "statefulsets", "StatefulSet", True, apps.Stat
 SELECTOR_REPLICA_SET = Kind("apps", "v1", "replicasets", "ReplicaSet", True, apps.SelectorWorkload)
 SELECTOR_STATEFUL_SET = Kind("apps", "v1", "statefulsets", "StatefulSet", True, apps.SelectorWorkload)
 #: Workloads of which only selectors and the state of roll-outs are read: for watching all of them. Not among ``KINDS``.
+#: What capacity buffers may name, as a watch of all of them needs it.
+SCALED_WORKLOADS = tuple(
+    Kind("apps", "v1", plural, name, True, apps.ChangingWorkload)
+    for plural, name in (("deployments", "Deployment"), ("statefulsets", "StatefulSet"), ("replicasets", "ReplicaSet"))
+)
 ROLLOUT_DEPLOYMENT = Kind("apps", "v1", "deployments", "Deployment", True, apps.RolloutWorkload)
 ROLLOUT_STATEFUL_SET = Kind("apps", "v1", "statefulsets", "StatefulSet", True, apps.RolloutWorkload)
 #: The same two with their replicas and who set them. Not among ``KINDS``.
@@ -160,6 +165,8 @@ RESOURCE_CLAIM_TEMPLATE = Kind(
     resource_claims.ResourceClaimTemplate,
 )
 DEVICE_CLASS = Kind("resource.k8s.io", "v1", "deviceclasses", "DeviceClass", False, resource_claims.DeviceClass)
+#: Versions of the kinds above and the next that clusters before Kubernetes 1.34 serve instead; the structs read all of them.
+OLDER_DEVICE_VERSIONS = ("v1beta2", "v1beta1")
 RESOURCE_SLICE = Kind("resource.k8s.io", "v1", "resourceslices", "ResourceSlice", False, resource_claims.ResourceSlice)
 #: Groups of pods, each served by some releases of Kubernetes only, behind a gate. Not among ``KINDS``.
 GROUPED_WORKLOAD = Kind("scheduling.k8s.io", "v1alpha1", "workloads", "Workload", True, pod_groups.GroupedWorkload)

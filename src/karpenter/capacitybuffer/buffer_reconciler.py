@@ -13,6 +13,7 @@ from typing import Protocol
 import msgspec
 import structlog
 
+from karpenter.api.apps import ChangingWorkload
 from karpenter.api.capacity_buffer import ACTIVE_CAPACITY, CapacityBuffer, CapacityBufferStatus, PodTemplateReference
 from karpenter.api.core import Pod, PodTemplate, PodTemplateSpec
 from karpenter.api.karpenter import NodePool
@@ -32,7 +33,7 @@ from karpenter.capacitybuffer.buffer_resolution import (
 )
 from karpenter.controller_context import ControllerContext
 from karpenter.kube.errors import Conflict, NotFound
-from karpenter.kube.informer import Informer
+from karpenter.kube.informer import ChangeHandler, Informer
 from karpenter.model import conditions
 from karpenter.runtime.patching import merge_patch
 from karpenter.runtime.reconciler import Reconciler
@@ -274,6 +275,22 @@ class CapacityBufferController:
             reference = buffer.spec.pod_template_ref
             if reference is not None and (buffer.metadata.namespace, reference.name) == template_key:
                 self._queue.add(_key(buffer))
+
+    def workload_handler(self, kind: str) -> ChangeHandler[ChangingWorkload]:
+        """A handler of workloads of a kind: those whose generation changed requeue the buffers that scale with them (K15-106)."""
+
+        def on_workload(old: ChangingWorkload | None, new: ChangingWorkload | None) -> None:
+            workload = new or old
+            assert workload is not None
+            if old is not None and new is not None and old.metadata.generation == new.metadata.generation:
+                return
+            named = (workload.metadata.namespace, kind, workload.metadata.name)
+            for buffer in self._informer:
+                reference = buffer.spec.scalable_ref
+                if reference is not None and (buffer.metadata.namespace, reference.kind, reference.name) == named:
+                    self._queue.add(_key(buffer))
+
+        return on_workload
 
     def on_pod(self, old: Pod | None, new: Pod | None) -> None:
         """A pod was added: the workload that a buffer of its namespace waits for may exist now."""

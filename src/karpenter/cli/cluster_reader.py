@@ -11,13 +11,14 @@ from karpenter.api.apps import DaemonSet
 from karpenter.api.karpenter import NodePool
 from karpenter.api.kinds import Kind
 from karpenter.api.meta import Wire
-from karpenter.cli.cluster_objects import ClusterObjects, PlanObject
+from karpenter.cli.cluster_objects import DEVICE_KINDS, ClusterObjects, PlanObject
 from karpenter.cli.terminal import CommandError, print_error
 from karpenter.kube import config, errors
 from karpenter.kube.client_settings import KubeClientSettings
 from karpenter.kube.error_messages import explain_error
 from karpenter.kube.optional_kinds import OptionalKindsReader
 from karpenter.kube.protocol import Kube, Reader
+from karpenter.kube.version_fallback import VersionFallbackReader
 from karpenter.model import freezes, runtime_validation
 
 if TYPE_CHECKING:
@@ -99,8 +100,11 @@ async def list_plan_objects(reader: Reader, extra_kinds: Iterable[Kind[Wire]] = 
     """All objects a plan reads, and those of ``extra_kinds``; of ConfigMaps only the freeze. Raises ``errors.KubeError``."""
     objects = ClusterObjects(from_cluster=True)
     optional = OptionalKindsReader(reader)
+    devices = OptionalKindsReader(VersionFallbackReader(reader, kinds.OLDER_DEVICE_VERSIONS))
     extra_lists = [
-        _list_freeze(reader, objects) if kind.name == kinds.CONFIG_MAP.name else _list_kind(optional, kind, objects)
+        _list_freeze(reader, objects)
+        if kind.name == kinds.CONFIG_MAP.name
+        else _list_kind(devices if kind in DEVICE_KINDS else optional, kind, objects)
         for kind in {(kind.api_version, kind.name, kind.type): kind for kind in extra_kinds}.values()
     ]
     await asyncio.gather(

@@ -20,7 +20,7 @@ from karpenter.api.resource_claims import (
     ResourceSlice,
     ResourceSliceSpec,
 )
-from karpenter.api.scheduling_constraints import NodeSelectorTerm
+from karpenter.api.scheduling_constraints import NodeSelector, NodeSelectorTerm
 from karpenter.model import labels, pods
 from karpenter.model import resources as res
 from karpenter.model.requirements import Op, Requirements, requirement
@@ -126,9 +126,10 @@ class ClusterDevices:
                 needed.append(devices)
         if errors:
             return PodDevices(tuple(each.error for each in errors), all(each.is_transient for each in errors))
-        return PodDevices((), False, alternatives, self._demand(tuple(needed)) if needed else None)
+        return PodDevices((), False, alternatives, self.demand_of(tuple(needed)) if needed else None)
 
-    def _demand(self, claims: tuple[ClaimedDevices | SharedClaim, ...]) -> DeviceDemand:
+    def demand_of(self, claims: tuple[ClaimedDevices | SharedClaim, ...]) -> DeviceDemand:
+        """The demand of these claims; one object for equal ones."""
         demand = self._demands.get(claims)
         if demand is None:
             demand = self._demands[claims] = DeviceDemand(claims)
@@ -226,11 +227,16 @@ def _added(held: Mapping[str, int] | None, consumed: Mapping[str, int]) -> Mappi
 
 
 def _nodes_of_allocation(allocation: AllocationResult, hostnames: Mapping[str, str]) -> tuple[Requirements, ...]:
-    """Where the devices of an allocation can be reached, a term each; beyond K15-154, field selectors by name count too.
+    """Where the devices of an allocation can be reached (`reachable_nodes`)."""
+    return reachable_nodes(allocation.node_selector, hostnames)
+
+
+def reachable_nodes(selector: NodeSelector | None, hostnames: Mapping[str, str]) -> tuple[Requirements, ...]:
+    """The nodes that a selector selects, a term each; beyond K15-154, field selectors by name count too.
 
     Empty for anywhere. A term that names a Node which is not there is met by no node.
     """
-    terms = allocation.node_selector.node_selector_terms if allocation.node_selector is not None else ()
+    terms = selector.node_selector_terms if selector is not None else ()
     return tuple(_reachable(term, hostnames) for term in terms if term.match_expressions or term.match_fields)
 
 

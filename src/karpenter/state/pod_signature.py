@@ -76,13 +76,8 @@ class PodSignature:
 
     @cached_property
     def node_alternatives(self) -> tuple[Requirements, ...]:
-        """Node requirements: the node selector combined with each required affinity term; one of them must hold."""
-        terms = required_node_affinity_terms(self.spec.affinity)
-        return (
-            tuple(self.node_selector.intersect(node_selector_term_requirements(term)) for term in terms)
-            if terms
-            else (self.node_selector,)
-        )
+        """See `node_alternatives_of`."""
+        return node_alternatives_of(self.spec, self.node_selector)
 
     @cached_property
     def topology_terms(self) -> TopologyTerms:
@@ -162,6 +157,13 @@ def node_selector_requirements(spec: PodSpec) -> Requirements:
     selector_requirements = [requirement(key, Op.IN, (value,)) for key, value in spec.node_selector.items()]
     os_requirements = [requirement(labels.OS, Op.IN, (spec.os.name,))] if spec.os is not None and spec.os.name else []
     return Requirements((*selector_requirements, *os_requirements))
+
+
+def node_alternatives_of(spec: PodSpec, node_selector: Requirements | None = None) -> tuple[Requirements, ...]:
+    """Node requirements: the node selector combined with each required affinity term; one of them must hold."""
+    own = node_selector_requirements(spec) if node_selector is None else node_selector
+    terms = required_node_affinity_terms(spec.affinity)
+    return tuple(own.intersect(node_selector_term_requirements(term)) for term in terms) if terms else (own,)
 
 
 def required_node_affinity_terms(affinity: Affinity | None) -> tuple[NodeSelectorTerm, ...]:

@@ -112,9 +112,12 @@ class DefaultSelectors:
         self._selectors: dict[tuple[NamespacedLabels, str], SelectorExpressions] = {}
 
     def default_selector(self, namespaced_labels: NamespacedLabels, pod: Pod) -> SelectorExpressions:
-        """The default selector of a pod (SCH-832); empty if no Service selects it and no known owner controls it."""
+        """The default selector of a pod (SCH-832); empty if no Service selects it and no known owner controls it.
+
+        An owner whose API version cannot be parsed is not known, as to kube-scheduler (K15-103).
+        """
         owner = controller_of(pod.metadata)
-        uid = owner.uid if owner is not None else ""
+        uid = owner.uid if owner is not None and owner.api_version.count("/") <= 1 else ""
         selector = self._selectors.get((namespaced_labels, uid))
         if selector is None:
             selector = self._selectors[namespaced_labels, uid] = self._deduce(

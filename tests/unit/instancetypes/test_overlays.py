@@ -14,7 +14,9 @@ from karpenter.instancetypes import overlay_application
 from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.instancetypes.overlay_application import NodePoolInstanceTypes, OverlayConflict, ParsedOverlay
 from karpenter.model import labels
+from karpenter.scheduling.volume_usage import ATTACHMENT_RESOURCE_PREFIX
 from support.builders import node_pool
+from support.device_builders import gpus, slice_spec, with_devices
 from support.instance_types import SIZE, offering, shape
 
 CHEAP = shape("cheap", {"cpu": 2, "memory": "2Gi"}, [offering("spot", "z1", 1.0), offering("on-demand", "z2", 2.0)])
@@ -232,3 +234,14 @@ def test_what_enclaves_take_is_added_to_the_types_of_a_labelled_pool() -> None:
     own = seen(enclaves, of=pool(**{label: "enabled"}))
     assert {each.capacity["aws.ec2.nitro/nitro_enclaves"] for each in own.values()} == {4000}
     assert {each.capacity["hugepages-1Gi"] for each in own.values()} == {2 * 1024**3 * 1000}
+
+
+def test_an_overlay_keeps_the_devices_and_volume_limits_of_a_type() -> None:
+    """K15-102: of the type as of those that it changes."""
+    limit = f"{ATTACHMENT_RESOURCE_PREFIX}ebs.csi.aws.com"
+    plain = shape("gpu", {"cpu": 2, "memory": "2Gi", limit: 9}, [offering("spot", "z1", 1.0)])
+    own = with_devices(plain, slice_spec(*gpus(2)))
+    for changed in (overlay("o", price="0.5"), overlay("o", capacity={"x/dev": 1})):
+        after = seen(changed, types=(own,))["gpu"]
+        assert after is not own
+        assert (after.devices, after.capacity[limit]) == (own.devices, 9000)

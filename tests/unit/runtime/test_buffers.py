@@ -13,7 +13,8 @@ from karpenter.api.capacity_buffer import CapacityBuffer, CapacityBufferSpec, Po
 from karpenter.api.core import Container, PodSpec, PodTemplate, PodTemplateSpec, ResourceRequirements
 from karpenter.api.karpenter import Budget, Disruption
 from karpenter.api.meta import LabelSelector, ObjectMeta
-from karpenter.model import conditions
+from karpenter.api.scheduling_constraints import Affinity, PodAffinity, PodAffinityTerm
+from karpenter.model import conditions, labels
 from karpenter.model.feature_gate_flags import parse_feature_gates
 from karpenter.settings import Settings
 from support.builders import pod
@@ -109,7 +110,7 @@ async def test_room_is_bought_and_then_said_to_be_there(world: World) -> None:
 
 @story
 async def test_a_node_that_holds_nothing_but_room_stays_and_is_not_nominated(world: World) -> None:
-    """S-231, SCH-741, DIS-S166: until the buffer goes"""
+    """S-231, SCH-741, DIS-S166, K15-105: until the buffer goes, and its virtual pods with it at once"""
     await begin(world)
     await pod_template(world)
     await buffer(world, replicas=1)
@@ -350,3 +351,56 @@ async def test_a_buffer_whose_workload_comes_later_is_served_with_the_next_pass(
     await asyncio.sleep(4)
     assert (await condition(world, "ReadyForProvisioning"))[1] == "Resolved"
     assert (await condition(world, "Provisioning"))[2] == "2/2 virtual pods required new capacity, 0 failed"
+
+
+@pytest.mark.parametrize("reference", ["template", "workload"])
+@story
+async def test_virtual_pods_that_repel_each_other_get_nodes_of_their_own(world: World, reference: str) -> None:
+    """K15-616: anti-affinity in a PodTemplate, and in a workload that ``scalableRef`` names."""
+    await begin(world)
+    apart = PodAffinityTerm(topology_key=labels.HOSTNAME, label_selector=LabelSelector(match_labels=LABELS))
+    repelling = PodSpec(
+        containers=template("100m").spec.containers,
+        affinity=Affinity(pod_anti_affinity=PodAffinity(required=(apart,))),
+    )
+    own = PodTemplateSpec(metadata=ObjectMeta(labels=LABELS), spec=repelling)
+    meta = ObjectMeta(name="t", namespace="default")
+    if reference == "template":
+        await world.kube.create(kinds.POD_TEMPLATE, PodTemplate(metadata=meta, template=own))
+        await buffer(world, replicas=2)
+    else:
+        spec = ReplicatedSpec(replicas=1, selector=LabelSelector(match_labels=LABELS), template=own)
+        await world.kube.create(kinds.DEPLOYMENT, Deployment(metadata=meta, spec=spec))
+        await buffer(world, replicas=2, scalable_ref=ScalableReference(kind="Deployment", name="t", api_group="apps"))
+    await until(lambda: _bought(world))
+    await asyncio.sleep(2)
+    assert len(await machines(world)) == 2
+
+
+@story
+async def test_a_buffer_that_can_not_be_resolved_any_more_frees_its_node(world: World) -> None:
+    """K15-106, K15-105: a failed resolution asks for a scheduling pass, too, and its virtual pods drop out at once."""
+    await begin(world)
+    await pod_template(world)
+    await buffer(world, replicas=1)
+    await joined(world)
+    await until(lambda: _fits(world), 120)
+    await world.kube.delete(kinds.POD_TEMPLATE, "t", "default")
+    await until(lambda: _is_empty(world), 120)
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "ReplicaSet"])
+@story
+async def test_a_workload_that_changes_is_followed_at_once(world: World, kind: str) -> None:
+    """K15-106: with its generation, not with the next pass over all buffers."""
+    await begin(world)
+    spec = ReplicatedSpec(replicas=4, selector=LabelSelector(match_labels=LABELS), template=template("100m"))
+    made = {"Deployment": Deployment, "StatefulSet": StatefulSet, "ReplicaSet": ReplicaSet}[kind]
+    of = kinds.KINDS[("apps/v1", kind)]
+    await world.kube.create(of, made(metadata=ObjectMeta(name="w", namespace="default"), spec=spec))
+    await buffer(world, percentage=50, scalable_ref=ScalableReference(kind=kind, name="w", api_group="apps"))
+    await asyncio.sleep(1)
+    assert (await status(world)).replicas == 2
+    await world.kube.patch(of, "w", {"spec": {"replicas": 8}}, "default")
+    await asyncio.sleep(1)
+    assert (await status(world)).replicas == 4

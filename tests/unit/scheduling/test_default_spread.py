@@ -59,7 +59,7 @@ def test_pods_a_service_selects_are_spread() -> None:
 
 
 def test_a_bare_pod_is_not_constrained() -> None:
-    """S-220, SCH-832"""
+    """S-220, SCH-832, K15-615: pods without a selector are packed."""
     assert sizes(plan(node_pool(), app_pods(3), options=APART)) == [3]
 
 
@@ -135,7 +135,7 @@ def test_a_soft_default_counts_nothing_under_policy_ignore() -> None:
 
 
 def test_pods_that_must_leave_their_node_are_spread_too() -> None:
-    """SCH-831: pods of all origins."""
+    """SCH-831, K15-104: pods of all origins, in every simulation, and only in its frozen picture of them."""
     cluster = machine("old", {"cpu": "8"}, labels={ZONE: "z1"}, deleted=True)
     bound = app_pods(3, {"cpu": "1"}, node_name="old", status={"phase": "Running", "conditions": ()})
     result = plan(node_pool(), cluster, service("web", {"app": "web"}), bound, options=APART)
@@ -179,3 +179,15 @@ def test_the_pods_of_a_plan_are_those_that_wait() -> None:
     result = plan(node_pool(), service("web", {"app": "web"}), waiting, options=APART)
     assert [new_nodeclaim.pods for new_nodeclaim in result.new_claims] == [tuple(waiting)]
     assert asked(result, HOST) == []
+
+
+def test_of_a_mixed_batch_only_undeclared_pods_are_constrained() -> None:
+    """K15-615: pods of the Service without constraints of their own are spread, those with some and those of nobody are not."""
+    own = [even(HOST, 9)]
+    undeclared = app_pods(2, prefix="plain")
+    result = plan(
+        node_pool(), service("web", {"app": "web"}), undeclared, app_pods(2, prefix="own", spread=own), options=APART
+    )
+    hosts = [{pod.metadata.name for pod in new.pods} for new in result.new_claims]
+    assert all(len({name for name in names if name.startswith("plain")}) <= 1 for names in hosts)
+    assert left(result) == []

@@ -403,7 +403,7 @@ def test_a_claim_in_flight_keeps_room_for_the_daemons_of_each_of_its_types() -> 
 
 
 def test_a_daemon_set_with_device_claims_is_no_overhead() -> None:
-    """SCH-212"""
+    """SCH-212, K15-174: only while requests of devices are ignored."""
     daemons = daemon_set("d", DAEMON, resource_claims=(PodResourceClaim(name="gpu"),))
     assert bought(plan(node_pool(), daemons, pod("p", LITTLE, node_selector=AMD))) == ["small"]
 

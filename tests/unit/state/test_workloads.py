@@ -88,6 +88,22 @@ def fellows(selector_index: WorkloadSelectorIndex, **meta: object) -> SelectorEx
             id="unknown",
         ),
         pytest.param(
+            index(selector_workload("web", WEB), service("a", {"app": "web"})),
+            {"owner_references": owned_by("web", api_version="a/b/c")},
+            label_values(app="web"),
+            id="an-api-version-that-cannot-be-parsed",
+        ),
+        pytest.param(
+            index(selector_workload("web", WEB), service("a", {"app": "web", "tier": "back"})),
+            {"owner_references": owned_by("web"), "labels": {"app": "web", "tier": "back"}},
+            (
+                label_expression("app", "In", "web"),
+                label_expression("tier", "In", "back"),
+                label_expression("tier", "NotIn", "back"),
+            ),
+            id="a-replica-set-that-contradicts-a-service",
+        ),
+        pytest.param(
             index(selector_workload("web", None)),
             {"owner_references": owned_by("web")},
             (),
@@ -98,7 +114,7 @@ def fellows(selector_index: WorkloadSelectorIndex, **meta: object) -> SelectorEx
 def test_a_selector_is_worked_out(
     known: WorkloadSelectorIndex, meta: dict[str, object], expected: SelectorExpressions
 ) -> None:
-    """SCH-832"""
+    """SCH-832, K15-103: only the controller counts; what is missing or cannot be parsed contributes nothing."""
     assert fellows(known, **meta) == expected
 
 

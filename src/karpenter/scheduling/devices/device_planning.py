@@ -2,13 +2,14 @@
 
 It exists only where a pod has claims: all others cost nothing more than the question. Devices of nodes come from the slices that
 name them; until a driver has published the whole pool of a node that is not initialized, the templates of its type stand for it.
-Devices that several nodes reach (``allNodes``, node selectors) are not planned with: whoever has them binds its pods through
-the claim's node selector.
+Devices that several nodes reach (``allNodes``, node selectors) are given to pods that wait before nodes are planned
+(`network_devices`); pods that run keep theirs, which bind them through the claim's node selector.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from karpenter.api.core import Pod
 from karpenter.api.resource_claims import Device, ResourceSliceSpec
@@ -17,12 +18,22 @@ from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.instancetypes.type_sets import TypeSet, members
 from karpenter.model import labels
 from karpenter.model import resources as res
+from karpenter.model.requirements import compatible
 from karpenter.model.resources import Resources
 from karpenter.scheduling.devices.device_pools import HostDevice, PoolKey, device_pools, host_device
 from karpenter.scheduling.devices.device_state import DeviceState
+from karpenter.scheduling.devices.network_devices import NetworkDevices, Reach
 from karpenter.scheduling.devices.type_devices import TypeDevices
-from karpenter.state.cluster_devices import NO_POD_DEVICES, ClusterDevices, LeavingPods, PodDevices
+from karpenter.scheduling.offerings.nodepool_templates import nodepool_requirements
+from karpenter.state.cluster_devices import (
+    NO_POD_DEVICES,
+    ClusterDevices,
+    LeavingPods,
+    PodDevices,
+    combined_alternatives,
+)
 from karpenter.state.device_demands import DeviceDemand
+from karpenter.state.pod_signature import node_alternatives_of
 from karpenter.state.snapshot import ClusterSnapshot, PodKey, pod_key
 from karpenter.state.state_node import StateNode
 
@@ -60,10 +71,17 @@ class DevicePlanning:
         self._hostnames = {name: view.hostname for view, name in nodes}
         self._resolved: dict[PodKey, PodDevices] = {}
         self._requests: dict[DeviceDemand, Resources] = {}
-        demands = dict.fromkeys(needed.demand for pod in pods if (needed := self.resolve(pod)).demand is not None)
         self._pools = device_pools(each.spec for each in devices.slices)
         self._slices_by_node = _slices_by_node(devices)
         self._in_use = devices.devices_in_use(LeavingPods(self._leaving_uids))
+        self._network = NetworkDevices(
+            devices.slices,
+            self._pools,
+            self._in_use,
+            {name for view, name in nodes if view.initialized and not view.marked_for_deletion},
+            lambda reach: _can_be(reach, snapshot, indexes),
+        )
+        demands = dict.fromkeys(needed.demand for pod in pods if (needed := self.resolve(pod)).demand is not None)
         self.types = TypeDevices([each for each in demands if each is not None], devices.remembered)
         self.indexes = {name: self.types.with_devices(index) for name, index in indexes.items()}
         self._nodes: dict[str, NodeDevices] = {
@@ -82,8 +100,21 @@ class DevicePlanning:
         resolved = self._resolved.get(key)
         if resolved is None:
             uids = self._leaving_uids | self._uids_on_node.get(pod.spec.node_name, frozenset())
-            resolved = self._resolved[key] = self._devices.resolve(pod, LeavingPods(uids, self._hostnames))
+            resolved = self._devices.resolve(pod, LeavingPods(uids, self._hostnames))
+            if self._network and resolved.demand is not None and not pod.spec.node_name:
+                resolved = self._with_network_devices(pod, resolved, resolved.demand)
+            self._resolved[key] = resolved
         return resolved
+
+    def _with_network_devices(self, pod: Pod, resolved: PodDevices, demand: DeviceDemand) -> PodDevices:
+        """The same, once devices that several nodes reach have met what they can of the demand."""
+        own = node_alternatives_of(pod.spec)
+        places, left = self._network.take(demand, combined_alternatives(own, resolved.node_alternatives))
+        alternatives = resolved.node_alternatives
+        for reach in places:
+            alternatives = combined_alternatives(alternatives, reach)
+        remaining = self._devices.demand_of(left.claims) if left.claims else None
+        return replace(resolved, node_alternatives=alternatives, demand=remaining)
 
     def requests_of(self, demand: DeviceDemand) -> Resources:
         """What a pod takes of the resources that stand for devices."""
@@ -161,6 +192,24 @@ def _by_node(spec: ResourceSliceSpec) -> Iterator[tuple[str, Sequence[Device]]]:
         for device in spec.devices:
             if device.flat.node_name:
                 yield device.flat.node_name, (device,)
+
+
+def _can_be(reach: Reach, snapshot: ClusterSnapshot, indexes: Mapping[str, TypeIndex]) -> bool:
+    """Whether some node that stays, or one that a NodePool can launch, is in a place."""
+    if any(compatible(view.requirements, each, frozenset()) for each in reach for view in _staying(snapshot)):
+        return True
+    for pool in snapshot.pools:
+        index = indexes.get(pool.metadata.name)
+        own = nodepool_requirements(pool)
+        if index is not None and any(
+            compatible(own, each, labels.WELL_KNOWN | index.well_known) and index.matching(each) for each in reach
+        ):
+            return True
+    return False
+
+
+def _staying(snapshot: ClusterSnapshot) -> Iterator[StateNode]:
+    return (view for view in snapshot.nodes if not view.marked_for_deletion)
 
 
 def devices_matter(snapshot: ClusterSnapshot, pods: Iterable[Pod]) -> bool:

@@ -7,11 +7,28 @@ from collections.abc import Iterable
 import msgspec
 import pytest
 
+from karpenter.api.core import PodResourceClaim
 from karpenter.api.resource_claims import DeviceClass, DeviceRequest, DeviceTaint, DeviceToleration
 from karpenter.instancetypes.instance_type import BindingGroup, InstanceType
+from karpenter.model import labels
 from karpenter.scheduling.failed_filters import InsufficientResource
 from karpenter.scheduling.solution import Solution
-from support.builders import bought, categories, details, existing, left, machine, node_pool, plan, pod, pods, sizes
+from support.builders import (
+    bought,
+    categories,
+    claim,
+    daemon_set,
+    details,
+    existing,
+    left,
+    machine,
+    node_pool,
+    plan,
+    pod,
+    pods,
+    sizes,
+    wanted,
+)
 from support.device_builders import (
     DRIVER,
     alternative,
@@ -414,3 +431,76 @@ def test_a_claim_that_only_an_endless_search_would_refuse_leaves_its_pod_out() -
 
     template = claim_template("endless", *map(twice, range(20)), exactly("none", 1, f'{slot} == "s0"'))
     assert left(decided(template, of_template("p", "endless"), types=(node,))) == ["p"]
+
+
+def test_a_type_whose_counters_cannot_cover_all_devices_is_out() -> None:
+    """K15-147: mode All takes every partition; with an alternative that counts, the type stays."""
+    parts = [device(f"d{at}", takes={"c": {"x": 1}}) for at in range(2)]
+    short = with_devices(shape("short", ROOM), slice_spec(*parts, counters=[counter_set("c", x=1)]))
+    enough = with_devices(shape("enough", ROOM), slice_spec(*parts, counters=[counter_set("c", x=2)]))
+    result = decided(claim_template("all", every()), of_template("p", "all"), types=[short, enough])
+    assert bought(result) == ["enough"]
+    ways = (msgspec.structs.replace(alternative("all"), allocation_mode="All"), alternative("one"))
+    either = claim_template("either", first_available("r", *ways))
+    assert bought(decided(either, of_template("p", "either"), types=[short])) == ["short"]
+
+
+def test_counters_that_would_go_negative_leave_the_device_out() -> None:
+    """K15-166: what is in use on the node is deducted first, and never below zero."""
+    parts = [device(f"d{at}", takes={"c": {"x": 3}}) for at in range(3)]
+    seen = published("s", slice_spec(*parts, node="n", counters=[counter_set("c", x=5)]))
+    held = [resource_claim(f"h{at}", exactly(), held=[("n", f"d{at}")], on="n", by=[f"r{at}"]) for at in range(2)]
+    running = [using(f"r{at}", f"h{at}", node_name="n") for at in range(2)]
+    world = [machine("n", ROOM), seen, held, running]
+    result = decided(
+        world, claim_template("one", exactly()), of_template("p", "one"), pod("plain", {"cpu": 1}), types=STD
+    )
+    assert left(result) == ["p"]
+
+
+def test_slices_that_contradict_each_other_keep_their_pod_only() -> None:
+    """K15-162: two slices of one generation that tell different counts, or one device twice."""
+    counts = [
+        published("a", slice_spec(device("d"), node="n", slices=1)),
+        published("b", slice_spec(device("e"), node="n", slices=2)),
+    ]
+    twice = [
+        published("a", slice_spec(device("d"), node="n", slices=2)),
+        published("b", slice_spec(device("d"), node="n", slices=2)),
+    ]
+    for slices in (counts, twice):
+        world = [machine("n", ROOM), slices, pod("plain", {"cpu": 1})]
+        result = decided(world, claim_template("one", exactly()), of_template("p", "one"), types=STD)
+        assert left(result) == ["p"]
+        assert existing(result) == {"n": 1}
+
+
+def test_a_claim_in_flight_that_may_become_several_types_has_what_all_of_them_have() -> None:
+    """K15-167: devices are held on each of its types, so a pod joins only where every type has one left."""
+    flight = claim("c", None, [wanted(labels.INSTANCE_TYPE, "In", "g1", "g4")], pool="np")
+    pods_ = [of_template(f"p{at}", "one") for at in range(2)]
+    result = decided(flight, claim_template("one", exactly()), pods_, types=(ONE, FOUR))
+    assert existing(result) == {"c": 1}
+    assert sizes(result) == [1]
+
+
+def test_devices_of_claims_are_in_use_until_all_their_pods_leave() -> None:
+    """K15-168: of a shared device only the shares of leaving pods are free."""
+    shared = device("m", capacity={"memory": "40Gi"}, allow_multiple_allocations=True)
+    seen = published("s", slice_spec(shared, node="n"))
+    part = {"consumed_capacity": {"memory": "20Gi"}}
+    stays = resource_claim("stays", exactly(), held=[("n", "m")], on="n", by=["a"], **part)
+    leaves = resource_claim("leaves", exactly(), held=[("n", "m")], on="n", by=["b"], **part)
+    old = machine("old", ROOM, deleted=True)
+    want = [claim_template("w", exactly("r", 1, capacity={"memory": "20Gi"})), of_template("p", "w")]
+    here = [machine("n", ROOM), seen, stays, leaves, using("a", "stays", node_name="n")]
+    assert left(decided(here, using("b", "leaves", node_name="n"), want, types=STD)) == ["p"]
+    after = decided(here, old, using("b", "leaves", node_name="old"), want, types=STD)
+    assert "p" not in left(after)
+
+
+def test_daemons_with_claims_are_overhead_once_claims_are_planned_for() -> None:
+    """K15-174: they are left out only while requests of devices are ignored."""
+    daemons = daemon_set("d", {"cpu": "6"}, resource_claims=(PodResourceClaim(name="gpu"),))
+    assert sizes(plan(node_pool(), daemons, pods(2, {"cpu": 1}), types=(FOUR,))) == [2]
+    assert sizes(decided(daemons, pods(2, {"cpu": 1}), types=(FOUR,))) == [1, 1]

@@ -1,0 +1,165 @@
+"""Devices that several nodes reach: slices for all nodes, or for those that a selector selects (K15-161, K15-164, K15-170).
+
+They belong to no host, so they are given out before nodes are planned, pod by pod: a claim that they can meet has them, and its
+pod must be where they are reached, as if the claim were allocated already. A device is given to one claim of a plan only, a
+shared one as far as its capacity goes. Claims that ask for all devices, or as administrator, are left to the devices of nodes,
+and so is a claim that needs devices of both sorts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+
+from karpenter.api.resource_claims import Device, ResourceSlice, ResourceSliceSpec
+from karpenter.api.scheduling_constraints import NodeSelector
+from karpenter.model import labels
+from karpenter.model.requirements import Requirements, intersects
+from karpenter.scheduling.devices.device_allocation import Leftover, allocate
+from karpenter.scheduling.devices.device_host import DeviceHost, DeviceSet
+from karpenter.scheduling.devices.device_pools import DevicePool, PoolKey, host_device
+from karpenter.scheduling.devices.device_state import DeviceStates
+from karpenter.state.cluster_devices import DeviceKey, reachable_nodes
+from karpenter.state.device_demands import ClaimedDevices, DeviceDemand, SharedClaim
+
+#: Where devices are reached, alternatives of which one must hold; empty: from every node.
+Reach = tuple[Requirements, ...]
+_NODE_KIND = "Node"
+
+
+class NetworkDevices:
+    """What claims leave of the devices that several nodes reach, in the order in which pods ask.
+
+    ``settled``: names of the Nodes that stay and are initialized: slices that another Node owns do not count. ``in_use``: what
+    allocated claims hold. ``can_be``: whether some node, there or to come, can be in a place.
+    """
+
+    def __init__(
+        self,
+        slices: Iterable[ResourceSlice],
+        pools: Mapping[PoolKey, DevicePool],
+        in_use: Mapping[DeviceKey, Mapping[str, int] | None],
+        settled: Collection[str],
+        can_be: Callable[[Reach], bool],
+    ) -> None:
+        found = list(_network_devices(slices, pools, settled))
+        counters = {
+            (*key, *name): amount
+            for key in {each for each, _, _ in found}
+            for name, amount in pools[key].counters.items()
+        }
+        self._host = DeviceHost([host_device(key, device) for key, device, _ in found], counters)
+        self._left = DeviceStates(self._host).with_held(in_use).leftover
+        reaches = [reachable_nodes(selector, {}) for _, _, selector in found]
+        everywhere = _set_of(at for at, reach in enumerate(reaches) if not reach)
+        #: Which devices are reached where, those that are reached from everywhere first.
+        self._places: dict[Reach, DeviceSet] = {(): everywhere} if everywhere else {}
+        for reach in sorted({each for each in reaches if each and not _names_hosts(each)}, key=str):
+            if can_be(reach):
+                own = _set_of(at for at, each in enumerate(reaches) if each == reach)
+                self._places[reach] = own | everywhere
+        self._reach_of_shared: dict[tuple[str, str], Reach] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._places)
+
+    def take(self, demand: DeviceDemand, allowed: Sequence[Requirements]) -> tuple[tuple[Reach, ...], DeviceDemand]:
+        """Give a pod what these devices can meet of its demand: the places its node must be in, and what is left of the demand.
+
+        ``allowed``: alternatives for the pod's node; devices that none of them reaches are not given.
+        """
+        before = self._left
+        for reach in self._places:
+            together = [(claim, self._reach_of(claim, [allowed], (reach,))) for claim in demand.claims]
+            if all(found is not None for _, found in together):
+                return self._given(together), DeviceDemand(())
+            self._left = before
+        left: list[ClaimedDevices | SharedClaim] = []
+        met: list[tuple[ClaimedDevices | SharedClaim, Reach | None]] = []
+        for claim in demand.claims:
+            reaches = [found for _, found in met if found is not None]
+            found = self._reach_of(claim, [allowed, *reaches], self._places)
+            if found is None:
+                left.append(claim)
+            else:
+                met.append((claim, found))
+        return self._given(met), DeviceDemand(tuple(left)) if met else demand
+
+    def _given(self, met: Sequence[tuple[ClaimedDevices | SharedClaim, Reach | None]]) -> tuple[Reach, ...]:
+        """The places of claims that have their devices; those that pods share are met for all of them."""
+        for claim, reach in met:
+            if isinstance(claim, SharedClaim) and reach is not None:
+                self._reach_of_shared[claim.key] = reach
+        return tuple(dict.fromkeys(reach for _, reach in met if reach))
+
+    def _reach_of(
+        self, claim: ClaimedDevices | SharedClaim, demanded: Sequence[Sequence[Requirements]], reaches: Iterable[Reach]
+    ) -> Reach | None:
+        """In which of these places a claim is met, and must be with all that is demanded; None for nowhere."""
+        devices = claim.devices if isinstance(claim, SharedClaim) else claim
+        known = self._reach_of_shared.get(claim.key) if isinstance(claim, SharedClaim) else None
+        if known is not None:
+            return known if all(_agree(known, alternatives) for alternatives in demanded) else None
+        if devices.extended_resource or any(
+            each.takes_all or each.admin_access for request in devices.requests for each in request.alternatives
+        ):
+            return None
+        for reach in reaches:
+            if all(_agree(reach, each) for each in demanded) and self._meet(claim, self._places[reach]):
+                return reach
+        return None
+
+    def _meet(self, claim: ClaimedDevices | SharedClaim, reached: DeviceSet) -> bool:
+        """Take the devices of a claim among those that are reached; whether it has them."""
+        left = self._left
+        open_here = left.free & reached
+        found = allocate(self._host, Leftover(open_here, left.counters, left.consumed), DeviceDemand((claim,)))
+        if found is None:
+            return False
+        taken = open_here & ~found.leftover.free
+        self._left = Leftover(left.free & ~taken, found.leftover.counters, found.leftover.consumed)
+        return True
+
+
+def _network_devices(
+    slices: Iterable[ResourceSlice], pools: Mapping[PoolKey, DevicePool], settled: Collection[str]
+) -> Iterator[tuple[PoolKey, Device, NodeSelector | None]]:
+    """Devices of usable pools that no single node owns, by pool, with the nodes that reach them; None for all."""
+    unsettled = {id(each.spec) for each in slices if not _is_settled(each, settled)}
+    for key in sorted(pools):
+        if pools[key].error:
+            continue
+        for device, spec in pools[key].devices:
+            if id(spec) in unsettled:
+                continue
+            is_everywhere, selector = _access(spec, device)
+            if is_everywhere or selector is not None:
+                yield key, device, None if is_everywhere else selector
+
+
+def _access(spec: ResourceSliceSpec, device: Device) -> tuple[bool, NodeSelector | None]:
+    """Whether all nodes reach a device, and else which."""
+    if spec.per_device_node_selection:
+        return bool(device.flat.all_nodes), device.flat.node_selector
+    return bool(spec.all_nodes), spec.node_selector
+
+
+def _is_settled(resource_slice: ResourceSlice, settled: Collection[str]) -> bool:
+    """Whether no Node owns a slice, or one that stays and is initialized does."""
+    owners = resource_slice.metadata.owner_references
+    return all(owner.name in settled for owner in owners if owner.kind == _NODE_KIND)
+
+
+def _names_hosts(reach: Reach) -> bool:
+    """Devices of a single node by its hostname: such a place is that node, which may be full."""
+    return any(labels.HOSTNAME in alternative for alternative in reach)
+
+
+def _agree(reach: Reach, alternatives: Sequence[Requirements]) -> bool:
+    return not reach or not alternatives or any(intersects(one, other) for one in reach for other in alternatives)
+
+
+def _set_of(positions: Iterable[int]) -> DeviceSet:
+    devices = 0
+    for position in positions:
+        devices |= 1 << position
+    return devices

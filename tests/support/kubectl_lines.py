@@ -15,6 +15,27 @@ from controlplane.harness import ApiError, ControlPlane, Json
 ROOT = Path(__file__).parents[2]
 _FENCE = re.compile(r"^ *```sh\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 _STRATEGIC_MERGE = "application/strategic-merge-patch+json"
+_SELECTING = {"-n", "--namespace", "-l", "--all", "-A"}
+#: The options of each verb that documents use, as kubectl has them.
+OPTIONS_OF_VERBS = {
+    "annotate": {"-n", "-l", "--all", "--overwrite"},
+    "apply": {"-f", "-k", "-n", "--server-side", "--dry-run"},
+    "cordon": {"-l"},
+    "create": {"-n", "--image", "--replicas", "--clusterrole", "--serviceaccount", "--duration"},
+    "delete": {*_SELECTING, "-f", "--cascade", "--wait"},
+    "describe": {"-n", "-l"},
+    "drain": {"--ignore-daemonsets", "--delete-emptydir-data"},
+    "exec": {"-n", "-c", "-it"},
+    "explain": set(),
+    "get": {*_SELECTING, "-o", "-w", "--field-selector", "--raw"},
+    "label": {"-n", "-l", "--all", "--overwrite"},
+    "logs": {"-n", "-c", "-l", "--tail"},
+    "patch": {"-n", "--type", "--patch", "-p"},
+    "port-forward": {"-n", "--namespace"},
+    "rollout": {"-n"},
+    "set": {"-n", "--requests"},
+    "wait": {*_SELECTING, "--for", "--timeout"},
+}
 #: Options without a value.
 _SWITCHES = frozenset({"-w", "--watch", "-A", "--all", "--overwrite"})
 

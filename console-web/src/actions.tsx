@@ -1,12 +1,16 @@
 // Actions: first the kubectl line, then, if wanted, its execution with the rights of whoever looks.
+//
+// An open dialog is part of the address, so that an action can be proposed with a link. A link opens it and does nothing else.
 
 import type { JSX } from "preact";
-import { useRef, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { sentence } from "./format";
 import { act, type ActionRequest, type Session } from "./api";
+import { type Place, setOptions } from "./place";
 
 interface ActionProps {
   session: Session;
+  place: Place;
   label: string;
   request: ActionRequest;
   /** Whether an end and a reason can be given. */
@@ -14,44 +18,58 @@ interface ActionProps {
 }
 
 const HOURS = [1, 2, 8, 24, 72];
+const LONGEST_REASON = 200;
+
+const textOf = (error: unknown): string => (error instanceof Error ? error.message : String(error));
 
 export function ActionButton(props: ActionProps): JSX.Element {
   const dialog = useRef<HTMLDialogElement>(null);
   const [line, setLine] = useState("");
   const [outcome, setOutcome] = useState("");
-  const [hours, setHours] = useState(props.request.action === "wake" ? "2" : "");
-  const [reason, setReason] = useState("");
+  const { options } = props.place;
+  const key = `${props.request.action}:${props.request.target}`;
+  const isAsked = options.get("do") === key;
+  const given = options.get("for") ?? "";
+  const hours = isAsked && HOURS.map(String).includes(given) ? given : props.request.action === "wake" ? "2" : "";
+  const reason = isAsked && props.timed ? (options.get("because") ?? "").slice(0, LONGEST_REASON) : "";
   const request = (chosenHours: string, why: string): ActionRequest => ({
     ...props.request,
     ...(chosenHours ? { hours: Number(chosenHours) } : {}),
     ...(why ? { reason: why } : {}),
   });
-  const preview = async (chosenHours: string, why: string) => {
-    try {
-      setLine((await act(request(chosenHours, why), false)).kubectl);
-    } catch (error) {
-      setOutcome(error instanceof Error ? error.message : String(error));
-    }
-  };
-  const open = () => {
+  useEffect(() => {
+    if (isAsked && !dialog.current?.open) dialog.current?.showModal();
+    if (!isAsked) dialog.current?.close();
+  }, [isAsked]);
+  useEffect(() => {
+    if (!isAsked) return;
+    // An answer that comes after the next question was asked is that of another command.
+    let current = true;
     setOutcome("");
-    dialog.current?.showModal();
-    void preview(hours, reason);
-  };
+    act(request(hours, reason), false).then(
+      (answer) => current && setLine(answer.kubectl),
+      (error: unknown) => current && setOutcome(textOf(error)),
+    );
+    return () => {
+      current = false;
+    };
+  }, [isAsked, key, hours, reason]);
+  const open = () => setOptions(props.place, { do: key, for: "", because: "" });
+  const closed = () => isAsked && setOptions(props.place, { do: "", for: "", because: "" });
   const confirm = async () => {
     setOutcome("Working…");
     try {
       await act(request(hours, reason), true);
       setOutcome("Done.");
     } catch (error) {
-      setOutcome(error instanceof Error ? error.message : String(error));
+      setOutcome(textOf(error));
     }
   };
   const title = props.label;
   return (
     <>
       <button type="button" onClick={open}>{props.label}</button>
-      <dialog ref={dialog} aria-label={title}>
+      <dialog ref={dialog} aria-label={title} onClose={closed}>
         <h2>{title}</h2>
         {props.timed && (
           <div class="bar">
@@ -59,10 +77,7 @@ export function ActionButton(props: ActionProps): JSX.Element {
               For{" "}
               <select
                 value={hours}
-                onChange={(event) => {
-                  setHours(event.currentTarget.value);
-                  void preview(event.currentTarget.value, reason);
-                }}
+                onChange={(event) => setOptions(props.place, { for: event.currentTarget.value })}
               >
                 {props.request.action !== "wake" && <option value="">no end</option>}
                 {HOURS.map((count) => <option value={String(count)}>{count} h</option>)}
@@ -72,11 +87,8 @@ export function ActionButton(props: ActionProps): JSX.Element {
               Reason{" "}
               <input
                 value={reason}
-                maxLength={200}
-                onInput={(event) => {
-                  setReason(event.currentTarget.value);
-                  void preview(hours, event.currentTarget.value);
-                }}
+                maxLength={LONGEST_REASON}
+                onInput={(event) => setOptions(props.place, { because: event.currentTarget.value })}
               />
             </label>
           </div>
@@ -92,6 +104,7 @@ export function ActionButton(props: ActionProps): JSX.Element {
           )}
           <button type="button" onClick={() => dialog.current?.close()}>Close</button>
         </div>
+        <p class="hint">The address of this page opens this dialog for others, too. It does nothing by itself.</p>
         {props.session.inaction && <p class="hint">{sentence(props.session.inaction)}</p>}
       </dialog>
     </>

@@ -34,7 +34,10 @@ export interface Decision {
   reason: string;
   nodes: string[];
   replaces: string[];
+  replacedBy: string[];
   saving: number | null;
+  /** Pods that had to move; null where no history counted them. */
+  restarts: number | null;
 }
 export interface Budget {
   reason: string;
@@ -122,11 +125,17 @@ export interface Series {
   nodes: number[];
   pending: number[];
 }
+export interface Interruption {
+  at: string;
+  reason: string;
+  node: string;
+  message: string;
+}
 export interface HistoryAnswer {
   samples: Series;
   spent: Record<string, { name: string; usd: number }[]>;
   decisions: RecordedDecision[];
-  interruptions: { at: string; reason: string; node: string; message: string }[];
+  interruptions: Interruption[];
 }
 export interface LedgerPart {
   by: string;

@@ -1,26 +1,44 @@
 // What was decided: the timeline, the list, and one decision with its nodes before and after.
 
 import type { JSX } from "preact";
-import { ask, type Decision, type NodeFacts, type RecordedDecision, type Session, type View } from "./api";
+import { ask, type Decision, type HistoryAnswer, type Interruption, type NodeFacts, type RecordedDecision, type Session, type View } from "./api";
 import { ago, dollars, moment, percent, plural, signed } from "./format";
 import { type Column, Panel, Table, useAnswer } from "./parts";
 import { link, type Place } from "./place";
 
 /** A decision from whichever source knows it. */
-export interface Told {
-  id: string;
-  at: string;
-  kind: string;
-  text: string;
-  reason: string;
-  saving: number | null;
+export interface Told extends Decision {
   outcome: string;
 }
 
-/** Recorded decisions, and those that only the objects of the cluster tell of; the latest first. */
-export function told(view: View, recorded: RecordedDecision[]): Told[] {
-  if (recorded.length > 0) return recorded;
-  return view.decisions.map((decision) => ({ ...decision, outcome: "" }));
+/** What marks the IDs of interruptions, of which the history knows no more than that they were. */
+const INTERRUPTION_ID = "interruption-";
+
+/** What the history recorded, and what only the objects of the cluster tell of; the latest first. */
+export function told(view: View, history: HistoryAnswer | undefined): Told[] {
+  const recorded = [...(history?.decisions ?? []).map(ofRecord), ...(history?.interruptions ?? []).map(ofInterruption)];
+  const known = new Set(recorded.flatMap((decision) => [...decision.nodes, ...decision.replaces, ...decision.replacedBy]));
+  // No history has failed launches.
+  const others = view.decisions.filter((decision) => decision.kind === "failure" || !decision.nodes.every((name) => known.has(name)));
+  const all = [...recorded, ...others.map((decision) => ({ ...decision, outcome: "" }))];
+  return all.sort((one, other) => Date.parse(other.at) - Date.parse(one.at));
+}
+
+function ofRecord(record: RecordedDecision): Told {
+  const [before, after] = [record.before, record.after].map((nodes) => nodes.map((node) => node.name)) as [string[], string[]];
+  const isDisruption = record.kind === "disruption";
+  return {
+    ...record,
+    nodes: isDisruption ? before : after,
+    replaces: isDisruption ? [] : before,
+    replacedBy: isDisruption ? after : [],
+    restarts: isDisruption ? record.pods : null,
+  };
+}
+
+function ofInterruption(one: Interruption): Told {
+  const id = `${INTERRUPTION_ID}${one.at}-${one.node}`;
+  return { id, at: one.at, kind: "interruption", text: one.message || one.reason, reason: one.reason, nodes: [one.node], replaces: [], replacedBy: [], saving: null, restarts: null, outcome: "" };
 }
 
 const MARKS: Record<string, string> = { launch: "+", disruption: "−", interruption: "!", failure: "×" };
@@ -64,8 +82,8 @@ export function decisionColumns<Row extends Pick<Told, "id" | "at" | "text" | "r
   } satisfies Record<string, Column<Row>>;
 }
 
-export function DecisionsPage(props: { view: View; recorded: RecordedDecision[]; place: Place }): JSX.Element {
-  const decisions = told(props.view, props.recorded);
+export function DecisionsPage(props: { view: View; history: HistoryAnswer | undefined; place: Place }): JSX.Element {
+  const decisions = told(props.view, props.history);
   const column = decisionColumns<Told>(props.view.now);
   return (
     <>
@@ -87,6 +105,7 @@ export function DecisionsPage(props: { view: View; recorded: RecordedDecision[];
             column.text,
             column.reason,
             { title: "saves $/h", value: (row) => row.saving, cell: (row) => dollars(row.saving) },
+            { title: "restarts", value: (row) => row.restarts },
             column.outcome,
           ]}
         />
@@ -95,12 +114,13 @@ export function DecisionsPage(props: { view: View; recorded: RecordedDecision[];
   );
 }
 
-export function DecisionPage(props: { view: View; session: Session; id: string }): JSX.Element {
-  const asks = props.session.hasHistory;
+export function DecisionPage(props: { view: View; session: Session; history: HistoryAnswer | undefined; id: string }): JSX.Element {
+  const isSeen = props.id.startsWith(INTERRUPTION_ID) || props.view.decisions.some((decision) => decision.id === props.id);
+  const asks = props.session.hasHistory && !isSeen;
   const recorded = useAnswer(asks ? props.id : "", () => ask<RecordedDecision>(`api/decision?id=${encodeURIComponent(props.id)}`));
-  const seen = props.view.decisions.find((decision) => decision.id === props.id);
+  const seen = [...props.view.decisions, ...told(props.view, props.history)].find((decision) => decision.id === props.id);
   if (recorded.answer) return <Recorded decision={recorded.answer} view={props.view} />;
-  if (seen) return <Seen decision={seen} view={props.view} />;
+  if (seen && isSeen) return <Seen decision={seen} view={props.view} hasHistory={props.session.hasHistory} />;
   return (
     <Panel title="Decision" id="decision" wide>
       <p class="hint">{recorded.fault || (asks ? "Looking it up…" : "This decision is not known (any more).")}</p>
@@ -131,13 +151,13 @@ function Recorded(props: { decision: RecordedDecision; view: View }): JSX.Elemen
 }
 
 /** What the objects of the cluster still tell of a decision. */
-function Seen(props: { decision: Decision; view: View }): JSX.Element {
+function Seen(props: { decision: Decision; view: View; hasHistory: boolean }): JSX.Element {
   const { decision, view } = props;
   const facts = (name: string): NodeFacts => {
     const node = view.nodes.find((row) => row.name === name);
     return { name, pool: node?.pool ?? "", type: node?.type ?? "", zone: node?.zone ?? "", capacityType: node?.capacityType ?? "", price: node?.price ?? null, pods: node?.pods ?? 0, cpu: node?.cpu ?? 0 };
   };
-  const bought = decision.kind === "launch" ? decision.nodes.map(facts) : [];
+  const bought = (decision.kind === "launch" ? decision.nodes : decision.replacedBy).map(facts);
   const gone = decision.kind === "launch" ? decision.replaces.map(facts) : decision.nodes.map(facts);
   return (
     <Panel title={decision.text} id="decision" wide>
@@ -147,7 +167,7 @@ function Seen(props: { decision: Decision; view: View }): JSX.Element {
         <div><dt>Estimated saving</dt><dd>{decision.saving === null ? "not known" : `${dollars(decision.saving)} per hour`}</dd></div>
       </dl>
       <BeforeAfter before={gone} after={bought} moving={null} change="" />
-      <p class="hint">No history is kept, so nodes that are gone have their names only.</p>
+      {!props.hasHistory && <p class="hint">No history is kept, so nodes that are gone have their names only.</p>}
     </Panel>
   );
 }

@@ -12,7 +12,7 @@ import { OverviewPage, PendingPage, PodPage, PoolsPage, SpendPage } from "./page
 import { useAnswer } from "./parts";
 import { SavingsPage } from "./savings";
 import { link, type Place, usePlace } from "./place";
-import { WhatIfPage } from "./whatif";
+import { questionOf, WhatIfPage } from "./whatif";
 
 const TABS: [string, string][] = [
   ["overview", "Overview"],
@@ -109,7 +109,6 @@ function Console(props: { session: Session; onSignOut: () => void }): JSX.Elemen
     if (!first.current) heading.current?.focus();
     first.current = false;
   }, [place.page, place.subject]);
-  const recorded = history.answer?.decisions ?? [];
   const since = lost ? view?.now : stale.since;
   const problem = lost || stale.fault ? `${since ? `Stale since ${moment(since, view?.now ?? "")} UTC: ` : ""}${lost || stale.fault}` : view?.fault;
   const series = history.answer && history.answer.samples.times.length > 0 ? history.answer.samples : { ...live.current, times: [...live.current.times] };
@@ -135,14 +134,14 @@ function Console(props: { session: Session; onSignOut: () => void }): JSX.Elemen
       </header>
       {view && <Freezes pools={view.pools} />}
       {(problem || session.historyFault || session.hidden.length > 0) && (
-        <div class="notices">
+        <section class="notices" aria-label="Notices">
           {problem && <p role="alert" class="fault" id="problem">{problem}</p>}
           {session.historyFault && <p class="hint">No history: {session.historyFault}.</p>}
           {session.hidden.length > 0 && <p class="hint">Not shown, because you may not list it: {session.hidden.join(", ")}.</p>}
-        </div>
+        </section>
       )}
       <main id="main" ref={heading} tabIndex={-1}>
-        {view && <Page view={view} place={place} session={session} series={series} history={history.answer} recorded={recorded} />}
+        {view && <Page view={view} place={place} session={session} series={series} history={history.answer} />}
       </main>
     </>
   );
@@ -167,21 +166,21 @@ function named(pools: Pool[]): string {
 }
 
 /** The page of the address. */
-function Page(props: { view: View; place: Place; session: Session; series: Series; history: HistoryAnswer | undefined; recorded: HistoryAnswer["decisions"] }): JSX.Element {
-  const { view, place, session, recorded } = props;
+function Page(props: { view: View; place: Place; session: Session; series: Series; history: HistoryAnswer | undefined }): JSX.Element {
+  const { view, place, session } = props;
   switch (place.page) {
     case "nodes":
       return <NodesPage view={view} place={place} />;
     case "node":
-      return <NodePage view={view} session={session} name={place.subject} />;
+      return <NodePage view={view} session={session} place={place} name={place.subject} />;
     case "pending":
       return <PendingPage {...props} />;
     case "pod":
       return <PodPage view={view} name={place.subject} />;
     case "decisions":
-      return <DecisionsPage view={view} recorded={recorded} place={place} />;
+      return <DecisionsPage view={view} history={props.history} place={place} />;
     case "decision":
-      return <DecisionPage view={view} session={session} id={place.subject} />;
+      return <DecisionPage view={view} session={session} history={props.history} id={place.subject} />;
     case "pools":
       return <PoolsPage {...props} />;
     case "spend":
@@ -189,7 +188,7 @@ function Page(props: { view: View; place: Place; session: Session; series: Serie
     case "savings":
       return <SavingsPage {...props} />;
     case "what-if":
-      return <WhatIfPage key={place.options.toString()} view={view} session={session} place={place} />;
+      return <WhatIfPage key={questionOf(place)} view={view} session={session} place={place} />;
     default:
       return <OverviewPage {...props} />;
   }

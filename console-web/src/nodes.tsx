@@ -100,7 +100,7 @@ export function NodesPage(props: { view: View; place: Place }): JSX.Element {
   );
 }
 
-export function NodePage(props: { view: View; session: Session; name: string }): JSX.Element {
+export function NodePage(props: { view: View; session: Session; place: Place; name: string }): JSX.Element {
   const node = props.view.nodes.find((row) => row.name === props.name);
   const [asked, setAsked] = useState(0);
   const explained = useAnswer(`${props.name} ${asked}`, () => askText(`api/explanation?subject=node/${encodeURIComponent(props.name)}`));
@@ -128,9 +128,9 @@ export function NodePage(props: { view: View; session: Session; name: string }):
           )}
           <div class="bar">
             {node.kept ? (
-              <ActionButton session={props.session} label={`Release node ${node.name}`} request={{ action: "release-node", target: node.name }} />
+              <ActionButton session={props.session} place={props.place} label={`Release node ${node.name}`} request={{ action: "release-node", target: node.name }} />
             ) : (
-              <ActionButton session={props.session} label={`Keep node ${node.name}`} request={{ action: "keep-node", target: node.name }} />
+              <ActionButton session={props.session} place={props.place} label={`Keep node ${node.name}`} request={{ action: "keep-node", target: node.name }} />
             )}
             <a class="button" href={link("what-if", "", { drain: node.name })}>What if it were drained?</a>
           </div>

@@ -37,7 +37,7 @@ export function OverviewPage(props: PageProps): JSX.Element {
         <NodeMap view={view} place={props.place} />
       </Panel>
       <Panel title="Provisioning timeline" id="timeline">
-        <Timeline decisions={told(view, props.history?.decisions ?? [])} now={view.now} />
+        <Timeline decisions={told(view, props.history)} now={view.now} />
         <p><a href={link("decisions")}>All decisions</a></p>
       </Panel>
       <Panel title="Instance types" id="types">
@@ -178,15 +178,15 @@ export function PoolsPage(props: PageProps): JSX.Element {
         <p class="hint">With your own rights; each shows the kubectl command that does the same first.</p>
         <div class="actions">
           <span>The whole cluster</span>
-          <ActionButton session={session} label="Freeze the cluster" timed request={{ action: "freeze", target: "" }} />
-          <ActionButton session={session} label="Thaw the cluster" request={{ action: "thaw", target: "" }} />
+          <ActionButton session={session} place={props.place} label="Freeze the cluster" timed request={{ action: "freeze", target: "" }} />
+          <ActionButton session={session} place={props.place} label="Thaw the cluster" request={{ action: "thaw", target: "" }} />
           <span />
           {view.pools.map((pool) => (
             <>
               <span>{pool.name}</span>
-              <ActionButton session={session} label={`Freeze ${pool.name}`} timed request={{ action: "freeze", target: pool.name }} />
-              <ActionButton session={session} label={`Thaw ${pool.name}`} request={{ action: "thaw", target: pool.name }} />
-              <ActionButton session={session} label={`Wake ${pool.name}`} timed request={{ action: "wake", target: pool.name }} />
+              <ActionButton session={session} place={props.place} label={`Freeze ${pool.name}`} timed request={{ action: "freeze", target: pool.name }} />
+              <ActionButton session={session} place={props.place} label={`Thaw ${pool.name}`} request={{ action: "thaw", target: pool.name }} />
+              <ActionButton session={session} place={props.place} label={`Wake ${pool.name}`} timed request={{ action: "wake", target: pool.name }} />
             </>
           ))}
         </div>

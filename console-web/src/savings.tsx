@@ -1,7 +1,7 @@
 // What was spent and saved: the ledger of the history, or without one what the decisions of the view say.
 
 import type { JSX } from "preact";
-import { ask, type Ledger, type LedgerPart, type RecordedDecision } from "./api";
+import { ask, type Ledger, type LedgerPart } from "./api";
 import { decisionColumns, type Told, told } from "./decisions";
 import { dollars, HOURS_PER_MONTH } from "./format";
 import type { PageProps } from "./pages";
@@ -12,7 +12,7 @@ const PERIODS = [1, 7, 30, 90];
 const LEDGER_SECONDS = 60_000;
 const SHOWN_DECISIONS = 200;
 
-export function SavingsPage(props: PageProps & { recorded: RecordedDecision[] }): JSX.Element {
+export function SavingsPage(props: PageProps): JSX.Element {
   return props.session.hasHistory ? <LedgerPage now={props.view.now} place={props.place} /> : <Estimates {...props} />;
 }
 
@@ -174,8 +174,8 @@ function Decisions(props: { ledger: Ledger; now: string; place: Place }): JSX.El
 }
 
 /** Without a history: what was announced when each decision was made. */
-function Estimates(props: PageProps & { recorded: RecordedDecision[] }): JSX.Element {
-  const saving = told(props.view, props.recorded).filter((row) => row.saving !== null);
+function Estimates(props: PageProps): JSX.Element {
+  const saving = told(props.view, props.history).filter((row) => row.saving !== null);
   const column = decisionColumns<Told>(props.view.now);
   const total = saving.reduce((sum, row) => sum + (row.saving ?? 0), 0);
   return (

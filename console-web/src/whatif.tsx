@@ -10,9 +10,14 @@ import { link, type Place } from "./place";
 
 const ASKED = ["drain", "forbid", "pods", "cpu", "memory"];
 
+/** The question that the address asks; empty without one. */
+export function questionOf({ options }: Place): string {
+  return new URLSearchParams(ASKED.flatMap((name) => (options.get(name) ? [[name, options.get(name)!]] : []))).toString();
+}
+
 export function WhatIfPage(props: { view: View; session: Session; place: Place }): JSX.Element {
   const { options } = props.place;
-  const question = new URLSearchParams(ASKED.flatMap((name) => (options.get(name) ? [[name, options.get(name)!]] : []))).toString();
+  const question = questionOf(props.place);
   const answer = useAnswer(question, () => ask<WhatIfAnswer>(`api/what-if?${question}`));
   const families = [...new Set(props.view.nodes.map((node) => node.type.split(".")[0] ?? "").filter(Boolean))].sort();
   const [node, setNode] = useState(options.get("drain") ?? "");
@@ -55,7 +60,7 @@ export function WhatIfPage(props: { view: View; session: Session; place: Place }
             {!answer.fault && !answer.answer && <p>Computing…</p>}
           </div>
           {answer.answer && <Answer answer={answer.answer} place={props.place} />}
-          {answer.answer && <Approval view={props.view} session={props.session} node={options.get("drain") ?? ""} />}
+          {answer.answer && <Approval view={props.view} session={props.session} place={props.place} node={options.get("drain") ?? ""} />}
         </Panel>
       )}
     </>
@@ -63,13 +68,13 @@ export function WhatIfPage(props: { view: View; session: Session; place: Place }
 }
 
 /** The plan of a drained node can be approved. Pods and forbidden families belong into manifests. */
-function Approval(props: { view: View; session: Session; node: string }): JSX.Element | null {
+function Approval(props: { view: View; session: Session; place: Place; node: string }): JSX.Element | null {
   const claim = props.view.nodes.find((row) => row.name === props.node)?.claim;
   if (!claim) return null;
   return (
     <>
       <div class="bar">
-        <ActionButton session={props.session} label={`Approve: drain ${props.node}`} request={{ action: "drain-node", target: claim }} />
+        <ActionButton session={props.session} place={props.place} label={`Approve: drain ${props.node}`} request={{ action: "drain-node", target: claim }} />
       </div>
       <p class="hint">Deletes the NodeClaim. The controller then drains the node, with respect to PodDisruptionBudgets, and decides anew where its pods go.</p>
     </>

@@ -23,7 +23,23 @@ pytestmark = pytest.mark.cluster
 _DEADLINE_SECONDS = 90.0
 _RBAC = "rbac.authorization.k8s.io"
 _NAMESPACES = ("shop", "vault")
-_USERS = ("nobody", "shopkeeper", "admin")
+_USERS = ("nobody", "shopkeeper", "operator", "admin")
+#: Everything that answers a GET, and what an admin gets.
+_PATHS = {
+    "/api/session": 200,
+    "/api/view": 200,
+    "/api/explanation?subject=node/hidden-node": 200,
+    "/api/explanation?subject=pod/vault/waits-in-vault": 200,
+    "/api/history": 200,
+    "/api/decision?id=x": 404,
+    "/api/ledger": 200,
+    "/api/budgets": 200,
+    "/api/what-if?drain=hidden-node": 200,
+    "/api/what-if?pods=1&cpu=1&memory=1Gi": 200,
+}
+_STREAM = "/api/stream"
+_ACTIONS = ("freeze", "thaw", "wake", "keep-node", "release-node", "drain-node")
+_NODE: Json = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "hidden-node"}}
 _NODE_CLASS: Json = {
     "apiVersion": "karpenter.kwok.sh/v1alpha1",
     "kind": "KWOKNodeClass",
@@ -43,6 +59,9 @@ _POOL: Json = {
         }
     },
 }
+
+
+_LIST_NODES: Json = {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]}
 
 
 def _binding(kind: str, name: str, role: str, role_kind: str, **metadata: str) -> Json:
@@ -80,11 +99,14 @@ def account(plane: ControlPlane) -> Iterator[Account]:
             for name in _USERS
         ),
         role,
+        {**role, "kind": "ClusterRole", "metadata": {"name": "operator"}, "rules": [_LIST_NODES]},
         _binding("RoleBinding", "shopkeeper", "shopkeeper", "Role", namespace="shop"),
+        _binding("ClusterRoleBinding", "operator", "operator", "ClusterRole"),
         _binding("ClusterRoleBinding", "admin", "cluster-admin", "ClusterRole"),
         *yaml.safe_load_all((DEPLOY / "console" / "console.yaml").read_text()),
         _NODE_CLASS,
         _POOL,
+        _NODE,
         *map(_pod, _NAMESPACES),
     )
     with deployed.installed(plane) as ready:
@@ -111,6 +133,14 @@ class Browser:
     async def status(self, path: str) -> int:
         return (await self._client.get(path)).status_code
 
+    async def text(self, path: str) -> str:
+        return (await self._client.get(path)).text
+
+    async def streams(self) -> bool:
+        """Whether the stream begins with a document."""
+        async with asyncio.timeout(_DEADLINE_SECONDS), self._client.stream("GET", _STREAM) as answer:
+            return (await anext(answer.aiter_lines())).startswith("data: {")
+
     async def view(self) -> dict[str, Any]:
         """The first whole document."""
         async with asyncio.timeout(_DEADLINE_SECONDS):
@@ -126,12 +156,14 @@ class Browser:
 
 @pytest.fixture(scope="module")
 def leader_port(account: Account) -> Iterator[int]:
-    """Where the console of a controller answers that leads while the tests run."""
+    """Where the console of a controller answers that leads and keeps a history while the tests run."""
     port = free_port()
-    with controller(account.kubeconfig, "--console=true", f"--console-port={port}") as running:
-        running.await_leading(120)
-        running.until(running.is_ready, "ready")
-        yield port
+    with TemporaryDirectory() as folder:
+        flags = ("--console=true", f"--console-port={port}", f"--history-file={folder}/history.db")
+        with controller(account.kubeconfig, *flags) as running:
+            running.await_leading(120)
+            running.until(running.is_ready, "ready")
+            yield port
 
 
 async def test_a_replica_that_does_not_lead_shows_the_same_cluster(
@@ -152,19 +184,23 @@ async def test_a_replica_that_does_not_lead_shows_the_same_cluster(
             )
             assert {row["pod"] for row in second["pending"]} == {row["pod"] for row in first["pending"]}
             assert second["title"].endswith("does not lead")
-            assert [await browser.status("/api/history") for browser in browsers] == [404, 503]
+            assert [await browser.status("/api/history") for browser in browsers] == [200, 503]
             assert not (Path(folder) / "history.db").exists()
             for browser in browsers:
                 await browser.close()
 
 
 async def test_everybody_sees_and_does_what_kubectl_would_let_them(plane: ControlPlane, leader_port: int) -> None:
-    """Anonymous, without rights, one namespace, everything."""
+    """Anonymous, without rights, one namespace, nodes only, everything; at each path that answers."""
     anonymous, stranger = Browser(leader_port, ""), Browser(leader_port, "nonsense")
-    nobody, shopkeeper, admin = (Browser(leader_port, _token(plane, user)) for user in _USERS)
-    for path in ("/api/session", "/api/view", "/api/what-if?drain=n"):
+    nobody, shopkeeper, operator, admin = (Browser(leader_port, _token(plane, user)) for user in _USERS)
+    for path in (*_PATHS, _STREAM):
         statuses = [await browser.status(path) for browser in (anonymous, stranger, nobody)]
         assert statuses == [401, 401, 403], path
+        assert "hidden" not in await nobody.text(path)
+    for action in _ACTIONS:
+        refusals = [await browser.act(action=action, target="hidden-pool") for browser in (anonymous, stranger, nobody)]
+        assert [refusal.status_code for refusal in refusals] == [401, 401, 403], action
 
     whole = await admin.view()
     assert [row["name"] for row in whole["pools"]] == ["hidden-pool"]
@@ -174,6 +210,23 @@ async def test_everybody_sees_and_does_what_kubectl_would_let_them(plane: Contro
     assert (part["pools"], part["nodes"], part["pods"]["total"]) == ([], [], 1)
     assert "hidden" not in str(part)
     assert "vault" not in str(part)
+    assert [row["name"] for row in whole["nodes"]] == ["hidden-node"]
+    assert {path: await admin.status(path) for path in _PATHS} == _PATHS
+    assert await admin.streams()
+    assert await shopkeeper.streams()
+    seen = await operator.view()
+    assert [row["name"] for row in seen["nodes"]] == ["hidden-node"]
+    assert (seen["pools"], seen["pending"]) == ([], [])
+    for path in _PATHS:
+        told = await shopkeeper.text(path)
+        for said in ("node hidden-node is gone", "there is no node hidden-node", "pod vault/waits-in-vault is gone"):
+            told = told.replace(said, "")  # what was asked about is named, and said not to be there
+        assert "hidden-" not in told, path
+        assert "vault" not in told, path
+    for browser in (shopkeeper, operator):
+        assert [await browser.status(path) for path in ("/api/history", "/api/decision?id=x", "/api/ledger")] == [
+            403
+        ] * 3
 
     refused = await shopkeeper.act(action="freeze", target="hidden-pool")
     assert refused.status_code == 403
@@ -181,5 +234,5 @@ async def test_everybody_sees_and_does_what_kubectl_would_let_them(plane: Contro
     assert (await admin.act(action="freeze", target="hidden-pool", reason="the sale")).json()["done"] is True
     stored = plane.request("GET", kinds.NODE_POOL.path(name="hidden-pool"))
     assert stored["metadata"]["annotations"]["karpenter.sh/freeze"] == "the sale"  # type: ignore[index,call-overload]
-    for browser in (anonymous, stranger, nobody, shopkeeper, admin):
+    for browser in (anonymous, stranger, nobody, shopkeeper, operator, admin):
         await browser.close()

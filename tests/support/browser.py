@@ -17,7 +17,7 @@ from karpenter.runtime.loopback_server import serving_on_loopback
 from karpenter.settings import Settings
 from karpenter.webconsole.console_app import ConsoleParts, console_app
 from karpenter.webconsole.console_feed import ConsoleFeeds
-from karpenter.webconsole.viewer_access import SecretLinkAccess
+from karpenter.webconsole.viewer_access import SecretLinkAccess, ViewerAccess
 
 ROOT = Path(__file__).parents[2]
 AXE = ROOT / "console-web" / "node_modules" / "axe-core" / "axe.min.js"
@@ -25,10 +25,14 @@ AXE = ROOT / "console-web" / "node_modules" / "axe-core" / "axe.min.js"
 PATIENCE = 60_000
 SECRET = "s3cret"
 _POLL_MILLISECONDS = 300
+#: Of WCAG 2.2 AA, contrast included.
+_RULES = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]}
 
 
 @contextmanager
-def served(source: ViewerSource, user: str = "me", **further: object) -> Iterator[str]:
+def served(
+    source: ViewerSource, user: str = "me", access: ViewerAccess | None = None, **further: object
+) -> Iterator[str]:
     """The address of a console on this cluster, served by a thread. ``further``: parts of the console."""
     ready, over = threading.Event(), threading.Event()
     address: list[str] = []
@@ -36,9 +40,9 @@ def served(source: ViewerSource, user: str = "me", **further: object) -> Iterato
     async def serve() -> None:
         options = planning_options.disruption_options(Settings())
         feeds = ConsoleFeeds(source, options)
-        parts = ConsoleParts(feeds, SecretLinkAccess(SECRET, user), explain, **further)  # type: ignore[arg-type]
+        parts = ConsoleParts(feeds, access or SecretLinkAccess(SECRET, user), explain, **further)  # type: ignore[arg-type]
         async with serving_on_loopback(console_app(parts)) as url:
-            address.append(f"{url}/?token={SECRET}")
+            address.append(url if access is not None else f"{url}/?token={SECRET}")
             ready.set()
             await asyncio.to_thread(over.wait)
         await feeds.close()
@@ -56,7 +60,10 @@ def served(source: ViewerSource, user: str = "me", **further: object) -> Iterato
 class Visit:
     """A page with everything it complained about."""
 
-    def __init__(self, chromium: Any, address: str, width: int = 1280, scheme: str = "light") -> None:
+    def __init__(
+        self, chromium: Any, address: str, width: int = 1280, scheme: str = "light", shows: str = "main .panel"
+    ) -> None:
+        """``shows``: what the page has once it is there."""
         context = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
         self.page = context.new_page()
         self.complaints: list[str] = []
@@ -65,7 +72,7 @@ class Visit:
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.page.on("request", lambda request: self.requests.append(request.url))
         self.page.goto(address)
-        self.page.wait_for_selector("main .panel", timeout=PATIENCE)
+        self.page.wait_for_selector(shows, timeout=PATIENCE)
 
     def go(self, place: str) -> None:
         self.page.evaluate("place => { location.hash = '#/' + place }", place)
@@ -87,6 +94,13 @@ class Visit:
             assert time.monotonic() < deadline, f"never true: {asked}"
             self.page.wait_for_timeout(_POLL_MILLISECONDS)
         return answer
+
+    def violations(self) -> list[tuple[str, str, str]]:
+        """What axe-core finds on the page as it is now: the rule, the first element and what to do about it."""
+        # Through the debugger, as the page itself may load no other script.
+        self.page.evaluate(AXE.read_text())
+        found = self.page.evaluate("rules => axe.run(document, rules)", _RULES)
+        return [(one["id"], one["nodes"][0]["html"], one["nodes"][0]["failureSummary"]) for one in found["violations"]]
 
     def close(self) -> None:
         self.page.context.close()

@@ -193,7 +193,9 @@ class TopApp(App[None]):
         return self._tables[self._tab]
 
     def on_tabbed_content_tab_activated(self) -> None:
-        """A tab was chosen."""
+        """A tab was chosen, with a key or a click; keys are those of its table then, unless somebody types a search."""
+        if not self._search.has_focus:
+            self._table().focus()
         self._draw_table()
         self._table().search(self._search.value)
         self._draw_status()

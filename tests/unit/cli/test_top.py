@@ -10,8 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from textual.events import MouseScrollDown
 from textual.pilot import Pilot
-from textual.widgets import Input, Static
+from textual.widgets import Input, Static, Tab
 from typer.testing import CliRunner
 
 from karpenter.api import kinds
@@ -114,6 +115,45 @@ async def test_a_click_on_a_title_sorts_and_a_second_one_reverses() -> None:
         for order in (["large", "medium", "small"], ["small", "medium", "large"]):
             await pilot.click(table(app), offset=(1, 0))
             assert names(app) == order
+
+
+async def test_the_mouse_chooses_tabs_rows_and_explanations_and_scrolls() -> None:
+    nodes = [running(f"n{number:03}", "m", 1) for number in range(60)]
+    app = viewer(RecordedSource("a recording", console_input(pool(), nodes, CLUSTER[-1])))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(lambda: app.is_complete, pilot)
+        shown = table(app)
+        await pilot.click(shown, offset=(1, 4))
+        assert shown.selected_row is not None
+        assert shown.selected_row.cells[0].text == "n003"
+        await pilot.click(shown, offset=(1, 4))
+        await until(lambda: "Node n003" in _window_text(app), pilot)
+        await pilot.press("escape")
+        shown.post_message(MouseScrollDown(shown, 1, 4, 0, 1, 0, False, False, False))
+        await until(lambda: shown.scroll_offset.y > 0, pilot)
+        (tab,) = (tab for tab in app.query(Tab) if tab.label_text == "Pending")
+        await pilot.click(tab)
+        await until(lambda: table(app) is not shown and names(app) == ["default/huge"], pilot)
+
+
+async def test_a_key_writes_the_screen_as_svg_or_says_why_not(tmp_path: Path) -> None:
+    options = planning_options.disruption_options(Settings())
+    for folder in (tmp_path, tmp_path / "gone"):
+        setup = ViewerSetup(
+            RecordedSource("a recording", console_input(*CLUSTER)), ViewerOptions(), options, snapshot_directory=folder
+        )
+        app = TopApp(setup)
+        async with app.run_test(size=(80, 24)) as pilot:
+            await until(lambda app=app: app.is_complete, pilot)  # type: ignore[misc]
+            await pilot.press("p")
+            await until(lambda app=app: bool(app._notifications), pilot)  # type: ignore[misc]
+            (said,) = (notification.message for notification in app._notifications)
+            if folder.exists():
+                (picture,) = folder.glob("*.svg")
+                assert said == f"picture: {picture}"
+                assert "medium" in picture.read_text()
+            else:
+                assert said.startswith(f"no picture: {folder} cannot be written")
 
 
 async def test_the_cursor_stays_on_its_node_when_others_come() -> None:

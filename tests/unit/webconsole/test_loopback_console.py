@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import json
+import re
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -318,6 +319,18 @@ def test_the_committed_build_belongs_to_the_sources() -> None:
     spec.loader.exec_module(tool)
     expected = f"sources {tool.source_hash()}\nbuild {tool.built_hash()}\n"
     assert (ASSETS / "SOURCES").read_text() == expected, "run make console-assets"
+
+
+def test_the_pictures_of_the_guide_are_those_of_the_tool_at_three_widths() -> None:
+    """`python tools/console_pictures.py` takes them from the demo; a PNG has its width in bytes 16 to 19."""
+    tool = (ROOT / "tools" / "console_pictures.py").read_text()
+    taken = {name: int(width) for name, width in re.findall(r'\("(console-[a-z-]+)", "[^"]+", (\d+), "', tool)}
+    assert set(taken.values()) == {360, 800, 1280}
+    guide = (ROOT / "docs" / "how-to" / "console.md").read_text()
+    assert set(re.findall(r"pictures/(console-[a-z-]+)\.png", guide)) == set(taken)
+    for name, width in taken.items():
+        content = (ROOT / "docs" / "pictures" / f"{name}.png").read_bytes()
+        assert int.from_bytes(content[16:20]) == width, name
 
 
 def test_a_taken_port_is_named(tmp_path: Path) -> None:

@@ -50,6 +50,29 @@ _FEATURE_GATES = (
 #: Nothing restarts the process here, as a Deployment would after a lost lease on a slow machine.
 _FLAGS = ("--disable-leader-election",)
 _FLAGS_OF_SUITE = {Suite.DRA: ("--ignore-dra-requests=false",)}
+#: The suites read the controller's settings from its Deployment. The process runs beside the cluster, so no replica is asked for.
+#: Specs that would change a setting (none but those that need a scheduler configured for them) would wait for a replica in vain.
+_DEPLOYMENT: Mapping[str, object] = {
+    "apiVersion": "apps/v1",
+    "kind": "Deployment",
+    "metadata": {"name": "karpenter", "namespace": "kube-system"},
+    "spec": {
+        "replicas": 0,
+        "selector": {"matchLabels": {"app.kubernetes.io/name": "karpenter"}},
+        "template": {
+            "metadata": {"labels": {"app.kubernetes.io/name": "karpenter"}},
+            "spec": {
+                "containers": [
+                    {
+                        "name": "controller",
+                        "image": "karpenter",
+                        "env": [{"name": "FEATURE_GATES", "value": _FEATURE_GATES}],
+                    }
+                ]
+            },
+        },
+    },
+}
 
 
 @dataclass(frozen=True)
@@ -170,7 +193,7 @@ def _cluster(folder: Path, options: Options) -> Iterator[ControlPlane]:
     flags = (f"--instance-types={instance_types}", f"--feature-gates={_FEATURE_GATES}", *_FLAGS)
     profile = (f"--profile={options.profile}",) if options.profile else ()
     with ControlPlane(scheduler=True, controllers=True, more_controllers=_CONTROLLERS) as plane:
-        plane.apply(*deployed.manifests("crds"))
+        plane.apply(*deployed.manifests("crds"), _DEPLOYMENT)
         more = _FLAGS_OF_SUITE.get(options.suite, ())
         with (
             _device_driver(plane, options),

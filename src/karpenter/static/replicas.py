@@ -2,12 +2,13 @@
 
 ``scale_up`` says how many claims to create, ``scale_down_claims`` which to delete. Claims have numbered slots with derived names,
 and new claims take the lowest free slots. So a creation repeated after a crash or a lost response finds its own claim instead of
-creating another one.
+creating another one. A slot has a few names: the claim that follows one that has just gone has another name, so that whoever
+waits for a claim to be gone, by name, sees it go.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import count, islice
@@ -110,6 +111,10 @@ def _node_capacity(state_node: StateNode) -> Resources:
     return {**state_node.capacity, res.NODES: res.ONE_UNIT}
 
 
+#: How many names a slot has before the first one comes again.
+_NAMES_OF_SLOT = 8
+
+
 @dataclass(frozen=True)
 class ReplicaSlot:
     """A slot for a claim. ``zone`` is the required zone of its node, empty for any."""
@@ -119,16 +124,31 @@ class ReplicaSlot:
 
 
 def free_slots(
-    pool: NodePool, taken_names: Collection[str], how_many: int, zones: Sequence[str] = ()
+    pool: NodePool,
+    taken_names: Collection[str],
+    how_many: int,
+    zones: Sequence[str] = (),
+    former_names: Collection[str] = (),
 ) -> tuple[ReplicaSlot, ...]:
-    """The lowest free slots; ``taken_names`` are the names of all claims. Consecutive slots rotate through ``zones``."""
-    slots = (_slot(pool, number, zones) for number in count())
-    return tuple(islice((slot for slot in slots if slot.name not in taken_names), how_many))
+    """The lowest free slots. Consecutive slots rotate through ``zones``.
+
+    ``taken_names`` are the names of all claims, ``former_names`` those of claims that have gone lately.
+    """
+    free = (number for number in count() if not any(name in taken_names for name in _names(pool, number)))
+    return tuple(_slot(pool, number, zones, former_names) for number in islice(free, how_many))
 
 
-def _slot(pool: NodePool, number: int, zones: Sequence[str]) -> ReplicaSlot:
-    name = derived_claim_name(pool.metadata.name, pool.metadata.uid, f"static {number}")
+def _slot(pool: NodePool, number: int, zones: Sequence[str], former_names: Collection[str]) -> ReplicaSlot:
+    names = tuple(_names(pool, number))
+    name = next((name for name in names if name not in former_names), names[0])
     return ReplicaSlot(name, zones[number % len(zones)] if zones else "")
+
+
+def _names(pool: NodePool, number: int) -> Iterator[str]:
+    """The names of a slot, one after the other."""
+    for use in range(_NAMES_OF_SLOT):
+        identity = f"static {number}" if use == 0 else f"static {number} again {use}"
+        yield derived_claim_name(pool.metadata.name, pool.metadata.uid, identity)
 
 
 def spread_zones(pool: NodePool, types: Iterable[InstanceType]) -> tuple[str, ...]:

@@ -32,6 +32,8 @@ _LIMIT_REACHED_REQUEUE_SECONDS = 30.0
 #: How many claims of all static pools are created or deleted concurrently.
 _MAX_CONCURRENT_WRITES = 64
 _WORKERS = 10
+#: Of all pools: more claims than any cluster has replaced at once.
+_MOST_FORMER_NAMES = 10_000
 _log = structlog.get_logger()
 
 
@@ -49,6 +51,8 @@ class StaticCapacityReconciler:
 
     def __init__(self, context: ControllerContext) -> None:
         self._context = context
+        #: Names of claims that have gone lately, the latest last.
+        self._former_names: dict[str, None] = {}
         #: Nodes being created now, by pool (OPS-120).
         self._reserved: Counter[str] = Counter()
         self._last_batches: dict[str, _ClaimBatch] = {}
@@ -98,6 +102,13 @@ class StaticCapacityReconciler:
             _raise_first(await asyncio.gather(*(self._delete_claim(claim) for claim in excess)))
         return _REQUEUE_SECONDS
 
+    def claim_gone(self, name: str) -> None:
+        """A claim of a static pool has gone: for a while no other one gets its name."""
+        self._former_names.pop(name, None)
+        self._former_names[name] = None
+        if len(self._former_names) > _MOST_FORMER_NAMES:
+            del self._former_names[next(iter(self._former_names))]
+
     def _static_pool(self, name: str) -> NodePool | None:
         """The pool, if it is static, managed and not being deleted."""
         pool = self._context.state.pool(name)
@@ -143,7 +154,8 @@ class StaticCapacityReconciler:
             types = await self._context.provider.instance_types(pool)
             well_known = labels.WELL_KNOWN | well_known_labels_of(types)
             taken_names = {claim.metadata.name for claim in self._context.state.claims()}
-            slots = replicas.free_slots(pool, taken_names, count, replicas.spread_zones(pool, types))
+            zones = replicas.spread_zones(pool, types)
+            slots = replicas.free_slots(pool, taken_names, count, zones, self._former_names)
             self._record_batch(name, tuple(slot.name for slot in slots))
             claims = (static_claim(pool, slot.name, well_known, slot.zone) for slot in slots)
             _raise_first(await asyncio.gather(*(self._create_claim(claim) for claim in claims)))
@@ -200,7 +212,7 @@ class StaticCapacityController:
 
     def __init__(self, context: ControllerContext) -> None:
         self._context = context
-        reconciler = StaticCapacityReconciler(context)
+        self._reconciler = reconciler = StaticCapacityReconciler(context)
         self._provisioning_queue = Reconciler(
             "static.provisioning", reconciler.reconcile_provisioning, _WORKERS, NODE_POOL, context.metrics
         )
@@ -234,6 +246,8 @@ class StaticCapacityController:
         pool = self._context.state.pool(name)
         if pool is None or pool.spec.replicas is None:
             return
+        if new is None:
+            self._reconciler.claim_gone(claim.metadata.name)
         if old is None:
             # Counting all claims at every added claim would cost O(n²) while a pool fills up.
             if len(claim_names) > pool.spec.replicas:

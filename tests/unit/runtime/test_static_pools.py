@@ -104,6 +104,19 @@ async def test_a_claim_that_goes_is_replaced_at_once(world: World) -> None:
     assert len(await staying(world)) == 3
 
 
+@story
+async def test_at_its_limit_a_pool_replaces_a_claim_under_another_name(world: World) -> None:
+    """As Karpenter does: its suite, and people's scripts, wait by name for the old one to be gone."""
+    await begin(world, 3, limits={"nodes": "3"})
+    first = await names(world)
+    await world.kube.delete(kinds.NODE_CLAIM, first[0])
+    await asyncio.sleep(60)
+    after = await staying(world)
+    assert len(after) == 3
+    assert first[0] not in after
+    assert set(first[1:]) < set(after)
+
+
 @pytest.mark.parametrize("writes", range(1, 8))
 @story
 async def test_a_crash_during_creation_never_makes_one_too_many(world: World, writes: int) -> None:

@@ -149,6 +149,21 @@ def test_new_claims_take_the_lowest_free_slots() -> None:
     assert not set(taken(twin, 3)) & set(first)
 
 
+def test_the_claim_after_one_that_has_just_gone_has_another_name_in_the_same_slot() -> None:
+    """Who waits by name for a claim to be gone sees it go, and the names of a slot are those of no other slot."""
+    kept, zones = spreading(), ("z1", "z2", "z3")
+    first = static.free_slots(kept, (), 6, zones)
+    former: list[str] = [first[1].name]
+    others = [slot.name for slot in first if slot is not first[1]]
+    for _ in range(7):
+        (again,) = static.free_slots(kept, others, 1, zones, former)
+        assert again.zone == first[1].zone
+        assert again.name not in {slot.name for slot in first} | set(former)
+        assert static.free_slots(kept, [*others, again.name], 1)[0].name not in {slot.name for slot in first}
+        former.append(again.name)
+    assert static.free_slots(kept, others, 1, zones, former) == (first[1],), "after eight the first one comes again"
+
+
 def taken(of: NodePool, count: int, *names: str) -> list[str]:
     """The names the next claims get."""
     return [slot.name for slot in static.free_slots(of, names, count)]

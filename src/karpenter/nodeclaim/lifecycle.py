@@ -179,10 +179,12 @@ class NodeClaimLifecycle:
 
 
 def _requeue_after(draft: NodeClaimDraft) -> float | None:
-    """The draft's requeue delay. Conflict and NotFound requeue soon; any other error of a subreconciler is raised."""
-    for error in draft.errors:
-        if not isinstance(error, Conflict | NotFound):
-            raise error
+    """The draft's requeue delay. Conflict and NotFound requeue soon; other errors of subreconcilers are raised together."""
+    serious = [error for error in draft.errors if not isinstance(error, Conflict | NotFound)]
+    if len({str(error) for error in serious}) > 1 and any(isinstance(error, ProviderError) for error in serious):
+        raise ProviderError("; ".join(dict.fromkeys(map(str, serious)))) from serious[0]
+    if serious:
+        raise serious[0]
     if draft.errors:
         draft.requeue_after(_CONFLICT_REQUEUE_SECONDS)
     return draft.requeue_after_seconds

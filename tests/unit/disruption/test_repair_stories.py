@@ -16,6 +16,7 @@ from karpenter.providers.contract import ProviderError
 from karpenter.providers.simulated import SimulatedProvider
 from karpenter.settings import Settings
 from support.broken_nodes import MINUTE, POLICIES, leaving, machines, phase, rebooting
+from support.builders import pod
 from support.instance_types import STD
 from support.world import World, story, until
 
@@ -316,3 +317,46 @@ async def test_policies_are_read_once_at_the_start(world: World) -> None:
     await asyncio.sleep(29 * 60)
     assert len(await _names(world)) == 5
     await _replacement_joins(world, 120)
+
+
+@story
+async def test_a_pass_that_started_a_command_is_followed_by_another_at_once(world: World) -> None:
+    """DIS-S003, K15-229"""
+    await machines(world)
+    assert world.manager is not None
+    controller = world.manager.disruption
+    passes: list[tuple[float, bool]] = []
+    reconcile = controller.reconcile
+
+    async def noted() -> bool:
+        started = await reconcile()
+        passes.append((world.elapsed, started))
+        return started
+
+    controller.reconcile = noted  # type: ignore[method-assign]
+    await _break(world, "n0")
+    await until(lambda: _has_six(world), 700)
+    await asyncio.sleep(30)
+    (at,) = [number for number, (_, started) in enumerate(passes) if started]
+    assert passes[at + 1][0] - passes[at][0] < 1
+    assert passes[at + 2][0] - passes[at + 1][0] > 1
+
+
+@story
+async def test_a_pod_that_fits_on_a_replacement_under_way_gets_no_node_of_its_own(world: World) -> None:
+    """DIS-S147"""
+    await machines(world)
+    await world.gone("p0")
+    await world.running("small", "n0", requests={"cpu": "500m"})
+    for number in range(1, 5):
+        await world.running(f"full{number}", f"n{number}", requests={"cpu": "800m"})
+    await asyncio.sleep(1)
+    await _break(world, "n0")
+    await until(lambda: _has_six(world), 700)
+    await world.waiting(pod("late", {"cpu": "500m"}))
+    await asyncio.sleep(30)
+    assert len(await _names(world)) == 6
+    (new,) = set(await _names(world)) - {f"n{number}" for number in range(5)}
+    assert [event.message for event in await world.events("Nominated", "late")] == [
+        f"Pod should schedule on: nodeclaim/{new}"
+    ]

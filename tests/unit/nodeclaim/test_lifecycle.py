@@ -13,8 +13,10 @@ from karpenter.api.meta import OwnerReference
 from karpenter.api.scheduling_constraints import Taint
 from karpenter.metrics.exposition import render_sync
 from karpenter.model import conditions, labels
+from karpenter.nodeclaim.lifecycle import _requeue_after
 from karpenter.providers.contract import InsufficientCapacity, LaunchFailed, NodeClassNotReady, ProviderError
-from support.builders import NODE_CLASS, pod
+from karpenter.runtime.nodeclaim_draft import NodeClaimDraft
+from support.builders import NODE_CLASS, claim, pod
 from support.metrics_scrape import Scrape
 from support.nodeclaim_stages import launched, registered
 from support.world import World, startup, story, until
@@ -382,3 +384,48 @@ async def test_a_second_node_of_the_same_instance_is_waited_out(world: World) ->
     await world.kube.delete(kinds.NODE, "three")
     await asyncio.sleep(0.1)
     assert (await world.condition("c", "Registered") or ())[0] == "True"
+
+
+class Failing:
+    """A step of a reconcile that fails, or asks for another one after so many seconds."""
+
+    def __init__(self, error: Exception | None = None, seconds: float | None = None) -> None:
+        self._error, self._seconds = error, seconds
+
+    async def reconcile(self, draft: NodeClaimDraft) -> None:
+        if self._seconds is not None:
+            draft.requeue_after(self._seconds)
+        if self._error is not None:
+            raise self._error
+
+    def forget(self, name: str) -> None:
+        """Nothing is kept."""
+
+
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [
+        pytest.param((Failing(seconds=9), Failing(), Failing(seconds=3)), 3.0, id="the-soonest"),
+        pytest.param((Failing(seconds=9), Failing(seconds=0)), 0.001, id="at-once"),
+        pytest.param((Failing(), Failing()), None, id="nothing"),
+        pytest.param((Failing(ProviderError("a")), Failing(seconds=3)), "a", id="an-error-wins"),
+        pytest.param((Failing(ProviderError("a")), Failing(ProviderError("b"))), "a; b", id="errors-together"),
+    ],
+)
+@story
+async def test_the_result_of_a_reconcile_is_all_errors_or_the_soonest_requeue(
+    world: World, steps: tuple[Failing, ...], expected: float | str | None
+) -> None:
+    """OPS-006: an immediate requeue wins over all others; here it comes a millisecond later."""
+    await world.start()
+    assert world.manager is not None
+    lifecycle = world.manager._lifecycle
+    lifecycle._subreconcilers = steps  # type: ignore[assignment]
+    draft = NodeClaimDraft(claim("c", {}), world.clock.now())
+    await lifecycle._run_subreconcilers(draft)
+    if isinstance(expected, str):
+        with pytest.raises(ProviderError) as raised:
+            _requeue_after(draft)
+        assert str(raised.value) == expected
+    else:
+        assert _requeue_after(draft) == expected

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
 from karpenter.api import kinds
 from karpenter.api.karpenter import NodeClaim, NodePool
 from karpenter.api.meta import ObjectMeta
@@ -12,6 +14,7 @@ from karpenter.api.node_overlay import NodeOverlay, NodeOverlaySpec, OverlayRequ
 from karpenter.kube.errors import Conflict
 from karpenter.model import conditions, labels
 from karpenter.model.feature_gate_flags import parse_feature_gates
+from karpenter.nodeoverlay.overlaid_provider import OverlaidProvider
 from karpenter.providers.contract import InsufficientCapacity, ProviderError
 from karpenter.settings import Settings
 from support.builders import pod
@@ -216,3 +219,21 @@ async def test_without_its_overlay_a_type_is_what_it_was(world: World) -> None:
     await world.waiting(pod("p", {"x/dev": "1"}))
     await asyncio.sleep(20)
     assert await claims(world) == []
+
+
+@pytest.mark.parametrize("gate", [True, False])
+@story
+async def test_overlays_are_applied_outside_of_what_is_measured_and_only_with_their_gate(
+    world: World, gate: bool
+) -> None:
+    """OPS-244: the provider that the process hands in is measured; what it wraps around that are overlays."""
+    await world.node_class()
+    await world.pool()
+    await world.start(Settings(feature_gates=parse_feature_gates(f"NodeOverlay={str(gate).lower()}")))
+    assert world.manager is not None
+    provider = world.manager.context.provider
+    assert isinstance(provider, OverlaidProvider) is gate
+    await asyncio.sleep(1)
+    if isinstance(provider, OverlaidProvider):
+        pool = await world.kube.get(kinds.NODE_POOL, "np")
+        assert await provider.types_without_overlays(pool) == await world.cloud.instance_types(pool)

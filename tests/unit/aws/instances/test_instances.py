@@ -206,6 +206,8 @@ def test_an_ec2_that_cannot_answer_says_nothing_about_an_instance() -> None:
     ],
 )
 def test_only_our_own_instances_are_listed(machine_: InstanceInfo, is_listed: bool) -> None:
+    """AWS-832: by the tags of NodePool, class and cluster; what older releases tagged otherwise is not taken over."""
+
     async def scene(world: World) -> None:
         put(world, machine_)
         assert [obj.instance_id for obj in await world.instances.list()] == ["i-1"] * is_listed

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
+from urllib.parse import urlencode
 
 import yaml
 
@@ -14,6 +15,7 @@ from controlplane.harness import ApiError, ControlPlane, Json
 
 ROOT = Path(__file__).parents[2]
 _FENCE = re.compile(r"^ *```sh\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
+_MERGE = "application/merge-patch+json"
 _STRATEGIC_MERGE = "application/strategic-merge-patch+json"
 _SELECTING = {"-n", "--namespace", "-l", "--all", "-A"}
 #: The options of each verb that documents use, as kubectl has them.
@@ -37,7 +39,7 @@ OPTIONS_OF_VERBS = {
     "wait": {*_SELECTING, "--for", "--timeout"},
 }
 #: Options without a value.
-_SWITCHES = frozenset({"-w", "--watch", "-A", "--all", "--overwrite"})
+_SWITCHES = frozenset({"-w", "--watch", "-A", "--all", "--overwrite", "--server-side"})
 
 
 def shell_lines(text: str) -> Iterator[str]:
@@ -50,10 +52,15 @@ def shell_lines(text: str) -> Iterator[str]:
 
 
 class Kubectl:
-    """Does lines with kubectl on a control plane, as its administrator, in the namespace ``default``."""
+    """Does lines with kubectl on a control plane, as its administrator, in the namespace ``default`` where they name none.
 
-    def __init__(self, plane: ControlPlane) -> None:
+    ``files``: the text of files that a page has made before, by name. No kubelet runs: what asks one (``logs``, ``exec``,
+    ``port-forward``) is checked up to the container or port that it names.
+    """
+
+    def __init__(self, plane: ControlPlane, files: Mapping[str, str] = {}) -> None:
         self._plane = plane
+        self._files = files
         self._resources = dict(_resources(plane))
 
     def knows(self, resource: str) -> bool:
@@ -61,29 +68,183 @@ class Kubectl:
         return resource in self._resources
 
     def run(self, line: str, stdin: str = "") -> str:
-        """Do one line. Returns the objects it reads as YAML."""
-        program, verb, *words = shlex.split(line)
+        """Do one line. Returns what it prints: the objects it reads as YAML, or their names."""
+        program, *words = shlex.split(line)
         assert program == "kubectl"
-        names, options = _parsed(words)
+        (verb, *names), options = _parsed(words)
+        namespace = options.get("-n", options.get("--namespace", "default"))
+        printed = None
+        if verb in ("get", "describe"):
+            return self._get(names[0].split(","), namespace, options, *names[1:])
+        if verb in ("apply", "create", "set", "delete"):
+            printed = self._change_objects(verb, names, options, namespace, stdin)
+        elif verb in ("label", "annotate", "patch"):
+            printed = self._patch(verb, names, options, namespace)
+        elif verb in ("wait", "rollout"):
+            printed = self._await(verb, names, options, namespace)
+        elif verb in ("logs", "port-forward", "exec"):
+            printed = self._find_container(verb, names, options, namespace)
+        if printed is None:
+            raise NotImplementedError(line)
+        return printed
+
+    def _get(self, kinds: Sequence[str], namespace: str, options: Mapping[str, str], name: str = "") -> str:
+        found = [*self._objects(kinds, namespace, options, name)]
+        if options.get("-o") == "name":
+            return "\n".join(f"{self._full_name(each)}/{each['metadata']['name']}" for each in found)  # type: ignore[index,call-overload]
+        return yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": found})
+
+    def _change_objects(
+        self, verb: str, names: Sequence[str], options: Mapping[str, str], namespace: str, stdin: str
+    ) -> str | None:
         match verb, names:
             case "apply", []:
-                file = options["-f"]
-                self._plane.apply(*_documents(stdin if file == "-" else (ROOT / file).read_text(encoding="utf-8")))
+                self._apply(options, stdin)
             case "create", ["deployment", name]:
                 self._plane.apply(_deployment(name, options["--image"], int(options["--replicas"])))
+            case "create", ["namespace", name]:
+                self._plane.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+            case "create", ["clusterrolebinding", name]:
+                self._plane.apply(_cluster_role_binding(name, options["--clusterrole"], options["--serviceaccount"]))
+            case "create", ["token", name]:
+                path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
+                asked: Json = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+                return str(self._plane.request("POST", path, asked)["status"]["token"])  # type: ignore[index,call-overload]
             case "set", ["resources", "deployment", name]:
                 self._set_requests(name, dict(pair.split("=") for pair in options["--requests"].split(",")))
-            case "get", [kinds]:
-                return yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": [*self._objects(kinds.split(","))]})
-            case "delete", [kind, name]:
-                self._plane.request("DELETE", f"{self._path(kind, 'default')}/{name}?propagationPolicy=Background")
+            case "delete", []:
+                self._plane.delete(*_documents((ROOT / options["-f"]).read_text(encoding="utf-8")))
+            case "delete", [kinds, *one]:
+                self._delete(kinds.split(","), namespace, options, *one)
             case _:
-                raise NotImplementedError(line)
+                return None
         return ""
 
-    def _objects(self, kinds: Iterable[str]) -> Iterator[Json]:
+    def _patch(self, verb: str, names: Sequence[str], options: Mapping[str, str], namespace: str) -> str:
+        target, pairs = _target(names)
+        if verb == "patch":
+            assert options["--type"] == "merge"
+            change: Json = json.loads(options.get("--patch") or options["-p"])
+        else:
+            field = "labels" if verb == "label" else "annotations"
+            change = {"metadata": {field: dict(pair.split("=", 1) for pair in pairs)}}
+        self._plane.request("PATCH", self._one(target, namespace), change, _MERGE)
+        return ""
+
+    def _await(self, verb: str, names: Sequence[str], options: Mapping[str, str], namespace: str) -> str | None:
+        match verb, names:
+            case "wait", [kinds]:
+                self._wait(kinds.split(","), options)
+            case "rollout", ["status", target]:
+                path = self._one(target, namespace)
+                self._plane.until(
+                    lambda: _is_rolled_out(self._plane.request("GET", path)), f"{target} to be rolled out"
+                )
+            case _:
+                return None
+        return ""
+
+    def _find_container(
+        self, verb: str, names: Sequence[str], options: Mapping[str, str], namespace: str
+    ) -> str | None:
+        match verb, names:
+            case "logs", []:
+                assert options["-c"] in self._containers(namespace, options["-l"])
+            case "port-forward", [target, port]:
+                containers = self._pod_spec(target, namespace)
+                assert int(port) in [one["containerPort"] for each in containers for one in each["ports"]]  # type: ignore[attr-defined,call-overload]
+            case "exec", [target]:
+                assert self._pod_spec(target, namespace)
+            case _:
+                return None
+        return ""
+
+    def _apply(self, options: Mapping[str, str], stdin: str) -> None:
+        """With ``-k`` or a dry run the server checks the objects, but keeps none."""
+        if "-k" in options:
+            documents = [*self._kustomized(options["-k"])]
+        else:
+            file = options["-f"]
+            known = stdin if file == "-" else self._files.get(file)
+            documents = _documents((ROOT / file).read_text(encoding="utf-8") if known is None else known)
+        assert documents
+        if "-k" not in options and options.get("--dry-run") != "server":
+            self._plane.apply(*documents)
+            self._resources |= dict(_resources(self._plane))
+            return
+        for document in documents:
+            self._plane.rehearse(document)
+
+    def _kustomized(self, folder: str) -> Iterator[Json]:
+        """The objects of a kustomization, that of a page for the folder the reader is in."""
+        place = ROOT if folder == "." else ROOT / folder
+        text = self._files["kustomization.yaml"] if folder == "." else (place / "kustomization.yaml").read_text("utf-8")
+        (kustomization,) = _documents(text)
+        for resource in kustomization["resources"]:  # type: ignore[attr-defined]
+            if (place / resource).is_dir():
+                yield from self._kustomized(str((place / resource).relative_to(ROOT)))
+            else:
+                yield from _documents((place / resource).read_text(encoding="utf-8"))
+
+    def _delete(self, kinds: Iterable[str], namespace: str, options: Mapping[str, str], name: str = "") -> None:
+        assert name or "--all" in options
+        policy = {"orphan": "Orphan"}.get(options.get("--cascade", ""), "Background")
         for kind in kinds:
-            found = self._plane.request("GET", self._path(kind, ""))
+            path = f"{self._path(kind, namespace)}{f'/{name}' if name else ''}"
+            self._plane.request("DELETE", f"{path}?propagationPolicy={policy}")
+
+    def _wait(self, kinds: Sequence[str], options: Mapping[str, str]) -> None:
+        awaited = options["--for"]
+        if awaited == "delete":
+            self._plane.until(lambda: not [*self._objects(kinds, "", {})], f"no {kinds} to be left")
+            return
+        _, _, condition = awaited.partition("=")
+        found = [*self._objects(kinds, "", {})]
+        assert found
+        self._plane.until(
+            lambda: all(_is_true(each, condition) for each in self._objects(kinds, "", {})), f"{condition} of {kinds}"
+        )
+
+    def _containers(self, namespace: str, selector: str) -> list[object]:
+        """The names of the containers of every Deployment whose pods a selector selects."""
+        key, _, value = selector.partition("=")
+        deployments = self._plane.request("GET", self._path("deployments", namespace))["items"]
+        templates: list[Json] = [one["spec"]["template"] for one in deployments]  # type: ignore[attr-defined]
+        return [
+            container["name"]
+            for template in templates
+            if template["metadata"]["labels"].get(key) == value  # type: ignore[index,call-overload,union-attr]
+            for container in template["spec"]["containers"]  # type: ignore[index,call-overload]
+        ]
+
+    def _pod_spec(self, target: str, namespace: str) -> list[Json]:
+        """The containers of a Deployment."""
+        kind, _, name = target.partition("/")
+        found = self._plane.request("GET", self._one(f"{kind}/{name}", namespace))
+        return found["spec"]["template"]["spec"]["containers"]  # type: ignore[index,call-overload,return-value]
+
+    def _one(self, target: str, namespace: str) -> str:
+        """The path of ``kind/name``."""
+        kind, _, name = target.partition("/")
+        return f"{self._path(kind, namespace)}/{name}"
+
+    def _full_name(self, found: Json) -> str:
+        """``plural.group`` as `-o name` prints it."""
+        version = str(found["apiVersion"])
+        plural = self._resources[str(found["kind"]).lower()][1]
+        return f"{plural}.{version.partition('/')[0]}" if "/" in version else plural
+
+    def _objects(
+        self, kinds: Iterable[str], namespace: str, options: Mapping[str, str], name: str = ""
+    ) -> Iterator[Json]:
+        everywhere = "-A" in options or "--all-namespaces" in options or not (name or "-n" in options)
+        query = {"labelSelector": options.get("-l", ""), "fieldSelector": options.get("--field-selector", "")}
+        for kind in kinds:
+            path = self._path(kind, "" if everywhere else namespace)
+            if name:
+                yield self._plane.request("GET", f"{path}/{name}")
+                continue
+            found = self._plane.request("GET", f"{path}?{urlencode(query)}")
             head = {"apiVersion": found["apiVersion"], "kind": str(found["kind"]).removesuffix("List")}
             for each in found["items"]:  # type: ignore[attr-defined]
                 yield {**head, **each}
@@ -115,6 +276,35 @@ def _parsed(words: list[str]) -> tuple[list[str], dict[str, str]]:
         else:
             options[name] = value if is_assigned else next(waiting)
     return names, options
+
+
+def _target(names: Sequence[str]) -> tuple[str, Sequence[str]]:
+    """``kind/name`` of the words ``kind/name`` or ``kind name``, and the words after it."""
+    return (names[0], names[1:]) if "/" in names[0] else (f"{names[0]}/{names[1]}", names[2:])
+
+
+def _is_rolled_out(deployment: Json) -> bool:
+    """As `kubectl rollout status` decides it."""
+    status, wanted = deployment.get("status", {}), deployment["spec"]["replicas"]  # type: ignore[index,call-overload]
+    is_observed = status.get("observedGeneration", 0) >= deployment["metadata"]["generation"]  # type: ignore[index,call-overload,union-attr]
+    counts = {status.get(name, 0) for name in ("replicas", "updatedReplicas", "availableReplicas")}  # type: ignore[union-attr]
+    return is_observed and counts == {wanted}
+
+
+def _is_true(found: Json, condition: str) -> bool:
+    conditions: list[Json] = found.get("status", {}).get("conditions", [])  # type: ignore[union-attr,assignment]
+    return any(each["type"] == condition and each["status"] == "True" for each in conditions)
+
+
+def _cluster_role_binding(name: str, role: str, account: str) -> Json:
+    namespace, _, subject = account.partition(":")
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+        "subjects": [{"kind": "ServiceAccount", "namespace": namespace, "name": subject}],
+    }
 
 
 def _documents(text: str) -> list[Json]:

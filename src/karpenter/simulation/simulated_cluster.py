@@ -35,6 +35,7 @@ from karpenter.providers.simulated.simulated_instances import (
     SimulatedInstance,
     SimulatedInstanceStore,
 )
+from karpenter.runtime.events import WARNING, ObjectEvent, involved_claim
 from karpenter.settings import Settings
 from karpenter.simulation.apiserver import MemoryKube, MemoryServer
 from karpenter.simulation.kube_scheduler import KubeScheduler
@@ -141,8 +142,12 @@ class SimulatedCluster:
         await self.kube.patch(kinds.DEPLOYMENT, deployment, {"spec": {"replicas": replicas}}, namespace)
 
     async def interrupt(self, instance: SimulatedInstance) -> None:
-        """Announce that the cloud takes an instance back in two minutes. Raises ``ProviderError``."""
+        """Announce that the cloud takes an instance back in two minutes, in an event as well. Raises ``ProviderError``."""
         await SimulatedInstanceStore(self.kube).interrupt(instance, self.clock.now(), INTERRUPTION_NOTICE)
+        claim = self.state.claim(instance.claim_name)
+        if claim is not None:
+            about, text = involved_claim(claim.metadata), "The cloud takes the spot instance back in two minutes"
+            self.manager.context.events.publish(ObjectEvent(about, WARNING, "SpotInterrupted", text))
 
     def pods(self) -> list[Pod]:
         """The pods that no DaemonSet owns."""

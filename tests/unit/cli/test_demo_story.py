@@ -11,6 +11,7 @@ from xml.etree import ElementTree as ET
 import pytest
 from rich.console import Console
 
+from karpenter.api import kinds
 from karpenter.cli.demo_chart import PriceChart, Step
 from karpenter.cli.demo_scenario import ScenarioPlayer, build_scenario
 from karpenter.cli.demo_screen import DemoScreen
@@ -83,6 +84,8 @@ def test_the_story_compares_prices_survives_an_interruption_explains_a_pod_and_c
             teller = ScenarioPlayer(stage, build_scenario(24, 1), narrator)
             await teller.run_until_load_falls()
             await teller.scale_to_zero()
+            events = (await stage.kube.list(kinds.EVENT)).items
+            assert "SpotInterrupted" in {event.reason for event in events}, "as the console shows it"
             return teller
 
     teller = run_virtual(main, START)

@@ -45,7 +45,8 @@ def test_the_figures_of_the_page_are_those_of_the_api(chromium: Any, story: str)
     }"""
     visit.until(equal)
     visit.go("decisions")
-    visit.page.wait_for_selector("#decisions tbody tr", timeout=PATIENCE)
+    for kind in ("launch", "disruption", "interruption"):
+        visit.until(f"() => document.querySelector('#decisions tbody')?.textContent.includes('{kind}')")
     visit.go("nodes")
     assert visit.page.locator("#nodes tbody tr").count() == visit.page.locator("a.box").count()
     visit.close()

@@ -7,9 +7,10 @@ served costs more than any node, so the optimum serves as many pods as limits al
 1. The linear program over columns, until no column is missing. Its optimum says how many pods can be served at most.
 2. The integer program over the columns, each also as every other node that holds the same pods and no node beats: what a column
    takes of one limit another may take of another one.
-3. While that serves fewer: every column that a better solution could have, if they are few enough to enumerate; then dives.
-   Columns that the linear program buys in whole are taken, else the one it buys most of, and the program with what is left of
-   pods and limits brings the columns it lacks; then the integer program over all columns again.
+3. While that serves fewer: of a few pods the program over nodes (`limited_nodes`), which is exact. Of more pods every column that
+   a better solution could have, if they are few enough to enumerate; then dives. Columns that the linear program buys in whole
+   are taken, else the one it buys most of, and the program with what is left of pods and limits brings the columns it lacks;
+   then the integer program over all columns again.
 
 Work is bounded by rounds of pricing, columns and nodes of the search tree, so equal input has equal plans.
 """
@@ -30,6 +31,7 @@ from karpenter.scheduling.search.column_enumeration import (
     promising_columns,
     values_of_contents,
 )
+from karpenter.scheduling.search.limited_nodes import nodes_serving_most
 from karpenter.scheduling.search.linear_program import (
     BoolArray,
     CoveringProgram,
@@ -72,7 +74,14 @@ def nodes_within_limits(problem: LimitedCoverProblem) -> NodeColumns | None:
         return None
     most = int(program.served_at_most(root))
     best = program.integer_columns()
-    return best if best is None or program.served(best) >= most else _improved(program, best, most)
+    if best is None or program.served(best) >= most:
+        return best
+    exact = nodes_serving_most(problem.cover, problem.limit_shares, problem.unserved_cost)
+    if exact is not None:
+        best = max((best, exact.columns), key=program.served)
+        if exact.is_most or program.served(best) >= most:
+            return best
+    return _improved(program, best, most)
 
 
 def _improved(program: _LimitedProgram, best: NodeColumns, most: float) -> NodeColumns:

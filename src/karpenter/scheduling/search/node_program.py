@@ -60,7 +60,7 @@ def cheapest_nodes(problem: CoverProblem, known_cost: float, max_assignments: in
         return None
     counts, assigned, bound = solution
     contents = [
-        _divided(problem, int(node), int(count), pods)
+        divide_among_equal_nodes(problem, int(node), int(count), pods)
         for node, count, pods in zip(program.candidates, counts, assigned, strict=True)
     ]
     return _cover(problem, program.candidates, contents, min(bound, known_cost))
@@ -77,7 +77,7 @@ def _cover(problem: CoverProblem, candidates: IntArray, contents: list[IntArray 
     return Cover(columns, float(columns.costs.sum()), bound)
 
 
-def _divided(problem: CoverProblem, node: int, count: int, pods: IntArray) -> IntArray | None:
+def divide_among_equal_nodes(problem: CoverProblem, node: int, count: int, pods: IntArray) -> IntArray | None:
     """The pods of each group on each of so many equal nodes, a row each; None where they do not fit."""
     if count < 2:
         return np.repeat(pods[None, :], count, axis=0)
@@ -88,7 +88,7 @@ def _divided(problem: CoverProblem, node: int, count: int, pods: IntArray) -> In
     variables, places = np.arange(len(at)), np.arange(width)
     rows = np.concatenate([group, (len(groups) + at[:, None] * width + places).ravel()])
     columns = np.concatenate([variables, np.repeat(variables, width)])
-    units = _units(problem.requests)
+    units = resource_units(problem.requests)
     values = np.concatenate([np.ones(len(at)), (amounts / units)[group].ravel()])
     capacity = np.tile(np.floor(problem.capacities[node] / units), count)
     solution = solve_integer_program(
@@ -107,7 +107,7 @@ def _divided(problem: CoverProblem, node: int, count: int, pods: IntArray) -> In
     return divided
 
 
-def _units(requests: FloatArray) -> FloatArray:
+def resource_units(requests: FloatArray) -> FloatArray:
     """The greatest common divisor of each column: capacities are used up to a multiple of it."""
     units: FloatArray = np.maximum(np.gcd.reduce(requests.astype(np.int64), axis=0), 1).astype(np.float64)
     return units
@@ -124,7 +124,7 @@ class _NodeProgram:
         self.candidates = candidates
         self._counts = problem.counts
         self._node, self._group = np.nonzero(problem.admits[candidates])
-        units = _units(problem.requests)
+        units = resource_units(problem.requests)
         requests = problem.requests / units
         capacities = np.minimum(np.floor(problem.capacities[candidates] / units), problem.counts @ requests)
         baselines, cpu_prices = problem.baselines[candidates], problem.cpu_prices[candidates]

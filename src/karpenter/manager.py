@@ -32,6 +32,7 @@ from karpenter.disruption.disruption_controller import CommandExecution, Disrupt
 from karpenter.disruption.disruption_queue import CommandHistory, DisruptionQueue
 from karpenter.disruption.disruption_recorder import DisruptionRecorder
 from karpenter.disruption.repair_execution import RebootStarter, repair_policies_of
+from karpenter.disruption.repair_matches import match_log_handlers
 from karpenter.disruption.successor_nominations import SuccessorNominations
 from karpenter.history.cluster_observer import ClusterObserver
 from karpenter.kube.informer import ChangeHandler, Informer
@@ -299,6 +300,10 @@ class Manager:
             ProblemRecorder(settings.record_problems) if settings.record_problems else None,
             self._new_scale_ups(),
         )
+        disruption = settings.disruption_options(
+            options, settings.gates, repair_policies_of(context.provider, settings)
+        )
+        self.informers.subscribe(self.informers.nodes, *match_log_handlers(disruption.repair))
         patience = DEFAULT_TIMEOUTS.total if settings.wait_for_slow_replacements else None
         queue = DisruptionQueue(context, self.command_history, self._successors, patience)
         self.disruption = DisruptionController(
@@ -310,7 +315,7 @@ class Manager:
                 self.command_history.reboots,
                 DisruptionRecorder(settings.record_problems) if settings.record_problems else None,
             ),
-            settings.disruption_options(options, settings.gates, repair_policies_of(context.provider, settings)),
+            disruption,
             self.informers.has_faults,
             self._options.own_pod,
             self.virtual_pods,
@@ -378,18 +383,13 @@ class Manager:
             informers.subscribe(informers.pools, self.overlay_controller.on_pool)
             for node_classes in informers.node_classes.values():
                 informers.subscribe(node_classes, self.overlay_controller.on_node_class)
-        if (
-            self._buffer_controller is not None
-            and informers.buffers is not None
-            and informers.pod_templates is not None
-        ):
-            informers.subscribe(
-                informers.buffers, self._status_metrics(informers.buffers), self._buffer_controller.on_buffer
-            )
-            informers.subscribe(informers.pod_templates, self._buffer_controller.on_pod_template)
-            informers.subscribe(informers.pods, self._buffer_controller.on_pod)
+        buffers = self._buffer_controller
+        if buffers is not None and informers.buffers is not None and informers.pod_templates is not None:
+            informers.subscribe(informers.buffers, self._status_metrics(informers.buffers), buffers.on_buffer)
+            informers.subscribe(informers.pod_templates, buffers.on_pod_template)
+            informers.subscribe(informers.pods, buffers.on_pod)
             for workloads in informers.scaled_workloads:
-                informers.subscribe(workloads, self._buffer_controller.workload_handler(workloads.kind.name))
+                informers.subscribe(workloads, buffers.workload_handler(workloads.kind.name))
         if self._request_controller is not None:
             informers.subscribe_requests(self._request_controller.on_request)
             informers.subscribe(informers.pods, self._request_controller.on_pod)

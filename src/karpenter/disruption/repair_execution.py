@@ -12,11 +12,11 @@ from karpenter.api.kinds import NODE_CLAIM
 from karpenter.controller_context import ControllerContext
 from karpenter.disruption.decide.command import Command, Repair
 from karpenter.disruption.queued_command import QueuedCommand
+from karpenter.disruption.repair_matches import match_fields
 from karpenter.kube.errors import Conflict, KubeError, NotFound
 from karpenter.model import conditions, durations, labels
-from karpenter.model.clock import rfc3339
 from karpenter.model.feature_gates import FeatureGate
-from karpenter.model.repair_policies import RepairDecision, RepairPolicy
+from karpenter.model.repair_policies import PolicyMatch, RepairPolicy
 from karpenter.model.setting_kinds import Profile
 from karpenter.providers.contract import CloudProvider
 from karpenter.runtime import nodeclaim_deletion
@@ -123,26 +123,14 @@ def count_repaired(context: ControllerContext, claim: NodeClaim, repair: Repair)
 
 def log_selected_policy(node: str, repair: Repair) -> None:
     """Say which policy repairs a node (K15-500)."""
-    fields = _policy_fields(repair.decision)
+    decision = repair.decision
+    fields = match_fields(PolicyMatch(decision.condition, decision.policy, decision.eligible_at))
     if repair.has_escalated:
         fields["reboot-escalated"] = True
     if repair.drain_bound is not None:
         fields["termination-grace-period"] = durations.duration_text(repair.drain_bound)
         fields["termination-grace-period-condition"] = repair.decision.drain_bound_condition
     _log.info("selected repair policy", Node={"name": node}, **fields)
-
-
-def _policy_fields(decision: RepairDecision) -> dict[str, object]:
-    condition, policy = decision.condition, decision.policy
-    return {
-        "condition": condition.type,
-        "status": condition.status,
-        "reason": condition.reason,
-        "reason-regex": policy.reason_pattern,
-        "fallback": not policy.reason_pattern,
-        "action": policy.action.value,
-        "eligible-at": rfc3339(decision.eligible_at),
-    }
 
 
 def log_replacements(queued: QueuedCommand) -> None:

@@ -93,7 +93,7 @@ class RepairDecision:
 
 
 @dataclass(frozen=True)
-class _Match:
+class PolicyMatch:
     """A policy that a condition matches, and since when it may act."""
 
     condition: Condition
@@ -102,6 +102,7 @@ class _Match:
 
     @property
     def governing_order(self) -> tuple[int, datetime, str]:
+        """Of several matches the first governs the decision (K15-218)."""
         return (-self.policy.priority, self.eligible_at, self.condition.type)
 
 
@@ -117,7 +118,7 @@ class RepairPolicies:
 
     def decision(self, node: Node, now: datetime, rebooted_at: datetime | None = None) -> RepairDecision | None:
         """What is due for a Node now; None while nothing is. ``rebooted_at``: the end of its last reboot (K15-216)."""
-        eligible = [match for match in self._matches(node, rebooted_at) if match.eligible_at <= now]
+        eligible = [match for match in self.matches(node, rebooted_at) if match.eligible_at <= now]
         if not eligible:
             return None
         action = _most_disruptive(match.policy.action for match in eligible)
@@ -143,15 +144,16 @@ class RepairPolicies:
 
     def next_eligible(self, node: Node, now: datetime, rebooted_at: datetime | None = None) -> datetime | None:
         """When the next policy becomes eligible for a Node; None if none is going to (K15-221)."""
-        moments = (match.eligible_at for match in self._matches(node, rebooted_at))
+        moments = (match.eligible_at for match in self.matches(node, rebooted_at))
         return min((moment for moment in moments if moment > now), default=None)
 
-    def _matches(self, node: Node, rebooted_at: datetime | None) -> Iterator[_Match]:
+    def matches(self, node: Node, rebooted_at: datetime | None = None) -> Iterator[PolicyMatch]:
+        """The policies that conditions of a Node match, and when each may act (K15-215, K15-216)."""
         created = node.metadata.creation_timestamp
         for condition in node.status.conditions:
             starts = [at for at in (condition.last_transition_time, created, rebooted_at) if at is not None]
             for policy in self._policies_for(condition) if starts else ():
-                yield _Match(condition, policy, max(starts) + policy.toleration)
+                yield PolicyMatch(condition, policy, max(starts) + policy.toleration)
 
     def _policies_for(self, condition: Condition) -> tuple[RepairPolicy, ...]:
         """The specific policies that match a covered condition; the fallback where none does (K15-215, K15-217)."""
@@ -160,7 +162,7 @@ class RepairPolicies:
         specific = tuple(policy for policy in self.policies if policy.reason_pattern and policy.matches(condition))
         return specific or tuple(policy for policy in self.policies if not policy.reason_pattern)
 
-    def _score(self, match: _Match, now: datetime) -> float:
+    def _score(self, match: PolicyMatch, now: datetime) -> float:
         """Rank of the priority among those of the whole set, plus the wait in steps (K15-220)."""
         ranks = sorted({policy.priority for policy in self.policies})
         return ranks.index(match.policy.priority) + (now - match.eligible_at) / _PRIORITY_STEP

@@ -5,18 +5,23 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from structlog.testing import capture_logs
 
 from karpenter.api import kinds
+from karpenter.api.core import Node, NodeStatus
 from karpenter.api.karpenter import Budget, Disruption, NodePool
+from karpenter.api.meta import Condition, ObjectMeta
+from karpenter.disruption.repair_matches import RepairMatchLog
 from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.model import labels
+from karpenter.model.clock import rfc3339
 from karpenter.model.feature_gate_flags import parse_feature_gates
-from karpenter.model.repair_policies import RepairPolicy
+from karpenter.model.repair_policies import RepairPolicy, repair_policies
 from karpenter.providers.contract import ProviderError
 from karpenter.providers.simulated import SimulatedProvider
 from karpenter.settings import Settings
 from support.broken_nodes import MINUTE, POLICIES, leaving, machines, phase, rebooting
-from support.builders import pod
+from support.builders import NOW, pod
 from support.instance_types import STD
 from support.world import World, story, until
 
@@ -360,3 +365,36 @@ async def test_a_pod_that_fits_on_a_replacement_under_way_gets_no_node_of_its_ow
     assert [event.message for event in await world.events("Nominated", "late")] == [
         f"Pod should schedule on: nodeclaim/{new}"
     ]
+
+
+def test_a_node_that_begins_and_ceases_to_match_a_policy_is_logged_once() -> None:
+    """K15-501: debug, with each change of the Node that changes its matches."""
+    log = RepairMatchLog(repair_policies(POLICIES))
+    broken = Condition(type="GpuReady", status="False", reason="XID48", last_transition_time=NOW)
+    steps = [(), (broken,), (broken,), (), ()]
+    nodes = [Node(metadata=ObjectMeta(name="n"), status=NodeStatus(conditions=each)) for each in steps]
+    with capture_logs() as lines:
+        for old, new in zip((None, *nodes), nodes, strict=False):
+            log.on_node(old, new)
+    first, last = lines
+    assert (first["event"], last["event"]) == ("matched repair policy", "no longer matches any repair policy")
+    assert (first["log_level"], first["Node"], last["Node"]) == ("debug", {"name": "n"}, {"name": "n"})
+    assert {key: first[key] for key in ("condition", "status", "reason", "action", "fallback")} == {
+        "condition": "GpuReady",
+        "status": "False",
+        "reason": "XID48",
+        "action": "RebootNode",
+        "fallback": False,
+    }
+    assert first["eligible-at"] == rfc3339(NOW + 10 * MINUTE)
+
+
+@story
+async def test_a_match_is_logged_before_anything_is_due(world: World) -> None:
+    """K15-501, K15-221: the policy acts ten minutes later."""
+    await machines(world)
+    await _break(world, "n0")
+    await asyncio.sleep(1)
+    (line,) = world.lines("matched repair policy")
+    assert (line["Node"], line["condition"]) == ({"name": "n0"}, "DiskReady")
+    assert world.lines("selected repair policy") == []

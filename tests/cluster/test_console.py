@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,6 +15,7 @@ import pytest
 import yaml
 
 from controlplane import deployed
+from controlplane.audit import Call
 from controlplane.deployed import DEPLOY, Account
 from controlplane.harness import ControlPlane, Json, free_port
 from controlplane.process import controller
@@ -21,9 +24,10 @@ from karpenter.webconsole.console_app import ACTION_HEADER
 
 pytestmark = pytest.mark.cluster
 _DEADLINE_SECONDS = 90.0
+_KARPENTER = str(Path(sys.executable).with_name("karpenter"))
 _RBAC = "rbac.authorization.k8s.io"
 _NAMESPACES = ("shop", "vault")
-_USERS = ("nobody", "shopkeeper", "operator", "admin")
+_USERS = ("nobody", "shopkeeper", "operator", "admin", "reader")
 #: Everything that answers a GET, and what an admin gets.
 _PATHS = {
     "/api/session": 200,
@@ -62,6 +66,7 @@ _POOL: Json = {
 
 
 _LIST_NODES: Json = {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]}
+_FOLLOW_NODES_AND_PODS: Json = {"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["list", "watch"]}
 
 
 def _binding(kind: str, name: str, role: str, role_kind: str, **metadata: str) -> Json:
@@ -100,6 +105,8 @@ def account(plane: ControlPlane) -> Iterator[Account]:
         ),
         role,
         {**role, "kind": "ClusterRole", "metadata": {"name": "operator"}, "rules": [_LIST_NODES]},
+        {**role, "kind": "ClusterRole", "metadata": {"name": "reader"}, "rules": [_FOLLOW_NODES_AND_PODS]},
+        _binding("ClusterRoleBinding", "reader", "reader", "ClusterRole"),
         _binding("RoleBinding", "shopkeeper", "shopkeeper", "Role", namespace="shop"),
         _binding("ClusterRoleBinding", "operator", "operator", "ClusterRole"),
         _binding("ClusterRoleBinding", "admin", "cluster-admin", "ClusterRole"),
@@ -193,7 +200,7 @@ async def test_a_replica_that_does_not_lead_shows_the_same_cluster(
 async def test_everybody_sees_and_does_what_kubectl_would_let_them(plane: ControlPlane, leader_port: int) -> None:
     """Anonymous, without rights, one namespace, nodes only, everything; at each path that answers."""
     anonymous, stranger = Browser(leader_port, ""), Browser(leader_port, "nonsense")
-    nobody, shopkeeper, operator, admin = (Browser(leader_port, _token(plane, user)) for user in _USERS)
+    nobody, shopkeeper, operator, admin = (Browser(leader_port, _token(plane, user)) for user in _USERS[:4])
     for path in (*_PATHS, _STREAM):
         statuses = [await browser.status(path) for browser in (anonymous, stranger, nobody)]
         assert statuses == [401, 401, 403], path
@@ -236,3 +243,52 @@ async def test_everybody_sees_and_does_what_kubectl_would_let_them(plane: Contro
     assert stored["metadata"]["annotations"]["karpenter.sh/freeze"] == "the sale"  # type: ignore[index,call-overload]
     for browser in (anonymous, stranger, nobody, shopkeeper, operator, admin):
         await browser.close()
+
+
+# -- with a kubeconfig --------------------------------------------------------------------------------------------------------
+
+
+def _kubeconfig(plane: ControlPlane, user: str) -> str:
+    return plane.kubeconfig_with(user, {"token": _token(plane, user)})
+
+
+def _calls(plane: ControlPlane, user: str) -> list[Call]:
+    """What this user did since the control plane started."""
+    return plane.calls(f"system:serviceaccount:shop:{user}")
+
+
+@pytest.mark.parametrize(("user", "sees_all"), [("admin", True), ("reader", False)])
+def test_top_shows_a_cluster_of_any_kubeconfig_and_only_reads(
+    plane: ControlPlane, account: Account, tmp_path: Path, user: str, sees_all: bool
+) -> None:
+    """OPS-803: Nodes and Pods are enough; what else may not be read is named. The audit log knows no other verbs."""
+    earlier = len(_calls(plane, user))
+    picture = tmp_path / "top.svg"
+    command = [_KARPENTER, "top", "--kubeconfig", _kubeconfig(plane, user), "--svg", str(picture)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=_DEADLINE_SECONDS, check=False)
+    assert done.returncode == 0, done.stderr
+    shown = picture.read_text()
+    assert "hidden-node" in shown
+    assert ("no&#160;right&#160;to&#160;list&#160;and&#160;watch&#160;nodeclaims,&#160;" in shown) is not sees_all
+    assert {call.verb for call in _calls(plane, user)[earlier:]} == {"list", "watch"}
+
+
+async def test_the_console_of_a_kubeconfig_sees_and_does_what_its_user_may(
+    plane: ControlPlane, account: Account
+) -> None:
+    for user, status in (("reader", 403), ("admin", 200)):
+        command = [_KARPENTER, "console", "--kubeconfig", _kubeconfig(plane, user)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as console:
+            assert console.stdout is not None
+            url, _, secret = console.stdout.readline().strip().partition("/?token=")
+            browser = Browser(int(url.rpartition(":")[2]), "")
+            assert await browser.status(f"/?token={secret}") == 303
+            view = await browser.view()
+            assert [row["name"] for row in view["nodes"]] == ["hidden-node"]
+            assert {"shop/waits-in-shop", "vault/waits-in-vault"} <= {row["pod"] for row in view["pending"]}
+            answer = await browser.act(action="keep-node", target="hidden-node")
+            assert answer.status_code == status, answer.text
+            await browser.close()
+            console.terminate()
+    stored = plane.request("GET", kinds.NODE.path(name="hidden-node"))
+    assert stored["metadata"]["annotations"]["karpenter.sh/do-not-disrupt"] == "true"  # type: ignore[index,call-overload]

@@ -17,6 +17,7 @@ from karpenter.cli.terminal import CommandError, collected_errors
 from karpenter.console.console_input import ConsoleInput
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.kube.decoding import metadata_of
+from karpenter.kube.errors import Forbidden
 from karpenter.kube.informer import ALL_OBJECTS, Informer, WatchScope
 from karpenter.kube.optional_kinds import OptionalKindsReader
 from karpenter.kube.protocol import Reader
@@ -122,10 +123,15 @@ class WatchedSource:
             self._types_fault = str(error)
 
     def fault(self) -> str:
-        """What cannot be read now."""
+        """What cannot be read now. Kinds for which there is no right are listed: their messages would not fit on a line."""
         faults = [self._types_fault] if self._types_fault else []
+        forbidden = [informer.kind.plural for informer in self._informers if isinstance(informer.fault, Forbidden)]
+        if forbidden:
+            faults.append(f"no right to list and watch {', '.join(forbidden)}")
         faults += [
-            f"{informer.kind.plural}: {informer.fault}" for informer in self._informers if informer.fault is not None
+            f"{informer.kind.plural}: {informer.fault}"
+            for informer in self._informers
+            if informer.fault is not None and not isinstance(informer.fault, Forbidden)
         ]
         return "; ".join(" ".join(fault.split()) for fault in faults)
 

@@ -143,6 +143,42 @@ def test_what_can_be_bought_for_a_dozen_groups_within_limits_is_bought(case: Gro
     check(case)
 
 
+def test_pods_that_fill_nodes_within_two_limits_in_few_ways_only_all_get_one() -> None:
+    """SCH-384: generated columns left two of them out, because none of the columns that serve all was among them."""
+    kinds = ((1, 2, 15, 0.04), (2, 16, 15, 0.192), (4, 32, 30, 0.256), (1, 8, 8, 0.096))
+    types = tuple(
+        shape(
+            f"t{number}",
+            {"cpu": cpu, "memory": f"{gib}Gi", "pods": most},
+            [offering("on-demand", zone, price) for zone in _ZONES],
+        )
+        for number, (cpu, gib, most, price) in enumerate(kinds)
+    )
+    asked = (
+        ("400m", "100Mi", None, 5),
+        ("400m", "3Gi", None, 4),
+        ("500m", "3Gi", "z2", 1),
+        ("250m", "6Gi", None, 8),
+        ("250m", "500Mi", None, 4),
+        ("250m", "1Gi", None, 8),
+    )
+    sizes = tuple(
+        PodGroupSize(res.parse_resources({"cpu": cpu, "memory": memory, "pods": "1"}), zone, count)
+        for cpu, memory, zone, count in asked
+    )
+    waiting = [each for number, size in enumerate(sizes) for each in _pods(number, size)]
+    pools = tuple(node_pool(f"p{number}", weight=10, limits={"cpu": cpu}) for number, cpu in enumerate(("4500m", "6")))
+    check(Groups(types, pools, sizes, tuple(waiting), len(waiting)))
+
+
+@pytest.mark.soak
+@settings(max_examples=examples(5_000), deadline=None, suppress_health_check=_QUIET)
+@given(groups(most_kinds=12, most_pods=30))
+def test_nor_with_a_dozen_groups_in_a_long_series(case: Groups) -> None:
+    """SCH-382, SCH-384."""
+    check(case)
+
+
 @pytest.mark.soak
 @settings(max_examples=examples(5_000), deadline=None, suppress_health_check=_QUIET)
 @given(groups())

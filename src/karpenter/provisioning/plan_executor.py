@@ -74,6 +74,7 @@ class PlanExecutor:
         self._reported_skipped_pools: frozenset[SkippedNodePool] = frozenset()
         self._reported_no_pools = False
         self._reported_exposure: frozenset[str] = frozenset()
+        self._reported_fallback: str | None = None
 
     async def execute(self, plan: Solution, decision_seconds: float) -> PlanOutcome:
         """Create the plan's claims and publish what it says. A failed claim costs its pods this pass, nothing else.
@@ -155,9 +156,7 @@ class PlanExecutor:
         for skipped in plan.skipped_pools:
             self._report_skipped_pool(skipped)
         self._log_exposure(plan)
-        fallback = packing_fallback_message(plan)
-        if fallback is not None:
-            _log.info(fallback)
+        self._log_packing_fallback(plan)
         if _has_no_pools(plan) and not self._reported_no_pools:
             _log.info("no dynamic nodepools found")
         self._reported_skipped_pools = frozenset(plan.skipped_pools)
@@ -191,6 +190,13 @@ class PlanExecutor:
             if line not in self._reported_exposure:
                 _log.info("exposure is not as wished", detail=line)
         self._reported_exposure = frozenset(lines)
+
+    def _log_packing_fallback(self, plan: Solution) -> None:
+        """Where pods were not dealt as ``--packing fewest-pods`` deals them: logged while that is news."""
+        message = packing_fallback_message(plan)
+        if message is not None and message != self._reported_fallback:
+            _log.info(message)
+        self._reported_fallback = message
 
     def _report_skipped_pool(self, skipped: SkippedNodePool) -> None:
         """A pool that takes no part, logged when that changes; an event where its requirements leave no type (SCH-653)."""

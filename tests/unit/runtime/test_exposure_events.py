@@ -5,10 +5,14 @@ from __future__ import annotations
 import asyncio
 from fractions import Fraction
 
+import pytest
+
 from karpenter.api import kinds
 from karpenter.api.core import Pod
 from karpenter.api.karpenter import Disruption
 from karpenter.model import labels
+from karpenter.scheduling.packing import open_claims
+from karpenter.scheduling.scheduling_options import PackingMode
 from karpenter.settings import Settings
 from support.builders import owner, pod
 from support.world import World, story
@@ -62,3 +66,20 @@ async def test_an_annotation_nobody_can_read_is_in_the_log_once(world: World) ->
     await asyncio.sleep(60)
     (line,) = world.lines(MESSAGE)
     assert line["detail"].startswith("annotation karpenter.sh/exposure of ReplicaSet default/web: 'half' is neither")
+
+
+@story
+async def test_a_packing_that_is_not_as_asked_is_in_the_log_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pods that stay waiting are planned again every ten seconds, and each plan ends the work it may do."""
+    monkeypatch.setattr(open_claims, "MAX_TRIES", 1)
+    await start_with_pool(world, Settings(packing=PackingMode.FEWEST_PODS))
+    await world.waiting(*replicas(4, "100m"), pod("big", {"cpu": "900"}))
+    await asyncio.sleep(60)
+    assert (
+        len(
+            world.lines(
+                "packed first-fit decreasing, not fewest-pods: too many pods and nodes to try each pod on each node"
+            )
+        )
+        == 1
+    )

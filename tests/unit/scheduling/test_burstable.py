@@ -204,6 +204,13 @@ def test_ordinary_pods_get_no_swarm_of_small_nodes(daemons: bool, capacity_type:
     assert tenth >= 8
     assert half >= 15
     assert ninetieth <= (110 if daemons else 60)
+    # Larger nodes are chosen by price: without a fee for each node the plan is at most 1 % cheaper.
+    assert cost(solution) <= 1.01 * cost(ordinary_pods_planned(daemons, capacity_type, 0.0))
+
+
+def cost(solution: Solution) -> float:
+    """USD per hour, CPU beyond the baseline of burstable types included."""
+    return solution.price_per_hour + solution.cpu_surplus_per_hour
 
 
 def percentiles(pods_per_node: list[int]) -> tuple[int, int, int]:

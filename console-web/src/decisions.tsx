@@ -167,7 +167,7 @@ function Seen(props: { decision: Decision; view: View; hasHistory: boolean }): J
         <div><dt>Estimated saving</dt><dd>{decision.saving === null ? "not known" : `${dollars(decision.saving)} per hour`}</dd></div>
       </dl>
       <BeforeAfter before={gone} after={bought} moving={null} change="" />
-      {!props.hasHistory && <p class="hint">No history is kept, so nodes that are gone have their names only.</p>}
+      {!props.hasHistory && <p class="hint">No history is kept here, so nodes that are gone have their names only.</p>}
     </Panel>
   );
 }

@@ -31,6 +31,13 @@ def console(
         Path | None,
         typer.Option(metavar="FILE", help="History file of the controller (--history-file), or a copy of it."),
     ] = None,
+    controller: Annotated[
+        str,
+        typer.Option(metavar="URL", help="Console of the controller (--console), for the decisions of its history."),
+    ] = "",
+    controller_token_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="File with a token to sign in to that console with.")
+    ] = None,
 ) -> None:
     """Serve a page on loopback with nodes, pods that wait, decisions, NodePools and spending of a cluster.
 
@@ -39,13 +46,18 @@ def console(
     import asyncio
 
     from karpenter.cli import top_command, top_run
+    from karpenter.cli.history_beside_source import HistoryBesideSource
+    from karpenter.cli.top_history import history_source
     from karpenter.webconsole.console_app import NoActions
 
+    recorded = history_source(history, controller, controller_token_file) if controller else None
     store = _recorded_history(history) if history is not None else None
     settings = resolve_or_exit("console", flags)
     source = top_command.viewer_source(
         planning_options.InputOptions(filename, region=region, recursive=recursive), settings
     )
+    if recorded is not None:
+        source = HistoryBesideSource(source, recorded)
     act_as = NoActions() if filename else _act_as_kubeconfig_user(settings)
     with top_run.silent_logs():
         asyncio.run(serve(source, settings, LoopbackConsole(port, store, act_as)))

@@ -12,6 +12,7 @@ from textual.widgets import Static
 from typer.testing import CliRunner
 
 from karpenter.cli import planning_options
+from karpenter.cli.history_beside_source import HistoryBesideSource
 from karpenter.cli.main import app as commands
 from karpenter.cli.top_app import TopApp, ViewerSetup
 from karpenter.cli.top_history import ControllerHistory, FileHistory, HistoryUnavailable
@@ -91,6 +92,30 @@ async def test_the_console_of_a_controller_tells_the_same_to_those_who_may_list_
     assert names >= {("old",), ("spot-1",)}
 
 
+async def test_the_console_of_a_kubeconfig_shows_decisions_of_the_controllers_history(store: HistoryStore) -> None:
+    parts = reviewed_parts(ReviewingServer(), history=store)
+    given = console_input(pool(), running("n", "m", 1), events=EVENTS, now=NOW)
+    async with serving_on_loopback(console_app(parts)) as url, asyncio.timeout(DEADLINE_SECONDS):
+        source = HistoryBesideSource(RecordedSource("a recording", given), ControllerHistory(url, "admin"))
+        assert source.current() is given
+        following = asyncio.create_task(source.run())
+        while (shown := source.current()) is given:
+            await asyncio.sleep(0.01)
+        assert shown is not None
+        decided = {row.text: row for row in ConsoleView(shown).decisions}
+        assert (decided["-1 node +1 node"].restarts, source.fault(), source.title) == (3, "", "a recording")
+        assert source.current() is shown, "as long as nothing changes no page is made anew"
+        following.cancel()
+    await parts.feeds.close()
+    refused = HistoryBesideSource(RecordedSource("a recording", given), ControllerHistory("http://127.0.0.1:1", "x"))
+    following = asyncio.create_task(refused.run())
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        while not refused.fault().startswith("no history: http://127.0.0.1:1: "):
+            await asyncio.sleep(0.01)
+    assert refused.current() is given
+    following.cancel()
+
+
 def screen(source: ControllerHistory | FileHistory) -> TopApp:
     given = console_input(pool(), running("n", "m", 1), events=EVENTS, now=NOW)
     options = planning_options.disruption_options(Settings())
@@ -139,7 +164,8 @@ def _rows(app: TopApp) -> tuple[object, ...]:
         (["--controller", "https://k", "--history", "gone.db"], "--history and --controller: name one of them"),
     ],
 )
-def test_a_history_that_cannot_be_meant_is_named_in_one_line(options: list[str], said: str) -> None:
-    done = CliRunner().invoke(commands, ["top", *options])
+@pytest.mark.parametrize("command", ["top", "console"])
+def test_a_history_that_cannot_be_meant_is_named_in_one_line(command: str, options: list[str], said: str) -> None:
+    done = CliRunner().invoke(commands, [command, *options])
     assert done.exit_code == 2
     assert said in " ".join(done.stderr.split())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from datetime import UTC, timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -236,14 +236,22 @@ def test_an_interruption_gives_the_claim_up_and_takes_the_instance_after_the_not
     play(scene)
 
 
-def test_an_unhealthy_node_is_not_ready_until_it_recovers() -> None:
-    """OPS-261."""
+@pytest.mark.parametrize("status", ["False", "Unknown"])
+def test_the_status_of_an_unhealthy_node_stays_as_it_was_written_until_it_recovers(status: str) -> None:
+    """K15-522: with the label nothing writes the conditions of a Node, so that tests can; without it the node gets ready."""
 
     async def scene(world: World) -> None:
         _, node = await launched(world)
+        long_ago = "2025-01-01T00:00:00Z"
         await world.kube.patch(NODE, node, {"metadata": {"labels": {"kwok.x-k8s.io/stage": "unhealthy"}}})
         await asyncio.sleep(1)
-        assert conditions.is_false((await world.node()).status.conditions, "Ready")
+        assert conditions.is_true((await world.node()).status.conditions, "Ready"), "nobody wrote anything yet"
+        written = [{"type": "Ready", "status": status, "lastTransitionTime": long_ago}]
+        await world.kube.patch(NODE, node, {"status": {"conditions": written}}, subresource="status")
+        await asyncio.sleep(60)
+        kept = conditions.find_condition((await world.node()).status.conditions, "Ready")
+        assert kept is not None
+        assert (kept.status, kept.last_transition_time) == (status, datetime.fromisoformat(long_ago))
         await world.kube.patch(NODE, node, {"metadata": {"labels": {"kwok.x-k8s.io/stage": None}}})
         await asyncio.sleep(1)
         assert conditions.is_true((await world.node()).status.conditions, "Ready")

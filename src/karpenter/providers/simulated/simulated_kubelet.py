@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import cast
 
@@ -19,7 +19,8 @@ from karpenter.providers.simulated.simulated_instances import INSTANCE_LABEL, Si
 
 #: A pod with this annotation succeeds so many seconds after its start.
 RUN_SECONDS_ANNOTATION = "karpenter.kwok.sh/run-seconds"
-#: A Node or a pod with this label and the value ``unhealthy`` never gets ready (OPS-261).
+#: The status of a Node with this label and the value ``unhealthy`` is left as somebody wrote it (K15-522); such a pod is never
+#: ready (OPS-261).
 KWOK_STAGE_LABEL = "kwok.x-k8s.io/stage"
 UNHEALTHY = "unhealthy"
 #: A pod with this annotation stops this long after its deletion was requested, whatever its grace period (OPS-261).
@@ -44,7 +45,7 @@ def new_node(instance: SimulatedInstance, now: datetime) -> Node:
         status=NodeStatus(
             capacity=instance.capacity,
             allocatable=instance.allocatable,
-            conditions=(_ready_condition(ready=True, now=now),),
+            conditions=(_ready_condition(ready=not _is_left_alone(instance.node_labels), now=now),),
         ),
     )
 
@@ -79,9 +80,13 @@ def is_simulated_node(node: Node) -> bool:
     return node.metadata.annotations.get(INSTANCE_LABEL) == "true"
 
 
-def should_be_ready(node: Node) -> bool:
-    """Whether a running instance's Node is to be ready."""
-    return node.metadata.labels.get(KWOK_STAGE_LABEL) != UNHEALTHY
+def is_kept_ready(node: Node) -> bool:
+    """Whether a running instance keeps the Node ready; else its status is for tests to write."""
+    return not _is_left_alone(node.metadata.labels)
+
+
+def _is_left_alone(node_labels: Mapping[str, str]) -> bool:
+    return node_labels.get(KWOK_STAGE_LABEL) == UNHEALTHY
 
 
 def node_status_patch(instance: SimulatedInstance, node: Node, *, ready: bool, now: datetime) -> JsonObject | None:

@@ -242,11 +242,12 @@ class SimulatedNodes:
             if due is None or due > now:
                 return due
             return await self._register(record)
-        ready = simulated_kubelet.should_be_ready(node)
-        status = simulated_kubelet.node_status_patch(record, node, ready=ready, now=now)
+        if not simulated_kubelet.is_kept_ready(node):
+            return None
+        status = simulated_kubelet.node_status_patch(record, node, ready=True, now=now)
         if status is not None:
             await self._kube.patch(NODE, record.node_name, status, subresource="status")
-        elif ready:
+        else:
             await self._patch_node(node, simulated_kubelet.remove_not_ready_taint_patch(node))
         return None
 

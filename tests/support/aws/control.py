@@ -198,9 +198,18 @@ class Control:
         return self._region.images.by_name(name).image_id
 
     def add_cluster(
-        self, name: str, endpoint: str, certificate: str, version: str = "1.35", cidr: str = "172.20.0.0/16"
+        self,
+        name: str,
+        endpoint: str,
+        certificate: str,
+        version: str = "1.35",
+        cidr: str = "172.20.0.0/16",
+        vpc: Fields | None = None,
     ) -> str:
-        """An EKS cluster with the base64 of its certificate; its ARN. ``cidr`` with colons makes it one of IPv6."""
+        """An EKS cluster with the base64 of its certificate; its ARN. ``cidr`` with colons makes it one of IPv6.
+
+        ``vpc``: its ``resourcesVpcConfig``.
+        """
         family = "ipv6" if ":" in cidr else "ipv4"
         network = {"ipFamily": family, f"service{family.capitalize()}Cidr": cidr}
         described: Fields = {
@@ -210,6 +219,7 @@ class Control:
             "endpoint": endpoint,
             "certificateAuthority": {"data": certificate},
             "kubernetesNetworkConfig": network,
+            "resourcesVpcConfig": vpc or {},
             "status": "ACTIVE",
         }
         self._region.clusters.described[name] = described

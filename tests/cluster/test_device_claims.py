@@ -19,7 +19,9 @@ from karpenter.api import kinds
 from karpenter.api.core import Pod
 from karpenter.api.meta import Wire
 from karpenter.api.resource_claims import ResourceSliceSpec
+from karpenter.api.scheduling_constraints import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from karpenter.instancetypes.instance_type import InstanceType
+from karpenter.model import labels
 from karpenter.scheduling.solution import Solution
 from support.builders import node, node_pool, plan
 from support.device_builders import (
@@ -45,6 +47,7 @@ _GATES = ",".join(
     f"{gate}=true"
     for gate in ("DRAPartitionableDevices", "DRAConsumableCapacity", "DRADeviceTaints", "DRAPrioritizedList")
 )
+ROOM: dict[str, str | int] = {"cpu": "8", "memory": "32Gi", "pods": "110"}
 _ALWAYS = 10
 _SOAK = 120
 #: Kinds whose objects stay until a scenario is over.
@@ -154,6 +157,26 @@ def test_the_scheduler_finds_devices_where_plans_do_in_many_scenarios(arena: Are
     agree(arena, islice(device_scenarios(_ALWAYS + _SOAK), _ALWAYS, None))
 
 
+def test_the_scheduler_gives_devices_that_several_nodes_reach_as_planned(arena: Arena) -> None:
+    """K15-161, K15-164, K15-170: one device that all nodes reach and one of a zone, for two of three pods."""
+    in_zone = NodeSelectorRequirement(key=labels.ZONE, operator="In", values=("z2",))
+    where = NodeSelector(node_selector_terms=(NodeSelectorTerm(match_expressions=(in_zone,)),))
+    names = ("a", "b", "c")
+    scenario = DeviceScenario(
+        "fabric",
+        tuple(node(f"n-{zone}", ROOM, labels={labels.ZONE: zone}) for zone in ("z1", "z2")),
+        (
+            published("fabric", slice_spec(device("d"), pool="fabric", all_nodes=True)),
+            published("rack", slice_spec(device("d"), pool="rack", node_selector=where)),
+        ),
+        tuple(resource_claim(name, exactly()) for name in names),
+        tuple(using(name, name) for name in names),
+    )
+    tally = Tally()
+    compare(arena, scenario, tally)
+    assert (tally.asked, tally.planned, tally.faults) == (3, 2, ())
+
+
 # -- new nodes ----------------------------------------------------------------------------------------------------------------
 
 
@@ -166,7 +189,7 @@ def carried_out(arena: Arena, types: Sequence[InstanceType], claims: Sequence[Wi
     slices = []
     try:
         for bought in result.new_claims:
-            arena.add_node(node(bought.name, {"cpu": "8", "memory": "32Gi", "pods": "110"}))
+            arena.add_node(node(bought.name, ROOM))
             for number, spec in enumerate(by_name[bought.instance_types[0]].devices.slices):
                 slices.append(published(f"{bought.name}-{number}", of_node(spec, bought.name)))
         publish(arena, slices)

@@ -189,3 +189,45 @@ def test_other_objects_of_those_reports_are_foreign(kind: str, api_version: str)
     result = run("convert", "-f", "-", stdin=content)
     assert (result.exit_code, result.stdout) == (1, "")
     assert f"stdin:1 {kind}/x: skipped" in result.stderr
+
+
+FRAGMENT = """
+apiVersion: {version}
+kind: NodePool
+metadata: {{name: fragment}}
+spec:
+  template:
+    spec:
+      requirements:
+      - key: node.kubernetes.io/instance-type
+        operator: In
+        values: [r6g.xlarge, m6i.xlarge, m6g.xlarge]
+      - {{key: kubernetes.io/arch, operator: In, values: [arm64, amd64]}}
+      nodeClassRef: {reference}
+"""
+
+
+def test_a_list_of_instance_types_is_kept_and_one_of_them_is_bought(tmp_path: Path) -> None:
+    """API-A04"""
+    old = FRAGMENT.format(version="karpenter.sh/v1beta1", reference="{name: default}")
+    output = run("convert", "-f", "-", stdin=old).stdout
+    template = spec_of(output)["template"]
+    (kept, _) = template["spec"]["requirements"]  # type: ignore[index,call-overload]
+    assert kept["values"] == ["r6g.xlarge", "m6i.xlarge", "m6g.xlarge"]
+    simulated = "{group: karpenter.kwok.sh, kind: KWOKNodeClass, name: default}"
+    pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: web, image: web}]}\n"
+    (tmp_path / "a.yaml").write_text(
+        f"{FRAGMENT.format(version='karpenter.sh/v1', reference=simulated)}---\n{pod}", encoding="utf-8"
+    )
+    result = run("plan", "-f", str(tmp_path), "--region", "us-east-1", "-o", "json")
+    assert result.exit_code == 0, result.stderr
+    assert any(name in result.stdout for name in kept["values"])
+
+
+def test_misconceptions_of_those_reports_are_answered_in_the_migration_notes() -> None:
+    """API-A44: what the default policy is, and what metrics with `provisioner` in their name are called now."""
+    docs = Path(__file__).parents[3] / "docs"
+    notes = (docs / "migrate" / "from-older-manifests.md").read_text(encoding="utf-8")
+    assert "The default of `v1` is `WhenEmptyOrUnderutilized`, not `WhenEmpty`" in notes
+    renamed = notes + (docs / "metrics.md").read_text(encoding="utf-8")
+    assert "karpenter_provisioner_" in renamed

@@ -1,4 +1,4 @@
-"""Exposure while the controller runs: the setting decides, and what is not as wished is said once (issue of price, point 3)."""
+"""Exposure while the controller runs: the setting decides, and what is not as wished is said once."""
 
 from __future__ import annotations
 

@@ -45,6 +45,6 @@ def test_no_command_has_parts_that_share_nothing() -> None:
     apart = [[running(f"a{n}", "l"), on(f"a{n}", 1, meta=_DB, affinity=_APART)] for n in range(4)]
     together = [running(f"b{n}", "m", 1.5) for n in range(6)]
     solution = decide(pool(), apart, together)
-    assert len(gone(solution)) >= 8
+    assert len(gone(solution)) == 7  # three of six nodes hold the pods of all six
     for command in solution.commands:
         assert len(connected_candidates(command)) == 1 or not command.replacements

@@ -5,22 +5,78 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
 
+from karpenter.api.meta import Wire
+from karpenter.disruption.decide.costs import node_labels
 from karpenter.disruption.decide.disruption_problem import DisruptionSolution
 from karpenter.model import labels
 from support.builders import wanted
-from support.disruption_cases import bought, decide, gone, pool, running
+from support.disruption_cases import CPUS, bought, decide, gone, pool, running, with_annotation
+from support.examples import examples
 
 #: Type, zone, and the CPU of each pod.
 _Node = tuple[str, str, tuple[float, ...]]
+#: USD per hour.
+PRICES = {kind: cpu / 2 for kind, cpu in CPUS.items()}
 
 
-def decided(cluster: Sequence[_Node], least_types: int) -> DisruptionSolution:
+@st.composite
+def clusters(draw: st.DrawFn) -> list[_Node]:
+    """Nodes of three sizes in two zones, each with as many pods as it holds at most."""
+    drawn: list[_Node] = []
+    for _ in range(draw(st.integers(2, 5))):
+        kind = draw(st.sampled_from(sorted(CPUS)))
+        pods: list[float] = []
+        for cpu in draw(st.lists(st.sampled_from([0.5, 1.0, 1.5, 3.0]), min_size=1, max_size=4)):
+            if sum(pods) + cpu <= CPUS[kind]:
+                pods.append(cpu)
+        drawn.append((kind, draw(st.sampled_from(["z1", "z2"])), tuple(pods)))
+    return drawn
+
+
+def decided(cluster: Sequence[_Node], least_types: int, kept: str = "") -> DisruptionSolution:
+    """The decision, without the node ``kept`` as a candidate."""
     several = [wanted(labels.INSTANCE_TYPE, "Exists", least=least_types)] if least_types > 1 else []
-    own = pool(requirements=[wanted(labels.CAPACITY_TYPE, "In", "on-demand"), *several])
-    return decide(
-        own, [running(f"n{number}", kind, *pods, zone=zone) for number, (kind, zone, pods) in enumerate(cluster)]
-    )
+    objects: list[Wire] = [pool(requirements=[wanted(labels.CAPACITY_TYPE, "In", "on-demand"), *several])]
+    for number, (kind, zone, pods) in enumerate(cluster):
+        host, *others = running(f"n{number}", kind, *pods, zone=zone)
+        stays = f"n{number}" == kept
+        objects += [with_annotation(host, labels.DO_NOT_DISRUPT, "true") if stays else host, *others]
+    return decide(objects)
+
+
+def price_after(cluster: Sequence[_Node], solution: DisruptionSolution) -> float:
+    """USD per hour of the nodes that stay and of those that are launched."""
+    removed = set(gone(solution))
+    stay = sum(PRICES[kind] for number, (kind, *_) in enumerate(cluster) if f"n{number}" not in removed)
+    return stay + sum(PRICES[name] for name in bought(solution))
+
+
+def launched_again(solution: DisruptionSolution) -> list[str]:
+    """Nodes that a command removes although it launches one of their type in their zone."""
+    again: list[str] = []
+    for command in solution.commands:
+        launched = {(new.instance_types[0], new.cheapest_offering.zone) for new in command.replacements}
+        for candidate in command.candidates:
+            own = node_labels(candidate.state_node)
+            if (own[labels.INSTANCE_TYPE], own[labels.ZONE]) in launched:
+                again.append(candidate.state_node.name)
+    return again
+
+
+@pytest.mark.parametrize("least_types", [1, 2])
+@settings(max_examples=examples(96), deadline=None, suppress_health_check=list(HealthCheck))
+@example([("l", "z1", (1.0, 3.0, 1.5)), ("m", "z1", (1.5, 1.5)), ("l", "z1", (1.5, 0.5, 3.0)), ("l", "z1", (0.5,))])
+@given(clusters())
+def test_a_node_is_removed_for_one_like_it_only_where_keeping_it_costs_more(
+    least_types: int, cluster: list[_Node]
+) -> None:
+    """DIS-210, DIS-212 Beyond: for each such node, the decision that keeps it leaves a dearer cluster."""
+    solution = decided(cluster, least_types)
+    for name in launched_again(solution):
+        assert price_after(cluster, decided(cluster, least_types, name)) > price_after(cluster, solution)
 
 
 @pytest.mark.parametrize("least_types", [1, 2])

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from karpenter.disruption.decide.command import Candidate, Command, DisruptionReason
-from karpenter.disruption.decide.move_evaluation import MoveEvaluator, whole_move
+from karpenter.disruption.decide.move_evaluation import MoveEvaluator, SameTypeReplacement, whole_move
 from karpenter.disruption.decide.remaining_budgets import RemainingBudgets
 
 #: With more nodes than that no single one decides much.
@@ -53,6 +53,20 @@ class CandidateSetSearch:
             command = self._packed(keys)
             if command is not None and (net_saving := self._net_saving(command)) > worth + _TINY:
                 best, worth = command, net_saving
+        return None if best is None else self._keeping_alike(best)
+
+    def _keeping_alike(self, best: Command) -> Command:
+        """The move, or a better one that keeps a node that a new one would be like (DIS-212)."""
+        for _ in range(_MAX_CHANGES):
+            keys = frozenset(candidate.key for candidate in best.candidates)
+            result = self._evaluator.replace(self._members(keys))
+            alike = sorted(result.alike_keys) if isinstance(result, SameTypeReplacement) else []
+            others = (self._packed(keys - {key}) for key in alike)
+            better = (other for other in others if other and self._net_saving(other) > self._net_saving(best) + _TINY)
+            kept = max(better, key=self._net_saving, default=None)
+            if kept is None:
+                break
+            best = kept
         return best
 
     def _start_sets(self, chosen_candidates: Iterable[Candidate]) -> Iterator[_CandidateKeys]:

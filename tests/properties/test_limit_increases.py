@@ -83,6 +83,16 @@ def test_a_group_is_told_what_it_lacks_together(waiting: list[Pod], amount: int)
     assert (increase.node_pool, increase.resource, increase.amount) == ("np", "cpu", amount)
 
 
+def test_a_pod_that_lacks_room_on_the_node_of_another_one_is_told_the_limit_that_made_it_small() -> None:
+    """One of four followers: with 7 CPU the node has 4 of them, where all five pods together need 4.5."""
+    waiting = [
+        *app_pods(1, {"cpu": "500m"}, app="db"),
+        *app_pods(4, {"cpu": "1"}, app="web", affinity=beside(to("db"))),
+    ]
+    (increase,) = increases(waiting, {"cpu": "7"})
+    assert (increase.resource, increase.amount, increase.pods) == ("cpu", 1_000, 1)
+
+
 def test_no_increase_is_looked_for_with_many_pods() -> None:
     assert increases(pods(MAX_PODS + 1, {"cpu": "1"}), {"cpu": "4"}) == ()
 

@@ -53,20 +53,43 @@ def limit_increases(
         return ()
     increases = (
         _Search(problem, solution, indexes[pool], solve).increase_of(pool, resource, remaining)
-        for (pool, resource), remaining in sorted(_limits_reached(solution).items())
+        for (pool, resource), remaining in sorted(_limits_in_question(problem, solution).items())
+        if pool in indexes
     )
     return tuple(increase for increase in increases if increase is not None)
 
 
-def _limits_reached(solution: Solution) -> dict[tuple[str, str], int]:
-    """What is left of each limit that alone leaves a pod out, by NodePool and resource."""
+def _limits_in_question(problem: Problem, solution: Solution) -> dict[tuple[str, str], int]:
+    """What is about left of each limit that may leave a pod out, by NodePool and resource.
+
+    A limit is the stated reason of most pods that it leaves out. A pod that belongs on the node of another one lacks that node
+    instead, which the limit made too small for both; where a pod has such a reason, all limits are in question.
+    """
     reached: dict[tuple[str, str], int] = {}
+    has_other_reasons = False
     for unschedulable in solution.unschedulable:
         fit = unschedulable.nearest_fit
         match fit.failed_filters if fit is not None else ():
             case (NodePoolLimitReached(resource, remaining),) if fit is not None:
                 reached[fit.node_pool, resource] = remaining
-    return reached
+            case _:
+                has_other_reasons = True
+    return {**_all_limits(problem), **reached} if has_other_reasons else reached
+
+
+def _all_limits(problem: Problem) -> dict[tuple[str, str], int]:
+    """What the nodes of each NodePool leave of its limits."""
+    left = {
+        (pool.metadata.name, resource): amount
+        for pool in problem.snapshot.pools
+        for resource, amount in res.parse_resources(pool.spec.limits).items()
+    }
+    for view in problem.snapshot.nodes:
+        if not view.marked_for_deletion:
+            for pool, resource in left:
+                if pool == view.pool:
+                    left[pool, resource] -= res.taken_of_limit(resource, view.capacity)
+    return left
 
 
 @dataclass(frozen=True)
@@ -81,7 +104,8 @@ class _Search:
     def increase_of(self, pool: str, resource: str, remaining: int) -> LimitIncrease | None:
         """None where the limit alone leaves no pod out, or no increase was found."""
         unlimited = self.solve(_with_limit(self.problem, pool, resource, None))
-        left_out = set(_left_out(self.solution)) - set(_left_out(unlimited))
+        hopeless = set(_left_out(unlimited))
+        left_out = set(_left_out(self.solution)) - hopeless
         step = self._step(resource)
         most = self._taken(unlimited, pool, resource) - remaining
         if not left_out or not step:
@@ -89,7 +113,7 @@ class _Search:
 
         def serves_all(steps: int) -> bool:
             raised = _with_limit(self.problem, pool, resource, steps * step - remaining % step)
-            return left_out.isdisjoint(_left_out(self.solve(raised)))
+            return hopeless.issuperset(_left_out(self.solve(raised)))
 
         enough = max(1, -(-most // step))
         for _ in range(_MAX_DOUBLINGS):

@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -278,8 +279,9 @@ async def test_the_console_of_a_kubeconfig_sees_and_does_what_its_user_may(
 ) -> None:
     for user, status in (("reader", 403), ("admin", 200)):
         command = [_KARPENTER, "console", "--kubeconfig", _kubeconfig(plane, user)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as console:
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as console, ExitStack() as ended:
             assert console.stdout is not None
+            ended.callback(console.terminate)
             url, _, secret = console.stdout.readline().strip().partition("/?token=")
             browser = Browser(int(url.rpartition(":")[2]), "")
             assert await browser.status(f"/?token={secret}") == 303
@@ -289,6 +291,5 @@ async def test_the_console_of_a_kubeconfig_sees_and_does_what_its_user_may(
             answer = await browser.act(action="keep-node", target="hidden-node")
             assert answer.status_code == status, answer.text
             await browser.close()
-            console.terminate()
     stored = plane.request("GET", kinds.NODE.path(name="hidden-node"))
     assert stored["metadata"]["annotations"]["karpenter.sh/do-not-disrupt"] == "true"  # type: ignore[index,call-overload]

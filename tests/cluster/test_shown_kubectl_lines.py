@@ -78,7 +78,7 @@ def test_every_line_with_kubectl_works_in_the_order_of_its_page(
         *before, last = re.split(r"\s\|\s", re.sub(r"\s>\s?\S+", "", line))
         if last.startswith("kubectl "):
             stdin = (
-                subprocess.run([PROGRAM, *before[0].split()[1:]], capture_output=True, text=True).stdout
+                subprocess.run([PROGRAM, *before[0].split()[1:]], capture_output=True, text=True, check=True).stdout
                 if before
                 else ""
             )

@@ -112,14 +112,14 @@ STATEFUL_SET = Kind("apps", "v1", "statefulsets", "StatefulSet", True, apps.Stat
 SELECTOR_REPLICA_SET = Kind("apps", "v1", "replicasets", "ReplicaSet", True, apps.SelectorWorkload)
 SELECTOR_STATEFUL_SET = Kind("apps", "v1", "statefulsets", "StatefulSet", True, apps.SelectorWorkload)
 #: Workloads of which only selectors and the state of roll-outs are read: for watching all of them. Not among ``KINDS``.
+ROLLOUT_DEPLOYMENT = Kind("apps", "v1", "deployments", "Deployment", True, apps.RolloutWorkload)
+ROLLOUT_STATEFUL_SET = Kind("apps", "v1", "statefulsets", "StatefulSet", True, apps.RolloutWorkload)
 #: What capacity buffers may name, as a watch of all of them needs it.
 SCALED_WORKLOADS = tuple(
     Kind("apps", "v1", plural, name, True, apps.ChangingWorkload)
     for plural, name in (("deployments", "Deployment"), ("statefulsets", "StatefulSet"), ("replicasets", "ReplicaSet"))
 )
-ROLLOUT_DEPLOYMENT = Kind("apps", "v1", "deployments", "Deployment", True, apps.RolloutWorkload)
-ROLLOUT_STATEFUL_SET = Kind("apps", "v1", "statefulsets", "StatefulSet", True, apps.RolloutWorkload)
-#: The same two with their replicas and who set them. Not among ``KINDS``.
+#: Deployments and StatefulSets with their replicas and who set them. Not among ``KINDS``.
 SCALABLE_DEPLOYMENT = Kind("apps", "v1", "deployments", "Deployment", True, apps.ScalableWorkload)
 SCALABLE_STATEFUL_SET = Kind("apps", "v1", "statefulsets", "StatefulSet", True, apps.ScalableWorkload)
 SERVICE = Kind("", "v1", "services", "Service", True, core.Service)

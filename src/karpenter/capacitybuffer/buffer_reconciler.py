@@ -6,6 +6,7 @@ whole status, so that the status has one writer. A scheduling pass that changed 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -251,6 +252,8 @@ class CapacityBufferController:
         trigger_provisioning: Callable[[str], None],
     ) -> None:
         self._informer = informer
+        #: Keys of the buffers that scale with a workload, by its namespace, kind and name.
+        self._buffers_of: defaultdict[tuple[str, str, str], set[str]] = defaultdict(set)
         self._reconciler = CapacityBufferReconciler(context, virtual_pods, informer.get, trigger_provisioning)
         self._queue = Reconciler(
             "capacitybuffer", self._reconciler.reconcile, _WORKERS, CAPACITY_BUFFER, context.metrics
@@ -262,9 +265,16 @@ class CapacityBufferController:
 
     def on_buffer(self, old: CapacityBuffer | None, new: CapacityBuffer | None) -> None:
         """A buffer was added, changed or removed. Our own status writes are ignored."""
+        self._follow_workload(old, new)
         buffer = new or old
         if buffer is not None and (old is None or new is None or _spec_changed(old, new)):
             self._queue.add(_key(buffer))
+
+    def _follow_workload(self, old: CapacityBuffer | None, new: CapacityBuffer | None) -> None:
+        if old is not None and (before := _workload_of(old)) is not None:
+            self._buffers_of[before].discard(_key(old))
+        if new is not None and (now := _workload_of(new)) is not None:
+            self._buffers_of[now].add(_key(new))
 
     def on_pod_template(self, old: PodTemplate | None, new: PodTemplate | None) -> None:
         """A PodTemplate was added, changed or removed: requeue the buffers that refer to it."""
@@ -284,11 +294,8 @@ class CapacityBufferController:
             assert workload is not None
             if old is not None and new is not None and old.metadata.generation == new.metadata.generation:
                 return
-            named = (workload.metadata.namespace, kind, workload.metadata.name)
-            for buffer in self._informer:
-                reference = buffer.spec.scalable_ref
-                if reference is not None and (buffer.metadata.namespace, reference.kind, reference.name) == named:
-                    self._queue.add(_key(buffer))
+            for key in self._buffers_of.get((workload.metadata.namespace, kind, workload.metadata.name), ()):
+                self._queue.add(key)
 
         return on_workload
 
@@ -302,6 +309,14 @@ class CapacityBufferController:
         """A scheduling pass over the snapshot was executed: requeue the buffers whose placement changed."""
         for key in self._reconciler.record_plan(snapshot, plan):
             self._queue.add(key)
+
+
+def _workload_of(buffer: CapacityBuffer) -> tuple[str, str, str] | None:
+    """Namespace, kind and name of the workload that a buffer scales with; None without one that is followed."""
+    reference = buffer.spec.scalable_ref
+    if reference is None or reference.api_group not in ("", "apps"):
+        return None
+    return (buffer.metadata.namespace, reference.kind, reference.name)
 
 
 def _key(buffer: CapacityBuffer) -> str:

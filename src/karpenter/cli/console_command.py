@@ -50,6 +50,8 @@ def console(
     from karpenter.cli.top_history import history_source
     from karpenter.webconsole.console_app import NoActions
 
+    if controller_token_file is not None and not controller:
+        raise WrongInput("--controller-token-file: the token is for --controller, which is missing")
     recorded = history_source(history, controller, controller_token_file) if controller else None
     store = _recorded_history(history) if history is not None else None
     settings = resolve_or_exit("console", flags)

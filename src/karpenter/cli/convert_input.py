@@ -18,7 +18,7 @@ from karpenter.cli.yaml_nodes import (
 from karpenter.conversion.drafts import InputObject
 from karpenter.conversion.json_fields import Json
 from karpenter.conversion.notes import Note, NoteLevel
-from karpenter.model.bounded_yaml import YamlNodeError, check_aliases
+from karpenter.model.bounded_yaml import VALUE_ERRORS, YamlNodeError, check_aliases
 
 _LOST_INDENTATION = "its indentation is lost: no line is indented; restore it from the schema of the kind"
 
@@ -85,7 +85,7 @@ def _yaml_documents(part: SourceContent) -> Iterator[InputObject | MalformedDocu
             if document is not None:
                 yield document
             number += 1
-    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
+    except (yaml.YAMLError, *VALUE_ERRORS) as error:
         hint = _LOST_INDENTATION if _is_flat(part.content) else EXPECTED
         yield MalformedDocument(f"{part.source}: document {number}: {yaml_error_text(error)}; {hint}")
 

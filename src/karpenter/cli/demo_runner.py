@@ -97,8 +97,11 @@ def _start(options: DemoOptions) -> datetime:
 
 def _check_writable(file: Path) -> None:
     """Before half a minute of demo, whose chart could not be kept. Raises ``DemoStartError``."""
+    is_new = not file.exists()
     try:
         file.open("a", encoding="utf-8").close()
+        if is_new:
+            file.unlink()
     except OSError as error:
         raise DemoStartError(f"--svg={file}: cannot be written ({error.strerror})") from None
 

@@ -28,8 +28,6 @@ _TAG_NOTE = (
     "note: instances carry the tag karpenter.k8s.aws/launch-batch, which Karpenter does not set; policies that list the allowed "
     "tag keys must allow it, or switch it off with --launch-batch-tag=false"
 )
-
-
 _PartOption = Annotated[
     str, typer.Option(metavar="NAME", help="Only this policy, such as NodeLifecycle. Default: all in one document.")
 ]

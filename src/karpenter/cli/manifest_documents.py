@@ -16,10 +16,11 @@ from pathlib import Path
 
 import msgspec
 
+from karpenter.model.texts import NESTED_TOO_DEEPLY
+
 _SUFFIXES = frozenset({".yaml", ".yml", ".json"})
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _EXPECTED_FILES = "; expected files ending in .yaml, .yml or .json"
-NESTED = "it is nested too deeply"
 EXPECTED = "expected Kubernetes objects as YAML or JSON"
 _KEEP_ONE = "the first value would be lost; keep one"
 _TEMPLATE_MARK = b"{{"
@@ -162,7 +163,7 @@ def parse_documents(source: str, content: bytes) -> Iterator[ManifestDocument | 
         yield from _json_document(source, text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         if source.endswith(".json") or isinstance(error, RecursionError):
-            problem = NESTED if isinstance(error, RecursionError) else error
+            problem = NESTED_TOO_DEEPLY if isinstance(error, RecursionError) else error
             yield MalformedDocument(f"{source}: document 1: malformed JSON ({problem}); {EXPECTED}")
         else:
             yield from _parse_yaml(source, content)
@@ -190,7 +191,7 @@ def _parse_yaml(source: str, content: bytes) -> Iterator[ManifestDocument | Malf
     import yaml
 
     from karpenter.cli.yaml_nodes import check_nodes, kubernetes_yaml_loader
-    from karpenter.model.bounded_yaml import YamlNodeError
+    from karpenter.model.bounded_yaml import VALUE_ERRORS, YamlNodeError
 
     number = 1
     try:
@@ -206,7 +207,7 @@ def _parse_yaml(source: str, content: bytes) -> Iterator[ManifestDocument | Malf
                 if value is not None:
                     yield _as_json(source, number, value)
             number += 1
-    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
+    except (yaml.YAMLError, *VALUE_ERRORS) as error:
         rendered = _UNRENDERED if _TEMPLATE_MARK in content else EXPECTED
         yield MalformedDocument(f"{source}: document {number}: {yaml_error_text(error)}; {rendered}")
 
@@ -225,7 +226,7 @@ def yaml_error_text(error: Exception) -> str:
     from karpenter.model.bounded_yaml import yaml_problem
 
     if isinstance(error, RecursionError):
-        return f"malformed YAML ({NESTED})"
+        return f"malformed YAML ({NESTED_TOO_DEEPLY})"
     if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
         words = yaml_problem(error) if isinstance(error, yaml.YAMLError) else " ".join(str(error).split())
         return f"malformed YAML ({words})"

@@ -13,7 +13,7 @@ import typer
 from karpenter.cli.output_formats import Output, OutputOption, Printable, node_name, write_output
 from karpenter.cli.plan_command import wall_seconds, write_reports
 from karpenter.cli.terminal import WRONG_INPUT, exit_with_error, print_error
-from karpenter.model.texts import shorten, why_unreadable
+from karpenter.model.texts import NESTED_TOO_DEEPLY, shorten, why_unreadable
 
 if TYPE_CHECKING:
     from karpenter.disruption.decide.command import Command
@@ -50,7 +50,7 @@ def replay(
     except ProblemFileError as error:
         exit_with_error(f"{file}: {error}", WRONG_INPUT)
     except RecursionError:
-        exit_with_error(f"{file}: not a problem file: it is nested too deeply; {_EXPECTED}", WRONG_INPUT)
+        exit_with_error(f"{file}: not a problem file: {NESTED_TOO_DEEPLY}; {_EXPECTED}", WRONG_INPUT)
 
 
 def _replay_scheduling(file: str, content: bytes, output: Output) -> None:

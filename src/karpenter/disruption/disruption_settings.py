@@ -93,7 +93,7 @@ class DisruptionSettings:
         """The options of a disruption decision; without the provider's policies repair is left out.
 
         Raises ``InvalidRepairPolicies`` where repair is on (K15-051). ``policies``: None where they are not known, or where the
-        provider defines none and nobody asked for repair.
+        provider defines none, outside the profile karpenter.
         """
         # Imported here, so that help and the list of settings do not import the engine.
         from karpenter.disruption.decide.disruption_problem import DisruptionOptions

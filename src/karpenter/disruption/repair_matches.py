@@ -5,10 +5,14 @@ The decision looks at matches itself; these lines tell, before anything is due, 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import msgspec
 import structlog
 
 from karpenter.api.core import Node
 from karpenter.kube.informer import ChangeHandler
+from karpenter.model import labels
 from karpenter.model.clock import rfc3339
 from karpenter.model.repair_policies import PolicyMatch, RepairPolicies
 
@@ -23,14 +27,18 @@ class RepairMatchLog:
         self._matches: dict[str, frozenset[PolicyMatch]] = {}
 
     def on_node(self, old: Node | None, new: Node | None) -> None:
-        """A Node was added, changed or removed."""
+        """A Node was added, changed or removed. Nodes without a NodePool are never repaired."""
         node = new or old
         assert node is not None
         name = node.metadata.name
         before = self._matches.pop(name, frozenset())
-        if new is None:
+        if new is None or labels.NODE_POOL not in new.metadata.labels:
             return
-        matches = frozenset(self._policies.matches(new))
+        # The message of a condition may change with every report, which changes nothing about the match.
+        matches = frozenset(
+            replace(match, condition=msgspec.structs.replace(match.condition, message=""))
+            for match in self._policies.matches(new)
+        )
         if matches:
             self._matches[name] = matches
         for match in sorted(matches - before, key=lambda match: match.governing_order):

@@ -6,9 +6,14 @@ from collections.abc import Iterator
 
 import yaml
 
+from karpenter.model.texts import NESTED_TOO_DEEPLY
+
 #: Characters that the aliases of a document may add to it.
 MAX_ALIASED_CHARACTERS = 2_000_000
 _FIRST_PRINTABLE = 0x20
+#: What making values raises beside YAML's own errors: for dates that do not exist, keys that are lists, values that do not fit
+#: their tag, numbers that are no numbers, very deep nesting.
+VALUE_ERRORS = (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError)
 
 
 class YamlNodeError(yaml.YAMLError):
@@ -26,7 +31,7 @@ def load_yaml_with_node(content: bytes | str) -> tuple[object, yaml.Node | None]
     try:
         root = loader.get_single_node()
         return _value(loader, root), root
-    except (ValueError, TypeError, RecursionError) as error:
+    except VALUE_ERRORS as error:
         raise _as_yaml_error(error) from None
     finally:
         loader.dispose()
@@ -37,7 +42,7 @@ def load_first_yaml(content: bytes | str) -> object:
     loader = _loader(content)
     try:
         return _value(loader, loader.get_node()) if loader.check_node() else None
-    except (ValueError, TypeError, RecursionError) as error:
+    except VALUE_ERRORS as error:
         raise _as_yaml_error(error) from None
     finally:
         loader.dispose()
@@ -99,9 +104,10 @@ def _value(loader: yaml.SafeLoader, root: yaml.Node | None) -> object:
 
 
 def _as_yaml_error(error: Exception) -> YamlNodeError:
-    """What dates that do not exist, keys that are lists, and very deep nesting raise."""
     if isinstance(error, RecursionError):
-        return YamlNodeError("it is nested too deeply")
+        return YamlNodeError(NESTED_TOO_DEEPLY)
+    if isinstance(error, LookupError | AttributeError):
+        return YamlNodeError("a value does not fit its tag")
     return YamlNodeError(" ".join(str(error).split()))
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+#: What is wrong with a text whose lists or mappings are thousands of levels deep.
+NESTED_TOO_DEEPLY = "it is nested too deeply"
+
 #: Length of a provider's message in conditions and events, with the dots at its end (K15-381).
 _MAX_PROVIDER_MESSAGE_LENGTH = 1024
 

@@ -179,7 +179,10 @@ class NodeClaimLifecycle:
 
 
 def _requeue_after(draft: NodeClaimDraft) -> float | None:
-    """The draft's requeue delay. Conflict and NotFound requeue soon; other errors of subreconcilers are raised together."""
+    """The draft's requeue delay. Conflict and NotFound requeue soon; other errors of subreconcilers are raised.
+
+    Several with different texts are one ``ProviderError`` with all texts where one of them is the provider's, else the first.
+    """
     serious = [error for error in draft.errors if not isinstance(error, Conflict | NotFound)]
     if len({str(error) for error in serious}) > 1 and any(isinstance(error, ProviderError) for error in serious):
         raise ProviderError("; ".join(dict.fromkeys(map(str, serious)))) from serious[0]

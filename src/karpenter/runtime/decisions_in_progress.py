@@ -38,6 +38,8 @@ class DecisionsInProgress:
 
     async def until_idle(self, at_most_seconds: float) -> None:
         """Wait until no decision is being computed; not longer than ``at_most_seconds``."""
+        if not self.are_in_progress:
+            return
         try:
             async with asyncio.timeout(at_most_seconds):
                 await self._is_idle.wait()

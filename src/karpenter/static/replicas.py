@@ -2,8 +2,8 @@
 
 ``scale_up`` says how many claims to create, ``scale_down_claims`` which to delete. Claims have numbered slots with derived names,
 and new claims take the lowest free slots. So a creation repeated after a crash or a lost response finds its own claim instead of
-creating another one. A slot has a few names: the claim that follows one that has just gone has another name, so that whoever
-waits for a claim to be gone, by name, sees it go.
+creating another one. A slot has a few names, used in turn: the claim that follows one that has just gone has another name, so
+that ``kubectl wait --for=delete`` ends.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def free_slots(
 ) -> tuple[ReplicaSlot, ...]:
     """The lowest free slots. Consecutive slots rotate through ``zones``.
 
-    ``taken_names`` are the names of all claims, ``former_names`` those of claims that have gone lately.
+    ``taken_names`` are the names of all claims, ``former_names`` those of claims that have gone, the latest last.
     """
     free = (number for number in count() if not any(name in taken_names for name in _names(pool, number)))
     return tuple(_slot(pool, number, zones, former_names) for number in islice(free, how_many))
@@ -140,7 +140,8 @@ def free_slots(
 
 def _slot(pool: NodePool, number: int, zones: Sequence[str], former_names: Collection[str]) -> ReplicaSlot:
     names = tuple(_names(pool, number))
-    name = next((name for name in names if name not in former_names), names[0])
+    unused = next((name for name in names if name not in former_names), None)
+    name = unused or next(name for name in former_names if name in names)
     return ReplicaSlot(name, zones[number % len(zones)] if zones else "")
 
 

@@ -1,7 +1,7 @@
 """The latest document for everybody who may see the same: made once, whatever the number of viewers, and not without any.
 
 The event loop only takes the cluster as it is, once for all feeds. Views and documents are made in threads, one at a time, and
-none is begun while a decision is being computed.
+a feed begins none while a decision is being computed, for up to ten seconds.
 What goes wrong is told to the viewers, who keep the last document, and is tried again after growing pauses.
 """
 
@@ -141,7 +141,6 @@ class ConsoleFeed:
             return
         said = {"fault": self._cluster.source.fault(), "title": self._cluster.source.title}
         async with self._cluster.building:
-            await self._cluster.until_no_decision()
             given, document = await asyncio.to_thread(self._made, whole, assessment, said)
         self._given, self._whole, self._shown = given, whole, assessment
         self.document = document
@@ -156,11 +155,11 @@ class ConsoleFeed:
         return given, msgspec.json.encode({**data, **said})
 
     async def _assess(self) -> float:
+        await self._cluster.until_no_decision()
         given = self._given
         if given is None:
             return _REFRESH_SECONDS / 4
         async with self._cluster.assessing:
-            await self._cluster.until_no_decision()
             self._assessment = await asyncio.to_thread(assess, given, self._cluster.options)
         return _ASSESSMENT_PAUSE_SECONDS
 

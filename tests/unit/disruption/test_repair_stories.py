@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 from structlog.testing import capture_logs
 
@@ -371,8 +372,12 @@ def test_a_node_that_begins_and_ceases_to_match_a_policy_is_logged_once() -> Non
     """K15-501: debug, with each change of the Node that changes its matches."""
     log = RepairMatchLog(repair_policies(POLICIES))
     broken = Condition(type="GpuReady", status="False", reason="XID48", last_transition_time=NOW)
-    steps = [(), (broken,), (broken,), (), ()]
-    nodes = [Node(metadata=ObjectMeta(name="n"), status=NodeStatus(conditions=each)) for each in steps]
+    reported_again = msgspec.structs.replace(broken, message="seen again")
+    steps = [(), (broken,), (reported_again,), (), ()]
+    nodes = [
+        Node(metadata=ObjectMeta(name="n", labels={labels.NODE_POOL: "np"}), status=NodeStatus(conditions=each))
+        for each in steps
+    ]
     with capture_logs() as lines:
         for old, new in zip((None, *nodes), nodes, strict=False):
             log.on_node(old, new)
@@ -387,6 +392,14 @@ def test_a_node_that_begins_and_ceases_to_match_a_policy_is_logged_once() -> Non
         "fallback": False,
     }
     assert first["eligible-at"] == rfc3339(NOW + 10 * MINUTE)
+
+
+def test_a_node_without_a_nodepool_is_never_repaired_and_not_logged() -> None:
+    log = RepairMatchLog(repair_policies(POLICIES))
+    broken = Condition(type="GpuReady", status="False", reason="XID48", last_transition_time=NOW)
+    with capture_logs() as lines:
+        log.on_node(None, Node(metadata=ObjectMeta(name="n"), status=NodeStatus(conditions=(broken,))))
+    assert lines == []
 
 
 @story

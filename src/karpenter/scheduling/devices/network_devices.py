@@ -4,6 +4,11 @@ They belong to no host, so they are given out before nodes are planned, pod by p
 pod must be where they are reached, as if the claim were allocated already. A device is given to one claim of a plan only, a
 shared one as far as its capacity goes. Claims that ask for all devices, or as administrator, are left to the devices of nodes,
 and so is a claim that needs devices of both sorts.
+
+A pod that runs and holds such a device keeps it, so no other node is planned for it: its node is neither consolidated nor
+replaced. The most important pods ask first. What a pod took that fits nowhere in the end goes to nobody else in the same plan.
+
+Growth: linear in devices; each place is compared with the pod's own alternatives for every claim.
 """
 
 from __future__ import annotations
@@ -50,13 +55,15 @@ class NetworkDevices:
         self._host = DeviceHost([host_device(key, device) for key, device, _ in found], counters)
         self._left = DeviceStates(self._host).with_held(in_use).leftover
         reaches = [reachable_nodes(selector, {}) for _, _, selector in found]
-        everywhere = _set_of(at for at, reach in enumerate(reaches) if not reach)
+        devices_at: dict[Reach, DeviceSet] = {}
+        for at, reach in enumerate(reaches):
+            devices_at[reach] = devices_at.get(reach, 0) | 1 << at
+        everywhere = devices_at.pop((), 0)
         #: Which devices are reached where, those that are reached from everywhere first.
         self._places: dict[Reach, DeviceSet] = {(): everywhere} if everywhere else {}
-        for reach in sorted({each for each in reaches if each and not _names_hosts(each)}, key=str):
+        for reach in sorted((each for each in devices_at if not _names_hosts(each)), key=str):
             if can_be(reach):
-                own = _set_of(at for at, each in enumerate(reaches) if each == reach)
-                self._places[reach] = own | everywhere
+                self._places[reach] = devices_at[reach] | everywhere
         self._reach_of_shared: dict[tuple[str, str], Reach] = {}
 
     def __bool__(self) -> bool:
@@ -69,7 +76,7 @@ class NetworkDevices:
         """
         before = self._left
         for reach in self._places:
-            together = [(claim, self._reach_of(claim, [allowed], (reach,))) for claim in demand.claims]
+            together = [(claim, self._reach_of(claim, [allowed, reach], (reach,))) for claim in demand.claims]
             if all(found is not None for _, found in together):
                 return self._given(together), DeviceDemand(())
             self._left = before
@@ -156,10 +163,3 @@ def _names_hosts(reach: Reach) -> bool:
 
 def _agree(reach: Reach, alternatives: Sequence[Requirements]) -> bool:
     return not reach or not alternatives or any(intersects(one, other) for one in reach for other in alternatives)
-
-
-def _set_of(positions: Iterable[int]) -> DeviceSet:
-    devices = 0
-    for position in positions:
-        devices |= 1 << position
-    return devices

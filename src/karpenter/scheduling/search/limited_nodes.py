@@ -74,7 +74,7 @@ def nodes_serving_most(problem: CoverProblem, limit_shares: FloatArray, unserved
 
 def _most_times(problem: CoverProblem, shares: FloatArray) -> int:
     """How many nodes that take such shares of limits may be bought, with a pod on each."""
-    return int(min(problem.counts.sum(), *(1.0 / share + _TINY for share in shares.tolist() if share > 0)))
+    return int(min([problem.counts.sum(), *(1.0 / share + _TINY for share in shares.tolist() if share > 0)]))
 
 
 def _solve(

@@ -108,7 +108,7 @@ def _solve(
     if len(surplus_nodes):
         weights[:, rows.cpu_column] += weights[:, -1]
         weights = weights[:, :-1]
-    return linear_solution.objective, linear_solution.duals[: program.item_types], weights
+    return linear_solution.objective, linear_solution.duals[: program.number_of_item_types], weights
 
 
 class _BoundProgram:
@@ -124,7 +124,7 @@ class _BoundProgram:
         reservation_units: Mapping[int, int],
         surplus_nodes: IntArray,
     ) -> None:
-        self.item_types, self._nodes, self._resources = (
+        self.number_of_item_types, self._nodes, self._resources = (
             len(item_types.counts),
             len(rows.prices),
             rows.capacities.shape[1],
@@ -135,7 +135,7 @@ class _BoundProgram:
         self._node, self._item_type = np.nonzero(admits)
         self._reservation_units, self._surplus_nodes = reservation_units, surplus_nodes
         #: The first row of reservations.
-        self._reservation_row = self.item_types + self._nodes * self._resources
+        self._reservation_row = self.number_of_item_types + self._nodes * self._resources
 
     def prices(self) -> FloatArray:
         """USD per hour of each column."""
@@ -147,18 +147,18 @@ class _BoundProgram:
         places = self._nodes * self._resources
         units = [float(self._reservation_units[mark]) for mark in sorted(self._reservation_units)]
         least = np.concatenate([self._counts, np.full(places + len(units), -np.inf)])
-        most = np.concatenate([np.full(self.item_types, np.inf), np.zeros(places), np.array(units)])
+        most = np.concatenate([np.full(self.number_of_item_types, np.inf), np.zeros(places), np.array(units)])
         return least, most
 
     def columns(self) -> SparseColumns:
         """What each column adds to which rows."""
         resources = np.arange(self._resources)
         pods = np.column_stack(
-            [self._item_type, self.item_types + self._node[:, None] * self._resources + resources],
+            [self._item_type, self.number_of_item_types + self._node[:, None] * self._resources + resources],
         )
         amounts = np.column_stack([np.ones(len(self._node)), (self._requests / self._scale)[self._item_type]])
         nodes, of_nodes = self._node_entries()
-        surplus = self.item_types + (self._surplus_nodes + 1) * self._resources - 1
+        surplus = self.number_of_item_types + (self._surplus_nodes + 1) * self._resources - 1
         lengths = np.repeat(
             [self._resources + 1, nodes.shape[1], 1], [len(self._node), self._nodes, len(self._surplus_nodes)]
         )
@@ -170,7 +170,9 @@ class _BoundProgram:
 
     def _node_entries(self) -> tuple[IntArray, FloatArray]:
         """For each node the rows it adds to, and how much: its capacities, and one unit of its reservation."""
-        rows = self.item_types + np.arange(self._nodes)[:, None] * self._resources + np.arange(self._resources)
+        rows = (
+            self.number_of_item_types + np.arange(self._nodes)[:, None] * self._resources + np.arange(self._resources)
+        )
         amounts = -self._rows.capacities / self._scale
         if not self._reservation_units:
             return rows, amounts
@@ -182,7 +184,9 @@ class _BoundProgram:
 
     def resource_values(self, duals: FloatArray) -> FloatArray:
         """USD per unit of each resource on each node, from the prices of its rows."""
-        of_nodes: FloatArray = duals[self.item_types : self._reservation_row].reshape(self._nodes, self._resources)
+        of_nodes: FloatArray = duals[self.number_of_item_types : self._reservation_row].reshape(
+            self._nodes, self._resources
+        )
         return np.asarray(-of_nodes / self._scale, dtype=np.float64)
 
 

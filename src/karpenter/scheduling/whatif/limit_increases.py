@@ -5,7 +5,8 @@ share nodes, so what they lack together is no sum of that. It is found by planni
 which none of them is left out. What nodes take of a limit is a multiple of the greatest common divisor of what types take, so
 the increases between two such multiples come to the same.
 
-Growth: a plan for each halving of what is possible, about a dozen; done for few waiting pods only.
+Growth: a plan for each halving of what is possible, about a dozen; done for few waiting pods only. A limit that no pod names as
+its reason costs one plan more; a few of them at most are asked about.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from karpenter.scheduling.solution import Solution
 MAX_PODS = 100
 #: The increase that is tried first is doubled so often at most.
 _MAX_DOUBLINGS = 4
+#: So many limits that no pod names at most.
+_MAX_QUESTIONS = 8
 
 Solve = Callable[[Problem], Solution]
 
@@ -54,7 +57,6 @@ def limit_increases(
     increases = (
         _Search(problem, solution, indexes[pool], solve).increase_of(pool, resource, remaining)
         for (pool, resource), remaining in sorted(_limits_in_question(problem, solution).items())
-        if pool in indexes
     )
     return tuple(increase for increase in increases if increase is not None)
 
@@ -63,7 +65,8 @@ def _limits_in_question(problem: Problem, solution: Solution) -> dict[tuple[str,
     """What is about left of each limit that may leave a pod out, by NodePool and resource.
 
     A limit is the stated reason of most pods that it leaves out. A pod that belongs on the node of another one lacks that node
-    instead, which the limit made too small for both; where a pod has such a reason, all limits are in question.
+    instead, which the limit made too small for both; where a pod has another reason, the limits of the NodePools that the plan
+    launches nodes for are in question.
     """
     reached: dict[tuple[str, str], int] = {}
     has_other_reasons = False
@@ -74,14 +77,17 @@ def _limits_in_question(problem: Problem, solution: Solution) -> dict[tuple[str,
                 reached[fit.node_pool, resource] = remaining
             case _:
                 has_other_reasons = True
-    return {**_all_limits(problem), **reached} if has_other_reasons else reached
+    more = _limits_of_launched(problem, solution) if has_other_reasons else {}
+    return {**more, **reached} if len(more) <= _MAX_QUESTIONS else reached
 
 
-def _all_limits(problem: Problem) -> dict[tuple[str, str], int]:
-    """What the nodes of each NodePool leave of its limits."""
+def _limits_of_launched(problem: Problem, solution: Solution) -> dict[tuple[str, str], int]:
+    """What the nodes of each NodePool that the plan launches for leave of its limits."""
+    launching = {claim.node_pool for claim in solution.new_claims}
     left = {
         (pool.metadata.name, resource): amount
         for pool in problem.snapshot.pools
+        if pool.metadata.name in launching
         for resource, amount in res.parse_resources(pool.spec.limits).items()
     }
     for view in problem.snapshot.nodes:

@@ -116,6 +116,24 @@ def test_two_claims_of_a_pod_are_met_in_one_place() -> None:
     assert (left(result), zones(result)) == ([], {"z2"})
 
 
+def test_a_claim_of_its_own_is_met_where_the_shared_claim_of_the_pod_is() -> None:
+    """K15-170: the first pod has brought the shared claim to z2; the device in z1 is of no use to the second one."""
+    slices = [in_zone("z1", device("a")), in_zone("z2", device("b"), device("c"))]
+    first = using("p1", "shared", node_selector={labels.ZONE: "z2"}, priority=1)
+    second = of_template("p2", "one")
+    own = second.spec.resource_claims
+    both = msgspec.structs.replace(
+        second, spec=msgspec.structs.replace(second.spec, resource_claims=(*first.spec.resource_claims, *own))
+    )
+    result = decided(resource_claim("shared", exactly()), slices, first, both)
+    assert (left(result), zones(result)) == ([], {"z2"})
+
+
+def test_the_most_important_pod_has_the_last_device() -> None:
+    pods = [of_template("a", "one", priority=0), of_template("b", "one", priority=1000), of_template("c", "one")]
+    assert sorted(left(decided(everywhere(*gpus(1)), pods))) == ["a", "c"]
+
+
 def test_a_place_that_the_pod_does_not_allow_is_not_taken() -> None:
     slices = [in_zone("z1", device("a")), in_zone("z2", device("b"))]
     result = decided(slices, of_template("p", "one", node_selector={labels.ZONE: "z2"}))

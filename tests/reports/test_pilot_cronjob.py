@@ -69,7 +69,10 @@ def test_the_commands_of_the_cronjob_empty_the_pool_for_the_night_and_fill_it_in
         _limit_memory(plane, "0")
         _delete_nodes(plane)
         plane.until(_has_nothing(plane), "nodes and claims to go")
-        assert len(running.lines("deleted node")) == len(running.lines("deleted nodeclaim")) > 0
+        running.until(
+            lambda: len(running.lines("deleted node")) == len(running.lines("deleted nodeclaim")) > 0,
+            "log the end of each node and of its NodeClaim",
+        )
         plane.until(lambda: _phases(plane) == ["Pending"] * _PODS, "the pods to wait")
         _stays_empty(plane)
         _limit_memory(plane, "1000Gi")

@@ -9,7 +9,7 @@ from karpenter.scheduling.search.limited_nodes import nodes_serving_most
 
 
 def test_nodes_that_take_nothing_of_any_limit_are_divided_like_others() -> None:
-    """A NodePool without limits beside a limited one. Pods of 3, 3, 3 and 1 CPU fit on no two nodes of 5, though their sum does."""
+    """A NodePool without limits beside a limited one. Pods of 3, 3, 3 and 1 CPU fit on no two nodes of 5; their sum does."""
     problem = CoverProblem(
         counts=np.array([3.0, 1.0]),
         requests=np.array([[3.0], [1.0]]),

@@ -6,7 +6,7 @@ which none of them is left out. What nodes take of a limit is a multiple of the 
 the increases between two such multiples come to the same.
 
 Growth: a plan for each halving of what is possible, about a dozen; done for few waiting pods only. A limit that no pod names as
-its reason costs one plan more; a few of them at most are asked about.
+its reason costs one plan more; that is done for pods with affinity by host, and for a few limits at most.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from math import gcd
 
 from msgspec.structs import replace as edited
 
+from karpenter.api.core import Pod
 from karpenter.api.karpenter import NodePool
 from karpenter.instancetypes.type_index import TypeIndex
-from karpenter.model import quantity
+from karpenter.model import labels, quantity
 from karpenter.model import resources as res
 from karpenter.scheduling.failed_filters import NodePoolLimitReached
 from karpenter.scheduling.problem import Problem
@@ -64,21 +65,27 @@ def limit_increases(
 def _limits_in_question(problem: Problem, solution: Solution) -> dict[tuple[str, str], int]:
     """What is about left of each limit that may leave a pod out, by NodePool and resource.
 
-    A limit is the stated reason of most pods that it leaves out. A pod that belongs on the node of another one lacks that node
-    instead, which the limit made too small for both; where a pod has another reason, the limits of the NodePools that the plan
-    launches nodes for are in question.
+    A limit is the stated reason of most pods that it leaves out. A pod that must be on the host of another one lacks room there
+    instead, where the limit made that node too small for both; then the limits of the NodePools that the plan launches nodes for
+    are in question.
     """
     reached: dict[tuple[str, str], int] = {}
-    has_other_reasons = False
+    lacks_room_beside_another = False
     for unschedulable in solution.unschedulable:
         fit = unschedulable.nearest_fit
         match fit.failed_filters if fit is not None else ():
             case (NodePoolLimitReached(resource, remaining),) if fit is not None:
                 reached[fit.node_pool, resource] = remaining
             case _:
-                has_other_reasons = True
-    more = _limits_of_launched(problem, solution) if has_other_reasons else {}
+                lacks_room_beside_another |= _must_be_beside_another(unschedulable.pod)
+    more = _limits_of_launched(problem, solution) if lacks_room_beside_another else {}
     return {**more, **reached} if len(more) <= _MAX_QUESTIONS else reached
+
+
+def _must_be_beside_another(pod: Pod) -> bool:
+    """Whether the pod has a required affinity by host."""
+    affinity = pod.spec.affinity.pod_affinity if pod.spec.affinity is not None else None
+    return affinity is not None and any(term.topology_key == labels.HOSTNAME for term in affinity.required)
 
 
 def _limits_of_launched(problem: Problem, solution: Solution) -> dict[tuple[str, str], int]:

@@ -16,6 +16,7 @@ from controlplane.harness import ControlPlane, Json
 from controlplane.objects import items, made
 from karpenter.api import crds
 from support import shell_commands
+from support.examples import series
 from support.kubectl_lines import ROOT, Kubectl
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
@@ -65,7 +66,11 @@ def test_the_pages_with_kubectl_are_found() -> None:
     assert len(names) >= 12
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+#: The pages with the most lines; the soak does all.
+LONGEST = sorted(PAGES, key=lambda page: (-page.read_text(encoding="utf-8").count("kubectl "), page))[:8]
+
+
+@pytest.mark.parametrize("page", series(PAGES, *LONGEST), ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_line_with_kubectl_works_in_the_order_of_its_page(
     plane: ControlPlane, page: Path, tmp_path: Path
 ) -> None:

@@ -35,6 +35,7 @@ CONTENTS = {
     "no number": b"a: !!int ''\n",
     "empty": b"",
 }
+FEW = ("not UTF-8", "bomb")
 #: Commands that read manifests.
 MANIFESTS = [
     "plan -f FILE",
@@ -153,16 +154,18 @@ def test_a_file_that_cannot_be_opened_is_named_with_the_reason(refused: Refused,
     refused(line, below)
 
 
-@pytest.mark.parametrize(
-    ("line", "content"),
-    [
-        (line, content)
-        for line in (*MANIFESTS, *YAML)
+def cases(*lines: str) -> list[object]:
+    """Each command with each content; `make test` tries all contents with the first command, and two of them with the others."""
+    return [
+        pytest.param(line, content, marks=() if line == lines[0] or content in FEW else pytest.mark.soak)
+        for line in lines
         for content in CONTENTS
         # lint passes over empty files of a folder; convert says of all files together that there is nothing to convert.
         if content != "empty" or not line.startswith(("lint", "convert"))
-    ],
-)
+    ]
+
+
+@pytest.mark.parametrize(("line", "content"), [*cases(*MANIFESTS), *cases(*YAML)])
 def test_yaml_that_cannot_be_read_is_refused_at_once(refused: Refused, tmp_path: Path, line: str, content: str) -> None:
     """Not text, empty, nested too deeply, or of aliases that stand for gigabytes."""
     file = tmp_path / "file.yaml"
@@ -174,8 +177,7 @@ def test_yaml_that_cannot_be_read_is_refused_at_once(refused: Refused, tmp_path:
         assert "an alias stands inside what it stands for" in told
 
 
-@pytest.mark.parametrize("content", CONTENTS)
-@pytest.mark.parametrize("line", OTHERS)
+@pytest.mark.parametrize(("line", "content"), cases(*OTHERS))
 def test_another_file_that_cannot_be_read_is_refused_at_once(
     refused: Refused, tmp_path: Path, line: str, content: str
 ) -> None:

@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 from karpenter.cli.main import app
 from karpenter.model import labels
 from karpenter.providers.aws.interruption import interruption_handling as notices
+from support.examples import series
 
 ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"
@@ -159,7 +160,11 @@ OFFLINE = {
 OFFLINE |= {("profiles",)}
 
 
-@pytest.mark.parametrize("words", sorted(OFFLINE), ids=" ".join)
+#: Seconds of CPU each. What they show is shown by ``test_examples`` and ``test_simulation`` as well.
+LONG = {words for words in OFFLINE if words[:3] == ("plan", "-f", "examples") or words[0] == "simulate"}
+
+
+@pytest.mark.parametrize("words", series(sorted(OFFLINE), *(OFFLINE - LONG)), ids=" ".join)
 def test_a_command_that_a_document_runs_on_an_example_succeeds(
     words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

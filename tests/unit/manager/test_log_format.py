@@ -77,7 +77,7 @@ def read_until(reading: int, awaited: bytes | None) -> bytes:
     [
         ((), True, False),
         ((), False, True),
-        (("--log-format", "auto"), True, False),
+        pytest.param(("--log-format", "auto"), True, False, marks=pytest.mark.soak),
         (("--log-format", "json"), True, True),
         (("--log-format", "console"), False, False),
     ],

@@ -37,8 +37,8 @@ lint: $(STAMP)
 	$(BIN)/lint-imports
 	$(BIN)/sphinx-build -q -W --keep-going -b dummy -d docs/_build/doctrees docs docs/_build/check
 
-# Tests of a real control plane mostly wait: on two cores two workers compute while a third waits (tests/conftest.py orders files so).
-WORKERS ?= 3
+# Tests of a real control plane mostly wait: on two cores two workers compute while two wait (tests/conftest.py orders files so).
+WORKERS ?= 4
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 # The linters run beside the tests. What they wrote comes in one piece before the closing line; if they fail, the run fails.

@@ -27,10 +27,7 @@ def console(
     recursive: planning_options.RecursiveOption = False,
     region: planning_options.RegionOption = "",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port on loopback; 0 picks a free one.")] = 0,
-    history: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="History file of the controller (--history-file), or a copy of it."),
-    ] = None,
+    history: planning_options.HistoryOption = None,
     controller: Annotated[
         str,
         typer.Option(metavar="URL", help="Console of the controller (--console), for the decisions of its history."),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -43,6 +44,9 @@ FilesOption = Annotated[
         help="YAML or JSON with objects, a directory of such files, or - for standard input; may be repeated. "
         "Default: the cluster of the kubeconfig.",
     ),
+]
+HistoryOption = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="History file of the controller (--history-file), or a copy of it.")
 ]
 RecursiveOption = Annotated[
     bool, typer.Option("-R", "--recursive", help="Also read the directories in directories given with -f.")

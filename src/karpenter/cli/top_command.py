@@ -33,9 +33,6 @@ _LabelsOption = Annotated[
 _StyleOption = Annotated[
     str | None, typer.Option(metavar="GOOD,FAIR,BAD", help="Colors of bars, such as #04b575,#d7af00,#ff5f5f.")
 ]
-_HistoryOption = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="History file of the controller (--history-file), or a copy of it.")
-]
 _ControllerOption = Annotated[
     str, typer.Option(metavar="URL", help="Console of the controller (--console), which has a history, too.")
 ]
@@ -57,7 +54,7 @@ def top(
     extra_labels: _LabelsOption = None,
     disable_pricing: Annotated[bool, typer.Option("--disable-pricing", help="Show no prices.")] = False,
     style: _StyleOption = None,
-    history: _HistoryOption = None,
+    history: planning_options.HistoryOption = None,
     controller: _ControllerOption = "",
     controller_token_file: _TokenOption = None,
     svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the screen to an SVG file, and end.")] = None,

@@ -12,7 +12,7 @@ from typing import TypeVar
 from karpenter.api.kinds import Kind
 from karpenter.api.meta import Wire
 from karpenter.kube.errors import KIND_NOT_SERVED, Gone, NotFound
-from karpenter.kube.protocol import Listing, PagedReader, Reader, WatchEvent
+from karpenter.kube.protocol import Listing, Reader, WatchEvent, pages_of
 
 T = TypeVar("T", bound=Wire)
 
@@ -45,13 +45,9 @@ class OptionalKindsReader:
         self, kind: Kind[T], namespace: str = "", *, label_selector: str = "", field_selector: str = ""
     ) -> AsyncIterator[Listing[T]]:
         """All objects page by page, where the reader can do that."""
-        if not isinstance(self._reader, PagedReader):
-            yield await self.list(kind, namespace, label_selector=label_selector, field_selector=field_selector)
-            return
+        selectors = {"label_selector": label_selector, "field_selector": field_selector}
         try:
-            async for page in self._reader.pages(
-                kind, namespace, label_selector=label_selector, field_selector=field_selector
-            ):
+            async for page in pages_of(self._reader, kind, namespace, **selectors):
                 yield page
         except NotFound as error:
             yield _empty_listing(error)

@@ -96,6 +96,17 @@ class PagedReader(Protocol):
         """
 
 
+async def pages_of(
+    reader: Reader, kind: Kind[T], namespace: str = "", *, label_selector: str = "", field_selector: str = ""
+) -> AsyncIterator[Listing[T]]:
+    """The pages of a list; the whole list where the reader has no pages. Raises what the reader raises."""
+    if not isinstance(reader, PagedReader):
+        yield await reader.list(kind, namespace, label_selector=label_selector, field_selector=field_selector)
+        return
+    async for page in reader.pages(kind, namespace, label_selector=label_selector, field_selector=field_selector):
+        yield page
+
+
 class Writer(Protocol):
     """Creating, changing and deleting. All methods raise ``errors.KubeError``."""
 

@@ -13,7 +13,7 @@ from typing import TypeVar
 from karpenter.api.kinds import Kind
 from karpenter.api.meta import Wire
 from karpenter.kube.errors import KIND_NOT_SERVED, Gone, NotFound
-from karpenter.kube.protocol import Listing, PagedReader, Reader, WatchEvent
+from karpenter.kube.protocol import Listing, Reader, WatchEvent, pages_of
 
 T = TypeVar("T", bound=Wire)
 
@@ -56,13 +56,10 @@ class VersionFallbackReader:
         self, kind: Kind[T], namespace: str = "", *, label_selector: str = "", field_selector: str = ""
     ) -> AsyncIterator[Listing[T]]:
         """All objects page by page, where the reader can do that."""
-        if not isinstance(self._reader, PagedReader):
-            yield await self.list(kind, namespace, label_selector=label_selector, field_selector=field_selector)
-            return
+        selectors = {"label_selector": label_selector, "field_selector": field_selector}
         for each in self._versions_of(kind):
-            pages = self._reader.pages(each, namespace, label_selector=label_selector, field_selector=field_selector)
             try:
-                async for page in pages:
+                async for page in pages_of(self._reader, each, namespace, **selectors):
                     self._served[kind.plural] = each.version
                     yield page
             except NotFound as error:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TypeVar
 
+import msgspec
 import yaml
 
 from karpenter.model.texts import NESTED_TOO_DEEPLY
+
+T = TypeVar("T")
 
 #: Characters that the aliases of a document may add to it.
 MAX_ALIASED_CHARACTERS = 2_000_000
@@ -18,6 +22,10 @@ VALUE_ERRORS = (ValueError, TypeError, LookupError, AttributeError, OverflowErro
 
 class YamlNodeError(yaml.YAMLError):
     """What is wrong with a document that is well-formed, with its line."""
+
+
+class InvalidYaml(Exception):
+    """A document is no YAML, or not what is expected there; the message is for after the name of its file."""
 
 
 def load_yaml(content: bytes | str) -> object:
@@ -35,6 +43,16 @@ def load_yaml_with_node(content: bytes | str) -> tuple[object, yaml.Node | None]
         raise _as_yaml_error(error) from None
     finally:
         loader.dispose()
+
+
+def yaml_as(content: bytes | str, wanted: type[T]) -> T:
+    """The structure in one document. Raises ``InvalidYaml``."""
+    try:
+        return msgspec.convert(load_yaml(content), wanted)
+    except yaml.YAMLError as error:
+        raise InvalidYaml(f"cannot be read as YAML: {yaml_error_line(error)}") from None
+    except msgspec.ValidationError as error:
+        raise InvalidYaml(str(error)) from None
 
 
 def load_first_yaml(content: bytes | str) -> object:

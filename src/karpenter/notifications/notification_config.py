@@ -17,7 +17,6 @@ from typing import Annotated
 from urllib.parse import urlsplit
 
 import msgspec
-import yaml
 from msgspec import Meta
 
 from karpenter.api.capacity_schedule import (
@@ -29,7 +28,7 @@ from karpenter.api.capacity_schedule import (
     ScheduleWindow,
 )
 from karpenter.model import durations
-from karpenter.model.bounded_yaml import load_yaml, yaml_error_line
+from karpenter.model.bounded_yaml import InvalidYaml, yaml_as
 from karpenter.model.capacity_calendar import CapacityCalendar, CapacityScheduleError, CapacityState, capacity_calendar
 from karpenter.model.texts import why_unreadable
 
@@ -168,10 +167,8 @@ def load_notification_config(path: str | Path) -> NotificationConfig:
 def parse_notification_config(content: bytes, source: str = "notifications") -> NotificationConfig:
     """Like ``load_notification_config``, from the content; ``source`` is how messages call it."""
     try:
-        config = msgspec.convert(load_yaml(content), NotificationConfig)
-    except yaml.YAMLError as error:
-        raise NotificationConfigError(f"{source}: cannot be read as YAML: {yaml_error_line(error)}") from None
-    except msgspec.ValidationError as error:
+        config = yaml_as(content, NotificationConfig)
+    except InvalidYaml as error:
         raise NotificationConfigError(f"{source}: {error}") from None
     for place, wrong in _faults(config):
         raise NotificationConfigError(f"{source}: {place}: {wrong}")

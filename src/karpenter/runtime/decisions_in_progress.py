@@ -22,7 +22,7 @@ class DecisionsInProgress:
     @property
     def are_in_progress(self) -> bool:
         """Whether one is being computed."""
-        return self._count > 0
+        return not self._is_idle.is_set()
 
     @contextmanager
     def computing(self) -> Iterator[None]:
@@ -38,8 +38,6 @@ class DecisionsInProgress:
 
     async def until_idle(self, at_most_seconds: float) -> None:
         """Wait until no decision is being computed; not longer than ``at_most_seconds``."""
-        if not self.are_in_progress:
-            return
         try:
             async with asyncio.timeout(at_most_seconds):
                 await self._is_idle.wait()

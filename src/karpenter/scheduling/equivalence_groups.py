@@ -19,7 +19,7 @@ from karpenter.scheduling.topology.topology_groups import TopologyMembership
 from karpenter.state.host_ports import HostPort
 from karpenter.state.pod_signature import PodSignature
 from karpenter.state.pod_volumes import VolumesByDriver
-from karpenter.state.snapshot import PodKey, creation_order
+from karpenter.state.snapshot import PodKey, scheduling_order
 from karpenter.state.topology_terms import TopologyTerm
 
 
@@ -40,16 +40,6 @@ class EquivalenceGroup:
     virtual: bool = False
     keeps_placement: bool = True
     exposed_workload: ExposedWorkload | None = None
-
-
-def pod_priority(pod: Pod) -> int:
-    """How important a pod is: its priority class as a number."""
-    return pod.spec.priority or 0
-
-
-def scheduling_order(pod: Pod) -> tuple[int, datetime, str, str, str]:
-    """Sort key of pods that nothing else tells apart: the most important first, then the oldest."""
-    return (-pod_priority(pod), *creation_order(pod))
 
 
 def group_order(group: EquivalenceGroup) -> tuple[bool, int, int, int, datetime, str, str, str]:

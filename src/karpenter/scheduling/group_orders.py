@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from karpenter.scheduling.equivalence_groups import EquivalenceGroup, group_order, pod_priority
+from karpenter.scheduling.equivalence_groups import EquivalenceGroup, group_order
 from karpenter.scheduling.pass_outcome import PassOutcome, PassPlan
 from karpenter.scheduling.pass_result import DemandCaps
+from karpenter.state.snapshot import pod_priority
 from karpenter.state.topology_terms import TopologyType
 
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from karpenter.scheduling.demand import Packing
-from karpenter.scheduling.equivalence_groups import EquivalenceGroup, pod_priority
+from karpenter.scheduling.equivalence_groups import EquivalenceGroup
 from karpenter.scheduling.pass_result import DemandCaps, DemandKey, PassResult
+from karpenter.state.snapshot import pod_priority
 
 #: Pods that fill so many nodes in every domain save next to nothing in fewer domains.
 MIN_NODES_IN_DOMAIN = 16

@@ -20,7 +20,7 @@ from karpenter.scheduling import pod_eligibility
 from karpenter.scheduling.decision_memory import DecisionMemory
 from karpenter.scheduling.default_spread import DefaultSpreadConstraints
 from karpenter.scheduling.devices.device_planning import DevicePlanning, devices_matter
-from karpenter.scheduling.equivalence_groups import EquivalenceGroup, group_order, scheduling_order
+from karpenter.scheduling.equivalence_groups import EquivalenceGroup, group_order
 from karpenter.scheduling.existing_nodes import ExistingNodeIndex, existing_nodes
 from karpenter.scheduling.in_flight_claims import InFlightClaims
 from karpenter.scheduling.offerings import nodepool_templates
@@ -51,7 +51,7 @@ from karpenter.state.device_demands import DeviceDemand
 from karpenter.state.pod_counts import NamespacedLabels
 from karpenter.state.pod_signature import PodSignature
 from karpenter.state.pod_volumes import NO_POD_VOLUMES, PodVolumes, VolumesByDriver
-from karpenter.state.snapshot import PodGroup, PodKey, pod_key
+from karpenter.state.snapshot import PodGroup, PodKey, pod_key, scheduling_order
 from karpenter.state.topology_terms import with_claim_labels
 from karpenter.state.virtual_pods import is_virtual_pod
 

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from karpenter.api.core import Pod
-from karpenter.scheduling.equivalence_groups import EquivalenceGroup, GroupStep, StepConstraints, scheduling_order
+from karpenter.scheduling.equivalence_groups import EquivalenceGroup, GroupStep, StepConstraints
 from karpenter.scheduling.existing_nodes import UNDECIDED, ExistingNode, ExistingNodeIndex, NodeSet
 from karpenter.scheduling.explain.topology_diagnosis import TopologyDiagnosis
 from karpenter.scheduling.offerings.purchase_options import PurchaseOption, PurchaseOptionIndex
@@ -23,6 +23,7 @@ from karpenter.scheduling.topology.domain_placement import DomainNodes, DomainPl
 from karpenter.scheduling.topology.topology import DomainCombination, DomainConstraints
 from karpenter.scheduling.topology.topology_domains import TopologyDomains
 from karpenter.state.pod_signature import PodSignature
+from karpenter.state.snapshot import scheduling_order
 from karpenter.state.topology_terms import TopologyType
 
 

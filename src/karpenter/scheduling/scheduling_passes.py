@@ -17,7 +17,7 @@ from karpenter.scheduling.arrival_forecast import SpareRoomValue
 from karpenter.scheduling.decision_memory import DecisionMemory
 from karpenter.scheduling.demand import Demand, Packing, PackingBounds, sum_of_prices
 from karpenter.scheduling.devices.type_devices import TypeDevices
-from karpenter.scheduling.equivalence_groups import EquivalenceGroup, pod_priority, without_exposure
+from karpenter.scheduling.equivalence_groups import EquivalenceGroup, without_exposure
 from karpenter.scheduling.existing_nodes import ExistingNodeIndex
 from karpenter.scheduling.group_orders import group_last, groups_by_priority, groups_first
 from karpenter.scheduling.node_share import USUAL_EXTRA_COST, CappedDemands, NodeShares
@@ -51,6 +51,7 @@ from karpenter.scheduling.search.column_enumeration import TOLERANCE
 from karpenter.scheduling.solution import PackingFallback
 from karpenter.scheduling.topology.host_limits import ExposedWorkload
 from karpenter.scheduling.topology.topology_domains import TopologyDomains
+from karpenter.state.snapshot import pod_priority
 
 #: So often pods that limits leave out take a step down by themselves; after that, places that limits bind are closed altogether.
 MAX_CAPPED_PASSES = 8

@@ -38,6 +38,16 @@ def creation_order(pod: Pod) -> tuple[datetime, str, str, str]:
     return (meta.creation_timestamp or _EPOCH, meta.uid, meta.namespace, meta.name)
 
 
+def pod_priority(pod: Pod) -> int:
+    """How important a pod is: its priority class as a number."""
+    return pod.spec.priority or 0
+
+
+def scheduling_order(pod: Pod) -> tuple[int, datetime, str, str, str]:
+    """Sort key of pods that nothing else tells apart: the most important first, then the oldest."""
+    return (-pod_priority(pod), *creation_order(pod))
+
+
 @dataclass(frozen=True)
 class PodGroup:
     """Pending pods with the same signature and namespaced labels, oldest first, ties by uid."""

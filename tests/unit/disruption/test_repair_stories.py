@@ -253,14 +253,20 @@ async def _has_six(world: World) -> bool:
     return len(await _names(world)) == 6
 
 
-@story
-async def test_a_reboot_whose_node_cannot_be_told_is_given_up_after_five_minutes(world: World) -> None:
-    """K15-293: while not exactly one Node has the instance's provider ID, until the deadline of the phase."""
+async def _reboot_requested(world: World) -> list[str]:
+    """Wait until a reboot of n0 is asked for, which a pod holds up; the operations that the provider is asked for."""
     await machines(world)
     asked = rebooting(world)
     await world.kube.patch(kinds.POD, "p0", HELD, "default")
     await _break(world, "n0", condition="GpuReady")
     await until(lambda: _is_requested(world), 700)
+    return asked
+
+
+@story
+async def test_a_reboot_whose_node_cannot_be_told_is_given_up_after_five_minutes(world: World) -> None:
+    """K15-293: while not exactly one Node has the instance's provider ID, until the deadline of the phase."""
+    asked = await _reboot_requested(world)
     await world.join("n0", "twin", taints=())
     await asyncio.sleep(280)
     assert await phase(world) == ("True", "RebootRequested")
@@ -273,11 +279,7 @@ async def test_a_reboot_whose_node_cannot_be_told_is_given_up_after_five_minutes
 @story
 async def test_a_node_that_vanishes_before_its_reboot_takes_its_claim_along(world: World) -> None:
     """K15-293 waits for such a Node; here a NodeClaim whose Node was deleted goes at once, whatever is under way."""
-    await machines(world)
-    asked = rebooting(world)
-    await world.kube.patch(kinds.POD, "p0", HELD, "default")
-    await _break(world, "n0", condition="GpuReady")
-    await until(lambda: _is_requested(world), 700)
+    asked = await _reboot_requested(world)
     await world.kube.patch(kinds.NODE, "n0", {"metadata": {"finalizers": []}})
     await world.kube.delete(kinds.NODE, "n0")
     await until(lambda: _is_gone(world), 60)

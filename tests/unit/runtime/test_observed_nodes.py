@@ -293,3 +293,27 @@ async def test_a_cloud_that_fails_leaves_the_price_unknown_and_nothing_else() ->
     assert scrape.series("karpenter_nodepools_cost_total") == []
     assert scrape.series("karpenter_nodepools_cost_tracker_errors_total") == []
     assert scrape.value("karpenter_nodepools_limit", nodepool="np") == 1
+
+
+def test_the_picture_says_how_many_nodes_it_has_and_whether_it_is_complete() -> None:
+    """OPS-464"""
+    seen = ObservedCluster()
+    seen.put(node_pool("np"), *machine("n", {"cpu": "1"}), claim("c"), node("foreign", {"cpu": "1"}))
+    scrape = seen.scrape()
+    assert scrape.value("karpenter_cluster_state_node_count") == 3
+    assert scrape.value("karpenter_cluster_state_synced") == 1
+    assert scrape.value("karpenter_cluster_state_unsynced_time_seconds") == 0
+    seen.lacking = "waiting for pods"
+    assert seen.scrape().value("karpenter_cluster_state_synced") == 0
+    seen.passes(40)
+    assert seen.scrape().value("karpenter_cluster_state_unsynced_time_seconds") == 40
+    seen.lacking = ""
+    assert seen.scrape().value("karpenter_cluster_state_unsynced_time_seconds") == 0
+
+
+def test_a_process_that_never_saw_everything_lacks_it_since_its_start() -> None:
+    seen = ObservedCluster()
+    seen.lacking = "waiting for pods"
+    seen.passes(25)
+    assert seen.scrape().value("karpenter_cluster_state_unsynced_time_seconds") == 25
+    assert seen.clock.now() > NOW

@@ -27,7 +27,7 @@ from karpenter.scheduling.unschedulable_reasons import (
     UnschedulableReason,
     UnsupportedResourceClaims,
 )
-from support.builders import NOW, UNSCHEDULABLE, claim, machine, node, node_pool, pod, replaced, seconds, where
+from support.builders import UNSCHEDULABLE, claim, machine, node, node_pool, pod, replaced, seconds, where
 from support.observed_cluster import ObservedCluster
 
 GAUGES = (
@@ -464,30 +464,6 @@ def test_pods_that_other_pods_keep_away_are_unschedulable_not_ignored() -> None:
     assert [seen.scrape().value(name) for name in counts] == [0, 1]
     seen.gone(waiting("a"))
     assert [seen.scrape().value(name) for name in counts] == [0, 0]
-
-
-def test_the_picture_says_how_many_nodes_it_has_and_whether_it_is_complete() -> None:
-    """OPS-464"""
-    seen = ObservedCluster()
-    seen.put(node_pool("np"), *machine("n", {"cpu": "1"}), claim("c"), node("foreign", {"cpu": "1"}))
-    scrape = seen.scrape()
-    assert scrape.value("karpenter_cluster_state_node_count") == 3
-    assert scrape.value("karpenter_cluster_state_synced") == 1
-    assert scrape.value("karpenter_cluster_state_unsynced_time_seconds") == 0
-    seen.lacking = "waiting for pods"
-    assert seen.scrape().value("karpenter_cluster_state_synced") == 0
-    seen.passes(40)
-    assert seen.scrape().value("karpenter_cluster_state_unsynced_time_seconds") == 40
-    seen.lacking = ""
-    assert seen.scrape().value("karpenter_cluster_state_unsynced_time_seconds") == 0
-
-
-def test_a_process_that_never_saw_everything_lacks_it_since_its_start() -> None:
-    seen = ObservedCluster()
-    seen.lacking = "waiting for pods"
-    seen.passes(25)
-    assert seen.scrape().value("karpenter_cluster_state_unsynced_time_seconds") == 25
-    assert seen.clock.now() > NOW
 
 
 @pytest.mark.parametrize("after", [bound(), stage("p", "Failed", "", UNSCHEDULABLE)], ids=["bound", "terminal"])

@@ -26,11 +26,10 @@ from pathlib import Path
 from typing import Annotated, Protocol, TypeVar
 
 import msgspec
-import yaml
 from msgspec import Meta
 
 from karpenter.model import durations
-from karpenter.model.bounded_yaml import load_yaml, yaml_error_line
+from karpenter.model.bounded_yaml import InvalidYaml, yaml_as
 
 _Count = Annotated[int, Meta(ge=1)]
 _DEFAULT_NOTICE = "2m"
@@ -197,10 +196,8 @@ def load_faults(path: str | Path) -> Faults:
 def parse_faults(content: bytes, source: str = "faults") -> Faults:
     """Like ``load``, from the content; ``source`` is how messages call it."""
     try:
-        faults = msgspec.convert(load_yaml(content), Faults)
-    except yaml.YAMLError as error:
-        raise FaultsError(f"{source}: cannot be read as YAML: {yaml_error_line(error)}") from None
-    except msgspec.ValidationError as error:
+        faults = yaml_as(content, Faults)
+    except InvalidYaml as error:
         raise FaultsError(f"{source}: {error}") from None
     _check_durations(faults, source)
     return faults

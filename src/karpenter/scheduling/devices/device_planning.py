@@ -34,7 +34,7 @@ from karpenter.state.cluster_devices import (
 )
 from karpenter.state.device_demands import DeviceDemand
 from karpenter.state.pod_signature import node_alternatives_of
-from karpenter.state.snapshot import ClusterSnapshot, PodKey, creation_order, pod_key
+from karpenter.state.snapshot import ClusterSnapshot, PodKey, pod_key, scheduling_order
 from karpenter.state.state_node import StateNode
 
 #: Driver, pool, counter set and counter, with the amount of all.
@@ -56,11 +56,6 @@ class NodeDevices:
         if not count:
             return 0, self
         return count, NodeDevices(tuple(state.after_count(demand, count)[1] for state in self.states))
-
-
-def _turn(pod: Pod) -> tuple[object, ...]:
-    """Sort key: the most important pods first, then the oldest."""
-    return (-(pod.spec.priority or 0), *creation_order(pod))
 
 
 class DevicePlanning:
@@ -86,7 +81,7 @@ class DevicePlanning:
             {name for view, name in nodes if view.initialized and not view.marked_for_deletion},
             lambda reach: _can_be(reach, snapshot, indexes),
         )
-        in_turn = sorted(pods, key=_turn) if self._network else pods
+        in_turn = sorted(pods, key=scheduling_order) if self._network else pods
         demands = dict.fromkeys(needed.demand for pod in in_turn if (needed := self.resolve(pod)).demand is not None)
         self.types = TypeDevices([each for each in demands if each is not None], devices.remembered)
         self.indexes = {name: self.types.with_devices(index) for name, index in indexes.items()}

@@ -28,7 +28,6 @@ import numpy as np
 from karpenter.instancetypes.type_sets import TypeSet
 from karpenter.model import resources as res
 from karpenter.scheduling.demand import Demand, Packing, SchedulingNodeClaim
-from karpenter.scheduling.equivalence_groups import pod_priority
 from karpenter.scheduling.node_filling import FillCache, PurchaseChannel
 from karpenter.scheduling.objective import Objective
 from karpenter.scheduling.offerings.purchase_options import PurchaseOption
@@ -36,6 +35,7 @@ from karpenter.scheduling.packing.affinity_groups import HostAffinityCheck
 from karpenter.scheduling.search.linear_program import FloatArray, IntArray
 from karpenter.scheduling.topology.host_limits import HostUsage
 from karpenter.scheduling.topology.topology_groups import TopologyGroup
+from karpenter.state.snapshot import pod_priority
 
 #: Up to so many different sets of pods are tried; more pods are left to the search.
 MAX_STATES = 7_000

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from collections.abc import Awaitable
 
 import pytest
 
@@ -35,6 +34,7 @@ from karpenter.providers.aws.ec2_requests import (
 from karpenter.providers.aws.sdk.aws_session import AwsSession
 from support.aws.clients import client
 from support.aws.double import Double
+from support.aws.refusals import refused
 from support.aws.seeds import STANDARD, Seeds
 
 DISCOVERY = Ec2Filter(name="tag:karpenter.sh/discovery", values=("test",))
@@ -87,13 +87,6 @@ async def machine(account: AwsSession, seeds: Seeds, market: str = "on-demand") 
     await template(account, seeds)
     answer = await account.services.ec2.create_fleet(fleet(seeds, market=market))
     return answer.instances[0].instance_ids[0]
-
-
-async def refused(call: Awaitable[object], code: str) -> AwsError:
-    with pytest.raises(AwsError) as caught:
-        await call
-    assert caught.value.code == code
-    return caught.value
 
 
 # -- what is sold ---------------------------------------------------------------------------------------------------------------
@@ -442,7 +435,7 @@ async def test_whoever_is_asked_hears_who_asks(aws: Double, monkeypatch: pytest.
     server = await asyncio.start_server(listen, "127.0.0.1")
     port = server.sockets[0].getsockname()[1]
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
-    asking = AwsSession(_figures())
+    asking = AwsSession(SdkMetrics(Metrics()))
     with pytest.raises(AwsError) as caught:
         await asking.services.ec2.describe_subnets(())
     assert caught.value.status == 403
@@ -457,45 +450,3 @@ async def test_calls_are_counted(account: AwsSession, metrics: Metrics, seeds: S
     await account.services.ec2.describe_subnets((DISCOVERY,))
     own = {"service": "ec2", "action": "DescribeSubnets", "status_code": "200"}
     assert metrics.registry.get_sample_value("aws_sdk_go_request_total", own) == 1
-
-
-# -- without AWS ----------------------------------------------------------------------------------------------------------------
-
-
-async def test_without_a_region_the_start_says_how_to_name_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    monkeypatch.setenv("AWS_CONFIG_FILE", "/nonexistent")
-    nowhere = AwsSession(_figures())
-    assert "set AWS_REGION" in str(await refused(nowhere.open(), "NoRegion"))
-    nowhere.close()
-
-
-async def test_without_credentials_a_call_says_where_they_come_from(
-    aws: Double, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
-    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    nobody = AwsSession(_figures())
-    await nobody.open()
-    assert "IRSA or a pod identity" in str(await refused(nobody.probe(), "NoCredentials"))
-    nobody.close()
-
-
-async def test_a_service_that_is_not_there_is_told_with_its_address(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
-    monkeypatch.setenv("AWS_REGION", "us-west-2")
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "y")
-    alone = AwsSession(_figures())
-    await alone.open()
-    error = await refused(alone.probe(), "NotConnected")
-    assert "http://127.0.0.1:1" in str(error)
-    assert not error.has_no_answer
-    alone.close()
-
-
-def _figures() -> SdkMetrics:
-    return SdkMetrics(Metrics())

@@ -14,12 +14,12 @@ from karpenter.api.scheduling_constraints import NodeSelector, NodeSelectorRequi
 from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.model import labels
 from karpenter.scheduling.solution import Solution
-from support.builders import bought, details, existing, left, machine, node_pool, plan, sizes
+from support import device_plans
+from support.builders import bought, details, existing, left, machine, sizes
 from support.device_builders import (
     claim_template,
     counter_set,
     device,
-    device_class,
     every,
     exactly,
     gpu_type,
@@ -31,13 +31,12 @@ from support.device_builders import (
     slice_spec,
     using,
 )
+from support.device_plans import ROOM
 from support.instance_types import STD
-
-ROOM: dict[str, str | int] = {"cpu": 8, "memory": "32Gi", "pods": 110}
 
 
 def decided(*objects: object, types: Iterable[InstanceType] = STD) -> Solution:
-    return plan(node_pool(), device_class(), claim_template("one", exactly()), list(objects), types=tuple(types))
+    return device_plans.decided(claim_template("one", exactly()), *objects, types=types)
 
 
 def everywhere(*devices: Device, name: str = "fabric", **fields: Any) -> ResourceSlice:

@@ -34,7 +34,7 @@ from karpenter.providers.aws.ec2_requests import (
 from karpenter.providers.aws.sdk.aws_session import AwsSession
 from support.aws.clients import client
 from support.aws.double import Double
-from support.aws.refusals import refused
+from support.aws.refusals import refused_call
 from support.aws.seeds import STANDARD, Seeds
 
 DISCOVERY = Ec2Filter(name="tag:karpenter.sh/discovery", values=("test",))
@@ -156,7 +156,7 @@ async def test_subnets_groups_and_images_are_found(account: AwsSession, seeds: S
 async def test_a_parameter_is_read_and_a_missing_one_is_an_error(account: AwsSession, seeds: Seeds) -> None:
     ssm = account.services.ssm
     assert await ssm.get_parameter(STANDARD) == seeds.image
-    assert (await refused(ssm.get_parameter("/none"), "ParameterNotFound")).is_not_found
+    assert (await refused_call(ssm.get_parameter("/none"), "ParameterNotFound")).is_not_found
 
 
 async def test_reservations_and_placement_groups_are_read(account: AwsSession, aws: Double) -> None:
@@ -188,7 +188,7 @@ async def test_a_launch_template_lives_and_ends(account: AwsSession, aws: Double
     pool = Ec2Filter(name="tag:karpenter.sh/nodepool", values=("default",))
     assert await ec2.describe_launch_templates(filters=(pool,)) == (by_name,)
     await ec2.delete_launch_template(made)
-    error = await refused(
+    error = await refused_call(
         ec2.describe_launch_templates(names=("nodes",)), "InvalidLaunchTemplateName.NotFoundException"
     )
     assert error.is_not_found
@@ -214,14 +214,14 @@ async def test_dry_runs_pass_or_are_refused(account: AwsSession, aws: Double, se
         ec2.dry_run_instances(trial),
         ec2.dry_run_instances(through),
     ):
-        assert (await refused(attempt, "DryRunOperation")).is_dry_run_passed
+        assert (await refused_call(attempt, "DryRunOperation")).is_dry_run_passed
     (alone, through_template) = aws.calls.of("RunInstances")
     assert base64.b64decode(alone.parameters["UserData"]) == b"#!/bin/sh"
     assert "LaunchTemplate" not in alone.parameters
     assert through_template.parameters["LaunchTemplate"] == {"LaunchTemplateName": "nodes", "Version": "$Latest"}
     assert aws.control.machines() == []
     aws.control.deny("ec2:CreateFleet")
-    assert (await refused(ec2.dry_run_fleet(fleet(seeds)), "UnauthorizedOperation")).is_unauthorized
+    assert (await refused_call(ec2.dry_run_fleet(fleet(seeds)), "UnauthorizedOperation")).is_unauthorized
 
 
 async def test_a_reboot_leaves_the_instance_what_it_is(account: AwsSession, seeds: Seeds) -> None:
@@ -234,7 +234,9 @@ async def test_a_reboot_leaves_the_instance_what_it_is(account: AwsSession, seed
     (after,) = await ec2.describe_instances((instance_id,))
     assert after == before
     assert after.state.name == "running"
-    assert (await refused(ec2.reboot_instances(("i-0123456789abcdef0",)), "InvalidInstanceID.NotFound")).is_not_found
+    assert (
+        await refused_call(ec2.reboot_instances(("i-0123456789abcdef0",)), "InvalidInstanceID.NotFound")
+    ).is_not_found
 
 
 async def test_instances_are_bought_read_tagged_and_ended(account: AwsSession, seeds: Seeds) -> None:
@@ -273,7 +275,7 @@ async def test_what_cannot_be_had_is_in_the_answer(account: AwsSession, aws: Dou
 async def test_an_unknown_instance_fails_the_whole_call(account: AwsSession, seeds: Seeds) -> None:
     """AWS-973."""
     known = await machine(account, seeds)
-    error = await refused(
+    error = await refused_call(
         account.services.ec2.describe_instances((known, "i-0123456789abcdef0")), "InvalidInstanceID.NotFound"
     )
     assert error.is_not_found
@@ -303,10 +305,10 @@ async def test_console_output_is_text_the_latest_while_an_instance_runs_and_the_
     assert await ec2.get_latest_console_output(name) == "no route to host"
     assert await ec2.get_console_output(name) == ""
     await ec2.terminate_instances((name,))
-    await refused(ec2.get_latest_console_output(name), "UnsupportedOperation")
+    await refused_call(ec2.get_latest_console_output(name), "UnsupportedOperation")
     assert await ec2.get_console_output(name) == "no route to host"
     aws.control.deny("ec2:GetConsoleOutput")
-    assert (await refused(ec2.get_console_output(name), "UnauthorizedOperation")).is_unauthorized
+    assert (await refused_call(ec2.get_console_output(name), "UnauthorizedOperation")).is_unauthorized
 
 
 # -- other services -------------------------------------------------------------------------------------------------------------
@@ -321,10 +323,10 @@ async def test_a_profile_lives_and_ends(account: AwsSession, seeds: Seeds) -> No
     assert [
         instance_profile.instance_profile_name for instance_profile in await iam.list_instance_profiles("/karpenter/")
     ] == ["own"]
-    await refused(iam.delete_instance_profile("own"), "DeleteConflict")
+    await refused_call(iam.delete_instance_profile("own"), "DeleteConflict")
     await iam.remove_role_from_instance_profile("own", "node")
     await iam.delete_instance_profile("own")
-    assert (await refused(iam.get_instance_profile("own"), "NoSuchEntity")).is_not_found
+    assert (await refused_call(iam.get_instance_profile("own"), "NoSuchEntity")).is_not_found
 
 
 async def test_messages_are_received_and_deleted(account: AwsSession, aws: Double) -> None:
@@ -332,7 +334,7 @@ async def test_messages_are_received_and_deleted(account: AwsSession, aws: Doubl
     sqs = client(aws, "sqs")
     sqs.create_queue(QueueName="interruptions")
     queue = account.services.sqs
-    assert (await refused(queue.get_queue_url("none"), "AWS.SimpleQueueService.NonExistentQueue")).is_not_found
+    assert (await refused_call(queue.get_queue_url("none"), "AWS.SimpleQueueService.NonExistentQueue")).is_not_found
     url = await queue.get_queue_url("interruptions")
     sqs.send_message(QueueUrl=url, MessageBody="hello")
     (message,) = await queue.receive_messages(url)
@@ -359,7 +361,7 @@ async def test_a_cluster_and_its_shifts_are_read(account: AwsSession, aws: Doubl
     assert cluster.certificate_authority is not None
     assert cluster.kubernetes_network_config is not None
     assert cluster.kubernetes_network_config.service_ipv4_cidr == "172.20.0.0/16"
-    await refused(account.services.eks.describe_cluster("none"), "ResourceNotFoundException")
+    await refused_call(account.services.eks.describe_cluster("none"), "ResourceNotFoundException")
     aws.control.set_shifts(arn, [{"zone_id": "usw2-az1", "expires": "2030-01-01T00:00:00Z"}])
     (shift,) = await account.services.zonal_shift.get_managed_resource(arn)
     assert (shift.away_from, shift.applied_status) == ("usw2-az1", "APPLIED")
@@ -377,13 +379,13 @@ async def test_the_probe_passes_and_says_when_it_is_refused(account: AwsSession,
     """AWS-018."""
     await account.probe()
     aws.control.deny("ec2:DescribeInstanceTypes")
-    await refused(account.probe(), "UnauthorizedOperation")
+    await refused_call(account.probe(), "UnauthorizedOperation")
 
 
 async def test_expired_credentials_are_told_with_what_to_do(account: AwsSession, aws: Double) -> None:
     aws.control.expire_credentials()
-    assert "renew them" in str(await refused(account.services.ec2.describe_subnets(()), "RequestExpired"))
-    assert "renew them" in str(await refused(account.services.ssm.get_parameter("/x"), "ExpiredTokenException"))
+    assert "renew them" in str(await refused_call(account.services.ec2.describe_subnets(()), "RequestExpired"))
+    assert "renew them" in str(await refused_call(account.services.ssm.get_parameter("/x"), "ExpiredTokenException"))
 
 
 async def test_a_lost_answer_to_a_read_is_asked_for_again(account: AwsSession, aws: Double, seeds: Seeds) -> None:

@@ -8,7 +8,7 @@ from karpenter.metrics import Metrics
 from karpenter.providers.aws.aws_metrics import SdkMetrics
 from karpenter.providers.aws.sdk.aws_session import AwsSession
 from support.aws.double import Double
-from support.aws.refusals import refused
+from support.aws.refusals import refused_call
 
 
 async def test_without_a_region_the_start_says_how_to_name_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -17,7 +17,7 @@ async def test_without_a_region_the_start_says_how_to_name_one(monkeypatch: pyte
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("AWS_CONFIG_FILE", "/nonexistent")
     nowhere = AwsSession(_figures())
-    assert "set AWS_REGION" in str(await refused(nowhere.open(), "NoRegion"))
+    assert "set AWS_REGION" in str(await refused_call(nowhere.open(), "NoRegion"))
     nowhere.close()
 
 
@@ -29,7 +29,7 @@ async def test_without_credentials_a_call_says_where_they_come_from(
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     nobody = AwsSession(_figures())
     await nobody.open()
-    assert "IRSA or a pod identity" in str(await refused(nobody.probe(), "NoCredentials"))
+    assert "IRSA or a pod identity" in str(await refused_call(nobody.probe(), "NoCredentials"))
     nobody.close()
 
 
@@ -40,7 +40,7 @@ async def test_a_service_that_is_not_there_is_told_with_its_address(monkeypatch:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "y")
     alone = AwsSession(_figures())
     await alone.open()
-    error = await refused(alone.probe(), "NotConnected")
+    error = await refused_call(alone.probe(), "NotConnected")
     assert "http://127.0.0.1:1" in str(error)
     assert not error.has_no_answer
     alone.close()

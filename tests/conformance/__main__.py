@@ -10,11 +10,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -161,7 +162,25 @@ def _shards(spec_counts: Mapping[str, int], shards: int) -> list[list[str]]:
 
 
 def _run_shard(binary: Path, options: Options) -> tuple[outcomes.Spec, ...]:
+    """The specs of a shard. Those that stand behind a failed one in an ordered container are run again without it."""
     with tempfile.TemporaryDirectory() as folder, _cluster(Path(folder), options) as plane:
+        specs = _run_specs(binary, options, plane)
+        behind = [spec for spec in specs if spec.is_behind_failure]
+        if not behind:
+            return specs
+        again = replace(options, focus=_focus_on(behind), output=options.output.with_suffix(".again.log"))
+        second = {(spec.group, spec.text): spec for spec in _run_specs(binary, again, plane)}
+        return tuple(second.get((spec.group, spec.text), spec) for spec in specs)
+
+
+def _focus_on(specs: Iterable[outcomes.Spec]) -> str:
+    """Ginkgo compares with the suite's description, a blank, and the texts of containers and spec."""
+    texts = (" ".join((*spec.group.split(" / "), spec.text)) for spec in specs)
+    return f"^[^ ]+ ({'|'.join(re.escape(text) for text in texts)})$"
+
+
+def _run_specs(binary: Path, options: Options, plane: ControlPlane) -> tuple[outcomes.Spec, ...]:
+    with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "report.json"
         with options.output.open("wb") as output:
             subprocess.run(

@@ -36,6 +36,11 @@ class Spec:
     failure: str = ""
     output: str = ""
 
+    @property
+    def is_behind_failure(self) -> bool:
+        """Whether it did not run because another spec of its ordered container failed before it."""
+        return self.outcome is Outcome.SKIPPED and "earlier spec in an ordered container failed" in self.failure
+
 
 def read_report(content: bytes) -> tuple[Spec, ...]:
     """The specs of a Ginkgo JSON report, in their order; those that the filter left out are not among them."""

@@ -58,3 +58,10 @@ def test_the_page_counts_outcomes_and_has_a_row_per_spec() -> None:
 
 def test_no_spec_is_no_success() -> None:
     assert counts_text(()) == "no spec ran"
+
+
+def test_a_spec_behind_a_failed_one_of_its_container_is_told_from_one_that_skips_itself() -> None:
+    behind = {"Message": "Spec skipped because an earlier spec in an ordered container failed"}
+    itself = {"Message": "the scheduler is not configured"}
+    report = _report(_entry("waits", "skipped", Failure=behind), _entry("needs more", "skipped", Failure=itself))
+    assert [spec.is_behind_failure for spec in read_report(report)] == [True, False]

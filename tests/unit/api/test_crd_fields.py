@@ -292,7 +292,7 @@ EC2_CLASS: Fields = {
 WALL_DATES: Fields = {"": {"type": "array", "maxItems": 366}, "[]": {"pattern": r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"}}
 STATES: dict[str, object] = {"enum": {"Awake", "Asleep"}}
 DURATION: dict[str, object] = {"type": "string", "pattern": r"^([0-9]+(s|m|h))+$"}
-TEXT: dict[str, object] = {"type": "string"}
+ANY_TEXT: dict[str, object] = {"type": "string"}
 _HOST: Fields = {
     ".capacity{}": AMOUNT,
     ".labels{}": {"type": "string"},
@@ -318,14 +318,14 @@ MACHINES: Fields = {
     "status.inUse[].since": {"format": "date-time"},
     "status.inUse[].terminating": {"type": "boolean"},
 }
-SCHEDULE: Fields = {
+CAPACITY_SCHEDULE: Fields = {
     **EXPLAINED,
     **inside("spec.holidays.extra", WALL_DATES),
     **inside("spec.holidays.except", WALL_DATES),
     "": {"required": {"spec"}},
     "spec": {"required": {"nodePools"}},
     "spec.nodePools.names": {"type": "array", "maxItems": 100},
-    "spec.nodePools.matchLabels{}": TEXT,
+    "spec.nodePools.matchLabels{}": ANY_TEXT,
     "spec.windows": {**ATOMIC, "maxItems": 50},
     "spec.windows[]": {"required": {"days", "from", "until"}},
     "spec.windows[].name": {"maxLength": 63},
@@ -353,8 +353,8 @@ SCHEDULE: Fields = {
     "status.beforeSleep.pods[].count": {"type": "integer"},
     "spec.sleep.respect[]": {"enum": {"PodDisruptionBudgets", "DoNotDisrupt"}},
     "spec.wake.ahead": {**DURATION, "default": "5m"},
-    "status.state": TEXT,
-    "status.nextState": TEXT,
+    "status.state": ANY_TEXT,
+    "status.nextState": ANY_TEXT,
     "status.nextChange": {"format": "date-time"},
     "status.nodePools": {"type": "integer"},
     "status.nodes": {"type": "integer"},
@@ -367,7 +367,7 @@ KINDS = (
     ("NodeOverlay", OVERLAY),
     ("CapacityBuffer", BUFFER),
     ("EC2NodeClass", EC2_CLASS),
-    ("CapacitySchedule", SCHEDULE),
+    ("CapacitySchedule", CAPACITY_SCHEDULE),
     ("MachineNodeClass", MACHINES),
 )
 TABLE = [

@@ -340,10 +340,6 @@ async def test_a_command_ends_when_all_its_candidates_went_by_themselves(world: 
     assert "r0" not in await leaving(world)
 
 
-async def _is_gone(world: World, name: str) -> bool:
-    return not await world.has(kinds.NODE_CLAIM, name)
-
-
 @story
 async def test_a_deletion_that_fails_is_tried_again_every_second(world: World) -> None:
     """DIS-311, DIS-031: the command is checked every second."""

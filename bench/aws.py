@@ -175,7 +175,9 @@ async def _rest(aws: Elsewhere) -> list[Figure]:
         async with stage.controller() as running:
             cluster = _Cluster(stage, aws)
             await cluster.become_ready(running)
+            aws.do("forget_calls")
             seconds = await cluster.buy(_CLAIMS, running)
+            fleets = sum(call["operation"] == "CreateFleet" for call in aws.calls())
             await _until(lambda: _all_tagged(cluster), running)
             await asyncio.sleep(_SETTLING_SECONDS)
             aws.do("forget_calls")
@@ -187,6 +189,7 @@ async def _rest(aws: Elsewhere) -> list[Figure]:
     note = ", ".join(f"{count} {name}" for name, count in calls.most_common())
     return [
         Figure(f"aws: {_CLAIMS} NodeClaims launched, whole controller", seconds, "s"),
+        Figure("aws: CreateFleet calls for them, whole controller", fleets, "", 12.0, f"{len(_SHAPES)} shapes"),
         Figure(f"aws: calls a second at rest, {_CLAIMS} nodes", calls.total() / _QUIET_SECONDS, "", 1.0, note),
         Figure(f"aws: cores used at rest, {_CLAIMS} nodes", used, "core", 0.05, f"over {_QUIET_SECONDS:.0f} s"),
         Figure(f"aws: resident, {_CLAIMS} nodes", resident, "MB"),

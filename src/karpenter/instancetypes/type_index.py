@@ -121,6 +121,16 @@ class TypeIndex:
         other._pareto_fronts = lru_cache(_CACHE_SIZE)(other._find_pareto_front)
         return other
 
+    def defines_label(self, key: str) -> bool:
+        """Whether the label is well known, or some type or offering says anything about it."""
+        return key in self._label_keys
+
+    @cached_property
+    def _label_keys(self) -> frozenset[str]:
+        sold = (offering.requirements for instance_type in self.types for offering in instance_type.offerings)
+        distinct = {id(requirements): requirements for requirements in sold}
+        return self.well_known.union(self._label_forms, *distinct.values())
+
     def named(self, *names: str) -> TypeSet:
         """The types of these names; names that the index lacks are passed over."""
         return reduce(or_, (self._types_by_name.get(name, 0) for name in names), 0)

@@ -11,6 +11,7 @@ from karpenter.instancetypes import ec2_catalog
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.model import labels
 from karpenter.scheduling.demand import Demand
+from karpenter.scheduling.node_filling import NodeFill
 from karpenter.scheduling.objective import NODE_FEE_PER_HOUR
 from karpenter.scheduling.packing import packing_state
 from karpenter.scheduling.packing.pod_values import PodValues
@@ -81,6 +82,51 @@ def test_many_equal_limited_pools_cost_no_more_than_one() -> None:
     result = bought_on_ec2(pools, many_classes(100, 50))
     assert left(result) == []
     assert time.thread_time() - begun < 8
+
+
+def team_pools(count: int) -> list[NodePool]:
+    """NodePools with the same requirements, each with a label of its own."""
+    return [node_pool(f"np{number}", labels={"example.com/team": f"t{number}"}) for number in range(count)]
+
+
+def test_pools_that_differ_in_a_label_no_pod_asks_for_cost_no_work_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    filled: list[int] = []
+    original = NodeFill.__init__
+
+    def spy(self: NodeFill, *args: object) -> None:
+        filled.append(1)
+        original(self, *args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(NodeFill, "__init__", spy)
+    waiting = many_classes(12, 40)
+    alone = plan(node_pool(), waiting, types=inc(20))
+    nodes_filled = len(filled)
+    many = plan(team_pools(8), waiting, types=inc(20))
+    assert len(filled) == 2 * nodes_filled
+    assert (bought(many), sizes(many), many.price_per_hour) == (bought(alone), sizes(alone), alone.price_per_hour)
+
+
+def test_a_pod_that_asks_for_the_label_of_a_pool_is_bought_there() -> None:
+    waiting = [pods(3, {"cpu": "1"}), pod("own", {"cpu": "1"}, node_selector={"example.com/team": "t2"})]
+    result = plan(team_pools(4), waiting, types=inc(20))
+    assert left(result) == []
+    assert "np2" in {new.node_pool for new in result.new_claims for each in new.pods if each.metadata.name == "own"}
+
+
+def test_pools_with_several_values_of_a_label_pods_ask_for_are_not_taken_for_one() -> None:
+    """Pods that ask for different values cannot share a node, whatever pool it is of."""
+    both = [wanted("example.com/team", "In", "a", "b"), wanted("example.com/team", "In", "b", "c")]
+    pools = [node_pool(f"np{number}", [need, ON_DEMAND[0]]) for number, need in enumerate(both)]
+    waiting = [
+        pods(3, {"cpu": "1"}, prefix=value, node_selector={"example.com/team": value}) for value in ("a", "b", "c")
+    ]
+    result = plan(pools, waiting, types=inc(20))
+    assert left(result) == []
+    teams = [{each.spec.node_selector["example.com/team"] for each in new.pods} for new in result.new_claims]
+    assert sorted(min(team) for team in teams) == ["a", "b", "c"]
+    assert all(len(team) == 1 for team in teams)
 
 
 @pytest.mark.speed

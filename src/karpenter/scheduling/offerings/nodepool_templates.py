@@ -73,12 +73,23 @@ class NodePoolTemplate:
         """Preference of the NodePool; higher goes first."""
         return self.pool.spec.weight or 0
 
+    def equivalence_key(self, asked: frozenset[str]) -> object:
+        """What a claim of the pool depends on where pods ask for these labels; taints decide only which pods may join.
+
+        Its name is left aside, and so are labels that no pod asks for and no type or offering has: many teams have a NodePool
+        each that differs from the others in nothing else.
+        """
+        own = frozenset(
+            stated
+            for key, stated in self.requirements.items()
+            if key != labels.NODE_POOL
+            and (key in asked or stated.min_values is not None or self.index.defines_label(key))
+        )
+        return (id(self.index), self.weight, own, self.types, self._daemons_key)
+
     @cached_property
-    def equivalence_key(self) -> object:
-        """What a claim of the pool depends on, its name aside; taints decide only which pods may join."""
-        own = self.requirements.without((labels.NODE_POOL,))
-        groups = tuple((group.types, tuple(sorted(group.overhead.items())), group.ports) for group in self.daemons)
-        return (id(self.index), self.weight, own, self.types, groups)
+    def _daemons_key(self) -> object:
+        return tuple((group.types, tuple(sorted(group.overhead.items())), group.ports) for group in self.daemons)
 
     @cached_property
     def cpu_surpluses(self) -> CpuSurpluses:

@@ -83,7 +83,7 @@ class Packer:
         self._fill_cache = FillCache(demands, bounds.devices)
         self._target_types = TargetTypes(demands, objective)
         self._pod_values = PodValues(demands, self._target_types, objective, self._empty_claim)
-        self._template_numbers = template_equivalence(demands)
+        self._template_numbers = template_equivalence(demands, self._basis.asked_labels)
         self._max_per_node = [demand.max_per_node for demand in demands]
 
     # -- the packings ---------------------------------------------------------------------------------------------------

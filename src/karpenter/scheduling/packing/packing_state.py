@@ -45,6 +45,7 @@ class PackingBasis:
             name: types_within_limits(template, bounds.limits[name]) for name, template in self.limited.items()
         }
         self._allowed: dict[bool, AllowedOptions] = {}
+        self.asked_labels = asked_labels(demands)
 
     def allowed(self, *, weights_bind: bool) -> AllowedOptions:
         """The options of all demands at the beginning."""
@@ -142,7 +143,7 @@ class PackingState:
                 uses.setdefault(option.channel, []).append(use)
         first: dict[object, PurchaseChannel] = {}
         for (pool, reservation), use_of_channel in uses.items():
-            key = templates[pool, reservation].equivalence_key
+            key = templates[pool, reservation].equivalence_key(self._basis.asked_labels)
             limited = pool if pool in self.limits else None
             first.setdefault((key, reservation, limited, tuple(use_of_channel)), (pool, reservation))
         kept = frozenset(first.values())
@@ -304,8 +305,17 @@ def scaled_down_count(most: int, demands: int) -> int:
     return max(most // 2, min(most, most * MANY_DEMANDS // max(1, demands)))
 
 
-def template_equivalence(demands: Sequence[Demand]) -> dict[str, int]:
-    """Numbers of templates by name; equal numbers differ in nothing but their pools' names and limits."""
+def asked_labels(demands: Sequence[Demand]) -> frozenset[str]:
+    """The labels for which some demand asks of its node."""
+    asked = {id(option.pod_requirements): option.pod_requirements for demand in demands for option in demand.options}
+    return frozenset(key for requirements in asked.values() for key in requirements)
+
+
+def template_equivalence(demands: Sequence[Demand], asked: frozenset[str]) -> dict[str, int]:
+    """Numbers of templates by name; equal numbers differ in nothing that matters but their pools' names and limits.
+
+    ``asked``: the labels for which some demand asks.
+    """
     templates = {option.template.name: option.template for demand in demands for option in demand.options}
     taken: dict[str, list[TypeSet]] = {name: [] for name in templates}
     for demand in demands:
@@ -315,5 +325,5 @@ def template_equivalence(demands: Sequence[Demand]) -> dict[str, int]:
         for name, types_by_demand in taken.items():
             types_by_demand.append(types.get(name, 0))
     numbers: dict[object, int] = {}
-    keys = {name: (template.equivalence_key, tuple(taken[name])) for name, template in templates.items()}
+    keys = {name: (template.equivalence_key(asked), tuple(taken[name])) for name, template in templates.items()}
     return {name: numbers.setdefault(key, len(numbers)) for name, key in keys.items()}

@@ -251,12 +251,13 @@ class OptionSignatures:
 
 def undominated_rows(rows: OfferingRows) -> OfferingRows:
     """Rows no other row beats: none as cheap, open to the same signatures, has as much room of everything for its price."""
-    rows_by_acceptance: dict[tuple[bytes, float], list[int]] = {}
+    rows_by_acceptance: dict[tuple[bytes, float], dict[bytes, int]] = {}
     order = np.lexsort((-rows.capacities.sum(axis=1), rows.prices))
-    for row in order.tolist():
-        rows_by_acceptance.setdefault((rows.accepts[row].tobytes(), float(rows.reservation[row])), []).append(row)
     merits = rows.surplus.merits(rows.capacities)
-    kept = [row for alike in rows_by_acceptance.values() for row in pareto_front_rows(merits, alike)]
+    for row in order.tolist():
+        alike = rows_by_acceptance.setdefault((rows.accepts[row].tobytes(), float(rows.reservation[row])), {})
+        alike.setdefault(merits[row].tobytes(), row)  # a dearer row with the same merits is beaten: NodePools share their types
+    kept = [row for alike in rows_by_acceptance.values() for row in pareto_front_rows(merits, [*alike.values()])]
     return rows.pick(np.array(sorted(kept), dtype=np.intp))
 
 

@@ -20,6 +20,11 @@ BoolArray = NDArray[np.bool_]
 IntArray = NDArray[np.intp]
 
 
+#: Programs with so many rows are solved by the primal simplex method. Those are programs with hundreds of types, all with one price
+#: per pod: the dual method repairs their rows one after the other and takes ten times as long. Smaller ones it solves as fast.
+_PRIMAL_FROM_ROWS = 1000
+#: What HiGHS calls the primal simplex method.
+_PRIMAL_SIMPLEX = 4
 #: USD per hour by which an integer solution may miss the optimum: prices differ by more.
 _MIP_GAP = 1e-8
 
@@ -68,6 +73,8 @@ def solve_linear_program(
 ) -> LinearSolution | None:
     """Non-negative variables of least cost with every row between ``lower`` and ``upper``; None where there are none."""
     solver = _new_solver()
+    if len(lower) >= _PRIMAL_FROM_ROWS:
+        solver.setOptionValue("simplex_strategy", _PRIMAL_SIMPLEX)
     solver.passModel(_program(costs, columns, lower, upper))
     return _run_solver(solver)
 

@@ -8,7 +8,7 @@ requirement lists thousands of times, so equal ones are decoded once, by their b
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
@@ -67,6 +67,16 @@ class _OfferingEntry(msgspec.Struct, frozen=True, gc=False):
     overhead_override_capital: WireResources | None = msgspec.field(name="OverheadOverride", default=None)
     requirements: Raw = msgspec.field(default_factory=Raw)
     requirements_capital: Raw = msgspec.field(name="Requirements", default_factory=Raw)
+
+    @property
+    def overrides_amounts(self) -> bool:
+        """Whether it has amounts of its own."""
+        return bool(
+            self.capacity_override
+            or self.capacity_override_capital
+            or self.overhead_override
+            or self.overhead_override_capital
+        )
 
 
 class _BindingGroupEntry(msgspec.Struct, frozen=True, gc=False):
@@ -164,6 +174,7 @@ class _InstanceTypeReader:
     location: _JsonLocation
     _requirements_by_json: dict[bytes, tuple[Requirements, ...]] = field(default_factory=dict)
     _offerings: dict[tuple[object, ...], Offering] = field(default_factory=dict)
+    _values_by_offerings: dict[tuple[int, ...], dict[str, Requirement]] = field(default_factory=dict)
 
     def instance_types(self, entries: tuple[_InstanceTypeEntry, ...]) -> tuple[InstanceType, ...]:
         self._refuse_duplicates(entries)
@@ -171,12 +182,23 @@ class _InstanceTypeReader:
             _outside_reservations(tuple(self._offerings_of_entries(entry.offerings, self.location.child(f"[{index}]"))))
             for index, entry in enumerate(entries)
         ]
-        requirements = [_requirements(entry, offerings) for entry, offerings in zip(entries, sold, strict=True)]
+        requirements = [
+            _requirements(entry, self._values_of_offerings(offerings))
+            for entry, offerings in zip(entries, sold, strict=True)
+        ]
         well_known = INSTANCE_LABELS.union(*requirements)
         return tuple(
             self._instance_type(index, entry, complete_requirements(requirements[index], well_known), sold[index])
             for index, entry in enumerate(entries)
         )
+
+    def _values_of_offerings(self, offerings: tuple[Offering, ...]) -> dict[str, Requirement]:
+        """The values of the offerings for each label; most types are sold in the same places."""
+        places = tuple(id(offering.requirements) for offering in offerings)
+        values = self._values_by_offerings.get(places)
+        if values is None:
+            values = self._values_by_offerings[places] = _values_of_offerings(offerings)
+        return values
 
     def _refuse_duplicates(self, entries: tuple[_InstanceTypeEntry, ...]) -> None:
         seen: set[str] = set()
@@ -211,39 +233,48 @@ class _InstanceTypeReader:
         return DeviceTemplates(tuple(slices), groups)
 
     def _offerings_of_entries(self, entries: tuple[_OfferingEntry, ...], location: _JsonLocation) -> Iterator[Offering]:
+        # A catalogue has ten thousand entries: places in the file are spelt out only for those that need them.
         for index, entry in enumerate(entries):
-            here = location.child(f".offerings[{index}]")
             requirements_json = bytes(entry.requirements) or bytes(entry.requirements_capital)
             price = entry.price if entry.price is not None else entry.price_capital
             if not requirements_json or price is None:
+                here = location.child(f".offerings[{index}]")
                 here.error(f"expected `{'price' if requirements_json else 'requirements'}`")
-            sold = _offering(entry, price, here)
-            for requirements in self._requirements_of_offering(requirements_json, here):
-                yield self._shared_offering(replace(sold, requirements=requirements))
+            ways = self._requirements_by_json.get(requirements_json)
+            if ways is None:
+                ways = _parse_requirements(requirements_json, location.child(f".offerings[{index}].requirements"))
+                self._requirements_by_json[requirements_json] = ways
+            amounts = _NO_OVERRIDES
+            if entry.overrides_amounts:
+                amounts = _parse_overrides(entry, location.child(f".offerings[{index}]"))
+            for requirements in ways:
+                yield self._shared_offering(entry, price, requirements, amounts)
 
-    def _shared_offering(self, offering: Offering) -> Offering:
-        """The shared object of all equal offerings."""
-        terms = (
-            offering.price_per_hour,
-            offering.available,
-            offering.reservation_capacity,
-            offering.interruptions_per_hour,
-            *(frozenset(amounts.items()) for amounts in (offering.capacity_override, offering.overhead_override)),
-        )
-        return self._offerings.setdefault((id(offering.requirements), *terms), offering)
-
-    def _requirements_of_offering(self, content: bytes, location: _JsonLocation) -> tuple[Requirements, ...]:
-        requirements = self._requirements_by_json.get(content)
-        if requirements is None:
-            requirements = self._requirements_by_json[content] = _parse_requirements(
-                content, location.child(".requirements")
+    def _shared_offering(
+        self, entry: _OfferingEntry, price_per_hour: float, requirements: Requirements, amounts: _Overrides
+    ) -> Offering:
+        """The offering of an entry: one object for all equal ones."""
+        available = entry.available_capital if entry.available is None else entry.available
+        units = entry.units_capital if entry.units is None else entry.units
+        interruptions = entry.interruptions or entry.interruptions_capital
+        terms = (id(requirements), price_per_hour, available is not False, units, interruptions, amounts)
+        offering = self._offerings.get(terms)
+        if offering is None:
+            capacity, overhead = map(dict, amounts)
+            offering = self._offerings[terms] = Offering(
+                requirements, price_per_hour, available is not False, units, interruptions, capacity, overhead
             )
-        return requirements
+        return offering
+
+
+#: The amounts that an offering has instead of its type's: of its capacity, and of its overhead.
+_Overrides = tuple[frozenset[tuple[str, int]], frozenset[tuple[str, int]]]
+_NO_OVERRIDES: _Overrides = (frozenset(), frozenset())
 
 
 def _outside_reservations(offerings: tuple[Offering, ...]) -> tuple[Offering, ...]:
     """If some offerings have a reservation, require the absence of the reservation label for the others."""
-    if not any(offering.reservation_id for offering in offerings):
+    if not any(labels.RESERVATION_ID in offering.requirements and offering.reservation_id for offering in offerings):
         return offerings
     none = Requirements((label_absent(labels.RESERVATION_ID),))
     return tuple(
@@ -252,19 +283,12 @@ def _outside_reservations(offerings: tuple[Offering, ...]) -> tuple[Offering, ..
     )
 
 
-def _offering(entry: _OfferingEntry, price_per_hour: float, location: _JsonLocation) -> Offering:
-    """An entry but for its requirements."""
-    available = entry.available_capital if entry.available is None else entry.available
+def _parse_overrides(entry: _OfferingEntry, location: _JsonLocation) -> _Overrides:
     capacity = entry.capacity_override or entry.capacity_override_capital or {}
     overhead = entry.overhead_override or entry.overhead_override_capital or {}
-    return Offering(
-        Requirements(),
-        price_per_hour,
-        available is not False,
-        entry.units_capital if entry.units is None else entry.units,
-        entry.interruptions or entry.interruptions_capital,
-        _parse_resources(capacity, location.child(".capacityOverride")),
-        _parse_resources(overhead, location.child(".overheadOverride")),
+    return (
+        frozenset(_parse_resources(capacity, location.child(".capacityOverride")).items()),
+        frozenset(_parse_resources(overhead, location.child(".overheadOverride")).items()),
     )
 
 
@@ -304,7 +328,8 @@ def _parse_resources(wire: WireResources, location: _JsonLocation) -> dict[str, 
     return amounts
 
 
-def _requirements(entry: _InstanceTypeEntry, offerings: Iterable[Offering]) -> dict[str, Requirement]:
+def _requirements(entry: _InstanceTypeEntry, of_offerings: Mapping[str, Requirement]) -> dict[str, Requirement]:
+    """Labels of the type; those that it does not define itself have the values of its offerings."""
     derived = derived_labels(
         entry.name, _resource_text(entry.resources, res.CPU), _resource_text(entry.resources, res.MEMORY)
     )
@@ -313,11 +338,14 @@ def _requirements(entry: _InstanceTypeEntry, offerings: Iterable[Offering]) -> d
     requirements[labels.INSTANCE_TYPE] = label_in(labels.INSTANCE_TYPE, entry.name)
     requirements[labels.ARCH] = label_in(labels.ARCH, entry.architecture)
     requirements[labels.OS] = label_in(labels.OS, *entry.operating_systems)
-    return requirements | _values_of_offerings(offerings, frozenset(requirements))
+    for key, values in of_offerings.items():
+        if key not in requirements or key in (labels.ZONE, labels.CAPACITY_TYPE):
+            requirements[key] = values
+    return requirements
 
 
-def _values_of_offerings(offerings: Iterable[Offering], type_keys: frozenset[str]) -> dict[str, Requirement]:
-    """Values of the offerings for labels that the type itself does not define."""
+def _values_of_offerings(offerings: Iterable[Offering]) -> dict[str, Requirement]:
+    """The values of the offerings for each label."""
     values: dict[str, set[str]] = {labels.ZONE: set(), labels.CAPACITY_TYPE: set()}
     open_ended: set[str] = set()
     for offering in offerings:
@@ -332,7 +360,6 @@ def _values_of_offerings(offerings: Iterable[Offering], type_keys: frozenset[str
         if label_values
         else label_absent(key)
         for key, label_values in values.items()
-        if key not in type_keys or key in (labels.ZONE, labels.CAPACITY_TYPE)
     }
 
 

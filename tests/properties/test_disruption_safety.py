@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from random import Random
 
 import pytest
@@ -16,6 +17,7 @@ from karpenter.api.karpenter import Budget
 from karpenter.disruption.decide.candidates import CandidateChecks, DisruptionContext
 from karpenter.disruption.decide.command import Candidate, Command, DisruptionReason, pending_command
 from karpenter.disruption.decide.command_validation import validate_command
+from karpenter.disruption.decide.consolidation_memory import DisruptionMemory
 from karpenter.disruption.decide.costs import NodePrices, is_empty
 from karpenter.disruption.decide.disruption_decision import decide_disruption
 from karpenter.disruption.decide.disruption_problem import DisruptionProblem
@@ -23,7 +25,6 @@ from karpenter.disruption.decide.disruption_problem_file import disruption_solut
 from karpenter.disruption.decide.move_blockers import SavingTooSmall
 from karpenter.disruption.decide.scheduling_simulation import UnreschedulablePods, prepare_simulation
 from karpenter.model import pods
-from karpenter.scheduling.decision_memory import DecisionMemory
 from karpenter.scheduling.objective import NO_EXPOSURE_LIMITS, NODE_FEE_PER_HOUR, Objective
 from karpenter.scheduling.problem import build_problem
 from karpenter.scheduling.scheduling_options import ArrivalForecast, SchedulingOptions
@@ -240,12 +241,17 @@ def test_any_disruption_problem_replays(grown: DisruptedCluster) -> None:
 @given(shrunken([Budget(nodes="2")]) | shrunken(limits={"cpu": "64"}) | shrunken(), st.data())
 def test_what_earlier_decisions_left_changes_no_later_one(grown: DisruptedCluster, data: st.DataObject) -> None:
     """Byte for byte, while commands are carried out and pods leave."""
-    memory = DecisionMemory()
-    for _ in range(3):
-        problem = DisruptionProblem(grown.snapshot(), DisruptionContext(NOW))
-        expected = decide_disruption(problem, grown.types)
-        remembered = decide_disruption(problem, grown.types, memory)
-        assert disruption_solution_bytes(problem, remembered) == disruption_solution_bytes(problem, expected)
+    memory = DisruptionMemory()
+    for passed in range(3):
+        for minutes in (0, 0, data.draw(st.integers(0, 90))):
+            nominated = data.draw(
+                st.sets(st.sampled_from([view.key for view in grown.snapshot().nodes] or [""]), max_size=1)
+            )
+            context = DisruptionContext(NOW + timedelta(hours=passed, minutes=minutes), nominated=frozenset(nominated))
+            problem = DisruptionProblem(grown.snapshot(), context)
+            expected = decide_disruption(problem, grown.types)
+            remembered = decide_disruption(problem, grown.types, memory)
+            assert disruption_solution_bytes(problem, remembered) == disruption_solution_bytes(problem, expected)
         grown.carry_out(expected.commands)
         left = [pod.metadata.uid for pod in grown.bound()]
         grown.delete_pods(data.draw(st.sets(st.sampled_from(left), max_size=2)) if left else set())

@@ -27,6 +27,7 @@ from karpenter.disruption.decide.command_validation import (
     validate_command,
 )
 from karpenter.disruption.decide.consolidation_delays import time_driven_changes
+from karpenter.disruption.decide.consolidation_memory import DisruptionMemory
 from karpenter.disruption.decide.costs import is_empty
 from karpenter.disruption.decide.disruption_blockers import NodeNominated
 from karpenter.disruption.decide.disruption_decision import decide_disruption
@@ -40,7 +41,6 @@ from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.model.clock import ClockJumpDetector
 from karpenter.provisioning.provisioner import PoolTypeIndexes
 from karpenter.runtime.reconciler import Reconciler, SingletonReconciler
-from karpenter.scheduling.decision_memory import DecisionMemory
 from karpenter.state.snapshot import ClusterSnapshot, PodKey
 from karpenter.state.virtual_pods import VirtualPods
 
@@ -125,7 +125,7 @@ class DisruptionController:
         self._queue = Reconciler("disruption.queue", execution.queue.reconcile, _WORKERS, None, context.metrics)
         self._pending_validations: tuple[_PendingValidation, ...] = ()
         self._decision_inputs = _DecisionInputs()
-        self._memory = DecisionMemory()
+        self._memory = DisruptionMemory()
         self._clock_jumps = ClockJumpDetector()
         self._last_run_at: float | None = None
         self._started_at = context.clock.now()

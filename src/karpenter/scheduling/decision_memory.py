@@ -94,7 +94,7 @@ class DecisionMemory:
         make: Callable[[], _Templates],
     ) -> _Templates:
         """What ``make`` gives, once for the same NodePools, types and DaemonSets. ``settings``: what else it depends on."""
-        inputs = (tuple(map(_without_usage, pools)), tuple(indexes), daemons, settings)
+        inputs = (tuple(map(without_usage, pools)), tuple(indexes), daemons, settings)
         same_types = len(self._indexes) == len(indexes) and all(
             last is index for last, index in zip(self._indexes, indexes.values(), strict=True)
         )
@@ -124,7 +124,7 @@ class DecisionMemory:
         return _remembered(self._packers, key, make, _MAX_PACKERS)
 
 
-def _without_usage(pool: NodePool) -> NodePool:
+def without_usage(pool: NodePool) -> NodePool:
     """The NodePool without what changes with its nodes and decides nothing about new ones."""
     metadata = replace(pool.metadata, resource_version="")
     return replace(pool, metadata=metadata, status=NodePoolStatus(conditions=pool.status.conditions))

@@ -6,10 +6,10 @@ import pytest
 
 from karpenter.api.core import Pod
 from karpenter.api.meta import Wire
+from karpenter.disruption.decide.consolidation_memory import DisruptionMemory
 from karpenter.disruption.decide.disruption_decision import decide_disruption
 from karpenter.disruption.decide.disruption_problem import DisruptionProblem
 from karpenter.disruption.decide.disruption_problem_file import disruption_solution_bytes
-from karpenter.scheduling.decision_memory import DecisionMemory
 from support.applied_commands import QUIET
 from support.builders import indexes, pod, snapshot
 from support.disruption_cases import KINDS, bought, on, pool, running
@@ -25,7 +25,7 @@ def test_a_node_that_loses_pods_of_one_kind_is_replaced_by_what_the_others_need(
     pods_of: object,
 ) -> None:
     """The memory has packings of more and of fewer such pods: the number counts."""
-    memory, types = DecisionMemory(), indexes([pool()], KINDS)
+    memory, types = DisruptionMemory(), indexes([pool()], KINDS)
     replacements = []
     for count in (3, 2, 1, 4, 3):
         wires: list[Wire] = [pool(), *running("a", "l"), *pods_of("a", [1] * count)]  # type: ignore[operator]

@@ -14,6 +14,7 @@ from karpenter.capacitybuffer.buffer_placements import claims_without_buffer_pod
 from karpenter.disruption.decide.candidates import BlockedNode
 from karpenter.disruption.decide.command import Candidate, Command, DisruptionReason
 from karpenter.disruption.decide.consolidation import Consolidation, PrecedingCommands, consolidation_candidates
+from karpenter.disruption.decide.consolidation_memory import DisruptionMemory, consolidation_inputs
 from karpenter.disruption.decide.disruption_problem import DisruptionProblem, DisruptionSolution, prepare
 from karpenter.disruption.decide.drift import DriftLimits, drift_candidates, replace_drifted, replace_drifted_static
 from karpenter.disruption.decide.emptiness import delete_empty, empty_candidates
@@ -24,14 +25,13 @@ from karpenter.disruption.decide.sleep import delete_asleep, sleep_candidates
 from karpenter.disruption.decide.static_replacements import StaticReplacements
 from karpenter.disruption.decide.terminate_first import FreedReservations
 from karpenter.instancetypes.type_index import TypeIndex
-from karpenter.scheduling.decision_memory import DecisionMemory
 
 _EMPTY, _DRIFTED, _UNDERUTILIZED = DisruptionReason.EMPTY, DisruptionReason.DRIFTED, DisruptionReason.UNDERUTILIZED
 _UNHEALTHY = DisruptionReason.UNHEALTHY
 
 
 def decide_disruption(
-    problem: DisruptionProblem, indexes: Mapping[str, TypeIndex], memory: DecisionMemory | None = None
+    problem: DisruptionProblem, indexes: Mapping[str, TypeIndex], memory: DisruptionMemory | None = None
 ) -> DisruptionSolution:
     """Which nodes to disrupt now, and how. ``indexes`` holds the prepared instance types of each NodePool, by name.
 
@@ -47,9 +47,11 @@ class _DisruptionPass:
     """One decision while it is being made."""
 
     def __init__(
-        self, problem: DisruptionProblem, indexes: Mapping[str, TypeIndex], memory: DecisionMemory | None
+        self, problem: DisruptionProblem, indexes: Mapping[str, TypeIndex], memory: DisruptionMemory | None
     ) -> None:
-        self._prepared = prepare(problem, indexes, memory)
+        memory = memory or DisruptionMemory()
+        self._prepared = prepare(problem, indexes, memory.packings)
+        self._consolidation_memory = memory.consolidation
         self._budgets = RemainingBudgets(problem.snapshot, problem.context.now)
         self._static = StaticReplacements(problem.snapshot, indexes)
         self._commands: list[Command] = []
@@ -90,7 +92,10 @@ class _DisruptionPass:
         drifted = [candidate for candidate in drifted if candidate.key not in deleted]
         if drifted or consolidatable:
             closed = deleted | self._drifted_within_budgets((*drifted, *drifted_static))
-            self._replace_and_consolidate(drifted, consolidatable, closed)
+            if drifted or PrecedingCommands(tuple(self._commands)).move_pods:
+                self._replace_and_consolidate(drifted, consolidatable, closed)
+            else:
+                self._consolidate_unless_settled(consolidatable, closed)
         return self._solution()
 
     def _solution(self) -> DisruptionSolution:
@@ -150,6 +155,19 @@ class _DisruptionPass:
             return frozenset()
         self._commands.append(command)
         return frozenset(candidate.key for candidate in command.candidates)
+
+    def _consolidate_unless_settled(self, candidates: list[Candidate], closed_to_pods: frozenset[str]) -> None:
+        """Consolidation, unless it found nothing for the same inputs lately."""
+        preceding = PrecedingCommands(tuple(self._commands), closed_to_pods)
+        inputs = consolidation_inputs(self._prepared, candidates, preceding, self._budgets)
+        settled = None if inputs is None else self._consolidation_memory.recall(inputs, candidates)
+        if settled is not None:
+            self._blocked += settled
+            return
+        commands_before, already_blocked = len(self._commands), len(self._blocked)
+        self._replace_and_consolidate([], candidates, closed_to_pods)
+        if inputs is not None and len(self._commands) == commands_before:
+            self._consolidation_memory.remember(inputs, self._blocked[already_blocked:])
 
     def _replace_and_consolidate(
         self, drifted: list[Candidate], consolidatable: list[Candidate], closed_to_pods: frozenset[str]

@@ -15,7 +15,12 @@ from functools import partial
 from math import inf
 
 from karpenter.api.core import Pod
-from karpenter.disruption.decide.candidates import CandidateChecks, DisruptionContext, consolidate_after_end
+from karpenter.disruption.decide.candidates import (
+    CandidateChecks,
+    DisruptionContext,
+    PodDisruptionBudgetIndex,
+    consolidate_after_end,
+)
 from karpenter.disruption.decide.command import Candidate, Command, DisruptionReason, PendingCommand
 from karpenter.disruption.decide.costs import disruption_cost
 from karpenter.disruption.decide.disruption_problem import PreparedDisruption
@@ -119,10 +124,7 @@ class SchedulingSimulation:
         return self.pods_to_place(command.candidates)
 
     def _is_reschedulable(self, pod: Pod) -> bool:
-        if not pod_disruption.is_currently_reschedulable(pod, self._now):
-            return False
-        over = self._checks.pod_disruption_budgets.selecting(pod)
-        return not over or not pod_eligibility.blocked_by_budgets(pod, over, self._now)
+        return is_reschedulable_now(pod, self._checks.pod_disruption_budgets, self._now)
 
     @property
     def has_limits(self) -> bool:
@@ -196,6 +198,14 @@ class SchedulingSimulation:
     def minimum_new_price(self, candidates: Sequence[Candidate]) -> float:
         """USD per hour that nodes cost at least for those of their pods that do not fit on existing nodes."""
         return self._base.minimum_new_price(self._without(candidates))
+
+
+def is_reschedulable_now(pod: Pod, budgets: PodDisruptionBudgetIndex, now: datetime) -> bool:
+    """Whether a pod needs another place when its node goes, and something can evict it (DIS-162)."""
+    if not pod_disruption.is_currently_reschedulable(pod, now):
+        return False
+    over = budgets.selecting(pod)
+    return not over or not pod_eligibility.blocked_by_budgets(pod, over, now)
 
 
 def simulate(prepared: PreparedDisruption, closed_to_pods: Iterable[str] = ()) -> SchedulingSimulation:

@@ -187,6 +187,8 @@ class ReschedulingBase:
     _moves_since_refresh: int = 0
     #: Movers by the identity of their pods, which are kept with them: several questions are about the pods of one node.
     _movers_by_pods: dict[tuple[int, ...], tuple[Sequence[Pod], _Movers]] = field(default_factory=dict)
+    #: Passes of questions without planned places, by movers, open nodes and limits: deletion and replacement ask the same.
+    _passes: dict[tuple[int, NodeSet, LimitsPolicy, frozenset[str]], PassResult] = field(default_factory=dict)
 
     # -- questions --------------------------------------------------------------------------------------------------------
 
@@ -237,6 +239,15 @@ class ReschedulingBase:
         return self._preparation.price_bounds.of_demands([keyed_demand.demand for keyed_demand in demands])
 
     def _single_pass(self, question: WhatIf, nodes: ExistingNodeIndex, movers: _Movers) -> PassResult:
+        if question.planned:
+            return self._new_pass(question, nodes, movers)
+        # Movers are kept as long as these results, so their identity stays theirs.
+        key = (id(movers), nodes.all_nodes, question.limits, question.removed)
+        if key not in self._passes:
+            self._passes[key] = self._new_pass(question, nodes, movers)
+        return self._passes[key]
+
+    def _new_pass(self, question: WhatIf, nodes: ExistingNodeIndex, movers: _Movers) -> PassResult:
         planned = question.planned
         keeping = PlannedPlacements(planned, nodes.all_nodes & nodes.position_set(planned.values()))
         options = self._preparation.prepared.purchase_options_within(self._limits_for(question))
@@ -325,7 +336,7 @@ class ReschedulingBase:
 
     def with_limits_used(self, new_claims: Sequence[NewNodeClaim]) -> ReschedulingBase:
         """The base in which these claims, which are planned for other pods, count against limits."""
-        return replace(self, _limits=self._limits_after((), new_claims))
+        return replace(self, _limits=self._limits_after((), new_claims), _passes={})
 
     def after_move(
         self,
@@ -354,6 +365,7 @@ class ReschedulingBase:
             _closed=self._closed | self._nodes.position_set(removed),
             _moves_since_refresh=moves_since_refresh,
             _movers_by_pods={},
+            _passes={},
         )
 
     def _changed_nodes(self, placed: Iterable[PlacedPods]) -> Mapping[int, ExistingNode]:

@@ -89,8 +89,8 @@ def _with_overlays(objects: ClusterObjects, pool_types: Sequence[_PoolTypes]) ->
     evaluation = overlay_application.evaluate_overlays(overlays, offered)
     for name, conflict in sorted(evaluation.conflicts.items()):
         print_error(f"NodeOverlay {name} is left out: {conflict.message}")
-    for unchanged in offered:
-        yield unchanged.node_pool, overlay_application.apply_overlays(evaluation.accepted, unchanged)
+    overlaid = overlay_application.apply_overlays_to_pools(evaluation.accepted, offered)
+    yield from zip((unchanged.node_pool for unchanged in offered), overlaid, strict=True)
 
 
 # -- missing node classes -----------------------------------------------------------------------------------------------

@@ -125,7 +125,8 @@ def evaluate_overlays(
     Order: weight descending, then name descending; the later one of two conflicting overlays is rejected in every pool. Beyond:
     compared with every overlay of its weight, not only with the one before it.
     """
-    shelves = [_OverlayMatcher(instance_types) for instance_types in pool_types]
+    found: _FoundMatches = {}
+    shelves = [_OverlayMatcher(instance_types, found) for instance_types in pool_types]
     touched: dict[_OverlaySetting, str] = {}
     accepted: list[ParsedOverlay] = []
     clashes: dict[str, OverlayConflict] = {}
@@ -144,19 +145,40 @@ def evaluate_overlays(
 
 def apply_overlays(overlays: Sequence[ParsedOverlay], pool_types: NodePoolInstanceTypes) -> tuple[InstanceType, ...]:
     """The pool's types with the overlays (in order of precedence) applied; the same tuple if none matches."""
-    shelf = _OverlayMatcher(pool_types)
+    return next(apply_overlays_to_pools(overlays, [pool_types]))
+
+
+def apply_overlays_to_pools(
+    overlays: Sequence[ParsedOverlay], offered: Sequence[NodePoolInstanceTypes]
+) -> Iterator[tuple[InstanceType, ...]]:
+    """The types of each pool with the overlays applied: one tuple for all pools of the same types that they change alike."""
+    found: _FoundMatches = {}
+    changed: dict[tuple[object, ...], tuple[InstanceType, ...]] = {}
+    for pool_types in offered:
+        shelf = _OverlayMatcher(pool_types, found)
+        matches = [shelf.matches(overlay) for overlay in overlays]
+        alike = (id(pool_types.types), *map(id, matches))
+        if alike not in changed:
+            changed[alike] = _with_changes(pool_types.types, overlays, matches)
+        yield changed[alike]
+
+
+def _with_changes(
+    types: tuple[InstanceType, ...], overlays: Sequence[ParsedOverlay], matches: Sequence[_Matches]
+) -> tuple[InstanceType, ...]:
+    """The types with the overlays applied where they match."""
     changed: dict[int, _TypeChanges] = {}
-    for overlay in overlays:
-        for position, sold in shelf.matches(overlay):
+    for overlay, matching in zip(overlays, matches, strict=True):
+        for position, sold in matching:
             changes = changed.setdefault(position, _TypeChanges())
             changes.capacity = {**overlay.capacity, **changes.capacity}
             if overlay.price is not None:
                 changes.prices = {**dict.fromkeys(sold, overlay.price), **changes.prices}
     if not changed:
-        return pool_types.types
+        return types
     return tuple(
         _apply_changes(instance_type, changed[position]) if position in changed else instance_type
-        for position, instance_type in enumerate(pool_types.types)
+        for position, instance_type in enumerate(types)
     )
 
 
@@ -185,30 +207,43 @@ def _with_price_change(offering: Offering, change: PriceChange) -> Offering:
     return replace(offering, price_per_hour=change.applied_to(offering.price_per_hour))
 
 
-class _OverlayMatcher:
-    """Matches overlays against the types of one pool."""
+#: Positions of the matching types, each with the positions of its matching offerings (SCH-756).
+_Matches = tuple[tuple[int, tuple[int, ...]], ...]
+#: Matches by overlay, types, and what the pool says of the labels that the overlay asks for.
+_FoundMatches = dict[tuple[object, ...], _Matches]
 
-    def __init__(self, offered: NodePoolInstanceTypes) -> None:
+
+class _OverlayMatcher:
+    """Matches overlays against the types of one pool. ``found`` is shared by the matchers of all pools, which live as long."""
+
+    def __init__(self, offered: NodePoolInstanceTypes, found: _FoundMatches) -> None:
         self._name = offered.node_pool.metadata.name
         self._types = offered.types
-        self._well_known = labels.WELL_KNOWN | well_known_labels_of(offered.types)
-        own = requirements_from_labels(
+        self._own = requirements_from_labels(
             {**offered.node_pool.spec.template.metadata.labels, labels.NODE_POOL: self._name}
         )
-        self._labels_by_position = [own.intersect(instance_type.requirements) for instance_type in offered.types]
+        self._found = found
 
-    def matches(self, overlay: ParsedOverlay) -> Iterator[tuple[int, tuple[int, ...]]]:
-        """Positions of the matching types, each with the positions of its matching offerings (SCH-756)."""
-        of_labels = _LabelCompatibility(overlay.requirements)
+    def matches(self, overlay: ParsedOverlay) -> _Matches:
+        """Where the overlay matches: one object for pools of the same types that it cannot tell apart."""
+        own = tuple((key, self._own[key]) for key in overlay.requirements if key in self._own)
+        key = (id(overlay), id(self._types), own)
+        if key not in self._found:
+            self._found[key] = tuple(self._find_matches(overlay))
+        return self._found[key]
+
+    def _find_matches(self, overlay: ParsedOverlay) -> Iterator[tuple[int, tuple[int, ...]]]:
+        well_known = labels.WELL_KNOWN | well_known_labels_of(self._types)
+        of_labels = _LabelCompatibility(overlay.requirements, self._own)
         of_offerings: dict[Requirements, bool] = {}
-        for position, described in enumerate(self._labels_by_position):
-            if not of_labels.is_compatible(described):
+        for position, instance_type in enumerate(self._types):
+            if not of_labels.is_compatible(instance_type.requirements):
                 continue
             sold = []
-            for place, offering in enumerate(self._types[position].offerings):
+            for place, offering in enumerate(instance_type.offerings):
                 asked = offering.requirements
                 if asked not in of_offerings:
-                    of_offerings[asked] = compatible(overlay.requirements, asked, self._well_known)
+                    of_offerings[asked] = compatible(overlay.requirements, asked, well_known)
                 if of_offerings[asked]:
                     sold.append(place)
             if sold:
@@ -226,20 +261,24 @@ class _OverlayMatcher:
 
 
 class _LabelCompatibility:
-    """Compatibility of type labels with an overlay, cached per label requirement: thousands of types share most of them."""
+    """Compatibility of labels with an overlay, cached per label requirement: thousands of types share most of them.
 
-    def __init__(self, asked: Requirements) -> None:
+    ``of_pool``: the labels that a pool gives its nodes beside those of their type.
+    """
+
+    def __init__(self, asked: Requirements, of_pool: Requirements) -> None:
         self._asked = [
-            (key, Requirements((requirement,)), dict[Requirement | None, bool]()) for key, requirement in asked.items()
+            (key, Requirements((requirement,)), of_pool.get(key), dict[Requirement | None, bool]())
+            for key, requirement in asked.items()
         ]
 
     def is_compatible(self, type_labels: Requirements) -> bool:
         """Whether all labels are compatible; a missing label is so only if its absence is required (strict)."""
-        for key, asked, answers in self._asked:
+        for key, asked, of_pool, answers in self._asked:
             said = type_labels.get(key)
             answer = answers.get(said)
             if answer is None:
-                own = Requirements() if said is None else Requirements((said,))
+                own = Requirements(stated for stated in (of_pool, said) if stated is not None)
                 answer = answers[said] = compatible(own, asked, frozenset())
             if not answer:
                 return False

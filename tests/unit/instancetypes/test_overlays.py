@@ -96,6 +96,22 @@ def test_what_no_overlay_matches_is_the_very_object_it_was() -> None:
     assert instance_types[0] is CHEAP
 
 
+def test_pools_that_overlays_cannot_tell_apart_share_their_types() -> None:
+    """One index is built for all of them, not one for each of two hundred pools."""
+    offered = [
+        NodePoolInstanceTypes(pool("a", team="x"), TYPES),
+        NodePoolInstanceTypes(pool("b", team="y"), TYPES),
+        NodePoolInstanceTypes(pool("c", tier="gold"), TYPES),
+        NodePoolInstanceTypes(pool("d"), TYPES[:1]),
+    ]
+    overlays = [overlay("gold", req("tier", "In", "gold"), price="0.1"), overlay("all", price_adjustment="-50%")]
+    first, second, gold, fewer = overlay_application.apply_overlays_to_pools(overlays, offered)
+    assert first is second
+    assert [prices(each) for each in first] == [[0.5, 1.0], [2.5]]
+    assert [prices(each) for each in gold] == [[0.1, 0.1], [0.1]]
+    assert [prices(each) for each in fewer] == [[0.5, 1.0]]
+
+
 def test_added_capacity_makes_a_type_fit_and_leaves_the_overhead_alone() -> None:
     """S-251, SCH-759"""
     instance_types = seen(overlay("o", req(SIZE, "In", "small"), capacity={"x/dev": "1"}))

@@ -33,6 +33,4 @@ def test_a_row_that_nothing_covers_leaves_no_solution(rows: int) -> None:
     matrix = np.zeros((1, rows))
     matrix[0, 0] = 1.0
     needed = np.ones(rows)
-    assert (
-        solve_linear_program(np.ones(1), SparseColumns.from_dense(matrix), needed, np.full(rows, NO_LIMIT)) is None
-    )
+    assert solve_linear_program(np.ones(1), SparseColumns.from_dense(matrix), needed, np.full(rows, NO_LIMIT)) is None

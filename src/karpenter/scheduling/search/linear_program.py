@@ -20,7 +20,7 @@ BoolArray = NDArray[np.bool_]
 IntArray = NDArray[np.intp]
 
 
-#: Programs with so many rows are solved by the primal simplex method. Those are programs with hundreds of types, all with one price
+#: Programs with so many rows are solved by the primal simplex method. They have hundreds of types that cost the same
 #: per pod: the dual method repairs their rows one after the other and takes ten times as long. Smaller ones it solves as fast.
 _PRIMAL_FROM_ROWS = 1000
 #: What HiGHS calls the primal simplex method.

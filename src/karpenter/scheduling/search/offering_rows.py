@@ -256,7 +256,7 @@ def undominated_rows(rows: OfferingRows) -> OfferingRows:
     merits = rows.surplus.merits(rows.capacities)
     for row in order.tolist():
         alike = rows_by_acceptance.setdefault((rows.accepts[row].tobytes(), float(rows.reservation[row])), {})
-        alike.setdefault(merits[row].tobytes(), row)  # a dearer row with the same merits is beaten: NodePools share their types
+        alike.setdefault(merits[row].tobytes(), row)  # of equal merits the cheapest: NodePools share their types
     kept = [row for alike in rows_by_acceptance.values() for row in pareto_front_rows(merits, [*alike.values()])]
     return rows.pick(np.array(sorted(kept), dtype=np.intp))
 

@@ -53,5 +53,5 @@ def test_each_release_has_its_kubeadm() -> None:
 def test_a_release_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
     monkeypatch.setenv(binaries.RELEASE_VARIABLE, "1.20")
-    with pytest.raises(binaries.BuildFailed, match=r"KUBERNETES_RELEASE=1.20: choose 1.34, 1.36, 1.37"):
+    with pytest.raises(binaries.BuildFailed, match=r"KUBERNETES_RELEASE=1.20: choose 1.34, 1.35, 1.36"):
         binaries.folder()

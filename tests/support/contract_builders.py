@@ -111,7 +111,9 @@ class Web:
 
     @asynccontextmanager
     async def _watched(self, path: str, query: Mapping[str, str | int]) -> AsyncIterator[AsyncIterator[str]]:
-        async with self.http.stream("GET", path, params={"watch": "true", **_parameters(query)}) as response:
+        # Since 1.37 a watch with initial events is compressed for who accepts that: many gzip members, and httpx reads the first.
+        parameters, plain = {"watch": "true", **_parameters(query)}, {"Accept-Encoding": "identity"}
+        async with self.http.stream("GET", path, params=parameters, headers=plain) as response:
             assert response.status_code == 200, await response.aread()
             async with aclosing(response.aiter_lines()) as lines:  # type: ignore[type-var]
                 yield lines

@@ -1,7 +1,8 @@
 """Backoff of commands that failed, were undone or refused: their nodes are excluded for exponentially growing periods.
 
 Without it the same move would be chosen again at once, and a replacement created and deleted each time. Entries are kept in
-memory by reason and key: a move of a node (deletion, or replacement by an offering), or an owner of pods whose move was undone.
+memory by reason and key: a move of a node (deletion, or replacement by an offering), or an owner of pods whose move was undone;
+and by NodePool where replacements were launched and did not become ready (K15-360, K15-361).
 After a restart everything may be tried again. Periods are measured on the event loop's clock, which changes of the wall clock do
 not affect.
 """
@@ -63,6 +64,8 @@ class CommandBackoff:
         self._now = now
         self._max_entries = max_entries
         self._entries: OrderedDict[tuple[str, BackoffKey], BackoffEntry] = OrderedDict()
+        #: NodePools whose last replacement did not become ready. There are no more of them than NodePools.
+        self._unready_pools: dict[str, BackoffEntry] = {}
 
     def record_failure(self, reason: str, keys: Iterable[BackoffKey], cause: str, backoff: Backoff = _BACKOFF) -> None:
         """These keys failed for a reason: each is in backoff for it, longer than last time."""
@@ -89,6 +92,25 @@ class CommandBackoff:
         ]
         self.record_failure(command.reason, keys, cause, _BACKOFF if has_deleted_nodes else _HARMLESS_BACKOFF)
 
+    def record_unready_pools(self, node_pools: Iterable[str], cause: str) -> None:
+        """Replacements in these NodePools were launched and did not become ready.
+
+        What fails while the NodePool is in backoff began before, so it does not count as another failure.
+        """
+        now = self._now()
+        for name in node_pools:
+            last = self._unready_pools.get(name)
+            if last is not None and last.until > now:
+                continue
+            failures = last.failures + 1 if last is not None and now - last.failed_at < _RESET_AFTER_SECONDS else 1
+            until = now + _backoff_seconds(_HARMLESS_BACKOFF, name, failures)
+            self._unready_pools[name] = BackoffEntry(failures, until, now, cause)
+
+    def reset_pools(self, node_pools: Iterable[str]) -> None:
+        """Replacements in these NodePools became ready."""
+        for name in node_pools:
+            self._unready_pools.pop(name, None)
+
     def reset(self, reason: str, keys: Iterable[BackoffKey]) -> None:
         """These succeeded, or are gone."""
         for key in keys:
@@ -100,8 +122,11 @@ class CommandBackoff:
         moves = [key for of_reason, key in self._entries if of_reason == reason and isinstance(key, NodeMove)]
         self.reset(reason, [move for move in moves if move.node in gone])
 
-    def failed_moves(self, now: float) -> FailedMoves:
-        """The moves that failed, as a decision at a time sees them."""
+    def failed_moves(self, now: float, launching_pools: Collection[str] = ()) -> FailedMoves:
+        """The moves that failed, as a decision at a time sees them.
+
+        ``launching_pools``: NodePools in which commands under way have replacements that are not ready yet.
+        """
         in_backoff: defaultdict[DisruptionReason, defaultdict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
         failures: defaultdict[DisruptionReason, defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
         for (reason, key), entry in self._entries.items():
@@ -115,7 +140,16 @@ class CommandBackoff:
                 for reason, by_node in in_backoff.items()
             },
             {reason: dict(by_node) for reason, by_node in failures.items()},
+            *self._unready_pools_at(now, launching_pools),
         )
+
+    def _unready_pools_at(self, now: float, launching: Collection[str]) -> tuple[frozenset[str], frozenset[str]]:
+        """The NodePools in which nothing may be launched at a time, and those in which one replacement may be tried."""
+        unready = {
+            name: entry for name, entry in self._unready_pools.items() if now - entry.failed_at < _RESET_AFTER_SECONDS
+        }
+        closed = frozenset(name for name, entry in unready.items() if entry.until > now or name in launching)
+        return closed, frozenset(unready) - closed
 
     def excluded_nodes(self, nodes: Sequence[StateNode], now: float) -> Mapping[DisruptionReason, frozenset[str]]:
         """By reason, the nodes with pods of an owner in backoff at a time."""
@@ -133,9 +167,8 @@ class CommandBackoff:
     def next_expiry(self) -> float | None:
         """When the next backoff ends, on the clock of ``now``; None if nothing is in backoff."""
         now = self._now()
-        return min(
-            (backoff_entry.until for backoff_entry in self._entries.values() if backoff_entry.until > now), default=None
-        )
+        entries = (*self._entries.values(), *self._unready_pools.values())
+        return min((entry.until for entry in entries if entry.until > now), default=None)
 
 
 def _backoff_seconds(backoff: Backoff, key: BackoffKey, failures: int) -> float:

@@ -242,7 +242,7 @@ class DisruptionController:
             nominated=self._context.state.nominated_nodes(now) | nodes_awaiting_planned_pods(snapshot),
             in_command=self._execution.queue.candidate_keys.union(pending),
             excluded_by_backoff=self._execution.backoff.excluded_nodes(snapshot.nodes, _now()),
-            failed_moves=self._execution.backoff.failed_moves(_now()),
+            failed_moves=self._execution.backoff.failed_moves(_now(), self._execution.queue.launching_node_pools),
             pending_commands=tuple(pending_command(command) for command in underutilized),
             controller_node=self._own_node(),
             reboots_exhausted=self._execution.reboots.exhausted(self._context.state.claims(), now),

@@ -93,6 +93,11 @@ class DisruptionQueue:
         """The nodes of all commands under way."""
         return frozenset(self._command_by_candidate)
 
+    @property
+    def launching_node_pools(self) -> frozenset[str]:
+        """The NodePools in which commands under way have replacements that are not ready yet."""
+        return frozenset().union(*(queued.launching_node_pools for queued in self._commands.values()))
+
     def add(self, queued: QueuedCommand) -> bool:
         """Take the command's nodes; False, and nothing is done, where another command has one of them (DIS-300)."""
         if any(key in self._command_by_candidate for key in queued.remaining_candidates):
@@ -202,6 +207,8 @@ class DisruptionQueue:
                 return replacement_gone_message((name,))
             if name in queued.ready_replacements:
                 continue
+            if conditions.is_true(claim.status.conditions, conditions.LAUNCHED):
+                queued.launched_replacements.add(name)
             reason = queued.command.reason.value
             about = involved_claim(claim.metadata)
             self._context.events.publish(
@@ -229,7 +236,8 @@ class DisruptionQueue:
             elif conditions.is_true(claim.status.conditions, conditions.INITIALIZED):
                 queued.late_replacements.discard(name)
                 self._context.state.nominate(name, now + _LATE_NOMINATION_PERIOD)
-                self._reset_backoff(queued.command)
+                queued.ready_replacements.add(name)
+                self._reset_backoff(queued)
             elif is_over:
                 queued.late_replacements.discard(name)
                 await self._delete_unused_replacement(queued, name)
@@ -312,13 +320,15 @@ class DisruptionQueue:
     def _complete(self, queued: QueuedCommand) -> None:
         command = queued.command
         self._remove(queued)
-        self._reset_backoff(command)
+        self._reset_backoff(queued)
         self._journal.end(queued.command_id, DecisionOutcome.SUCCEEDED, self._context.clock.now())
         self._reversals.record_command(command)
         _log.debug("command succeeded", **queued.log_fields())
 
-    def _reset_backoff(self, command: Command) -> None:
+    def _reset_backoff(self, queued: QueuedCommand) -> None:
+        command = queued.command
         self._backoff.reset_nodes(command.reason, (candidate.key for candidate in command.candidates))
+        self._backoff.reset_pools(queued.ready_node_pools)
 
     async def fail(self, queued: QueuedCommand, cause: str) -> None:
         """Fail a command: untaint its nodes, delete unused replacements, record the backoff (DIS-314)."""
@@ -330,6 +340,7 @@ class DisruptionQueue:
         self._backoff.record_failed_command(
             command, cause, queued.failed_replacements, has_deleted_nodes=has_deleted_nodes
         )
+        self._backoff.record_unready_pools(sorted(queued.unready_node_pools), cause)
         await self._roll_back(queued, cause)
 
     async def _roll_back(self, queued: QueuedCommand, cause: str) -> None:

@@ -25,14 +25,16 @@ class QueuedCommand:
     """A command being carried out.
 
     ``started_at`` is on the event loop's clock. ``remaining_candidates``: those whose claim is not deleted yet.
-    ``ready_replacements``: those that were initialized. ``late_replacements``: those that were not when the command reached its
-    timeout; they are kept. ``replacement_timeout_seconds``: how long they may take; None until that matters.
+    ``launched_replacements``: those whose instance was launched. ``ready_replacements``: those that were initialized.
+    ``late_replacements``: those that were not when the command reached its timeout; they are kept.
+    ``replacement_timeout_seconds``: how long they may take; None until that matters.
     """
 
     command_id: str
     command: Command
     started_at: float
     remaining_candidates: dict[str, Candidate] = field(init=False)
+    launched_replacements: set[str] = field(default_factory=set)
     ready_replacements: set[str] = field(default_factory=set)
     #: Replacements that went while candidates stay: the command fails with its next reconcile.
     lost_replacements: set[str] = field(default_factory=set)
@@ -53,6 +55,24 @@ class QueuedCommand:
     def failed_replacements(self) -> frozenset[str]:
         """The replacements because of which the command fails; empty if it fails for another reason."""
         return frozenset(self.lost_replacements | self.late_replacements)
+
+    @property
+    def unready_node_pools(self) -> frozenset[str]:
+        """The NodePools of replacements that were launched, never became ready, and failed the command."""
+        unready = self.failed_replacements & self.launched_replacements - self.ready_replacements
+        return frozenset(planned.node_pool for planned in self.command.replacements if planned.name in unready)
+
+    @property
+    def ready_node_pools(self) -> frozenset[str]:
+        """The NodePools of replacements that became ready."""
+        ready = self.ready_replacements
+        return frozenset(planned.node_pool for planned in self.command.replacements if planned.name in ready)
+
+    @property
+    def launching_node_pools(self) -> frozenset[str]:
+        """The NodePools of replacements that are not ready yet."""
+        pending = frozenset(self.pending_replacements())
+        return frozenset(planned.node_pool for planned in self.command.replacements if planned.name in pending)
 
     def pending_replacements(self) -> Iterator[str]:
         """Replacements that were not seen initialized yet."""

@@ -56,12 +56,37 @@ def test_nodes_that_failed_together_come_back_one_after_the_other() -> None:
 
 
 def test_backoff_is_kept_for_one_reason_and_one_node() -> None:
-    """K15-360, K15-361: not for a whole NodePool, whose other nodes may have capacity; repair backs off like drift."""
+    """K15-361: repair backs off like drift. Other nodes of the NodePool may have capacity."""
     clock = Clock()
     backoff = CommandBackoff(clock)
     backoff.record_failure(DRIFTED, _deletions("a"), "no capacity")
     assert _nodes_in_backoff(backoff, clock) == {"a"}
     assert _nodes_in_backoff(backoff, clock, DisruptionReason.UNDERUTILIZED) == set()
+
+
+def test_a_nodepool_is_in_backoff_up_to_ten_minutes_where_replacements_do_not_become_ready() -> None:
+    """K15-360, DIS §9.3 Beyond. Between pauses one replacement is tried; what fails within a pause counts once."""
+    clock = Clock()
+    backoff = CommandBackoff(clock)
+    for least in (60, 120, 240, 480, 600, 600):
+        for _ in range(3):
+            backoff.record_unready_pools(["np"], "it did not register")
+        pause = _seconds_to_next_expiry(backoff, clock)
+        assert least <= pause <= 1.2 * least
+        assert backoff.failed_moves(clock.now).closed_pools == {"np"}
+        clock.now += pause
+        assert backoff.failed_moves(clock.now).trial_pools == {"np"}
+        assert backoff.failed_moves(clock.now, ["np"]).closed_pools == {"np"}
+    backoff.reset_pools(["np"])
+    assert backoff.failed_moves(clock.now) == CommandBackoff(clock).failed_moves(clock.now)
+
+
+def test_a_nodepool_that_failed_long_ago_is_as_any_other() -> None:
+    clock = Clock()
+    backoff = CommandBackoff(clock)
+    backoff.record_unready_pools(["np"], "x")
+    clock.now = 7 * 3600
+    assert backoff.failed_moves(clock.now) == CommandBackoff(clock).failed_moves(clock.now)
 
 
 def test_a_success_ends_the_backoff() -> None:

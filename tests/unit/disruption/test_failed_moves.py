@@ -7,13 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from karpenter.api.karpenter import Budget
+from karpenter.api.karpenter import Budget, Disruption
 from karpenter.disruption.command_backoff import CommandBackoff
 from karpenter.disruption.decide.candidates import DisruptionContext
 from karpenter.disruption.decide.command import Command, DisruptionReason
 from karpenter.disruption.decide.disruption_problem import DisruptionSolution
 from karpenter.disruption.decide.failed_moves import DELETION, moves_by_node
 from support.applied_commands import QUIET
+from support.builders import node_pool
 from support.disruption_cases import KINDS, decide, drifted, gone, pool, running, why
 
 _MINUTE = 60.0
@@ -85,6 +86,42 @@ def test_a_consolidation_that_cannot_be_launched_says_so() -> None:
     again = decide(cluster, circumstances=_after(_failed(solution.commands[0])))
     assert gone(again) == []
     assert why(again, "a") == "The same move failed a short while ago, it is tried again later"
+
+
+def _unready(*pools: str, launching: tuple[str, ...] = (), now: float = 300.0) -> DisruptionContext:
+    backoff = CommandBackoff(_at_zero)
+    backoff.record_unready_pools(pools, "they did not register")
+    return replace(QUIET, failed_moves=backoff.failed_moves(now, launching))
+
+
+def test_where_replacements_do_not_become_ready_one_node_of_the_nodepool_is_tried_at_a_time() -> None:
+    """K15-360: an image that does not work would fail for every node in turn. Other NodePools go on."""
+    cluster = [pool("np"), _drifting("a", "b", "c")]
+    assert gone(decide(cluster, circumstances=_unready("other", now=1.0))) == ["a", "b", "c"]
+    paused = decide(cluster, circumstances=_unready("np", now=1.0))
+    assert gone(paused) == []
+    assert why(paused, "a") == (
+        'The last replacements in NodePool "np" did not become ready: one at a time is tried, after pauses'
+    )
+    trial = decide(cluster, circumstances=_unready("np"))
+    assert gone(trial) == ["a"]
+    assert why(trial, "b") == why(paused, "a")
+    assert gone(decide(cluster, circumstances=_unready("np", launching=("np",)))) == []
+
+
+def test_nodes_whose_pods_fit_elsewhere_do_not_wait_for_replacements_that_become_ready() -> None:
+    cluster = [pool(), _drifting("a"), running("b", "l", conditions=())]
+    assert gone(decide(cluster, circumstances=_unready("np", now=1.0))) == ["a"]
+
+
+def test_static_nodepools_try_one_replacement_at_a_time_too() -> None:
+    open_budget = Disruption(budgets=(Budget(nodes="100%"),))
+    cluster = [node_pool("np", replicas=3, disruption=open_budget), _drifting("a", "b", "c")]
+    assert len(gone(decide(cluster))) == 3
+    assert len(gone(decide(cluster, circumstances=_unready("np")))) == 1
+    paused = decide(cluster, circumstances=_unready("np", now=1.0))
+    assert gone(paused) == []
+    assert 'The last replacements in NodePool "np" did not become ready' in why(paused, "a")
 
 
 @pytest.mark.parametrize(("has_deleted_nodes", "longest"), [(False, 600.0), (True, 3600.0)])

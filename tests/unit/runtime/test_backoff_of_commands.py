@@ -8,7 +8,7 @@ from itertools import pairwise
 from karpenter.api import kinds
 from karpenter.api.karpenter import Budget, Disruption, NodeClaim
 from karpenter.disruption.decide.command import DisruptionReason
-from karpenter.model import labels
+from karpenter.model import conditions, labels
 from karpenter.providers.contract import Instance, InsufficientCapacity
 from support.consolidation_cases import begin, deployment, runs, scale
 from support.world import World, story, until
@@ -77,6 +77,72 @@ async def test_one_pool_that_fails_keeps_no_other_waiting(world: World) -> None:
     await asyncio.sleep(5)
     leaving = [c.metadata.name for c in await world.all(kinds.NODE_CLAIM) if c.metadata.deletion_timestamp]
     assert leaving == ["b-old"]
+
+
+@story
+async def test_an_image_that_does_not_work_is_tried_on_one_node_at_a_time(world: World) -> None:
+    """K15-360: all replacements at once, none registers; then one after growing pauses. Once one is ready the others follow."""
+    await drifted_together(world, "n0", "n1", "n2")
+    old = {"n0", "n1", "n2"}
+    await until(lambda: _has_launched(world, old, 3), 60)
+    await until(lambda: _has_launched(world, old, 0), 3600, 5)
+    tries = 0
+    most = 0
+    for _ in range(720):
+        new = await _launched_beside(world, old)
+        most = max(most, len(new))
+        tries = len(world.lines("disrupting node(s)")) - 3
+        if tries == 3 and new:
+            break
+        await asyncio.sleep(5)
+    assert (tries, most) == (3, 1)
+    assert "did not become ready: one at a time is tried" in " ".join(await _messages(world))
+    (name,) = await _launched_beside(world, old)
+    await world.join(name)
+    await until(lambda: _has_disrupted(world, 8), 900, 1)
+
+
+async def drifted_together(world: World, *names: str) -> None:
+    """Nodes of one NodePool, each with a pod that needs a node of its own; all drift now."""
+    await world.node_class()
+    await world.pool("np", disruption=OPEN)
+    await world.start()
+    for name in names:
+        await world.claim(name, pool="np")
+    await asyncio.sleep(0.1)
+    for name in names:
+        await world.join(name, name)
+    await asyncio.sleep(1)
+    for name in names:
+        await world.running(f"pod-{name}", name, requests={"cpu": "3"}, node_selector={labels.NODE_POOL: "np"})
+    change = {"spec": {"template": {"spec": {"requirements": [{"key": "x", "operator": "DoesNotExist"}]}}}}
+    await world.kube.patch(kinds.NODE_POOL, "np", change)
+    for name in names:
+        await world.kube.patch(kinds.NODE_CLAIM, name, {"metadata": {"labels": {"x": "y"}}})
+
+
+async def _launched_beside(world: World, old: set[str]) -> set[str]:
+    """Replacements that are neither ready nor going."""
+    claims = await world.all(kinds.NODE_CLAIM)
+    return {
+        claim.metadata.name
+        for claim in claims
+        if claim.metadata.name not in old
+        and claim.metadata.deletion_timestamp is None
+        and not conditions.is_true(claim.status.conditions, conditions.INITIALIZED)
+    }
+
+
+async def _has_launched(world: World, old: set[str], number: int) -> bool:
+    return len(await _launched_beside(world, old)) == number
+
+
+async def _has_disrupted(world: World, number: int) -> bool:
+    return len(world.lines("disrupting node(s)")) == number
+
+
+async def _messages(world: World) -> list[str]:
+    return [event.message for event in await world.all(kinds.EVENT)]
 
 
 @story

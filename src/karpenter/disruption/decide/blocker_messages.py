@@ -188,6 +188,8 @@ def _allowance_message(blocker: AllowanceBlocker) -> str:
             return "Static NodePool is at its node limit and cannot stage a replacement"
         case move_blockers.StaticReservationsFull():
             return "Static NodePool's capacity reservations are full and cannot stage a replacement"
+        case move_blockers.ReplacementsUnready(node_pool):
+            return f'The last replacements in NodePool "{node_pool}" did not become ready: one at a time is tried, after pauses'
         case disruption_blockers.BudgetExhausted(status):
             return budget_message(status)
         case disruption_blockers.NodePoolFrozen(node_pool, freeze):

@@ -15,6 +15,7 @@ from karpenter.disruption.decide.move_blockers import (
     DriftBlocker,
     MoveBlocker,
     ReplacementExceedsLimits,
+    ReplacementsUnready,
     SavingBelowThreshold,
     StaticPoolAtNodeLimit,
     StaticReservationsFull,
@@ -348,7 +349,9 @@ ConsolidationBlocker = (
 DelayBlocker = ConsolidateAfterNotOver | WithinStabilizationWindow | NodeTooYoung | RolloutInProgress
 RepairBlocker = RepairWithoutNodePool | NodeDoNotRepair | RepairWithoutGracePeriod | TooManyUnhealthy
 PoolBlocker = BudgetExhausted | NodePoolFrozen
-AllowanceBlocker = ReplacementExceedsLimits | StaticPoolAtNodeLimit | StaticReservationsFull | PoolBlocker
+AllowanceBlocker = (
+    ReplacementExceedsLimits | StaticPoolAtNodeLimit | StaticReservationsFull | ReplacementsUnready | PoolBlocker
+)
 DisruptionBlocker = (
     (NodeBlocker | PodBlocker | ConsolidationBlocker | DelayBlocker | SavingBelowThreshold | MoveBlocker | DriftBlocker)
     | PoolBlocker

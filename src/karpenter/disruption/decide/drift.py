@@ -13,6 +13,7 @@ from karpenter.disruption.decide.failed_moves import NO_FAILED_MOVES, FailedMove
 from karpenter.disruption.decide.move_blockers import (
     DriftedPodsUnplaceable,
     ReplacementExceedsLimits,
+    ReplacementsUnready,
     StaticPoolAtNodeLimit,
     StaticReservationsFull,
 )
@@ -91,8 +92,10 @@ def replace_drifted(
         move = _replace_drifted_node(candidate, simulation, limits, freed)
         if isinstance(move, _DriftMove):
             if failed_moves.has_in_backoff(move.executed):
+                blocked += unready_replacements(move.executed, failed_moves)
                 continue
             commands.append(move.executed)
+            failed_moves = failed_moves.after(move.executed)
             if freed is not None:
                 freed.record(move.executed)
             simulation = simulation.after(move.command)
@@ -222,7 +225,17 @@ def replace_drifted_static(
             blocked.append(BlockedNode(candidate.state_node, command))
         elif command is not None and failed_moves.has_in_backoff(command):
             replacements.unstage(command)
+            blocked += unready_replacements(command, failed_moves)
         elif command is not None:
             commands.append(command)
+            failed_moves = failed_moves.after(command)
             budgets.consume(pool)
     return commands, blocked
+
+
+def unready_replacements(command: Command, failed_moves: FailedMoves) -> list[BlockedNode]:
+    """The nodes of a command in backoff, where it is because replacements in a NodePool do not become ready; else none."""
+    node_pool = failed_moves.closed_pool(command)
+    if not node_pool:
+        return []
+    return [BlockedNode(candidate.state_node, ReplacementsUnready(node_pool)) for candidate in command.candidates]

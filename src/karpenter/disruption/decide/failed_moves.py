@@ -2,13 +2,16 @@
 
 Backoff is kept for a node, a reason and a move: deletion without replacement, or replacement by an offering. So an offering that
 is sold out delays neither other nodes of the NodePool, nor a deletion, nor the replacement by another offering.
+
+A NodePool whose instances were launched and did not become ready (an image or user data that does not work) would fail for every
+node in turn. It is in backoff as a whole, and after that one replacement at a time is tried, until one becomes ready.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from karpenter.disruption.decide.command import Command, DisruptionReason
 from karpenter.model import labels
@@ -20,13 +23,32 @@ DELETION = "delete"
 
 @dataclass(frozen=True)
 class FailedMoves:
-    """By reason and node (by key): the moves that are in backoff, and how often in a row moves failed."""
+    """By reason and node (by key): the moves that are in backoff, and how often in a row moves failed.
+
+    ``closed_pools``: NodePools (by name) in which no replacement may be launched now, because the last ones did not become
+    ready. ``trial_pools``: those in which one may be launched, to see whether it does.
+    """
 
     in_backoff: Mapping[DisruptionReason, Mapping[str, frozenset[str]]] = field(default_factory=dict)
     failures: Mapping[DisruptionReason, Mapping[str, int]] = field(default_factory=dict)
+    closed_pools: frozenset[str] = frozenset()
+    trial_pools: frozenset[str] = frozenset()
+
+    def after(self, command: Command) -> FailedMoves:
+        """What the next command of the same decision may do."""
+        tried = self.trial_pools.intersection(planned.node_pool for planned in command.replacements)
+        if not tried:
+            return self
+        return replace(self, closed_pools=self.closed_pools | tried, trial_pools=self.trial_pools - tried)
+
+    def closed_pool(self, command: Command) -> str:
+        """The first NodePool in which the command would launch a replacement and may not; empty if there is none."""
+        return min(self.closed_pools.intersection(planned.node_pool for planned in command.replacements), default="")
 
     def has_in_backoff(self, command: Command) -> bool:
-        """Whether a move of the command is in backoff for its node."""
+        """Whether a move of the command is in backoff for its node, or a NodePool of its replacements is."""
+        if self.closed_pool(command):
+            return True
         by_node = self.in_backoff.get(command.reason)
         if not by_node:
             return False

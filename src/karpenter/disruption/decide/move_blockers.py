@@ -183,9 +183,25 @@ class StaticReservationsFull(Blocker):
     node_pool: str
 
 
+@dataclass(frozen=True)
+class ReplacementsUnready(Blocker):
+    """The last replacements in the NodePool were launched and did not become ready: one at a time is tried, after pauses."""
+
+    kind = "replacements-unready"
+    category = BlockerCategory.MOVE
+
+    node_pool: str
+
+
 SpotBlocker = SpotMinValuesUnmet | SpotToSpotDisabled | TooFewSpotTypes
 ReplacementBlocker = NotCheaper | PriceUnknown | SameTypeAgain | MinValuesUnmet | SpotBlocker | MoveFailedRecently
 MoveBlocker = (
     SavingTooSmall | RoomWithinConsolidateAfter | ReplacementBlocker | PodsUnschedulable | NeedsUninitializedNode
 )
-DriftBlocker = DriftedPodsUnplaceable | ReplacementExceedsLimits | StaticPoolAtNodeLimit | StaticReservationsFull
+DriftBlocker = (
+    DriftedPodsUnplaceable
+    | ReplacementExceedsLimits
+    | StaticPoolAtNodeLimit
+    | StaticReservationsFull
+    | ReplacementsUnready
+)

@@ -20,6 +20,7 @@ from karpenter.disruption.decide.disruption_blockers import (
     TooManyUnhealthy,
 )
 from karpenter.disruption.decide.disruption_problem import PreparedDisruption
+from karpenter.disruption.decide.drift import unready_replacements
 from karpenter.disruption.decide.move_blockers import (
     DriftedPodsUnplaceable,
     StaticPoolAtNodeLimit,
@@ -195,6 +196,7 @@ class RepairCommands:
         """One command for each node that budgets allow and that can be repaired; and the nodes that stay."""
         commands: list[Command] = []
         blocked: list[BlockedNode] = []
+        failed_moves = self._prepared.context.failed_moves
         for repairable in candidates:
             view = repairable.candidate.state_node
             # A node that never became ready is no capacity that a budget protects (K15-208).
@@ -203,8 +205,11 @@ class RepairCommands:
             command = self._command(repairable)
             if isinstance(command, DriftedPodsUnplaceable | StaticPoolAtNodeLimit | StaticReservationsFull):
                 blocked.append(BlockedNode(view, command))
-            elif command is not None and not self._prepared.context.failed_moves.has_in_backoff(command):
+            elif command is not None and failed_moves.has_in_backoff(command):
+                blocked += unready_replacements(command, failed_moves)
+            elif command is not None:
                 commands.append(command)
+                failed_moves = failed_moves.after(command)
                 self._simulation = self._simulation.after(command)
                 if self._freed is not None:
                     self._freed.record(command)

@@ -65,6 +65,8 @@ export interface View {
   now: string;
   title: string;
   fault: string;
+  /** Why decisions of a history are missing or old; empty where they are not. */
+  historyFault: string;
   price: number;
   managedPrice: number;
   bound: number | null;

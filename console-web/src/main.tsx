@@ -111,6 +111,7 @@ function Console(props: { session: Session; onSignOut: () => void }): JSX.Elemen
   }, [place.page, place.subject]);
   const since = lost ? view?.now : stale.since;
   const problem = lost || stale.fault ? `${since ? `Stale since ${moment(since, view?.now ?? "")} UTC: ` : ""}${lost || stale.fault}` : view?.fault;
+  const noHistory = session.historyFault || view?.historyFault;
   const series = history.answer && history.answer.samples.times.length > 0 ? history.answer.samples : { ...live.current, times: [...live.current.times] };
   return (
     <>
@@ -133,10 +134,10 @@ function Console(props: { session: Session; onSignOut: () => void }): JSX.Elemen
         </nav>
       </header>
       {view && <Freezes pools={view.pools} />}
-      {(problem || session.historyFault || session.hidden.length > 0) && (
+      {(problem || noHistory || session.hidden.length > 0) && (
         <section class="notices" aria-label="Notices">
           {problem && <p role="alert" class="fault" id="problem">{problem}</p>}
-          {session.historyFault && <p class="hint">No history: {session.historyFault}.</p>}
+          {noHistory && <p class="hint">No history: {noHistory}.</p>}
           {session.hidden.length > 0 && <p class="hint">Not shown, because you may not list it: {session.hidden.join(", ")}.</p>}
         </section>
       )}

@@ -154,11 +154,11 @@ def _spec_counts(binary: Path) -> Mapping[str, int]:
 
 
 def _shards(spec_counts: Mapping[str, int], shards: int) -> list[list[str]]:
-    """The containers dealt to shards, the largest first to the shard with the fewest specs."""
-    dealt: list[list[str]] = [[] for _ in range(min(shards, len(spec_counts)))]
+    """The containers of each shard: the largest first, to the shard with the fewest specs."""
+    containers: list[list[str]] = [[] for _ in range(min(shards, len(spec_counts)))]
     for group in sorted(spec_counts, key=lambda group: (-spec_counts[group], group)):
-        min(dealt, key=lambda groups: sum(spec_counts[name] for name in groups)).append(group)
-    return dealt
+        min(containers, key=lambda groups: sum(spec_counts[name] for name in groups)).append(group)
+    return containers
 
 
 def _run_shard(binary: Path, options: Options) -> tuple[outcomes.Spec, ...]:

@@ -52,11 +52,11 @@ def test_pods_are_dealt_as_by_karpenter(waiting: list[Pod], most_pods: int) -> N
 def test_the_fewest_pods_come_first() -> None:
     """Two large pods open a node each; small ones are dealt in turn, where first-fit would fill the first node."""
     waiting = [*pods(2, {"cpu": "5"}, prefix="large"), *pods(4, {"cpu": "500m"}, prefix="small")]
-    dealt, classic = (
+    fewest_pods, classic = (
         plan(node_pool(), waiting, types=_types(30), options=replace(_KARPENTER, packing_mode=mode))
         for mode in (PackingMode.FEWEST_PODS, PackingMode.CLASSIC)
     )
-    assert (sizes(dealt), sizes(classic)) == ([3, 3], [1, 5])
+    assert (sizes(fewest_pods), sizes(classic)) == ([3, 3], [1, 5])
 
 
 @settings(max_examples=examples(120), deadline=None, suppress_health_check=_QUIET)

@@ -28,13 +28,8 @@ def console(
     region: planning_options.RegionOption = "",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port on loopback; 0 picks a free one.")] = 0,
     history: planning_options.HistoryOption = None,
-    controller: Annotated[
-        str,
-        typer.Option(metavar="URL", help="Console of the controller (--console), for the decisions of its history."),
-    ] = "",
-    controller_token_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="File with a token to sign in to that console with.")
-    ] = None,
+    controller: planning_options.ControllerOption = "",
+    controller_token_file: planning_options.ControllerTokenOption = None,
 ) -> None:
     """Serve a page on loopback with nodes, pods that wait, decisions, NodePools and spending of a cluster.
 

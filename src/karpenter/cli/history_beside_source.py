@@ -14,13 +14,16 @@ _HISTORY_SECONDS = 10.0
 
 
 class HistoryBesideSource:
-    """A source whose input has the recorded decisions of the last day; where they cannot be had, the last of them, and why."""
+    """A source whose input has the recorded decisions of the last day; where they cannot be had, the last of them, and why.
+
+    The cluster is current all the same, so that is no fault of the source.
+    """
 
     def __init__(self, source: ViewerSource, history: HistorySource) -> None:
         self._source = source
         self._history = history
         self._recorded: RecordedDecisions | None = None
-        self._fault = ""
+        self._history_fault = ""
         #: The input as the source gave it and as it was handed on: equal input stays the same object.
         self._given: ConsoleInput | None = None
         self._handed: ConsoleInput | None = None
@@ -33,15 +36,22 @@ class HistoryBesideSource:
     def current(self) -> ConsoleInput | None:
         """The cluster now, with the decisions of the history."""
         given = self._source.current()
-        if given is None or self._recorded is None:
+        if given is None or (self._recorded is None and not self._history_fault):
             return given
-        if given is not self._given or self._handed is None or self._handed.recorded is not self._recorded:
-            self._given, self._handed = given, replace(given, recorded=self._recorded)
-        return self._handed
+        handed = self._handed
+        if (
+            handed is None
+            or given is not self._given
+            or handed.recorded is not self._recorded
+            or handed.history_fault != self._history_fault
+        ):
+            handed = replace(given, recorded=self._recorded, history_fault=self._history_fault)
+            self._given, self._handed = given, handed
+        return handed
 
     def fault(self) -> str:
-        """What is wrong with the cluster and with the history."""
-        return "; ".join(filter(None, (self._source.fault(), self._fault)))
+        """What is wrong with the cluster."""
+        return self._source.fault()
 
     async def run(self) -> None:
         """Keep both current until cancelled."""
@@ -53,7 +63,7 @@ class HistoryBesideSource:
         while True:
             try:
                 self._recorded = (await asyncio.to_thread(self._history.recent)).decisions
-                self._fault = ""
+                self._history_fault = ""
             except HistoryUnavailable as error:
-                self._fault = f"no history: {error}"
+                self._history_fault = str(error)
             await asyncio.sleep(_HISTORY_SECONDS)

@@ -48,6 +48,12 @@ FilesOption = Annotated[
 HistoryOption = Annotated[
     Path | None, typer.Option(metavar="FILE", help="History file of the controller (--history-file), or a copy of it.")
 ]
+ControllerOption = Annotated[
+    str, typer.Option(metavar="URL", help="Console of the controller (--console), for what its history tells.")
+]
+ControllerTokenOption = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="File with a token to sign in to that console with.")
+]
 RecursiveOption = Annotated[
     bool, typer.Option("-R", "--recursive", help="Also read the directories in directories given with -f.")
 ]

@@ -33,12 +33,6 @@ _LabelsOption = Annotated[
 _StyleOption = Annotated[
     str | None, typer.Option(metavar="GOOD,FAIR,BAD", help="Colors of bars, such as #04b575,#d7af00,#ff5f5f.")
 ]
-_ControllerOption = Annotated[
-    str, typer.Option(metavar="URL", help="Console of the controller (--console), which has a history, too.")
-]
-_TokenOption = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="File with a token to sign in to the console with.")
-]
 
 
 @with_setting_options(PLANNING_SETTINGS)
@@ -55,8 +49,8 @@ def top(
     disable_pricing: Annotated[bool, typer.Option("--disable-pricing", help="Show no prices.")] = False,
     style: _StyleOption = None,
     history: planning_options.HistoryOption = None,
-    controller: _ControllerOption = "",
-    controller_token_file: _TokenOption = None,
+    controller: planning_options.ControllerOption = "",
+    controller_token_file: planning_options.ControllerTokenOption = None,
     svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the screen to an SVG file, and end.")] = None,
 ) -> None:
     """Watch nodes, pods that wait, decisions, NodePools, spending and events of a cluster.

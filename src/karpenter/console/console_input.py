@@ -36,7 +36,7 @@ class ConsoleInput:
     ``pods`` and ``nodes``: all of them; the snapshot has only those that scheduling looks at. ``indexes``: instance types by
     NodePool. ``placements``: by namespace and name, what the next scheduling pass says about a pod
     (``pending_pods.pod_placements``); empty where no pass was computed. ``wires``: empty where everybody sees everything.
-    ``recorded``: decisions of a history; None without one.
+    ``recorded``: decisions of a history; None without one. ``history_fault``: why a history cannot be had; empty while it can.
     """
 
     snapshot: ClusterSnapshot
@@ -48,6 +48,7 @@ class ConsoleInput:
     placements: Mapping[tuple[str, str], str] = field(default_factory=dict)
     wires: ClusterWires = ClusterWires()
     recorded: RecordedDecisions | None = None
+    history_fault: str = ""
 
     @cached_property
     def state_nodes(self) -> tuple[StateNode, ...]:

@@ -31,7 +31,7 @@ _log = structlog.get_logger()
 
 
 def repair_policies_of(provider: CloudProvider, settings: ProcessSettings) -> tuple[RepairPolicy, ...] | None:
-    """The repair policies of a provider; None where it defines none, and repair may be on by the default of the profile only.
+    """The repair policies of a provider; None where it defines none, and repair may be on by the default of the profile.
 
     In the profile karpenter the gate is on by choice only, and a provider without policies is refused (K15-051).
     """
@@ -39,7 +39,9 @@ def repair_policies_of(provider: CloudProvider, settings: ProcessSettings) -> tu
     if policies or settings.profile is Profile.KARPENTER:
         return policies
     if FeatureGate.NODE_REPAIR in settings.gates:
-        _log.info("node repair is off: the cloud provider defines no repair policies", provider=provider.name)
+        is_requested = FeatureGate.NODE_REPAIR in settings.feature_gates.requested
+        log = _log.warning if is_requested else _log.info
+        log("node repair is off: the cloud provider defines no repair policies", provider=provider.name)
     return None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 
 from karpenter.model.feature_gates import DEFAULT_FEATURE_GATES, FeatureGate, FeatureGates
@@ -19,10 +19,14 @@ class FeatureGateError(SettingValueError):
 
 @dataclass(frozen=True)
 class ParsedFeatureGates:
-    """What is switched on, and the names in the list that mean nothing here."""
+    """What is switched on, and the names in the list that mean nothing here.
+
+    ``requested``: what the user switched on by name, and not by a default.
+    """
 
     enabled: FeatureGates = DEFAULT_FEATURE_GATES
     unknown: tuple[str, ...] = ()
+    requested: FeatureGates = field(default=frozenset(), compare=False)
 
     def __str__(self) -> str:
         return ",".join(f"{gate}={'true' if gate in self.enabled else 'false'}" for gate in FeatureGate)
@@ -36,15 +40,22 @@ class ParsedFeatureGates:
 
 def parse_feature_gates(text: str) -> ParsedFeatureGates:
     """The gates a list leaves on: those it names as it says, the others as they are by default. Raises ``FeatureGateError``."""
-    enabled = set(DEFAULT_FEATURE_GATES)
+    return _parse_gates_over("", text)
+
+
+def _parse_gates_over(default: str, text: str) -> ParsedFeatureGates:
+    """The same with another default, which is a list of gates, too."""
+    enabled, requested = set(DEFAULT_FEATURE_GATES), set[FeatureGate]()
     unknown: dict[str, None] = {}
-    for entry in filter(None, text.split(",")):
-        name, is_on = parse_gate(entry)
-        if name in FeatureGate.__members__.values():
-            (enabled.add if is_on else enabled.discard)(FeatureGate(name))
-        elif name not in _REMOVED_GATES:
-            unknown[name] = None
-    return ParsedFeatureGates(frozenset(enabled), tuple(unknown))
+    for entries, changed in ((default, (enabled,)), (text, (enabled, requested))):
+        for entry in filter(None, entries.split(",")):
+            name, is_on = parse_gate(entry)
+            if name in FeatureGate.__members__.values():
+                for gates in changed:
+                    (gates.add if is_on else gates.discard)(FeatureGate(name))
+            elif name not in _REMOVED_GATES:
+                unknown[name] = None
+    return ParsedFeatureGates(frozenset(enabled), tuple(unknown), frozenset(requested))
 
 
 def parse_gate(entry: str) -> tuple[str, bool]:
@@ -59,5 +70,5 @@ def parse_gate(entry: str) -> tuple[str, bool]:
 
 #: A list of gates.
 FEATURE_GATES: SettingKind[ParsedFeatureGates] = SettingKind(
-    parse_feature_gates, "a list of gates", "GATE=true|false,..."
+    parse_feature_gates, "a list of gates", "GATE=true|false,...", _parse_gates_over
 )

@@ -60,11 +60,21 @@ class SettingValueError(ValueError):
 
 @dataclass(frozen=True)
 class SettingKind(Generic[V]):
-    """A kind of value: its parser, which raises ``ValueError``; what a value must be; the placeholder that help shows."""
+    """A kind of value: its parser, which raises ``ValueError``; what a value must be; the placeholder that help shows.
+
+    ``parse_over``: for lists of which a given one replaces only those entries of the default (the first argument) that it names.
+    """
 
     parse: Callable[[str], V]
     expected: str
     metavar: str
+    parse_over: Callable[[str, str], V] | None = None
+
+    def value(self, default: str, given: str | None) -> V:
+        """The value of a text, or of the default. Raises ``ValueError``."""
+        if self.parse_over is not None:
+            return self.parse_over(default, given or "")
+        return self.parse(default if given is None else given)
 
 
 @dataclass(frozen=True)
@@ -78,10 +88,7 @@ class Spelling:
 
 @dataclass(frozen=True)
 class Declaration(Generic[V]):
-    """What a field says about its setting. ``karpenter_default``: the default in the profile karpenter, where it differs.
-
-    ``keeps_default``: a given list replaces of the default only the entries that it names.
-    """
+    """What a field says about its setting. ``karpenter_default``: the default in the profile karpenter, where it differs."""
 
     kind: SettingKind[V]
     default: str
@@ -89,7 +96,6 @@ class Declaration(Generic[V]):
     spellings: tuple[str, ...] = ()
     unit: str = ""
     karpenter_default: str | None = None
-    keeps_default: bool = False
 
 
 @dataclass(frozen=True)
@@ -127,21 +133,16 @@ class Setting:
         return f"{self.declaration.kind.expected} ({unit})" if unit else self.declaration.kind.expected
 
     def value_in(self, profile: Profile, given: str | None, source: str) -> object:
-        """The value of a text that was given, or of the default. Raises ``SettingError``."""
-        default = self.default_in(profile)
-        if given is None:
-            return self.parse(default, source)
-        return self.parse(given, source, default if self.declaration.keeps_default else "")
+        """The value of a text that was given, or of the default.
 
-    def parse(self, text: str, source: str, kept: str = "") -> object:
-        """The value of a text. Raises ``SettingError``, also for a placeholder that was left in a manifest.
-
-        ``kept``: entries of a list before those of the text, which win.
+        Raises ``SettingError``, also for a placeholder that was left in a manifest.
         """
+        default = self.default_in(profile)
+        text = default if given is None else given
         if is_placeholder(text):
             raise SettingError(f"{source}={_shown(text)} is a placeholder; expected {self.expected}")
         try:
-            return self.declaration.kind.parse(f"{kept},{text}" if kept else text)
+            return self.declaration.kind.value(default, given)
         except SettingValueError as error:
             raise SettingError(f"{source}={_shown(text)}: {error}") from error
         except ValueError as error:
@@ -160,11 +161,10 @@ def setting(
     *spellings: str,
     unit: str = "",
     karpenter_default: str | None = None,
-    keeps_default: bool = False,
 ) -> V:
     """A field of a settings class. ``spellings``: flags and a variable where they do not follow from the field's name."""
-    declaration = Declaration(kind, default, help, spellings, unit, karpenter_default, keeps_default)
-    declared: V = field(default=kind.parse(default), metadata={SETTING_METADATA: declaration})
+    declaration = Declaration(kind, default, help, spellings, unit, karpenter_default)
+    declared: V = field(default=kind.value(default, None), metadata={SETTING_METADATA: declaration})
     return declared
 
 

@@ -181,13 +181,16 @@ class NodeClaimLifecycle:
 def _requeue_after(draft: NodeClaimDraft) -> float | None:
     """The draft's requeue delay. Conflict and NotFound requeue soon; other errors of subreconcilers are raised.
 
-    Several with different texts are one ``ProviderError`` with all texts where one of them is the provider's, else the first.
+    Several with different texts are one error with all texts: a ``ProviderError`` where one of them is the provider's.
     """
     serious = [error for error in draft.errors if not isinstance(error, Conflict | NotFound)]
-    if len({str(error) for error in serious}) > 1 and any(isinstance(error, ProviderError) for error in serious):
-        raise ProviderError("; ".join(dict.fromkeys(map(str, serious)))) from serious[0]
-    if serious:
+    texts = "; ".join(dict.fromkeys(map(str, serious)))
+    if serious and texts == str(serious[0]):
         raise serious[0]
+    if any(isinstance(error, ProviderError) for error in serious):
+        raise ProviderError(texts) from serious[0]
+    if serious:
+        raise KubeError(texts) from serious[0]
     if draft.errors:
         draft.requeue_after(_CONFLICT_REQUEUE_SECONDS)
     return draft.requeue_after_seconds

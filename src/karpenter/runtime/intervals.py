@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from karpenter.model import setting_kinds as kinds
-from karpenter.model.setting_kinds import Setting, SettingError, declared_settings, setting
+from karpenter.model.setting_kinds import Profile, Setting, SettingError, declared_settings, setting
 
 
 @dataclass(frozen=True)
@@ -87,9 +87,9 @@ def resolve_intervals(environment: Mapping[str, str]) -> Intervals:
     values: dict[str, object] = {}
     errors: list[str] = []
     for name, interval in INTERVALS.items():
-        text = interval.from_environment(environment)
+        given = interval.from_environment(environment)
         try:
-            values[name] = interval.parse(interval.default if text is None else text, interval.spelling.variable)
+            values[name] = interval.value_in(Profile.LEAN, given, interval.spelling.variable)
         except SettingError as error:
             errors.append(str(error))
     if errors:

@@ -80,7 +80,6 @@ class ProcessSettings:
         "NodeRepair=true",
         "Feature gates, such as NodeOverlay=true,ReservedCapacity=false. Those that a list leaves out keep their default.",
         karpenter_default="NodeRepair=false",
-        keeps_default=True,
     )
 
     @property

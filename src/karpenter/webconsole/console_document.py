@@ -29,6 +29,7 @@ def console_document(view: ConsoleView, bound_per_hour: float | None) -> Json:
         "managedPrice": view.managed_price_per_hour,
         "bound": bound_per_hour,
         "unpricedNodes": view.spending.unpriced_nodes,
+        "historyFault": view.given.history_fault,
         "fill": {name: fill_of_nodes(view.nodes, name) for name in (res.CPU, res.MEMORY)},
         "pods": {
             "total": view.pods.total,

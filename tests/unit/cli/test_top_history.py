@@ -110,9 +110,11 @@ async def test_the_console_of_a_kubeconfig_shows_decisions_of_the_controllers_hi
     refused = HistoryBesideSource(RecordedSource("a recording", given), ControllerHistory("http://127.0.0.1:1", "x"))
     following = asyncio.create_task(refused.run())
     async with asyncio.timeout(DEADLINE_SECONDS):
-        while not refused.fault().startswith("no history: http://127.0.0.1:1: "):
+        while not (shown := refused.current()) or not shown.history_fault.startswith("http://127.0.0.1:1: "):
             await asyncio.sleep(0.01)
-    assert refused.current() is given
+    assert refused.fault() == "", "the cluster is current"
+    assert shown == replace(given, history_fault=shown.history_fault)
+    assert refused.current() is shown
     following.cancel()
 
 

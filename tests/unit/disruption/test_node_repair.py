@@ -237,11 +237,15 @@ async def test_without_valid_policies_the_process_does_not_start(world: World) -
 
 @story
 async def test_repair_that_is_on_by_default_does_not_refuse_a_provider_without_policies(world: World) -> None:
-    """DIS-380: a provider of another package may define none. One that defines them wrongly is refused all the same."""
-    await world.start(Settings())
-    (line,) = world.lines("node repair is off: the cloud provider defines no repair policies")
-    assert line["level"] == "INFO"
-    await world.stop()
+    """DIS-380: a provider of another package may define none. One that defines them wrongly is refused all the same.
+
+    Who asked for repair is warned.
+    """
+    for given, level in ((None, "INFO"), ("NodeOverlay=false", "INFO"), ("NodeRepair=true", "WARNING")):
+        await world.start(resolve_settings({"feature_gates": given}, {}))
+        line = world.lines("node repair is off: the cloud provider defines no repair policies")[-1]
+        assert line["level"] == level, given
+        await world.stop()
     world.cloud.repair_policies = lambda: POLICIES[1:]  # type: ignore[method-assign]
     with pytest.raises(InvalidRepairPolicies, match="exactly one policy must have no reason pattern"):
         await world.start(Settings())

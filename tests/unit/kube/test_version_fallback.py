@@ -37,13 +37,34 @@ def _slices(version: str) -> Kind[ResourceSlice]:
 
 
 class Upgraded:
-    """A server that may be replaced by another, and ends its watches then."""
+    """A server that may be replaced by another, and ends its watches then. ``watched``: the versions that were asked for."""
 
     def __init__(self, inner: MemoryKube) -> None:
         self.inner = inner
+        self.watched: list[str] = []
+        self._is_over = asyncio.Event()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
+
+    def upgrade(self, inner: MemoryKube) -> None:
+        self.inner = inner
+        self._is_over.set()
+        self._is_over = asyncio.Event()
+
+    async def watch(self, kind: Kind[Any], *args: Any, **more: Any) -> AsyncIterator[Any]:
+        self.watched.append(kind.version)
+        events, over = aiter(self.inner.watch(kind, *args, **more)), asyncio.create_task(self._is_over.wait())
+        try:
+            while True:
+                upcoming = asyncio.ensure_future(anext(events))
+                await asyncio.wait({over, upcoming}, return_when=asyncio.FIRST_COMPLETED)
+                if over.done():
+                    upcoming.cancel()
+                    return
+                yield upcoming.result()
+        finally:
+            over.cancel()
 
 
 @pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1"])
@@ -89,19 +110,28 @@ def test_pages_fall_back_to_older_versions_too() -> None:
 
 
 def test_an_upgrade_of_the_server_is_followed() -> None:
-    """The older version is not served any more: the next list finds the newer one."""
+    """The older version is not served any more: its watch ends and cannot be opened again, so a list finds the newer one."""
 
     async def scene(clock: Clock) -> None:
         server = Upgraded(_serving(clock, "v1beta1"))
         await server.create(_slices("v1beta1"), published("s", slice_spec(*gpus(1), node="n")))
-        reader = VersionFallbackReader(server, OLDER)  # type: ignore[arg-type]
-        assert [one.metadata.name for one in (await reader.list(RESOURCE_SLICE)).items] == ["s"]
-        server.inner = _serving(clock, "v1")
-        await server.create(RESOURCE_SLICE, published("t", slice_spec(*gpus(1), node="n")))
-        informer = Informer(reader, RESOURCE_SLICE)
+        informer = Informer(VersionFallbackReader(server, OLDER), RESOURCE_SLICE)  # type: ignore[arg-type]
         task = asyncio.create_task(informer.run())
-        await asyncio.sleep(5)
+        await asyncio.sleep(1)
+        assert [one.metadata.name for one in informer] == ["s"]
+        newer = _serving(clock, "v1")
+        await newer.create(RESOURCE_SLICE, published("t", slice_spec(*gpus(1), node="n")))
+        server.upgrade(newer)
+        faults = []
+        for _ in range(50):
+            await asyncio.sleep(0.1)
+            faults.append(informer.fault)
         assert [one.metadata.name for one in informer] == ["t"]
+        assert set(faults) == {None}, "an upgrade is no fault"
+        assert server.watched == ["v1beta1", "v1beta1", "v1"]
+        await newer.create(RESOURCE_SLICE, published("u", slice_spec(*gpus(1), node="n")))
+        await asyncio.sleep(1)
+        assert {one.metadata.name for one in informer} == {"t", "u"}
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task

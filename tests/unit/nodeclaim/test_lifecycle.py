@@ -11,6 +11,7 @@ from karpenter.api import kinds
 from karpenter.api.karpenter import NodeClassReference, NodePoolTaint
 from karpenter.api.meta import OwnerReference
 from karpenter.api.scheduling_constraints import Taint
+from karpenter.kube.errors import Conflict, Forbidden, KubeError
 from karpenter.metrics.exposition import render_sync
 from karpenter.model import conditions, labels
 from karpenter.nodeclaim.lifecycle import _requeue_after
@@ -410,6 +411,12 @@ class Failing:
         pytest.param((Failing(), Failing()), None, id="nothing"),
         pytest.param((Failing(ProviderError("a")), Failing(seconds=3)), "a", id="an-error-wins"),
         pytest.param((Failing(ProviderError("a")), Failing(ProviderError("b"))), "a; b", id="errors-together"),
+        pytest.param(
+            (Failing(Forbidden("a")), Failing(Forbidden("b"))), "a; b", id="errors-of-the-api-server-together"
+        ),
+        pytest.param((Failing(Forbidden("a")), Failing(ProviderError("b"))), "a; b", id="errors-of-both-together"),
+        pytest.param((Failing(Forbidden("a")), Failing(Forbidden("a"))), "a", id="the-same-error-once"),
+        pytest.param((Failing(Forbidden("a")), Failing(Conflict("b"))), "a", id="a-conflict-is-no-error"),
     ],
 )
 @story
@@ -424,7 +431,7 @@ async def test_the_result_of_a_reconcile_is_all_errors_or_the_soonest_requeue(
     draft = NodeClaimDraft(claim("c", {}), world.clock.now())
     await lifecycle._run_subreconcilers(draft)
     if isinstance(expected, str):
-        with pytest.raises(ProviderError) as raised:
+        with pytest.raises((ProviderError, KubeError)) as raised:
             _requeue_after(draft)
         assert str(raised.value) == expected
     else:

@@ -53,15 +53,15 @@ class CandidateSetSearch:
             command = self._packed(keys)
             if command is not None and (net_saving := self._net_saving(command)) > worth + _TINY:
                 best, worth = command, net_saving
-        return None if best is None else self._keeping_alike(best)
+        return None if best is None else self._keeping_same_type(best)
 
-    def _keeping_alike(self, best: Command) -> Command:
-        """The move, or a better one that keeps a node that a new one would be like (DIS-212)."""
+    def _keeping_same_type(self, best: Command) -> Command:
+        """The move, or a better one that keeps a node of a type that a new one would have (DIS-212)."""
         for _ in range(_MAX_CHANGES):
             keys = frozenset(candidate.key for candidate in best.candidates)
             result = self._evaluator.replace(self._members(keys))
-            alike = sorted(result.alike_keys) if isinstance(result, SameTypeReplacement) else []
-            others = (self._packed(keys - {key}) for key in alike)
+            same_type = sorted(result.same_type_keys) if isinstance(result, SameTypeReplacement) else []
+            others = (self._packed(keys - {key}) for key in same_type)
             better = (other for other in others if other and self._net_saving(other) > self._net_saving(best) + _TINY)
             kept = max(better, key=self._net_saving, default=None)
             if kept is None:

@@ -37,11 +37,11 @@ from karpenter.scheduling.whatif.rescheduling import ReschedulingResult, TooExpe
 class SameTypeReplacement(MoveRejection):
     """Replacements of some candidates (by key) would be of their own type; ``full_move`` is the move that includes them.
 
-    ``alike_keys``: all candidates that some replacement could be like.
+    ``same_type_keys``: all candidates whose type some replacement could have.
     """
 
     candidate_keys: frozenset[str]
-    alike_keys: frozenset[str]
+    same_type_keys: frozenset[str]
     full_move: Command | MoveRejection
 
 
@@ -157,7 +157,7 @@ class MoveEvaluator:
         if isinstance(other, CheaperReplacement):
             return self._approved_or_rejected(candidates, reschedule, other)
         full_move = self._approved_or_rejected(candidates, reschedule, cheaper, other.price_per_hour)
-        return SameTypeReplacement(SameTypeAgain(), other.candidate_keys, other.alike_keys, full_move)
+        return SameTypeReplacement(SameTypeAgain(), other.candidate_keys, other.same_type_keys, full_move)
 
     def _approved_or_rejected(
         self,

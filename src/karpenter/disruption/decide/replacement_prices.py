@@ -39,11 +39,11 @@ class SameTypes:
     """Candidates (by key) whose replacement would be of their own type.
 
     ``price_per_hour``: USD of all new nodes, where those count as what the candidates cost. So a move that keeps the candidates
-    and saves as much is preferred. ``alike_keys``: all candidates that some new node could be like.
+    and saves as much is preferred. ``same_type_keys``: all candidates whose type some new node could have.
     """
 
     candidate_keys: frozenset[str]
-    alike_keys: frozenset[str]
+    same_type_keys: frozenset[str]
     price_per_hour: float
 
 
@@ -188,7 +188,7 @@ def without_same_types(
     """
     kept: list[SchedulingNodeClaim] = []
     again: set[str] = set()
-    alike_keys: set[str] = set()
+    same_type_keys: set[str] = set()
     price = 0.0
     for claim in replacement.claims:
         cheapest_price = claim.price_per_hour
@@ -197,10 +197,10 @@ def without_same_types(
             kept.append(replace(claim, types=types))
             price += cheapest_price
             continue
-        alike = [c for c in candidates if _own_types(claim, c)]
-        alike_keys |= {candidate.key for candidate in alike}
+        same_type = [c for c in candidates if _own_types(claim, c)]
+        same_type_keys |= {candidate.key for candidate in same_type}
         nearest = min(
-            (candidate for candidate in alike if candidate.key not in again),
+            (candidate for candidate in same_type if candidate.key not in again),
             key=lambda c: (c.price_per_hour or 0.0, -c.disruption_cost, c.state_node.name),
             default=None,
         )
@@ -208,7 +208,7 @@ def without_same_types(
             again.add(nearest.key)
         price += max(cheapest_price, (nearest.price_per_hour if nearest is not None else None) or 0.0)
     if again:
-        return SameTypes(frozenset(again), frozenset(alike_keys), price)
+        return SameTypes(frozenset(again), frozenset(same_type_keys), price)
     return replace(replacement, claims=tuple(kept))
 
 

@@ -18,10 +18,9 @@ from karpenter.scheduling.search.linear_program import (
     FloatArray,
     IntArray,
     IntegerProgram,
-    SparseColumns,
     solve_integer_program,
 )
-from karpenter.scheduling.search.node_program import divide_among_equal_nodes, resource_units
+from karpenter.scheduling.search.node_program import NodeVariables, divide_among_equal_nodes, sparse_columns
 
 #: Pods, pairs of group and candidate, and nodes of the search tree.
 MAX_PODS, MAX_ASSIGNMENTS, MAX_TREE_NODES = 30, 500, 200
@@ -82,47 +81,27 @@ def _solve(
 ) -> tuple[IntArray, IntArray, bool] | None:
     """Nodes of each candidate, the pods of each group on them, and whether that is the optimum.
 
-    Columns: nodes of candidates, pods on candidates, pods that are not served. Rows: groups, resources of candidates, limits,
-    candidates that are one node.
+    Columns: those of ``NodeVariables``, pods that are not served. Rows: its rows, limits, candidates that are one node.
     """
-    node, group = np.nonzero(problem.admits[candidates])
-    units = resource_units(problem.requests)
-    requests = problem.requests / units
-    capacities = np.minimum(np.floor(problem.capacities[candidates] / units), problem.counts @ requests)
-    number, groups, width, limits = len(candidates), len(problem.counts), requests.shape[1], limit_shares.shape[1]
-    pairs, places, ones = np.arange(len(node)), np.arange(width), np.flatnonzero(single)
-    limit_row = groups + number * width
-    total_rows = limit_row + limits + len(ones)
+    variables = NodeVariables(problem, candidates)
+    node, group, groups = variables.node, variables.group, variables.group_count
+    limits, ones = limit_shares.shape[1], np.flatnonzero(single)
+    limit_row = variables.row_count
     entries = [
-        (np.repeat(np.arange(number), width), np.arange(groups, limit_row), -capacities.ravel()),
-        (number + pairs, group, np.ones(len(pairs))),
+        *variables.entries(),
         (
-            np.repeat(number + pairs, width),
-            (groups + node[:, None] * width + places).ravel(),
-            requests[group].ravel(),
-        ),
-        (
-            np.repeat(np.arange(number), limits),
-            np.tile(limit_row + np.arange(limits), number),
+            np.repeat(np.arange(len(candidates)), limits),
+            np.tile(limit_row + np.arange(limits), len(candidates)),
             limit_shares[candidates].ravel(),
         ),
         (ones, limit_row + limits + np.arange(len(ones)), np.ones(len(ones))),
-        (number + len(pairs) + np.arange(groups), np.arange(groups), np.ones(groups)),
+        (variables.column_count + np.arange(groups), np.arange(groups), np.ones(groups)),
     ]
-    columns, rows, values = (np.concatenate([entry[part] for entry in entries]) for part in range(3))
-    pod_costs = np.zeros(len(pairs)) if problem.pod_costs is None else problem.pod_costs[candidates[node], group]
-    upper = np.concatenate([problem.counts, np.zeros(number * width), np.ones(limits + len(ones))])
-    lower = np.concatenate([problem.counts, np.full(total_rows - groups, -np.inf)])
+    pod_costs = np.zeros(len(node)) if problem.pod_costs is None else problem.pod_costs[candidates[node], group]
     program = IntegerProgram(
         np.concatenate([problem.costs[candidates], pod_costs, np.full(groups, unserved_cost)]),
-        SparseColumns.from_entries(columns, rows, values, number + len(pairs) + groups),
-        lower,
-        upper,
+        sparse_columns(entries, variables.column_count + groups),
+        *variables.bounds(np.ones(limits + len(ones))),
     )
     solution = solve_integer_program(program, MAX_TREE_NODES)
-    if solution is None:
-        return None
-    whole = np.rint(solution.values[: number + len(pairs)]).astype(np.intp)
-    assigned = np.zeros((number, groups), dtype=np.intp)
-    assigned[node, group] = whole[number:]
-    return whole[:number], assigned, solution.is_optimal
+    return None if solution is None else (*variables.contents(solution.values), solution.is_optimal)

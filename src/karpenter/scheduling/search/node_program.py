@@ -18,6 +18,7 @@ nodes, and took 1 to 3 s where the pods did not divide.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import inf
 
 import numpy as np
@@ -113,58 +114,120 @@ def resource_units(requests: FloatArray) -> FloatArray:
     return units
 
 
+#: Columns, rows and values of entries of a matrix.
+MatrixEntries = tuple[IntArray, IntArray, FloatArray]
+
+
+class NodeVariables:
+    """What every program over candidate nodes has: how many nodes of each to buy, and how many pods of each group are on them.
+
+    Columns: nodes of each candidate, pods of a group on a candidate. Rows: groups (all their pods are somewhere), resources of
+    candidates (pods take no more than the nodes have). ``node`` and ``group`` say of each pair what it is. ``units``: what
+    resources are counted in; ``requests`` of the groups are in units.
+    """
+
+    def __init__(self, problem: CoverProblem, candidates: IntArray) -> None:
+        self.node, self.group = np.nonzero(problem.admits[candidates])
+        self.units = resource_units(problem.requests)
+        self.requests = problem.requests / self.units
+        self.number, self.group_count, self._width = len(candidates), len(problem.counts), len(self.units)
+        self._counts = problem.counts
+        self._capacities = np.minimum(
+            np.floor(problem.capacities[candidates] / self.units), problem.counts @ self.requests
+        )
+
+    @property
+    def pair_columns(self) -> IntArray:
+        """The columns of pods on candidates."""
+        return self.number + np.arange(len(self.node))
+
+    @property
+    def column_count(self) -> int:
+        """Where the columns of a program itself begin."""
+        return self.number + len(self.node)
+
+    @property
+    def row_count(self) -> int:
+        """Where the rows of a program itself begin."""
+        return self.group_count + self.number * self._width
+
+    def entries(self) -> list[MatrixEntries]:
+        """The entries of these columns in these rows."""
+        width = self._width
+        resources = (self.group_count + self.node[:, None] * width + np.arange(width)).ravel()
+        return [
+            (
+                np.repeat(np.arange(self.number), width),
+                np.arange(self.group_count, self.row_count),
+                -self._capacities.ravel(),
+            ),
+            (self.pair_columns, self.group, np.ones(len(self.node))),
+            (np.repeat(self.pair_columns, width), resources, self.requests[self.group].ravel()),
+        ]
+
+    def bounds(self, upper: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Lower and upper bounds of these rows and of those after them, which have these upper bounds and no lower ones."""
+        resources = np.zeros(self.row_count - self.group_count)
+        unbounded = np.full(len(resources) + len(upper), -np.inf)
+        return np.concatenate([self._counts, unbounded]), np.concatenate([self._counts, resources, upper])
+
+    def contents(self, values: FloatArray) -> tuple[IntArray, IntArray]:
+        """A solution as nodes of each candidate, and the pods of each group on them."""
+        whole = np.rint(values[: self.column_count]).astype(np.intp)
+        assigned = np.zeros((self.number, self.group_count), dtype=np.intp)
+        assigned[self.node, self.group] = whole[self.number :]
+        return whole[: self.number], assigned
+
+
+def sparse_columns(entries: Sequence[MatrixEntries], number: int) -> SparseColumns:
+    """The matrix of so many columns with all these entries."""
+    columns, rows, values = (np.concatenate([entry[part] for entry in entries]) for part in range(3))
+    return SparseColumns.from_entries(columns, rows, values, number)
+
+
 class _NodeProgram:
     """The program over some of the candidate nodes.
 
-    Columns: nodes of each candidate, pods of a group on a candidate, CPU beyond the baseline of a candidate. Rows: groups,
-    resources of candidates, baselines.
+    Columns: those of ``NodeVariables``, CPU beyond the baseline of a candidate. Rows: its rows, baselines.
     """
 
     def __init__(self, problem: CoverProblem, candidates: IntArray) -> None:
         self.candidates = candidates
-        self._counts = problem.counts
-        self._node, self._group = np.nonzero(problem.admits[candidates])
-        units = resource_units(problem.requests)
-        requests = problem.requests / units
-        capacities = np.minimum(np.floor(problem.capacities[candidates] / units), problem.counts @ requests)
+        self._variables = variables = NodeVariables(problem, candidates)
         baselines, cpu_prices = problem.baselines[candidates], problem.cpu_prices[candidates]
         cpu = problem.cpu_column
         surplus = np.flatnonzero(problem.charges_cpu[candidates])
-        number, groups, width = len(candidates), len(problem.counts), requests.shape[1]
-        pairs, places = np.arange(len(self._node)), np.arange(width)
-        base = groups + number * width
-        surplus_row = np.full(number, -1, dtype=np.intp)
-        surplus_row[surplus] = base + np.arange(len(surplus))
-        charged = np.flatnonzero(surplus_row[self._node] >= 0)
-        cpu_requests = requests[:, cpu] if len(surplus) else np.zeros(groups)
+        surplus_row = np.full(variables.number, -1, dtype=np.intp)
+        surplus_row[surplus] = variables.row_count + np.arange(len(surplus))
+        charged = np.flatnonzero(surplus_row[variables.node] >= 0)
+        surplus_unit = variables.units[cpu] if len(surplus) else 1.0
+        cpu_requests = variables.requests[:, cpu] if len(surplus) else np.zeros(variables.group_count)
         entries = [
-            (np.repeat(np.arange(number), width), np.arange(groups, base), -capacities.ravel()),
-            (number + pairs, self._group, np.ones(len(pairs))),
+            *variables.entries(),
+            (surplus, surplus_row[surplus], -baselines[surplus] / surplus_unit),
             (
-                np.repeat(number + pairs, width),
-                (groups + self._node[:, None] * width + places).ravel(),
-                requests[self._group].ravel(),
+                variables.pair_columns[charged],
+                surplus_row[variables.node[charged]],
+                cpu_requests[variables.group[charged]],
             ),
-            (surplus, surplus_row[surplus], -baselines[surplus] / (units[cpu] if len(surplus) else 1.0)),
-            (number + charged, surplus_row[self._node[charged]], cpu_requests[self._group[charged]]),
-            (number + len(pairs) + np.arange(len(surplus)), surplus_row[surplus], np.full(len(surplus), -1.0)),
+            (
+                variables.column_count + np.arange(len(surplus)),
+                surplus_row[surplus],
+                np.full(len(surplus), -1.0),
+            ),
         ]
-        columns, rows, values = (np.concatenate([entry[part] for entry in entries]) for part in range(3))
-        total = number + len(pairs) + len(surplus)
-        surplus_unit = units[cpu] if len(surplus) else 1.0
-        upper = np.zeros(base - groups + len(surplus))
+        no_pair_costs = np.zeros(len(variables.node))
         self._program = IntegerProgram(
-            np.concatenate([problem.costs[candidates], np.zeros(len(pairs)), cpu_prices[surplus] * surplus_unit]),
-            SparseColumns.from_entries(columns, rows, values, total),
-            np.concatenate([problem.counts, np.full(len(upper), -np.inf)]),
-            np.concatenate([problem.counts, upper]),
+            np.concatenate([problem.costs[candidates], no_pair_costs, cpu_prices[surplus] * surplus_unit]),
+            sparse_columns(entries, variables.column_count + len(surplus)),
+            *variables.bounds(np.zeros(len(surplus))),
             continuous=len(surplus),
         )
 
     @property
     def assignment_count(self) -> int:
         """Pairs of group and candidate node."""
-        return len(self._node)
+        return len(self._variables.node)
 
     def relaxed(self) -> tuple[float, FloatArray] | None:
         """The optimum of the linear relaxation, and by how much each candidate costs more than its capacity is worth."""
@@ -180,7 +243,4 @@ class _NodeProgram:
         solution = solve_integer_program(self._program, nodes)
         if solution is None:
             return None
-        values = np.rint(solution.values[: len(self.candidates) + len(self._node)]).astype(np.intp)
-        assigned = np.zeros((len(self.candidates), len(self._counts)), dtype=np.intp)
-        assigned[self._node, self._group] = values[len(self.candidates) :]
-        return values[: len(self.candidates)], assigned, solution.bound
+        return *self._variables.contents(solution.values), solution.bound

@@ -395,11 +395,11 @@ class FleetLauncher:
             if len(free) >= len(orders) or loop.time() >= deadline:
                 break
             await asyncio.sleep(_VISIBILITY_POLL_SECONDS)
-        dealt = launch_batches.assign_instances((order.claim for order in orders), sorted(free))
+        assigned = launch_batches.assign_instances((order.claim for order in orders), sorted(free))
         missing = InsufficientCapacity(_no_instance_message(batch, seen))
         shares: dict[str, LaunchResult] = {}
         for order in orders:
-            info = free.get(dealt.get(order.uid, ""))
+            info = free.get(assigned.get(order.uid, ""))
             shares[order.uid] = missing if info is None else self._adopted_instance(order, info)
         self._close_batch(batch)
         return shares

@@ -1,7 +1,9 @@
 """How the provisioning decision grows: with pods, with classes, with machines that exist, with instance types.
 
 Series grow one thing alone; the exponent fitted to them on log scales says how the time grows. Shapes are inputs made to be hard,
-with a ceiling each: none may explode. Times are CPU seconds of one decision in this process, the best of three.
+with a ceiling each: none may explode. Times are CPU seconds of one decision in this process, the best of three. Memory is what
+one decision allocates at its peak beside its input, in a run of its own that is not timed; the solver's own is not counted.
+`KARPENTER_BENCH_CHART` names a file for the chart of the series.
 
 The pods are the mixture of SCH-901 (plain, spread over zones, spread over hosts, zonal self-affinity, anti-affinity by host), the
 existing cluster carries the same kinds.
@@ -9,14 +11,20 @@ existing cluster carries the same kinds.
 
 from __future__ import annotations
 
+import os
 import random
 import resource
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from math import log
+from pathlib import Path
 
 from bench import growth_shapes
 from bench.figures import Figure
+from bench.growth_chart import growth_chart
 from karpenter.api.core import Pod
 from karpenter.api.karpenter import NodePool
 from karpenter.api.meta import LabelSelector, Wire
@@ -36,6 +44,7 @@ from karpenter.scheduling.problem import build_problem
 from karpenter.scheduling.solution import Solution
 from karpenter.scheduling.solver import solve
 from karpenter.state import ClusterState
+from karpenter.state.snapshot import ClusterSnapshot
 from support.builders import NOW, affinity, expr, feed, flatten, machine, node_pool, pod, term
 from support.instance_types import inc
 
@@ -46,6 +55,10 @@ _ZONES = ("us-east-1a", "us-east-1b", "us-east-1c")
 _CPU = (100, 250, 500, 1000, 1500)
 _MEMORY = (100, 256, 512, 1024, 2048, 4096)
 _NAMES = tuple("abcdefg")
+
+#: Makes the objects and instance types of a size.
+_Make = Callable[[int], tuple[list[Wire], tuple[InstanceType, ...]]]
+_Decision = Callable[[], Solution]
 
 
 def figures() -> Iterator[Figure]:
@@ -70,28 +83,36 @@ def figures() -> Iterator[Figure]:
 
 
 def _series() -> Iterator[Figure]:
-    """Each series with its exponent: 1.0 is proportional."""
+    """Each series with its exponent: 1.0 is proportional. Writes the chart where one is wanted."""
     linear = inc(400)
-    yield from _fitted(
-        "pods of 20 classes", (1250, 2500, 5000, 10_000), lambda n: (growth_shapes.alike(n), linear), 1.1
-    )
-    yield from _fitted("classes", (500, 1000, 2000), lambda n: (growth_shapes.own_classes(n), linear), 1.0)
-    yield from _fitted("nodes", (1250, 2500, 5000), lambda n: (_busy(n), ec2_catalog.packaged_instance_types()), 1.1)
-    yield from _fitted("instance types", (100, 200, 400, 800), lambda n: (_mixed(2000, _CPU, _MEMORY), inc(n)), 1.1)
-    yield from _fitted(
-        "topology groups", (250, 500, 1000, 2000), lambda n: (growth_shapes.spread_groups(n), linear), 1.1
-    )
-    yield from _fitted(
-        "NodePools", (25, 50, 100, 200), lambda n: ([*growth_shapes.pools(n), *growth_shapes.alike(2000)], linear), 1.1
-    )
-
-
-def _fitted(
-    what: str, sizes: tuple[int, ...], make: Callable[[int], tuple[list[Wire], tuple[InstanceType, ...]]], target: float
-) -> Iterator[Figure]:
-    figures = [_decided(f"series {what}: {size}", *make(size)) for size in sizes]
-    yield from figures
-    yield Figure(f"series {what}: exponent", fitted_exponent(sizes, [figure.value for figure in figures]), "", target)
+    ec2 = ec2_catalog.packaged_instance_types()
+    series: dict[str, tuple[tuple[int, ...], _Make, float]] = {
+        "pods of 20 classes": ((1250, 2500, 5000, 10_000), lambda n: (growth_shapes.alike(n), linear), 1.1),
+        "classes": ((500, 1000, 2000), lambda n: (growth_shapes.own_classes(n), linear), 1.0),
+        "nodes": ((1250, 2500, 5000), lambda n: (_busy(n), ec2), 1.1),
+        "instance types": ((100, 200, 400, 800), lambda n: (_mixed(2000, _CPU, _MEMORY), inc(n)), 1.1),
+        "topology groups": ((250, 500, 1000, 2000), lambda n: (growth_shapes.spread_groups(n), linear), 1.1),
+        "NodePools": (
+            (25, 50, 100, 200),
+            lambda n: ([*growth_shapes.pools(n), *growth_shapes.alike(2000)], linear),
+            1.1,
+        ),
+    }
+    times: dict[str, list[tuple[float, float]]] = {}
+    exponents: dict[str, float] = {}
+    for what, (sizes, make, target) in series.items():
+        memory: list[float] = []
+        for size in sizes:
+            decision = _prepared(*make(size))
+            figure = _measured(f"series {what}: {size}", decision)
+            memory.append(_peak_megabytes(decision))
+            times.setdefault(what, []).append((size, figure.value))
+            yield replace(figure, note=f"{memory[-1]:.1f} MB, {figure.note}")
+        exponents[what] = fitted_exponent(sizes, [seconds for _, seconds in times[what]])
+        yield Figure(f"series {what}: exponent", exponents[what], "", target)
+        yield Figure(f"series {what}: exponent of memory", fitted_exponent(sizes, memory), "", target)
+    if chart := os.environ.get("KARPENTER_BENCH_CHART"):
+        Path(chart).write_text(growth_chart(times, exponents), encoding="utf-8")
 
 
 def fitted_exponent(sizes: Sequence[float], values: Sequence[float]) -> float:
@@ -116,22 +137,44 @@ def _shapes() -> Iterator[Figure]:
 
 
 def _decided(name: str, objects: list[Wire], types: tuple[InstanceType, ...], target: float | None = None) -> Figure:
+    return _measured(name, _prepared(objects, types), target)
+
+
+def _prepared(objects: list[Wire], types: tuple[InstanceType, ...]) -> _Decision:
+    """The decision on these objects, which are in the cluster state already."""
     pools = [given for given in objects if isinstance(given, NodePool)]
     own = [] if pools else [node_pool()]
     snapshot = feed(ClusterState(), [*own, *objects]).snapshot()
     type_index = TypeIndex(types, well_known_labels_of(types))
-    index = {pool.metadata.name: type_index for pool in (*pools, *own)}
+    return partial(_decide, snapshot, {pool.metadata.name: type_index for pool in (*pools, *own)})
+
+
+def _decide(snapshot: ClusterSnapshot, index: Mapping[str, TypeIndex]) -> Solution:
+    return solve(build_problem(snapshot, index, NOW), index)
+
+
+def _measured(name: str, decide: _Decision, target: float | None = None) -> Figure:
     taken: list[float] = []
     plan = Solution()
     for _ in range(_REPEATS):
         started = time.process_time()
-        plan = solve(build_problem(snapshot, index, NOW), index)
+        plan = decide()
         taken.append(time.process_time() - started)
         if taken[-1] > _ONCE_FROM_SECONDS:
             break
     placed = sum(len(item.pods) for item in plan.placed_on_existing)
     note = f"{len(plan.new_claims)} claims, {placed} pods on machines there, {len(plan.unschedulable)} left"
     return Figure(name, min(taken), "s", target, note)
+
+
+def _peak_megabytes(decide: _Decision) -> float:
+    """What a decision allocates at its peak."""
+    tracemalloc.start()
+    try:
+        decide()
+        return tracemalloc.get_traced_memory()[1] / 2**20
+    finally:
+        tracemalloc.stop()
 
 
 def _mixed(count: int, cpus: tuple[int, ...], memories: tuple[int, ...]) -> list[Wire]:

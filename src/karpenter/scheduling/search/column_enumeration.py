@@ -26,6 +26,7 @@ from math import inf
 
 import numpy as np
 
+from karpenter.scheduling.search.distinct_rows import distinct_rows
 from karpenter.scheduling.search.linear_program import (
     BoolArray,
     CoveringProgram,
@@ -139,7 +140,7 @@ class NodeColumns:
     def at_lowest_cost(self) -> NodeColumns:
         """For each contents the cheapest column."""
         by_cost = self.select(np.argsort(self.costs, kind="stable"))
-        _, first = np.unique(by_cost.contents, axis=0, return_index=True)
+        first, _ = distinct_rows(by_cost.contents)
         return by_cost.select(np.sort(first))
 
 

@@ -31,6 +31,7 @@ from karpenter.scheduling.search.column_enumeration import (
     promising_columns,
     values_of_contents,
 )
+from karpenter.scheduling.search.distinct_rows import distinct_rows
 from karpenter.scheduling.search.limited_nodes import nodes_serving_most
 from karpenter.scheduling.search.linear_program import (
     BoolArray,
@@ -207,7 +208,7 @@ class _LimitedProgram:
     def _add_equivalents(self) -> None:
         """Add the contents of all columns as every other node that may hold them, but for nodes that others beat."""
         cover = self._cover
-        contents = np.unique(self.columns.contents, axis=0)
+        contents = self.columns.contents[distinct_rows(self.columns.contents)[0]]
         holds = fitting(contents @ cover.requests, cover.capacities).T
         holds &= ((contents > 0).astype(np.float32) @ (~cover.admits).astype(np.float32).T) == 0
         beaten = (holds.astype(np.float32) @ self._beats.astype(np.float32)) > 0

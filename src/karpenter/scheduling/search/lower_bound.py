@@ -15,6 +15,7 @@ import numpy as np
 
 from karpenter.scheduling.demand import Demand
 from karpenter.scheduling.offerings.purchase_options import PurchaseOption
+from karpenter.scheduling.search.distinct_rows import distinct_numbers, distinct_rows
 from karpenter.scheduling.search.linear_program import (
     BoolArray,
     FloatArray,
@@ -87,7 +88,7 @@ def _evenly_by_price(prices: FloatArray, admits: BoolArray, max_pairs: int) -> I
     chosen = order[np.linspace(0, len(order) - 1, number).astype(np.intp)]
     missing = ~admits[chosen].any(axis=0)
     cheapest = order[admits[order][:, missing].argmax(axis=0)]
-    return np.unique(np.concatenate([chosen, cheapest]))
+    return distinct_numbers(np.concatenate([chosen, cheapest]))
 
 
 def _solve(
@@ -253,8 +254,9 @@ def _bound_of_part(
     numbers = [signatures.add(demand.options) for demand in demands]
     needs = measures.request_rows([demand.requests for demand in demands])
     keys = np.column_stack([needs, np.array(numbers, dtype=np.float64)])
-    rows, alike = np.unique(keys, axis=0, return_inverse=True)
-    pods = np.bincount(alike.ravel(), weights=np.array([float(count) for _, count in counted_demands]))
+    first, alike = distinct_rows(keys)
+    rows = keys[first]
+    pods = np.bincount(alike, weights=np.array([float(count) for _, count in counted_demands]))
     item_types = ItemTypes(pods.astype(np.float64), rows[:, :-1], [int(number) for number in rows[:, -1]])
     left = {number: reservation_units.get(name, 0) for number, name in enumerate(signatures.reservations)}
     bound = fractional_bound(item_types, signatures.rows(), 0.0, left)

@@ -22,6 +22,7 @@ from karpenter.model.resources import Resources
 from karpenter.scheduling.objective import LEAST_PRICE_PER_HOUR
 from karpenter.scheduling.offerings.nodepool_templates import NodePoolTemplate
 from karpenter.scheduling.offerings.purchase_options import PurchaseOption
+from karpenter.scheduling.search.distinct_rows import distinct_rows
 from karpenter.scheduling.search.linear_program import BoolArray, FloatArray, IntArray
 
 #: Amounts are divided until none is larger; sums over a node then stay far below 2**53.
@@ -226,7 +227,7 @@ class OptionSignatures:
         # A node at this price may be used by all whose own cheapest price for the type is no higher.
         open_to = prices[:, at] <= own_price
         accepts = (open_to.T.astype(np.float32) @ groups_of_row.astype(np.float32)) > 0
-        _, first = np.unique(np.column_stack([at, own_price]), axis=0, return_index=True)
+        first, _ = distinct_rows(np.column_stack([at, own_price]))
         kept = first[(capacities[at[first]] >= 0).all(axis=1)]
         return OfferingRows(
             capacities[at[kept]],

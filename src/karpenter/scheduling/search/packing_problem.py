@@ -21,6 +21,7 @@ from karpenter.scheduling.objective import LEAST_PRICE_PER_HOUR, Objective
 from karpenter.scheduling.offerings.purchase_options import PurchaseOption
 from karpenter.scheduling.search.candidate_nodes import BinType, CandidateNodes, CandidateRequest
 from karpenter.scheduling.search.column_enumeration import Cover, CoverProblem, cheapest_cover
+from karpenter.scheduling.search.distinct_rows import distinct_numbers, distinct_rows
 from karpenter.scheduling.search.linear_program import BoolArray, FloatArray, IntArray
 from karpenter.scheduling.search.lower_bound import FractionalBound, ItemTypes, fractional_bound
 from karpenter.scheduling.search.node_program import FEW_ASSIGNMENTS, MAX_ASSIGNMENTS, cheapest_nodes
@@ -266,11 +267,9 @@ class _GroupedDemands:
 
 def _item_types(requests: FloatArray, signature_of: IntArray, left: FloatArray) -> tuple[IntArray, ItemTypes]:
     """Demands with equal requests and one option signature; which item type each is of."""
-    _, first, type_of = np.unique(
-        np.column_stack([requests, signature_of.astype(np.float64)]), axis=0, return_index=True, return_inverse=True
-    )
-    counts: FloatArray = np.bincount(type_of.ravel(), weights=left).astype(np.float64)
-    return type_of.ravel(), ItemTypes(counts, requests[first], signature_of[first].tolist())
+    first, type_of = distinct_rows(np.column_stack([requests, signature_of.astype(np.float64)]))
+    counts: FloatArray = np.bincount(type_of, weights=left).astype(np.float64)
+    return type_of, ItemTypes(counts, requests[first], signature_of[first].tolist())
 
 
 def _merged_groups(type_of: IntArray, usage: FloatArray) -> list[list[int]]:
@@ -371,7 +370,7 @@ def _spread_by_price(rows: IntArray, prices: FloatArray) -> list[int]:
         return [int(row) for row in ordered]
     logs = np.log(np.maximum(prices[ordered], LEAST_PRICE_PER_HOUR))
     marks = np.linspace(logs[0], logs[-1], MAX_BIN_TYPES)
-    unique = np.unique(np.searchsorted(logs, marks - 1e-12))
+    unique = distinct_numbers(np.searchsorted(logs, marks - 1e-12))
     return [int(row) for row in ordered[np.minimum(unique, len(ordered) - 1)]]
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from karpenter.scheduling.search import array_filling, compiled_filling
+from karpenter.scheduling.search.distinct_rows import distinct_numbers
 from karpenter.scheduling.search.filled_patterns import FilledPatterns, Filling, RankedRows, to_value_units
 from karpenter.scheduling.search.linear_program import FloatArray
 from karpenter.scheduling.search.packing_problem import PackingProblem
@@ -32,7 +33,7 @@ class PatternFiller:
         """Nodes with as many pods as go in, in the order of preference."""
         problem = self._problem
         there = np.minimum(filling.left, problem.max_per_node) > 0
-        admits = problem.admits[np.unique(filling.bin_types)]
+        admits = problem.admits[distinct_numbers(filling.bin_types)]
         most = int((there.astype(np.float32) @ admits.astype(np.float32).T).max(initial=0))
         steps = max(1, min(self._max_groups_tried, most))
         self.work += len(filling.bin_types) * steps

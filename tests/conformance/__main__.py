@@ -24,7 +24,7 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parents[1])]
 
-from conformance import outcomes, performance, suites  # noqa: E402
+from conformance import default_spread, outcomes, performance, suites  # noqa: E402
 from conformance.suites import Suite  # noqa: E402
 from controlplane import deployed  # noqa: E402
 from controlplane.harness import ControlPlane, die_with_parent  # noqa: E402
@@ -95,6 +95,11 @@ class Options:
         return f"{self.suite}, `--profile {self.profile}`" if self.profile else str(self.suite)
 
     @property
+    def has_default_spread(self) -> bool:
+        """Whether its specs need a scheduler and a controller with default topology spread."""
+        return default_spread.CONTAINER in self.focus
+
+    @property
     def table(self) -> Path | None:
         """Where the table goes; None for a run of some specs only, unless a file is named."""
         if self.report is not None or self.focus or self.skip:
@@ -154,11 +159,12 @@ def _spec_counts(binary: Path) -> Mapping[str, int]:
 
 
 def _shards(spec_counts: Mapping[str, int], shards: int) -> list[list[str]]:
-    """The containers of each shard: the largest first, to the shard with the fewest specs."""
-    containers: list[list[str]] = [[] for _ in range(min(shards, len(spec_counts)))]
-    for group in sorted(spec_counts, key=lambda group: (-spec_counts[group], group)):
-        min(containers, key=lambda groups: sum(spec_counts[name] for name in groups)).append(group)
-    return containers
+    """The containers by shard, the largest first to the shard with the fewest specs; one with settings of its own is a shard."""
+    usual = {name: count for name, count in spec_counts.items() if name != default_spread.CONTAINER}
+    groups: list[list[str]] = [[] for _ in range(min(shards, len(usual)))]
+    for name in sorted(usual, key=lambda name: (-usual[name], name)):
+        min(groups, key=lambda group: sum(usual[member] for member in group)).append(name)
+    return groups + [[name] for name in spec_counts if name not in usual]
 
 
 def _run_shard(binary: Path, options: Options) -> tuple[outcomes.Spec, ...]:
@@ -211,12 +217,23 @@ def _cluster(folder: Path, options: Options) -> Iterator[ControlPlane]:
     instance_types.write_text(json.dumps(suites.instance_types()))
     flags = (f"--instance-types={instance_types}", f"--feature-gates={_FEATURE_GATES}", *_FLAGS)
     profile = (f"--profile={options.profile}",) if options.profile else ()
-    with ControlPlane(scheduler=True, controllers=True, more_controllers=_CONTROLLERS) as plane:
+    environment: Mapping[str, str] = {}
+    configuration = None
+    if options.has_default_spread:
+        configuration = default_spread.scheduler_configuration(suites.folder(options.suite))
+        environment = default_spread.controller_environment(configuration)
+    with ControlPlane(
+        scheduler=True,
+        controllers=True,
+        more_controllers=_CONTROLLERS,
+        scheduler_configuration=configuration,
+    ) as plane:
         plane.apply(*deployed.manifests("crds"), _DEPLOYMENT)
+        plane.apply(*(default_spread.stand_ins() if options.has_default_spread else ()))
         more = _FLAGS_OF_SUITE.get(options.suite, ())
         with (
             _device_driver(plane, options),
-            controller(plane.kubeconfig, *flags, *more, *profile, intervals={}) as process,
+            controller(plane.kubeconfig, *flags, *more, *profile, intervals={}, environment=environment) as process,
         ):
             _await_ready(process)
             measured = options.suite is Suite.PERFORMANCE

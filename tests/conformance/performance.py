@@ -140,7 +140,7 @@ def _pod() -> Json:
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": _POD, "namespace": _NAMESPACE},
-        "spec": {"nodeName": "beside-the-cluster", "containers": [container]},
+        "spec": {"schedulerName": "none", "containers": [container]},
     }
 
 

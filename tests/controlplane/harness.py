@@ -84,12 +84,14 @@ class ControlPlane:
     """One running control plane; use as a context manager or call ``start`` and ``stop``.
 
     ``more_arguments`` are arguments of a program beside the usual ones; values of an argument that is a list add up.
+    ``scheduler_configuration`` is kube-scheduler's configuration file but for its connection to the API server.
     """
 
     scheduler: bool = False
     controllers: bool = False
     more_controllers: tuple[str, ...] = ()
     more_arguments: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    scheduler_configuration: Json | None = None
     folder: Path = field(init=False)
     server: str = field(init=False, default="")
     tokens: dict[str, str] = field(init=False, default_factory=lambda: {user: secrets.token_hex(16) for user in USERS})
@@ -320,11 +322,20 @@ class ControlPlane:
         kubeconfig = f"--kubeconfig={self.kubeconfig}"
         if self.scheduler:
             more = self.more_arguments.get(binaries.SCHEDULER, ())
-            self._spawn(folder / binaries.SCHEDULER, kubeconfig, *_CLIENT_SPEED, *more)
+            self._spawn(folder / binaries.SCHEDULER, kubeconfig, *_CLIENT_SPEED, *self._scheduler_file(), *more)
         if self.controllers:
             wanted = f"--controllers={','.join((*_CONTROLLERS, *self.more_controllers))}"
             more = self.more_arguments.get(binaries.CONTROLLER_MANAGER, ())
             self._spawn(folder / binaries.CONTROLLER_MANAGER, kubeconfig, wanted, *_CLIENT_SPEED, *more)
+
+    def _scheduler_file(self) -> tuple[str, ...]:
+        if self.scheduler_configuration is None:
+            return ()
+        file = self.folder / "kube-scheduler-config.json"
+        connection = {"kubeconfig": self.kubeconfig, "qps": 500, "burst": 1000}
+        own = {"clientConnection": connection, "leaderElection": {"leaderElect": False}}
+        file.write_text(json.dumps({**self.scheduler_configuration, **own}))
+        return (f"--config={file}",)
 
     def _spawn(self, binary: Path, *arguments: str) -> None:
         if not binary.is_file():

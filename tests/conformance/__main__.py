@@ -51,6 +51,8 @@ _FEATURE_GATES = (
 #: Nothing restarts the process here, as a Deployment would after a lost lease on a slow machine.
 _FLAGS = ("--disable-leader-election",)
 _FLAGS_OF_SUITE = {Suite.DRA: ("--ignore-dra-requests=false",)}
+#: A spec wants to see a replacement beside the node it replaces, which lasts less than its poll where instances register at once.
+_FAULTS_OF_SUITE = {Suite.DISRUPTION: {"registration": [{"delay": "3s"}]}}
 #: The suites read the controller's settings from its Deployment. The process runs beside the cluster, so no replica is asked for.
 #: Specs that would change a setting (none but those that need a scheduler configured for them) would wait for a replica in vain.
 _DEPLOYMENT: Mapping[str, object] = {
@@ -215,7 +217,10 @@ def _cluster(folder: Path, options: Options) -> Iterator[ControlPlane]:
     """A control plane with the CRDs and a running controller."""
     instance_types = folder / "instance-types.json"
     instance_types.write_text(json.dumps(suites.instance_types()))
-    flags = (f"--instance-types={instance_types}", f"--feature-gates={_FEATURE_GATES}", *_FLAGS)
+    faults = folder / "faults.json"
+    faults.write_text(json.dumps(_FAULTS_OF_SUITE.get(options.suite, {})))
+    files = (f"--instance-types={instance_types}", f"--simulated-faults-file={faults}")
+    flags = (*files, f"--feature-gates={_FEATURE_GATES}", *_FLAGS)
     profile = (f"--profile={options.profile}",) if options.profile else ()
     environment: Mapping[str, str] = {}
     configuration = None

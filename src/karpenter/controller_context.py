@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from karpenter.api.karpenter import NodeClaim, NodeClassReference, NodePool
 from karpenter.kube.protocol import Kube
 from karpenter.metrics import Metrics
-from karpenter.model.clock import Clock
+from karpenter.model.clock import Clock, ServerClockOffset
 from karpenter.providers.contract import CloudProvider
 from karpenter.runtime.decisions_in_progress import DecisionsInProgress
 from karpenter.runtime.events import EventRecorder
@@ -32,6 +32,7 @@ class ControllerContext:
     nodepool_health: NodePoolHealth = field(default_factory=NodePoolHealth)
     separate_kube: Kube | None = None
     intervals: Intervals = field(default_factory=Intervals)
+    server_clock: ServerClockOffset = field(default_factory=ServerClockOffset)
     decisions: DecisionsInProgress = field(default_factory=DecisionsInProgress)
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 from karpenter.model.texts import shorten
@@ -61,6 +61,33 @@ class ClockJumpDetector:
     def is_trusted(self, monotonic: float) -> bool:
         """Whether it has not jumped for a while."""
         return monotonic >= self._distrusted_until
+
+
+#: Stamps of the API server are whole seconds, and its answers take some.
+_OFFSET_TOLERANCE = timedelta(seconds=30)
+
+
+class ServerClockOffset:
+    """How far this process's clock is ahead of the API server's now, as the latest object that it created shows.
+
+    Seconds that never go back carry the server's time on from there, so a jump of the time of day is seen at once.
+    """
+
+    def __init__(self) -> None:
+        self._server_time: tuple[datetime, float] | None = None
+
+    def observe(self, created: datetime | None, monotonic: float) -> None:
+        """An object was created just now: its stamp of the API server."""
+        if created is not None:
+            self._server_time = created, monotonic
+
+    def local_time(self, stamp: datetime, now: datetime, monotonic: float) -> datetime | None:
+        """A stamp of the API server as a time of this process's clock, which says ``now``; None before any object."""
+        if self._server_time is None:
+            return None
+        seen, at = self._server_time
+        offset = now - seen - timedelta(seconds=monotonic - at)
+        return stamp + offset if abs(offset) > _OFFSET_TOLERANCE else stamp
 
 
 _TIMESTAMP_GRAMMAR = re.compile(

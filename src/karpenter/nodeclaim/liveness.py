@@ -2,10 +2,16 @@
 
 The launch timeout applies until the claim is Launched, the registration timeout afterwards. The registration timeout starts with
 the launch, so that a slow launch does not shorten it; a change of the condition restarts the timeout (OPS-053).
+
+Conditions carry times of this process's clock, the creation that of the API server. Where the two clocks disagree by more than a
+timeout, every claim would be too old when it is created, and instances would be launched and terminated without end. So the
+creation is taken as a time of this process's clock (``ServerClockOffset``), and bounds conditions that were written before the
+clock jumped: none is older than its claim, none lies in the future.
 """
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -58,7 +64,11 @@ class NodeClaimLiveness(NodeClaimSubreconciler):
 
     async def _check_timeout(self, draft: NodeClaimDraft, since: datetime, timeout: timedelta, reason: str) -> None:
         # Not draft.now: the launch call of this pass may have taken a minute.
-        remaining = since + timeout - self._context.clock.now()
+        now = self._context.clock.now()
+        created = self._created_at(draft, now)
+        if created is not None:
+            since = max(since, created) if since <= now else created
+        remaining = since + timeout - now
         if remaining > timedelta():
             draft.requeue_after(remaining.total_seconds())
             return
@@ -67,8 +77,16 @@ class NodeClaimLiveness(NodeClaimSubreconciler):
             pool = draft.claim.metadata.labels.get(labels.NODE_POOL, "")
             self._context.nodepool_health.record_failure(draft.claim, self._context.state.pool(pool))
 
+    def _created_at(self, draft: NodeClaimDraft, now: datetime) -> datetime | None:
+        """By this process's clock; None where it is not known how far that is off."""
+        created = draft.claim.metadata.creation_timestamp
+        if created is None:
+            return None
+        return self._context.server_clock.local_time(created, now, asyncio.get_running_loop().time())
+
 
 def _condition_since(draft: NodeClaimDraft, condition_type: str) -> datetime:
+    """When the condition changed last; for one that is not there the creation."""
     condition = draft.condition(condition_type)
     since = condition.last_transition_time if condition is not None else None
     return since or draft.claim.metadata.creation_timestamp or draft.now

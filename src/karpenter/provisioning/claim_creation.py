@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -35,6 +36,7 @@ async def create_claim(
         created = await context.kube.create(NODE_CLAIM, claim)
     except AlreadyExists:
         return False
+    context.server_clock.observe(created.metadata.creation_timestamp, asyncio.get_running_loop().time())
     name, pool = claim.metadata.name, claim.metadata.labels[labels.NODE_POOL]
     if context.state.claim(name) is None:
         context.state.set_claim(created)

@@ -113,7 +113,9 @@ class _StudyRun:
             cluster.cloud.set_launch_faults(WorldFaults(study.world, study.seed, lambda: recorder.seconds))
             pools = [study.policy.applied_to(pool) for pool in study.pools]
             await cluster.create(*study.node_classes, *pools, *study.daemon_sets)
-            player = WorkloadPlayer(cluster, study.workload, self._start_delay(), recorder.record_lost)
+            player = WorkloadPlayer(
+                cluster.kube, cluster.manager.informers.pods, study.workload, self._start_delay(), recorder.record_lost
+            )
             playing = asyncio.create_task(player.run(), name="workload player")
             drifting = asyncio.create_task(self._change_prices(cluster), name="price drift")
             was_interrupted = not await self._observe(recorder, playing, drifting)

@@ -16,8 +16,10 @@ from msgspec.structs import replace
 from karpenter.api import kinds
 from karpenter.api.core import Pod
 from karpenter.kube.errors import KubeError, NotFound
+from karpenter.kube.informer import Informer
+from karpenter.kube.protocol import Kube
 from karpenter.providers.simulated.simulated_kubelet import START_DELAY_ANNOTATION
-from karpenter.simulation.simulated_cluster import SimulatedCluster, is_pod_ready
+from karpenter.simulation.simulated_cluster import is_pod_ready
 from karpenter.simulator.workload import NAMESPACE, PodLife, Workload
 
 
@@ -29,7 +31,7 @@ class _Action(IntEnum):
 
 
 class WorkloadPlayer:
-    """Plays one workload.
+    """Plays one workload through ``kube``, whose pods the informer ``pods`` follows.
 
     ``start_delay`` draws how many seconds a pod needs to get ready once it is bound; ``on_lost`` gets each pod that disappeared
     before its time, as it was last seen.
@@ -37,12 +39,13 @@ class WorkloadPlayer:
 
     def __init__(
         self,
-        cluster: SimulatedCluster,
+        kube: Kube,
+        pods: Informer[Pod],
         workload: Workload,
         start_delay: Callable[[], float],
         on_lost: Callable[[Pod], None],
     ) -> None:
-        self._cluster = cluster
+        self._kube = kube
         self._start_delay = start_delay
         self._on_lost = on_lost
         self._start = asyncio.get_running_loop().time()
@@ -56,7 +59,7 @@ class WorkloadPlayer:
             if life.leaves_at_seconds is not None:
                 self._due.append((float(life.leaves_at_seconds), _Action.DELETE, life.name))
         heapq.heapify(self._due)
-        cluster.manager.informers.pods.subscribe(self._on_pod)
+        pods.subscribe(self._on_pod)
 
     @property
     def seconds(self) -> float:
@@ -89,13 +92,13 @@ class WorkloadPlayer:
             return
         self._present.discard(life.name)
         try:
-            await self._cluster.kube.delete(kinds.POD, life.name, NAMESPACE)
+            await self._kube.delete(kinds.POD, life.name, NAMESPACE)
         except NotFound:
             return
 
     async def _create(self, life: PodLife) -> None:
         try:
-            await self._cluster.create(self._pod(life))
+            await self._kube.create(kinds.POD, self._pod(life))
         except KubeError:
             self._schedule(1.0, _Action.CREATE, life.name)
 

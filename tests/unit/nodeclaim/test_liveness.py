@@ -21,6 +21,8 @@ from karpenter.provisioning.nomination import DisabledNominator
 from karpenter.runtime.events import EventRecorder
 from karpenter.state import ClusterState
 from karpenter.termination.instance_termination import InstanceTermination
+from support.builders import pod
+from support.controller_process import ProcessClock
 from support.nodeclaim_stages import launched, registered
 from support.world import World, refusing, story
 
@@ -310,3 +312,64 @@ async def test_quantities_the_api_server_spells_anew_do_not_keep_a_claim(world: 
     assert not await world.has(kinds.NODE_CLAIM, "c")
     assert not await world.has(kinds.NODE, "node-c")
     assert len(world.writes()) < written + 15
+
+
+async def with_skew(world: World) -> ProcessClock:
+    """A pod, a simulated cloud, and a process whose clock can be set."""
+    world.simulated()
+    world.scheduled()
+    cloud_clock = world.clock
+    world.clock = skewed = ProcessClock(cloud_clock)  # type: ignore[assignment]
+    await world.node_class(node_registration_delay="3m")
+    await world.pool()
+    await world.kube.create(kinds.POD, pod("web", {"cpu": "1"}))
+    return skewed
+
+
+async def run_on(world: World, skewed: ProcessClock) -> None:
+    await world.start()
+    world.simulated_provider._clock = skewed._clock  # the cloud's is right
+
+
+@pytest.mark.parametrize("ahead", [timedelta(hours=1), timedelta(hours=-1)])
+@story
+async def test_a_wrong_clock_does_not_launch_and_terminate_without_end(world: World, ahead: timedelta) -> None:
+    """OPS-050, OPS-051: the creation is a time of the API server's clock, the timeouts are of this process's."""
+    skewed = await with_skew(world)
+    skewed.skew = ahead
+    await run_on(world, skewed)
+    await asyncio.sleep(600)
+    assert len(world.lines("created nodeclaim")) == 1
+    assert world.lines("terminating due to timeout") == []
+    (claim,) = await world.all(kinds.NODE_CLAIM)
+    assert conditions.is_true(claim.status.conditions, conditions.INITIALIZED)
+
+
+@story
+async def test_a_clock_that_jumps_ahead_does_not_give_up_instances_that_are_on_their_way(world: World) -> None:
+    """OPS-051: the launch was written before the jump."""
+    skewed = await with_skew(world)
+    await run_on(world, skewed)
+    await asyncio.sleep(30)
+    skewed.skew = timedelta(hours=1)
+    await asyncio.sleep(600)
+    assert world.lines("terminating due to timeout") == []
+    assert len(world.lines("created nodeclaim")) == 1
+
+
+@story
+async def test_a_clock_that_is_set_back_gives_up_an_instance_that_never_joins_in_time_all_the_same(
+    world: World,
+) -> None:
+    """OPS-051: the launch was written an hour ahead."""
+    skewed = await with_skew(world)
+    skewed.skew = timedelta(hours=1)
+    await run_on(world, skewed)
+    await asyncio.sleep(30)
+    (record,) = await world.all(kinds.CONFIG_MAP)
+    await world.kube.delete(kinds.CONFIG_MAP, record.metadata.name, "kube-system")
+    skewed.skew = timedelta()
+    await asyncio.sleep(14 * 60)
+    assert world.lines("terminating due to timeout") == []
+    await asyncio.sleep(2 * 60)
+    assert len(world.lines("terminating due to timeout")) == 1

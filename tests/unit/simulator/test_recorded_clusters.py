@@ -10,9 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from typer.testing import CliRunner
 
+from karpenter.api.karpenter import NodePool
 from karpenter.api.kwok_node_class import KWOKNodeClass
 from karpenter.api.meta import ObjectMeta
 from karpenter.cli.main import app
@@ -25,8 +27,8 @@ from karpenter.simulator.simulation_run import START
 from karpenter.simulator.trace_file import read_trace
 from karpenter.simulator.workload import PodLife, Workload, WorkloadPodTemplate, ordered_workload
 from karpenter.simulator.workload_player import WorkloadPlayer
+from support.fault_week import TYPES
 from support.manifest_builders import Json, pod, pool, type_of
-from unit.simulator.test_faulty_hours import POOL, TYPES
 
 _HOUR = 3600
 _TYPES_FILE = "types.json"
@@ -63,8 +65,10 @@ async def recorded(clock: LoopClock, trace: Path) -> int:
         cluster.manager.informers.pods.subscribe(
             lambda _, new: bound.add(new.metadata.uid) if new is not None else None
         )
-        await cluster.create(KWOKNodeClass(metadata=ObjectMeta(name="default")), POOL)
-        player = WorkloadPlayer(cluster, web_and_jobs(), lambda: 3.0, lambda _: None)
+        await cluster.create(KWOKNodeClass(metadata=ObjectMeta(name="default")), msgspec.convert(pool(), NodePool))
+        player = WorkloadPlayer(
+            cluster.kube, cluster.manager.informers.pods, web_and_jobs(), lambda: 3.0, lambda _: None
+        )
         playing = asyncio.create_task(player.run())
         await asyncio.sleep(_HOUR / 2)
         for name in ("web-0", "web-4"):

@@ -68,6 +68,7 @@ from karpenter.model.feature_gates import FeatureGate
 from karpenter.model.pod_disruption import without_deletion_cost
 from karpenter.provisioning.cluster_autoscaler import SCALE_UP_EVENTS
 from karpenter.runtime.reconciler import run_supervised
+from karpenter.runtime.tracked_devices_log import log_tracked_devices
 from karpenter.settings import Settings
 from karpenter.state import ClusterState
 from karpenter.state.gang_index import GANG_KINDS, GangObject
@@ -297,6 +298,7 @@ class ClusterInformers:
             self._add(RESOURCE_SLICE, reader),
         )
         self.subscribe(informers.claims, _stored(index.set_claim, lambda obj: index.remove_claim(_key(obj))))
+        self.subscribe(informers.claims, log_tracked_devices)
         self.subscribe(informers.templates, _stored(index.set_template, lambda obj: index.remove_template(_key(obj))))
         self.subscribe(informers.classes, _stored(index.set_class, lambda obj: index.remove_class(obj.metadata.name)))
         self.subscribe(informers.slices, _stored(index.set_slice, lambda obj: index.remove_slice(obj.metadata.name)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from karpenter.api import kinds
@@ -79,3 +80,24 @@ async def test_a_claim_that_is_gone_or_cannot_be_read_keeps_its_own_pod_only(wor
 
 async def _is_blocked(world: World, name: str) -> bool:
     return bool(await world.events("FailedScheduling", name))
+
+
+@story
+async def test_the_log_says_which_devices_a_claim_takes_and_gives_back(world: World) -> None:
+    """K15-176: on level debug, once per change; an allocation with admin access takes none."""
+    await gpus_for_sale(world)
+    await claimed(world, "one")
+    for device, own in (("gpu-0", {}), ("gpu-0", {}), ("gpu-1", {}), ("gpu-2", {"adminAccess": True})):
+        result = {"request": "r", "driver": DRIVER, "pool": "n", "device": device, **own}
+        status = {"status": {"allocation": {"devices": {"results": [result]}}}}
+        await world.kube.patch(kinds.RESOURCE_CLAIM, "one", status, "default", subresource="status")
+        await asyncio.sleep(1)
+    lines = world.lines("updated tracked devices for claim")
+    first, second = f"{DRIVER}/n/gpu-0", f"{DRIVER}/n/gpu-1"
+    assert [(line["added"], line["removed"], line["tracked"]) for line in lines] == [
+        ([first], [], [first]),
+        ([second], [first], [second]),
+        ([], [second], []),
+    ]
+    assert {line["level"] for line in lines} == {"DEBUG"}
+    assert lines[0]["ResourceClaim"] == {"name": "one", "namespace": "default"}

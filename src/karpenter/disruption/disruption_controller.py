@@ -348,9 +348,12 @@ class DisruptionController:
 
     def _still_applicable(self, commands: Iterable[Command]) -> list[Command]:
         """The commands that still apply after the decision, which may have taken a while."""
+        chosen = tuple(commands)
+        if not chosen:
+            return []
         state, now = self._context.state, self._context.clock.now()
         current = ClusterSnapshot(nodes=tuple(state.state_nodes()), pools=state.pools(), freeze=state.freeze)
-        return still_applicable(commands, current, state.nominated_nodes(now), now)
+        return still_applicable(chosen, current, state.nominated_nodes(now), now)
 
 
 def _score_fields(command: Command, score: MoveScore) -> dict[str, object]:

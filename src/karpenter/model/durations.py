@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 from fractions import Fraction
+from functools import lru_cache
 
 from karpenter.model.texts import shorten
 
@@ -47,6 +48,7 @@ class DurationError(ValueError):
         self.text = text
 
 
+@lru_cache(maxsize=1024)  # a cluster has few different texts, and each is read in every pass
 def parse_duration(text: str) -> timedelta:
     """The duration a text spells. Raises ``DurationError``."""
     match = _GRAMMAR.fullmatch(text) if len(text) <= _MAX_TEXT_LENGTH else None

@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
+from karpenter.api.core import Pod
 from karpenter.api.karpenter import NodePool, NodePoolStatus
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.scheduling.demand import Demand, Packing, PackingBounds
@@ -23,9 +24,12 @@ from karpenter.scheduling.offerings.purchase_options import PurchaseOptionIndex
 from karpenter.scheduling.packing.exact_packing import ProvenPacking
 from karpenter.scheduling.packing.limit_reservations import ReservationPolicy
 from karpenter.scheduling.packing.packer import Packer
+from karpenter.scheduling.preferences import Preferences
+from karpenter.scheduling.scheduling_options import PreferencePolicy
 from karpenter.scheduling.solution import SkippedNodePool
 from karpenter.scheduling.topology.host_limits import ExposedWorkload, HostLimits
-from karpenter.state.pod_signature import PodSignatureCache
+from karpenter.state.pod_counts import NamespacedLabels
+from karpenter.state.pod_signature import PodSignature, PodSignatureCache
 from karpenter.state.snapshot import DaemonSetPod
 
 #: The latest packers and indexes of purchase options that are kept.
@@ -33,6 +37,8 @@ _MAX_PACKERS = 512
 _MAX_OPTION_INDEXES = 16
 
 _Templates = tuple[tuple[NodePoolTemplate, ...], tuple[SkippedNodePool, ...]]
+#: By uid: a pod with its signature and labels.
+SignedPods = dict[str, tuple[Pod, PodSignature, NamespacedLabels]]
 _Value = TypeVar("_Value")
 
 
@@ -79,6 +85,9 @@ class DecisionMemory:
     def __init__(self) -> None:
         #: Signatures of bound pods: the same object for the same needs, in every decision.
         self.signatures = PodSignatureCache()
+        #: Bound pods with their signatures and labels: those of the latest two preparations (`signed_pods`).
+        self._signed_pods: tuple[SignedPods, SignedPods] = ({}, {})
+        self._preferences: Preferences | None = None
         self._template_inputs: object = None
         self._indexes: tuple[TypeIndex, ...] = ()
         self._templates: _Templates = ((), ())
@@ -104,6 +113,21 @@ class DecisionMemory:
             self._options.clear()
             self._packers.clear()
         return self._templates
+
+    def preferences(self, policy: PreferencePolicy, soft_taints: bool, well_known: frozenset[str]) -> Preferences:
+        """Preferences that know the relaxation steps of the decision before, if nothing of this changed."""
+        wanted = Preferences(policy, soft_taints, well_known)
+        if self._preferences != wanted:
+            self._preferences = wanted
+        return self._preferences or wanted
+
+    def signed_pods(self) -> tuple[SignedPods, SignedPods]:
+        """Signatures by uid for one preparation, still empty, and those of the preparation before it.
+
+        An entry is of use for the very same pod only. Pods that nobody asks about any more are forgotten after two preparations.
+        """
+        self._signed_pods = ({}, self._signed_pods[0])
+        return self._signed_pods
 
     def purchase_options(self, key: object, make: Callable[[], PurchaseOptionIndex]) -> PurchaseOptionIndex:
         """What ``make`` gives, once for the same templates and the same key."""

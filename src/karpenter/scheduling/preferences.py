@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import compress
+from weakref import WeakKeyDictionary
 
 from karpenter.api.scheduling_constraints import Toleration
 from karpenter.model.requirements import Op, Requirement, Requirements
@@ -33,13 +34,22 @@ class RelaxationStep:
     terms: tuple[TopologyTerm, ...] = ()
 
 
+_StepsByPlaces = dict[tuple[Requirements, ...], tuple[RelaxationStep, ...]]
+
+
 @dataclass(frozen=True)
 class Preferences:
-    """How classes climb down. ``soft_taints``: some node or pool has a PreferNoSchedule taint (SCH-123)."""
+    """How classes climb down. ``soft_taints``: some node or pool has a PreferNoSchedule taint (SCH-123).
+
+    Steps are remembered as long as their signature is in use.
+    """
 
     policy: PreferencePolicy
     soft_taints: bool
     well_known: frozenset[str]
+    _steps: WeakKeyDictionary[PodSignature, _StepsByPlaces] = field(
+        default_factory=WeakKeyDictionary, compare=False, repr=False
+    )
 
     def preferred_terms(self, signature: PodSignature) -> tuple[PreferredTopologyTerm, ...]:
         """The preferences about other pods that are considered at all (SCH-252)."""
@@ -52,6 +62,12 @@ class Preferences:
 
         Those bind the node only; they are no part of what the pods themselves insist on (SCH-442).
         """
+        known = self._steps.setdefault(signature, {})
+        if places not in known:
+            known[places] = self._new_steps(signature, places)
+        return known[places]
+
+    def _new_steps(self, signature: PodSignature, places: tuple[Requirements, ...]) -> tuple[RelaxationStep, ...]:
         own = signature.spec.tolerations
         alternatives = _usable_alternatives(signature, self.well_known)
         preferences = signature.preferred_node_affinity if self.policy is PreferencePolicy.RESPECT else ()

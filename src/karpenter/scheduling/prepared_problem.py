@@ -33,7 +33,6 @@ from karpenter.scheduling.offerings.remaining_capacity import (
     remaining_reservation_units,
 )
 from karpenter.scheduling.pass_result import PlannedPlacements
-from karpenter.scheduling.preferences import Preferences
 from karpenter.scheduling.problem import Problem
 from karpenter.scheduling.scheduling_options import MinValuesPolicy
 from karpenter.scheduling.scheduling_passes import PassContext
@@ -153,7 +152,7 @@ class PreparedProblem:
             if view.pool in limited and not view.marked_for_deletion
         }
         self.well_known = labels.WELL_KNOWN.union(*(index.well_known for index in self.indexes.values()))
-        self.preferences = Preferences(options.preferences, self._has_soft_taints(), self.well_known)
+        self.preferences = self.memory.preferences(options.preferences, self._has_soft_taints(), self.well_known)
         self.reservation_units = remaining_reservation_units(
             self.templates, snapshot.nodes, count_reservations=options.reserved_capacity
         )

@@ -10,9 +10,9 @@ from karpenter.disruption.decide.consolidation_memory import DisruptionMemory
 from karpenter.disruption.decide.disruption_decision import decide_disruption
 from karpenter.disruption.decide.disruption_problem import DisruptionProblem
 from karpenter.disruption.decide.disruption_problem_file import disruption_solution_bytes
-from support.applied_commands import QUIET
-from support.builders import indexes, pod, snapshot
-from support.disruption_cases import KINDS, bought, on, pool, running
+from support.applied_commands import QUIET, with_budget
+from support.builders import indexes, node_pool, pod, pool_taint, snapshot
+from support.disruption_cases import KINDS, ON_DEMAND, bought, on, pool, running
 
 
 def alone(host: str, cpus: list[int]) -> list[Pod]:
@@ -35,3 +35,28 @@ def test_a_node_that_loses_pods_of_one_kind_is_replaced_by_what_the_others_need(
         assert disruption_solution_bytes(problem, solution) == expected
         replacements.append(tuple(bought(solution)))
     assert len(set(replacements)) > 1
+
+
+def test_a_pod_that_requests_something_else_than_before_is_read_anew() -> None:
+    """A pod is resized in place: its uid stays."""
+    memory, types = DisruptionMemory(), indexes([pool()], KINDS)
+    replacements = []
+    for cpu in (1, 3, 1):
+        problem = DisruptionProblem(snapshot(pool(), *running("a", "l"), *alone("a", [cpu])), QUIET)
+        solution = decide_disruption(problem, types, memory)
+        expected = disruption_solution_bytes(problem, decide_disruption(problem, types))
+        assert disruption_solution_bytes(problem, solution) == expected
+        replacements += bought(solution)
+    assert replacements == ["s", "m", "s"]
+
+
+def test_a_soft_taint_that_comes_and_goes_is_tolerated_while_it_is_there() -> None:
+    """The relaxation steps of a pod are kept for as long as they would be the same."""
+    memory, types = DisruptionMemory(), indexes([pool()], KINDS)
+    soft = node_pool("np", [ON_DEMAND], template={"taints": (pool_taint("soft", "PreferNoSchedule"),)})
+    for own in (pool(), with_budget(soft), pool()):
+        problem = DisruptionProblem(snapshot(own, *running("a", "l"), *alone("a", [1])), QUIET)
+        solution = decide_disruption(problem, types, memory)
+        expected = disruption_solution_bytes(problem, decide_disruption(problem, types))
+        assert disruption_solution_bytes(problem, solution) == expected
+        assert bought(solution) == ["s"]

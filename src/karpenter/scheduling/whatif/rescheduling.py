@@ -42,7 +42,7 @@ from karpenter.scheduling.topology.topology_domains import TopologyDomains
 from karpenter.scheduling.unschedulable_reasons import InvalidPod, NoRoom, UnschedulableReason
 from karpenter.scheduling.whatif.price_bounds import PriceBounds
 from karpenter.state.pod_counts import NamespacedLabels, namespaced_labels
-from karpenter.state.pod_signature import PodSignature, PodSignatureCache
+from karpenter.state.pod_signature import PodSignature
 from karpenter.state.snapshot import PodGroup, creation_order
 from karpenter.state.state_node import NO_NODE_USAGE, build_state_node
 from karpenter.state.virtual_pods import is_virtual_pod
@@ -169,7 +169,7 @@ def prepare_rescheduling(
         prepared,
         TopologyDomains(bound_pod_counts, prepared.templates, nodes),
         PriceBounds(prepared.templates),
-        _SignaturesByUid(prepared.memory.signatures),
+        _SignaturesByUid(prepared.memory),
         frozenset(view.key for view in problem.snapshot.nodes),
     )
     return ReschedulingBase(preparation, nodes, bound_pod_counts, prepared.remaining_limits)
@@ -404,21 +404,25 @@ class ReschedulingBase:
 class _SignaturesByUid:
     """Signatures and labels of pods, each derived once."""
 
-    def __init__(self, cache: PodSignatureCache) -> None:
-        self._cache = cache
-        self._by_uid: dict[str, tuple[PodSignature, NamespacedLabels]] = {}
+    def __init__(self, memory: DecisionMemory) -> None:
+        self._cache = memory.signatures
+        self._by_uid, self._before = memory.signed_pods()
         self._unreadable: dict[str, UnschedulableReason] = {}
 
     def of(self, pod: Pod) -> tuple[PodSignature, NamespacedLabels] | None:
         """The signature and labels of a pod; None where its requests do not parse."""
         uid = pod.metadata.uid
-        signature_and_labels = self._by_uid.get(uid)
-        if signature_and_labels is None and uid not in self._unreadable:
+        signed = self._by_uid.get(uid)
+        if signed is None and uid not in self._unreadable:
+            signed = self._before.get(uid)
             try:
-                signature_and_labels = self._by_uid[uid] = (self._cache.signature_of(pod), namespaced_labels(pod))
+                if signed is None or signed[0] is not pod:
+                    signed = (pod, self._cache.signature_of(pod), namespaced_labels(pod))
+                self._by_uid[uid] = signed
             except ValueError as error:
+                signed = None
                 self._unreadable[uid] = UnschedulableReason(InvalidPod((str(error),)))
-        return signature_and_labels
+        return None if signed is None else signed[1:]
 
     def grouped(self, pods: Iterable[Pod]) -> tuple[list[PodGroup], list[UnschedulablePod]]:
         """The pods in groups, and those whose requests do not parse."""

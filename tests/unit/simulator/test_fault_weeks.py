@@ -22,8 +22,8 @@ from support.fault_week import Outcome, run_week
 
 #: What `make test` has time for, and the runs of `make soak`.
 SHORT, DAY, WEEK = 1, 24, 7 * 24
-#: A run takes seconds to a minute.
-MOST_RUNS_TO_SHRINK = 30
+#: A run takes two CPU seconds for a short one, half a minute for a day and some minutes for a week: what shrinking has time for.
+MOST_RUNS_TO_SHRINK = {SHORT: 30, DAY: 16, WEEK: 6}
 #: Cost over the classic policy's under the same faults.
 MOST_COST_RATIO = Fraction(105, 100)
 
@@ -46,7 +46,9 @@ def checked(seed: int, hours: int, faults_per_hour: float, policy: str = "lean")
     faults = drawn_faults(seed, hours * 60, faults_per_hour)
     outcome = run_week(seed, hours, faults, policy)
     if outcome.broken:
-        few = shrunk(faults, lambda fewer: bool(run_week(seed, hours, fewer, policy).broken), MOST_RUNS_TO_SHRINK)
+        few = shrunk(
+            faults, lambda fewer: bool(run_week(seed, hours, fewer, policy).broken), MOST_RUNS_TO_SHRINK[hours]
+        )
         pytest.fail(f"{outcome.broken}\nrepeat it with {repeated_by(seed, hours, few)}")
     assert outcome.struck == len(faults) > 0
     assert outcome.launches > 0

@@ -60,7 +60,7 @@ MAX_REORDERINGS = 3
 MAX_ADDITIONS = 8
 #: New nodes for so many pods are left to the search alone.
 SEARCH_ONLY_FROM = 100
-#: Domains are dealt in other orders for so many pods, and another order counts if it saves this share of the price.
+#: Domains are dealt in other orders for the price of so many pods, and another order counts if it saves this share of it.
 MAX_PODS_DEALT_AGAIN = 500
 MIN_SAVING_BY_DOMAINS = 0.01
 #: Another way is begun as long as no more than so many pods, each as often as it was settled, have been settled for the others.
@@ -132,17 +132,17 @@ class SchedulingPasses:
         """The outcome, or one with pods in other domains that their spreads allow: with fewer pods left out, or clearly cheaper.
 
         Whether a domain leads into a dead end, and what nodes cost, is known only at the end of a pass, so domains are dealt in
-        several orders. Few pods can gain by it: many fill nodes in every domain.
+        several orders. Only few pods can be cheaper by it: many fill nodes in every domain.
         """
-        if (
-            self._context.packing_mode is not PackingMode.CHEAPEST
-            or sum(len(g.pods) for g in groups) > MAX_PODS_DEALT_AGAIN
-        ):
+        pod_count = sum(len(group.pods) for group in groups)
+        if self._context.packing_mode is not PackingMode.CHEAPEST or pod_count > MAX_PODS_RESCHEDULED:
             return outcome
         if any(failed.blocked is not None or failed.confined for failed in outcome.result.unschedulable):
             reordered = self._with_orders(DomainOrder.SCARCEST, DomainOrder.FEWEST)
             others = [passes.best_outcome(groups) for passes in reordered]
             return min((outcome, *others), key=outcome_order)
+        if pod_count > MAX_PODS_DEALT_AGAIN:
+            return outcome
         best = self._with_cheapest_domains(outcome, groups) if may_be_cheaper_in_fewer_domains(outcome) else outcome
         in_domains = any(keyed_demand.combination for keyed_demand in outcome.result.demands)
         return self._with_balanced_domains(outcome, groups) if best is outcome and in_domains else best

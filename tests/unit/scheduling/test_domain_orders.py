@@ -24,7 +24,7 @@ def spread_over(count: int, *skews: tuple[str, int]) -> Solution:
     return plan(node_pool(requirements=[ANY_CAPACITY]), app_pods(count, {"cpu": "400m"}, spread=spread), types=TYPES)
 
 
-@pytest.mark.parametrize("count", [6, 8, 12, 40])
+@pytest.mark.parametrize("count", [6, 8, 12, 40, 501])
 def test_a_zone_sold_as_one_capacity_type_only_is_no_dead_end(count: int) -> None:
     """SCH-547: z3 sells no spot, so on-demand pods must not all have gone to z1 and z2."""
     cluster = PlannedCluster(node_pool(requirements=[ANY_CAPACITY]), types=TYPES)

@@ -68,9 +68,7 @@ class FaultInvariants:
         self._watch = watch
         self._clock = clock
         self._cpu_limit = cpu_limit
-        self._cpu = {
-            name: res.parse_resources({"cpu": "1"}) and type_.capacity[res.CPU] for name, type_ in types.items()
-        }
+        self._cpu = {name: type_.capacity[res.CPU] for name, type_ in types.items()}
         self.broken: list[str] = []
         #: Nodes whose instances the cloud took.
         self.taken: set[str] = set()

@@ -64,7 +64,7 @@ class CommandBackoff:
         self._now = now
         self._max_entries = max_entries
         self._entries: OrderedDict[tuple[str, BackoffKey], BackoffEntry] = OrderedDict()
-        #: NodePools whose last replacement did not become ready. There are no more of them than NodePools.
+        #: NodePools whose last replacement did not become ready; after ``_RESET_AFTER_SECONDS`` that is forgotten.
         self._unready_pools: dict[str, BackoffEntry] = {}
 
     def record_failure(self, reason: str, keys: Iterable[BackoffKey], cause: str, backoff: Backoff = _BACKOFF) -> None:
@@ -98,11 +98,14 @@ class CommandBackoff:
         What fails while the NodePool is in backoff began before, so it does not count as another failure.
         """
         now = self._now()
+        self._unready_pools = {
+            name: entry for name, entry in self._unready_pools.items() if now - entry.failed_at < _RESET_AFTER_SECONDS
+        }
         for name in node_pools:
             last = self._unready_pools.get(name)
             if last is not None and last.until > now:
                 continue
-            failures = last.failures + 1 if last is not None and now - last.failed_at < _RESET_AFTER_SECONDS else 1
+            failures = last.failures + 1 if last is not None else 1
             until = now + _backoff_seconds(_HARMLESS_BACKOFF, name, failures)
             self._unready_pools[name] = BackoffEntry(failures, until, now, cause)
 

@@ -48,7 +48,7 @@ class ClockJumpDetector:
         self._distrusted_until = 0.0
 
     def jump_seconds(self, now: datetime, monotonic: float) -> float:
-        """By how much the time of day jumped since the last call, 0 where it did not. ``steady``: seconds that never go back."""
+        """By how much the time of day jumped since the last call, 0 where it did not. ``monotonic``: seconds that only grow."""
         last, self._last_reading = self._last_reading, (now, monotonic)
         if last is None:
             return 0.0

@@ -34,20 +34,17 @@ class RelaxationStep:
     terms: tuple[TopologyTerm, ...] = ()
 
 
-_StepsByPlaces = dict[tuple[Requirements, ...], tuple[RelaxationStep, ...]]
-
-
 @dataclass(frozen=True)
 class Preferences:
-    """How classes climb down. ``soft_taints``: some node or pool has a PreferNoSchedule taint (SCH-123).
+    """The relaxation steps of pod groups. ``soft_taints``: some node or pool has a PreferNoSchedule taint (SCH-123).
 
-    Steps are remembered as long as their signature is in use.
+    Steps without places are remembered as long as their signature is in use; volumes of one host each make too many.
     """
 
     policy: PreferencePolicy
     soft_taints: bool
     well_known: frozenset[str]
-    _steps: WeakKeyDictionary[PodSignature, _StepsByPlaces] = field(
+    _steps: WeakKeyDictionary[PodSignature, tuple[RelaxationStep, ...]] = field(
         default_factory=WeakKeyDictionary, compare=False, repr=False
     )
 
@@ -58,14 +55,16 @@ class Preferences:
     def relaxation_steps(
         self, signature: PodSignature, places: tuple[Requirements, ...] = ()
     ) -> tuple[RelaxationStep, ...]:
-        """Variants of a class in the order they are tried. ``places``: where its volumes are, one of which must hold (SCH-440).
+        """The steps of a pod group in the order they are tried (SCH-440). ``places``: where its volumes are; one must hold.
 
         Those bind the node only; they are no part of what the pods themselves insist on (SCH-442).
         """
-        known = self._steps.setdefault(signature, {})
-        if places not in known:
-            known[places] = self._new_steps(signature, places)
-        return known[places]
+        if places:
+            return self._new_steps(signature, places)
+        steps = self._steps.get(signature)
+        if steps is None:
+            steps = self._steps[signature] = self._new_steps(signature, places)
+        return steps
 
     def _new_steps(self, signature: PodSignature, places: tuple[Requirements, ...]) -> tuple[RelaxationStep, ...]:
         own = signature.spec.tolerations

@@ -8,14 +8,18 @@ from dataclasses import replace
 import pytest
 
 from karpenter.api.karpenter import Budget, Disruption
+from karpenter.api.meta import LabelSelector
+from karpenter.api.scheduling_constraints import PodAffinityTerm
 from karpenter.disruption.command_backoff import CommandBackoff
 from karpenter.disruption.decide.candidates import DisruptionContext
-from karpenter.disruption.decide.command import Command, DisruptionReason
+from karpenter.disruption.decide.command import Command, DisruptionReason, pending_command
 from karpenter.disruption.decide.disruption_problem import DisruptionSolution
 from karpenter.disruption.decide.failed_moves import DELETION, moves_by_node
+from karpenter.model import labels
 from support.applied_commands import QUIET
-from support.builders import node_pool
+from support.builders import node_pool, owner, pod
 from support.disruption_cases import KINDS, decide, drifted, gone, pool, running, why
+from support.topology_builders import apart
 
 _MINUTE = 60.0
 
@@ -107,6 +111,39 @@ def test_where_replacements_do_not_become_ready_one_node_of_the_nodepool_is_trie
     assert gone(trial) == ["a"]
     assert why(trial, "b") == why(paused, "a")
     assert gone(decide(cluster, circumstances=_unready("np", launching=("np",)))) == []
+
+
+def _apart(host: str, **fields: object) -> list[object]:
+    """A node that is too large for its pod, which shares no node with others of its kind."""
+    term = PodAffinityTerm(topology_key=labels.HOSTNAME, label_selector=LabelSelector(match_labels={"app": "w"}))
+    metadata = {"labels": {"app": "w"}, "owner_references": (owner("ReplicaSet", "w"),)}
+    return [
+        *running(host, "l", **fields),  # type: ignore[arg-type]
+        pod(f"w-{host}", {"cpu": "1500m"}, meta=metadata, node_name=host, affinity=apart(term)),
+    ]
+
+
+def test_consolidation_tries_one_replacement_at_a_time_too_and_none_beside_drift() -> None:
+    """K15-360: all methods of a pass share the one trial of a NodePool."""
+    alone = [pool("np"), *(_apart(name) for name in "abcd")]
+    assert gone(decide(alone)) == ["a", "b", "c", "d"]
+    trial = decide(alone, circumstances=_unready("np"))
+    assert len(gone(trial)) == 1
+    (stays, *_) = sorted(set("abcd") - set(gone(trial)))
+    assert why(trial, stays).startswith('The last replacements in NodePool "np" did not become ready')
+    beside = [pool("np"), _apart("a"), _apart("b"), _apart("d", conditions=drifted())]
+    assert gone(decide(beside)) == ["a", "b", "d"]
+    assert gone(decide(beside, circumstances=_unready("np"))) == ["d"]
+
+
+def test_a_consolidation_that_awaits_validation_is_dropped_when_its_nodepool_closes() -> None:
+    """K15-360: its replacement would be launched in the pause, or beside the one that is tried."""
+    cluster = [pool("np"), *_apart("a")]
+    (chosen,) = decide(cluster).commands
+    due = replace(QUIET, pending_commands=(pending_command(chosen),))
+    assert gone(decide(cluster, circumstances=due)) == ["a"]
+    closed = replace(due, failed_moves=_unready("np", now=1.0).failed_moves)
+    assert gone(decide(cluster, circumstances=closed)) == []
 
 
 def test_nodes_whose_pods_fit_elsewhere_do_not_wait_for_replacements_that_become_ready() -> None:

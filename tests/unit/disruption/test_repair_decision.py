@@ -13,6 +13,7 @@ from karpenter.api.karpenter import Budget, NodeClaim
 from karpenter.api.meta import Condition, Wire
 from karpenter.disruption.decide.command import Decision, DisruptionReason
 from karpenter.disruption.decide.disruption_problem import DisruptionOptions, DisruptionSolution
+from karpenter.disruption.decide.failed_moves import FailedMoves, moves_by_node
 from karpenter.disruption.decide.remaining_budgets import RemainingBudgets, pool_node_counts
 from karpenter.disruption.node_marking import is_stale_mark
 from karpenter.model import conditions, labels
@@ -268,6 +269,16 @@ def test_a_static_pool_needs_a_slot_for_the_replacement(limits: dict[str, str], 
     assert len(bought(solution)) == len(gone(solution)) == repairs
     if not repairs:
         assert "Static NodePool is at its node limit and cannot stage a replacement" in why(solution, "a")
+
+
+def test_a_repair_in_backoff_takes_no_slot_of_its_static_pool() -> None:
+    """K15-212, K15-233: the slot is free for a drifted node, whose replacement is in no backoff."""
+    static = node_pool("np", [wanted(labels.CAPACITY_TYPE, "In", "on-demand")], replicas=5, limits={"nodes": "6"})
+    cluster = [static, healthy(3), running("d", "m", 4, conditions=drifted()), sick(running("a", "m", 4))]
+    (repair,) = repaired(*cluster).commands
+    moves = {repair.reason: moves_by_node(repair)}
+    waiting = replace(QUIET, failed_moves=FailedMoves(in_backoff=moves))
+    assert gone(repaired(*cluster, circumstances=waiting)) == ["d"]
 
 
 def test_a_static_pool_with_more_nodes_than_it_wants_is_left_alone() -> None:

@@ -188,8 +188,6 @@ def _allowance_message(blocker: AllowanceBlocker) -> str:
             return "Static NodePool is at its node limit and cannot stage a replacement"
         case move_blockers.StaticReservationsFull():
             return "Static NodePool's capacity reservations are full and cannot stage a replacement"
-        case move_blockers.ReplacementsUnready(node_pool):
-            return f'The last replacements in NodePool "{node_pool}" did not become ready: one at a time is tried, after pauses'
         case disruption_blockers.BudgetExhausted(status):
             return budget_message(status)
         case disruption_blockers.NodePoolFrozen(node_pool, freeze):
@@ -216,6 +214,8 @@ def _replacement_message(blocker: ReplacementBlocker) -> str:
             )
         case move_blockers.MoveFailedRecently():
             return "The same move failed a short while ago, it is tried again later"
+        case move_blockers.ReplacementsUnready(node_pool):
+            return f'The last replacements in NodePool "{node_pool}" did not become ready: one at a time is tried, after pauses'
         case move_blockers.PriceUnknown():
             return f"{_NOT_CHEAPER}, the price of this one is not known"
         case move_blockers.SameTypeAgain():

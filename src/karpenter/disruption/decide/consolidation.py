@@ -110,6 +110,7 @@ class Consolidation:
         self._prepared = prepared
         self._budgets = budgets
         self._preceding = preceding
+        self._failed_moves = prepared.context.failed_moves.after_all(preceding.commands)
 
     def consolidate(
         self, candidates: Sequence[Candidate], simulation: SchedulingSimulation
@@ -187,8 +188,11 @@ class Consolidation:
         removed = {node.key for node in self._prepared.snapshot.nodes} - {node.key for node in end.nodes}
         if composed is None or not removed <= may_go or not self._is_within_budgets(composed):
             return None
-        if any(map(self._prepared.context.failed_moves.has_in_backoff, composed)):
-            return None
+        failed_moves = self._failed_moves
+        for command in composed:
+            if failed_moves.has_in_backoff(command):
+                return None
+            failed_moves = failed_moves.after(command)
         return composed
 
     @staticmethod
@@ -227,8 +231,7 @@ class Consolidation:
         self, candidates: Iterable[Candidate], simulation: SchedulingSimulation
     ) -> tuple[MoveEvaluator, list[Candidate]]:
         """The simulation opened for moves that save money, and the candidates that no pending pod needs."""
-        failed_moves = self._prepared.context.failed_moves
-        settings = ConsolidationSettings(self._prepared.problem.options.spot_to_spot, failed_moves)
+        settings = ConsolidationSettings(self._prepared.problem.options.spot_to_spot, self._failed_moves)
         evaluator = MoveEvaluator(simulation.closed_within_consolidate_after(), self._scoring(), settings)
         return evaluator, [candidate for candidate in candidates if candidate.key not in simulation.nominated]
 

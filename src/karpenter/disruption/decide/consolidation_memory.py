@@ -19,6 +19,7 @@ from karpenter.disruption.decide.command import Candidate, DisruptionReason
 from karpenter.disruption.decide.consolidation import PrecedingCommands
 from karpenter.disruption.decide.disruption_blockers import DisruptionBlocker
 from karpenter.disruption.decide.disruption_problem import PreparedDisruption
+from karpenter.disruption.decide.failed_moves import FailedMoves
 from karpenter.disruption.decide.remaining_budgets import RemainingBudgets
 from karpenter.disruption.decide.scheduling_simulation import is_reschedulable_now
 from karpenter.scheduling import pod_eligibility
@@ -48,7 +49,7 @@ class ConsolidationInputs:
     closed_to_pods: frozenset[str]
     consolidate_after_ends: Mapping[str, datetime]
     budgets: Mapping[str, int]
-    failed_moves: object
+    failed_moves: FailedMoves
     pools: tuple[object, ...]
     snapshot: tuple[object, ...]
     moving: tuple[object, ...]
@@ -72,7 +73,7 @@ def consolidation_inputs(
         closed_to_pods=preceding.closed_to_pods,
         consolidate_after_ends=_consolidate_after_ends(snapshot, context.now),
         budgets=_budgets_for(candidates, budgets),
-        failed_moves=context.failed_moves,
+        failed_moves=context.failed_moves.after_all(preceding.commands),
         pools=tuple(map(without_usage, snapshot.pools)),
         snapshot=tuple(getattr(snapshot, name) for name in _SNAPSHOT_FIELDS),
         moving=_moving(snapshot, context.now),

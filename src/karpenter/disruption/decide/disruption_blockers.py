@@ -15,7 +15,6 @@ from karpenter.disruption.decide.move_blockers import (
     DriftBlocker,
     MoveBlocker,
     ReplacementExceedsLimits,
-    ReplacementsUnready,
     SavingBelowThreshold,
     StaticPoolAtNodeLimit,
     StaticReservationsFull,
@@ -349,9 +348,7 @@ ConsolidationBlocker = (
 DelayBlocker = ConsolidateAfterNotOver | WithinStabilizationWindow | NodeTooYoung | RolloutInProgress
 RepairBlocker = RepairWithoutNodePool | NodeDoNotRepair | RepairWithoutGracePeriod | TooManyUnhealthy
 PoolBlocker = BudgetExhausted | NodePoolFrozen
-AllowanceBlocker = (
-    ReplacementExceedsLimits | StaticPoolAtNodeLimit | StaticReservationsFull | ReplacementsUnready | PoolBlocker
-)
+AllowanceBlocker = ReplacementExceedsLimits | StaticPoolAtNodeLimit | StaticReservationsFull | PoolBlocker
 DisruptionBlocker = (
     (NodeBlocker | PodBlocker | ConsolidationBlocker | DelayBlocker | SavingBelowThreshold | MoveBlocker | DriftBlocker)
     | PoolBlocker

@@ -177,8 +177,9 @@ class _DisruptionPass:
         limits = DriftLimits(self._prepared.snapshot, empty_first=self._prepared.problem.options.empty_first)
         goes_first = self._prepared.problem.options.terminate_first_drift
         freed = FreedReservations(self._prepared, closed_to_pods) if goes_first else None
+        failed_moves = self._prepared.context.failed_moves.after_all(self._commands)
         commands, blocked, simulation = replace_drifted(
-            drifted, prepared_simulation, self._budgets, limits, self._prepared.context.failed_moves, freed
+            drifted, prepared_simulation, self._budgets, limits, failed_moves, freed
         )
         self._commands += commands
         self._blocked += blocked

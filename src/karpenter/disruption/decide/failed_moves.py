@@ -9,9 +9,10 @@ node in turn. It is in backoff as a whole, and after that one replacement at a t
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import reduce
 
 from karpenter.disruption.decide.command import Command, DisruptionReason
 from karpenter.model import labels
@@ -34,6 +35,10 @@ class FailedMoves:
     closed_pools: frozenset[str] = frozenset()
     trial_pools: frozenset[str] = frozenset()
 
+    def after_all(self, commands: Iterable[Command]) -> FailedMoves:
+        """What the next command of the same decision may do after several."""
+        return reduce(FailedMoves.after, commands, self)
+
     def after(self, command: Command) -> FailedMoves:
         """What the next command of the same decision may do."""
         tried = self.trial_pools.intersection(planned.node_pool for planned in command.replacements)
@@ -44,6 +49,11 @@ class FailedMoves:
     def closed_pool(self, command: Command) -> str:
         """The first NodePool in which the command would launch a replacement and may not; empty if there is none."""
         return min(self.closed_pools.intersection(planned.node_pool for planned in command.replacements), default="")
+
+    def crowded_trial_pool(self, command: Command) -> str:
+        """The first NodePool in which one replacement may be tried and the command would launch several; empty if none."""
+        counts = Counter(planned.node_pool for planned in command.replacements)
+        return min((name for name in self.trial_pools if counts[name] > 1), default="")
 
     def has_in_backoff(self, command: Command) -> bool:
         """Whether a move of the command is in backoff for its node, or a NodePool of its replacements is."""

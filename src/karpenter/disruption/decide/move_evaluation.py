@@ -19,6 +19,7 @@ from karpenter.disruption.decide.move_blockers import (
     MoveFailedRecently,
     NotCheaper,
     PriceUnknown,
+    ReplacementsUnready,
     RoomWithinConsolidateAfter,
     SameTypeAgain,
     SavingTooSmall,
@@ -63,7 +64,8 @@ class MoveEvaluator:
 
     def after(self, command: Command) -> MoveEvaluator:
         """The evaluator of further moves, with the command done."""
-        return replace(self, simulation=self.simulation.after(command))
+        settings = replace(self.settings, failed_moves=self.settings.failed_moves.after(command))
+        return replace(self, simulation=self.simulation.after(command), settings=settings)
 
     def delete(self, candidate: Candidate) -> Command | None:
         """Delete the node and move its pods to existing nodes; None if they do not fit or the move is not worth it."""
@@ -106,7 +108,7 @@ class MoveEvaluator:
         scores = self.scoring.scores(candidates, price)
         if not self.scoring.are_approved(scores) or (bought and (saving is None or saving <= 0)):
             return None
-        return Command(
+        command = Command(
             reason=DisruptionReason.UNDERUTILIZED,
             consolidation_type=pending.consolidation_type,
             candidates=tuple(candidates),
@@ -115,6 +117,7 @@ class MoveEvaluator:
             saving_per_hour=saving,
             scores=scores,
         )
+        return None if self.settings.failed_moves.has_in_backoff(command) else command
 
     def replace(self, candidates: Sequence[Candidate]) -> Command | MoveRejection:
         """The nodes go; what of their pods finds no room gets new nodes that are cheaper (DIS-175 to DIS-182)."""
@@ -168,7 +171,10 @@ class MoveEvaluator:
     ) -> Command | MoveRejection:
         """The move, if it is worth it. ``replacement_price``: USD per hour that the new nodes count as, by default the least."""
         command = self._command(candidates, reschedule, cheaper, replacement_price)
-        if self.settings.failed_moves.has_in_backoff(command):
+        failed_moves = self.settings.failed_moves
+        if node_pool := failed_moves.closed_pool(command) or failed_moves.crowded_trial_pool(command):
+            return MoveRejection(ReplacementsUnready(node_pool))
+        if failed_moves.has_in_backoff(command):
             return MoveRejection(MoveFailedRecently())
         if self.scoring.are_approved(command.scores):
             return command

@@ -206,6 +206,8 @@ class RepairCommands:
             if isinstance(command, DriftedPodsUnplaceable | StaticPoolAtNodeLimit | StaticReservationsFull):
                 blocked.append(BlockedNode(view, command))
             elif command is not None and failed_moves.has_in_backoff(command):
+                if self._prepared.checks.is_in_static_pool(repairable.candidate):
+                    self._static.unstage(command)
                 blocked += unready_replacements(command, failed_moves)
             elif command is not None:
                 commands.append(command)

@@ -234,7 +234,7 @@ def _cluster(folder: Path, options: Options) -> Iterator[ControlPlane]:
         scheduler_configuration=configuration,
     ) as plane:
         plane.apply(*deployed.manifests("crds"), _DEPLOYMENT)
-        plane.apply(*(default_spread.stand_ins() if options.has_default_spread else ()))
+        plane.apply(*(default_spread.objects() if options.has_default_spread else ()))
         more = _FLAGS_OF_SUITE.get(options.suite, ())
         with (
             _device_driver(plane, options),

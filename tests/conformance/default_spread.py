@@ -2,7 +2,7 @@
 
 The specs look for a kube-scheduler whose arguments name the file with the defaults, change a setting of the controller's
 Deployment and wait until a pod of it leads. Here both have the defaults from the start, on a control plane of their own. Two
-pods stand for the processes beside the cluster; no scheduler binds them, since pods of a node that does not exist are collected.
+pods stand for the processes beside the cluster.
 """
 
 from __future__ import annotations
@@ -12,14 +12,13 @@ from pathlib import Path
 
 import yaml
 
+from conformance import stand_ins
 from controlplane.harness import Json
 
 #: The container of the specs in the regression suite.
 CONTAINER = "DefaultTopologySpreadConstraints"
 _FILE = "kube-scheduler-config.yaml"
 _MOUNTED_FILE = f"/etc/kubernetes/karpenter-scheduler-config/{_FILE}"
-_NAMESPACE = "kube-system"
-_CONTROLLER_POD = "karpenter-0"
 
 
 def scheduler_configuration(suite: Path) -> Json:
@@ -39,28 +38,11 @@ def controller_environment(configuration: Json) -> Mapping[str, str]:
     raise ValueError(f"no profile of {_FILE} has default constraints")
 
 
-def stand_ins() -> tuple[Json, ...]:
+def objects() -> tuple[Json, ...]:
     """Pods of kube-scheduler and of the controller, and the lease that the latter holds."""
-    lease: Json = {
-        "apiVersion": "coordination.k8s.io/v1",
-        "kind": "Lease",
-        "metadata": {"name": "karpenter-leader-election", "namespace": _NAMESPACE},
-        "spec": {"holderIdentity": f"{_CONTROLLER_POD}_0"},
-    }
+    scheduler = f"kube-scheduler --config={_MOUNTED_FILE}"
     return (
-        _pod("kube-scheduler-0", {"component": "kube-scheduler"}, ["kube-scheduler", f"--config={_MOUNTED_FILE}"]),
-        _pod(_CONTROLLER_POD, {"app.kubernetes.io/instance": "karpenter"}, ["karpenter", "run"]),
-        lease,
+        stand_ins.pod("kube-scheduler-0", scheduler, {"component": "kube-scheduler"}),
+        stand_ins.pod(stand_ins.CONTROLLER_POD, labels={"app.kubernetes.io/instance": "karpenter"}),
+        stand_ins.LEASE,
     )
-
-
-def _pod(name: str, labels: Mapping[str, str], command: list[str]) -> Json:
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": _NAMESPACE, "labels": dict(labels)},
-        "spec": {
-            "schedulerName": "none",
-            "containers": [{"name": "process", "image": name, "command": command}],
-        },
-    }

@@ -17,20 +17,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 
-from controlplane.harness import ControlPlane, Json
+from conformance import stand_ins
+from controlplane.harness import ControlPlane
 from controlplane.process import Controller
 from karpenter.api import kinds
 
-_NAMESPACE = "kube-system"
-_POD = "karpenter-0"
 #: The suite asks this port.
 _PORT = 8080
-_LEASE: Json = {
-    "apiVersion": "coordination.k8s.io/v1",
-    "kind": "Lease",
-    "metadata": {"name": "karpenter-leader-election", "namespace": _NAMESPACE},
-    "spec": {"holderIdentity": f"{_POD}_0"},
-}
 _FIGURES: Mapping[str, tuple[str, str]] = {
     "TotalTime": ("time", "min"),
     "TotalReservedCPUUtil": ("CPU requested", "%"),
@@ -126,7 +119,7 @@ def controller_pod(plane: ControlPlane, running: Controller) -> Iterator[None]:
     server = ThreadingHTTPServer((address, _PORT), _relay_of(running))
     Thread(target=server.serve_forever, daemon=True).start()
     try:
-        plane.apply(_LEASE, _pod())
+        plane.apply(stand_ins.LEASE, stand_ins.pod(stand_ins.CONTROLLER_POD))
         asyncio.run(_give_address(plane, address))
         yield
     finally:
@@ -134,20 +127,10 @@ def controller_pod(plane: ControlPlane, running: Controller) -> Iterator[None]:
         server.server_close()
 
 
-def _pod() -> Json:
-    container = {"name": "controller", "image": "karpenter"}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": _POD, "namespace": _NAMESPACE},
-        "spec": {"schedulerName": "none", "containers": [container]},
-    }
-
-
 async def _give_address(plane: ControlPlane, address: str) -> None:
     status = {"status": {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}]}}
     async with plane.client() as kube:
-        await kube.patch(kinds.POD, _POD, status, _NAMESPACE, subresource="status")
+        await kube.patch(kinds.POD, stand_ins.CONTROLLER_POD, status, stand_ins.NAMESPACE, subresource="status")
 
 
 def _own_address() -> str:

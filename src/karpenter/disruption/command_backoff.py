@@ -98,9 +98,7 @@ class CommandBackoff:
         What fails while the NodePool is in backoff began before, so it does not count as another failure.
         """
         now = self._now()
-        self._unready_pools = {
-            name: entry for name, entry in self._unready_pools.items() if now - entry.failed_at < _RESET_AFTER_SECONDS
-        }
+        self._unready_pools = self._recently_unready(now)
         for name in node_pools:
             last = self._unready_pools.get(name)
             if last is not None and last.until > now:
@@ -148,11 +146,14 @@ class CommandBackoff:
 
     def _unready_pools_at(self, now: float, launching: Collection[str]) -> tuple[frozenset[str], frozenset[str]]:
         """The NodePools in which nothing may be launched at a time, and those in which one replacement may be tried."""
-        unready = {
-            name: entry for name, entry in self._unready_pools.items() if now - entry.failed_at < _RESET_AFTER_SECONDS
-        }
+        unready = self._recently_unready(now)
         closed = frozenset(name for name, entry in unready.items() if entry.until > now or name in launching)
         return closed, frozenset(unready) - closed
+
+    def _recently_unready(self, now: float) -> dict[str, BackoffEntry]:
+        return {
+            name: entry for name, entry in self._unready_pools.items() if now - entry.failed_at < _RESET_AFTER_SECONDS
+        }
 
     def excluded_nodes(self, nodes: Sequence[StateNode], now: float) -> Mapping[DisruptionReason, frozenset[str]]:
         """By reason, the nodes with pods of an owner in backoff at a time."""

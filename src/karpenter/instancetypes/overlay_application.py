@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from functools import cached_property
 
 from karpenter.api.karpenter import NodePool
 from karpenter.api.node_overlay import NodeOverlay, NodeOverlaySpec
@@ -126,14 +127,14 @@ def evaluate_overlays(
     compared with every overlay of its weight, not only with the one before it.
     """
     found: _FoundMatches = {}
-    shelves = [_OverlayMatcher(instance_types, found) for instance_types in pool_types]
+    matchers = [_OverlayMatcher(instance_types, found) for instance_types in pool_types]
     touched: dict[_OverlaySetting, str] = {}
     accepted: list[ParsedOverlay] = []
     clashes: dict[str, OverlayConflict] = {}
     for overlay in sorted(
         overlays, key=lambda parsed_overlay: (parsed_overlay.weight, parsed_overlay.name), reverse=True
     ):
-        wished = [touch for shelf in shelves for touch in shelf.settings_of(overlay)]
+        wished = [touch for matcher in matchers for touch in matcher.settings_of(overlay)]
         contested = next((touch for touch in wished if touch in touched), None)
         if contested is not None:
             clashes[overlay.name] = contested.conflict_with(touched[contested])
@@ -155,8 +156,8 @@ def apply_overlays_to_pools(
     found: _FoundMatches = {}
     changed: dict[tuple[object, ...], tuple[InstanceType, ...]] = {}
     for pool_types in offered:
-        shelf = _OverlayMatcher(pool_types, found)
-        matches = [shelf.matches(overlay) for overlay in overlays]
+        matcher = _OverlayMatcher(pool_types, found)
+        matches = [matcher.matches(overlay) for overlay in overlays]
         alike = (id(pool_types.types), *map(id, matches))
         if alike not in changed:
             changed[alike] = _with_changes(pool_types.types, overlays, matches)
@@ -224,6 +225,10 @@ class _OverlayMatcher:
         )
         self._found = found
 
+    @cached_property
+    def _well_known(self) -> frozenset[str]:
+        return labels.WELL_KNOWN | well_known_labels_of(self._types)
+
     def matches(self, overlay: ParsedOverlay) -> _Matches:
         """Where the overlay matches: one object for pools of the same types that it cannot tell apart."""
         own = tuple((key, self._own[key]) for key in overlay.requirements if key in self._own)
@@ -233,7 +238,6 @@ class _OverlayMatcher:
         return self._found[key]
 
     def _find_matches(self, overlay: ParsedOverlay) -> Iterator[tuple[int, tuple[int, ...]]]:
-        well_known = labels.WELL_KNOWN | well_known_labels_of(self._types)
         of_labels = _LabelCompatibility(overlay.requirements, self._own)
         of_offerings: dict[Requirements, bool] = {}
         for position, instance_type in enumerate(self._types):
@@ -243,7 +247,7 @@ class _OverlayMatcher:
             for place, offering in enumerate(instance_type.offerings):
                 asked = offering.requirements
                 if asked not in of_offerings:
-                    of_offerings[asked] = compatible(overlay.requirements, asked, well_known)
+                    of_offerings[asked] = compatible(overlay.requirements, asked, self._well_known)
                 if of_offerings[asked]:
                     sold.append(place)
             if sold:

@@ -117,9 +117,9 @@ class DecisionMemory:
     def preferences(self, policy: PreferencePolicy, soft_taints: bool, well_known: frozenset[str]) -> Preferences:
         """Preferences that know the relaxation steps of the decision before, if nothing of this changed."""
         wanted = Preferences(policy, soft_taints, well_known)
-        if self._preferences != wanted:
+        if self._preferences is None or self._preferences != wanted:
             self._preferences = wanted
-        return self._preferences or wanted
+        return self._preferences
 
     def signed_pods(self) -> tuple[SignedPods, SignedPods]:
         """Signatures by uid for one preparation, still empty, and those of the preparation before it.

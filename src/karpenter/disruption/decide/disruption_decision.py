@@ -92,10 +92,11 @@ class _DisruptionPass:
         drifted = [candidate for candidate in drifted if candidate.key not in deleted]
         if drifted or consolidatable:
             closed = deleted | self._drifted_within_budgets((*drifted, *drifted_static))
-            if drifted or PrecedingCommands(tuple(self._commands)).move_pods:
+            preceding = PrecedingCommands(tuple(self._commands), closed)
+            if drifted or preceding.move_pods:
                 self._replace_and_consolidate(drifted, consolidatable, closed)
             else:
-                self._consolidate_unless_settled(consolidatable, closed)
+                self._consolidate_unless_remembered(consolidatable, preceding)
         return self._solution()
 
     def _solution(self) -> DisruptionSolution:
@@ -156,16 +157,15 @@ class _DisruptionPass:
         self._commands.append(command)
         return frozenset(candidate.key for candidate in command.candidates)
 
-    def _consolidate_unless_settled(self, candidates: list[Candidate], closed_to_pods: frozenset[str]) -> None:
+    def _consolidate_unless_remembered(self, candidates: list[Candidate], preceding: PrecedingCommands) -> None:
         """Consolidation, unless it found nothing for the same inputs lately."""
-        preceding = PrecedingCommands(tuple(self._commands), closed_to_pods)
         inputs = consolidation_inputs(self._prepared, candidates, preceding, self._budgets)
-        settled = None if inputs is None else self._consolidation_memory.recall(inputs, candidates)
-        if settled is not None:
-            self._blocked += settled
+        remembered = None if inputs is None else self._consolidation_memory.recall(inputs, candidates)
+        if remembered is not None:
+            self._blocked += remembered
             return
         commands_before, already_blocked = len(self._commands), len(self._blocked)
-        self._replace_and_consolidate([], candidates, closed_to_pods)
+        self._replace_and_consolidate([], candidates, preceding.closed_to_pods)
         if inputs is not None and len(self._commands) == commands_before:
             self._consolidation_memory.remember(inputs, self._blocked[already_blocked:])
 

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import TextIO
 
 from karpenter.cli.render_common import Json, WidePage, names_text
 from karpenter.cli.render_sections import Section, estimate_document, sections_markdown, with_confidence, write_sections
 from karpenter.cli.simulate_runner import SimulationResult
 from karpenter.simulation.run_report import WaitStatistics
+from karpenter.simulator.cost_gap import GAP_PARTS, GapPart
 from karpenter.simulator.policy_comparison import Estimate, PolicyDifference, differences, recommendation
 from karpenter.simulator.simulation_report import DecisionLine, SimulationReport, report_document
 
 _MINUTE, _HOUR = 60, 3600
+#: The name of a figure, and its text in a report.
+Figure = tuple[str, Callable[[SimulationReport], str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,14 +117,20 @@ def _causes(report: SimulationReport) -> str:
     return ", ".join(f"{cause} {count}" for cause, count in report.restarts) or "none"
 
 
-_FIGURES = (
+def _usd(amount: Fraction) -> str:
+    return f"${float(amount):,.2f}"
+
+
+def _gap_figure(part: GapPart) -> Figure:
+    return f"above it: {part.text}", lambda report: _usd(part.of(report.gap))
+
+
+_FIGURES: tuple[Figure, ...] = (
     ("cost", lambda r: f"${r.cost_usd:,.2f}"),
     ("cost per month", lambda r: f"${r.cost_per_month:,.0f}"),
     ("lower bound", lambda r: f"${r.bound_usd:,.2f}"),
     ("cost / lower bound", lambda r: f"{r.bound_ratio:.3f}"),
-    ("above it: nodes that start", lambda r: f"${r.gap.starting:,.2f}"),
-    ("above it: empty nodes", lambda r: f"${r.gap.empty:,.2f}"),
-    ("above it: partly filled nodes", lambda r: f"${r.gap.partly_filled:,.2f}"),
+    *map(_gap_figure, GAP_PARTS),
     ("node-hours", lambda r: f"{r.node_hours:,.1f}"),
     ("nodes launched, most at once", lambda r: f"{r.launched_nodes}, {r.peak_nodes}"),
     ("CPU, memory requested", lambda r: f"{r.cpu_share:.0%}, {r.memory_share:.0%}"),

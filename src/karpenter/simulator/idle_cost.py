@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from fractions import Fraction
 
 from karpenter.simulator.instance_bills import InstanceBill
 
@@ -50,18 +51,23 @@ class NodeOccupancy:
 class IdleCost:
     """USD for nodes before their first pod, and for nodes without pods after it."""
 
-    starting_usd: float
-    empty_usd: float
+    starting_usd: Fraction
+    empty_usd: Fraction
 
 
 def idle_cost(bills: Iterable[InstanceBill], occupancy: NodeOccupancy) -> IdleCost:
     """The cost of nodes without pods. Times without pods after the first one count at the average price of that span."""
-    starting = empty = 0.0
+    starting = empty = Fraction(0)
     for bill in bills:
         name, end = bill.record.node_name, bill.ended
         first = min(occupancy.first_pod.get(name, end), end)
         starting += bill.cost_usd(bill.launched, first)
         if end > first:
-            share = 1 - occupancy.occupied(name, end) / (end - first)
-            empty += bill.cost_usd(first, end) * max(0.0, share)
+            without = end - first - occupancy.occupied(name, end)
+            empty += bill.cost_usd(first, end) * max(Fraction(0), _ratio(without, end - first))
     return IdleCost(starting, empty)
+
+
+def _ratio(part: timedelta, whole: timedelta) -> Fraction:
+    microsecond = timedelta(microseconds=1)
+    return Fraction(part // microsecond, whole // microsecond)

@@ -1,15 +1,26 @@
-"""What each instance of a study cost between two moments, also where its price changed meanwhile."""
+"""What each instance of a study cost between two moments, also where its price changed meanwhile.
+
+Costs are fractions of whole nano-dollars and microseconds, as those of ``CostMeter``: parts add up to the whole exactly.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from fractions import Fraction
 
 from karpenter.providers.simulated.simulated_instances import SimulatedInstance
 from karpenter.simulation.run_history import InstanceLaunched, InstanceNotice, InstanceRepriced
 
 _HOUR = timedelta(hours=1)
+_MICROSECOND = timedelta(microseconds=1)
+NANO = 10**9
+
+
+def usd(nano_per_hour: int, span: timedelta) -> Fraction:
+    """What so many nano-dollars per hour come to in this time."""
+    return Fraction(nano_per_hour * (span // _MICROSECOND), NANO * (_HOUR // _MICROSECOND))
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +44,15 @@ class InstanceBill:
         """How long it was paid for."""
         return max(0.0, (self.ended - self.launched) / _HOUR)
 
-    def cost_usd(self, since: datetime, until: datetime) -> float:
+    def cost_usd(self, since: datetime, until: datetime) -> Fraction:
         """What it cost between two moments of its life."""
         ends = [*(at for at, _ in self.prices[1:]), self.ended]
         return sum(
-            price * max(0.0, (min(end, until) - max(at, since)) / _HOUR)
-            for (at, price), end in zip(self.prices, ends, strict=True)
+            (
+                usd(round(price * NANO), max(timedelta(0), min(end, until) - max(at, since)))
+                for (at, price), end in zip(self.prices, ends, strict=True)
+            ),
+            Fraction(0),
         )
 
 

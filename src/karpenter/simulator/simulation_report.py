@@ -6,11 +6,13 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from fractions import Fraction
 
 from karpenter.disruption.decision_journal import DecisionOutcome, JournalEntry
 from karpenter.simulation.run_history import InstanceLaunched, InstanceNotice
 from karpenter.simulation.run_report import WaitStatistics, wait_statistics
 from karpenter.simulator.cost_bound import CostBound
+from karpenter.simulator.cost_gap import CostGap, cost_gap, gap_document
 from karpenter.simulator.run_recorder import Sample, WaitingTime
 from karpenter.simulator.simulation_run import START, StudyRecord
 
@@ -63,19 +65,6 @@ class DecisionLine:
     saving_per_hour: float | None
     outcome: str
     cause: str
-
-
-@dataclass(frozen=True, slots=True)
-class CostGap:
-    """Where the cost above the lower bound went, in USD.
-
-    ``starting``: nodes before their first pod; ``empty``: nodes without pods after it; ``partly_filled``: all else, which is room
-    on nodes with pods, and nodes dearer than those of the bound.
-    """
-
-    starting: float
-    empty: float
-    partly_filled: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,8 +143,6 @@ def summarize_study(labels: StudyLabels, record: StudyRecord, bound: CostBound) 
     """The report of a run."""
     cost, least = record.cost_usd(), bound.cost_usd(record.seconds)
     capacity = _capacity(record)
-    idle = record.idle
-    gap = CostGap(idle.starting_usd, idle.empty_usd, cost - least - idle.starting_usd - idle.empty_usd)
     samples = record.samples
     return SimulationReport(
         workload=labels.workload,
@@ -163,9 +150,9 @@ def summarize_study(labels: StudyLabels, record: StudyRecord, bound: CostBound) 
         seed=labels.seed,
         days=record.seconds / _DAY,
         is_partial=record.was_interrupted,
-        cost_usd=cost,
+        cost_usd=float(cost),
         bound_usd=least,
-        gap=gap,
+        gap=cost_gap(cost - Fraction(least), record.idle, record.withheld),
         node_hours=sum(share.node_hours for share in capacity),
         launched_nodes=sum(isinstance(notice, InstanceLaunched) for notice in record.notices),
         peak_nodes=max((sample.nodes for sample in samples), default=0),
@@ -238,19 +225,19 @@ def _mean(values: Iterable[float]) -> float:
 def _capacity(record: StudyRecord) -> tuple[CapacityShare, ...]:
     """Most expensive first."""
     hours: defaultdict[tuple[str, str], float] = defaultdict(float)
-    cost: defaultdict[tuple[str, str], float] = defaultdict(float)
+    cost: defaultdict[tuple[str, str], Fraction] = defaultdict(Fraction)
     for bill in record.bills:
         key = bill.record.instance_type, bill.record.capacity_type
         hours[key] += bill.hours
         cost[key] += bill.cost_usd(bill.launched, bill.ended)
     ordered = sorted(hours, key=lambda key: (-cost[key], key))
-    return tuple(CapacityShare(*key, hours[key], cost[key]) for key in ordered)
+    return tuple(CapacityShare(*key, hours[key], float(cost[key])) for key in ordered)
 
 
 def report_document(report: SimulationReport) -> dict[str, object]:
     """The report as plain data, for JSON. Amounts are rounded to cents, shares to thousandths."""
     return {
-        "formatVersion": "1.0",
+        "formatVersion": "1.1",
         "workload": report.workload,
         "policy": report.policy,
         "seed": report.seed,
@@ -287,11 +274,7 @@ def _cost_document(report: SimulationReport) -> dict[str, object]:
         "usdPerMonth": round(report.cost_per_month, _CENTS),
         "lowerBoundUsd": round(report.bound_usd, _CENTS),
         "ratio": round(report.bound_ratio, _MILLIS),
-        "gapUsd": {
-            "starting": round(report.gap.starting, _CENTS),
-            "empty": round(report.gap.empty, _CENTS),
-            "partlyFilled": round(report.gap.partly_filled, _CENTS),
-        },
+        "gapUsd": gap_document(report.gap, report.cost_usd, report.bound_usd),
     }
 
 

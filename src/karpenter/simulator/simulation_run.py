@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from fractions import Fraction
 from functools import partial
 
 from karpenter.api.apps import DaemonSet
@@ -26,6 +27,7 @@ from karpenter.simulation import LoopClock, SimulationConfig, run_virtual, runni
 from karpenter.simulation.run_history import InstanceNotice
 from karpenter.simulation.run_report import CostMeter
 from karpenter.simulation.simulated_cluster import SimulatedCluster
+from karpenter.simulator.gap_probe import GapProbe, WithheldCost
 from karpenter.simulator.idle_cost import IdleCost, idle_cost
 from karpenter.simulator.instance_bills import InstanceBill, instance_bills
 from karpenter.simulator.policy import Policy
@@ -89,11 +91,12 @@ class StudyRecord:
     waiting_time: WaitingTime
     decisions: tuple[JournalEntry, ...]
     idle: IdleCost
+    withheld: WithheldCost
     was_interrupted: bool
 
-    def cost_usd(self) -> float:
+    def cost_usd(self) -> Fraction:
         """What all instances cost."""
-        return self.meter.cost_usd(START, START + timedelta(seconds=self.seconds))
+        return self.meter.exact_cost_usd(START, START + timedelta(seconds=self.seconds))
 
 
 def run_study(study: Study, on_progress: Callable[[Progress], None] = lambda _: None) -> StudyRecord:
@@ -134,12 +137,15 @@ class _StudyRun:
             )
             playing = asyncio.create_task(player.run(), name="workload player")
             drifting = asyncio.create_task(self._change_prices(cluster), name="price drift")
-            was_interrupted = not await self._observe(recorder, playing, drifting)
+            options = settings.disruption_options(settings.scheduling_options(settings.gates), settings.gates)
+            probe = GapProbe(cluster, options, -(-study.workload.duration_seconds // self._step_seconds))
+            was_interrupted = not await self._observe(recorder, probe, playing, drifting)
             playing.cancel()
             drifting.cancel()
             seconds = min(recorder.seconds, float(study.workload.duration_seconds))
             history = cluster.history
-            bills = instance_bills(history.notices, history.repricings, START + timedelta(seconds=seconds))
+            end = START + timedelta(seconds=seconds)
+            bills = instance_bills(history.notices, history.repricings, end)
             return StudyRecord(
                 seconds=seconds,
                 meter=history.meter,
@@ -151,6 +157,7 @@ class _StudyRun:
                 waiting_time=recorder.waiting_time(),
                 decisions=recorder.decisions,
                 idle=idle_cost(bills, recorder.occupancy),
+                withheld=probe.withheld_cost(START, end, bills, recorder.occupancy),
                 was_interrupted=was_interrupted,
             )
 
@@ -170,10 +177,17 @@ class _StudyRun:
         dice = random.Random(f"{self._study.seed} pod start")
         return lambda: self._study.world.pod_start.draw_seconds(dice)
 
-    async def _observe(self, recorder: RunRecorder, playing: asyncio.Task[None], drifting: asyncio.Task[None]) -> bool:
+    @property
+    def _step_seconds(self) -> int:
+        """Between samples."""
+        return max(_SHORTEST_SAMPLE_SECONDS, -(-self._study.workload.duration_seconds // _MOST_SAMPLES))
+
+    async def _observe(
+        self, recorder: RunRecorder, probe: GapProbe, playing: asyncio.Task[None], drifting: asyncio.Task[None]
+    ) -> bool:
         """Sample until the end of the workload; False if Ctrl-C came before."""
         duration = self._study.workload.duration_seconds
-        step = max(_SHORTEST_SAMPLE_SECONDS, -(-duration // _MOST_SAMPLES))
+        step = self._step_seconds
         try:
             while recorder.seconds < duration:
                 await asyncio.wait({playing}, timeout=min(step, duration - recorder.seconds))
@@ -181,6 +195,7 @@ class _StudyRun:
                     if background.done():
                         background.result()
                 recorder.sample()
+                await probe.look()
                 self._report(recorder)
         except asyncio.CancelledError:
             task = asyncio.current_task()

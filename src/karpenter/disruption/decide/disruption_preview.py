@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from msgspec.structs import replace as changed
 
@@ -25,9 +25,11 @@ from karpenter.disruption.decide.candidates import (
 from karpenter.disruption.decide.command import Command, DisruptionReason
 from karpenter.disruption.decide.disruption_decision import decide_disruption
 from karpenter.disruption.decide.disruption_problem import DisruptionOptions, DisruptionProblem, DisruptionSolution
+from karpenter.disruption.decide.failed_moves import NO_FAILED_MOVES
 from karpenter.disruption.decide.remaining_budgets import pool_node_counts
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.model import labels, taints
+from karpenter.model.consolidation_thresholds import ConsolidationDefaults
 from karpenter.model.disruption_rules import disruption_rules
 from karpenter.scheduling.problem import build_problem
 from karpenter.scheduling.scheduling_options import SchedulingOptions
@@ -160,6 +162,8 @@ def _is_tainted(state_node: StateNode) -> bool:
     return any(taints.is_same_taint(taint, labels.DISRUPTED_TAINT) for taint in own_taints)
 
 
+#: Any saving counts, and no node is too young.
+_WITHOUT_CALM = ConsolidationDefaults(0.0, timedelta(0), wait_for_rollouts=False, stabilization_window=timedelta(0))
 _LIMITING_ANNOTATIONS = frozenset({labels.BUDGET_WINDOWS, labels.FREEZE, labels.FREEZE_UNTIL})
 
 
@@ -168,6 +172,36 @@ def decide_without_budgets(problem: DisruptionProblem, indexes: Mapping[str, Typ
     snapshot = problem.snapshot
     free = replace(snapshot, pools=tuple(_unlimited(pool) for pool in snapshot.pools), freeze=None)
     return decide_disruption(replace(problem, snapshot=free), indexes)
+
+
+def decide_without_calm(problem: DisruptionProblem, indexes: Mapping[str, TypeIndex]) -> DisruptionSolution:
+    """What would be decided if, beside budgets, nothing made consolidation wait or ask for a least saving.
+
+    That is ``consolidateAfter``, thresholds, roll-outs, the stabilization window, and the backoff after failed moves.
+    """
+    snapshot = problem.snapshot
+    pools = tuple(_hasty(_unlimited(pool)) for pool in snapshot.pools)
+    enabled = {pool.metadata.name for pool in pools if consolidation_enabled(pool)}
+    nodes = tuple(
+        _marked_consolidatable(node) if node.managed and node.initialized and node.pool in enabled else node
+        for node in snapshot.nodes
+    )
+    context = replace(problem.context, failed_moves=NO_FAILED_MOVES, excluded_by_backoff={})
+    options = replace(problem.options, consolidation=_WITHOUT_CALM)
+    return decide_disruption(
+        DisruptionProblem(replace(snapshot, pools=pools, nodes=nodes, freeze=None), context, options), indexes
+    )
+
+
+def _hasty(pool: NodePool) -> NodePool:
+    """The NodePool without ``consolidateAfter`` and least savings, which Balanced would bring otherwise."""
+    if not consolidation_enabled(pool):
+        return pool
+    notes = {**pool.metadata.annotations, labels.MINIMUM_SAVING_RATIO: "0", labels.MINIMUM_NODE_AGE: "0s"}
+    disruption = changed(pool.spec.disruption, consolidate_after="0s")
+    return changed(
+        pool, metadata=changed(pool.metadata, annotations=notes), spec=changed(pool.spec, disruption=disruption)
+    )
 
 
 def _unlimited(pool: NodePool) -> NodePool:

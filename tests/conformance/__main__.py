@@ -29,6 +29,7 @@ from conformance.suites import Suite  # noqa: E402
 from controlplane import deployed  # noqa: E402
 from controlplane.harness import ControlPlane, die_with_parent  # noqa: E402
 from controlplane.process import Controller, controller  # noqa: E402
+from support.webhook_place import webhook_environment  # noqa: E402
 
 _DOCUMENTS = Path(__file__).parents[2] / "docs" / "conformance"
 #: Besides those the harness starts: what taints and empties nodes that are not ready, binds volumes and tracks claims.
@@ -130,8 +131,15 @@ def _figures(suite: Suite, specs: Sequence[outcomes.Spec]) -> str:
     if suite is not Suite.PERFORMANCE:
         return ""
     measured = {spec.text: performance.measurements(spec.output) for spec in specs}
-    limits = performance.limits_by_spec(performance.sources(suites.folder(suite)))
-    return f"\n## Limits and figures\n\n{performance.figures_table(limits, measured)}"
+    return f"\n## Limits and figures\n\n{performance.figures_table(_limits(suite), measured)}"
+
+
+def _limits(suite: Suite) -> dict[str, list[performance.Limit]]:
+    return performance.limits_by_spec(performance.sources(suites.folder(suite)))
+
+
+def _suite_environment(suite: Suite) -> dict[str, str]:
+    return performance.suite_environment(_limits(suite)) if suite is Suite.PERFORMANCE else {}
 
 
 def run(options: Options) -> tuple[outcomes.Spec, ...]:
@@ -194,7 +202,7 @@ def _run_specs(binary: Path, options: Options, plane: ControlPlane) -> tuple[out
             subprocess.run(
                 [binary, *_ginkgo_flags(options, result)],
                 cwd=folder,
-                env={**os.environ, "KUBECONFIG": plane.kubeconfig},
+                env={**os.environ, "KUBECONFIG": plane.kubeconfig, **_suite_environment(options.suite)},
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 check=False,
@@ -238,7 +246,11 @@ def _cluster(folder: Path, options: Options) -> Iterator[ControlPlane]:
         more = _FLAGS_OF_SUITE.get(options.suite, ())
         with (
             _device_driver(plane, options),
-            controller(plane.kubeconfig, *flags, *more, *profile, intervals={}, environment=environment) as process,
+            # An API server that cannot reach the webhook lists all our objects again every second, which takes it two cores.
+            webhook_environment(plane) as webhook,
+            controller(
+                plane.kubeconfig, *flags, *more, *profile, intervals={}, environment={**environment, **webhook}
+            ) as process,
         ):
             _await_ready(process)
             measured = options.suite is Suite.PERFORMANCE

@@ -154,6 +154,12 @@ class Controller:
         return int(Path(f"/proc/{self._process.pid}/statm").read_text().split()[1]) * 4096 / 1e6
 
     @property
+    def anonymous_bytes(self) -> int:
+        """Resident memory now that is no file's."""
+        status = Path(f"/proc/{self._process.pid}/status").read_text()
+        return int(status.partition("RssAnon:")[2].split()[0]) * 1024
+
+    @property
     def cpu_seconds(self) -> float:
         """User and system time so far."""
         fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()

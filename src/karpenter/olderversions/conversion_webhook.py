@@ -2,7 +2,8 @@
 
 Every replica serves it, leader or not, and every replica keeps certificate and CRDs in order. Replicas that write at the same
 time do not disturb each other: the Secret is written against the version that was read, and all write the same into the CRDs.
-``v1`` is the stored version. An API server that cannot reach the webhook refuses ``v1beta1`` requests and nothing else.
+``v1`` is the stored version. An API server that cannot reach the webhook refuses ``v1beta1`` requests and nothing else, but its
+cache of ``v1beta1`` lists all objects again every second.
 """
 
 from __future__ import annotations

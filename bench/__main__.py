@@ -40,6 +40,12 @@ def _main_job() -> Iterator[Figure]:
     yield from mainjob.figures(500, 10.0, nominate=False)
 
 
+def _largest() -> Iterator[Figure]:
+    yield from growth.largest_figures()
+    yield from disruption.largest_figures()
+    yield from scale.largest_figures()
+
+
 MEASUREMENTS: dict[str, Callable[[], Iterator[Figure]]] = {
     "objects": objects.figures,
     "plans": lambda: plans.figures(_ROOT.parent / "shared"),
@@ -52,6 +58,7 @@ MEASUREMENTS: dict[str, Callable[[], Iterator[Figure]]] = {
     "image": image.figures,
     "mainjob": _main_job,
     "scale": scale.figures,
+    "largest": _largest,
     "drains": drains.figures,
     "drips": drips.figures,
     "untuned": untuned.figures,

@@ -47,6 +47,11 @@ def figures() -> Iterator[Figure]:
         yield from _way_down(f"30 Deployments, 510 pods to 240, seed {seed}", partial(scaled_down, seed), 1.06)
 
 
+def largest_figures() -> Iterator[Figure]:
+    """The pass over a cluster three times the size that Kubernetes is tested with."""
+    yield _pass("disruption pass: 15000 machines, 200000 pods", 15_000, 200_000, 5.0)
+
+
 # -- passes ---------------------------------------------------------------------------------------------------------------
 
 

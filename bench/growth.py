@@ -82,6 +82,12 @@ def figures() -> Iterator[Figure]:
     yield Figure("memory: resident at most", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, "MB")
 
 
+def largest_figures() -> Iterator[Figure]:
+    """Pods that wait beside a cluster three times the size that Kubernetes is tested with."""
+    objects = _busy(15_000, waiting_pods=5_000)
+    yield _decided("machines: 5000 pods onto 15000", objects, ec2_catalog.packaged_instance_types(), target=4.0)
+
+
 def _series() -> Iterator[Figure]:
     """Each series with its exponent: 1.0 is proportional. Writes the chart where one is wanted."""
     linear = inc(400)
@@ -225,8 +231,8 @@ def _wishing(count: int) -> list[Wire]:
     ]
 
 
-def _busy(nodes: int) -> list[Wire]:
-    """Machines with ten pods each of five hundred workloads, and a thousand pods of two hundred of these waiting."""
+def _busy(nodes: int, waiting_pods: int = 1000) -> list[Wire]:
+    """Machines with ten pods each of five hundred workloads, and pods of two hundred of these waiting."""
     there = [
         machine(f"n{n}", {"cpu": "16", "memory": "64Gi", "pods": "58"}, labels={labels.ZONE: _ZONES[n % 3]})
         for n in range(nodes)
@@ -235,7 +241,7 @@ def _busy(nodes: int) -> list[Wire]:
         _of_app(f"b{n}", n * 7 % 500, "1500m", "4Gi", node_name=f"n{n % nodes}", status={"phase": "Running"})
         for n in range(10 * nodes)
     ]
-    waiting = [_of_app(f"w{n}", n % 200, f"{500 + n % 200 * 10}m", "2Gi") for n in range(1000)]
+    waiting = [_of_app(f"w{n}", n % 200, f"{500 + n % 200 * 10}m", "2Gi") for n in range(waiting_pods)]
     return flatten([there, bound, waiting])
 
 

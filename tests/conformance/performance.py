@@ -1,7 +1,7 @@
 """What the performance suite needs beside a cluster, and what it measures: memory and CPU of the controller, time, utilization.
 
 The suite finds the controller's pod by the leader's lease and reads its metrics through the API server's pod proxy, on port 8080.
-Here the controller is a process beside the cluster, so a relay on this machine's address stands for the pod.
+Here the controller is a process beside the cluster, so a relay on this machine's addresses stands for the pod.
 
 One figure is a Go runtime's: the heap that is live. The relay gives the process's anonymous memory in its place, which is never
 less than what is live. It has the interpreter, numpy and their allocators' reserves in it, so the suite's limits on it are raised
@@ -22,12 +22,11 @@ from pathlib import Path
 from threading import Thread
 
 from conformance import stand_ins
+from conformance.suites import METRICS_PORT
 from controlplane.harness import ControlPlane
 from controlplane.process import Controller
 from karpenter.api import kinds
 
-#: The suite asks this port.
-_PORT = 8080
 _FIGURES: Mapping[str, tuple[str, str]] = {
     "TotalTime": ("time", "min"),
     "TotalReservedCPUUtil": ("CPU requested", "%"),
@@ -137,7 +136,7 @@ def sources(suite: Path) -> list[str]:
 def controller_pod(plane: ControlPlane, running: Controller) -> Iterator[None]:
     """A pod in the cluster whose metrics are the controller's."""
     address = _own_address()
-    server = ThreadingHTTPServer((address, _PORT), _relay_of(running))
+    server = ThreadingHTTPServer(("", METRICS_PORT), _relay_of(running))
     Thread(target=server.serve_forever, daemon=True).start()
     try:
         plane.apply(stand_ins.LEASE, stand_ins.pod(stand_ins.CONTROLLER_POD))

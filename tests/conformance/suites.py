@@ -1,10 +1,12 @@
 """Karpenter's end-to-end suites as test binaries, and what they need from its module.
 
 The suites are built from the Go module `sigs.k8s.io/karpenter`, at the release that ``go.mod`` beside this file names; nothing of
-it is copied into the repository. Two lines differ. How long the suites wait by default for a condition (15 minutes) is a
-parameter of the build. And the types of the device driver's own API group are registered with the options of their requests,
-without which neither the driver nor its suite can read or write a single object. The compiler allows no overlay of downloaded
-modules, so the module's source is unpacked once more into the cache, with those lines changed, and the build is pointed there.
+it is copied into the repository. Three lines differ. How long the suites wait by default for a condition (15 minutes) is a
+parameter of the build. The types of the device driver's own API group are registered with the options of their requests,
+without which neither the driver nor its suite can read or write a single object. And metrics of the controller are read on a port
+of this machine, as there is no kubelet that forwards one of a pod: the suite would wait for that for ever. The compiler allows no
+overlay of downloaded modules, so the module's source is unpacked once more into the cache, with those lines changed, and the build
+is pointed there.
 """
 
 from __future__ import annotations
@@ -25,6 +27,8 @@ from controlplane.gobuild import BuildFailed, GoModule, cache_folder
 _DEPENDENCY = "sigs.k8s.io/karpenter"
 MODULE = GoModule("Karpenter's end-to-end suites", Path(__file__).parent, (1, 26, 9))
 
+#: Where the suites find the metrics of the controller, on this machine and on the address of its pod.
+METRICS_PORT = 8080
 #: Of the copy that the driver is built from: it waits for nothing, so any will do.
 _DRIVER_TIMEOUT_SECONDS = 300
 
@@ -50,6 +54,11 @@ def _changes(timeout_seconds: int) -> tuple[_Change, ...]:
             "dra-kwok-driver/pkg/apis/v1alpha1/draconfig_types.go",
             types,
             r"\g<0>; metav1.AddToGroupVersion(s, GroupVersion)",
+        ),
+        _Change(
+            "test/pkg/environment/common/expectations.go",
+            r"env\.ExpectPodPortForwarded\(ctx, (env\.ExpectActiveKarpenterPod\(\)), 8080, localPort\)",
+            rf"_, _, localPort = ctx, \1, {METRICS_PORT}",
         ),
     )
 

@@ -5,8 +5,8 @@ it is copied into the repository. Three lines differ. How long the suites wait b
 parameter of the build. The types of the device driver's own API group are registered with the options of their requests,
 without which neither the driver nor its suite can read or write a single object. And metrics of the controller are read on a port
 of this machine, as there is no kubelet that forwards one of a pod: the suite would wait for that for ever. The compiler allows no
-overlay of downloaded modules, so the module's source is unpacked once more into the cache, with those lines changed, and the build
-is pointed there.
+overlay of downloaded modules, so the module's source is unpacked once more into the cache, with those lines changed, and the
+build is pointed there.
 """
 
 from __future__ import annotations

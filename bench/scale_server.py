@@ -33,6 +33,8 @@ _OWN = {
     "karpenter.sh/capacity-type": "on-demand",
     "kubernetes.io/arch": "amd64",
     "kubernetes.io/os": "linux",
+    "karpenter.k8s.aws/instance-category": "m",
+    "karpenter.k8s.aws/instance-generation": "5",
     _CLASS_LABEL: "default",
 }
 _AMOUNTS = {"cpu": "16", "memory": "64Gi", "pods": "110", "ephemeral-storage": "100Gi"}

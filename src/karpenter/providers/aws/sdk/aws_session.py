@@ -5,9 +5,9 @@ web identity token (IRSA: AWS_WEB_IDENTITY_TOKEN_FILE and AWS_ROLE_ARN); shared 
 AWS_CONTAINER_CREDENTIALS_FULL_URI and its token file); the instance's role. Renewal happens in the thread that needs it, under
 botocore's own lock. AWS_ENDPOINT_URL and its kin per service are obeyed.
 
-Making a client is slow, since its service's model is read: 0.25 s of CPU for EC2, 0.1 s for all others together, and 0.5 s before
-that to import the library. So clients share one session, only those services are loaded that are used, and ``open`` makes the
-one everything needs before anything waits for it. Making one is not safe in two threads at once; using it is.
+Making a client is slow: 0.07 s of CPU for EC2 (`lazy_models`), 0.05 s for all others together, and 0.4 s before that to import
+the library. So clients share one session, only those services are loaded that are used, and ``open`` makes the one everything
+needs before anything waits for it. Making one is not safe in two threads at once; using it is.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ from karpenter.providers.aws.sdk.api_clients import (
     StsClient,
     ZonalShiftClient,
 )
+from karpenter.providers.aws.sdk.lazy_models import decode_models_lazily
 from karpenter.providers.aws.sdk.service_client import (
     RATE_LIMITS,
     AdaptiveRateLimiter,
@@ -150,6 +151,7 @@ class _ClientFactory:
     def _create_client(self, service: str) -> Any:
         if self._session is None:
             self._session = get_session()
+            decode_models_lazily(self._session)
             self._region = _region(self._session, self._options.region)
         return self._session.create_client(service, region_name=self._service_region(service), config=self._config())
 

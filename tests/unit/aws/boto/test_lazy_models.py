@@ -1,0 +1,87 @@
+"""botocore's data files decoded as they are read: whatever is read of them is what botocore would have decoded."""
+
+from __future__ import annotations
+
+import copy
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+from botocore.loaders import JSONFileLoader, Loader
+from botocore.model import ServiceModel
+
+from karpenter.providers.aws.sdk.lazy_models import LazyModelFiles
+
+_SERVICES = ("ec2", "sts", "iam", "ssm", "pricing", "sqs", "eks", "arc-zonal-shift", "sso", "sso-oidc")
+
+
+def _file(service: str, kind: str) -> str:
+    loader = Loader()
+    version = loader.determine_latest_version(service, kind)
+    return str(Path(Loader.BUILTIN_DATA_PATH) / service / version / kind)
+
+
+@pytest.mark.parametrize("service", _SERVICES)
+def test_models_and_endpoint_rules_of_every_service_are_those_of_botocore(service: str) -> None:
+    for kind in ("service-2", "endpoint-rule-set-1"):
+        path = _file(service, kind)
+        assert json.dumps(LazyModelFiles().load_file(path)) == json.dumps(JSONFileLoader().load_file(path))
+
+
+@pytest.mark.parametrize("name", ["endpoints", "partitions", "sdk-default-configuration", "_retry"])
+def test_files_about_all_services_are_those_of_botocore(name: str) -> None:
+    path = str(Path(Loader.BUILTIN_DATA_PATH) / name)
+    assert json.dumps(LazyModelFiles().load_file(path)) == json.dumps(JSONFileLoader().load_file(path))
+
+
+def test_operations_have_the_shapes_that_botocore_finds() -> None:
+    path = _file("ec2", "service-2")
+    lazy, whole = (ServiceModel(files.load_file(path), "ec2") for files in (LazyModelFiles(), JSONFileLoader()))
+    assert lazy.operation_names == whole.operation_names
+    for name in ("CreateFleet", "DescribeInstanceTypes", "RunInstances"):
+        for side in ("input_shape", "output_shape"):
+            ours, theirs = getattr(lazy.operation_model(name), side), getattr(whole.operation_model(name), side)
+            assert list(ours.members) == list(theirs.members)
+
+
+def test_a_large_object_stays_text_until_it_is_read(tmp_path: Path) -> None:
+    value = {"large": {f"name {number}": [number, {"text": "é" * 40}] for number in range(200)}, "small": {"a": 1.5}}
+    (tmp_path / "model.json").write_text(json.dumps(value))
+    lazy = LazyModelFiles().load_file(str(tmp_path / "model"))
+    undecoded = dict.__getitem__(lazy, "large")
+    assert not isinstance(undecoded, dict)
+    assert lazy["large"]["name 3"] == [3, {"text": "é" * 40}]
+    assert lazy["large"] is lazy["large"]
+    assert "missing" not in lazy
+    assert lazy.get("missing", 7) == 7
+    with pytest.raises(KeyError):
+        lazy["missing"]
+
+
+@pytest.mark.parametrize(
+    "read",
+    [dict, copy.deepcopy, copy.copy, lambda lazy: {**lazy}, lambda lazy: dict(lazy.items()), lambda lazy: {} | lazy],
+    ids=["dict", "deepcopy", "copy", "unpacking", "items", "union"],
+)
+def test_copies_have_decoded_members(tmp_path: Path, read: object) -> None:
+    value = {f"name {number}": {"text": "x" * 100} for number in range(100)}
+    (tmp_path / "model.json.gz").write_bytes(gzip.compress(json.dumps(value).encode()))
+    lazy = LazyModelFiles().load_file(str(tmp_path / "model"))
+    assert callable(read)
+    assert json.loads(json.dumps(dict(read(lazy).items()))) == value
+
+
+def test_members_can_be_changed_and_taken_out(tmp_path: Path) -> None:
+    value = {f"name {number}": {"text": "x" * 100} for number in range(100)}
+    (tmp_path / "model.json").write_text(json.dumps(value))
+    lazy = LazyModelFiles().load_file(str(tmp_path / "model"))
+    assert lazy.pop("name 1") == {"text": "x" * 100}
+    assert lazy.pop("name 1", None) is None
+    assert lazy.setdefault("name 2", {}) == {"text": "x" * 100}
+    assert lazy.setdefault("new", {"text": ""}) == {"text": ""}
+    assert len(list(lazy.values())) == 100
+
+
+def test_a_missing_file_is_no_model(tmp_path: Path) -> None:
+    assert LazyModelFiles().load_file(str(tmp_path / "model")) is None

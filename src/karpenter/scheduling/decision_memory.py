@@ -28,6 +28,7 @@ from karpenter.scheduling.preferences import Preferences
 from karpenter.scheduling.scheduling_options import PreferencePolicy
 from karpenter.scheduling.solution import SkippedNodePool
 from karpenter.scheduling.topology.host_limits import ExposedWorkload, HostLimits
+from karpenter.scheduling.whatif.price_bounds import PriceBounds
 from karpenter.state.pod_counts import NamespacedLabels
 from karpenter.state.pod_signature import PodSignature, PodSignatureCache
 from karpenter.state.snapshot import DaemonSetPod
@@ -93,6 +94,7 @@ class DecisionMemory:
         self._templates: _Templates = ((), ())
         self._options: dict[object, PurchaseOptionIndex] = {}
         self._packers: dict[object, RememberingPacker] = {}
+        self._price_bounds: tuple[tuple[NodePoolTemplate, ...], PriceBounds] | None = None
 
     def templates(
         self,
@@ -132,6 +134,12 @@ class DecisionMemory:
     def purchase_options(self, key: object, make: Callable[[], PurchaseOptionIndex]) -> PurchaseOptionIndex:
         """What ``make`` gives, once for the same templates and the same key."""
         return _remembered(self._options, key, make, _MAX_OPTION_INDEXES)
+
+    def price_bounds(self, templates: tuple[NodePoolTemplate, ...]) -> PriceBounds:
+        """Bounds for what these templates sell; the same object for the same templates."""
+        if self._price_bounds is None or self._price_bounds[0] is not templates:
+            self._price_bounds = (templates, PriceBounds(templates))
+        return self._price_bounds[1]
 
     def packer(
         self, demands: Sequence[Demand], bounds: PackingBounds, *, relax_min_values: bool, objective: Objective

@@ -9,7 +9,7 @@ from functools import cached_property
 from karpenter.api.core import Pod
 from karpenter.instancetypes.instance_type import Offering
 from karpenter.instancetypes.type_index import OfferingPrices
-from karpenter.instancetypes.type_sets import TypeSet
+from karpenter.instancetypes.type_sets import TypeSet, members
 from karpenter.model.requirements import Requirements
 from karpenter.model.resources import Resources
 from karpenter.scheduling.devices.type_devices import TypeDevices
@@ -123,6 +123,16 @@ class SchedulingNodeClaim:
     def price_per_hour(self) -> float:
         """USD per hour of the cheapest type with these pods."""
         return self.cheapest_offering.price_per_hour + self.cpu_surplus_per_hour
+
+    @cached_property
+    def worst_launch_prices(self) -> Mapping[int, float]:
+        """USD per hour of each type at most, with the CPU that pods request beyond its baseline."""
+        known = self.template.index.worst_launch_prices(self.requirements)
+        prices = {position: known[position] for position in members(self.types) if position in known}
+        for position, surplus in self.template.cpu_surpluses.by_position.items():
+            if position in prices:
+                prices[position] += surplus.price_per_hour(self.requests)
+        return prices
 
     def at_list_price(self) -> SchedulingNodeClaim:
         """The claim with its cheapest type and those others whose offering price says what they cost with its pods.

@@ -26,11 +26,13 @@ virtual too: at speed 20 a keep-alive of 5 s lasts a quarter of a second.
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 import selectors
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import Executor
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Protocol, TypeVar, TypeVarTuple
 
@@ -44,6 +46,8 @@ MAX_TURNS_PER_INSTANT = 1_000_000
 _RESOLUTION_SECONDS = 1e-9
 _SHOWN_TASKS = 10
 _RANDOM_SEED = 0
+#: So many new objects more than freed ones start a search for cycles; Python's default is 700.
+_ALLOCATIONS_PER_COLLECTION = 50_000
 #: So far a paced loop may fall behind by computing and still catch up.
 _MAX_BACKLOG_SECONDS = 10.0
 
@@ -227,9 +231,21 @@ def run_virtual(main: Main[T], start: datetime) -> T:
     state = random.getstate()
     random.seed(_RANDOM_SEED)
     try:
-        return _run(main, start, VirtualLoop())
+        with _rare_garbage_collection():
+            return _run(main, start, VirtualLoop())
     finally:
         random.setstate(state)
+
+
+@contextmanager
+def _rare_garbage_collection() -> Iterator[None]:
+    """Nearly all objects of a run go by reference count, and each search for cycles looks at the whole cluster."""
+    thresholds = gc.get_threshold()
+    gc.set_threshold(_ALLOCATIONS_PER_COLLECTION, *thresholds[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*thresholds)
 
 
 def run_paced(main: Main[T], start: datetime, speed: float) -> T:

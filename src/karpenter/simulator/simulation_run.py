@@ -7,10 +7,8 @@ that quiet time costs nothing.
 from __future__ import annotations
 
 import asyncio
-import gc
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
@@ -48,8 +46,6 @@ STUDY_INTERVALS = replace(
     garbage_collection=timedelta(minutes=10),
 )
 _MOST_SAMPLES = 480
-#: So many new objects more than freed ones start a search for cycles; Python's default is 700.
-_ALLOCATIONS_PER_COLLECTION = 50_000
 _SHORTEST_SAMPLE_SECONDS = 60
 
 
@@ -101,19 +97,7 @@ class StudyRecord:
 
 def run_study(study: Study, on_progress: Callable[[Progress], None] = lambda _: None) -> StudyRecord:
     """Run a study to its end, or until Ctrl-C. The same study gives the same record."""
-    with _rare_garbage_collection():
-        return run_virtual(lambda clock: _StudyRun(study, clock, on_progress).run(), START)
-
-
-@contextmanager
-def _rare_garbage_collection() -> Iterator[None]:
-    """Nearly all objects of a run go by reference count, and each search for cycles looks at the whole cluster."""
-    thresholds = gc.get_threshold()
-    gc.set_threshold(_ALLOCATIONS_PER_COLLECTION, *thresholds[1:])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*thresholds)
+    return run_virtual(lambda clock: _StudyRun(study, clock, on_progress).run(), START)
 
 
 class _StudyRun:

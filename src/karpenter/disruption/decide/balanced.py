@@ -88,9 +88,21 @@ class MoveScoring:
         self._defaults = defaults
         self._pools = {pool.metadata.name: pool for pool in snapshot.pools}
         self._pool_totals = pool_totals(snapshot, prices)
+        #: The scores of single nodes that go without replacement, by key: every method of the search asks for them.
+        self._deletion_scores: dict[str, tuple[Candidate, tuple[MoveScore, ...]]] = {}
 
     def scores(self, candidates: Sequence[Candidate], replacement_price: float) -> tuple[MoveScore, ...]:
         """The score per NodePool if the candidates go for replacements at this total price, USD per hour (DIS-251, DIS-252)."""
+        if replacement_price or len(candidates) != 1:
+            return self._new_scores(candidates, replacement_price)
+        (candidate,) = candidates
+        known, scores = self._deletion_scores.get(candidate.key, (None, ()))
+        if known is not candidate:
+            scores = self._new_scores(candidates, replacement_price)
+            self._deletion_scores[candidate.key] = (candidate, scores)
+        return scores
+
+    def _new_scores(self, candidates: Sequence[Candidate], replacement_price: float) -> tuple[MoveScore, ...]:
         price = sum(candidate.price_per_hour or 0.0 for candidate in candidates)
         by_pool: dict[str, list[Candidate]] = {}
         for candidate in candidates:

@@ -100,7 +100,7 @@ def cheaper_replacement(
 
 def _cheaper_at_worst(claims: Sequence[SchedulingNodeClaim], price: float) -> CheaperReplacement | MoveRejection:
     """Only types whose worst launch price keeps the total below the price (DIS-181)."""
-    worst = [_worst_launch_prices(claim) for claim in claims]
+    worst = [claim.worst_launch_prices for claim in claims]
     least = [min(prices.values(), default=float("inf")) for prices in worst]
     if not sum(least) < price - _TINY:
         return MoveRejection(NotCheaper(price, sum(least)))
@@ -163,17 +163,6 @@ def _types_available_as(claim: SchedulingNodeClaim, kind: Requirements) -> TypeS
     return claim.types & claim.template.index.with_available_offering(claim.requirements.intersect(kind))
 
 
-def _worst_launch_prices(claim: SchedulingNodeClaim) -> dict[int, float]:
-    """USD per hour of each type at most, with the CPU that pods request beyond its baseline."""
-    worst_launch_prices = claim.template.index.worst_launch_prices(claim.requirements)
-    surpluses = claim.template.cpu_surpluses
-    return {
-        position: worst_launch_prices[position] + surpluses.price_per_hour(position, claim.requests)
-        for position in members(claim.types)
-        if position in worst_launch_prices
-    }
-
-
 # -- the same type once more ---------------------------------------------------------------------------------------------
 
 
@@ -217,7 +206,7 @@ def _types_cheaper_than_candidates(candidates: Sequence[Candidate], claim: Sched
 
     A type of unknown price is left out by itself (Beyond of DIS-213).
     """
-    worst = _worst_launch_prices(claim)
+    worst = claim.worst_launch_prices
     own = {at: candidate.price_per_hour for candidate in candidates for at in members(_own_types(claim, candidate))}
     limit = min((price for price in own.values() if price is not None), default=float("inf"))
     unknown = {at for at, price in own.items() if price is None}

@@ -73,6 +73,8 @@ class SchedulingSimulation:
     nominated: frozenset[str] = frozenset()
     _buffer_pods: Mapping[str, tuple[Pod, ...]] = field(default_factory=dict)
     _consolidate_after_ends: Mapping[str, datetime] = field(default_factory=dict)
+    #: By key of a candidate, what `pods_to_place` found: no decision changes it.
+    _pods_to_place: dict[str, tuple[Candidate, list[Pod]]] = field(default_factory=dict)
 
     # -- other simulations ------------------------------------------------------------------------------------------------
 
@@ -111,8 +113,16 @@ class SchedulingSimulation:
         The room that capacity buffers keep on them moves along.
         """
         leaving = tuple(candidates)
-        moving = [pod for candidate in leaving for pod in candidate.reschedulable_pods if self._is_reschedulable(pod)]
+        moving = [pod for candidate in leaving for pod in self._moving_pods(candidate)]
         return [*moving, *(pod for candidate in leaving for pod in self._buffer_pods.get(candidate.key, ()))]
+
+    def _moving_pods(self, candidate: Candidate) -> list[Pod]:
+        """The candidate's own pods that need another place."""
+        known, moving = self._pods_to_place.get(candidate.key, (None, []))
+        if known is not candidate:
+            moving = [pod for pod in candidate.reschedulable_pods if self._is_reschedulable(pod)]
+            self._pods_to_place[candidate.key] = (candidate, moving)
+        return moving
 
     def pods_of_broken(self, candidate: Candidate) -> list[Pod]:
         """Pods that need another place when a broken node goes: also those that nothing can evict now (K15-231)."""
@@ -146,8 +156,10 @@ class SchedulingSimulation:
         Empty if the pods fit on no existing node even then.
         """
         ends = self._consolidate_after_ends
-        question = replace(self._without((candidate,)), reopened=frozenset(ends) - {candidate.key})
-        place = self._base.place_on_existing(question) if question.reopened else None
+        reopened = frozenset(ends) - {candidate.key}
+        if not reopened:
+            return {}
+        place = self._base.place_on_existing(replace(self._without((candidate,)), reopened=reopened))
         if place is None or place.uninitialized_nodes:
             return {}
         return {placed.node_name: ends[placed.node_key] for placed in place.placements if placed.node_key in ends}

@@ -18,6 +18,8 @@ from karpenter.scheduling.offerings.nodepool_templates import NodePoolTemplate
 #: Ways CPU is weighed against memory, beside each resource by itself; and how many bytes of memory weigh as much as a core.
 _CPU_MEMORY_WEIGHTINGS = 12
 _MEMORY_PER_CPU = 4.0 * 2**30
+#: So many bounds are remembered at most.
+_MAX_BOUNDS = 4096
 
 
 class PriceBounds:
@@ -25,6 +27,8 @@ class PriceBounds:
 
     def __init__(self, templates: Sequence[NodePoolTemplate]) -> None:
         self._templates = templates
+        #: Latest bounds by resources: the pods of a node are asked about in every decision.
+        self._bounds: dict[frozenset[tuple[str, int]], float] = {}
 
     def of_demands(self, demands: Sequence[Demand]) -> float:
         """Each pod needs a node that holds it, and together they need so much of every resource."""
@@ -36,7 +40,16 @@ class PriceBounds:
 
     def of_resources(self, total: Mapping[str, int]) -> float:
         """The largest bound of all ways to weigh resources."""
-        return max((_weighted_amount(total, weights) * rate for weights, rate in self._cheapest_rates), default=0.0)
+        key = frozenset(total.items())
+        bound = self._bounds.get(key)
+        if bound is None:
+            bound = max(
+                (_weighted_amount(total, weights) * rate for weights, rate in self._cheapest_rates), default=0.0
+            )
+            if len(self._bounds) >= _MAX_BOUNDS:
+                self._bounds.clear()
+            self._bounds[key] = bound
+        return bound
 
     @cached_property
     def _cheapest_rates(self) -> tuple[tuple[ResourceWeights, float], ...]:

@@ -168,7 +168,7 @@ def prepare_rescheduling(
     preparation = _Preparation(
         prepared,
         TopologyDomains(bound_pod_counts, prepared.templates, nodes),
-        PriceBounds(prepared.templates),
+        prepared.memory.price_bounds(prepared.templates),
         _SignaturesByUid(prepared.memory),
         frozenset(view.key for view in problem.snapshot.nodes),
     )

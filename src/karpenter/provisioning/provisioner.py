@@ -25,6 +25,7 @@ from karpenter.provisioning.plan_executor import PlanExecutor, PlanOutcome
 from karpenter.provisioning.problem_recorder import ProblemRecorder
 from karpenter.runtime.events import shortened
 from karpenter.runtime.reconciler import SingletonReconciler, run_supervised
+from karpenter.scheduling.decision_memory import DecisionMemory
 from karpenter.scheduling.problem import build_problem
 from karpenter.scheduling.scheduling_options import PreferencePolicy, SchedulingOptions
 from karpenter.scheduling.solution import Solution
@@ -33,6 +34,8 @@ from karpenter.state.snapshot import ClusterSnapshot, PodGroup, creation_order
 from karpenter.state.virtual_pods import VirtualPods, is_virtual_pod
 
 _BASE_RETRY_SECONDS = 1.0
+#: Packings of the latest small batches are remembered: pods that come one by one are often alike.
+_REMEMBERED_PACKERS, _REMEMBERED_PODS = 64, 100
 _log = structlog.get_logger()
 
 
@@ -112,6 +115,7 @@ class Provisioner:
         self._executor = executor
         self._options = options
         self._type_indexes = PoolTypeIndexes(context)
+        self._memory = DecisionMemory(_REMEMBERED_PACKERS, _REMEMBERED_PODS)
         self._preference_warnings = PreferenceWarnings()
         self.last_plan = Solution()
         self._retry_backoff = Backoff(_BASE_RETRY_SECONDS, context.intervals.provisioning_retry.total_seconds())
@@ -157,7 +161,7 @@ class Provisioner:
         if self._options.preferences is PreferencePolicy.RESPECT:
             self._preference_warnings.warn(snapshot.pod_groups, self._context.clock.now())
         problem = build_problem(snapshot, indexes, self._context.clock.now(), self._options)
-        plan = solve(problem, indexes)
+        plan = solve(problem, indexes, self._memory)
         seconds = time.perf_counter() - started
         self._context.metrics.scheduler_scheduling_duration_seconds.labels(controller="provisioner").observe(seconds)
         outcome = await self._executor.execute(without_buffer_pods(plan), seconds)

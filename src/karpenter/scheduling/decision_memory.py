@@ -28,6 +28,7 @@ from karpenter.scheduling.preferences import Preferences
 from karpenter.scheduling.scheduling_options import PreferencePolicy
 from karpenter.scheduling.solution import SkippedNodePool
 from karpenter.scheduling.topology.host_limits import ExposedWorkload, HostLimits
+from karpenter.scheduling.whatif.movers import Movers
 from karpenter.scheduling.whatif.price_bounds import PriceBounds
 from karpenter.state.pod_counts import NamespacedLabels
 from karpenter.state.pod_signature import PodSignature, PodSignatureCache
@@ -36,6 +37,9 @@ from karpenter.state.snapshot import DaemonSetPod
 #: The latest packers and indexes of purchase options that are kept.
 _MAX_PACKERS = 512
 _MAX_OPTION_INDEXES = 16
+#: The latest movers that are kept, each of no more than so many pods: their keys are as long.
+_MAX_MOVERS = 2048
+_MAX_PODS_OF_MOVERS = 64
 
 _Templates = tuple[tuple[NodePoolTemplate, ...], tuple[SkippedNodePool, ...]]
 #: By uid: a pod with its signature and labels.
@@ -81,9 +85,14 @@ class RememberingPacker(Packer):
 
 
 class DecisionMemory:
-    """What the decisions of one controller have in common."""
+    """What the decisions of one controller have in common.
 
-    def __init__(self) -> None:
+    ``max_packers``: so many packers are kept, each for no more than ``max_pods`` pods, which it keeps in memory.
+    """
+
+    def __init__(self, max_packers: int = _MAX_PACKERS, max_pods: int | None = None) -> None:
+        self._max_packers = max_packers
+        self._max_pods = max_pods
         #: Signatures of bound pods: the same object for the same needs, in every decision.
         self.signatures = PodSignatureCache()
         #: Bound pods with their signatures and labels: those of the latest two preparations (`signed_pods`).
@@ -94,6 +103,7 @@ class DecisionMemory:
         self._templates: _Templates = ((), ())
         self._options: dict[object, PurchaseOptionIndex] = {}
         self._packers: dict[object, RememberingPacker] = {}
+        self._movers: dict[tuple[int, ...], tuple[Sequence[Pod], Preferences, Movers]] = {}
         self._price_bounds: tuple[tuple[NodePoolTemplate, ...], PriceBounds] | None = None
 
     def templates(
@@ -135,6 +145,22 @@ class DecisionMemory:
         """What ``make`` gives, once for the same templates and the same key."""
         return _remembered(self._options, key, make, _MAX_OPTION_INDEXES)
 
+    def movers(self, pods: Sequence[Pod], preferences: Preferences, make: Callable[[], Movers]) -> Movers:
+        """What ``make`` gives, once for the same pods and preferences where it depends on nothing else."""
+        if len(pods) > _MAX_PODS_OF_MOVERS:
+            return make()
+        key = tuple(map(id, pods))  # the pods are kept, so their identity stays theirs
+        known = self._movers.pop(key, None)
+        if known is None or known[1] is not preferences:
+            movers = make()
+            if not movers.depend_on_pods_alone:
+                return movers
+            known = (pods, preferences, movers)
+            if len(self._movers) >= _MAX_MOVERS:
+                del self._movers[next(iter(self._movers))]
+        self._movers[key] = known
+        return known[2]
+
     def price_bounds(self, templates: tuple[NodePoolTemplate, ...]) -> PriceBounds:
         """Bounds for what these templates sell; the same object for the same templates."""
         if self._price_bounds is None or self._price_bounds[0] is not templates:
@@ -149,11 +175,13 @@ class DecisionMemory:
         def make() -> RememberingPacker:
             return RememberingPacker(demands, bounds, relax_min_values=relax_min_values, objective=objective)
 
+        if self._max_pods is not None and sum(len(demand.pods) for demand in demands) > self._max_pods:
+            return make()
         if bounds.satisfied_affinity or any(_has_topology(demand.host_limits) for demand in demands):
             return make()
         needs = tuple((demand.signature, len(demand.pods), demand.options) for demand in demands)
         key = (needs, _exposure_key(demands), _bounds_key(bounds), relax_min_values)
-        return _remembered(self._packers, key, make, _MAX_PACKERS)
+        return _remembered(self._packers, key, make, self._max_packers)
 
 
 def without_usage(pool: NodePool) -> NodePool:

@@ -28,6 +28,10 @@ class DefaultSpreadConstraints:
         self._classes = PodSignatureCache()
         self._classes_made: dict[tuple[PodSignature, str, SelectorExpressions], PodSignature] = {}
 
+    def __bool__(self) -> bool:
+        """Whether there are defaults at all."""
+        return bool(self._constraints)
+
     def apply_to(self, groups: Iterable[PodGroup]) -> Iterator[PodGroup]:
         """The same pods in groups of the classes they have by the defaults (SCH-831)."""
         for group in groups:

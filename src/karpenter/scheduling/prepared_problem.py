@@ -159,6 +159,11 @@ class PreparedProblem:
         self.purchase_options = self.purchase_options_within(self.remaining_limits)
         self.default_spread = DefaultSpreadConstraints(options.default_spread, snapshot.workload_selectors)
 
+    @property
+    def groups_depend_on_pods_alone(self) -> bool:
+        """Whether neither default spread nor devices tell pods apart that look alike."""
+        return self.problem.snapshot.devices is None and not self.default_spread
+
     def _usable_templates(self) -> tuple[tuple[NodePoolTemplate, ...], tuple[SkippedNodePool, ...]]:
         return nodepool_templates.usable_templates(
             self.problem.snapshot.pools,

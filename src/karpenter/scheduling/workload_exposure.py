@@ -49,6 +49,10 @@ class ExposedWorkloads:
         for owner, own_pods in asking.items():
             self._add_workload(owner, own_pods, len(waiting.get(owner, ())) + self._bound_by_workload[owner])
 
+    def __bool__(self) -> bool:
+        """Whether any workload should be spread."""
+        return bool(self._by_owner)
+
     def restricted_to(self, leaving: Iterable[Pod]) -> ExposedWorkloads:
         """The same where only these bound pods need a place."""
         bound = self._bound_by_workload

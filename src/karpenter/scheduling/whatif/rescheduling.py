@@ -26,7 +26,6 @@ from karpenter.model import resources as res
 from karpenter.scheduling.decision_memory import DecisionMemory
 from karpenter.scheduling.demand import Demand, Packing, SchedulingNodeClaim, sum_of_prices
 from karpenter.scheduling.devices.type_devices import TypeDevices
-from karpenter.scheduling.equivalence_groups import EquivalenceGroup
 from karpenter.scheduling.existing_nodes import ExistingNode, ExistingNodeIndex, NodeSet
 from karpenter.scheduling.offerings.nodepool_templates import NodePoolTemplate
 from karpenter.scheduling.offerings.remaining_capacity import RemainingLimits, limits_plus
@@ -40,7 +39,9 @@ from karpenter.scheduling.solution import NewNodeClaim, PlacedPods, Unschedulabl
 from karpenter.scheduling.topology.bound_pod_counts import BoundPodCounts, PodCountChanges
 from karpenter.scheduling.topology.topology_domains import TopologyDomains
 from karpenter.scheduling.unschedulable_reasons import InvalidPod, NoRoom, UnschedulableReason
+from karpenter.scheduling.whatif.movers import Movers
 from karpenter.scheduling.whatif.price_bounds import PriceBounds
+from karpenter.scheduling.workload_exposure import ExposedWorkloads
 from karpenter.state.pod_counts import NamespacedLabels, namespaced_labels
 from karpenter.state.pod_signature import PodSignature
 from karpenter.state.snapshot import PodGroup, creation_order
@@ -128,14 +129,6 @@ class TooExpensive:
 
 
 @dataclass(frozen=True, eq=False)
-class _Movers:
-    """The pods of a question as equivalence groups, and those that cannot be planned for."""
-
-    groups: tuple[EquivalenceGroup, ...]
-    ineligible: tuple[UnschedulablePod, ...]
-
-
-@dataclass(frozen=True, eq=False)
 class _Preparation:
     """What all bases of one problem share. Caches in it hold derived data only."""
 
@@ -186,7 +179,7 @@ class ReschedulingBase:
     _closed: NodeSet = 0
     _moves_since_refresh: int = 0
     #: Movers by the identity of their pods, which are kept with them: several questions are about the pods of one node.
-    _movers_by_pods: dict[tuple[int, ...], tuple[Sequence[Pod], _Movers]] = field(default_factory=dict)
+    _movers_by_pods: dict[tuple[int, ...], tuple[Sequence[Pod], Movers]] = field(default_factory=dict)
     #: Passes of questions without planned places, by movers, open nodes and limits: deletion and replacement ask the same.
     _passes: dict[tuple[int, NodeSet, LimitsPolicy, frozenset[str]], PassResult] = field(default_factory=dict)
 
@@ -234,11 +227,11 @@ class ReschedulingBase:
         requests = (signed[0].requests for pod in pods if (signed := signatures.of(pod)) is not None)
         return self._preparation.price_bounds.of_resources(res.add(*requests))
 
-    def _minimum_price_of(self, question: WhatIf, movers: _Movers, nodes: ExistingNodeIndex) -> float:
+    def _minimum_price_of(self, question: WhatIf, movers: Movers, nodes: ExistingNodeIndex) -> float:
         demands = self._single_pass(replace(question, planned={}), nodes, movers).demands
         return self._preparation.price_bounds.of_demands([keyed_demand.demand for keyed_demand in demands])
 
-    def _single_pass(self, question: WhatIf, nodes: ExistingNodeIndex, movers: _Movers) -> PassResult:
+    def _single_pass(self, question: WhatIf, nodes: ExistingNodeIndex, movers: Movers) -> PassResult:
         if question.planned:
             return self._new_pass(question, nodes, movers)
         # Movers are kept as long as these results, so their identity stays theirs.
@@ -247,7 +240,7 @@ class ReschedulingBase:
             self._passes[key] = self._new_pass(question, nodes, movers)
         return self._passes[key]
 
-    def _new_pass(self, question: WhatIf, nodes: ExistingNodeIndex, movers: _Movers) -> PassResult:
+    def _new_pass(self, question: WhatIf, nodes: ExistingNodeIndex, movers: Movers) -> PassResult:
         planned = question.planned
         keeping = PlannedPlacements(planned, nodes.all_nodes & nodes.position_set(planned.values()))
         options = self._preparation.prepared.purchase_options_within(self._limits_for(question))
@@ -302,16 +295,24 @@ class ReschedulingBase:
             _devices=None if devices is None else devices.types,
         )
 
-    def _movers(self, pods: Sequence[Pod]) -> _Movers:
+    def _movers(self, pods: Sequence[Pod]) -> Movers:
         key = tuple(map(id, pods))
         if key not in self._movers_by_pods:
-            self._movers_by_pods[key] = (pods, self._new_movers(pods))
+            self._movers_by_pods[key] = (pods, self._remembered_movers(pods))
         return self._movers_by_pods[key][1]
 
-    def _new_movers(self, pods: Sequence[Pod]) -> _Movers:
+    def _remembered_movers(self, pods: Sequence[Pod]) -> Movers:
+        """Those of an earlier decision, where they depend on nothing but the pods."""
+        prepared = self._preparation.prepared
+        workloads = prepared.exposed_workloads.restricted_to(pods)
+        repelled = any(True for _ in self._bound_pod_counts.anti_affinity_terms)
+        if workloads or repelled or not prepared.groups_depend_on_pods_alone:
+            return self._new_movers(pods, workloads)
+        return prepared.memory.movers(pods, prepared.preferences, lambda: self._new_movers(pods, workloads))
+
+    def _new_movers(self, pods: Sequence[Pod], workloads: ExposedWorkloads) -> Movers:
         prepared = self._preparation.prepared
         groups, unreadable = self._preparation.signatures.grouped(pods)
-        workloads = prepared.exposed_workloads.restricted_to(pods)
         eligible = prepared.eligible_groups(prepared.default_spread.apply_to(groups), workloads, bound=True)
         leaving = PodCountChanges()
         for group in eligible.groups:
@@ -321,7 +322,7 @@ class ReschedulingBase:
         selecting = (self._bound_pod_counts.anti_affinity_selecting(each) for each in own_labels)
         counts = self._bound_pod_counts.without(leaving, dict.fromkeys(chain.from_iterable(selecting)))
         equivalent = prepared.equivalence_groups(eligible.groups, counts)
-        return _Movers(tuple(equivalent), (*unreadable, *eligible.ineligible))
+        return Movers(tuple(equivalent), (*unreadable, *eligible.ineligible))
 
     # -- what is decided ----------------------------------------------------------------------------------------------------
 

@@ -7,10 +7,13 @@ from dataclasses import replace
 from karpenter.api.karpenter import NodePool
 from karpenter.scheduling.decision_memory import DecisionMemory
 from karpenter.scheduling.objective import Objective
+from karpenter.scheduling.preferences import Preferences
 from karpenter.scheduling.prepared_problem import PreparedProblem
 from karpenter.scheduling.problem import Problem, build_problem
-from karpenter.scheduling.scheduling_options import SchedulingOptions
-from support.builders import NOW, node_pool, replaced, snapshot
+from karpenter.scheduling.scheduling_options import PreferencePolicy, SchedulingOptions
+from karpenter.scheduling.solution import UnschedulablePod
+from karpenter.scheduling.whatif.movers import Movers
+from support.builders import NOW, node_pool, pod, replaced, snapshot
 from support.disruption_cases import KINDS, indexes
 
 
@@ -45,3 +48,32 @@ def test_another_specification_label_type_list_or_objective_is_prepared_anew() -
     first = PreparedProblem(problem(pool), TYPES, memory)
     others = indexes([pool], KINDS)
     assert PreparedProblem(problem(pool), others, memory).templates is not first.templates
+
+
+def test_movers_are_made_once_for_the_same_pods_and_preferences() -> None:
+    memory, made = DecisionMemory(), list[Movers]()
+    first, second = (Preferences(policy, False, frozenset()) for policy in PreferencePolicy)
+    mover, twin = pod("a", {"cpu": "1"}), pod("a", {"cpu": "1"})
+
+    def make() -> Movers:
+        made.append(Movers((), ()))
+        return made[-1]
+
+    known = memory.movers([mover], first, make)
+    assert memory.movers([mover], first, make) is known
+    assert memory.movers([twin], first, make) is not known
+    assert memory.movers([mover, twin], first, make) is not known
+    assert memory.movers([mover], second, make) is not known
+    assert len(made) == 4
+
+
+def test_movers_that_depend_on_more_than_their_pods_are_made_every_time() -> None:
+    memory, made = DecisionMemory(), list[Movers]()
+    preferences = Preferences(PreferencePolicy.RESPECT, False, frozenset())
+    mover = pod("a", {"cpu": "1"})
+
+    def make() -> Movers:
+        made.append(Movers((), (UnschedulablePod(mover, ()),)))
+        return made[-1]
+
+    assert memory.movers([mover], preferences, make) is not memory.movers([mover], preferences, make)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from karpenter.api.core import Pod
 from karpenter.api.meta import LabelSelector
 from karpenter.api.scheduling_constraints import Affinity, PodAffinity, PodAffinityTerm
 from karpenter.model import labels
+from karpenter.scheduling.decision_memory import DecisionMemory
 from karpenter.scheduling.problem import build_problem
 from karpenter.scheduling.solution import PlacedPods
 from karpenter.scheduling.whatif.rescheduling import ReschedulingBase, WhatIf, prepare_rescheduling
@@ -40,3 +42,21 @@ def test_two_courses_of_moves_from_one_base_do_not_touch_each_other() -> None:
     assert target(base, "n3") == ["n2"]
     assert target(base.with_closed_nodes(["claim-n2"]), "n3") is None
     assert target(base, "n3") == ["n2"]
+
+
+def test_anti_affinity_that_came_later_counts_for_pods_that_were_asked_about_before() -> None:
+    mover = pod("db-0", {"cpu": "100m"}, meta={"labels": {"app": "db"}}, node_name="n1")
+    guard = pod("guard", {"cpu": "100m"}, node_name="n2", affinity=_APART)
+    nodes = [machine(name, {"cpu": "1", "pods": "10"}) for name in ("n1", "n2")]
+    index = {"np": index_of(STD)}
+    memory = DecisionMemory()
+
+    def target(*others: Pod) -> list[str] | None:
+        problem = build_problem(snapshot(node_pool(), nodes, [mover, *others]), index, NOW)
+        base = prepare_rescheduling(problem, index, memory=memory)
+        result = base.place_on_existing(WhatIf((mover,), frozenset({"claim-n1"})))
+        return None if result is None else [placed.node_name for placed in result.placements]
+
+    assert target() == ["n2"]
+    assert target(guard) is None
+    assert target() == ["n2"]

@@ -45,12 +45,16 @@ IMPLICIT_EXTENDED_RESOURCE_PREFIX = "deviceclass.resource.kubernetes.io/"
 
 @dataclass(frozen=True)
 class PodDevices:
-    """What a pod's claims mean. ``node_alternatives``: where allocated claims allow it, empty for anywhere."""
+    """What a pod's claims mean. ``node_alternatives``: where allocated claims allow it, empty for anywhere.
+
+    ``held``: for each claim of the demand the devices that it holds now, and gives back when the pod leaves.
+    """
 
     errors: tuple[str, ...] = ()
     errors_are_transient: bool = False
     node_alternatives: tuple[Requirements, ...] = ()
     demand: DeviceDemand | None = None
+    held: tuple[tuple[DeviceKey, ...], ...] = ()
 
 
 NO_POD_DEVICES = PodDevices()
@@ -110,6 +114,7 @@ class ClusterDevices:
         errors: list[InvalidClaim] = []
         alternatives: tuple[Requirements, ...] = ()
         needed: list[ClaimedDevices | SharedClaim] = []
+        held: list[tuple[DeviceKey, ...]] = []
         for reference in pod.spec.resource_claims:
             claim = self._resolve_claim(pod, reference, leaving)
             if isinstance(claim, InvalidClaim):
@@ -118,15 +123,18 @@ class ClusterDevices:
                 alternatives = combined_alternatives(alternatives, claim)
             elif claim is not None:
                 needed.append(claim)
+                held.append(self._held_devices(pod, reference))
         for resource, count in self._extended_resources(pod) if self.classes else ():
             devices = extended_resource_devices(resource, self.classes_by_resource[resource], count)
             if isinstance(devices, InvalidClaim):
                 errors.append(devices)
             elif count:
                 needed.append(devices)
+                held.append(())
         if errors:
             return PodDevices(tuple(each.error for each in errors), all(each.is_transient for each in errors))
-        return PodDevices((), False, alternatives, self.demand_of(tuple(needed)) if needed else None)
+        demand = self.demand_of(tuple(needed)) if needed else None
+        return PodDevices((), False, alternatives, demand, tuple(held) if any(held) else ())
 
     def demand_of(self, claims: tuple[ClaimedDevices | SharedClaim, ...]) -> DeviceDemand:
         """The demand of these claims; one object for equal ones."""
@@ -144,13 +152,10 @@ class ClusterDevices:
     ) -> ClaimedDevices | SharedClaim | InvalidClaim | tuple[Requirements, ...] | None:
         """The devices a claim still needs, the nodes to which it binds the pod, an error, or None where it needs nothing."""
         namespace = pod.metadata.namespace
-        name = reference.resource_claim_name
-        is_own = not name
-        if not name and reference.resource_claim_template_name:
-            made = next((s for s in pod.status.resource_claim_statuses if s.name == reference.name), None)
-            if made is None:
-                return self._resolve_template((namespace, reference.resource_claim_template_name))
-            name = made.resource_claim_name
+        is_own = not reference.resource_claim_name
+        name = _claim_name(pod, reference)
+        if name is None:
+            return self._resolve_template((namespace, reference.resource_claim_template_name or ""))
         if not name:
             return None
         claim = self.claims.get((namespace, name))
@@ -164,6 +169,13 @@ class ClusterDevices:
         if is_own or isinstance(devices, InvalidClaim):
             return devices
         return SharedClaim((namespace, name), devices)
+
+    def _held_devices(self, pod: Pod, reference: PodResourceClaim) -> tuple[DeviceKey, ...]:
+        """The devices that a claim of a pod is allocated."""
+        claim = self.claims.get((pod.metadata.namespace, _claim_name(pod, reference) or ""))
+        if claim is None or claim.status.allocation is None:
+            return ()
+        return tuple((each.driver, each.pool, each.device) for each in claim.status.allocation.devices.results)
 
     def _resolve_template(self, key: ObjectKey) -> ClaimedDevices | InvalidClaim:
         """A claim that is yet to be made looks as its template says."""
@@ -207,6 +219,14 @@ class ClusterDevices:
                     consumed = {name: parsed_quantity(value) or 0 for name, value in result.consumed_capacity.items()}
                     held[device] = _added(held.get(device, {}), consumed) if consumed else None
         return held
+
+
+def _claim_name(pod: Pod, reference: PodResourceClaim) -> str | None:
+    """The name of a claim of a pod; empty where it needs none, None while it is yet to be made from its template."""
+    if reference.resource_claim_name or not reference.resource_claim_template_name:
+        return reference.resource_claim_name or ""
+    made = next((each for each in pod.status.resource_claim_statuses if each.name == reference.name), None)
+    return None if made is None else made.resource_claim_name or ""
 
 
 def is_held_only_by(claim: ResourceClaim, uids: Collection[str]) -> bool:

@@ -3,7 +3,7 @@
 It exists only where a pod has claims: all others cost nothing more than the question. Devices of nodes come from the slices that
 name them; until a driver has published the whole pool of a node that is not initialized, the templates of its type stand for it.
 Devices that several nodes reach (``allNodes``, node selectors) are given to pods that wait before nodes are planned
-(`network_devices`); pods that run keep theirs, which bind them through the claim's node selector.
+(`network_devices`), and to those of nodes that leave; pods that run may move where theirs are reached.
 """
 
 from __future__ import annotations
@@ -102,15 +102,23 @@ class DevicePlanning:
         if resolved is None:
             uids = self._leaving_uids | self._uids_on_node.get(pod.spec.node_name, frozenset())
             resolved = self._devices.resolve(pod, LeavingPods(uids, self._hostnames))
-            if self._network and resolved.demand is not None and not pod.spec.node_name:
+            if self._network and resolved.demand is not None:
                 resolved = self._with_network_devices(pod, resolved, resolved.demand)
             self._resolved[key] = resolved
         return resolved
 
     def _with_network_devices(self, pod: Pod, resolved: PodDevices, demand: DeviceDemand) -> PodDevices:
-        """The same, once devices that several nodes reach have met what they can of the demand."""
-        own = node_alternatives_of(pod.spec)
-        places, left = self._network.take(demand, combined_alternatives(own, resolved.node_alternatives))
+        """The same, once devices that several nodes reach have met what they can of the demand.
+
+        A pod that runs on a node that stays keeps its own: it must not take others while it is only asked where it could move.
+        """
+        if not pod.spec.node_name or pod.metadata.uid in self._leaving_uids:
+            own = node_alternatives_of(pod.spec)
+            places, left = self._network.take(demand, combined_alternatives(own, resolved.node_alternatives))
+        elif resolved.held:
+            places, left = self._network.keep(demand, resolved.held)
+        else:
+            return resolved
         alternatives = resolved.node_alternatives
         for reach in places:
             alternatives = combined_alternatives(alternatives, reach)

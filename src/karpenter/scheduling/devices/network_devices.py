@@ -5,8 +5,9 @@ pod must be where they are reached, as if the claim were allocated already. A de
 shared one as far as its capacity goes. Claims that ask for all devices, or as administrator, are left to the devices of nodes,
 and so is a claim that needs devices of both sorts.
 
-A pod that runs and holds such a device keeps it, so no other node is planned for it: its node is neither consolidated nor
-replaced. The most important pods ask first. What a pod took that fits nowhere in the end goes to nobody else in the same plan.
+A pod that runs and holds such devices may move to any node that reaches them: what its claim gives back, the claim of its
+successor gets again (``held``). Pods of nodes that leave anyway ask like those that wait, since their devices are free by then.
+The most important pods ask first. What a pod took that fits nowhere in the end goes to nobody else in the same plan.
 
 Growth: linear in devices; each place is compared with the pod's own alternatives for every claim.
 """
@@ -14,6 +15,7 @@ Growth: linear in devices; each place is compared with the pod's own alternative
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from karpenter.api.resource_claims import Device, ResourceSlice, ResourceSliceSpec
 from karpenter.api.scheduling_constraints import NodeSelector
@@ -53,8 +55,13 @@ class NetworkDevices:
             for name, amount in pools[key].counters.items()
         }
         self._host = DeviceHost([host_device(key, device) for key, device, _ in found], counters)
-        self._left = DeviceStates(self._host).with_held(in_use).leftover
+        states = DeviceStates(self._host)
+        self._all_free = states.all_free.leftover
+        self._left = states.with_held(in_use).leftover
         reaches = [reachable_nodes(selector, {}) for _, _, selector in found]
+        self._reaches = reaches
+        self._positions = {(*key, device.name): at for at, (key, device, _) in enumerate(found)}
+        self._held: dict[tuple[DeviceDemand, tuple[DeviceKey, ...]], tuple[Reach, ...] | None] = {}
         devices_at: dict[Reach, DeviceSet] = {}
         for at, reach in enumerate(reaches):
             devices_at[reach] = devices_at.get(reach, 0) | 1 << at
@@ -67,7 +74,7 @@ class NetworkDevices:
         self._reach_of_shared: dict[tuple[str, str], Reach] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._places)
+        return bool(self._positions)
 
     def take(self, demand: DeviceDemand, allowed: Sequence[Requirements]) -> tuple[tuple[Reach, ...], DeviceDemand]:
         """Give a pod what these devices can meet of its demand: the places its node must be in, and what is left of the demand.
@@ -91,6 +98,45 @@ class NetworkDevices:
                 met.append((claim, found))
         return self._given(met), DeviceDemand(tuple(left)) if met else demand
 
+    def keep(
+        self, demand: DeviceDemand, held: Sequence[tuple[DeviceKey, ...]]
+    ) -> tuple[tuple[Reach, ...], DeviceDemand]:
+        """What a running pod would get again elsewhere: the places its node must be in, and what is left of its demand.
+
+        ``held``: the devices that each of its claims holds. A claim that holds a device of a single node is left, and one that
+        its devices would not be given again, because of a taint for example.
+        """
+        places: list[Reach] = []
+        left: list[ClaimedDevices | SharedClaim] = []
+        for claim, devices in zip(demand.claims, held, strict=True):
+            reaches = self._held_places(DeviceDemand((claim,)), devices)
+            if reaches is None:
+                left.append(claim)
+            else:
+                places += reaches
+        return tuple(dict.fromkeys(places)), DeviceDemand(tuple(left)) if len(left) < len(demand.claims) else demand
+
+    def _held_places(self, demand: DeviceDemand, devices: tuple[DeviceKey, ...]) -> tuple[Reach, ...] | None:
+        key = (demand, devices)
+        if key not in self._held:
+            self._held[key] = self._places_of_held(demand, devices)
+        return self._held[key]
+
+    def _places_of_held(self, demand: DeviceDemand, devices: tuple[DeviceKey, ...]) -> tuple[Reach, ...] | None:
+        """All of these are where the claim finds its devices; None where it would not get exactly these again."""
+        positions = [self._positions.get(each) for each in devices]
+        reaches = [self._reaches[at] for at in positions if at is not None]
+        if not devices or len(reaches) < len(devices) or any(map(_names_hosts, reaches)):
+            return None
+        if not _may_be_met(demand.claims[0]):
+            return None
+        own = 0
+        for at in positions:
+            own |= 1 << at if at is not None else 0
+        if allocate(self._host, replace(self._all_free, free=own), demand) is None:
+            return None
+        return tuple(dict.fromkeys(reach for reach in reaches if reach))
+
     def _given(self, met: Sequence[tuple[ClaimedDevices | SharedClaim, Reach | None]]) -> tuple[Reach, ...]:
         """The places of claims that have their devices; those that pods share are met for all of them."""
         for claim, reach in met:
@@ -106,9 +152,7 @@ class NetworkDevices:
         known = self._reach_of_shared.get(claim.key) if isinstance(claim, SharedClaim) else None
         if known is not None:
             return known if all(_agree(known, alternatives) for alternatives in demanded) else None
-        if devices.extended_resource or any(
-            each.takes_all or each.admin_access for request in devices.requests for each in request.alternatives
-        ):
+        if not _may_be_met(devices):
             return None
         for reach in reaches:
             if all(_agree(reach, each) for each in demanded) and self._meet(claim, self._places[reach]):
@@ -125,6 +169,14 @@ class NetworkDevices:
         taken = open_here & ~found.leftover.free
         self._left = Leftover(left.free & ~taken, found.leftover.counters, found.leftover.consumed)
         return True
+
+
+def _may_be_met(claim: ClaimedDevices | SharedClaim) -> bool:
+    """Whether such devices may meet a claim: not one for all devices, nor that of an administrator or an extended resource."""
+    devices = claim.devices if isinstance(claim, SharedClaim) else claim
+    return not devices.extended_resource and not any(
+        each.takes_all or each.admin_access for request in devices.requests for each in request.alternatives
+    )
 
 
 def _network_devices(

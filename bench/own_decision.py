@@ -1,6 +1,7 @@
 """One decision of ours in a process of its own: ``own_decision.py OBJECTS TYPES`` prints seconds, CPU seconds, price and nodes.
 
-As Karpenter's program does, it counts from decoded objects to the plan, in a process that decides for the first time.
+As Karpenter's program does, it counts from decoded objects to the plan, in a process that decides for the first time. Modules are
+loaded before that, as those of a compiled program are: `make bench plans` counts whole processes.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ import time
 from karpenter.cli import planning
 from karpenter.cli.planning_options import InputOptions
 from karpenter.cli.settings_options import PLANNING_SETTINGS
+from karpenter.scheduling import problem as problem
 from karpenter.scheduling.search.linear_program import load_solver
+from karpenter.scheduling.solver import solve as solve
 from karpenter.settings import resolve_settings
 
 

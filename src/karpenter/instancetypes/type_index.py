@@ -26,15 +26,8 @@ from operator import or_
 from karpenter.instancetypes.counted_offerings import counted_offerings
 from karpenter.instancetypes.instance_type import InstanceType, Offering
 from karpenter.instancetypes.label_values import LabelValues, label_forms
-from karpenter.instancetypes.type_sets import (
-    AmountIndex,
-    TypeSet,
-    amount_indexes,
-    binary_digits,
-    members,
-    type_set,
-    with_at_least,
-)
+from karpenter.instancetypes.type_order import in_order
+from karpenter.instancetypes.type_sets import AmountIndex, TypeSet, amount_indexes, members, type_set, with_at_least
 from karpenter.model import labels
 from karpenter.model import resources as res
 from karpenter.model.requirements import Requirement, Requirements, compatible
@@ -63,15 +56,11 @@ class OfferingPrices:
 
     def cheapest_first(self, types: TypeSet) -> list[int]:
         """The members of a set in price order; members without an offering are omitted."""
-        digits = binary_digits(types & self.available_types)
-        end = len(digits)
-        return [position for position in self.order if position < end and digits[position] == "1"]
+        return list(in_order(self.order, types & self.available_types))
 
     def cheapest(self, types: TypeSet) -> int:
         """Position of the cheapest member, -1 if none has an offering."""
-        digits = binary_digits(types & self.available_types)
-        end = len(digits)
-        return next((position for position in self.order if position < end and digits[position] == "1"), -1)
+        return next(in_order(self.order, types & self.available_types), -1)
 
 
 class TypeIndex:

@@ -1,0 +1,14 @@
+"""The members of a set of types in another order than that of their positions, such as by price."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from karpenter.instancetypes.type_sets import TypeSet, binary_digits
+
+
+def in_order(order: Iterable[int], types: TypeSet) -> Iterator[int]:
+    """Those positions of ``order`` that are in the set. One look at a digit costs less than a shift of a thousand bits."""
+    digits = binary_digits(types)
+    end = len(digits)
+    return (position for position in order if position < end and digits[position] == "1")

@@ -62,6 +62,7 @@ from karpenter.kube.errors import KubeError, NotFound
 from karpenter.kube.informer import ALL_OBJECTS, ChangeHandler, Informer, WatchScope
 from karpenter.kube.optional_kinds import OptionalKindsReader
 from karpenter.kube.protocol import Reader, UndecodableObject
+from karpenter.kube.shared_pod_parts import SharedPodParts
 from karpenter.kube.version_fallback import VersionFallbackReader
 from karpenter.model import freezes
 from karpenter.model.feature_gates import FeatureGate
@@ -167,7 +168,9 @@ class ClusterInformers:
         self._managed_classes = frozenset((kind.group, kind.name) for kind in kinds.node_classes)
         self._is_running = False
         self.fault_sources: list[Callable[[], list[KubeError]]] = []
-        self.pods = self._add(POD)
+        self.pods = self._followed(
+            Informer(kube, POD, on_undecodable=log_rejected_object, share=SharedPodParts().shared)
+        )
         self.claims = self._add(NODE_CLAIM)
         self.nodes = self._add(NODE)
         self.pools = self._add(NODE_POOL)
@@ -204,7 +207,10 @@ class ClusterInformers:
                 self._keep_rollouts(stateful_sets)
 
     def _add(self, kind: Kind[T], reader: Reader | None = None, scope: WatchScope = ALL_OBJECTS) -> Informer[T]:
-        informer = Informer(reader or self._kube, kind, scope, on_undecodable=log_rejected_object)
+        return self._followed(Informer(reader or self._kube, kind, scope, on_undecodable=log_rejected_object))
+
+    def _followed(self, informer: Informer[T]) -> Informer[T]:
+        kind = informer.kind
         others = kind.plural in self._by_plural  # kinds of one name in several groups or versions
         self._by_plural[f"{kind.plural}.{kind.version}.{kind.group}" if others else kind.plural] = informer
         return informer

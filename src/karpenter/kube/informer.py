@@ -79,7 +79,8 @@ ALL_OBJECTS = WatchScope()
 class Informer(Generic[T]):
     """The objects of a kind, kept current while ``run`` runs. Reading never waits.
 
-    ``jitter`` gives numbers from 0 to 1 that spread the attempts of many processes after a common fault.
+    ``share`` makes an equal object of one that is to be stored, with parts of objects that are. ``jitter`` gives numbers from 0
+    to 1 that spread the attempts of many processes after a common fault.
     """
 
     def __init__(
@@ -90,9 +91,11 @@ class Informer(Generic[T]):
         *,
         indexes: Mapping[str, IndexFunction[T]] | None = None,
         on_undecodable: Callable[[UndecodableObject], None] = lambda rejected: None,
+        share: Callable[[T], T] = lambda obj: obj,
         jitter: Callable[[], float] = random.random,
     ) -> None:
         self._reader = reader
+        self._share = share
         self.kind = kind
         self._scope = scope
         self._objects: dict[ObjectKey, T] = {}
@@ -169,15 +172,16 @@ class Informer(Generic[T]):
             except errors.Gone:
                 # The pages expired before the last of them came: the reader knows how to get such a list.
                 pass
-        return await self._reader.list(self.kind, namespace, label_selector=labels, field_selector=fields)
+        listing = await self._reader.list(self.kind, namespace, label_selector=labels, field_selector=fields)
+        return self._reuse_known_objects(listing)
 
     def _reuse_known_objects(self, page: Listing[T]) -> Listing[T]:
-        """The page with stored objects in place of equal new ones, so that the copies can be freed."""
+        """The page with stored objects and parts in place of equal new ones, so that the copies can be freed."""
         return Listing(tuple(map(self._known_if_equal, page.items)), page.resource_version, page.undecodable)
 
     def _known_if_equal(self, obj: T) -> T:
         stored = self._objects.get(_key_of_object(obj))
-        return stored if stored is not None and _is_same_version(stored, obj) else obj
+        return stored if stored is not None and _is_same_version(stored, obj) else self._share(obj)
 
     async def _follow(self) -> None:
         """Watch from the last version, over and over; only errors end it, and silence that lasts."""
@@ -265,7 +269,7 @@ class Informer(Generic[T]):
             self._dropped_versions[key] = event.resource_version
             self._remove(key)
         elif event.object is not None:
-            self._put(event.object)
+            self._put(self._share(event.object))
 
     def _put(self, obj: T) -> None:
         key = _key_of_object(obj)

@@ -143,29 +143,48 @@ def _suite_environment(suite: Suite) -> dict[str, str]:
 
 
 def run(options: Options) -> tuple[outcomes.Spec, ...]:
-    """Run a suite and return its specs. A whole run goes in shards, each on a control plane of its own."""
+    """Run a suite and return its specs. A whole run goes in shards, each on a control plane of its own.
+
+    Specs that measure go one after another, each with a controller of its own: a Python process does not give back the memory
+    that an earlier spec took.
+    """
     binary = suites.binary(options.suite, options.timeout_seconds)
+    if options.suite is Suite.PERFORMANCE:
+        wanted = [spec for spec in _specs_of(binary) if re.search(options.focus, spec.text)]
+        singles = (_shard_options(options, number, [_focus_on([spec])]) for number, spec in enumerate(wanted, start=1))
+        return tuple(spec for single in singles for spec in _run_shard(binary, single))
     if options.focus or options.skip or options.shards == 1:
         return _run_shard(binary, options)
     groups = _shards(_spec_counts(binary), options.shards)
     with ThreadPoolExecutor(len(groups)) as pool:
-        shards = [_shard_options(options, number, group) for number, group in enumerate(groups, start=1)]
+        shards = [
+            _shard_options(options, number, _focus_on_groups(group)) for number, group in enumerate(groups, start=1)
+        ]
         return tuple(spec for specs in pool.map(partial(_run_shard, binary), shards) for spec in specs)
 
 
-def _shard_options(options: Options, number: int, groups: Sequence[str]) -> Options:
+def _shard_options(options: Options, number: int, focus: str) -> Options:
     output = options.output.with_name(f"{options.output.stem}-{number}{options.output.suffix}")
-    # Ginkgo compares with the suite's description, a blank, and the texts of containers and spec.
-    return replace(options, focus=f"^[^ ]+ ({'|'.join(groups)}) ", output=output)
+    return replace(options, focus=focus, output=output)
+
+
+def _focus_on_groups(groups: Sequence[str]) -> str:
+    """Ginkgo compares with the suite's description, a blank, and the texts of containers and spec."""
+    return f"^[^ ]+ ({'|'.join(groups)}) "
 
 
 def _spec_counts(binary: Path) -> Mapping[str, int]:
     """How many specs each top-level container of a suite has."""
+    return Counter(spec.group.partition(" / ")[0] for spec in _specs_of(binary))
+
+
+def _specs_of(binary: Path) -> tuple[outcomes.Spec, ...]:
+    """The specs of a suite, none of which was run."""
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "report.json"
         flags = ("-test.v", "-ginkgo.dry-run", f"-ginkgo.json-report={result}")
         subprocess.run([binary, *flags], cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT, check=True)
-        return Counter(spec.group.partition(" / ")[0] for spec in outcomes.read_report(result.read_bytes()))
+        return outcomes.read_report(result.read_bytes())
 
 
 def _shards(spec_counts: Mapping[str, int], shards: int) -> list[list[str]]:
@@ -190,7 +209,7 @@ def _run_shard(binary: Path, options: Options) -> tuple[outcomes.Spec, ...]:
 
 
 def _focus_on(specs: Iterable[outcomes.Spec]) -> str:
-    """Ginkgo compares with the suite's description, a blank, and the texts of containers and spec."""
+    """As ``_focus_on_groups``, for single specs."""
     texts = (" ".join((*spec.group.split(" / "), spec.text)) for spec in specs)
     return f"^[^ ]+ ({'|'.join(re.escape(text) for text in texts)})$"
 

@@ -151,7 +151,7 @@ def run(options: Options) -> tuple[outcomes.Spec, ...]:
     binary = suites.binary(options.suite, options.timeout_seconds)
     if options.suite is Suite.PERFORMANCE:
         wanted = [spec for spec in _specs_of(binary) if re.search(options.focus, spec.text)]
-        singles = (_shard_options(options, number, [_focus_on([spec])]) for number, spec in enumerate(wanted, start=1))
+        singles = (_shard_options(options, number, _focus_on([spec])) for number, spec in enumerate(wanted, start=1))
         return tuple(spec for single in singles for spec in _run_shard(binary, single))
     if options.focus or options.skip or options.shards == 1:
         return _run_shard(binary, options)

@@ -163,8 +163,14 @@ def _log_start(settings: Settings, connection: Connection, commit: str) -> None:
         _log.info("some settings have no effect", settings=remarks)
     for risk in risky_settings(settings, DEFAULT_TIMEOUTS.registration):
         _log.warning("risky setting", setting=risk)
+    log_default_spread(settings)
+
+
+def log_default_spread(settings: Settings) -> None:
+    """Name the default spread constraints that the scheduler is said to have (K15-049)."""
     if settings.scheduler_config.default_constraints:
-        _log.info("default spread constraints of the scheduler", constraints=str(settings.scheduler_config))
+        constraints = str(settings.scheduler_config)
+        _log.info("default spread constraints of the scheduler", **{"default-topology-spread-constraints": constraints})
 
 
 def _without_credentials(server: str) -> str:

@@ -6,10 +6,12 @@ all pods together, each pinned to the node that is planned for it. New nodes are
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
+import msgspec
 import pytest
 
 from controlplane import binaries
@@ -22,8 +24,10 @@ from karpenter.api.resource_claims import ResourceSliceSpec
 from karpenter.api.scheduling_constraints import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.model import labels
+from karpenter.scheduling.problem import build_problem
 from karpenter.scheduling.solution import Solution
-from support.builders import node, node_pool, plan
+from karpenter.scheduling.whatif.rescheduling import WhatIf, prepare_rescheduling
+from support.builders import NOW, node, node_pool, plan, snapshot
 from support.device_builders import (
     DRIVER,
     counter_set,
@@ -175,6 +179,42 @@ def test_the_scheduler_gives_devices_that_several_nodes_reach_as_planned(arena: 
     tally = Tally()
     compare(arena, scenario, tally)
     assert (tally.asked, tally.planned, tally.faults) == (3, 2, ())
+
+
+def test_the_scheduler_gives_a_moved_pod_its_device_again_where_its_node_may_go(arena: Arena) -> None:
+    """K15-170, K15-173: one device of zone z1 and a pod that holds it; its successor is bound where a move is planned only."""
+    in_zone = NodeSelectorRequirement(key=labels.ZONE, operator="In", values=("z1",))
+    where = NodeSelector(node_selector_terms=(NodeSelectorTerm(match_expressions=(in_zone,)),))
+    zones = {"from": "z1", "near": "z1", "far": "z2"}
+    scenario = DeviceScenario(
+        "moved",
+        tuple(node(name, ROOM, labels={labels.ZONE: zone}) for name, zone in zones.items()),
+        (published("near-rack", slice_spec(device("d"), pool="near-rack", node_selector=where)),),
+        (resource_claim("held", exactly()),),
+        (using("p", "held"),),
+    )
+    (pod,) = scenario.pods
+    with told(arena, scenario):
+        assert arena.bound(placed_by(pod, "from")) == "from", arena.why(("default", "p"))
+        running = kinds.POD.decode(read(arena, kinds.POD.path("default", "p")))
+        claim = kinds.RESOURCE_CLAIM.decode(read(arena, kinds.RESOURCE_CLAIM.path("default", "held")))
+        planned, given = {}, {}
+        for target in ("near", "far"):
+            moving = msgspec.structs.replace(placed_by(pod, target), metadata=running.metadata)
+            bound = msgspec.structs.replace(moving, spec=msgspec.structs.replace(moving.spec, node_name="from"))
+            world = snapshot(scenario.classes, scenario.nodes, scenario.slices, claim, bound)
+            base = prepare_rescheduling(build_problem(world, {}, NOW), {})
+            key = next(each.key for each in world.nodes if each.name == "from")
+            planned[target] = base.place_on_existing(WhatIf((bound,), frozenset({key}))) is not None
+        for target in ("near", "far"):
+            arena.clear_namespace("default")
+            forget_allocations(arena, scenario)
+            given[target] = arena.bound(placed_by(pod, target)) == target
+    assert planned == given == {"near": True, "far": False}
+
+
+def read(arena: Arena, path: str) -> bytes:
+    return json.dumps(arena.plane.request("GET", path)).encode()
 
 
 # -- new nodes ----------------------------------------------------------------------------------------------------------------

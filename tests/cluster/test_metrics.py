@@ -140,7 +140,7 @@ def _check_running(scraped: Scrape, machines: int) -> None:
     assert 0 < scraped.value("karpenter_cluster_utilization_percent", resource_type="cpu") <= 100
     assert scraped.value("karpenter_pods_startup_duration_seconds_count") == PODS
     assert scraped.value("karpenter_pods_startup_duration_seconds", quantile="0.5") > 0
-    assert scraped.value("karpenter_pods_bound_duration_seconds_count") == PODS
+    assert scraped.total("karpenter_pods_bound_duration_seconds_count") == PODS
     assert scraped.series("karpenter_pods_unbound_time_seconds") == []
     called = {"controller": "nodeclaim.lifecycle", "method": "Create"}
     assert scraped.value("karpenter_cloudprovider_duration_seconds_count", **called) >= machines

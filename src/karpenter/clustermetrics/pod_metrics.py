@@ -137,8 +137,12 @@ class PodDurationMetrics(ClusterCollector):
         """The pod is past Pending: it has a node, and perhaps is ready."""
         if not tracked.is_bound:
             at = self._condition_since(pod, "PodScheduled")
-            _observe(self._metrics.pods_bound_duration_seconds.observe, pod.metadata.creation_timestamp, at)
-            _observe(self._metrics.pods_provisioning_bound_duration_seconds.observe, tracked.planned_at, at)
+            claims = _has_device_claims(pod)
+            bound = self._metrics.pods_bound_duration_seconds.labels(claims)
+            _observe(bound.observe, pod.metadata.creation_timestamp, at)
+            _observe(
+                self._metrics.pods_provisioning_bound_duration_seconds.labels(claims).observe, tracked.planned_at, at
+            )
         if not conditions.is_true(pod.status.conditions, "Ready"):
             self._tracked[pod.metadata.uid] = replace(tracked, pod=pod, is_bound=True)
             return
@@ -194,9 +198,9 @@ class PodDurationMetrics(ClusterCollector):
             if tracked_pod.decided_at is None and not tracked_pod.pod.spec.node_name
         ]
         yield from _UNSTARTED.lines(_seconds(now, ((i.pod, i.pod.metadata.creation_timestamp) for i in followed)))
-        yield from _UNBOUND.lines(_seconds(now, ((i.pod, i.pod.metadata.creation_timestamp) for i in unbound)))
+        yield from _UNBOUND.lines(_unbound_seconds(now, ((i.pod, i.pod.metadata.creation_timestamp) for i in unbound)))
         yield from _PLANNED_UNSTARTED.lines(_seconds(now, ((i.pod, i.planned_at) for i in followed)))
-        yield from _PLANNED_UNBOUND.lines(_seconds(now, ((i.pod, i.planned_at) for i in unbound)))
+        yield from _PLANNED_UNBOUND.lines(_unbound_seconds(now, ((i.pod, i.planned_at) for i in unbound)))
         yield from _UNDECIDED.lines(_seconds(now, ((i.pod, i.first_seen) for i in undecided)))
 
 
@@ -205,6 +209,19 @@ def _seconds(now: datetime, since: Iterable[tuple[Pod, datetime | None]]) -> Ite
     for pod, moment in since:
         if moment is not None:
             yield label_pairs(name=pod.metadata.name, namespace=pod.metadata.namespace), (now - moment).total_seconds()
+
+
+def _unbound_seconds(now: datetime, since: Iterable[tuple[Pod, datetime | None]]) -> Iterator[tuple[str, float]]:
+    """The same with whether the pod has device claims (K15-463)."""
+    for pod, moment in since:
+        if moment is not None:
+            meta, claims = pod.metadata, _has_device_claims(pod)
+            own = label_pairs(name=meta.name, namespace=meta.namespace, dynamic_resources=claims)
+            yield own, (now - moment).total_seconds()
+
+
+def _has_device_claims(pod: Pod) -> str:
+    return "true" if pod.spec.resource_claims else "false"
 
 
 def _observe(observe: Callable[[float], None], since: datetime | None, until: datetime) -> None:

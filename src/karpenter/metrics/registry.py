@@ -171,11 +171,14 @@ class Metrics:
             "pods_startup_duration_seconds", "From a pod's creation to its being ready.", ()
         )
         self.pods_bound_duration_seconds = self._duration(
-            "pods_bound_duration_seconds", "From a pod's creation to its having a node and being past Pending."
+            "pods_bound_duration_seconds",
+            "From a pod's creation to its having a node and being past Pending.",
+            ("dynamic_resources",),
         )
         self.pods_provisioning_bound_duration_seconds = self._duration(
             "pods_provisioning_bound_duration_seconds",
             "From the first plan with a place for a pod to its having a node and being past Pending.",
+            ("dynamic_resources",),
         )
         self.pods_provisioning_startup_duration_seconds = self._duration(
             "pods_provisioning_startup_duration_seconds",

@@ -6,11 +6,13 @@ import asyncio
 from typing import Any
 
 import msgspec
+from structlog.testing import capture_logs
 
 from karpenter.api import kinds
 from karpenter.api.apps import ReplicaSet, ReplicatedSpec
 from karpenter.api.core import PodTemplateSpec
 from karpenter.api.meta import ObjectMeta, OwnerReference
+from karpenter.manager_process import log_default_spread
 from karpenter.model import labels
 from karpenter.scheduling.scheduler_config import SchedulerConfig
 from karpenter.settings import Settings
@@ -31,6 +33,16 @@ async def start_with_pool(world: World, settings: Settings) -> None:
 async def claims(world: World) -> list[Any]:
     await asyncio.sleep(5)
     return await world.all(kinds.NODE_CLAIM)
+
+
+def test_a_line_at_the_start_names_the_default_constraints() -> None:
+    """K15-049: and there is none without them."""
+    with capture_logs() as lines:
+        log_default_spread(Settings())
+        log_default_spread(ON)
+    (line,) = lines
+    assert line["log_level"] == "info"
+    assert labels.HOSTNAME in line["default-topology-spread-constraints"]
 
 
 @story

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import structlog
 
-from karpenter.api.core import Pod
+from karpenter.api.core import Pod, PodResourceClaim
 from karpenter.api.karpenter import NodePool
 from karpenter.api.meta import Condition, OwnerReference
 from karpenter.clustermetrics.cluster_collector import ClusterCollector, ClusterMetricsSnapshot
@@ -94,7 +94,7 @@ def left(*pods: Pod, cause: UnschedulableCause | None = None) -> Solution:
 def samples(seen: ObservedCluster) -> dict[str, tuple[float, float]]:
     """Count and sum of every duration that has any."""
     scrape = seen.scrape()
-    counted = {name: (scrape.value(f"{name}_count"), scrape.value(f"{name}_sum")) for name in DURATIONS}
+    counted = {name: (scrape.total(f"{name}_count"), scrape.total(f"{name}_sum")) for name in DURATIONS}
     return {name.removeprefix("karpenter_pods_"): both for name, both in counted.items() if both[0]}
 
 
@@ -181,6 +181,30 @@ def test_text_of_others_cannot_break_a_line() -> None:
     seen.put(stage("p", 'odd "phase"\n\\'))
     (series_labels,) = seen.scrape().series("karpenter_pods_state")
     assert series_labels["phase"] == 'odd "phase"\n\\'
+
+
+def test_series_until_a_pod_is_bound_say_whether_it_has_device_claims() -> None:
+    """K15-463"""
+    seen = ObservedCluster()
+    claimed = {name: make(uid) for name, make, uid in (("waits", _claiming, "w"), ("plain", waiting, "plain"))}
+    for each in claimed.values():
+        seen.put(each)
+    shown = seen.scrape().series("karpenter_pods_unbound_time_seconds")
+    assert {series["name"]: series["dynamic_resources"] for series in shown} == {"w": "true", "plain": "false"}
+    references = claimed["waits"].spec.resource_claims
+    arrived = stage("w", "Running", "n", condition("PodScheduled", seconds(10)))
+    seen.put(replaced(arrived, spec=replaced(arrived.spec, resource_claims=references)))
+    seen.put(stage("plain", "Running", "n", condition("PodScheduled", seconds(10))))
+    scrape = seen.scrape()
+    for flag in ("true", "false"):
+        assert scrape.value("karpenter_pods_bound_duration_seconds_count", dynamic_resources=flag) == 1
+
+
+def _claiming(name: str) -> Pod:
+    own = waiting(name)
+    return replaced(
+        own, spec=replaced(own.spec, resource_claims=(PodResourceClaim(name="c", resource_claim_name="c"),))
+    )
 
 
 # -- durations ------------------------------------------------------------------------------------------------------------

@@ -180,6 +180,10 @@ class Metrics:
             "From the first plan with a place for a pod to its having a node and being past Pending.",
             ("dynamic_resources",),
         )
+        # Served from the start, as those without labels are.
+        for has_device_claims in ("true", "false"):
+            self.pods_bound_duration_seconds.labels(has_device_claims)
+            self.pods_provisioning_bound_duration_seconds.labels(has_device_claims)
         self.pods_provisioning_startup_duration_seconds = self._duration(
             "pods_provisioning_startup_duration_seconds",
             "From the first plan with a place for a pod to its being ready.",

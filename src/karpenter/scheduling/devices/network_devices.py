@@ -61,7 +61,6 @@ class NetworkDevices:
         reaches = [reachable_nodes(selector, {}) for _, _, selector in found]
         self._reaches = reaches
         self._positions = {(*key, device.name): at for at, (key, device, _) in enumerate(found)}
-        self._held: dict[tuple[DeviceDemand, tuple[DeviceKey, ...]], tuple[Reach, ...] | None] = {}
         devices_at: dict[Reach, DeviceSet] = {}
         for at, reach in enumerate(reaches):
             devices_at[reach] = devices_at.get(reach, 0) | 1 << at
@@ -109,31 +108,25 @@ class NetworkDevices:
         places: list[Reach] = []
         left: list[ClaimedDevices | SharedClaim] = []
         for claim, devices in zip(demand.claims, held, strict=True):
-            reaches = self._held_places(DeviceDemand((claim,)), devices)
+            reaches = self._places_of_held(claim, devices)
             if reaches is None:
                 left.append(claim)
             else:
                 places += reaches
         return tuple(dict.fromkeys(places)), DeviceDemand(tuple(left)) if len(left) < len(demand.claims) else demand
 
-    def _held_places(self, demand: DeviceDemand, devices: tuple[DeviceKey, ...]) -> tuple[Reach, ...] | None:
-        key = (demand, devices)
-        if key not in self._held:
-            self._held[key] = self._places_of_held(demand, devices)
-        return self._held[key]
-
-    def _places_of_held(self, demand: DeviceDemand, devices: tuple[DeviceKey, ...]) -> tuple[Reach, ...] | None:
+    def _places_of_held(
+        self, claim: ClaimedDevices | SharedClaim, devices: tuple[DeviceKey, ...]
+    ) -> tuple[Reach, ...] | None:
         """All of these are where the claim finds its devices; None where it would not get exactly these again."""
         positions = [self._positions.get(each) for each in devices]
         reaches = [self._reaches[at] for at in positions if at is not None]
         if not devices or len(reaches) < len(devices) or any(map(_names_hosts, reaches)):
             return None
-        if not _may_be_met(demand.claims[0]):
+        if not _may_be_met(claim):
             return None
-        own = 0
-        for at in positions:
-            own |= 1 << at if at is not None else 0
-        if allocate(self._host, replace(self._all_free, free=own), demand) is None:
+        own = sum({1 << at for at in positions if at is not None})
+        if allocate(self._host, replace(self._all_free, free=own), DeviceDemand((claim,))) is None:
             return None
         return tuple(dict.fromkeys(reach for reach in reaches if reach))
 

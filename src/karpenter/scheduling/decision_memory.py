@@ -3,8 +3,9 @@
 Disruption decides again and again about nearly the same cluster, and asks each time what new nodes the pods of each node would
 need. That answer depends on the pods, the NodePools and what is for sale, not on the other nodes. So it outlives the decision.
 
-Everything here is derived from what its key holds: a decision with a memory is the same as one without. All of it is forgotten
-when NodePools, instance types or the objective change. A memory belongs to one controller: no two threads may use it at once.
+Everything here is derived from what its key holds: a decision with a memory is the same as one without. What depends on
+NodePools, instance types or the objective is forgotten when these change. What depends on pods is kept as long as decisions ask
+about the very same pods. A memory belongs to one controller: no two threads may use it at once.
 """
 
 from __future__ import annotations
@@ -37,13 +38,14 @@ from karpenter.state.snapshot import DaemonSetPod
 #: The latest packers and indexes of purchase options that are kept.
 _MAX_PACKERS = 512
 _MAX_OPTION_INDEXES = 16
-#: The latest movers that are kept, each of no more than so many pods: their keys are as long.
-_MAX_MOVERS = 2048
+#: Movers of no more than so many pods are kept: their keys are as long.
 _MAX_PODS_OF_MOVERS = 64
 
 _Templates = tuple[tuple[NodePoolTemplate, ...], tuple[SkippedNodePool, ...]]
 #: By uid: a pod with its signature and labels.
 SignedPods = dict[str, tuple[Pod, PodSignature, NamespacedLabels]]
+#: By identity of the pods, which are kept with their movers, so that it stays theirs.
+_KnownMovers = dict[tuple[int, ...], tuple[Sequence[Pod], Preferences, Movers]]
 _Value = TypeVar("_Value")
 
 
@@ -103,7 +105,8 @@ class DecisionMemory:
         self._templates: _Templates = ((), ())
         self._options: dict[object, PurchaseOptionIndex] = {}
         self._packers: dict[object, RememberingPacker] = {}
-        self._movers: dict[tuple[int, ...], tuple[Sequence[Pod], Preferences, Movers]] = {}
+        #: Those of the latest two preparations.
+        self._movers: tuple[_KnownMovers, _KnownMovers] = ({}, {})
         self._price_bounds: tuple[tuple[NodePoolTemplate, ...], PriceBounds] | None = None
 
     def templates(
@@ -136,9 +139,11 @@ class DecisionMemory:
     def signed_pods(self) -> tuple[SignedPods, SignedPods]:
         """Signatures by uid for one preparation, still empty, and those of the preparation before it.
 
-        An entry is of use for the very same pod only. Pods that nobody asks about any more are forgotten after two preparations.
+        An entry is of use for the very same pod only. Pods that nobody asks about any more are forgotten after two preparations,
+        and their movers with them.
         """
         self._signed_pods = ({}, self._signed_pods[0])
+        self._movers = ({}, self._movers[0])
         return self._signed_pods
 
     def purchase_options(self, key: object, make: Callable[[], PurchaseOptionIndex]) -> PurchaseOptionIndex:
@@ -149,16 +154,14 @@ class DecisionMemory:
         """What ``make`` gives, once for the same pods and preferences where it depends on nothing else."""
         if len(pods) > _MAX_PODS_OF_MOVERS:
             return make()
-        key = tuple(map(id, pods))  # the pods are kept, so their identity stays theirs
-        known = self._movers.pop(key, None)
+        key = tuple(map(id, pods))
+        latest, earlier = self._movers
+        known = latest.get(key) or earlier.get(key)
         if known is None or known[1] is not preferences:
-            movers = make()
-            if not movers.depend_on_pods_alone:
-                return movers
-            known = (pods, preferences, movers)
-            if len(self._movers) >= _MAX_MOVERS:
-                del self._movers[next(iter(self._movers))]
-        self._movers[key] = known
+            known = (pods, preferences, make())
+            if not known[2].depend_on_pods_alone:
+                return known[2]
+        latest[key] = known
         return known[2]
 
     def price_bounds(self, templates: tuple[NodePoolTemplate, ...]) -> PriceBounds:

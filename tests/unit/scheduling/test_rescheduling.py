@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
+import pytest
+
 from karpenter.api.core import Pod
 from karpenter.api.meta import LabelSelector
 from karpenter.api.scheduling_constraints import Affinity, PodAffinity, PodAffinityTerm
+from karpenter.api.storage import PersistentVolumeClaimSource, Volume
 from karpenter.model import labels
 from karpenter.scheduling.decision_memory import DecisionMemory
+from karpenter.scheduling.preferences import Preferences
 from karpenter.scheduling.problem import build_problem
 from karpenter.scheduling.solution import PlacedPods
+from karpenter.scheduling.whatif.movers import Movers
 from karpenter.scheduling.whatif.rescheduling import ReschedulingBase, WhatIf, prepare_rescheduling
 from support.builders import NOW, machine, node_pool, pod, snapshot
 from support.instance_types import STD, index_of
@@ -60,3 +67,35 @@ def test_anti_affinity_that_came_later_counts_for_pods_that_were_asked_about_bef
     assert target() == ["n2"]
     assert target(guard) is None
     assert target() == ["n2"]
+
+
+class _ToldMemory(DecisionMemory):
+    """A memory that tells what movers it gave."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.given: list[Movers] = []
+
+    def movers(self, pods: Sequence[Pod], preferences: Preferences, make: Callable[[], Movers]) -> Movers:
+        self.given.append(super().movers(pods, preferences, make))
+        return self.given[-1]
+
+
+@pytest.mark.parametrize(
+    ("volume", "is_remembered"),
+    [
+        (Volume(name="kube-api-access-x2x4z"), True),
+        (Volume(name="data", persistent_volume_claim=PersistentVolumeClaimSource(claim_name="data")), False),
+    ],
+    ids=["a token", "a claim"],
+)
+def test_pods_are_remembered_unless_a_volume_says_where_they_may_run(volume: Volume, is_remembered: bool) -> None:
+    mover = pod("web-0", {"cpu": "100m"}, node_name="n1", volumes=(volume,))
+    nodes = [machine(name, {"cpu": "1", "pods": "10"}) for name in ("n1", "n2")]
+    index = {"np": index_of(STD)}
+    memory = _ToldMemory()
+    for _ in range(2):
+        problem = build_problem(snapshot(node_pool(), nodes, [mover]), index, NOW)
+        prepare_rescheduling(problem, index, memory=memory).place_on_existing(WhatIf((mover,), frozenset({"claim-n1"})))
+    first, second = memory.given
+    assert (first is second) == is_remembered

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from karpenter.api.storage import Volume
 from karpenter.scheduling.equivalence_groups import EquivalenceGroup
 from karpenter.scheduling.solution import UnschedulablePod
 
@@ -17,7 +18,12 @@ class Movers:
 
     @property
     def depend_on_pods_alone(self) -> bool:
-        """Whether nothing but the pods and what they prefer makes the groups: no topology, no volumes, no workload."""
+        """Whether nothing but the pods and what they prefer makes the groups: no topology, no volumes, no workload.
+
+        What else may tell pods apart is in no group: anti-affinity of others (`ReschedulingBase`), default spread and devices
+        (`PreparedProblem.groups_depend_on_pods_alone`). A volume without a source that counts, such as a token, tells nothing.
+        """
         if self.ineligible or any(group.membership or group.exposed_workload for group in self.groups):
             return False
-        return not any(pod.spec.volumes for group in self.groups for pod in group.pods)
+        volumes = (volume for group in self.groups for pod in group.pods for volume in pod.spec.volumes)
+        return all(volume == Volume(name=volume.name) for volume in volumes)

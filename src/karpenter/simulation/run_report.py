@@ -17,9 +17,15 @@ from fractions import Fraction
 from karpenter.api.core import Pod
 from karpenter.kube.informer import ObjectKey, key_of
 
-_NANO = 10**9
-_MICROSECOND = timedelta(microseconds=1)
-_HOUR = timedelta(hours=1) // _MICROSECOND
+#: Nano-dollars in a dollar.
+NANO = 10**9
+MICROSECOND = timedelta(microseconds=1)
+_HOUR = timedelta(hours=1) // MICROSECOND
+
+
+def exact_usd(integral: int) -> Fraction:
+    """USD of a price in nano-dollars per hour, integrated over microseconds."""
+    return Fraction(integral, NANO * _HOUR)
 
 
 class StepFunction:
@@ -68,14 +74,14 @@ class StepFunction:
 
     def mean(self, start: datetime, end: datetime) -> float:
         """The average level between two moments; the level at ``start`` for an empty span."""
-        width = (end - start) // _MICROSECOND
+        width = (end - start) // MICROSECOND
         return self.integral(start, end) / width if width else float(self.level(start))
 
     def _sum_until(self, at: datetime) -> int:
         index = bisect_right(self._moments, at) - 1
         if index < 0:
             return 0
-        return self._sums[index] + self._levels[index] * ((at - self._moments[index]) // _MICROSECOND)
+        return self._sums[index] + self._levels[index] * ((at - self._moments[index]) // MICROSECOND)
 
 
 class CostMeter:
@@ -88,7 +94,7 @@ class CostMeter:
 
     def set_price(self, instance: Hashable, at: datetime, usd_per_hour: float) -> None:
         """The instance costs this much from now on; the first price starts it. Moments must not go backwards."""
-        nano = round(usd_per_hour * _NANO)
+        nano = round(usd_per_hour * NANO)
         self._rate.add(at, nano - self._prices.get(instance, 0))
         if instance not in self._prices:
             self._instances.add(at, 1)
@@ -103,7 +109,7 @@ class CostMeter:
 
     def exact_cost_usd(self, start: datetime, end: datetime) -> Fraction:
         """What all instances cost between two moments, in USD; costs of adjoining spans add up exactly."""
-        return Fraction(self._rate.integral(start, end), _NANO * _HOUR)
+        return exact_usd(self._rate.integral(start, end))
 
     def cost_usd(self, start: datetime, end: datetime) -> float:
         """The same as a plain number."""
@@ -111,11 +117,11 @@ class CostMeter:
 
     def rate_usd_per_hour(self, at: datetime) -> float:
         """What all instances cost per hour at a moment."""
-        return self._rate.level(at) / _NANO
+        return self._rate.level(at) / NANO
 
     def rate_changes(self) -> list[tuple[datetime, float]]:
         """When the cost per hour changed, and to what, in USD."""
-        return [(at, level / _NANO) for at, level in self._rate.changes()]
+        return [(at, level / NANO) for at, level in self._rate.changes()]
 
     def bill(self, start: datetime, end: datetime) -> CostBill:
         """Everything about the span as one value."""
@@ -123,8 +129,8 @@ class CostMeter:
             start=start,
             end=end,
             cost_usd=self.cost_usd(start, end),
-            mean_usd_per_hour=self._rate.mean(start, end) / _NANO,
-            peak_usd_per_hour=self._rate.peak(start, end) / _NANO,
+            mean_usd_per_hour=self._rate.mean(start, end) / NANO,
+            peak_usd_per_hour=self._rate.peak(start, end) / NANO,
             mean_instances=self._instances.mean(start, end),
             peak_instances=self._instances.peak(start, end),
         )

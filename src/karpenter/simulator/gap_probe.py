@@ -3,8 +3,8 @@
 *Budgets* and *calm* are differences between decisions about the same cluster. The first is made as it is, the second without
 budgets and freezes, the third also without everything that makes consolidation wait or ask for a least saving. What the second
 saves beyond the first is withheld by budgets, what the third saves beyond the second by calm. A difference counts until the next
-look. Savings of moves count, not prices of nodes that stay: a node whose pods would need another one of its kind costs nothing
-more for being kept.
+measurement. Savings of moves count, not prices of nodes that stay: a node whose pods would need another one of its kind costs
+nothing more for being kept. None of the three decisions knows which moves failed before, so what backoff withholds is not there.
 
 *Spot risk* is a difference at launch: between the offering that a node was bought as and the cheapest spot offering that its
 NodePool allows and its NodeClaim fits on. It was passed over to spread spot nodes, or for its interruptions.
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from fractions import Fraction
 
 from karpenter.api.karpenter import NodeClaim, NodePool
@@ -24,19 +24,20 @@ from karpenter.disruption.decide.disruption_decision import decide_disruption
 from karpenter.disruption.decide.disruption_preview import decide_without_budgets, decide_without_calm
 from karpenter.disruption.decide.disruption_problem import DisruptionOptions, DisruptionProblem
 from karpenter.instancetypes.type_index import TypeIndex
+from karpenter.instancetypes.type_sets import TypeSet
 from karpenter.model import labels
 from karpenter.model import resources as res
 from karpenter.model.requirements import Requirements, requirements_from_labels, requirements_from_wire
 from karpenter.provisioning.provisioner import PoolTypeIndexes
 from karpenter.simulation.run_history import InstanceLaunched, InstanceNotice
-from karpenter.simulation.run_report import StepFunction
+from karpenter.simulation.run_report import NANO, StepFunction, exact_usd
 from karpenter.simulation.simulated_cluster import SimulatedCluster
 from karpenter.simulator.idle_cost import NodeOccupancy
-from karpenter.simulator.instance_bills import NANO, InstanceBill, usd
+from karpenter.simulator.instance_bills import InstanceBill, usd
 from karpenter.state.snapshot import ClusterSnapshot
 
-#: Three decisions about so many nodes in all are made for the looks of a study: some twenty seconds of CPU at most.
-_NODE_LOOKS = 6_000
+#: Three decisions about so many nodes in all are made for the measurements of a study.
+_MEASURED_NODES = 6_000
 _OFFERED = (labels.INSTANCE_TYPE, labels.CAPACITY_TYPE)
 
 
@@ -90,7 +91,7 @@ def spot_premium(
     return max(0, paid - least) if paid is not None and least is not None else 0
 
 
-def _price(index: TypeIndex, requirements: Requirements, types: int) -> int | None:
+def _price(index: TypeIndex, requirements: Requirements, types: TypeSet) -> int | None:
     prices = index.prices(requirements)
     cheapest = prices.cheapest(types)
     return round(prices.cheapest_offering[cheapest].price_per_hour * NANO) if cheapest >= 0 else None
@@ -98,18 +99,18 @@ def _price(index: TypeIndex, requirements: Requirements, types: int) -> int | No
 
 @dataclass
 class GapProbe:
-    """Looks at one running cluster. ``looks``: how often ``look`` is going to be called at most."""
+    """Measures one running cluster. ``calls``: how often ``measure`` is going to be called at most."""
 
     cluster: SimulatedCluster
     options: DisruptionOptions
-    looks: int
+    calls: int
     _indexes: PoolTypeIndexes = field(init=False)
     _budgets: StepFunction = field(default_factory=StepFunction)
     _calm: StepFunction = field(default_factory=StepFunction)
     _new: list[tuple[InstanceLaunched, bool]] = field(default_factory=list)
     _premiums: dict[str, int] = field(default_factory=dict)
-    _node_looks: Fraction = Fraction(0)
-    _seen_revision: int = -1
+    _nodes_allowed: Fraction = Fraction(0)
+    _measured_revision: int = -1
 
     def __post_init__(self) -> None:
         self._indexes = PoolTypeIndexes(self.cluster.manager.context)
@@ -128,11 +129,13 @@ class GapProbe:
             for pod in self.cluster.manager.informers.pods
         )
 
-    async def look(self) -> None:
-        """Measure what nodes are kept for now. A large cluster is looked at less often, and an unchanged one not again."""
+    async def measure(self) -> None:
+        """Measure what nodes are kept for now. A large cluster is measured less often, and an unchanged one not again."""
         state = self.cluster.state
-        self._node_looks = min(self._node_looks + Fraction(_NODE_LOOKS, self.looks), Fraction(_NODE_LOOKS))
-        is_due = bool(state.claims()) and self._node_looks >= len(state.claims())
+        self._nodes_allowed = min(
+            self._nodes_allowed + Fraction(_MEASURED_NODES, self.calls), Fraction(_MEASURED_NODES)
+        )
+        is_due = bool(state.claims()) and self._nodes_allowed >= len(state.claims())
         if not self._new and not is_due:
             return
         indexes = await self._indexes.by_pool(state.pools())
@@ -140,12 +143,12 @@ class GapProbe:
             self._premiums[launch.record.node_name] = self._premium(launch, indexes, is_zone_given=is_zone_given)
         self._new.clear()
         # Nothing waits from here on: the snapshot and the context belong together.
-        if is_due and state.revision != self._seen_revision:
-            self._node_looks -= len(state.claims())
-            self._seen_revision = state.revision
-            self._measure(state.snapshot(), indexes)
+        if is_due and state.revision != self._measured_revision:
+            self._nodes_allowed -= len(state.claims())
+            self._measured_revision = state.revision
+            self._measure_withheld(state.snapshot(), indexes)
 
-    def _measure(self, snapshot: ClusterSnapshot, indexes: Mapping[str, TypeIndex]) -> None:
+    def _measure_withheld(self, snapshot: ClusterSnapshot, indexes: Mapping[str, TypeIndex]) -> None:
         now = self.cluster.clock.now()
         awaiting = self.cluster.manager.disruption.awaiting_validation
         context = DisruptionContext(
@@ -180,9 +183,7 @@ class GapProbe:
             for bill in bills
         )
         return WithheldCost(
-            _integral(self._budgets, start, end), _integral(self._calm, start, end), sum(premiums, Fraction(0))
+            exact_usd(self._budgets.integral(start, end)),
+            exact_usd(self._calm.integral(start, end)),
+            sum(premiums, Fraction(0)),
         )
-
-
-def _integral(withheld: StepFunction, start: datetime, end: datetime) -> Fraction:
-    return Fraction(withheld.integral(start, end), NANO * (timedelta(hours=1) // timedelta(microseconds=1)))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from fractions import Fraction
 
+from karpenter.simulation.run_report import MICROSECOND
 from karpenter.simulator.instance_bills import InstanceBill
 
 
@@ -69,5 +70,4 @@ def idle_cost(bills: Iterable[InstanceBill], occupancy: NodeOccupancy) -> IdleCo
 
 
 def _ratio(part: timedelta, whole: timedelta) -> Fraction:
-    microsecond = timedelta(microseconds=1)
-    return Fraction(part // microsecond, whole // microsecond)
+    return Fraction(part // MICROSECOND, whole // MICROSECOND)

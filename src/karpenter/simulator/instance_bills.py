@@ -12,15 +12,14 @@ from fractions import Fraction
 
 from karpenter.providers.simulated.simulated_instances import SimulatedInstance
 from karpenter.simulation.run_history import InstanceLaunched, InstanceNotice, InstanceRepriced
+from karpenter.simulation.run_report import MICROSECOND, NANO, exact_usd
 
 _HOUR = timedelta(hours=1)
-_MICROSECOND = timedelta(microseconds=1)
-NANO = 10**9
 
 
 def usd(nano_per_hour: int, span: timedelta) -> Fraction:
     """What so many nano-dollars per hour come to in this time."""
-    return Fraction(nano_per_hour * (span // _MICROSECOND), NANO * (_HOUR // _MICROSECOND))
+    return exact_usd(nano_per_hour * (span // MICROSECOND))
 
 
 @dataclass(frozen=True, slots=True)

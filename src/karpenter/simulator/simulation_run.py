@@ -179,7 +179,7 @@ class _StudyRun:
                     if background.done():
                         background.result()
                 recorder.sample()
-                await probe.look()
+                await probe.measure()
                 self._report(recorder)
         except asyncio.CancelledError:
             task = asyncio.current_task()

@@ -88,7 +88,8 @@ class MoveScoring:
         self._defaults = defaults
         self._pools = {pool.metadata.name: pool for pool in snapshot.pools}
         self._pool_totals = pool_totals(snapshot, prices)
-        #: The scores of single nodes that go without replacement, by key: every method of the search asks for them.
+        #: The scores of single nodes that go without replacement, by key: every method of the search asks for them, and what they
+        #: depend on is this object's for good.
         self._deletion_scores: dict[str, tuple[Candidate, tuple[MoveScore, ...]]] = {}
 
     def scores(self, candidates: Sequence[Candidate], replacement_price: float) -> tuple[MoveScore, ...]:

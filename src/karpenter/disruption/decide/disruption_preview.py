@@ -25,7 +25,6 @@ from karpenter.disruption.decide.candidates import (
 from karpenter.disruption.decide.command import Command, DisruptionReason
 from karpenter.disruption.decide.disruption_decision import decide_disruption
 from karpenter.disruption.decide.disruption_problem import DisruptionOptions, DisruptionProblem, DisruptionSolution
-from karpenter.disruption.decide.failed_moves import NO_FAILED_MOVES
 from karpenter.disruption.decide.remaining_budgets import pool_node_counts
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.model import labels, taints
@@ -177,7 +176,7 @@ def decide_without_budgets(problem: DisruptionProblem, indexes: Mapping[str, Typ
 def decide_without_calm(problem: DisruptionProblem, indexes: Mapping[str, TypeIndex]) -> DisruptionSolution:
     """What would be decided if, beside budgets, nothing made consolidation wait or ask for a least saving.
 
-    That is ``consolidateAfter``, thresholds, roll-outs, the stabilization window, and the backoff after failed moves.
+    That is ``consolidateAfter``, thresholds, roll-outs and the stabilization window.
     """
     snapshot = problem.snapshot
     pools = tuple(_hasty(_unlimited(pool)) for pool in snapshot.pools)
@@ -186,11 +185,9 @@ def decide_without_calm(problem: DisruptionProblem, indexes: Mapping[str, TypeIn
         _marked_consolidatable(node) if node.managed and node.initialized and node.pool in enabled else node
         for node in snapshot.nodes
     )
-    context = replace(problem.context, failed_moves=NO_FAILED_MOVES, excluded_by_backoff={})
+    free = replace(snapshot, pools=pools, nodes=nodes, freeze=None)
     options = replace(problem.options, consolidation=_WITHOUT_CALM)
-    return decide_disruption(
-        DisruptionProblem(replace(snapshot, pools=pools, nodes=nodes, freeze=None), context, options), indexes
-    )
+    return decide_disruption(replace(problem, snapshot=free, options=options), indexes)
 
 
 def _hasty(pool: NodePool) -> NodePool:

@@ -73,8 +73,8 @@ class SchedulingSimulation:
     nominated: frozenset[str] = frozenset()
     _buffer_pods: Mapping[str, tuple[Pod, ...]] = field(default_factory=dict)
     _consolidate_after_ends: Mapping[str, datetime] = field(default_factory=dict)
-    #: By key of a candidate, what `pods_to_place` found: no decision changes it.
-    _pods_to_place: dict[str, tuple[Candidate, list[Pod]]] = field(default_factory=dict)
+    #: By key of a candidate. Its pods, the PodDisruptionBudgets and the time are those of one decision, so they stay true in it.
+    _moving_pods_by_key: dict[str, tuple[Candidate, tuple[Pod, ...]]] = field(default_factory=dict)
 
     # -- other simulations ------------------------------------------------------------------------------------------------
 
@@ -116,12 +116,12 @@ class SchedulingSimulation:
         moving = [pod for candidate in leaving for pod in self._moving_pods(candidate)]
         return [*moving, *(pod for candidate in leaving for pod in self._buffer_pods.get(candidate.key, ()))]
 
-    def _moving_pods(self, candidate: Candidate) -> list[Pod]:
+    def _moving_pods(self, candidate: Candidate) -> tuple[Pod, ...]:
         """The candidate's own pods that need another place."""
-        known, moving = self._pods_to_place.get(candidate.key, (None, []))
+        known, moving = self._moving_pods_by_key.get(candidate.key, (None, ()))
         if known is not candidate:
-            moving = [pod for pod in candidate.reschedulable_pods if self._is_reschedulable(pod)]
-            self._pods_to_place[candidate.key] = (candidate, moving)
+            moving = tuple(filter(self._is_reschedulable, candidate.reschedulable_pods))
+            self._moving_pods_by_key[candidate.key] = (candidate, moving)
         return moving
 
     def pods_of_broken(self, candidate: Candidate) -> list[Pod]:

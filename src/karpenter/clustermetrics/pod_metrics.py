@@ -198,26 +198,31 @@ class PodDurationMetrics(ClusterCollector):
             if tracked_pod.decided_at is None and not tracked_pod.pod.spec.node_name
         ]
         yield from _UNSTARTED.lines(_seconds(now, ((i.pod, i.pod.metadata.creation_timestamp) for i in followed)))
-        yield from _UNBOUND.lines(_unbound_seconds(now, ((i.pod, i.pod.metadata.creation_timestamp) for i in unbound)))
+        yield from _UNBOUND.lines(
+            _seconds(now, ((i.pod, i.pod.metadata.creation_timestamp) for i in unbound), _labels_until_bound)
+        )
         yield from _PLANNED_UNSTARTED.lines(_seconds(now, ((i.pod, i.planned_at) for i in followed)))
-        yield from _PLANNED_UNBOUND.lines(_unbound_seconds(now, ((i.pod, i.planned_at) for i in unbound)))
+        yield from _PLANNED_UNBOUND.lines(_seconds(now, ((i.pod, i.planned_at) for i in unbound), _labels_until_bound))
         yield from _UNDECIDED.lines(_seconds(now, ((i.pod, i.first_seen) for i in undecided)))
 
 
-def _seconds(now: datetime, since: Iterable[tuple[Pod, datetime | None]]) -> Iterator[tuple[str, float]]:
-    """How long ago it was for each pod; those for which it has not been are left out."""
-    for pod, moment in since:
-        if moment is not None:
-            yield label_pairs(name=pod.metadata.name, namespace=pod.metadata.namespace), (now - moment).total_seconds()
+def _own_labels(pod: Pod) -> str:
+    return label_pairs(name=pod.metadata.name, namespace=pod.metadata.namespace)
 
 
-def _unbound_seconds(now: datetime, since: Iterable[tuple[Pod, datetime | None]]) -> Iterator[tuple[str, float]]:
-    """The same with whether the pod has device claims (K15-463)."""
+def _labels_until_bound(pod: Pod) -> str:
+    """Also whether the pod has device claims (K15-463)."""
+    meta = pod.metadata
+    return label_pairs(name=meta.name, namespace=meta.namespace, dynamic_resources=_has_device_claims(pod))
+
+
+def _seconds(
+    now: datetime, since: Iterable[tuple[Pod, datetime | None]], labels_of: Callable[[Pod], str] = _own_labels
+) -> Iterator[tuple[str, float]]:
+    """Labels of each pod whose moment is known, and the seconds since then."""
     for pod, moment in since:
         if moment is not None:
-            meta, claims = pod.metadata, _has_device_claims(pod)
-            own = label_pairs(name=meta.name, namespace=meta.namespace, dynamic_resources=claims)
-            yield own, (now - moment).total_seconds()
+            yield labels_of(pod), (now - moment).total_seconds()
 
 
 def _has_device_claims(pod: Pod) -> str:

@@ -186,25 +186,19 @@ def test_text_of_others_cannot_break_a_line() -> None:
 def test_series_until_a_pod_is_bound_say_whether_it_has_device_claims() -> None:
     """K15-463"""
     seen = ObservedCluster()
-    claimed = {name: make(uid) for name, make, uid in (("waits", _claiming, "w"), ("plain", waiting, "plain"))}
-    for each in claimed.values():
-        seen.put(each)
+    seen.put(_with_claim(waiting("w")), waiting("plain"))
     shown = seen.scrape().series("karpenter_pods_unbound_time_seconds")
     assert {series["name"]: series["dynamic_resources"] for series in shown} == {"w": "true", "plain": "false"}
-    references = claimed["waits"].spec.resource_claims
-    arrived = stage("w", "Running", "n", condition("PodScheduled", seconds(10)))
-    seen.put(replaced(arrived, spec=replaced(arrived.spec, resource_claims=references)))
-    seen.put(stage("plain", "Running", "n", condition("PodScheduled", seconds(10))))
+    scheduled = condition("PodScheduled", seconds(10))
+    seen.put(_with_claim(stage("w", "Running", "n", scheduled)), stage("plain", "Running", "n", scheduled))
     scrape = seen.scrape()
     for flag in ("true", "false"):
         assert scrape.value("karpenter_pods_bound_duration_seconds_count", dynamic_resources=flag) == 1
 
 
-def _claiming(name: str) -> Pod:
-    own = waiting(name)
-    return replaced(
-        own, spec=replaced(own.spec, resource_claims=(PodResourceClaim(name="c", resource_claim_name="c"),))
-    )
+def _with_claim(own: Pod) -> Pod:
+    claims = (PodResourceClaim(name="c", resource_claim_name="c"),)
+    return replaced(own, spec=replaced(own.spec, resource_claims=claims))
 
 
 # -- durations ------------------------------------------------------------------------------------------------------------

@@ -168,9 +168,7 @@ class ClusterInformers:
         self._managed_classes = frozenset((kind.group, kind.name) for kind in kinds.node_classes)
         self._is_running = False
         self.fault_sources: list[Callable[[], list[KubeError]]] = []
-        self.pods = self._followed(
-            Informer(kube, POD, on_undecodable=log_rejected_object, share=SharedPodParts().shared)
-        )
+        self.pods = self._add(POD, share=SharedPodParts().shared)
         self.claims = self._add(NODE_CLAIM)
         self.nodes = self._add(NODE)
         self.pools = self._add(NODE_POOL)
@@ -206,11 +204,14 @@ class ClusterInformers:
             if kinds.rollouts:
                 self._keep_rollouts(stateful_sets)
 
-    def _add(self, kind: Kind[T], reader: Reader | None = None, scope: WatchScope = ALL_OBJECTS) -> Informer[T]:
-        return self._followed(Informer(reader or self._kube, kind, scope, on_undecodable=log_rejected_object))
-
-    def _followed(self, informer: Informer[T]) -> Informer[T]:
-        kind = informer.kind
+    def _add(
+        self,
+        kind: Kind[T],
+        reader: Reader | None = None,
+        scope: WatchScope = ALL_OBJECTS,
+        share: Callable[[T], T] = lambda obj: obj,
+    ) -> Informer[T]:
+        informer = Informer(reader or self._kube, kind, scope, on_undecodable=log_rejected_object, share=share)
         others = kind.plural in self._by_plural  # kinds of one name in several groups or versions
         self._by_plural[f"{kind.plural}.{kind.version}.{kind.group}" if others else kind.plural] = informer
         return informer

@@ -79,8 +79,8 @@ ALL_OBJECTS = WatchScope()
 class Informer(Generic[T]):
     """The objects of a kind, kept current while ``run`` runs. Reading never waits.
 
-    ``share`` makes an equal object of one that is to be stored, with parts of objects that are. ``jitter`` gives numbers from 0
-    to 1 that spread the attempts of many processes after a common fault.
+    ``share`` returns an equal object that reuses parts of stored ones; it is called before an object is stored. ``jitter`` gives
+    numbers from 0 to 1 that spread the attempts of many processes after a common fault.
     """
 
     def __init__(

@@ -81,6 +81,17 @@ def test_members_can_be_changed_and_taken_out(tmp_path: Path) -> None:
     assert lazy.setdefault("name 2", {}) == {"text": "x" * 100}
     assert lazy.setdefault("new", {"text": ""}) == {"text": ""}
     assert len(list(lazy.values())) == 100
+    assert lazy.popitem() == ("new", {"text": ""})
+    assert lazy.popitem() == ("name 99", {"text": "x" * 100})
+
+
+def test_a_large_object_equals_one_that_is_decoded(tmp_path: Path) -> None:
+    value = {f"name {number}": {"text": "x" * 100} for number in range(100)}
+    (tmp_path / "model.json").write_text(json.dumps(value))
+    lazy, other = (LazyModelFiles().load_file(str(tmp_path / "model")) for _ in range(2))
+    assert lazy == value
+    assert lazy == other
+    assert lazy != {**value, "more": 1}
 
 
 def test_a_missing_file_is_no_model(tmp_path: Path) -> None:

@@ -74,6 +74,16 @@ class _LazyObject(dict[str, Any]):
         value = super().pop(name, *default)
         return _decoded(bytes(value)) if isinstance(value, msgspec.Raw) else value
 
+    def popitem(self) -> tuple[str, Any]:
+        """Remove the last member and return it with its name."""
+        name = next(reversed(self))
+        return name, self.pop(name)
+
+    def __eq__(self, other: object) -> bool:
+        return dict(self.items()) == other
+
+    __hash__ = None  # as of every dictionary
+
     def setdefault(self, name: str, default: Any = None) -> Any:
         """The member, made the default where it is missing."""
         super().setdefault(name, default)

@@ -18,7 +18,8 @@ import yaml
 from controlplane import deployed
 from controlplane.audit import Call
 from controlplane.deployed import DEPLOY, Account
-from controlplane.harness import ControlPlane, Json, free_port
+from controlplane.harness import ControlPlane, Json
+from controlplane.ports import free_port
 from controlplane.process import controller
 from karpenter.api import kinds
 from karpenter.webconsole.console_app import ACTION_HEADER

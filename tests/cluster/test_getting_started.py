@@ -17,9 +17,10 @@ import yaml
 
 from controlplane import deployed, emptying
 from controlplane.deployed import Account
-from controlplane.harness import ControlPlane, Json, free_port
+from controlplane.harness import ControlPlane, Json
 from controlplane.objects import items
 from controlplane.patience import patience
+from controlplane.ports import free_port
 from controlplane.process import Controller, controller
 from helm.charts import helm
 from support.kubectl_lines import ROOT, Kubectl, shell_lines

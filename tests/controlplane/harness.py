@@ -18,7 +18,6 @@ import os
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -34,6 +33,7 @@ from typing import TYPE_CHECKING
 from controlplane import audit, binaries
 from controlplane.kept_connections import KeptConnections
 from controlplane.patience import patience
+from controlplane.ports import free_port
 
 if TYPE_CHECKING:
     from karpenter.kube.client import KubeClient
@@ -422,13 +422,6 @@ class ControlPlane:
 def _as_object(body: bytes) -> Json:
     """JSON of an answer; plain text such as a health check's counts as no fields."""
     return json.loads(body) if body.startswith(b"{") else {}
-
-
-def free_port() -> int:
-    """A loopback port nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _command(process: subprocess.Popen[bytes]) -> list[str]:

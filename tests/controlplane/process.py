@@ -23,8 +23,9 @@ from types import MappingProxyType
 from prometheus_client.parser import text_string_to_metric_families
 
 from controlplane import deployed
-from controlplane.harness import die_with_parent, free_port
+from controlplane.harness import die_with_parent
 from controlplane.patience import patience
+from controlplane.ports import free_port
 
 _END_SECONDS = 40.0
 _POLL_SECONDS = 0.05

@@ -9,7 +9,8 @@ from prometheus_client import CollectorRegistry, Gauge, start_http_server
 
 from controlplane import deployed
 from controlplane.deployed import Account
-from controlplane.harness import ControlPlane, free_port
+from controlplane.harness import ControlPlane
+from controlplane.ports import free_port
 from controlplane.process import Controller, controller, scraped
 
 pytestmark = pytest.mark.cluster

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from controlplane.harness import ApiError, ControlPlane, Json, free_port
+from controlplane.harness import ApiError, ControlPlane, Json
+from controlplane.ports import free_port
 from karpenter.api import crds
 from karpenter.olderversions.conversion_webhook import DEFINITIONS
 

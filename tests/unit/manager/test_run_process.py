@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from controlplane.ports import free_port
 from karpenter.cli.main import app
 from karpenter.manager_process import own_pod
 
@@ -157,12 +158,6 @@ def running(folder: Path, *arguments: str, **variables: str) -> Iterator[Running
         process.wait()
         assert process.stdout is not None
         process.stdout.close()
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 def probe(port: int, path: str) -> tuple[int, str]:

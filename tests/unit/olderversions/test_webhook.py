@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
-from controlplane.harness import free_port
+from controlplane.ports import free_port
 from karpenter.api import crds
 from karpenter.api.control_plane import Secret
 from karpenter.api.core import Namespace

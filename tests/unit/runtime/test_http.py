@@ -14,6 +14,7 @@ import msgspec
 import pytest
 import structlog
 
+from controlplane.ports import free_port
 from karpenter.runtime import http_server, logging
 from karpenter.runtime.http_server import (
     HttpRequest,
@@ -91,9 +92,7 @@ def taken() -> Iterator[socket.socket]:
 
 @pytest.fixture
 def port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
+    return free_port()
 
 
 HELLO = b"GET /hello?x=1&name=you HTTP/1.1\r\nHost: x\r\nUser-Agent: kube-probe\r\n\r\n"

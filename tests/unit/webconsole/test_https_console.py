@@ -12,7 +12,7 @@ from shutil import copy
 import httpx2
 import pytest
 
-from controlplane.harness import free_port as any_free_port
+from controlplane.ports import free_port as any_free_port
 from karpenter.cli.top_answers import explain
 from karpenter.settings import Settings
 from karpenter.webconsole.console_app import ACTION_HEADER, console_app

@@ -42,7 +42,7 @@ from support.device_builders import (
     using,
     with_devices,
 )
-from support.device_scenarios import DeviceScenario, device_scenarios, placed_by
+from support.device_scenarios import DeviceScenario, device_scenarios, partitioned, placed_by
 from support.instance_types import shape
 
 pytestmark = pytest.mark.cluster
@@ -51,6 +51,8 @@ _GATES = ",".join(
     f"{gate}=true"
     for gate in ("DRAPartitionableDevices", "DRAConsumableCapacity", "DRADeviceTaints", "DRAPrioritizedList")
 )
+#: Until Kubernetes 1.34 the scheduler waits for the rules about taints, which are not served by default.
+_OLDER_KINDS = ("--runtime-config=resource.k8s.io/v1alpha3=true",) if int(binaries.release().split(".")[1]) < 35 else ()
 ROOM: dict[str, str | int] = {"cpu": "8", "memory": "32Gi", "pods": "110"}
 _ALWAYS = 10
 _SOAK = 120
@@ -61,7 +63,7 @@ _KINDS = {kind.type: kind for kind in (kinds.RESOURCE_CLAIM, kinds.DEVICE_CLASS,
 @pytest.fixture(scope="module")
 def arena() -> Iterator[Arena]:
     gates = (f"--feature-gates={_GATES}",)
-    more = {binaries.API_SERVER: gates, binaries.SCHEDULER: gates}
+    more = {binaries.API_SERVER: (*gates, *_OLDER_KINDS), binaries.SCHEDULER: gates}
     with ControlPlane(scheduler=True, more_arguments=more) as plane:
         result = Arena(plane)
         result.open()
@@ -278,10 +280,8 @@ def test_partitions_share_a_gpu(arena: Arena) -> None:
     """K15-166: a half and four small partitions are one GPU; the next small one needs another."""
     small = [device(f"small-{at}", {"kind": "small"}, takes={"gpu": {"slices": "1"}}) for at in range(7)]
     halves = [device(f"half-{at}", {"kind": "half"}, takes={"gpu": {"slices": "3"}}) for at in range(2)]
-    counters = slice_spec(counters=[counter_set("gpu", slices="7")], slices=2)
-    kind = with_devices(
-        shape("mig", {"cpu": 8, "memory": "32Gi", "pods": 110}), counters, slice_spec(*halves, *small, slices=2)
-    )
+    parts = partitioned(counter_set("gpu", slices="7"), *halves, *small)
+    kind = with_devices(shape("mig", {"cpu": 8, "memory": "32Gi", "pods": 110}), *parts)
     selector = f'device.attributes["{DRIVER}"].kind'
     wanted = ["half", *["small"] * 5]
     claims = [

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import pytest
 
+from controlplane import binaries
 from karpenter.api import core
 from karpenter.api.kinds import POD, POD_DISRUPTION_BUDGET
 from karpenter.api.meta import LabelSelector, ObjectMeta
 from karpenter.kube.errors import Conflict, KubeError, NotFound, ServerUnavailable, StatusCause, TooManyRequests
 from karpenter.kube.protocol import Json, Kube
 from support.contract_builders import budget, condition, outcome, pod, refused, run_pod, web_pods
+
+#: Until 1.34 the server told a budget with enough healthy pods that it had too few, whatever closed it.
+_UNTIL_1_34 = ("The disruption budget budget needs 1 healthy pods and has 3 currently",)
+_OLDER = _UNTIL_1_34 if int(binaries.release().split(".")[1]) < 35 else ()
 
 _REFUSAL = "Cannot evict pod as it would violate the pod's disruption budget."
 
@@ -105,7 +110,8 @@ async def test_every_eviction_is_charged_to_the_budget_until_nothing_is_left(sti
     ] == [("DisruptionAllowed", "False", "InsufficientPods")]
     error = await refused(still.evict("web-2", still_namespace))
     assert isinstance(error, TooManyRequests)
-    assert _causes(error) == ["The disruption budget budget does not allow evicting pods currently"]
+    (cause,) = _causes(error)
+    assert cause in ("The disruption budget budget does not allow evicting pods currently", *_OLDER)
     await _counted(still, still_namespace, disruptionsAllowed=1)
     await still.evict("web-2", still_namespace)
     assert not await _stays(still, "web-2", still_namespace)
@@ -134,7 +140,8 @@ async def test_a_refusal_names_the_budget_and_its_reason(
 ) -> None:
     await _with_budget(still, still_namespace, 1, disruptionsAllowed=0, **status)
     error = await refused(still.evict("web-0", still_namespace))
-    assert _causes(error) == [f"The disruption budget budget {said}"]
+    (cause,) = _causes(error)
+    assert cause in (f"The disruption budget budget {said}", *_OLDER)
 
 
 async def test_an_eviction_of_another_uid_is_refused(still: Kube, still_namespace: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from controlplane import binaries
 from karpenter.api import core
 from karpenter.api.kinds import CONFIG_MAP, NAMESPACE, NODE_POOL, POD
 from karpenter.api.meta import ObjectMeta
@@ -180,4 +181,6 @@ async def test_binding_clears_a_nomination(kube: Kube, namespace: str) -> None:
     await kube.patch(POD, "one", {"status": {"nominatedNodeName": "node-1"}}, namespace, subresource="status")
     assert (await kube.get(POD, "one", namespace)).status.nominated_node_name == "node-1"
     await kube.bind("one", namespace, "node-1")
-    assert (await kube.get(POD, "one", namespace)).status.nominated_node_name == ""
+    # Until 1.34 the server cleared it only with an alpha gate.
+    kept = {"node-1"} if int(binaries.release().split(".")[1]) < 35 else set()
+    assert (await kube.get(POD, "one", namespace)).status.nominated_node_name in {"", *kept}

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from controlplane import binaries
 from karpenter.api.kinds import CONFIG_MAP, DEPLOYMENT, NODE, NODE_CLAIM, NODE_POOL, POD, POD_DISRUPTION_BUDGET
 from support.contract_builders import MERGE, Web
 
@@ -43,7 +44,9 @@ async def test_a_bound_pod_takes_over_the_place_of_its_node(web: Web, web_namesp
         await _pod(web, web_namespace)
         await web.ask("POST", POD.path(web_namespace, "one", "binding"), _binding("one", kind="Node", name=unique))
         bound = (await web.ask("GET", POD.path(web_namespace, "one"))).body
-        assert bound["metadata"]["labels"] == {"app": "web", **_TOPOLOGY}
+        # Until 1.34 the server copied them only with an alpha gate.
+        left_out = [{"app": "web"}] if int(binaries.release().split(".")[1]) < 35 else []
+        assert bound["metadata"]["labels"] in ({"app": "web", **_TOPOLOGY}, *left_out)
     finally:
         await web.ask("DELETE", NODE.path("", unique))
 

@@ -8,8 +8,10 @@ from random import Random
 
 import msgspec
 
+from controlplane import binaries
 from karpenter.api.core import Node, Pod
 from karpenter.api.resource_claims import (
+    CounterSet,
     Device,
     DeviceCapacity,
     DeviceClass,
@@ -19,6 +21,7 @@ from karpenter.api.resource_claims import (
     DeviceToleration,
     ResourceClaim,
     ResourceSlice,
+    ResourceSliceSpec,
 )
 from support.builders import node
 from support.device_builders import (
@@ -85,11 +88,18 @@ def _slices_of_node(own: str, dice: Random) -> Iterator[ResourceSlice]:
     if kind == "plain":
         yield published(f"{own}-s", slice_spec(*_plain_devices(dice), node=own))
     elif kind == "partitioned":
-        counters = [counter_set("gpu", memory="80Gi", slices="7")]
-        yield published(f"{own}-counters", slice_spec(node=own, slices=2, counters=counters))
-        yield published(f"{own}-s", slice_spec(*_partitions(), node=own, slices=2))
+        counters = counter_set("gpu", memory="80Gi", slices="7")
+        for number, spec in enumerate(partitioned(counters, *_partitions(), node=own)):
+            yield published(f"{own}-s{number}", spec)
     elif kind == "shared":
         yield published(f"{own}-s", slice_spec(*(_shared(at) for at in range(dice.randint(1, 2))), node=own))
+
+
+def partitioned(counters: CounterSet, *devices: Device, node: str | None = None) -> tuple[ResourceSliceSpec, ...]:
+    """Devices that consume counters. Until Kubernetes 1.34 both are in one slice, since 1.35 each has slices of its own."""
+    if int(binaries.release().split(".")[1]) < 35:
+        return (slice_spec(*devices, node=node, counters=[counters]),)
+    return slice_spec(node=node, slices=2, counters=[counters]), slice_spec(*devices, node=node, slices=2)
 
 
 def _plain_devices(dice: Random) -> Iterator[Device]:

@@ -52,7 +52,7 @@ _GATES = ",".join(
     for gate in ("DRAPartitionableDevices", "DRAConsumableCapacity", "DRADeviceTaints", "DRAPrioritizedList")
 )
 #: Until Kubernetes 1.34 the scheduler waits for the rules about taints, which are not served by default.
-_OLDER_KINDS = ("--runtime-config=resource.k8s.io/v1alpha3=true",) if int(binaries.release().split(".")[1]) < 35 else ()
+_OLDER_KINDS = ("--runtime-config=resource.k8s.io/v1alpha3=true",) if binaries.minor_release() < 35 else ()
 ROOM: dict[str, str | int] = {"cpu": "8", "memory": "32Gi", "pods": "110"}
 _ALWAYS = 10
 _SOAK = 120

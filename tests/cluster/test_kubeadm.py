@@ -294,7 +294,7 @@ def kubeadm_program() -> None:
 
 
 #: Up to 1.36 kubeadm reads v1beta3, too, which the newest nodes that it is written for have in 1.30.
-_READ_VERSIONS = ["1.30", "1.33"] if int(binaries.release().split(".")[1]) < 37 else ["1.33"]
+_READ_VERSIONS = ["1.30", "1.33"] if binaries.minor_release() < 37 else ["1.33"]
 
 
 @pytest.mark.parametrize("version", _READ_VERSIONS)

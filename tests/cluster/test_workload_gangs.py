@@ -16,7 +16,7 @@ from controlplane.objects import items, made, simulated_pool
 from controlplane.process import controller
 from karpenter.api import crds
 
-_MINOR = int(binaries.release().split(".")[1])
+_MINOR = binaries.minor_release()
 _VERSION = {35: "v1alpha1", 36: "v1alpha2"}.get(_MINOR, "v1beta1")
 _API = f"scheduling.k8s.io/{_VERSION}"
 _SERVED = ("--feature-gates=GenericWorkload=true", f"--runtime-config={_API}=true")

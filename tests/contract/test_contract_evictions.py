@@ -14,7 +14,7 @@ from support.contract_builders import budget, condition, outcome, pod, refused, 
 
 #: Until 1.34 the server told a budget with enough healthy pods that it had too few, whatever closed it.
 _UNTIL_1_34 = ("The disruption budget budget needs 1 healthy pods and has 3 currently",)
-_OLDER = _UNTIL_1_34 if int(binaries.release().split(".")[1]) < 35 else ()
+_OLDER = _UNTIL_1_34 if binaries.minor_release() < 35 else ()
 
 _REFUSAL = "Cannot evict pod as it would violate the pod's disruption budget."
 

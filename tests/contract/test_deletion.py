@@ -182,5 +182,5 @@ async def test_binding_clears_a_nomination(kube: Kube, namespace: str) -> None:
     assert (await kube.get(POD, "one", namespace)).status.nominated_node_name == "node-1"
     await kube.bind("one", namespace, "node-1")
     # Until 1.34 the server cleared it only with an alpha gate.
-    kept = {"node-1"} if int(binaries.release().split(".")[1]) < 35 else set()
+    kept = {"node-1"} if binaries.minor_release() < 35 else set()
     assert (await kube.get(POD, "one", namespace)).status.nominated_node_name in {"", *kept}

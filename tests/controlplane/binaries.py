@@ -71,6 +71,11 @@ def release() -> str:
     return _release(_module())
 
 
+def minor_release() -> int:
+    """The middle number of ``release()``: 37 of ``v1.37.2``."""
+    return int(release().split(".")[1])
+
+
 def _module() -> GoModule:
     name = os.environ.get(RELEASE_VARIABLE, "")
     if name and name not in other_releases():

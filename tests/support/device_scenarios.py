@@ -97,7 +97,7 @@ def _slices_of_node(own: str, dice: Random) -> Iterator[ResourceSlice]:
 
 def partitioned(counters: CounterSet, *devices: Device, node: str | None = None) -> tuple[ResourceSliceSpec, ...]:
     """Devices that consume counters. Until Kubernetes 1.34 both are in one slice, since 1.35 each has slices of its own."""
-    if int(binaries.release().split(".")[1]) < 35:
+    if binaries.minor_release() < 35:
         return (slice_spec(*devices, node=node, counters=[counters]),)
     return slice_spec(node=node, slices=2, counters=[counters]), slice_spec(*devices, node=node, slices=2)
 

@@ -29,6 +29,8 @@ _DEADLINE_SECONDS = 90.0
 _KARPENTER = str(Path(sys.executable).with_name("karpenter"))
 _RBAC = "rbac.authorization.k8s.io"
 _NAMESPACES = ("shop", "vault")
+#: Namespaces without pods whose names come first: a viewer's own is not lost among them.
+_OTHER_NAMESPACES = tuple(f"a-{number}" for number in range(120))
 _USERS = ("nobody", "shopkeeper", "operator", "admin", "reader")
 #: Everything that answers a GET, and what an admin gets.
 _PATHS = {
@@ -100,7 +102,10 @@ def account(plane: ControlPlane) -> Iterator[Account]:
         "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}],
     }
     plane.apply(
-        *({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in _NAMESPACES),
+        *(
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+            for name in (*_OTHER_NAMESPACES, *_NAMESPACES)
+        ),
         *(
             {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": "shop"}}
             for name in _USERS

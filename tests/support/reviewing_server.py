@@ -86,12 +86,17 @@ class Clock:
         self.now = 1000.0
 
 
-def reviewed_parts(server: ReviewingServer, clock: Clock | None = None, **further: object) -> ConsoleParts:
+def reviewed_parts(
+    server: ReviewingServer,
+    clock: Clock | None = None,
+    namespaces: tuple[str, ...] = NAMESPACES,
+    **further: object,
+) -> ConsoleParts:
     given = console_input(*CLUSTER)
     (view,) = [view for view in given.snapshot.nodes if view.claim is not None]
     assert view.claim is not None
     given = replace(given, wires=ClusterWires((view.claim,), given.snapshot.pools))
     feeds = ConsoleFeeds(StagedSource(given), planning_options.disruption_options(Settings()))
     at = clock or Clock()
-    access = KubernetesAccess(server, lambda: NAMESPACES, lambda: at.now)  # type: ignore[arg-type]
+    access = KubernetesAccess(server, lambda: namespaces, lambda: at.now)  # type: ignore[arg-type]
     return ConsoleParts(feeds, access, explain, **further)  # type: ignore[arg-type]

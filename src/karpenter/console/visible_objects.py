@@ -5,6 +5,8 @@ The view is made of the objects that are left, so nothing about the others can s
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from karpenter.api.core import Pod
@@ -42,6 +44,16 @@ class Visibility:
 
 
 COMPLETE = Visibility(True, True, True, None, True)
+
+
+def namespaces_by_interest(names: Iterable[str], pods: Iterable[Pod]) -> tuple[str, ...]:
+    """Namespaces in the order in which a console asks about them: most waiting pods first, then most pods, then by name."""
+    waiting, all_pods = Counter[str](), Counter[str]()
+    for pod in pods:
+        all_pods[pod.metadata.namespace] += 1
+        if not pod.spec.node_name:
+            waiting[pod.metadata.namespace] += 1
+    return tuple(sorted(names, key=lambda name: (-waiting[name], -all_pods[name], name)))
 
 
 def visible_input(given: ConsoleInput, visibility: Visibility) -> ConsoleInput:

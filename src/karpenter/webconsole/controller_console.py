@@ -14,6 +14,7 @@ from starlette.applications import Starlette
 
 from karpenter.console.console_input import ClusterWires, ConsoleInput
 from karpenter.console.pending_pods import pod_placements
+from karpenter.console.visible_objects import namespaces_by_interest
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.kube import config
 from karpenter.kube.protocol import Writer
@@ -81,9 +82,11 @@ class ControllerSource:
                 self._indexes = await self._manager.observer.indexes()
             await asyncio.sleep(_INDEX_SECONDS if self._indexes else 1.0)
 
-    def namespaces(self) -> Iterator[str]:
-        """The names of all namespaces."""
-        return (namespace.metadata.name for namespace in self._manager.informers.namespaces)
+    def namespaces(self) -> tuple[str, ...]:
+        """The names of all namespaces, those with waiting pods first, then those with most pods."""
+        informers = self._manager.informers
+        names = (namespace.metadata.name for namespace in informers.namespaces)
+        return namespaces_by_interest(names, informers.pods)
 
     def current(self) -> ConsoleInput | None:
         """The whole cluster; None until it is known. Costs a snapshot and tuples of objects that nobody changes."""

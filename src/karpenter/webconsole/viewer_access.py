@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Protocol
@@ -30,10 +30,14 @@ from karpenter.kube.protocol import Writer
 _HOST_NAMES = frozenset({"127.0.0.1", "localhost"})
 #: How long an answer of the API server counts: so long after a right is withdrawn, it may still be used.
 ANSWER_SECONDS = 30.0
+#: How long a namespace counts as closed to a viewer: so long after a right is given, its pods may still be missing.
+CLOSED_SECONDS = 600.0
 _MAX_REMEMBERED = 1000
-#: Requests at once for one viewer, and namespaces that are asked about.
+#: Viewers whose closed namespaces are remembered: a list each.
+_MAX_NAMESPACE_RIGHTS = 100
+#: Requests at once for one viewer, and namespaces that are asked about at a time: each is a question of its own.
 _CONCURRENT_REVIEWS = 16
-_MAX_NAMESPACES = 100
+MAX_NAMESPACES = 100
 #: Tokens that are asked about at the same time: anyone may send any.
 _MAX_UNDER_WAY = 32
 #: Tokens are longer than this only by mistake or in bad faith.
@@ -117,12 +121,13 @@ class KubernetesAccess:
     sign_in = "token"
 
     def __init__(self, kube: Writer, namespaces: Callable[[], Iterable[str]], now: Callable[[], float]) -> None:
-        """``namespaces``: the names of all there are. ``now``: monotonic seconds."""
+        """``namespaces``: the names of all there are, those that matter most first. ``now``: monotonic seconds."""
         self._kube = kube
         self._namespaces = namespaces
         self._now = now
         self._answers: OrderedDict[bytes, tuple[float, Viewer | Refusal]] = OrderedDict()
         self._under_way: dict[bytes, asyncio.Task[Viewer | Refusal]] = {}
+        self._namespace_rights: OrderedDict[bytes, _NamespaceRights] = OrderedDict()
 
     def refused(self, request: Request) -> Refusal | None:
         """The page itself tells nothing."""
@@ -146,7 +151,7 @@ class KubernetesAccess:
         if task is None:
             if len(self._under_way) >= _MAX_UNDER_WAY:
                 return Refusal(429, "too many people sign in at once; try again in a few seconds")
-            task = self._under_way[key] = asyncio.create_task(self._ask(token))
+            task = self._under_way[key] = asyncio.create_task(self._ask(token, key))
             task.add_done_callback(lambda _: self._under_way.pop(key, None))
         answer = await asyncio.shield(task)
         if not (isinstance(answer, Refusal) and answer.status >= 500):
@@ -155,18 +160,57 @@ class KubernetesAccess:
                 self._answers.popitem(last=False)
         return answer
 
-    async def _ask(self, token: str) -> Viewer | Refusal:
+    async def _ask(self, token: str, key: bytes) -> Viewer | Refusal:
         try:
             review = await self._kube.create(kinds.TOKEN_REVIEW, TokenReview(spec=TokenReviewSpec(token=token)))
             if not review.status.authenticated or not review.status.user.username:
                 return Refusal(401, "the API server does not accept this token; it may have expired")
             user = review.status.user
-            visibility = await _Rights(self._kube, user).visibility(self._namespaces())
+            rights = _Rights(self._kube, user)
+            visibility, is_asked_out = await rights.visibility(), True
+            if visibility.pod_namespaces is not None:
+                known, namespaces = self._known_rights(key), tuple(self._namespaces())
+                opened = await rights.open_namespaces(known, namespaces, self._now())
+                visibility = replace(visibility, pod_namespaces=opened)
+                is_asked_out = not known.due(namespaces, self._now())
         except KubeError as error:
             return Refusal(503, f"the API server cannot be asked who you are: {error}")
         if visibility.is_empty:
-            return Refusal(403, f"{user.username} may list none of nodes, nodeclaims, nodepools and pods")
+            later = "" if is_asked_out else "; not all namespaces are asked about yet, try again in half a minute"
+            return Refusal(403, f"{user.username} may list none of nodes, nodeclaims, nodepools and pods{later}")
         return Viewer(user.username, visibility, token)
+
+    def _known_rights(self, key: bytes) -> _NamespaceRights:
+        """What the API server said last about a viewer's rights in single namespaces."""
+        known = self._namespace_rights.setdefault(key, _NamespaceRights())
+        self._namespace_rights.move_to_end(key)
+        if len(self._namespace_rights) > _MAX_NAMESPACE_RIGHTS:
+            self._namespace_rights.popitem(last=False)
+        return known
+
+
+@dataclass
+class _NamespaceRights:
+    """Where one viewer may list pods, as the last answers said. Closed namespaces are asked about again only after a while.
+
+    So a cluster with more namespaces than are asked about at a time is asked about bit by bit, the open ones each time.
+    """
+
+    opened: frozenset[str] = frozenset()
+    closed_until: dict[str, float] = field(default_factory=dict)
+
+    def due(self, namespaces: Iterable[str], now: float) -> list[str]:
+        """The namespaces to ask about now."""
+        names = [name for name in namespaces if self.closed_until.get(name, now) <= now]
+        return sorted(names, key=lambda name: name not in self.opened)[:MAX_NAMESPACES]
+
+    def learn(self, answers: Mapping[str, bool], now: float) -> None:
+        """Take what the API server says about single namespaces."""
+        self.opened = frozenset(name for name, is_open in answers.items() if is_open)
+        still_closed = {name: until for name, until in self.closed_until.items() if until > now}
+        self.closed_until = still_closed | {
+            name: now + CLOSED_SECONDS for name, is_open in answers.items() if not is_open
+        }
 
 
 class _Rights:
@@ -177,18 +221,19 @@ class _Rights:
         self._user = user
         self._slots = asyncio.Semaphore(_CONCURRENT_REVIEWS)
 
-    async def visibility(self, namespaces: Iterable[str]) -> Visibility:
-        """What they may list."""
+    async def visibility(self) -> Visibility:
+        """What they may list in the whole cluster."""
         nodes, claims, pools, pods, *others = await asyncio.gather(
             *map(self._may_list, (kinds.NODE, kinds.NODE_CLAIM, kinds.NODE_POOL, kinds.POD, *_OTHER_KINDS))  # type: ignore[arg-type]
         )
-        everything = Visibility(nodes, claims, pools, None, all(others))
-        return everything if pods else replace(everything, pod_namespaces=await self._pod_namespaces(namespaces))
+        return Visibility(nodes, claims, pools, None if pods else frozenset(), all(others))
 
-    async def _pod_namespaces(self, namespaces: Iterable[str]) -> frozenset[str]:
-        names = sorted(namespaces)[:_MAX_NAMESPACES]
-        allowed = await asyncio.gather(*(self._may_list(kinds.POD, name) for name in names))  # type: ignore[arg-type]
-        return frozenset(name for name, is_allowed in zip(names, allowed, strict=True) if is_allowed)
+    async def open_namespaces(self, known: _NamespaceRights, namespaces: Iterable[str], now: float) -> frozenset[str]:
+        """Where they may list pods; ``known`` learns the answers."""
+        due = known.due(namespaces, now)
+        allowed = await asyncio.gather(*(self._may_list(kinds.POD, name) for name in due))  # type: ignore[arg-type]
+        known.learn(dict(zip(due, allowed, strict=True)), now)
+        return known.opened
 
     async def _may_list(self, kind: Kind[Wire], namespace: str = "") -> bool:
         attributes = ResourceAttributes(verb="list", resource=kind.plural, group=kind.group, namespace=namespace)

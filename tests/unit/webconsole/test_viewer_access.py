@@ -13,7 +13,7 @@ import httpx2
 import pytest
 
 from karpenter.webconsole.console_app import ACTION_HEADER, ConsoleParts, Viewer, _Pages, console_app
-from karpenter.webconsole.viewer_access import ANSWER_SECONDS
+from karpenter.webconsole.viewer_access import ANSWER_SECONDS, CLOSED_SECONDS, MAX_NAMESPACES
 from support.reviewing_server import EVERYTHING, Clock, ReviewingServer, reviewed_parts
 
 PATHS = (
@@ -151,6 +151,53 @@ async def test_questions_to_the_api_server_are_remembered_and_shared() -> None:
             await client.get("/api/session")
         assert server.asked.count("TokenReview") == 1
         assert server.asked.count("SubjectAccessReview") == len(EVERYTHING)
+
+
+async def _may_see(shown: ConsoleParts, client: httpx2.AsyncClient) -> frozenset[str] | None:
+    viewer = await shown.access.viewer(client.build_request("GET", "/"))  # type: ignore[arg-type]
+    return viewer.visibility.pod_namespaces if isinstance(viewer, Viewer) else frozenset()
+
+
+async def test_more_namespaces_than_are_asked_about_at_once_are_asked_about_one_part_after_another() -> None:
+    server, clock = ReviewingServer(), Clock()
+    others = tuple(f"team-{number}" for number in range(2 * MAX_NAMESPACES))
+    shown = reviewed_parts(server, clock, (*others, "shop"))
+    server.rights["shopkeeper"] = frozenset({("pods", "shop"), ("pods", others[0])})
+    async with browser(shown, "shopkeeper") as client:
+        asked = []
+        seen = []
+        for _ in range(4):
+            server.asked.clear()
+            seen.append(await _may_see(shown, client))
+            asked.append(len(server.asked) - 1 - len(EVERYTHING))
+            clock.now += ANSWER_SECONDS + 1
+    assert seen == [{others[0]}, {others[0]}, {others[0], "shop"}, {others[0], "shop"}]
+    assert asked == [MAX_NAMESPACES, MAX_NAMESPACES, 3, 2], "closed ones are not asked about again so soon"
+
+
+async def test_who_may_list_pods_of_a_namespace_not_asked_about_yet_is_told_to_try_again() -> None:
+    clock = Clock()
+    others = tuple(f"team-{number}" for number in range(MAX_NAMESPACES))
+    async with browser(reviewed_parts(ReviewingServer(), clock, (*others, "shop")), "shopkeeper") as client:
+        refused = await client.get("/api/session")
+        assert refused.status_code == 403
+        assert refused.text.count("not all namespaces are asked about yet, try again in half a minute") == 1
+        clock.now += ANSWER_SECONDS + 1
+        assert (await client.get("/api/session")).status_code == 200
+    async with browser(reviewed_parts(ReviewingServer(), clock), "nobody") as client:
+        assert "try again" not in (await client.get("/api/session")).text
+
+
+async def test_rights_in_namespaces_are_found_when_given_and_lost_when_withdrawn() -> None:
+    server, clock = ReviewingServer(), Clock()
+    shown = reviewed_parts(server, clock)
+    async with browser(shown, "shopkeeper") as client:
+        assert await _may_see(shown, client) == {"shop"}
+        server.rights["shopkeeper"] = frozenset({("pods", "default")})
+        clock.now += ANSWER_SECONDS + 1
+        assert await _may_see(shown, client) == frozenset(), "withdrawn at once; the other is known as closed"
+        clock.now += CLOSED_SECONDS
+        assert await _may_see(shown, client) == {"default"}
 
 
 async def test_made_up_tokens_are_asked_about_a_few_at_a_time() -> None:

@@ -16,7 +16,6 @@ from functools import cache
 from typing import TypeVar, cast
 
 import msgspec
-import yaml
 from msgspec import inspect
 
 from karpenter.api import (
@@ -238,14 +237,15 @@ def custom_resource_definitions() -> tuple[Json, ...]:
 
 def to_yaml() -> str:
     """The same as a stream of YAML documents."""
+    import yaml  # validation needs the schemas only, and loading it takes 0.01 s
+
+    class _NoAliasDumper(yaml.CSafeDumper):
+        """Writes every value in full: YAML anchors would be legal, but are unusual in a CRD."""
+
+        def ignore_aliases(self, data: object) -> bool:
+            return True
+
     return yaml.dump_all(custom_resource_definitions(), Dumper=_NoAliasDumper, sort_keys=False, width=120)
-
-
-class _NoAliasDumper(yaml.CSafeDumper):
-    """Writes every value in full: YAML anchors would be legal, but are unusual in a CRD."""
-
-    def ignore_aliases(self, data: object) -> bool:
-        return True
 
 
 def _definition(kind: Kind[T], short_names: tuple[str, ...], columns: tuple[Json, ...], subresources: Json) -> Json:

@@ -16,6 +16,9 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     gc.disable()  # imports leave nothing to collect; the command enables it
     os.environ.setdefault(*_BLAS_THREADS)
+    from karpenter.cli import lazy_dataclasses
+
+    lazy_dataclasses.compile_methods_on_first_call()
     from karpenter.cli import main as command_line
 
     command_line.main()

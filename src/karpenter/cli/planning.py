@@ -79,6 +79,8 @@ def gc_disabled() -> Iterator[None]:
     try:
         yield
     finally:
+        # Otherwise the first collection walks through all of it, and frees nothing.
+        gc.freeze()
         gc.enable()
 
 

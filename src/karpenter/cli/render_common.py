@@ -5,14 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from io import StringIO
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import msgspec
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from karpenter.api.core import Pod
+
+if TYPE_CHECKING:  # pages for programs need none of it, and loading it takes 0.02 s
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
 
 Json = dict[str, object]
 #: Columns of a page that goes to no terminal, and of one that is made for searching: one line per fact.
@@ -50,6 +52,8 @@ class WidePage(StringIO):
 
 def console_for(out: TextIO, plain_width: int) -> Console:
     """A console for pages: plain and of a fixed width unless the output is a terminal."""
+    from rich.console import Console
+
     terminal = out.isatty()
     if isinstance(out, WidePage):
         plain_width = max(plain_width, WIDE_WIDTH)
@@ -77,6 +81,8 @@ def print_table(table: Table, out: TextIO, plain_width: int) -> None:
 
 def print_line(console: Console, line: Text | str) -> None:
     """Print sentences, one per line. A terminal breaks them between words and keeps their indent; long names stay whole."""
+    from rich.text import Text
+
     text = Text(line) if isinstance(line, str) else line
     if not console.is_terminal:
         console.print(text, soft_wrap=True)

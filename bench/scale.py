@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.figures import Figure
+from karpenter.runtime.leader_election import LeaseDurations
 from karpenter.simulation.apiserver.http_front import kubeconfig_for
 
 
@@ -42,6 +43,8 @@ _LARGEST = ClusterSize(15_000, 200_000, 2_000, 60.0, 1.0, 900.0, 0.05, 0.3)
 _REST_SECONDS = 40
 _IDLE_SECONDS = 60
 _CHURN_SECONDS = 30
+#: A leader that has not renewed its lease for so long stops.
+_RENEWAL_SECONDS = LeaseDurations().renew_deadline_seconds
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
@@ -67,6 +70,7 @@ def _figures(size: ClusterSize) -> Iterator[Figure]:
             yield Figure("first snapshot", first, "s", size.first_snapshot_seconds, str(size))
             yield Figure("snapshot when nothing changed", min(later), "s", 0.2, str(size))
             resident = _resident_mb(controller.pid)
+            yield _lease(controller, "filling and three snapshots")
             yield Figure("controller resident when filled", resident, "MB", size.resident_mb, str(size))
             time.sleep(_REST_SECONDS)
             resting, note = _cores(controller.pid, _IDLE_SECONDS), f"over {_IDLE_SECONDS} s"
@@ -85,6 +89,14 @@ def _churn(server: subprocess.Popen[str], controller: subprocess.Popen[str], siz
     note = f"{count / _CHURN_SECONDS:.0f} events a second over {_CHURN_SECONDS} s"
     yield Figure(f"cores used by {size.events_per_second} pod events a second", used, "core", size.churn_cores, note)
     yield Figure("controller resident after them", _resident_mb(controller.pid), "MB", size.resident_mb)
+    yield _lease(controller, "rest and events")
+
+
+def _lease(controller: subprocess.Popen[str], during: str) -> Figure:
+    assert controller.stdin is not None
+    controller.stdin.write("\n")
+    controller.stdin.flush()
+    return Figure("longest between two renewals of the lease", float(_line(controller)), "s", _RENEWAL_SECONDS, during)
 
 
 @contextmanager

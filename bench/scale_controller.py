@@ -1,6 +1,7 @@
 """A controller on a large cluster, with a cloud in which nothing happens: ``python -m bench.scale_controller KUBECONFIG``.
 
-Prints one line of JSON when its caches are filled: ``{"filled_seconds": …, "snapshot_seconds": [first, second, third]}``.
+Prints one line of JSON when its caches are filled: ``{"filled_seconds": …, "snapshot_seconds": [first, second, third]}``, and
+for each line that it reads the longest time between two renewals of its lease since the last, in seconds.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import sys
 import time
 from datetime import UTC, datetime
 
+from bench.lease_watch import LeaseWatch
 from karpenter.api.karpenter import NodeClaim, NodePool
 from karpenter.api.kinds import KWOK_NODE_CLASS
 from karpenter.instancetypes import ec2_catalog
@@ -71,8 +73,10 @@ def _instance(claim: NodeClaim) -> Instance:
 async def _main(kubeconfig: str) -> None:
     logging.configure("error", sys.stderr)
     started = time.monotonic()
-    cloud = StillCloud()
-    async with config.connect(config.load(kubeconfig)) as client:
+    cloud, connection = StillCloud(), config.load(kubeconfig)
+    lease = LeaseWatch(connection)
+    await lease.elected()
+    async with config.connect(connection) as client:
         manager = Manager(client, cloud, SystemClock(), Settings(), ManagerOptions())
         cloud.state = manager.state
         work = asyncio.create_task(manager.run())
@@ -85,7 +89,13 @@ async def _main(kubeconfig: str) -> None:
             manager.state.snapshot()
             taken.append(time.perf_counter() - begun)
         print(json.dumps({"filled_seconds": filled, "snapshot_seconds": taken}), flush=True)
-        await work
+        answering = asyncio.create_task(_answer(lease))
+        await asyncio.gather(work, answering)
+
+
+async def _answer(lease: LeaseWatch) -> None:
+    while await asyncio.to_thread(sys.stdin.readline):
+        print(lease.longest_seconds(), flush=True)
 
 
 if __name__ == "__main__":

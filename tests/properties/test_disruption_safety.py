@@ -20,6 +20,11 @@ from karpenter.disruption.decide.command_validation import validate_command
 from karpenter.disruption.decide.consolidation_memory import DisruptionMemory
 from karpenter.disruption.decide.costs import NodePrices, is_empty
 from karpenter.disruption.decide.disruption_decision import decide_disruption
+from karpenter.disruption.decide.disruption_preview import (
+    budgets_allow_all,
+    decide_without_budgets,
+    decide_without_calm,
+)
 from karpenter.disruption.decide.disruption_problem import DisruptionProblem
 from karpenter.disruption.decide.disruption_problem_file import disruption_solution_bytes
 from karpenter.disruption.decide.move_blockers import SavingTooSmall
@@ -31,6 +36,7 @@ from karpenter.scheduling.scheduling_options import ArrivalForecast, SchedulingO
 from karpenter.scheduling.solution import Solution
 from karpenter.scheduling.solver import solve
 from karpenter.scheduling.whatif.rescheduling import TooExpensive
+from karpenter.simulator.gap_probe import ProbeMemory, WithheldSavings, withheld_savings
 from support import mixed_clusters, related_pod_clusters
 from support.applied_commands import DisruptedCluster, with_budget
 from support.builders import NOW, UNSCHEDULABLE, replaced, snapshot
@@ -255,6 +261,36 @@ def test_what_earlier_decisions_left_changes_no_later_one(grown: DisruptedCluste
         grown.carry_out(expected.commands)
         left = [pod.metadata.uid for pod in grown.bound()]
         grown.delete_pods(data.draw(st.sets(st.sampled_from(left), max_size=2)) if left else set())
+
+
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=_QUIET)
+@given(shrunken([Budget(nodes="2")]) | shrunken([Budget(nodes="100%")]) | shrunken(limits={"cpu": "64"}), st.data())
+def test_what_earlier_measurements_of_a_simulation_left_changes_no_later_one(
+    grown: DisruptedCluster, data: st.DataObject
+) -> None:
+    """What budgets and calm withhold: decisions that share packings are those made afresh, one by one."""
+    memory = ProbeMemory()
+    for passed in range(3):
+        for minutes in (0, data.draw(st.integers(0, 90))):
+            context = DisruptionContext(NOW + timedelta(hours=passed, minutes=minutes))
+            problem = DisruptionProblem(grown.snapshot(), context)
+            decided = decide_disruption(problem, grown.types)
+            free = decide_without_budgets(problem, grown.types)
+            if budgets_allow_all(problem):
+                assert list(map(_described, free.commands)) == list(map(_described, decided.commands))
+            now = _nano_saving(decided.commands)
+            without_budgets = max(now, _nano_saving(free.commands))
+            hasty = _nano_saving(decide_without_calm(problem, grown.types).commands)
+            expected = WithheldSavings(without_budgets - now, max(0, hasty - without_budgets))
+            assert withheld_savings(problem, grown.types, memory) == expected
+        grown.carry_out(decided.commands)
+        left = [pod.metadata.uid for pod in grown.bound()]
+        grown.delete_pods(data.draw(st.sets(st.sampled_from(left), max_size=2)) if left else set())
+
+
+def _nano_saving(commands: Iterable[Command]) -> int:
+    moves = (command for command in commands if command.reason is DisruptionReason.UNDERUTILIZED)
+    return round(sum(command.saving_per_hour or 0.0 for command in moves) * 10**9)
 
 
 def _described(command: Command) -> tuple[object, ...]:

@@ -16,7 +16,7 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from karpenter.api.core import Pod
-from karpenter.api.karpenter import NodePool, NodePoolStatus
+from karpenter.api.karpenter import Disruption, NodePool, NodePoolStatus
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.scheduling.demand import Demand, Packing, PackingBounds
 from karpenter.scheduling.objective import Objective
@@ -40,6 +40,7 @@ _MAX_PACKERS = 512
 _MAX_OPTION_INDEXES = 16
 #: Movers of no more than so many pods are kept: their keys are as long.
 _MAX_PODS_OF_MOVERS = 64
+_ANY_DISRUPTION = Disruption()
 
 _Templates = tuple[tuple[NodePoolTemplate, ...], tuple[SkippedNodePool, ...]]
 #: By uid: a pod with its signature and labels.
@@ -118,7 +119,7 @@ class DecisionMemory:
         make: Callable[[], _Templates],
     ) -> _Templates:
         """What ``make`` gives, once for the same NodePools, types and DaemonSets. ``settings``: what else it depends on."""
-        inputs = (tuple(map(without_usage, pools)), tuple(indexes), daemons, settings)
+        inputs = (tuple(map(_of_new_nodes, pools)), tuple(indexes), daemons, settings)
         same_types = len(self._indexes) == len(indexes) and all(
             last is index for last, index in zip(self._indexes, indexes.values(), strict=True)
         )
@@ -191,6 +192,12 @@ def without_usage(pool: NodePool) -> NodePool:
     """The NodePool without what changes with its nodes and decides nothing about new ones."""
     metadata = replace(pool.metadata, resource_version="")
     return replace(pool, metadata=metadata, status=NodePoolStatus(conditions=pool.status.conditions))
+
+
+def _of_new_nodes(pool: NodePool) -> NodePool:
+    """What new nodes of the NodePool depend on: also not when its nodes may go."""
+    own = without_usage(pool)
+    return replace(own, spec=replace(own.spec, disruption=_ANY_DISRUPTION))
 
 
 def _has_topology(host_limits: HostLimits | None) -> bool:

@@ -20,8 +20,13 @@ from fractions import Fraction
 from karpenter.api.karpenter import NodeClaim, NodePool
 from karpenter.disruption.decide.candidates import DisruptionContext
 from karpenter.disruption.decide.command import Command, DisruptionReason
+from karpenter.disruption.decide.consolidation_memory import DisruptionMemory
 from karpenter.disruption.decide.disruption_decision import decide_disruption
-from karpenter.disruption.decide.disruption_preview import decide_without_budgets, decide_without_calm
+from karpenter.disruption.decide.disruption_preview import (
+    budgets_allow_all,
+    decide_without_budgets,
+    decide_without_calm,
+)
 from karpenter.disruption.decide.disruption_problem import DisruptionOptions, DisruptionProblem
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.instancetypes.type_sets import TypeSet
@@ -29,6 +34,7 @@ from karpenter.model import labels
 from karpenter.model import resources as res
 from karpenter.model.requirements import Requirements, requirements_from_labels, requirements_from_wire
 from karpenter.provisioning.provisioner import PoolTypeIndexes
+from karpenter.scheduling.decision_memory import DecisionMemory
 from karpenter.simulation.run_history import InstanceLaunched, InstanceNotice
 from karpenter.simulation.run_report import NANO, StepFunction, exact_usd
 from karpenter.simulation.simulated_cluster import SimulatedCluster
@@ -58,11 +64,29 @@ class WithheldSavings:
     calm: int
 
 
-def withheld_savings(problem: DisruptionProblem, indexes: Mapping[str, TypeIndex]) -> WithheldSavings:
-    """Compare the decision with those that nothing limits. A decision that saves less without a limit withholds nothing."""
-    now = _saving(decide_disruption(problem, indexes).commands)
-    without_budgets = max(now, _saving(decide_without_budgets(problem, indexes).commands))
-    without_calm = max(without_budgets, _saving(decide_without_calm(problem, indexes).commands))
+class ProbeMemory:
+    """What one measurement leaves for the next. The packings of its three decisions are the same ones."""
+
+    def __init__(self) -> None:
+        packings = DecisionMemory()
+        self.as_it_is = DisruptionMemory(packings)
+        self.without_budgets = DisruptionMemory(packings)
+        self.without_calm = DisruptionMemory(packings)
+
+
+def withheld_savings(
+    problem: DisruptionProblem, indexes: Mapping[str, TypeIndex], memory: ProbeMemory | None = None
+) -> WithheldSavings:
+    """Compare the decision with those that nothing limits. A decision that saves less without a limit withholds nothing.
+
+    ``memory`` of earlier measurements saves time and changes nothing.
+    """
+    memory = memory or ProbeMemory()
+    now = without_budgets = _saving(decide_disruption(problem, indexes, memory.as_it_is).commands)
+    if not budgets_allow_all(problem):
+        free = decide_without_budgets(problem, indexes, memory.without_budgets)
+        without_budgets = max(now, _saving(free.commands))
+    without_calm = max(without_budgets, _saving(decide_without_calm(problem, indexes, memory.without_calm).commands))
     return WithheldSavings(without_budgets - now, without_calm - without_budgets)
 
 
@@ -105,6 +129,7 @@ class GapProbe:
     options: DisruptionOptions
     calls: int
     _indexes: PoolTypeIndexes = field(init=False)
+    _memory: ProbeMemory = field(default_factory=ProbeMemory)
     _budgets: StepFunction = field(default_factory=StepFunction)
     _calm: StepFunction = field(default_factory=StepFunction)
     _new: list[tuple[InstanceLaunched, bool]] = field(default_factory=list)
@@ -156,7 +181,7 @@ class GapProbe:
             nominated=self.cluster.state.nominated_nodes(now),
             in_command=frozenset(candidate.key for command in awaiting for candidate in command.candidates),
         )
-        withheld = withheld_savings(DisruptionProblem(snapshot, context, self.options), indexes)
+        withheld = withheld_savings(DisruptionProblem(snapshot, context, self.options), indexes, self._memory)
         self._budgets.set(now, withheld.budgets)
         self._calm.set(now, withheld.calm)
 

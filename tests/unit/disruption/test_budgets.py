@@ -7,7 +7,7 @@ import pytest
 from karpenter.api.karpenter import Budget
 from karpenter.api.meta import Condition
 from karpenter.disruption.decide.command import ConsolidationType, Decision, DisruptionReason
-from karpenter.disruption.decide.disruption_preview import decide_without_budgets
+from karpenter.disruption.decide.disruption_preview import budgets_allow_all, decide_without_budgets
 from karpenter.disruption.decide.disruption_problem import DisruptionProblem
 from karpenter.disruption.decide.remaining_budgets import RemainingBudgets
 from karpenter.model import labels
@@ -122,3 +122,23 @@ def test_a_preview_shows_what_waits_behind_budgets_and_freezes() -> None:
     assert gone(decide(cluster)) == []
     solution = decide_without_budgets(DisruptionProblem(snapshot(cluster), QUIET, USUAL), indexes(cluster, KINDS))
     assert gone(solution) == ["e0", "e1", "e2"]
+
+
+@pytest.mark.parametrize(
+    ("budgets", "nodes", "allow_all"),
+    [
+        ((), empties(2), True),
+        (("100%",), empties(2), True),
+        (("2",), empties(2), True),
+        (("100%", "1"), empties(2), False),
+        (("100%",), [*empties(2), running("leaving", deleted=True)], True),
+        (("100%",), [*empties(2), running("young", initialized=False)], False),
+    ],
+)
+def test_budgets_allow_all_where_every_node_could_go_at_once(
+    budgets: tuple[str, ...], nodes: list[object], allow_all: bool
+) -> None:
+    own = pool("np", *(Budget(nodes=each) for each in budgets))
+    assert budgets_allow_all(DisruptionProblem(snapshot(own, *nodes), QUIET, USUAL)) == allow_all
+    frozen = with_annotation(own, labels.FREEZE, "release week")
+    assert not budgets_allow_all(DisruptionProblem(snapshot(frozen, *nodes), QUIET, USUAL))

@@ -7,6 +7,7 @@ and that pending pods go where the next scheduling pass places them.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -15,6 +16,7 @@ from msgspec.structs import replace as changed
 
 from karpenter.api.karpenter import NodePool
 from karpenter.api.meta import Condition
+from karpenter.disruption.decide.balanced import is_balanced
 from karpenter.disruption.decide.budget_status import BudgetStatus, budget_status
 from karpenter.disruption.decide.candidates import (
     DisruptionContext,
@@ -23,9 +25,10 @@ from karpenter.disruption.decide.candidates import (
     is_consolidatable,
 )
 from karpenter.disruption.decide.command import Command, DisruptionReason
+from karpenter.disruption.decide.consolidation_memory import DisruptionMemory
 from karpenter.disruption.decide.disruption_decision import decide_disruption
 from karpenter.disruption.decide.disruption_problem import DisruptionOptions, DisruptionProblem, DisruptionSolution
-from karpenter.disruption.decide.remaining_budgets import pool_node_counts
+from karpenter.disruption.decide.remaining_budgets import RemainingBudgets, pool_node_counts
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.model import labels, taints
 from karpenter.model.consolidation_thresholds import ConsolidationDefaults
@@ -163,20 +166,35 @@ def _is_tainted(state_node: StateNode) -> bool:
 
 #: Any saving counts, and no node is too young.
 _WITHOUT_CALM = ConsolidationDefaults(0.0, timedelta(0), wait_for_rollouts=False, stabilization_window=timedelta(0))
+_HASTY_ANNOTATIONS = {labels.MINIMUM_SAVING_RATIO: "0", labels.MINIMUM_NODE_AGE: "0s"}
 _LIMITING_ANNOTATIONS = frozenset({labels.BUDGET_WINDOWS, labels.FREEZE, labels.FREEZE_UNTIL})
 
 
-def decide_without_budgets(problem: DisruptionProblem, indexes: Mapping[str, TypeIndex]) -> DisruptionSolution:
-    """What would be decided if no budget and no freeze limited anything."""
+def decide_without_budgets(
+    problem: DisruptionProblem, indexes: Mapping[str, TypeIndex], memory: DisruptionMemory | None = None
+) -> DisruptionSolution:
+    """What would be decided if no budget and no freeze limited anything. ``memory``: that of such decisions alone."""
     snapshot = problem.snapshot
     free = replace(snapshot, pools=tuple(_unlimited(pool) for pool in snapshot.pools), freeze=None)
-    return decide_disruption(replace(problem, snapshot=free), indexes)
+    return decide_disruption(replace(problem, snapshot=free), indexes, memory)
 
 
-def decide_without_calm(problem: DisruptionProblem, indexes: Mapping[str, TypeIndex]) -> DisruptionSolution:
+def budgets_allow_all(problem: DisruptionProblem) -> bool:
+    """Whether budgets and freezes leave every node free to go, so that they change nothing about the decision."""
+    snapshot = problem.snapshot
+    budgets = RemainingBudgets(snapshot, problem.context.now)
+    staying = Counter(node.pool for node in snapshot.nodes if node.managed and not node.marked_for_deletion)
+    return all(
+        budgets.remaining(pool, reason) >= number for pool, number in staying.items() for reason in DisruptionReason
+    )
+
+
+def decide_without_calm(
+    problem: DisruptionProblem, indexes: Mapping[str, TypeIndex], memory: DisruptionMemory | None = None
+) -> DisruptionSolution:
     """What would be decided if, beside budgets, nothing made consolidation wait or ask for a least saving.
 
-    That is ``consolidateAfter``, thresholds, roll-outs and the stabilization window.
+    That is ``consolidateAfter``, thresholds, roll-outs and the stabilization window. ``memory``: that of such decisions alone.
     """
     snapshot = problem.snapshot
     pools = tuple(_hasty(_unlimited(pool)) for pool in snapshot.pools)
@@ -187,14 +205,16 @@ def decide_without_calm(problem: DisruptionProblem, indexes: Mapping[str, TypeIn
     )
     free = replace(snapshot, pools=pools, nodes=nodes, freeze=None)
     options = replace(problem.options, consolidation=_WITHOUT_CALM)
-    return decide_disruption(replace(problem, snapshot=free, options=options), indexes)
+    return decide_disruption(replace(problem, snapshot=free, options=options), indexes, memory)
 
 
 def _hasty(pool: NodePool) -> NodePool:
     """The NodePool without ``consolidateAfter`` and least savings, which Balanced would bring otherwise."""
     if not consolidation_enabled(pool):
         return pool
-    notes = {**pool.metadata.annotations, labels.MINIMUM_SAVING_RATIO: "0", labels.MINIMUM_NODE_AGE: "0s"}
+    notes = pool.metadata.annotations
+    if is_balanced(pool) or not notes.keys().isdisjoint(_HASTY_ANNOTATIONS):
+        notes = {**notes, **_HASTY_ANNOTATIONS}
     disruption = changed(pool.spec.disruption, consolidate_after="0s")
     return changed(
         pool, metadata=changed(pool.metadata, annotations=notes), spec=changed(pool.spec, disruption=disruption)

@@ -11,13 +11,14 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from bench.figures import Figure
 from bench.plans import SCENARIOS, types_file
 from controlplane.gobuild import CHECKOUT, GoModule
+from karpenter.cli.entry_point import BLAS_THREADS
 
 MODULE = GoModule("Karpenter's scheduler", CHECKOUT / "tests" / "reference", (1, 26, 10))
 _COMMANDS = {"decide": ("build", "-trimpath", ".")}
@@ -55,9 +56,11 @@ def _cpu(runs: list[dict[str, float]]) -> float:
 
 def _own(objects: Path, types: Path) -> dict[str, float]:
     program = Path(__file__).with_name("own_decision.py")
-    return _run([sys.executable, str(program), str(objects), str(types)])
+    return _run([sys.executable, str(program), str(objects), str(types)], dict([BLAS_THREADS]))
 
 
-def _run(command: list[str]) -> dict[str, float]:
-    answer: dict[str, Any] = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+def _run(command: list[str], environment: Mapping[str, str] | None = None) -> dict[str, float]:
+    """``environment``: what the installed program sets for itself."""
+    done = subprocess.run(command, check=True, capture_output=True, env={**os.environ, **(environment or {})})
+    answer: dict[str, Any] = json.loads(done.stdout)
     return answer

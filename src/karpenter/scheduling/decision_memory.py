@@ -27,6 +27,7 @@ from karpenter.scheduling.packing.limit_reservations import ReservationPolicy
 from karpenter.scheduling.packing.packer import Packer
 from karpenter.scheduling.preferences import Preferences
 from karpenter.scheduling.scheduling_options import PreferencePolicy
+from karpenter.scheduling.search.column_generation import SearchStart
 from karpenter.scheduling.solution import SkippedNodePool
 from karpenter.scheduling.topology.host_limits import ExposedWorkload, HostLimits
 from karpenter.scheduling.whatif.movers import Movers
@@ -58,7 +59,7 @@ class RememberingPacker(Packer):
     ) -> None:
         super().__init__(demands, bounds, relax_min_values=relax_min_values, objective=objective)
         self._classic: Packing | None = None
-        self._searched: Packing | None = None
+        self._searched: dict[float | None, Packing] = {}
         self._best_values: dict[ReservationPolicy, Packing] = {}
         self._exact: dict[float, ProvenPacking] = {}
 
@@ -74,11 +75,13 @@ class RememberingPacker(Packer):
             self._best_values[policy] = super().best_value(policy)
         return self._best_values[policy]
 
-    def searched(self) -> Packing:
-        """The nodes the search for cheap ones proposes."""
-        if self._searched is None:
-            self._searched = super().searched()
-        return self._searched
+    def searched(self, start: SearchStart) -> Packing:
+        """The nodes the search for cheap ones proposes. What depends on the values of another search is not kept."""
+        if start.pod_values:
+            return super().searched(start)
+        if start.gap not in self._searched:
+            self._searched[start.gap] = super().searched(start)
+        return self._searched[start.gap]
 
     def exact(self, known_cost: float) -> ProvenPacking:
         """The cheapest packing of few pods or a cheap one, and what none costs less than."""

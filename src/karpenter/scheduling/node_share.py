@@ -61,6 +61,10 @@ class NodeShares:
         of_plan = share_of(share, plan_pods) if plan_pods >= MIN_PLAN_PODS and share < WHOLE else maxsize
         return min(of_plan, self.max_pods or maxsize)
 
+    def divide(self, plan_pods: int) -> bool:
+        """Whether one new node for such a plan has more than the usual number of its pods; larger plans have no usual number."""
+        return plan_pods <= MAX_USUAL_PLAN_PODS and self.usual_pods_in("", plan_pods) < plan_pods
+
 
 def node_shares(pools: Iterable[NodePool], exposure: ExposureLimits) -> NodeShares:
     """The shares that settings and NodePools ask for."""

@@ -48,6 +48,7 @@ from karpenter.scheduling.pass_result import (
 from karpenter.scheduling.scheduling_options import PackingMode
 from karpenter.scheduling.scheduling_pass import SchedulingPass
 from karpenter.scheduling.search.column_enumeration import TOLERANCE
+from karpenter.scheduling.search.column_generation import FULL_SEARCH, SearchStart
 from karpenter.scheduling.solution import PackingFallback
 from karpenter.scheduling.topology.host_limits import ExposedWorkload
 from karpenter.scheduling.topology.topology_domains import TopologyDomains
@@ -60,6 +61,8 @@ MAX_REORDERINGS = 3
 MAX_ADDITIONS = 8
 #: New nodes for so many pods are left to the search alone.
 SEARCH_ONLY_FROM = 100
+#: Searches for plans that node shares divide end this near to their lower bound: two of three are for fewer pods on a node.
+GAP_OF_DIVIDED_PLANS = 0.003
 #: Domains are dealt in other orders for the price of so many pods, and another order counts if it saves this share of it.
 MAX_PODS_DEALT_AGAIN = 500
 MIN_SAVING_BY_DOMAINS = 0.01
@@ -176,7 +179,7 @@ class SchedulingPasses:
     def _comparable_packing(self, outcome: PassOutcome) -> Packing:
         """The packing that a few pods get; of more pods one without a search."""
         if outcome.result.pods_needing_nodes < SEARCH_ONLY_FROM:
-            return self._cheapest_packing(outcome, None)
+            return self._cheapest_packing(outcome, None, None)
         return self.simplest_packing(outcome)
 
     def _with_orders(self, *orders: DomainOrder) -> Iterator[SchedulingPasses]:
@@ -236,28 +239,28 @@ class SchedulingPasses:
         """
         if self._context.packing_mode is not PackingMode.CHEAPEST:
             return best.packing
-        cheapest = self._cheapest_packing(best, room)
+        cheapest = self._cheapest_packing(best, room, _search_gap(best, shares))
         return cheapest if shares is None else self._within_node_shares(best, cheapest, shares)
 
-    def _cheapest_packing(self, best: PassOutcome, room: SpareRoomValue | None) -> Packing:
+    def _cheapest_packing(self, best: PassOutcome, room: SpareRoomValue | None, gap: float | None) -> Packing:
         if room is not None:
-            return self._newly_packed(best, room)
+            return self._newly_packed(best, room, gap)
         if id(best) not in self._packings:
-            self._packings[id(best)] = (best, self._newly_packed(best, None))
+            self._packings[id(best)] = (best, self._newly_packed(best, None, gap))
         return self._packings[id(best)][1]
 
-    def _newly_packed(self, best: PassOutcome, room: SpareRoomValue | None) -> Packing:
+    def _newly_packed(self, best: PassOutcome, room: SpareRoomValue | None, gap: float | None) -> Packing:
         packings = [best.packing]
         if best.result.pods_needing_nodes < SEARCH_ONLY_FROM:
             packings.append(self.simplest_packing(best))
-        packer = self._packer_for(best.result)
+        packer, start = self._packer_for(best.result), SearchStart(gap=gap)
         if room is not None:
-            alike = _leaving_the_same([*packings, packer.searched()], best)
+            alike = _leaving_the_same([*packings, packer.searched(start)], best)
             return min(alike, key=lambda packing: packing.objective_value - room.of_packing(packing))
         cheapest, bound = min(_leaving_the_same(packings, best), key=lambda packing: packing.sort_key), -inf
 
         def search(_: float) -> ProvenPacking:
-            return ProvenPacking(packer.searched(), -inf)
+            return ProvenPacking(packer.searched(start), -inf)
 
         for attempt in (search,) if best.packing.unpacked else (packer.exact, search, packer.exact_after_search):
             proven = attempt(cheapest.objective_value)
@@ -274,24 +277,27 @@ class SchedulingPasses:
         One with no more than the usual number of pods on any node, if that costs about the same.
         """
         plan_pods = sum(claim.pod_count for claim in cheapest.claims)
+        gap = _search_gap(best, shares)
+        start = FULL_SEARCH if gap is None else SearchStart(cheapest.pod_values, gap)
         chosen, price = cheapest, sum_of_prices(cheapest.claims)
         for most, extra in ((shares.max_pods_in, None), (shares.usual_pods_in, USUAL_EXTRA_COST)):
             if all(claim.pod_count <= most(claim.template.name, plan_pods) for claim in chosen.claims):
                 continue
-            capped = self._capped(best, cheapest, partial(most, plan_pods=plan_pods))
+            capped = self._capped(best, cheapest, partial(most, plan_pods=plan_pods), start)
             if capped is not None and (extra is None or sum_of_prices(capped.claims) <= price * (1 + extra)):
                 chosen, price = capped, sum_of_prices(capped.claims)
         return chosen
 
-    def _capped(self, best: PassOutcome, cheapest: Packing, max_pods_in: Callable[[str], int]) -> Packing | None:
+    def _capped(
+        self, best: PassOutcome, cheapest: Packing, max_pods_in: Callable[[str], int], start: SearchStart
+    ) -> Packing | None:
         """A packing with so many pods at most on a node of a NodePool; None where that leaves out further pods."""
         capped = CappedDemands([keyed_demand.demand for keyed_demand in best.result.demands], max_pods_in)
         packer = self._new_packer(capped.demands, best.result)
-        alike = [
-            packing
-            for packing in (packer.searched(), packer.best_value())
-            if packing.unpacked == cheapest.unpacked and packing.pods_below_weight <= cheapest.pods_below_weight
-        ]
+        alike: list[Packing] = []
+        for pack in (partial(packer.searched, start), packer.best_value):
+            if not alike or best.result.pods_needing_nodes < SEARCH_ONLY_FROM:
+                alike += _no_worse_placed([pack()], cheapest)
         if not alike:
             return None
         chosen = min(alike, key=lambda packing: packing.sort_key)
@@ -436,6 +442,21 @@ class SchedulingPasses:
         bounds = PackingBounds(context.limits, result.satisfied_affinity, context.reservation_units, context.devices)
         strict = context.strict_min_values
         return context.memory.packer(demands, bounds, relax_min_values=not strict, objective=context.objective)
+
+
+def _no_worse_placed(packings: Iterable[Packing], cheapest: Packing) -> list[Packing]:
+    """The packings that leave out the same pods, and have no more pods in lighter NodePools."""
+    return [
+        packing
+        for packing in packings
+        if packing.unpacked == cheapest.unpacked and packing.pods_below_weight <= cheapest.pods_below_weight
+    ]
+
+
+def _search_gap(best: PassOutcome, shares: NodeShares | None) -> float | None:
+    """How near to the lower bound a search for the outcome ends; None: it makes all its rounds."""
+    divided = shares is not None and shares.divide(best.result.pods_needing_nodes)
+    return GAP_OF_DIVIDED_PLANS if divided else None
 
 
 def _leaving_the_same(packings: Iterable[Packing], best: PassOutcome) -> list[Packing]:

@@ -44,6 +44,7 @@ def _problem(draw: np.random.Generator, groups: int, bins: int) -> PackingProble
         draw.integers(0, 5, groups).astype(np.float64),
         CpuSurplusRows(draw.random(bins) * 5, surplus_prices, np.zeros(bins)),
         0,
+        0.0,
     )
 
 

@@ -9,13 +9,23 @@ from karpenter.api.meta import LabelSelector
 from karpenter.api.scheduling_constraints import Affinity, PodAffinity, PodAffinityTerm
 from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.model import labels
+from karpenter.scheduling import scheduling_passes
 from karpenter.scheduling.explain.reason_messages import exposure_messages
 from karpenter.scheduling.objective import NO_EXPOSURE_LIMITS, ExposureLimits, Objective
+from karpenter.scheduling.packing import packer
 from karpenter.scheduling.scheduling_options import SchedulingOptions
+from karpenter.scheduling.search.column_generation import SearchedNodes, SearchStart
+from karpenter.scheduling.search.packing_problem import PackingProblem
 from karpenter.scheduling.solution import Solution, ViolationCause
-from support.builders import annotated, daemon_set, left, node_pool, plan, pods, sizes, tolerating
+from support.builders import annotated, daemon_set, left, node_pool, plan, pod, pods, sizes, tolerating
 from support.instance_types import offering, shape
 
+#: 300 pods.
+OF_FIVE_SIZES = [
+    pod(f"s{size}-{number}", {"cpu": f"{size}m", "memory": "500Mi"})
+    for size in (150, 300, 700, 1100, 1900)
+    for number in range(60)
+]
 OFF = SchedulingOptions(objective=Objective(exposure=NO_EXPOSURE_LIMITS))
 
 
@@ -131,3 +141,54 @@ def test_of_plans_that_cost_about_the_same_one_has_at_most_sixty_pods_on_a_node(
     waiting = pods(660, {"cpu": "100m", "memory": "100Mi"})
     free = SchedulingOptions(objective=Objective(0.0))
     assert max(sizes(plan(node_pool(), waiting, types=types, options=free))) == most
+
+
+@pytest.fixture
+def searches(monkeypatch: pytest.MonkeyPatch) -> list[tuple[SearchStart, SearchedNodes]]:
+    """Where each search began, and what it found."""
+    made: list[tuple[SearchStart, SearchedNodes]] = []
+    search = packer.search_patterns
+
+    def observed(problem: PackingProblem, start: SearchStart) -> SearchedNodes:
+        found = search(problem, start)
+        made.append((start, found))
+        return found
+
+    monkeypatch.setattr(packer, "search_patterns", observed)
+    return made
+
+
+def test_searches_for_fewer_pods_on_a_node_begin_with_the_pod_values_of_the_first(
+    searches: list[tuple[SearchStart, SearchedNodes]],
+) -> None:
+    """Each of them ends near its lower bound, and the plan is the same each time it is made."""
+    first = plan(node_pool(), *OF_FIVE_SIZES, types=of_cores(1, 2, 3, 4, 8, 16, 32, 48))
+    starts = [start for start, _ in searches]
+    assert [start.gap for start in starts] == [scheduling_passes.GAP_OF_DIVIDED_PLANS] * 3
+    assert not starts[0].pod_values
+    assert starts[1].pod_values == starts[2].pod_values == searches[0][1].pod_values
+    again = plan(node_pool(), *OF_FIVE_SIZES, types=of_cores(1, 2, 3, 4, 8, 16, 32, 48))
+    assert [each.pods for each in again.new_claims] == [each.pods for each in first.new_claims]
+
+
+@pytest.mark.parametrize(
+    ("count", "options"), [pytest.param(400, OFF, id="no-limits"), pytest.param(1_100, None, id="many-pods")]
+)
+def test_searches_are_made_in_full_where_no_usual_number_divides_the_plan(
+    count: int, options: SchedulingOptions | None, searches: list[tuple[SearchStart, SearchedNodes]]
+) -> None:
+    planned(count, options=options)
+    assert searches
+    assert all(start.gap is None and not start.pod_values for start, _ in searches)
+
+
+def test_a_plan_by_shorter_searches_costs_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pods of five sizes and eight types, as full searches would buy for them."""
+    waiting = [
+        each for size in (150, 300, 700, 1100, 1900) for each in pods(60, {"cpu": f"{size}m", "memory": "500Mi"})
+    ]
+    types = of_cores(1, 2, 3, 4, 8, 16, 32, 48)
+    short = plan(node_pool(), waiting, types=types)
+    monkeypatch.setattr(scheduling_passes, "_search_gap", lambda *_: None)
+    full = plan(node_pool(), *OF_FIVE_SIZES, types=types)
+    assert short.price_per_hour <= full.price_per_hour * 1.002

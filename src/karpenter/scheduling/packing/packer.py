@@ -56,7 +56,7 @@ from karpenter.scheduling.packing.pod_values import PodValues
 from karpenter.scheduling.packing.target_types import TargetTypes
 from karpenter.scheduling.search.candidate_nodes import BinType
 from karpenter.scheduling.search.column_enumeration import Cover
-from karpenter.scheduling.search.column_generation import PackingPattern, pods_of_pattern, search_patterns
+from karpenter.scheduling.search.column_generation import PackingPattern, SearchStart, pods_of_pattern, search_patterns
 from karpenter.scheduling.search.lower_bound import independent_parts
 from karpenter.scheduling.search.packing_problem import GroupedCover, PackingRequest, cover_problem, packing_problem
 
@@ -112,7 +112,7 @@ class Packer:
                 unplaced[position] = left
         return replace(self._finished("shared", state, opened.claims, unplaced), is_cut_short=opened.is_cut_short)
 
-    def searched(self) -> Packing:
+    def searched(self, start: SearchStart) -> Packing:
         """The nodes the search for cheap ones proposes; what it leaves goes the way of `value`.
 
         Reservations come first: what is paid for already is not searched for. Then come pods that must share a node with others,
@@ -122,15 +122,16 @@ class Packer:
         claims = self._claims_from_reservations(run)
         claims += self._claims_for_connected_groups(run)
         within = self._types_within(run)
+        values: dict[int, float] = {}
         waiting = {at: [option for option, _ in run.allowed(at)] for at, count in enumerate(run.pods_left) if count}
         for part in independent_parts(waiting):
             problem = packing_problem(self._request(part, run, within))
             if problem is not None:
-                for pattern in search_patterns(problem):
-                    claims += self._claims_from_pattern(
-                        problem.groups, problem.bin_types[pattern.bin_type], pattern, run
-                    )
-        return self._packed("priced", run, claims, self._most_valuable)
+                found = search_patterns(problem, start)
+                values |= found.pod_values
+                for each in found.patterns:
+                    claims += self._claims_from_pattern(problem.groups, problem.bin_types[each.bin_type], each, run)
+        return replace(self._packed("priced", run, claims, self._most_valuable), pod_values=values)
 
     def _types_within(self, state: PackingState) -> Mapping[str, TypeSet | None]:
         """The types that limits leave of each NodePool."""

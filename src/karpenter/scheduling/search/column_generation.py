@@ -13,8 +13,8 @@ uniform numbers and exact sums decide, so one input gives one plan on every comp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -34,6 +34,8 @@ from karpenter.scheduling.search.pattern_filling import PatternFiller, take_rows
 
 #: Rounds of new columns at most, and how many columns a round may bring.
 MAX_COLUMN_ROUNDS = 24
+#: Rounds at most where it is known what pods are worth.
+MAX_ROUNDS_FROM_KNOWN_VALUES = 10
 MAX_NEW_COLUMNS = 48
 #: Cells the rounds may take: for each of the first pods, for each pod more, and at most.
 WORK_PER_FIRST_POD, FIRST_PODS, WORK_PER_POD, MAX_WORK = 12_500, 20, 600, 1_200_000
@@ -70,12 +72,37 @@ class PackingPattern:
     times: int
 
 
-def search_patterns(problem: PackingProblem) -> list[PackingPattern]:
+@dataclass(frozen=True, eq=False)
+class SearchedNodes:
+    """Nodes that a search proposes, and what a pod of each demand is worth by its last linear program."""
+
+    patterns: list[PackingPattern]
+    pod_values: Mapping[int, float]
+
+
+@dataclass(frozen=True, eq=False)
+class SearchStart:
+    """Where a search begins and when its rounds end.
+
+    ``pod_values``: what a search for the same pods, in nearly the same nodes, found a pod of each demand to be worth; empty where
+    there was none. This one begins there and needs fewer rounds. ``gap``: rounds end once the linear program costs no more than
+    this share above the lower bound; None for all rounds.
+    """
+
+    pod_values: Mapping[int, float] = field(default_factory=dict)
+    gap: float | None = None
+
+
+FULL_SEARCH = SearchStart()
+
+
+def search_patterns(problem: PackingProblem, start: SearchStart = FULL_SEARCH) -> SearchedNodes:
     """Nodes for all pods of the problem, in the order of the steps above."""
-    searching = _ColumnGeneration(problem)
+    searching = _ColumnGeneration(problem, problem.values_of_groups(start.pod_values), start.gap)
     alone, left = searching.isolated_patterns()
     bought, left = searching.column_patterns(left)
-    return [*alone, *bought, *searching.best_restart(left)]
+    patterns = [*alone, *bought, *searching.best_restart(left)]
+    return SearchedNodes(patterns, problem.values_by_demand(searching.pod_values))
 
 
 def pods_of_pattern(
@@ -99,16 +126,24 @@ def pods_of_pattern(
 
 
 class _ColumnGeneration:
-    def __init__(self, problem: PackingProblem) -> None:
+    def __init__(self, problem: PackingProblem, known_values: FloatArray | None, gap: float | None) -> None:
         self._problem = problem
         self._filler = PatternFiller(problem)
         self._random = np.random.Generator(np.random.PCG64(_SEED))
-        self._pod_values = np.maximum(problem.pod_values, _minimum_values(problem))
+        first_values = problem.pod_values if known_values is None else known_values
+        self._pod_values = np.maximum(first_values, _minimum_values(problem))
+        self._gap = gap
+        self._rounds = MAX_COLUMN_ROUNDS if known_values is None else MAX_ROUNDS_FROM_KNOWN_VALUES
         self._first_pods = min(FIRST_PODS, int(problem.counts.sum()))
         self._seen: set[tuple[bytes, bytes]] = set()
         self._columns: list[tuple[IntArray, FloatArray]] = []
         self._bin_types: list[int] = []
         self._prices: list[float] = []
+
+    @property
+    def pod_values(self) -> FloatArray:
+        """What a pod of each group is worth, as far as it is known."""
+        return self._pod_values
 
     # -- nodes that rules by host ask for ------------------------------------------------------------------------------
 
@@ -180,9 +215,11 @@ class _ColumnGeneration:
         single = self._filler.fill_single_pods(self._pod_values)
         self._add_new_columns(covering, single, np.flatnonzero(single.is_purchasable))
         budget = min(MAX_WORK, WORK_PER_FIRST_POD * self._first_pods + WORK_PER_POD * int(counts.sum()))
+        is_bounded = self._gap is not None and counts.sum() == problem.counts.sum()
+        enough = problem.lower_bound * (1 + (self._gap or 0.0)) if is_bounded else -np.inf
         solution = covering.solve()
-        for _ in range(MAX_COLUMN_ROUNDS):
-            if self._filler.work > budget:
+        for _ in range(self._rounds):
+            if self._filler.work > budget or (solution is not None and solution.objective <= enough):
                 break
             filled = self._new_columns()
             rows = np.flatnonzero(filled.is_purchasable)

@@ -78,6 +78,8 @@ class PackingProblem:
     max_per_node: FloatArray
     surplus: CpuSurplusRows
     cpu_column: int
+    #: USD per hour with fees that all pods cost at least; nearly that where the linear program leaves nodes out.
+    lower_bound: float
 
     def prices_with(self, requests: FloatArray) -> FloatArray:
         """USD per hour of every node if pods request so much on it, a row for each row of requests."""
@@ -89,6 +91,16 @@ class PackingProblem:
             )
             prices[:, burstable] -= self.surplus.prices[burstable] * np.maximum(unused, 0.0)
         return prices
+
+    def values_by_demand(self, pod_values: FloatArray) -> dict[int, float]:
+        """Values of groups as values of the demands in them, by position."""
+        return {at: value for group, value in zip(self.groups, pod_values.tolist(), strict=True) for at in group}
+
+    def values_of_groups(self, by_demand: Mapping[int, float]) -> FloatArray | None:
+        """The same for each group; None where one has no value."""
+        if any(group[0] not in by_demand for group in self.groups):
+            return None
+        return np.array([by_demand[group[0]] for group in self.groups])
 
     def subset(self, groups: IntArray) -> PackingProblem:
         """The same problem for some of the groups."""
@@ -214,6 +226,7 @@ def packing_problem(request: PackingRequest) -> PackingProblem | None:
         np.array([float(sum(request.demands[at].max_per_node for at in group)) for group in grouped.groups]),
         rows.surplus.pick(np.array(kept, dtype=np.intp)),
         grouped.cpu_column,
+        relaxation.cost,
     )
     return problem.subset(np.flatnonzero(problem.admits.any(axis=0)))
 

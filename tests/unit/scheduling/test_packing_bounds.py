@@ -150,6 +150,8 @@ def test_when_the_budget_of_steps_is_used_up_the_rest_is_bought_the_largest_way(
         assert plan(node_pool(), waiting, types=inc(20)) == result, "a budget of steps, not of time"
         prices.append(result.price_per_hour)
     assert prices == sorted(prices)
+    monkeypatch.undo()
+    assert plan(node_pool(), waiting, types=inc(20)) == cheap, "what is replayed after the test has the usual budget"
 
 
 def test_a_rare_resource_has_its_price_in_the_comparison() -> None:

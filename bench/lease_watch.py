@@ -45,6 +45,8 @@ class LeaseWatch:
 
 
 class _WatchedFence(Fence):
+    """Notes when it is extended. The election's thread writes, another reads; a question may miss a renewal at its moment."""
+
     def __init__(self) -> None:
         super().__init__()
         self._renewed_at = math.inf

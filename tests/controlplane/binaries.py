@@ -22,6 +22,7 @@ __all__ = [
     "BuildFailed",
     "folder",
     "is_ready",
+    "minor_release",
     "other_releases",
     "release",
 ]

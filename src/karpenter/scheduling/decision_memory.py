@@ -198,7 +198,7 @@ def without_usage(pool: NodePool) -> NodePool:
 
 
 def _of_new_nodes(pool: NodePool) -> NodePool:
-    """What new nodes of the NodePool depend on: also not when its nodes may go."""
+    """The NodePool without what has no effect on new nodes: its usage, and when its nodes may be disrupted."""
     own = without_usage(pool)
     return replace(own, spec=replace(own.spec, disruption=_ANY_DISRUPTION))
 

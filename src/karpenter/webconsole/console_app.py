@@ -158,7 +158,7 @@ class _Pages:
                 "inaction": self._inaction,
                 "hasHistory": self._parts.history is not None and seen.is_complete and not fault,
                 "historyFault": fault,
-                "hidden": list(console_document.hidden_parts(seen)),
+                "hidden": [*console_document.hidden_parts(seen), *_unchecked_namespaces(viewer)],
             }
         )
 
@@ -424,3 +424,10 @@ class _Guard(BaseHTTPMiddleware):
         response = RedirectResponse("/", 303)
         response.set_cookie(self._access.cookie, request.query_params["token"], httponly=True, samesite="strict")
         return response
+
+
+def _unchecked_namespaces(viewer: Viewer) -> tuple[str, ...]:
+    """What may be hidden only because nobody has asked about it yet."""
+    if viewer.all_namespaces_checked:
+        return ()
+    return ("pods of namespaces that have not been checked yet: load the page again in 30 seconds",)

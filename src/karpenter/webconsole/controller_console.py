@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -31,8 +32,10 @@ _INDEX_SECONDS = 10.0
 _RETRY_SECONDS = 5.0
 _SHUTDOWN_SECONDS = 2
 _RENEWAL_SECONDS = 600.0
-#: Requests about viewers: one who may list pods of single namespaces only costs up to 111, remembered for half a minute.
-_REVIEWS_PER_SECOND, _REVIEW_BURST = 20, 200
+#: Requests about viewers: one who may list pods of single namespaces only costs up to 211, remembered for half a minute.
+_REVIEWS_PER_SECOND, _REVIEW_BURST = 20, 300
+#: How long an order of namespaces is kept: it costs a walk over all pods.
+_ORDER_SECONDS = 30.0
 _CERTIFICATE, _KEY = "tls.crt", "tls.key"
 _log = structlog.get_logger()
 
@@ -46,6 +49,8 @@ class ControllerSource:
         self._indexes: Mapping[str, TypeIndex] = {}
         self._plan = Solution()
         self._placements: Mapping[PodKey, str] = {}
+        self._ordered_at = -math.inf
+        self._ordered_namespaces: tuple[str, ...] = ()
 
     @property
     def title(self) -> str:
@@ -83,10 +88,14 @@ class ControllerSource:
             await asyncio.sleep(_INDEX_SECONDS if self._indexes else 1.0)
 
     def namespaces(self) -> tuple[str, ...]:
-        """The names of all namespaces, those with waiting pods first, then those with most pods."""
-        informers = self._manager.informers
-        names = (namespace.metadata.name for namespace in informers.namespaces)
-        return namespaces_by_interest(names, informers.pods)
+        """The names of all namespaces, those with waiting pods first, then those with most pods; up to half a minute old."""
+        now = asyncio.get_running_loop().time()
+        if now >= self._ordered_at + _ORDER_SECONDS:
+            informers = self._manager.informers
+            names = (namespace.metadata.name for namespace in informers.namespaces)
+            self._ordered_namespaces = namespaces_by_interest(names, informers.pods)
+            self._ordered_at = now
+        return self._ordered_namespaces
 
     def current(self) -> ConsoleInput | None:
         """The whole cluster; None until it is known. Costs a snapshot and tuples of objects that nobody changes."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import math
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Protocol
@@ -30,13 +31,12 @@ from karpenter.kube.protocol import Writer
 _HOST_NAMES = frozenset({"127.0.0.1", "localhost"})
 #: How long an answer of the API server counts: so long after a right is withdrawn, it may still be used.
 ANSWER_SECONDS = 30.0
-#: How long a namespace counts as closed to a viewer: so long after a right is given, its pods may still be missing.
-CLOSED_SECONDS = 600.0
 _MAX_REMEMBERED = 1000
-#: Viewers whose closed namespaces are remembered: a list each.
-_MAX_NAMESPACE_RIGHTS = 100
-#: Requests at once for one viewer, and namespaces that are asked about at a time: each is a question of its own.
+#: Viewers whose rights in single namespaces are remembered, as many as may have a page open.
+_MAX_NAMESPACE_RIGHTS = 200
+#: Requests at once for one viewer.
 _CONCURRENT_REVIEWS = 16
+#: Namespaces a viewer sees pods of, and others that are asked about at a time: each is a question of its own.
 MAX_NAMESPACES = 100
 #: Tokens that are asked about at the same time: anyone may send any.
 _MAX_UNDER_WAY = 32
@@ -55,11 +55,15 @@ _OTHER_KINDS: tuple[Kind[Wire], ...] = (
 
 @dataclass(frozen=True)
 class Viewer:
-    """Somebody who looks. ``token``: what they act with; empty on loopback, where the kubeconfig acts."""
+    """Somebody who looks. ``token``: what they act with; empty on loopback, where the kubeconfig acts.
+
+    ``all_namespaces_checked``: whether the API server has been asked about their rights in each namespace.
+    """
 
     name: str
     visibility: Visibility
     token: str = field(default="", repr=False)
+    all_namespaces_checked: bool = True
 
 
 @dataclass(frozen=True)
@@ -167,18 +171,18 @@ class KubernetesAccess:
                 return Refusal(401, "the API server does not accept this token; it may have expired")
             user = review.status.user
             rights = _Rights(self._kube, user)
-            visibility, is_asked_out = await rights.visibility(), True
+            visibility, all_checked = await rights.visibility(), True
             if visibility.pod_namespaces is not None:
                 known, namespaces = self._known_rights(key), tuple(self._namespaces())
                 opened = await rights.open_namespaces(known, namespaces, self._now())
                 visibility = replace(visibility, pod_namespaces=opened)
-                is_asked_out = not known.due(namespaces, self._now())
+                all_checked = known.has_checked(namespaces)
         except KubeError as error:
             return Refusal(503, f"the API server cannot be asked who you are: {error}")
         if visibility.is_empty:
-            later = "" if is_asked_out else "; not all namespaces are asked about yet, try again in half a minute"
+            later = "" if all_checked else "; not all namespaces have been checked yet: try again in 30 seconds"
             return Refusal(403, f"{user.username} may list none of nodes, nodeclaims, nodepools and pods{later}")
-        return Viewer(user.username, visibility, token)
+        return Viewer(user.username, visibility, token, all_checked)
 
     def _known_rights(self, key: bytes) -> _NamespaceRights:
         """What the API server said last about a viewer's rights in single namespaces."""
@@ -191,26 +195,30 @@ class KubernetesAccess:
 
 @dataclass
 class _NamespaceRights:
-    """Where one viewer may list pods, as the last answers said. Closed namespaces are asked about again only after a while.
+    """Where one viewer may list pods, as the last answers said.
 
-    So a cluster with more namespaces than are asked about at a time is asked about bit by bit, the open ones each time.
+    Every question is about the open namespaces and some others: those never asked about, then those whose answer is oldest. So
+    a cluster with more namespaces than are asked about at a time is asked about bit by bit.
     """
 
-    opened: frozenset[str] = frozenset()
-    closed_until: dict[str, float] = field(default_factory=dict)
+    opened: tuple[str, ...] = ()
+    closed_at: dict[str, float] = field(default_factory=dict)
 
-    def due(self, namespaces: Iterable[str], now: float) -> list[str]:
-        """The namespaces to ask about now."""
-        names = [name for name in namespaces if self.closed_until.get(name, now) <= now]
-        return sorted(names, key=lambda name: name not in self.opened)[:MAX_NAMESPACES]
+    def due(self, namespaces: Sequence[str]) -> list[str]:
+        """The namespaces to ask about now; ``namespaces`` are those there are, those that matter most first."""
+        opened = set(self.opened).intersection(namespaces)
+        others = (name for name in namespaces if name not in opened)
+        longest_ago = sorted(others, key=lambda name: self.closed_at.get(name, -math.inf))
+        return [*(name for name in self.opened if name in opened), *longest_ago[:MAX_NAMESPACES]]
 
     def learn(self, answers: Mapping[str, bool], now: float) -> None:
         """Take what the API server says about single namespaces."""
-        self.opened = frozenset(name for name, is_open in answers.items() if is_open)
-        still_closed = {name: until for name, until in self.closed_until.items() if until > now}
-        self.closed_until = still_closed | {
-            name: now + CLOSED_SECONDS for name, is_open in answers.items() if not is_open
-        }
+        self.opened = tuple(name for name, is_open in answers.items() if is_open)[:MAX_NAMESPACES]
+        self.closed_at |= {name: now for name in answers if name not in self.opened}
+
+    def has_checked(self, namespaces: Sequence[str]) -> bool:
+        """Whether there has been an answer about each of them."""
+        return all(name in self.closed_at or name in self.opened for name in namespaces)
 
 
 class _Rights:
@@ -228,12 +236,12 @@ class _Rights:
         )
         return Visibility(nodes, claims, pools, None if pods else frozenset(), all(others))
 
-    async def open_namespaces(self, known: _NamespaceRights, namespaces: Iterable[str], now: float) -> frozenset[str]:
+    async def open_namespaces(self, known: _NamespaceRights, namespaces: Sequence[str], now: float) -> frozenset[str]:
         """Where they may list pods; ``known`` learns the answers."""
-        due = known.due(namespaces, now)
+        due = known.due(namespaces)
         allowed = await asyncio.gather(*(self._may_list(kinds.POD, name) for name in due))  # type: ignore[arg-type]
         known.learn(dict(zip(due, allowed, strict=True)), now)
-        return known.opened
+        return frozenset(known.opened)
 
     async def _may_list(self, kind: Kind[Wire], namespace: str = "") -> bool:
         attributes = ResourceAttributes(verb="list", resource=kind.plural, group=kind.group, namespace=namespace)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -105,3 +106,10 @@ def test_a_decision_without_the_library_is_the_same(monkeypatch: pytest.MonkeyPa
     usual = plan(*objects, types=list(inc(40)))
     monkeypatch.setattr(compiled_filling, "_library", lambda: None)
     assert plan(*objects, types=list(inc(40))) == usual
+
+
+def test_a_bound_of_all_pods_does_not_count_for_some_of_them() -> None:
+    """A search that ends near its bound would end too early for the rest."""
+    whole = replace(_problem(np.random.default_rng(1), 4, 3), lower_bound=5.0)
+    assert whole.subset(np.arange(4)).lower_bound == 5.0
+    assert whole.subset(np.array([1, 2])).lower_bound == 0.0

@@ -173,7 +173,7 @@ _LIMITING_ANNOTATIONS = frozenset({labels.BUDGET_WINDOWS, labels.FREEZE, labels.
 def decide_without_budgets(
     problem: DisruptionProblem, indexes: Mapping[str, TypeIndex], memory: DisruptionMemory | None = None
 ) -> DisruptionSolution:
-    """What would be decided if no budget and no freeze limited anything. ``memory``: that of such decisions alone."""
+    """What would be decided if no budget and no freeze limited anything. ``memory``: its packings may be shared."""
     snapshot = problem.snapshot
     free = replace(snapshot, pools=tuple(_unlimited(pool) for pool in snapshot.pools), freeze=None)
     return decide_disruption(replace(problem, snapshot=free), indexes, memory)
@@ -194,7 +194,7 @@ def decide_without_calm(
 ) -> DisruptionSolution:
     """What would be decided if, beside budgets, nothing made consolidation wait or ask for a least saving.
 
-    That is ``consolidateAfter``, thresholds, roll-outs and the stabilization window. ``memory``: that of such decisions alone.
+    That is ``consolidateAfter``, thresholds, roll-outs and the stabilization window. ``memory``: its packings may be shared.
     """
     snapshot = problem.snapshot
     pools = tuple(_hasty(_unlimited(pool)) for pool in snapshot.pools)

@@ -103,9 +103,10 @@ class PackingProblem:
         return np.array([by_demand[group[0]] for group in self.groups])
 
     def subset(self, groups: IntArray) -> PackingProblem:
-        """The same problem for some of the groups."""
+        """The same problem for some of the groups. A bound for all of them holds for none fewer, so there is none then."""
         return replace(
             self,
+            lower_bound=self.lower_bound if len(groups) == len(self.groups) else 0.0,
             groups=tuple(self.groups[at] for at in groups.tolist()),
             counts=self.counts[groups],
             requests=self.requests[groups],

@@ -31,6 +31,7 @@ from karpenter.api import (
     node_overlay,
     older_kinds,
     older_schemas,
+    plain_yaml,
 )
 from karpenter.api.kinds import Kind
 from karpenter.api.meta import Condition, ObjectMeta, Wire
@@ -237,15 +238,7 @@ def custom_resource_definitions() -> tuple[Json, ...]:
 
 def to_yaml() -> str:
     """The same as a stream of YAML documents."""
-    import yaml  # validation needs the schemas only, and loading it takes 0.01 s
-
-    class _NoAliasDumper(yaml.CSafeDumper):
-        """Writes every value in full: YAML anchors would be legal, but are unusual in a CRD."""
-
-        def ignore_aliases(self, data: object) -> bool:
-            return True
-
-    return yaml.dump_all(custom_resource_definitions(), Dumper=_NoAliasDumper, sort_keys=False, width=120)
+    return "---\n".join(map(plain_yaml.to_yaml, custom_resource_definitions()))
 
 
 def _definition(kind: Kind[T], short_names: tuple[str, ...], columns: tuple[Json, ...], subresources: Json) -> Json:

@@ -14,7 +14,8 @@ from typing import Annotated, Literal, TextIO
 
 import typer
 
-from karpenter.cli.render_common import Json, WidePage, to_json, to_yaml
+from karpenter.api.plain_yaml import to_yaml
+from karpenter.cli.render_common import Json, WidePage, to_json
 from karpenter.cli.terminal import exit_on_closed_pipe, write_text
 
 Output = Literal["table", "wide", "json", "yaml", "markdown", "name"]

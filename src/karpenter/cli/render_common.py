@@ -37,15 +37,6 @@ def to_json(data: object) -> str:
     return msgspec.json.format(msgspec.json.encode(data), indent=2).decode() + "\n"
 
 
-def to_yaml(data: object) -> str:
-    """YAML of plain data, members in their order."""
-    import yaml
-
-    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-    dumper = type("_Plain", (dumper,), {"ignore_aliases": lambda *_: True})
-    return str(yaml.dump(data, Dumper=dumper, sort_keys=False, default_flow_style=False, width=120))
-
-
 class WidePage(StringIO):
     """A page of ``-o wide``: the text goes to no terminal yet and has longer lines."""
 

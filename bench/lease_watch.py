@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import time
-from collections.abc import Callable
 
-from karpenter.kube import config
 from karpenter.kube.config import Connection
 from karpenter.kube.write_fence import Fence
+from karpenter.manager_process import start_election
 from karpenter.metrics import Metrics
-from karpenter.model.clock import SystemClock
-from karpenter.model.token_bucket import TokenBucket
-from karpenter.runtime.election_thread import ElectionThread
-from karpenter.runtime.leader_election import ElectionCandidate, LeaderElection
-
-_UNLIMITED_PER_SECOND = 1e9
+from karpenter.runtime.leader_election import ElectionCandidate
 
 
 class LeaseWatch:
@@ -24,19 +17,11 @@ class LeaseWatch:
 
     def __init__(self, connection: Connection) -> None:
         self._fence = _WatchedFence()
-        kube = config.connect(connection, TokenBucket(_UNLIMITED_PER_SECOND, _UNLIMITED_PER_SECOND))
-        election = LeaderElection(
-            kube, ElectionCandidate("kube-system", "bench"), self._fence, SystemClock(), Metrics()
-        )
-
-        async def campaign(won: Callable[[], None], leave: asyncio.Event) -> None:
-            async with kube:
-                await election.run(won, leave)
-
-        self._leadership = ElectionThread(campaign)
+        candidate = ElectionCandidate("kube-system", "bench")
+        self._leadership, _ = start_election(connection, candidate, self._fence, Metrics())
 
     async def elected(self) -> None:
-        """Wait until the lease is held; raises ``LeadershipLost``."""
+        """Wait until the lease is held."""
         await self._leadership.elected()
 
     def longest_seconds(self) -> float:

@@ -186,21 +186,27 @@ def _leader_election(settings: Settings, connection: Connection, metrics: Metric
     if settings.disable_leader_election:
         return _LeaderElection(NoElection(), Fence(NO_EXPIRY), list)
     fence = Fence()
-    kube = config.connect(connection, TokenBucket(_UNLIMITED_QPS, _UNLIMITED_QPS))
     candidate = ElectionCandidate(
         lease_namespace(settings, os.environ, connection.namespace),
         settings.leader_election_name,
         durations=LeaseDurations.of(settings.intervals),
     )
+    thread, election = start_election(connection, candidate, fence, metrics)
+    return _LeaderElection(thread, fence, lambda: [election.fault] if election.fault is not None else [])
+
+
+def start_election(
+    connection: Connection, candidate: ElectionCandidate, fence: Fence, metrics: Metrics
+) -> tuple[ElectionThread, LeaderElection]:
+    """An election on a thread of its own, through a connection of its own without a limit to its pace; it has begun."""
+    kube = config.connect(connection, TokenBucket(_UNLIMITED_QPS, _UNLIMITED_QPS))
     election = LeaderElection(kube, candidate, fence, SystemClock(), metrics)
 
     async def campaign(won: Callable[[], None], leave: asyncio.Event) -> None:
         async with kube:
             await election.run(won, leave)
 
-    return _LeaderElection(
-        ElectionThread(campaign), fence, lambda: [election.fault] if election.fault is not None else []
-    )
+    return ElectionThread(campaign), election
 
 
 def lease_namespace(settings: Settings, environment: Mapping[str, str], default: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import re
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -19,7 +18,6 @@ from cryptography import x509
 
 from controlplane import binaries
 from controlplane.harness import ControlPlane, Json
-from controlplane.patience import patience
 from karpenter.api.ec2_node_class import EC2NodeClass
 from karpenter.api.karpenter import NodeClaim, NodeClaimStatus
 from karpenter.api.kinds import NODE, SECRET
@@ -93,7 +91,7 @@ def _initialize(plane: ControlPlane) -> None:
         }
     ).decode()
     info: Json = {"metadata": {"name": "cluster-info"}, "data": {"kubeconfig": kubeconfig}}
-    _when_there_is_a_namespace(plane)
+    plane.until(lambda: _has_public_namespace(plane), "the namespace kube-public")
     plane.request("POST", "/api/v1/namespaces/kube-public/configmaps", info)
     rule = {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["cluster-info"], "verbs": ["get"]}
     roles = "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-public"
@@ -104,14 +102,11 @@ def _initialize(plane: ControlPlane) -> None:
     plane.request("POST", f"{roles}/rolebindings", binding)
 
 
-def _when_there_is_a_namespace(plane: ControlPlane) -> None:
-    deadline = time.monotonic() + patience(20)
-    while not any(
+def _has_public_namespace(plane: ControlPlane) -> bool:
+    return any(
         entry["metadata"]["name"] == "kube-public"
         for entry in plane.request("GET", "/api/v1/namespaces")["items"]  # type: ignore[attr-defined]
-    ):
-        assert time.monotonic() < deadline, "there is no namespace kube-public"
-        time.sleep(0.05)
+    )
 
 
 def _binding(name: str, role: str, group: str) -> Json:

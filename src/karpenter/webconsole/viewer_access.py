@@ -211,10 +211,11 @@ class _NamespaceRights:
         longest_ago = sorted(others, key=lambda name: self.closed_at.get(name, -math.inf))
         return [*(name for name in self.opened if name in opened), *longest_ago[:MAX_NAMESPACES]]
 
-    def learn(self, answers: Mapping[str, bool], now: float) -> None:
-        """Take what the API server says about single namespaces."""
+    def learn(self, answers: Mapping[str, bool], namespaces: Sequence[str], now: float) -> None:
+        """Take what the API server says about single namespaces, and forget those there are no more."""
         self.opened = tuple(name for name, is_open in answers.items() if is_open)[:MAX_NAMESPACES]
-        self.closed_at |= {name: now for name in answers if name not in self.opened}
+        closed_at = self.closed_at | {name: now for name in answers if name not in self.opened}
+        self.closed_at = {name: closed_at[name] for name in namespaces if name in closed_at}
 
     def has_checked(self, namespaces: Sequence[str]) -> bool:
         """Whether there has been an answer about each of them."""
@@ -240,7 +241,7 @@ class _Rights:
         """Where they may list pods; ``known`` learns the answers."""
         due = known.due(namespaces)
         allowed = await asyncio.gather(*(self._may_list(kinds.POD, name) for name in due))  # type: ignore[arg-type]
-        known.learn(dict(zip(due, allowed, strict=True)), now)
+        known.learn(dict(zip(due, allowed, strict=True)), namespaces, now)
         return frozenset(known.opened)
 
     async def _may_list(self, kind: Kind[Wire], namespace: str = "") -> bool:

@@ -215,8 +215,9 @@ class _ColumnGeneration:
         single = self._filler.fill_single_pods(self._pod_values)
         self._add_new_columns(covering, single, np.flatnonzero(single.is_purchasable))
         budget = min(MAX_WORK, WORK_PER_FIRST_POD * self._first_pods + WORK_PER_POD * int(counts.sum()))
-        is_bounded = self._gap is not None and counts.sum() == problem.counts.sum()
-        enough = problem.lower_bound * (1 + (self._gap or 0.0)) if is_bounded else -np.inf
+        enough = -np.inf
+        if self._gap is not None and counts.sum() == problem.counts.sum():
+            enough = problem.lower_bound * (1 + self._gap)
         solution = covering.solve()
         for _ in range(self._rounds):
             if self._filler.work > budget or (solution is not None and solution.objective <= enough):

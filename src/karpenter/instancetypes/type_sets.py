@@ -33,16 +33,30 @@ def binary_digits(types: TypeSet) -> str:
 class AmountIndex:
     """Index of one resource: which members of a list have at least, or at most, a given amount, as bit sets."""
 
-    __slots__ = ("_amounts", "_at_least", "_at_most")
+    __slots__ = ("_amounts", "_at_least")
 
     def __init__(self, amounts: Sequence[int]) -> None:
-        by_amount: dict[int, int] = {}
-        for position, amount in enumerate(amounts):
-            by_amount[amount] = by_amount.get(amount, 0) | 1 << position
-        self._amounts = sorted(by_amount)
-        sets = [by_amount[amount] for amount in self._amounts]
-        self._at_most: tuple[TypeSet, ...] = (0, *accumulate(sets, or_))
-        self._at_least: tuple[TypeSet, ...] = (*reversed(tuple(accumulate(reversed(sets), or_))), 0)
+        self._set_members(dict(enumerate(amounts)), {})
+
+    def _set_members(self, amounts: Mapping[int, int], others: dict[int, TypeSet]) -> None:
+        """Members by position. ``others``: the set of further members that have an amount."""
+        for position, amount in amounts.items():
+            others[amount] = others.get(amount, 0) | 1 << position
+        self._amounts = sorted(others)
+        sets = [others[amount] for amount in reversed(self._amounts)]
+        self._at_least: tuple[TypeSet, ...] = (*reversed(tuple(accumulate(sets, or_))), 0)
+
+    def with_changed(self, amounts: Mapping[int, int]) -> AmountIndex:
+        """The index after members at these positions got other amounts; costs what there are different amounts."""
+        kept = ~type_set(amounts)
+        exact = {
+            amount: same
+            for amount, least, more in zip(self._amounts, self._at_least, self._at_least[1:], strict=False)
+            if (same := (least ^ more) & kept)
+        }
+        other = AmountIndex.__new__(AmountIndex)
+        other._set_members(amounts, exact)
+        return other
 
     def at_least(self, amount: int) -> TypeSet:
         """Members with at least this amount."""
@@ -50,7 +64,7 @@ class AmountIndex:
 
     def at_most(self, amount: int) -> TypeSet:
         """Members with at most this amount."""
-        return self._at_most[bisect_right(self._amounts, amount)]
+        return self._at_least[0] ^ self._at_least[bisect_right(self._amounts, amount)]
 
     def largest_of(self, members: TypeSet) -> TypeSet:
         """Those of the members (at least one) that have the largest amount."""
@@ -68,11 +82,11 @@ class AmountIndex:
         low, high = 1, len(self._amounts)
         while low < high:
             middle = (low + high) // 2
-            if self._at_most[middle] & members:
+            if members & ~self._at_least[middle]:
                 high = middle
             else:
                 low = middle + 1
-        return self._at_most[low] & members
+        return members & ~self._at_least[low]
 
     def largest_within(self, amount: int) -> int:
         """The largest indexed amount not above this one; this amount itself if there is none."""

@@ -18,7 +18,7 @@ from functools import cached_property
 from karpenter.api.core import Pod
 from karpenter.api.scheduling_constraints import Taint, Toleration
 from karpenter.instancetypes.type_index import TypeIndex
-from karpenter.instancetypes.type_sets import AmountIndex, amount_indexes, members, with_at_least
+from karpenter.instancetypes.type_sets import AmountIndex, amount_indexes, members, type_set, with_at_least
 from karpenter.model import labels, taints
 from karpenter.model import resources as res
 from karpenter.model.requirements import Op, Requirement, Requirements, compatible, requirements_from_labels
@@ -311,6 +311,8 @@ class ExistingNodeIndex:
             self._by_taints[node.view.taints] = by_taint | 1 << place
         self._tolerated: dict[tuple[Toleration, ...], NodeSet] = {}
         self._by_label: dict[str, dict[str | None, NodeSet]] = {}
+        #: Nodes that have less free than the sets say.
+        self._fuller: NodeSet = 0
 
     @cached_property
     def _free_by_resource(self) -> Mapping[str, AmountIndex]:
@@ -333,12 +335,18 @@ class ExistingNodeIndex:
         for position, node in changed.items():
             nodes[position] = node
         other.nodes = tuple(nodes)
+        other._fuller |= type_set(changed)
         return other
 
     def with_free_updated(self) -> ExistingNodeIndex:
-        """The index with sets made of what is free now."""
+        """The index with sets that say what is free now. No node has a resource that none had before."""
+        free = {position: self.nodes[position].free for position in members(self._fuller)}
         other = copy(self)
-        other.__dict__.pop("_free_by_resource", None)
+        other._fuller = 0
+        other._free_by_resource = {
+            name: index.with_changed({position: amounts.get(name, 0) for position, amounts in free.items()})
+            for name, index in self._free_by_resource.items()
+        }
         return other
 
     def position_set(self, keys: Iterable[str]) -> NodeSet:

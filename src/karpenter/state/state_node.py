@@ -11,7 +11,7 @@ from karpenter.api.core import Node, Pod
 from karpenter.api.karpenter import NodeClaim, NodeClaimStatus
 from karpenter.api.meta import WireResources
 from karpenter.api.scheduling_constraints import Taint
-from karpenter.model import conditions, labels, pods, taints
+from karpenter.model import conditions, labels, pod_disruption, pods, taints
 from karpenter.model import resources as res
 from karpenter.model.requirements import Requirements, requirements_from_labels, requirements_from_wire
 from karpenter.model.resources import Resources
@@ -54,6 +54,22 @@ class StateNode:
     def pods_by_workload(self) -> Mapping[str, int]:
         """Number of bound pods per workload."""
         return Counter(owner for pod in self.pods if (owner := pods.workload_id(pod)))
+
+    @cached_property
+    def reschedulable_pods(self) -> tuple[Pod, ...]:
+        """The pods that need another place when the node goes (DIS-007)."""
+        moving = tuple(filter(pods.is_reschedulable, self.pods))
+        return moving if len(moving) < len(self.pods) else self.pods
+
+    @cached_property
+    def eviction_cost(self) -> float:
+        """What evicting them costs, none below 0 (DIS-114)."""
+        return sum(max(0.0, pod_disruption.eviction_cost(pod)) for pod in self.reschedulable_pods)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it counts as empty: none of those pods costs anything to evict (DIS-121)."""
+        return self.eviction_cost <= 0
 
     @property
     def managed(self) -> bool:

@@ -6,11 +6,13 @@ import math
 
 import pytest
 
+from karpenter.api.core import Pod
 from karpenter.disruption.decide.candidates import CandidateChecks, DisruptionContext
 from karpenter.disruption.decide.command import Candidate, DisruptionReason
 from karpenter.disruption.decide.costs import NodePrices, candidate_order, disruption_cost
 from karpenter.model import pod_disruption
 from karpenter.model.pod_disruption import DELETION_COST_ANNOTATION
+from karpenter.state.state_node import StateNode
 from support.builders import NOW, flatten, indexes, pod, snapshot
 from support.disruption_cases import KINDS, decide, gone, kind, pool, running
 from support.instance_types import offering
@@ -50,9 +52,15 @@ def test_costs_are_those_of_the_table(annotation: str, priority: int | None, exp
 
 def test_a_node_costs_one_more_than_its_pods_and_no_pod_makes_it_cheaper() -> None:
     """DIS-114, DIS-S064, DIS-046: the base cost of a node is 1."""
-    assert disruption_cost(()) == 1.0
-    assert disruption_cost([pod("a"), pod("b"), pod("c")]) == 4.0
-    assert disruption_cost([pod("a", meta={"annotations": {DELETION_COST_ANNOTATION: "-2147483647"}})]) == 1.0
+    least = pod("a", meta={"annotations": {DELETION_COST_ANNOTATION: "-2147483647"}}, node_name="n")
+    assert disruption_cost(_node_with()) == 1.0
+    assert disruption_cost(_node_with(*(pod(name, node_name="n") for name in "abc"))) == 4.0
+    assert disruption_cost(_node_with(least)) == 1.0
+    assert _node_with(least).is_empty
+
+
+def _node_with(*pods: Pod) -> StateNode:
+    return snapshot(flatten([pool(), running("n", "l"), pods])).nodes[0]
 
 
 def price(kind_name: str, types: object = KINDS, zone: str = "z1") -> float | None:

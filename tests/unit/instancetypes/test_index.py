@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from karpenter.instancetypes.instance_type import InstanceType, Offering
 from karpenter.instancetypes.type_index import TypeIndex
-from karpenter.instancetypes.type_sets import TypeSet, members
+from karpenter.instancetypes.type_sets import AmountIndex, TypeSet, members
 from karpenter.instancetypes.well_known_labels import label_absent, label_in
 from karpenter.model import labels
 from karpenter.model.requirements import Requirement, Requirements, compatible, intersects, requirement
@@ -268,3 +268,18 @@ def test_an_offering_that_is_unavailable_adds_no_value() -> None:
     types = [with_zones(InstanceType("t0", Requirements(), {"cpu": 1000}, {}, (sold,)))]
     wanted = Requirements((Requirement(labels.ZONE, True, min_values=4),))
     assert TypeIndex(types, WELL_KNOWN).min_values_shortages(wanted, 1) == {labels.ZONE: 0}
+
+
+@_QUICK
+@given(st.lists(st.integers(0, 6), min_size=1, max_size=12), st.dictionaries(st.integers(0, 11), st.integers(0, 9)))
+def test_an_index_after_a_change_is_the_one_made_of_the_changed_amounts(
+    before: list[int], change: dict[int, int]
+) -> None:
+    """Bases of what-if questions follow the moves that were decided on them."""
+    changed = {position: amount for position, amount in change.items() if position < len(before)}
+    updated = AmountIndex(before).with_changed(changed)
+    made_anew = AmountIndex([changed.get(position, amount) for position, amount in enumerate(before)])
+    everything = (1 << len(before)) - 1
+    for amount in range(-1, 11):
+        assert updated.at_least(amount) == made_anew.at_least(amount)
+        assert updated.at_most(amount) == made_anew.at_most(amount) == everything & ~updated.at_least(amount + 1)

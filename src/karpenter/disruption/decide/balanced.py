@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from karpenter.api.karpenter import NodePool
 from karpenter.disruption.decide.command import Candidate, MoveScore
 from karpenter.disruption.decide.costs import NodePrices, disruption_cost
-from karpenter.model import consolidation_thresholds, pods
+from karpenter.model import consolidation_thresholds
 from karpenter.model.consolidation_thresholds import LEAN_CONSOLIDATION, ConsolidationDefaults
 from karpenter.state.snapshot import ClusterSnapshot
-from karpenter.state.state_node import StateNode
 
 BALANCED_POLICY = "Balanced"
 
@@ -37,12 +36,8 @@ def pool_totals(snapshot: ClusterSnapshot, prices: NodePrices) -> Mapping[str, P
     for view in snapshot.nodes:
         if view.claim is not None:
             price[view.pool] += prices.price_per_hour(view) or 0.0
-            disruption[view.pool] += _node_disruption_cost(view)
+            disruption[view.pool] += disruption_cost(view)
     return {pool: PoolTotals(price[pool], disruption[pool]) for pool in price}
-
-
-def _node_disruption_cost(state_node: StateNode) -> float:
-    return disruption_cost(pod for pod in state_node.pods if pods.is_reschedulable(pod))
 
 
 def is_balanced(pool: NodePool) -> bool:

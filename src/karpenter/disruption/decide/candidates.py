@@ -129,9 +129,12 @@ class CandidateChecks:
 
     def as_candidate(self, state_node: StateNode) -> Candidate:
         """The node as a candidate, whatever blocks it."""
-        moving = tuple(pod for pod in state_node.pods if pods.is_reschedulable(pod))
         return Candidate(
-            state_node, state_node.pool, moving, self.prices.price_per_hour(state_node), disruption_cost(moving)
+            state_node,
+            state_node.pool,
+            state_node.reschedulable_pods,
+            self.prices.price_per_hour(state_node),
+            disruption_cost(state_node),
         )
 
     def node_blockers(self, state_node: StateNode) -> Iterator[NodeBlocker]:
@@ -185,19 +188,20 @@ class CandidateChecks:
     def pod_blockers(self, state_node: StateNode) -> Iterator[PodBlocker]:
         """One blocker per pod that must not be evicted, even if it needs no rescheduling (DIS-079 to DIS-081, DIS-085)."""
         now = self._context.now
-        for pod in state_node.pods:
-            if pods.is_active(pod) and pod_disruption.is_protected(pod, now):
-                protection = pod_disruption.disruption_protection(pod, now)
-                yield disruption_blockers.PodDoNotDisrupt(
-                    _name(pod), until=protection.until if protection is not None else None
-                )
-            elif pods.is_active(pod) and pod_disruption.is_not_safe_to_evict(pod):
+        annotated = (pod for pod in state_node.pods if pod.metadata.annotations and pods.is_active(pod))
+        for pod in annotated:
+            protection = pod_disruption.disruption_protection(pod, now)
+            if protection is not None and protection.active:
+                yield disruption_blockers.PodDoNotDisrupt(_name(pod), until=protection.until)
+            elif pod_disruption.is_not_safe_to_evict(pod):
                 yield disruption_blockers.PodDoNotDisrupt(_name(pod), labels.SAFE_TO_EVICT)
         for pod in state_node.pods:
-            if pods.is_active(pod) and not pods.is_mirror_pod(pod):
-                blocker = self._pdb_blocker(pod)
-                if blocker is not None and not pod_disruption.is_protected(pod, now):
-                    yield blocker
+            # Most pods have no budget: that is asked first.
+            blocker = self._pdb_blocker(pod)
+            if blocker is None or not pods.is_active(pod) or pods.is_mirror_pod(pod):
+                continue
+            if not pod_disruption.is_protected(pod, now):
+                yield blocker
 
     def _pdb_blocker(self, pod: Pod) -> disruption_blockers.PdbExhausted | disruption_blockers.MultiplePdbs | None:
         matching = self.pod_disruption_budgets.selecting(pod)

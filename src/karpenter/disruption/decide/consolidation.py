@@ -27,7 +27,6 @@ from karpenter.disruption.decide.command import Candidate, Command, DisruptionRe
 from karpenter.disruption.decide.connected_parts import split_into_parts
 from karpenter.disruption.decide.consolidation_delays import node_age_blocker
 from karpenter.disruption.decide.consolidation_search import ConsolidationResult, ConsolidationSearch
-from karpenter.disruption.decide.costs import is_empty
 from karpenter.disruption.decide.disruption_problem import PreparedDisruption, prepare
 from karpenter.disruption.decide.move_blockers import MoveBlocker, SavingTooSmall
 from karpenter.disruption.decide.move_evaluation import ConsolidationSettings, MoveEvaluator
@@ -58,7 +57,7 @@ def consolidation_candidates(prepared: PreparedDisruption) -> tuple[list[Candida
     window = StabilizationWindow(prepared.snapshot, context.now, defaults.stabilization_window)
     pending_keys = {key for command in context.pending_commands for key in command.candidate_keys}
     for node in prepared.snapshot.nodes:
-        if not checks.is_considered(node) or is_empty(node.pods):
+        if not checks.is_considered(node) or node.is_empty:
             continue
         candidate = checks.candidate_or_blocker(node, _REASON)
         if isinstance(candidate, BlockedNode):

@@ -103,7 +103,11 @@ class ConsolidationSearch:
     def _best_set(self) -> Command | None:
         """The set of nodes that saves most when it is planned anew; None where none saves anything."""
         wasteful = sorted(
-            (candidate for candidate in self._remaining.values() if self._may_join_a_set(candidate)),
+            (
+                candidate
+                for candidate in self._remaining.values()
+                if self._budgets.remaining(candidate.node_pool, _REASON) > 0 and self._may_join_a_set(candidate)
+            ),
             key=self._excess_price_order,
         )
         candidates = self._within_budgets(wasteful)

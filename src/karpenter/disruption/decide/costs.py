@@ -21,9 +21,9 @@ from karpenter.state.state_node import StateNode
 NODE_DISRUPTION_COST = 1.0
 
 
-def disruption_cost(reschedulable_pods: Iterable[Pod]) -> float:
-    """The node's own share and the eviction costs of the pods that need another place, none below 0 (DIS-114)."""
-    return NODE_DISRUPTION_COST + sum(max(0.0, pod_disruption.eviction_cost(pod)) for pod in reschedulable_pods)
+def disruption_cost(state_node: StateNode) -> float:
+    """The node's own share and the eviction costs of the pods that need another place (DIS-114)."""
+    return NODE_DISRUPTION_COST + state_node.eviction_cost
 
 
 def is_empty(pods_of_node: Iterable[Pod]) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from karpenter.disruption.decide.candidates import BlockedNode, DisruptionContext, is_consolidatable
 from karpenter.disruption.decide.command import Candidate, Command, ConsolidationType, DisruptionReason, saving_per_hour
-from karpenter.disruption.decide.costs import candidate_order, is_empty
+from karpenter.disruption.decide.costs import candidate_order
 from karpenter.disruption.decide.disruption_problem import PreparedDisruption
 from karpenter.disruption.decide.remaining_budgets import RemainingBudgets
 
@@ -18,7 +18,7 @@ def empty_candidates(prepared: PreparedDisruption) -> tuple[list[Candidate], lis
     candidates: list[Candidate] = []
     blocked: list[BlockedNode] = []
     for view in prepared.snapshot.nodes:
-        if not checks.is_considered(view) or not is_empty(view.pods):
+        if not checks.is_considered(view) or not view.is_empty:
             continue
         candidate = checks.candidate_or_blocker(view, DisruptionReason.EMPTY)
         if isinstance(candidate, BlockedNode):

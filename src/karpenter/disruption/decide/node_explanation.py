@@ -18,9 +18,8 @@ from karpenter.disruption.decide.candidates import (
     is_consolidatable,
     is_drifted,
 )
-from karpenter.disruption.decide.command import Candidate, Command, DisruptionReason
+from karpenter.disruption.decide.command import Command, DisruptionReason
 from karpenter.disruption.decide.consolidation_delays import node_age_blocker
-from karpenter.disruption.decide.costs import disruption_cost, is_empty
 from karpenter.disruption.decide.disruption_blockers import (
     BudgetExhausted,
     ConsolidateAfterNotOver,
@@ -35,7 +34,7 @@ from karpenter.disruption.decide.remaining_budgets import pool_node_counts
 from karpenter.disruption.decide.stabilization_window import StabilizationWindow
 from karpenter.disruption.decide.workload_rollouts import WorkloadRollouts
 from karpenter.instancetypes.type_index import TypeIndex
-from karpenter.model import consolidation_thresholds, pods
+from karpenter.model import consolidation_thresholds
 from karpenter.model.disruption_rules import disruption_rules
 from karpenter.scheduling.daemonset_fit import DaemonSetShortfall, daemonset_shortfalls
 from karpenter.state.state_node import StateNode
@@ -90,14 +89,11 @@ class _NodeExplainer:
         self._defaults = preview.options.consolidation
         self._checks = CandidateChecks(preview.snapshot, indexes, preview.context)
         self._pool = next((pool for pool in preview.snapshot.pools if pool.metadata.name == state_node.pool), None)
-        moving = tuple(pod for pod in state_node.pods if pods.is_reschedulable(pod))
-        self._candidate = Candidate(
-            state_node, state_node.pool, moving, self._checks.prices.price_per_hour(state_node), disruption_cost(moving)
-        )
+        self._candidate = self._checks.as_candidate(state_node)
         self._reasons = tuple(self._eligible_reasons())
 
     def _eligible_reasons(self) -> Iterator[DisruptionReason]:
-        yield _EMPTY if is_empty(self._state_node.pods) else _UNDERUTILIZED
+        yield _EMPTY if self._state_node.is_empty else _UNDERUTILIZED
         if is_drifted(self._state_node):
             yield _DRIFTED
 

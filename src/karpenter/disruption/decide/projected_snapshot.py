@@ -15,7 +15,6 @@ from karpenter.api.core import Node, NodeSpec, NodeStatus, Pod
 from karpenter.api.karpenter import NodeClaim
 from karpenter.api.meta import Condition, ObjectMeta
 from karpenter.disruption.decide.command import Command
-from karpenter.disruption.decide.costs import is_empty
 from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.model import conditions, labels, pods
@@ -171,4 +170,4 @@ def nodes_awaiting_planned_pods(snapshot: ClusterSnapshot) -> frozenset[str]:
     leaving = (pod for node in snapshot.nodes if node.marked_for_deletion for pod in node.pods)
     planned = snapshot.planned_nodes
     targets = {planned.get(pod.metadata.uid, "") for arriving in (pending, leaving) for pod in arriving}
-    return frozenset(node.key for node in snapshot.nodes if node.key in targets and is_empty(node.pods))
+    return frozenset(node.key for node in snapshot.nodes if node.key in targets and node.is_empty)

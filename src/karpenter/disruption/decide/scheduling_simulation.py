@@ -120,7 +120,7 @@ class SchedulingSimulation:
         """The candidate's own pods that need another place."""
         known, moving = self._moving_pods_by_key.get(candidate.key, (None, ()))
         if known is not candidate:
-            moving = tuple(filter(self._is_reschedulable, candidate.reschedulable_pods))
+            moving = tuple(filter(self._can_leave, candidate.reschedulable_pods))
             self._moving_pods_by_key[candidate.key] = (candidate, moving)
         return moving
 
@@ -133,8 +133,8 @@ class SchedulingSimulation:
             return [pod for candidate in command.candidates for pod in self.pods_of_broken(candidate)]
         return self.pods_to_place(command.candidates)
 
-    def _is_reschedulable(self, pod: Pod) -> bool:
-        return is_reschedulable_now(pod, self._checks.pod_disruption_budgets, self._now)
+    def _can_leave(self, pod: Pod) -> bool:
+        return can_leave_now(pod, self._checks.pod_disruption_budgets, self._now)
 
     @property
     def has_limits(self) -> bool:
@@ -212,9 +212,9 @@ class SchedulingSimulation:
         return self._base.minimum_new_price(self._without(candidates))
 
 
-def is_reschedulable_now(pod: Pod, budgets: PodDisruptionBudgetIndex, now: datetime) -> bool:
-    """Whether a pod needs another place when its node goes, and something can evict it (DIS-162)."""
-    if not pod_disruption.is_currently_reschedulable(pod, now):
+def can_leave_now(pod: Pod, budgets: PodDisruptionBudgetIndex, now: datetime) -> bool:
+    """Whether something can evict a pod that needs another place when its node goes (DIS-162)."""
+    if pod_disruption.is_protected(pod, now) and pods.is_active(pod):
         return False
     over = budgets.selecting(pod)
     return not over or not pod_eligibility.blocked_by_budgets(pod, over, now)
@@ -271,9 +271,8 @@ def prepare_simulation(
 
 def _fill_order(checks: CandidateChecks, state_node: StateNode) -> tuple[float, str]:
     """Sort key: pods move to nodes that will stay, last to those with a high price for the disruption they cost."""
-    moving = filter(pods.is_reschedulable, state_node.pods)
     price = checks.prices.price_per_hour(state_node) if state_node.managed else None
-    return ((price or 0.0) / disruption_cost(moving), state_node.name)
+    return ((price or 0.0) / disruption_cost(state_node), state_node.name)
 
 
 def _pods_unschedulable(unschedulable: Sequence[UnschedulablePod]) -> PodsUnschedulable:

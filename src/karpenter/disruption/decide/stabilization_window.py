@@ -16,7 +16,6 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from karpenter.disruption.decide.candidates import consolidate_after_end, consolidation_enabled, is_consolidatable
-from karpenter.disruption.decide.costs import is_empty
 from karpenter.disruption.decide.disruption_blockers import WithinStabilizationWindow
 from karpenter.state.snapshot import ClusterSnapshot
 from karpenter.state.state_node import StateNode
@@ -50,7 +49,7 @@ class StabilizationWindow:
         for node in nodes:
             pool = self._pools.get(node.pool)
             end = self._end(node)
-            if pool is None or end is None or node.marked_for_deletion or is_empty(node.pods):
+            if pool is None or end is None or node.marked_for_deletion or node.is_empty:
                 continue
             ends.append(end)
             if not is_consolidatable(node) and consolidation_enabled(pool) and abs(end - now) <= self._length:

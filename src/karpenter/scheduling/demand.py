@@ -157,7 +157,8 @@ class Packing:
     limited pool. ``pods_below_weight`` counts the pods in claims of a lighter pool than the heaviest that could take them.
     ``is_optimal``: no packing of the pods has a lower objective. ``node_share_cost``: USD per hour that it costs more because no
     node has more than its share of the pods. ``is_cut_short``: it ended before all pods were tried, for the sake of time.
-    ``pod_values``: what a search found a pod of each demand to be worth, by position; empty without a search.
+    ``pod_values``: what a search found a pod of each demand to be worth, by position; empty without a search. ``search_bound``:
+    what the nodes it was made for cost at least, about.
     """
 
     name: str
@@ -171,6 +172,12 @@ class Packing:
     is_cut_short: bool = False
     fallback: PackingFallback | None = None
     pod_values: Mapping[int, float] = field(default_factory=dict, compare=False)
+    search_bound: float = field(default=0.0, compare=False)
+
+    @property
+    def is_searched(self) -> bool:
+        """Whether a search proposed its nodes."""
+        return bool(self.pod_values)
 
     @property
     def sort_key(self) -> tuple[int, int, float, int]:
@@ -181,8 +188,9 @@ class Packing:
 
 def at_list_price(claims: Iterable[SchedulingNodeClaim]) -> list[SchedulingNodeClaim]:
     """Each claim with only the types that cost what their offering says; equal claims stay one object."""
-    narrowed: dict[int, SchedulingNodeClaim] = {}
-    return [narrowed.setdefault(id(claim), claim.at_list_price()) for claim in claims]
+    kept = list(claims)
+    narrowed = {key: claim.at_list_price() for key, claim in {id(claim): claim for claim in kept}.items()}
+    return [narrowed[id(claim)] for claim in kept]
 
 
 def sum_of_prices(claims: Iterable[SchedulingNodeClaim]) -> float:

@@ -9,6 +9,7 @@ from functools import cached_property
 from karpenter.scheduling.demand import Packing
 from karpenter.scheduling.equivalence_groups import EquivalenceGroup
 from karpenter.scheduling.pass_result import DemandCaps, DemandKey, PassResult
+from karpenter.scheduling.topology.topology import DomainCombination
 from karpenter.state.snapshot import pod_priority
 
 #: Pods that fill so many nodes in every domain save next to nothing in fewer domains.
@@ -63,6 +64,27 @@ def may_be_cheaper_in_fewer_domains(outcome: PassOutcome) -> bool:
     combinations = {keyed.combination for keyed in outcome.result.demands}
     many_nodes = len(outcome.packing.claims) >= MIN_NODES_IN_DOMAIN * len(combinations)
     return len(combinations) > 1 and (outcome.result.domain_prices_differ or not many_nodes)
+
+
+def has_many_nodes_in_domains(outcome: PassOutcome) -> bool:
+    """Whether nodes are bought in several domains, and many in each: which of them gets a few more matters little then."""
+    nodes: Counter[DomainCombination] = Counter()
+    for claim in outcome.packing.claims:
+        nodes.update({outcome.result.demands[position].combination for position, _ in claim.contents})
+    return _are_many_in_each_domain(nodes)
+
+
+def may_have_many_nodes_in_domains(result: PassResult) -> bool:
+    """Whether nodes for the result may be as many: there are enough pods in each domain."""
+    pods: Counter[DomainCombination] = Counter()
+    for keyed_demand in result.demands:
+        pods[keyed_demand.combination] += len(keyed_demand.demand.pods)
+    return _are_many_in_each_domain(pods)
+
+
+def _are_many_in_each_domain(counts: Counter[DomainCombination]) -> bool:
+    del counts[()]  # of pods that may be anywhere
+    return len(counts) > 1 and min(counts.values()) >= MIN_NODES_IN_DOMAIN
 
 
 def outcome_order(outcome: PassOutcome) -> tuple[list[tuple[int, int]], tuple[int, int, float, int]]:

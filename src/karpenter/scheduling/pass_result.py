@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
 
@@ -138,3 +138,34 @@ class PassResult:
     def pods_needing_nodes(self) -> int:
         """How many pods need new nodes."""
         return sum(len(keyed_demand.demand.pods) for keyed_demand in self.demands)
+
+    @property
+    def is_in_domains(self) -> bool:
+        """Whether domains were chosen for some of the new nodes."""
+        return any(keyed_demand.combination for keyed_demand in self.demands)
+
+
+def is_same(one: PassResult, other: PassResult) -> bool:
+    """Whether two passes request the same new nodes for the same pods, and leave out the same."""
+    return (
+        [(demand.key, demand.demand.pods) for demand in one.demands]
+        == [(demand.key, demand.demand.pods) for demand in other.demands]
+        and one.unschedulable == other.unschedulable
+        and one.placements == other.placements
+    )
+
+
+def may_stay_left(left: Sequence[tuple[KeyedDemand, int]]) -> bool:
+    """Whether no further step could serve these pods, and no other pod counts on them."""
+    return all(keyed_demand.is_last_step and not keyed_demand.group.membership for keyed_demand, _ in left)
+
+
+def with_limited(result: PassResult, left: Sequence[tuple[KeyedDemand, int]]) -> PassResult:
+    """The result with pods that limits leave out among the unschedulable."""
+    limited = (
+        UnschedulableGroup(
+            keyed_demand.group, keyed_demand.group.relaxation_steps[-1], keyed_demand.last_pods(count), limited=True
+        )
+        for keyed_demand, count in left
+    )
+    return replace(result, unschedulable=(*result.unschedulable, *limited))

@@ -32,7 +32,9 @@ from karpenter.scheduling.pass_outcome import (
     PassPlan,
     bypassed_priority,
     fewer_important_left,
+    has_many_nodes_in_domains,
     may_be_cheaper_in_fewer_domains,
+    may_have_many_nodes_in_domains,
     outcome_order,
     places_lost,
     unpacked_by_priority,
@@ -43,7 +45,9 @@ from karpenter.scheduling.pass_result import (
     KeyedDemand,
     PassResult,
     PlannedPlacements,
-    UnschedulableGroup,
+    is_same,
+    may_stay_left,
+    with_limited,
 )
 from karpenter.scheduling.scheduling_options import PackingMode
 from karpenter.scheduling.scheduling_pass import SchedulingPass
@@ -61,6 +65,9 @@ MAX_REORDERINGS = 3
 MAX_ADDITIONS = 8
 #: New nodes for so many pods are left to the search alone.
 SEARCH_ONLY_FROM = 100
+#: What a search finds for so many pods is not compared with the classic packing if it is this near to the lower bound: that one
+#: costs a fifth more and above.
+GAP_WITHOUT_CLASSIC = 0.15
 #: Searches for plans that node shares divide end this near to their lower bound: two of three are for fewer pods on a node.
 GAP_OF_DIVIDED_PLANS = 0.003
 #: Domains are dealt in other orders for the price of so many pods, and another order counts if it saves this share of it.
@@ -92,10 +99,16 @@ class PassContext:
 
 
 class SchedulingPasses:
-    """The rounds of one decision."""
+    """The rounds of one decision. ``shares``: those of the cheapest packing, where one is asked for in the end."""
 
-    def __init__(self, context: PassContext, packings: dict[int, tuple[PassOutcome, Packing]] | None = None) -> None:
+    def __init__(
+        self,
+        context: PassContext,
+        packings: dict[int, tuple[PassOutcome, Packing]] | None = None,
+        shares: NodeShares | None = None,
+    ) -> None:
         self._context = context
+        self._shares = shares
         #: The cheapest packings of outcomes, by the identity of these: orders of domains are compared by them.
         self._packings = {} if packings is None else packings
         #: The same for the best packings without a search.
@@ -124,11 +137,11 @@ class SchedulingPasses:
         if packing is None or unpacked_by_priority(packing, best.result) >= unpacked:
             return best
         left = [(best.result.demands[at], count) for at, count in packing.unpacked.items()]
-        if not _may_stay_left(left):
+        if not may_stay_left(left):
             return best
         asking = {id(pod) for keyed_demand in best.result.demands for pod in keyed_demand.demand.pods}
         others = tuple(failed for failed in best.result.unschedulable if id(failed.pods[0]) not in asking)
-        result = _with_limited(replace(best.result, unschedulable=others), left)
+        result = with_limited(replace(best.result, unschedulable=others), left)
         return PassOutcome(best.pass_plan, result, packing, best.caps)
 
     def with_better_domains(self, outcome: PassOutcome, groups: Sequence[EquivalenceGroup]) -> PassOutcome:
@@ -147,8 +160,9 @@ class SchedulingPasses:
         if pod_count > MAX_PODS_DEALT_AGAIN:
             return outcome
         best = self._with_cheapest_domains(outcome, groups) if may_be_cheaper_in_fewer_domains(outcome) else outcome
-        in_domains = any(keyed_demand.combination for keyed_demand in outcome.result.demands)
-        return self._with_balanced_domains(outcome, groups) if best is outcome and in_domains else best
+        is_even = outcome.packing.is_searched and has_many_nodes_in_domains(outcome)
+        may_balance = best is outcome and outcome.result.is_in_domains and not is_even
+        return self._with_balanced_domains(outcome, groups) if may_balance else best
 
     def _with_cheapest_domains(self, outcome: PassOutcome, groups: Sequence[EquivalenceGroup]) -> PassOutcome:
         best, lowest = outcome, self.simplest_packing(outcome).objective_value * (1 - MIN_SAVING_BY_DOMAINS)
@@ -226,21 +240,21 @@ class SchedulingPasses:
         if self._context.packing_mode is not PackingMode.CHEAPEST:
             return best.packing
         if id(best) not in self._simplest:
-            valued = self._packer_for(best.result).best_value()
-            self._simplest[id(best)] = (best, min(best.packing, valued, key=lambda packing: packing.sort_key))
+            packer = self._packer_for(best.result)
+            first = packer.classic() if best.packing.is_searched else best.packing
+            simplest = min(first, packer.best_value(), key=lambda packing: packing.sort_key)
+            self._simplest[id(best)] = (best, simplest)
         return self._simplest[id(best)][1]
 
-    def cheapest_packing(
-        self, best: PassOutcome, room: SpareRoomValue | None, shares: NodeShares | None = None
-    ) -> Packing:
+    def cheapest_packing(self, best: PassOutcome, room: SpareRoomValue | None) -> Packing:
         """The packing a search for cheap nodes comes to, if it leaves the same pods out and is cheaper.
 
         Where ``room`` for pods to come is worth something, it counts. For few pods it is cheaper than the simplest, too.
         """
         if self._context.packing_mode is not PackingMode.CHEAPEST:
             return best.packing
-        cheapest = self._cheapest_packing(best, room, _search_gap(best, shares))
-        return cheapest if shares is None else self._within_node_shares(best, cheapest, shares)
+        cheapest = self._cheapest_packing(best, room, _search_gap(best.result, self._shares))
+        return cheapest if self._shares is None else self._within_node_shares(best, cheapest, self._shares)
 
     def _cheapest_packing(self, best: PassOutcome, room: SpareRoomValue | None, gap: float | None) -> Packing:
         if room is not None:
@@ -277,7 +291,7 @@ class SchedulingPasses:
         One with no more than the usual number of pods on any node, if that costs about the same.
         """
         plan_pods = sum(claim.pod_count for claim in cheapest.claims)
-        gap = _search_gap(best, shares)
+        gap = _search_gap(best.result, shares)
         start = FULL_SEARCH if gap is None else SearchStart(cheapest.pod_values, gap)
         chosen, price = cheapest, sum_of_prices(cheapest.claims)
         for most, extra in ((shares.max_pods_in, None), (shares.usual_pods_in, USUAL_EXTRA_COST)):
@@ -383,14 +397,14 @@ class SchedulingPasses:
         attempt = 0
         while True:
             settled = self._run_pass(pass_plan.groups, caps)
-            same = next((each for each in earlier if not each.caps and _is_same(each.result, settled)), None)
+            same = next((each for each in earlier if not each.caps and is_same(each.result, settled)), None)
             if same is not None:
                 return same
             self._pods_left_to_reschedule -= sum(len(group.pods) for group in pass_plan.groups)
             packing = self._pack(settled)
             left = [(settled.demands[at], count) for at, count in packing.unpacked.items()]
-            if _may_stay_left(left):
-                return PassOutcome(pass_plan, _with_limited(settled, left), packing, caps)
+            if may_stay_left(left):
+                return PassOutcome(pass_plan, with_limited(settled, left), packing, caps)
             attempt += 1
             closing = attempt >= MAX_CAPPED_PASSES
             caps = (
@@ -407,6 +421,11 @@ class SchedulingPasses:
 
     def _pack(self, result: PassResult) -> Packing:
         packer = self._packer_for(result)
+        if self._is_search_enough(result):
+            searched = packer.searched(SearchStart(gap=_search_gap(result, self._shares)))
+            near = searched.objective_value <= searched.search_bound * (1 + GAP_WITHOUT_CLASSIC)
+            if near and not searched.unpacked:
+                return searched
         classic = packer.classic()
         if self._context.packing_mode is PackingMode.FEWEST_PODS:
             shared = packer.shared()
@@ -428,6 +447,17 @@ class SchedulingPasses:
                 pack = other
         self._departed_from_classic |= pack is not classic
         return pack
+
+    def _is_search_enough(self, result: PassResult) -> bool:
+        """Whether a search is made for the result in any case, and for so many pods that no other packing is as cheap.
+
+        Not where domains will be dealt again, so that the result may be given up.
+        """
+        context, pods = self._context, result.pods_needing_nodes
+        if self._shares is None or context.packing_mode is not PackingMode.CHEAPEST or pods < SEARCH_ONLY_FROM:
+            return False
+        is_last = pods > MAX_PODS_DEALT_AGAIN or not result.is_in_domains or may_have_many_nodes_in_domains(result)
+        return is_last and not (context.limits or context.reservation_units)
 
     def _packer_for(self, result: PassResult) -> Packer:
         """The packer of these demands; asked for again it is the same, which remembers what it worked out."""
@@ -453,41 +483,15 @@ def _no_worse_placed(packings: Iterable[Packing], cheapest: Packing) -> list[Pac
     ]
 
 
-def _search_gap(best: PassOutcome, shares: NodeShares | None) -> float | None:
-    """How near to the lower bound a search for the outcome ends; None: it makes all its rounds."""
-    divided = shares is not None and shares.divide(best.result.pods_needing_nodes)
+def _search_gap(result: PassResult, shares: NodeShares | None) -> float | None:
+    """How near to the lower bound a search for the result ends; None: it makes all its rounds."""
+    divided = shares is not None and shares.divide(result.pods_needing_nodes)
     return GAP_OF_DIVIDED_PLANS if divided else None
 
 
 def _leaving_the_same(packings: Iterable[Packing], best: PassOutcome) -> list[Packing]:
     """The packings that leave out the same pods as the outcome."""
     return [packing for packing in packings if packing.unpacked == best.packing.unpacked]
-
-
-def _is_same(one: PassResult, other: PassResult) -> bool:
-    """Whether two passes request the same new nodes for the same pods, and leave out the same."""
-    return (
-        [(demand.key, demand.demand.pods) for demand in one.demands]
-        == [(demand.key, demand.demand.pods) for demand in other.demands]
-        and one.unschedulable == other.unschedulable
-        and one.placements == other.placements
-    )
-
-
-def _may_stay_left(left: Sequence[tuple[KeyedDemand, int]]) -> bool:
-    """Whether no further step could serve these pods, and no other pod counts on them."""
-    return all(keyed_demand.is_last_step and not keyed_demand.group.membership for keyed_demand, _ in left)
-
-
-def _with_limited(result: PassResult, left: Sequence[tuple[KeyedDemand, int]]) -> PassResult:
-    """The result with pods that limits leave out among the unschedulable."""
-    limited = (
-        UnschedulableGroup(
-            keyed_demand.group, keyed_demand.group.relaxation_steps[-1], keyed_demand.last_pods(count), limited=True
-        )
-        for keyed_demand, count in left
-    )
-    return replace(result, unschedulable=(*result.unschedulable, *limited))
 
 
 def _exposed_workloads(groups: Iterable[EquivalenceGroup]) -> frozenset[ExposedWorkload]:

@@ -123,15 +123,18 @@ class Packer:
         claims += self._claims_for_connected_groups(run)
         within = self._types_within(run)
         values: dict[int, float] = {}
+        bound = 0.0
         waiting = {at: [option for option, _ in run.allowed(at)] for at, count in enumerate(run.pods_left) if count}
         for part in independent_parts(waiting):
             problem = packing_problem(self._request(part, run, within))
             if problem is not None:
                 found = search_patterns(problem, start)
+                bound += problem.lower_bound
                 values |= found.pod_values
                 for each in found.patterns:
                     claims += self._claims_from_pattern(problem.groups, problem.bin_types[each.bin_type], each, run)
-        return replace(self._packed("priced", run, claims, self._most_valuable), pod_values=values)
+        packing = self._packed("priced", run, claims, self._most_valuable)
+        return replace(packing, pod_values=values, search_bound=bound)
 
     def _types_within(self, state: PackingState) -> Mapping[str, TypeSet | None]:
         """The types that limits leave of each NodePool."""

@@ -12,9 +12,15 @@ from karpenter.model.requirements import Requirements
 from karpenter.model.resources import Resources
 
 _HUGE_PAGES = "hugepages-"
+_NOTHING: Resources = {}
 
 
-@dataclass(frozen=True)
+def _nothing() -> Resources:
+    """One object for all of the ten thousand offerings of a catalogue that override no amount."""
+    return _NOTHING
+
+
+@dataclass(frozen=True, slots=True)
 class Offering:
     """An offering of a type: requirements on at least zone and capacity type, a price, and whether it is available now.
 
@@ -31,16 +37,16 @@ class Offering:
     available: bool = True
     reservation_capacity: int | None = None
     interruptions_per_hour: float = 0.0
-    capacity_override: Resources = field(default_factory=dict, hash=False)
-    overhead_override: Resources = field(default_factory=dict, hash=False)
+    capacity_override: Resources = field(default_factory=_nothing, hash=False)
+    overhead_override: Resources = field(default_factory=_nothing, hash=False)
     stock: str = ""
 
-    @cached_property
+    @property
     def zone(self) -> str:
         """The zone, empty if the offering names none or several."""
         return _single_value(self.requirements, labels.ZONE)
 
-    @cached_property
+    @property
     def capacity_type(self) -> str:
         """``spot``, ``on-demand`` or ``reserved``; empty if the offering names none or several."""
         return _single_value(self.requirements, labels.CAPACITY_TYPE)
@@ -53,7 +59,7 @@ class Offering:
             self.reservation_capacity != 0 or (not self.stock and self.capacity_type != labels.RESERVED)
         )
 
-    @cached_property
+    @property
     def reservation_id(self) -> str:
         """ID of its reservation, empty if it has none."""
         return _single_value(self.requirements, labels.RESERVATION_ID)

@@ -17,10 +17,11 @@ from karpenter.providers.aws.aws_operator import AwsOperator
 from karpenter.providers.aws.aws_settings import AwsClusterInfo, AwsSettings
 from karpenter.providers.aws.cluster_discovery import DiscoveredCluster
 from karpenter.providers.aws.instancetype.ec2_offerings import OfferingKey
-from karpenter.providers.aws.instancetype.offering_metrics import OfferingMetrics, offering_samples
+from karpenter.providers.aws.instancetype.offering_metrics import OfferingMetrics, offered_to_pool, offering_samples
 from karpenter.providers.aws.sdk.aws_session import AwsSession
 from karpenter.simulation.apiserver import MemoryKube, MemoryServer
 from support.aws.process import context
+from support.builders import node_pool
 from support.metrics_scrape import Scrape
 
 PAGE = Path(__file__).parents[3] / "docs" / "metrics.md"
@@ -62,7 +63,7 @@ def _of_market() -> Scrape:
     metrics = Metrics()
     types: tuple[InstanceType, ...] = ec2_catalog.packaged_instance_types()[:2]
     market = OfferingMetrics(metrics.registry, lambda: (OfferingKey("spot", "m5.large", "us-west-2a"),))
-    market.publish(offering_samples([types], reserved=False))
+    market.publish(offering_samples([offered_to_pool(node_pool(), types)], reserved=False))
     return Scrape(render_sync(metrics.registry))
 
 

@@ -27,7 +27,7 @@ from karpenter.providers.aws.aws_settings import AwsClusterInfo, aws_settings_of
 from karpenter.providers.aws.cluster_discovery import DiscoveredCluster
 from karpenter.providers.aws.ec2_descriptions import InstanceInfo, InstancePlacement
 from karpenter.providers.aws.ec2_repair import LEGACY_REPAIR_POLICIES, ec2_repair_policies
-from karpenter.providers.aws.instancetype.offering_metrics import InstanceTypes, OfferingMetricsController
+from karpenter.providers.aws.instancetype.offering_metrics import InstanceTypes, OfferedTypes, OfferingMetricsController
 from karpenter.providers.aws.sdk.aws_session import AwsSession
 from karpenter.providers.contract import HookPending, HookSatisfied, NodeClassNotReady, ProviderError, RegistrationHook
 from karpenter.settings import Settings, resolve_settings
@@ -211,7 +211,7 @@ async def test_figures_are_about_the_pools_whose_class_is_ready() -> None:
     await cluster.pool()
     await cluster.kube.create(kinds.NODE_POOL, node_pool("unready"))
     await cluster.see()
-    written: list[list[InstanceTypes]] = []
+    written: list[list[OfferedTypes]] = []
     types = tuple(STD)
 
     async def types_of(pool: NodePool) -> InstanceTypes:
@@ -221,7 +221,7 @@ async def test_figures_are_about_the_pools_whose_class_is_ready() -> None:
 
     figures = OfferingMetricsController(cluster, types_of, lambda lists: written.append(list(lists)))
     assert await figures.reconcile() == 60.0
-    assert written == [[types]]
+    assert [[offered.types for offered in lists] for lists in written] == [[types]]
 
 
 async def test_a_pool_whose_types_cannot_be_had_keeps_no_other_from_its_rows() -> None:
@@ -230,7 +230,7 @@ async def test_a_pool_whose_types_cannot_be_had_keeps_no_other_from_its_rows() -
     for name in ("a", "b", "c"):
         await cluster.kube.create(kinds.NODE_POOL, node_pool(name))
     await cluster.see()
-    written: list[list[InstanceTypes]] = []
+    written: list[list[OfferedTypes]] = []
     types = tuple(STD)
 
     async def types_of(pool: NodePool) -> InstanceTypes:
@@ -241,7 +241,7 @@ async def test_a_pool_whose_types_cannot_be_had_keeps_no_other_from_its_rows() -
     figures = OfferingMetricsController(cluster, types_of, lambda lists: written.append(list(lists)))
     with pytest.raises(ProviderError) as raised:
         await figures.reconcile()
-    assert written == [[types]]
+    assert [[offered.types for offered in lists] for lists in written] == [[types]]
     assert str(raised.value) == (
         "getting instance types, NodePool a: the class cannot be read; NodePool c: the class cannot be read"
     )
@@ -256,7 +256,7 @@ async def test_what_a_pool_excludes_is_not_available_to_it() -> None:
     cluster = Cluster()
     await cluster.kube.create(kinds.NODE_POOL, narrow)
     await cluster.see()
-    written: list[list[InstanceTypes]] = []
+    written: list[list[OfferedTypes]] = []
     types = tuple(STD)
 
     async def types_of(pool: NodePool) -> InstanceTypes:
@@ -279,12 +279,11 @@ async def test_what_a_pool_excludes_is_not_available_to_it() -> None:
     }
 
 
-def available(lists: list[InstanceTypes]) -> set[tuple[str, str]]:
+def available(lists: list[OfferedTypes]) -> set[tuple[str, str]]:
     """Types and zones any pool can buy."""
     return {
         (instance_type.name, offering.zone)
-        for types in lists
-        for instance_type in types
-        for offering in instance_type.offerings
-        if offering.available
+        for offered in lists
+        for instance_type, offering, is_available in offered
+        if is_available
     }

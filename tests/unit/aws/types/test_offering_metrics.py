@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from karpenter.metrics.exposition import MetricsRegistry, render_sync
 from karpenter.providers.aws.instancetype.ec2_offerings import OfferingKey, UnavailableOfferings
-from karpenter.providers.aws.instancetype.offering_metrics import OfferingMetrics, offering_samples
+from karpenter.providers.aws.instancetype.offering_metrics import OfferingMetrics, offered_to_pool, offering_samples
+from support.builders import node_pool
 from support.ec2_market import PLAIN, A, B, HandClock, fair, of_status, subnets
 from support.market_queries import reservation
 
@@ -24,7 +25,9 @@ async def test_an_offering_counts_as_available_when_any_pool_has_it() -> None:
     fixture = await fair()
     registry = MetricsRegistry()
     shown = OfferingMetrics(registry, fixture.memories.unavailable.unavailable_offerings)
-    in_a, in_b = (fixture.market.types_for(of_status(subnets=subnets(zone))) for zone in (A, B))
+    in_a, in_b = (
+        offered_to_pool(node_pool(), fixture.market.types_for(of_status(subnets=subnets(zone)))) for zone in (A, B)
+    )
     shown.publish(offering_samples([in_a], reserved=False))
     assert f"{OFFERING}available{{{row('spot', A)}}} 1" in lines(registry, OFFERING)
     assert f"{OFFERING}available{{{row('spot', B)}}} 0" in lines(registry, OFFERING)
@@ -35,7 +38,7 @@ async def test_an_offering_counts_as_available_when_any_pool_has_it() -> None:
 
 async def test_every_zone_has_a_row_for_reserved_capacity_where_it_is_on() -> None:
     """AWS-790."""
-    types = (await fair()).market.types_for(PLAIN)
+    types = offered_to_pool(node_pool(), (await fair()).market.types_for(PLAIN))
     on, off = (offering_samples([types], reserved=reserved).available for reserved in (True, False))
     assert {way.zone for way in on if way.capacity_type == "reserved"} == {way.zone for way in off}
     assert not any(now for way, now in on.items() if way.capacity_type == "reserved")
@@ -50,14 +53,17 @@ async def test_a_full_reservation_that_is_healthy_has_a_row_of_one() -> None:
     types = fixture.market.types_for(of_status(capacity_reservations=(held,)))
     (full,) = [each for each in types[0].offerings if each.reservation_id == "cr-1"]
     assert (full.available, full.launchable) == (True, False)
-    assert offering_samples([types], reserved=True).available["m5.large", "reserved", full.zone] is True
+    offered = offered_to_pool(node_pool(), types)
+    assert offering_samples([offered], reserved=True).available["m5.large", "reserved", full.zone] is True
 
 
 async def test_types_have_their_size() -> None:
     """AWS-782. OPS-473."""
     registry = MetricsRegistry()
     shown = OfferingMetrics(registry, tuple)
-    shown.publish(offering_samples([(await fair()).market.types_for(PLAIN)], reserved=True))
+    shown.publish(
+        offering_samples([offered_to_pool(node_pool(), (await fair()).market.types_for(PLAIN))], reserved=True)
+    )
     prefix = "karpenter_cloudprovider_instance_type_"
     assert lines(registry, f"{prefix}cpu_cores") == [f'{prefix}cpu_cores{{instance_type="m5.large"}} 2.0']
     memory = 7577 * 2**20

@@ -247,9 +247,8 @@ def _pool_types_finding(subject: DoctorSubject, live: LiveInstanceTypes, pool: N
         return _INSTANCE_TYPES.failure(f"NodePool {name}: {error}", "it launches nothing", "correct its EC2NodeClass")
     available = [
         (offering.price_per_hour, instance_type.name, offering)
-        for instance_type in offered_to_pool(pool, types)
-        for offering in instance_type.offerings
-        if offering.available
+        for instance_type, offering, is_available in offered_to_pool(pool, types)
+        if is_available
     ]
     if not available:
         text = f"NodePool {name}: EC2 sells no instance type in {live.region} that its requirements and zones allow"

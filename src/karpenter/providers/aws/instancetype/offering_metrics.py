@@ -8,17 +8,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import cache, partial
 from typing import NamedTuple
 
 import structlog
 
 from karpenter.api.karpenter import NodePool
-from karpenter.instancetypes.instance_type import InstanceType
+from karpenter.instancetypes.instance_type import InstanceType, Offering
 from karpenter.metrics.exposition import GaugeFamily, MetricsRegistry, SeriesWriter, label_pairs
 from karpenter.model import labels
 from karpenter.model import resources as res
-from karpenter.model.requirements import Requirements, intersects, requirements_from_labels, requirements_from_wire
+from karpenter.model.requirements import intersects, requirements_from_labels, requirements_from_wire
 from karpenter.providers.aws.aws_context import AwsClusterView
 from karpenter.providers.aws.instancetype.ec2_offerings import OfferingKey
 from karpenter.providers.contract import NodeClassNotReady, ProviderError
@@ -57,21 +58,42 @@ class OfferingSamples:
     size: Mapping[str, tuple[float, int]] = field(default_factory=dict)
 
 
-def offering_samples(lists: Iterable[tuple[InstanceType, ...]], *, reserved: bool) -> OfferingSamples:
+InstanceTypes = tuple[InstanceType, ...]
+
+
+@dataclass(frozen=True)
+class OfferedTypes:
+    """Types as a pool can buy them. What it excludes is there and not ``available``: a 1 or 0 for each offering, in order.
+
+    Copies of ten thousand offerings for each pool would take ten megabytes.
+    """
+
+    types: InstanceTypes
+    available: bytes
+
+    def __iter__(self) -> Iterator[tuple[InstanceType, Offering, bool]]:
+        """Each offering with its type, and whether the pool can buy it."""
+        offerings = ((listed, offering) for listed in self.types for offering in listed.offerings)
+        for (listed, offering), available in zip(offerings, self.available, strict=True):
+            yield listed, offering, bool(available)
+
+
+def offering_samples(lists: Iterable[OfferedTypes], *, reserved: bool) -> OfferingSamples:
     """Sum up the lists of all pools (AWS-790); with ``reserved`` every type and zone has a row for reserved capacity."""
     available: dict[OfferingMetricKey, bool] = {}
     price: dict[OfferingMetricKey, float] = {}
     size: dict[str, tuple[float, int]] = {}
-    for instance_type in {id(listed): listed for types in lists for listed in types}.values():
-        size[instance_type.name] = (
-            instance_type.capacity[res.CPU] / res.ONE_UNIT,
-            instance_type.capacity[res.MEMORY] // res.ONE_UNIT,
-        )
-        for offering in instance_type.offerings:
+    for offered in {(id(offered.types), offered.available): offered for offered in lists}.values():
+        for instance_type in offered.types:
+            size[instance_type.name] = (
+                instance_type.capacity[res.CPU] / res.ONE_UNIT,
+                instance_type.capacity[res.MEMORY] // res.ONE_UNIT,
+            )
+        for instance_type, offering, is_available in offered:
             way = OfferingMetricKey(instance_type.name, offering.capacity_type, offering.zone)
             now = available.get(way, False)
-            available[way] = now or offering.available
-            if offering.available or not now:
+            available[way] = now or is_available
+            if is_available or not now:
                 price[way] = offering.price_per_hour
             if reserved:
                 unreserved = way._replace(capacity_type=labels.RESERVED)
@@ -123,15 +145,13 @@ def _exposition(samples: OfferingSamples, unavailable: Mapping[str, int], skippe
 _PERIOD_SECONDS = 60.0
 _log = structlog.get_logger()
 
-InstanceTypes = tuple[InstanceType, ...]
-
 
 class _PoolTypes(NamedTuple):
     """What a pool takes of its class's types; it holds as long as pool and list are the same objects."""
 
     pool: NodePool
     types: InstanceTypes
-    offered: InstanceTypes
+    offered: OfferedTypes
 
 
 class OfferingMetricsController:
@@ -141,7 +161,7 @@ class OfferingMetricsController:
         self,
         cluster_view: AwsClusterView,
         types: Callable[[NodePool], Awaitable[InstanceTypes]],
-        publish: Callable[[Sequence[InstanceTypes]], None],
+        publish: Callable[[Sequence[OfferedTypes]], None],
     ) -> None:
         self._cluster_view = cluster_view
         self._types = types
@@ -176,21 +196,19 @@ class OfferingMetricsController:
         return _PoolTypes(pool, types, offered_to_pool(pool, types))
 
 
-def offered_to_pool(pool: NodePool, types: InstanceTypes) -> InstanceTypes:
-    """The types as the pool can buy them; what it excludes is there, and not available."""
+def offered_to_pool(pool: NodePool, types: InstanceTypes) -> OfferedTypes:
+    """The types as the pool can buy them."""
     template = pool.spec.template
-    requirements = requirements_from_wire(template.spec.requirements).intersect(
+    required = requirements_from_wire(template.spec.requirements).intersect(
         requirements_from_labels(template.metadata.labels)
     )
-    return tuple(_restrict(instance_type, requirements) for instance_type in types)
-
-
-def _restrict(instance_type: InstanceType, required: Requirements) -> InstanceType:
-    is_wanted = intersects(instance_type.requirements, required)
-    offerings = tuple(
-        replace(offering, available=False)
-        if offering.available and not (is_wanted and intersects(offering.requirements, required))
-        else offering
-        for offering in instance_type.offerings
-    )
-    return instance_type if offerings == instance_type.offerings else replace(instance_type, offerings=offerings)
+    # A region has few zones and capacity types, and types share their requirements.
+    is_wanted = cache(partial(intersects, right=required))
+    available = bytearray()
+    for instance_type in types:
+        is_type_wanted = intersects(instance_type.requirements, required)
+        available += bytes(
+            is_type_wanted and offering.available and is_wanted(offering.requirements)
+            for offering in instance_type.offerings
+        )
+    return OfferedTypes(types, bytes(available))

@@ -216,7 +216,7 @@ class NodeAllocation:
         self.node = node
         self.remaining: Mapping[str, int] = node.free
         self.pods: list[Pod] = []
-        self._host_usage = HostUsage(node.node_name)
+        self._host_usage: HostUsage | None = None
         self._ports_known = False
         self._volume_usage: VolumeUsage | None = None
         self._devices = node.devices
@@ -226,7 +226,10 @@ class NodeAllocation:
     ) -> int:
         """How many of the leading pods fit here (SCH-272). ``unmet_affinity``: affinity that no placed pod satisfies yet."""
         fitting = count_fitting(request.signature.requests, self.remaining, len(pods))
-        if not fitting or taints.untolerated(self.node.view.taints, request.relaxation_step.tolerations):
+        if not fitting:
+            return 0
+        node_taints = self.node.view.taints
+        if node_taints and taints.untolerated(node_taints, request.relaxation_step.tolerations):
             return 0
         if request.relaxation_step.requirements and not self.node.satisfies(request.relaxation_step.requirements):
             return 0
@@ -257,10 +260,13 @@ class NodeAllocation:
 
     def _host_usage_for(self, host_limits: HostLimits) -> HostUsage:
         """Pods and ports here, as far as these limits ask."""
+        usage = self._host_usage
+        if usage is None:
+            usage = self._host_usage = HostUsage(self.node.node_name)
         if host_limits.ports and not self._ports_known:
             self._ports_known = True
-            self._host_usage.ports = (*self._host_usage.ports, *self.node.host_ports)
-        return self._host_usage
+            usage.ports = (*usage.ports, *self.node.host_ports)
+        return usage
 
     def _current_volume_usage(self) -> VolumeUsage:
         return self._volume_usage if self._volume_usage is not None else self.node.volume_usage
@@ -313,6 +319,8 @@ class ExistingNodeIndex:
         self._by_label: dict[str, dict[str | None, NodeSet]] = {}
         #: Nodes that have less free than the sets say.
         self._fuller: NodeSet = 0
+        #: By identity of the requests, which are kept with it: pods alike share them, and many questions are about these.
+        self._by_requests: dict[int, tuple[Resources, NodeSet]] = {}
 
     @cached_property
     def _free_by_resource(self) -> Mapping[str, AmountIndex]:
@@ -343,6 +351,7 @@ class ExistingNodeIndex:
         free = {position: self.nodes[position].free for position in members(self._fuller)}
         other = copy(self)
         other._fuller = 0
+        other._by_requests = {}
         other._free_by_resource = {
             name: index.with_changed({position: amounts.get(name, 0) for position, amounts in free.items()})
             for name, index in self._free_by_resource.items()
@@ -362,7 +371,11 @@ class ExistingNodeIndex:
 
     def with_free(self, requests: Resources) -> NodeSet:
         """Nodes that had so much free at the start."""
-        return with_at_least(requests, self._free_by_resource, self.all_nodes)
+        known = self._by_requests.get(id(requests))
+        if known is None:
+            every = (1 << len(self.nodes)) - 1
+            known = self._by_requests[id(requests)] = (requests, with_at_least(requests, self._free_by_resource, every))
+        return known[1] & self.all_nodes
 
     def tolerated_by(self, tolerations: tuple[Toleration, ...]) -> NodeSet:
         """Nodes none of whose taints keeps such pods away."""

@@ -32,10 +32,10 @@ from karpenter.scheduling.offerings.remaining_capacity import (
     remaining_limits,
     remaining_reservation_units,
 )
+from karpenter.scheduling.pass_context import PassContext
 from karpenter.scheduling.pass_result import PlannedPlacements
 from karpenter.scheduling.problem import Problem
 from karpenter.scheduling.scheduling_options import MinValuesPolicy
-from karpenter.scheduling.scheduling_passes import PassContext
 from karpenter.scheduling.solution import SkippedNodePool, UnschedulablePod
 from karpenter.scheduling.spot_spread import existing_spot_counts
 from karpenter.scheduling.topology.bound_pod_counts import TopologyPodCounts

@@ -8,25 +8,21 @@ Exposure limits give way where limits of NodePools would leave a pod out, or sen
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from math import inf
 
 from karpenter.scheduling.arrival_forecast import SpareRoomValue
-from karpenter.scheduling.decision_memory import DecisionMemory
 from karpenter.scheduling.demand import Demand, Packing, PackingBounds, sum_of_prices
-from karpenter.scheduling.devices.type_devices import TypeDevices
 from karpenter.scheduling.equivalence_groups import EquivalenceGroup, without_exposure
-from karpenter.scheduling.existing_nodes import ExistingNodeIndex
 from karpenter.scheduling.group_orders import group_last, groups_by_priority, groups_first
 from karpenter.scheduling.node_share import USUAL_EXTRA_COST, CappedDemands, NodeShares
-from karpenter.scheduling.objective import Objective
-from karpenter.scheduling.offerings.purchase_options import PurchaseOptionIndex
 from karpenter.scheduling.packing.exact_packing import ProvenPacking
 from karpenter.scheduling.packing.limit_reservations import ReservationPolicy
 from karpenter.scheduling.packing.packer import Packer
 from karpenter.scheduling.pass_caps import closed_step_caps, plans_with_other_caps, with_demand_caps, with_step_caps
+from karpenter.scheduling.pass_context import PassContext
 from karpenter.scheduling.pass_outcome import (
     PassOutcome,
     PassPlan,
@@ -44,7 +40,6 @@ from karpenter.scheduling.pass_result import (
     DomainOrder,
     KeyedDemand,
     PassResult,
-    PlannedPlacements,
     is_same,
     may_stay_left,
     with_limited,
@@ -55,7 +50,6 @@ from karpenter.scheduling.search.column_enumeration import TOLERANCE
 from karpenter.scheduling.search.column_generation import FULL_SEARCH, SearchStart
 from karpenter.scheduling.solution import PackingFallback
 from karpenter.scheduling.topology.host_limits import ExposedWorkload
-from karpenter.scheduling.topology.topology_domains import TopologyDomains
 from karpenter.state.snapshot import pod_priority
 
 #: So often pods that limits leave out take a step down by themselves; after that, places that limits bind are closed altogether.
@@ -75,27 +69,6 @@ MAX_PODS_DEALT_AGAIN = 500
 MIN_SAVING_BY_DOMAINS = 0.01
 #: Another way is begun as long as no more than so many pods, each as often as it was settled, have been settled for the others.
 MAX_PODS_RESCHEDULED = 20_000
-
-
-@dataclass(frozen=True, eq=False)
-class PassContext:
-    """What all passes of a decision have in common. ``strict_min_values``: minValues are not lowered.
-
-    ``devices``: those of types, where pods ask for devices.
-    """
-
-    existing_nodes: ExistingNodeIndex
-    purchase_options: PurchaseOptionIndex
-    domains: TopologyDomains
-    planned: PlannedPlacements
-    limits: Mapping[str, Mapping[str, int]]
-    reservation_units: Mapping[str, int]
-    strict_min_values: bool
-    objective: Objective
-    packing_mode: PackingMode = PackingMode.CHEAPEST
-    domain_order: DomainOrder = DomainOrder.LEAST_OCCUPIED
-    devices: TypeDevices | None = None
-    memory: DecisionMemory = field(default_factory=DecisionMemory)
 
 
 class SchedulingPasses:
@@ -197,7 +170,8 @@ class SchedulingPasses:
         return self.simplest_packing(outcome)
 
     def _with_orders(self, *orders: DomainOrder) -> Iterator[SchedulingPasses]:
-        return (SchedulingPasses(replace(self._context, domain_order=order), self._packings) for order in orders)
+        context = replace(self._context, known_pass=None)
+        return (SchedulingPasses(replace(context, domain_order=order), self._packings) for order in orders)
 
     def _best_relaxing_exposure(self, groups: Sequence[EquivalenceGroup]) -> PassOutcome:
         """The outcome with the fewest pods left out, then the most in the heaviest pools; exposure limits give way to both."""
@@ -414,7 +388,9 @@ class SchedulingPasses:
             )
 
     def _run_pass(self, groups: Sequence[EquivalenceGroup], caps: DemandCaps) -> PassResult:
-        ground = self._context
+        ground, known = self._context, self._context.known_pass
+        if known is not None and not caps and groups is known.groups:
+            return known.result
         return SchedulingPass(
             ground.existing_nodes, ground.purchase_options, ground.domains, ground.planned, caps, ground.domain_order
         ).run(groups)

@@ -12,11 +12,14 @@ from karpenter.api.scheduling_constraints import Affinity, PodAffinity, PodAffin
 from karpenter.api.storage import PersistentVolumeClaimSource, Volume
 from karpenter.model import labels
 from karpenter.scheduling.decision_memory import DecisionMemory
+from karpenter.scheduling.equivalence_groups import EquivalenceGroup
+from karpenter.scheduling.pass_result import PassResult
 from karpenter.scheduling.preferences import Preferences
 from karpenter.scheduling.problem import build_problem
+from karpenter.scheduling.scheduling_pass import SchedulingPass
 from karpenter.scheduling.solution import PlacedPods
 from karpenter.scheduling.whatif.movers import Movers
-from karpenter.scheduling.whatif.rescheduling import ReschedulingBase, WhatIf, prepare_rescheduling
+from karpenter.scheduling.whatif.rescheduling import ReschedulingBase, ReschedulingResult, WhatIf, prepare_rescheduling
 from support.builders import NOW, machine, node_pool, pod, snapshot
 from support.instance_types import STD, index_of
 
@@ -67,6 +70,38 @@ def test_anti_affinity_that_came_later_counts_for_pods_that_were_asked_about_bef
     assert target() == ["n2"]
     assert target(guard) is None
     assert target() == ["n2"]
+
+
+@pytest.mark.parametrize(("size", "passes"), [("900m", 1), ("200m", 3)])
+def test_nodes_without_room_for_a_pod_cost_no_further_pass(
+    monkeypatch: pytest.MonkeyPatch, size: str, passes: int
+) -> None:
+    """n2 has 300m left and is closed. Its opening is another question only for a pod that fits there."""
+    mover = pod("mover", {"cpu": size}, node_name="n1")
+    others = [pod(f"other-{name}", {"cpu": "700m"}, node_name=name) for name in ("n2", "n3")]
+    nodes = [machine(name, {"cpu": "1", "pods": "10"}) for name in ("n1", "n2", "n3")]
+    index = {"np": index_of(STD)}
+    problem = build_problem(snapshot(node_pool(), nodes, [mover, *others]), index, NOW)
+    base = prepare_rescheduling(problem, index).with_closed_nodes(["claim-n2"])
+    runs: list[int] = []
+    run = SchedulingPass.run
+
+    def counted(one: SchedulingPass, groups: Sequence[EquivalenceGroup]) -> PassResult:
+        runs.append(1)
+        return run(one, groups)
+
+    monkeypatch.setattr(SchedulingPass, "run", counted)
+    removed = frozenset({"claim-n1"})
+    deletion = WhatIf((mover,), removed)
+    fits = size == "200m"
+    assert (base.place_on_existing(deletion) is not None) == fits
+    replacement = base.reschedule(WhatIf((mover,), removed, max_price=100.0))
+    assert isinstance(replacement, ReschedulingResult)
+    assert bool(replacement.new_claims) != fits
+    assert (base.place_on_existing(WhatIf((mover,), removed, reopened=frozenset({"claim-n2"}))) is not None) == fits
+    both_closed = base.with_closed_nodes(["claim-n3"]).place_on_existing(deletion)
+    assert both_closed is None
+    assert len(runs) == passes
 
 
 class _ToldMemory(DecisionMemory):

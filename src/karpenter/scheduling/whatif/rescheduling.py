@@ -29,7 +29,7 @@ from karpenter.scheduling.devices.type_devices import TypeDevices
 from karpenter.scheduling.existing_nodes import ExistingNode, ExistingNodeIndex, NodeSet
 from karpenter.scheduling.offerings.nodepool_templates import NodePoolTemplate
 from karpenter.scheduling.offerings.remaining_capacity import RemainingLimits, limits_plus
-from karpenter.scheduling.pass_result import DemandCaps, PassResult, PlannedPlacements, UnschedulableGroup
+from karpenter.scheduling.pass_result import DemandCaps, KnownPass, PassResult, PlannedPlacements, UnschedulableGroup
 from karpenter.scheduling.planned_nodeclaims import planned_claims
 from karpenter.scheduling.prepared_problem import PreparedProblem
 from karpenter.scheduling.problem import Problem
@@ -180,7 +180,7 @@ class ReschedulingBase:
     _moves_since_refresh: int = 0
     #: Movers by the identity of their pods, which are kept with them: several questions are about the pods of one node.
     _movers_by_pods: dict[tuple[int, ...], tuple[Sequence[Pod], Movers]] = field(default_factory=dict)
-    #: Passes of questions without planned places, by movers, open nodes and limits: deletion and replacement ask the same.
+    #: Passes of questions without planned places, by movers, open nodes with room, limits: deletion and replacement share one.
     _passes: dict[tuple[int, NodeSet, LimitsPolicy, frozenset[str]], PassResult] = field(default_factory=dict)
 
     # -- questions --------------------------------------------------------------------------------------------------------
@@ -202,9 +202,9 @@ class ReschedulingBase:
             return TooExpensive(minimum)
         planned = PlannedPlacements(self._preparation.prepared.problem.snapshot.planned_nodes)
         limits = self._limits_for(question)
-        passes = SchedulingPasses(
-            self._preparation.prepared.pass_context(nodes, self._preparation.domains, planned, limits)
-        )
+        known_pass = KnownPass(movers.groups, self._single_pass(replace(question, planned={}), nodes, movers))
+        context = self._preparation.prepared.pass_context(nodes, self._preparation.domains, planned, limits)
+        passes = SchedulingPasses(replace(context, known_pass=known_pass))
         outcome = passes.best_outcome(movers.groups)
         searched = outcome.result.pods_needing_nodes >= SEARCH_ONLY_FROM
         packing = passes.cheapest_packing(outcome, None) if searched else passes.simplest_packing(outcome)
@@ -235,10 +235,20 @@ class ReschedulingBase:
         if question.planned:
             return self._new_pass(question, nodes, movers)
         # Movers are kept as long as these results, so their identity stays theirs.
-        key = (id(movers), nodes.all_nodes, question.limits, question.removed)
+        open_nodes = nodes.all_nodes
+        if not any(group.membership for group in movers.groups):
+            open_nodes &= self._with_room_for(movers)
+        key = (id(movers), open_nodes, question.limits, question.removed)
         if key not in self._passes:
             self._passes[key] = self._new_pass(question, nodes, movers)
         return self._passes[key]
+
+    def _with_room_for(self, movers: Movers) -> NodeSet:
+        """All nodes that could take one of the pods. What else is open makes no difference to pods without topology."""
+        with_room = 0
+        for group in movers.groups:
+            with_room |= self._nodes.with_free(group.signature.requests)
+        return with_room
 
     def _new_pass(self, question: WhatIf, nodes: ExistingNodeIndex, movers: Movers) -> PassResult:
         planned = question.planned

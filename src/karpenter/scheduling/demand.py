@@ -196,3 +196,8 @@ def at_list_price(claims: Iterable[SchedulingNodeClaim]) -> list[SchedulingNodeC
 def sum_of_prices(claims: Iterable[SchedulingNodeClaim]) -> float:
     """USD per hour of the claims, each as its cheapest type."""
     return sum(claim.price_per_hour for claim in claims)
+
+
+def is_about_as_cheap(packing: Packing, other: Packing, extra: float) -> bool:
+    """Whether the nodes of a packing cost no more than this share above those of the other."""
+    return sum_of_prices(packing.claims) <= sum_of_prices(other.claims) * (1 + extra)

@@ -84,13 +84,13 @@ class PassState:
             self._requested_by_step[step.group, step.step_number] += count
             self._options[key] = (option_group.options, step.host_limits)
             del pods[:count]
-            self._requested_domains.add(_domains_by_key(step, option_group.combination))
-            self._requested_in.update(dict.fromkeys(_domains_by_key(step, option_group.combination), count))
+            domains = _domains_by_key(step, option_group.combination)
+            self._requested_domains.add(domains)
+            for domain in domains:
+                self._requested_in[domain] += count
             self.topology.count_planned(step.group.membership, count)
             if step.host_limits is not None and step.host_limits.counted_by:
-                self._count_requested(
-                    step.host_limits.counted_by, _domains_by_key(step, option_group.combination), count
-                )
+                self._count_requested(step.host_limits.counted_by, domains, count)
         return count
 
     def is_requested(self, step: GroupStep, combination: DomainCombination) -> bool:

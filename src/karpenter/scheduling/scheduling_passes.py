@@ -14,7 +14,7 @@ from functools import partial
 from math import inf
 
 from karpenter.scheduling.arrival_forecast import SpareRoomValue
-from karpenter.scheduling.demand import Demand, Packing, PackingBounds, sum_of_prices
+from karpenter.scheduling.demand import Demand, Packing, PackingBounds, is_about_as_cheap, sum_of_prices
 from karpenter.scheduling.equivalence_groups import EquivalenceGroup, without_exposure
 from karpenter.scheduling.group_orders import group_last, groups_by_priority, groups_first
 from karpenter.scheduling.node_share import USUAL_EXTRA_COST, CappedDemands, NodeShares
@@ -267,13 +267,14 @@ class SchedulingPasses:
         plan_pods = sum(claim.pod_count for claim in cheapest.claims)
         gap = _search_gap(best.result, shares)
         start = FULL_SEARCH if gap is None else SearchStart(cheapest.pod_values, gap)
-        chosen, price = cheapest, sum_of_prices(cheapest.claims)
+        chosen = cheapest
         for most, extra in ((shares.max_pods_in, None), (shares.usual_pods_in, USUAL_EXTRA_COST)):
-            if all(claim.pod_count <= most(claim.template.name, plan_pods) for claim in chosen.claims):
+            most_in = {pool: most(pool, plan_pods) for pool in {claim.template.name for claim in chosen.claims}}
+            if all(claim.pod_count <= most_in[claim.template.name] for claim in chosen.claims):
                 continue
             capped = self._capped(best, cheapest, partial(most, plan_pods=plan_pods), start)
-            if capped is not None and (extra is None or sum_of_prices(capped.claims) <= price * (1 + extra)):
-                chosen, price = capped, sum_of_prices(capped.claims)
+            if capped is not None and (extra is None or is_about_as_cheap(capped, chosen, extra)):
+                chosen = capped
         return chosen
 
     def _capped(
@@ -430,10 +431,9 @@ class SchedulingPasses:
         Not where domains will be dealt again, so that the result may be given up.
         """
         context, pods = self._context, result.pods_needing_nodes
-        if self._shares is None or context.packing_mode is not PackingMode.CHEAPEST or pods < SEARCH_ONLY_FROM:
-            return False
+        cheapest = self._shares is not None and context.packing_mode is PackingMode.CHEAPEST
         is_last = pods > MAX_PODS_DEALT_AGAIN or not result.is_in_domains or may_have_many_nodes_in_domains(result)
-        return is_last and not (context.limits or context.reservation_units)
+        return cheapest and pods >= SEARCH_ONLY_FROM and is_last and not (context.limits or context.reservation_units)
 
     def _packer_for(self, result: PassResult) -> Packer:
         """The packer of these demands; asked for again it is the same, which remembers what it worked out."""

@@ -10,9 +10,10 @@ from karpenter.api.karpenter import NodePool
 from karpenter.instancetypes import ec2_catalog
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.model import labels
-from karpenter.scheduling.demand import Demand
+from karpenter.model.resources import Resources
 from karpenter.scheduling.node_filling import NodeFill
 from karpenter.scheduling.objective import NODE_FEE_PER_HOUR
+from karpenter.scheduling.offerings.purchase_options import PurchaseOption
 from karpenter.scheduling.packing import packing_state
 from karpenter.scheduling.packing.pod_values import PodValues
 from karpenter.scheduling.problem import build_problem
@@ -163,13 +164,13 @@ def test_a_rare_resource_has_its_price_in_the_comparison() -> None:
     dear = shape("dear", {"cpu": 200, "memory": "200Gi", "pods": 50, "x/rare": 1}, [offering("on-demand", "z1", 15.0)])
     waiting = pod("rare", {"cpu": "1", "x/rare": 1})
     seen: list[float] = []
-    original = PodValues._of_demand
+    original = PodValues._of_requests
 
-    def spy(self: PodValues, demand: Demand) -> float:
-        seen.append(original(self, demand))
+    def spy(self: PodValues, requests: Resources, option: PurchaseOption) -> float:
+        seen.append(original(self, requests, option))
         return seen[-1]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(PodValues, "_of_demand", spy)
+        patch.setattr(PodValues, "_of_requests", spy)
         assert bought(plan(node_pool(), waiting, types=[*cheap, dear])) == ["dear"]
     assert seen == [pytest.approx(15.0 + NODE_FEE_PER_HOUR)]

@@ -95,9 +95,12 @@ def cheapest_claims(
 
 def has_few_sets(demands: Sequence[Demand], max_sets: int) -> bool:
     """Whether all sets of pods that may share a node can be tried."""
-    if not 0 < sum(len(demand.pods) for demand in demands) <= MAX_PODS:
-        return False
-    return prod(len(demand.pods) + 1 for demand in demands) <= max_sets
+    return are_few(demands) and prod(len(demand.pods) + 1 for demand in demands) <= max_sets
+
+
+def are_few(demands: Sequence[Demand]) -> bool:
+    """Whether an exact packing of the pods is tried at all."""
+    return 0 < sum(len(demand.pods) for demand in demands) <= MAX_PODS
 
 
 def _max_columns(demands: Sequence[Demand], allowed: AllowedOptions) -> int:
@@ -127,8 +130,7 @@ def contents_matrix(claims: Sequence[SchedulingNodeClaim], demand_count: int) ->
 
 def may_be_covered(demands: Sequence[Demand]) -> bool:
     """Whether the pods are few enough to be covered by enumerated columns, and none has to be beside another."""
-    pods = sum(len(demand.pods) for demand in demands)
-    return 0 < pods <= MAX_PODS and not any(demand.host_affinity for demand in demands)
+    return are_few(demands) and not any(demand.host_affinity for demand in demands)
 
 
 class _CheapestPartitions:

@@ -43,6 +43,7 @@ from karpenter.scheduling.packing.exact_packing import (
     NOTHING_PROVEN,
     PackingRules,
     ProvenPacking,
+    are_few,
     cheapest_claims,
     least_cost,
     may_be_covered,
@@ -146,6 +147,8 @@ class Packer:
 
         ``known_cost``: the objective of some packing of the same pods.
         """
+        if not are_few(self._demands):
+            return NOTHING_PROVEN
         state = self._new_state()
         if state.has_reserved_options:
             return NOTHING_PROVEN
@@ -166,6 +169,8 @@ class Packer:
 
     def exact_after_search(self, known_cost: float) -> ProvenPacking:
         """The same once a search found a packing of that objective: what was too much work may be less now."""
+        if not are_few(self._demands):
+            return NOTHING_PROVEN
         state = self._new_state()
         if state.has_reserved_options or state.limits:
             return NOTHING_PROVEN

@@ -31,18 +31,21 @@ class PodValues:
         self._empty_claim = empty_claim
         self._by_signature: dict[tuple[int, int], float] = {}
         self._by_requests: dict[object, float] = {}
-        self._by_demand = [self._of_demand(demand) for demand in demands]
+        self._demands = demands
+        self._by_position: dict[int, float] = {}
 
     def of_contents(self, contents: Sequence[tuple[int, int]]) -> float:
         """What counts of pods by demand position are worth together."""
-        return sum(self._by_demand[position] * count for position, count in contents)
+        return sum(self._of_demand(position) * count for position, count in contents)
 
-    def _of_demand(self, demand: Demand) -> float:
-        option = demand.options[0]
-        key = (id(demand.signature), id(option))
-        if key not in self._by_signature:
-            self._by_signature[key] = self._of_requests(demand.requests, option)
-        return self._by_signature[key]
+    def _of_demand(self, position: int) -> float:
+        if position not in self._by_position:
+            demand = self._demands[position]
+            key = (id(demand.signature), id(demand.options[0]))
+            if key not in self._by_signature:
+                self._by_signature[key] = self._of_requests(demand.requests, demand.options[0])
+            self._by_position[position] = self._by_signature[key]
+        return self._by_position[position]
 
     def _of_requests(self, requests: Resources, option: PurchaseOption) -> float:
         """The same for all demands that request alike from options alike."""

@@ -54,7 +54,9 @@ PREFERENCE_PERTURBATION, WEIGHT_PERTURBATION = 0.3, 0.5
 DUAL_SMOOTHING = 0.5
 #: Where pods must be apart: nodes in a batch (so many for each that is taken, within limits), groups each looks at, and the
 #: share of such pods a batch serves.
-MIN_PATTERNS_APART, PATTERNS_EACH_APART, MAX_PATTERNS_APART, GROUPS_TRIED_APART, SHARE_APART = 600, 8, 2400, 32, 0.1
+MIN_PATTERNS_APART, PATTERNS_EACH_APART, MAX_PATTERNS_APART, SHARE_APART = 300, 4, 1200, 0.1
+#: Of many groups each looks at more.
+GROUPS_TRIED_APART, MANY_GROUPS_APART, OF_MANY_GROUPS_TRIED_APART = 32, 256, 40
 #: It is done for so many nodes or more, until few of the pods at first are left, or it took so many cells.
 MIN_NODES_APART, MIN_SHARE_APART, MAX_WORK_APART = 2, 0.05, 3_000_000
 #: How far preferences are perturbed there.
@@ -182,7 +184,8 @@ class _ColumnGeneration:
         Large pods go first: small ones fill what they leave.
         """
         problem = self._problem.subset(waiting)
-        filler = PatternFiller(problem, GROUPS_TRIED_APART)
+        are_many = len(self._problem.groups) >= MANY_GROUPS_APART
+        filler = PatternFiller(problem, OF_MANY_GROUPS_TRIED_APART if are_many else GROUPS_TRIED_APART)
         number = len(problem.bin_types)
         most = max(1.0, np.ceil(left[waiting[scarce]].sum() * SHARE_APART))
         batch = int(min(MAX_PATTERNS_APART, max(MIN_PATTERNS_APART, PATTERNS_EACH_APART * most)))

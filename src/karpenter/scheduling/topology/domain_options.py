@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from itertools import islice, product
 from math import prod
 
@@ -20,7 +20,7 @@ from karpenter.model.requirements import Op, Requirement, Requirements, compatib
 from karpenter.scheduling.equivalence_groups import GroupStep
 from karpenter.scheduling.existing_nodes import UNDECIDED, ExistingNodeIndex, NodeSet
 from karpenter.scheduling.offerings.nodepool_templates import NodePoolTemplate
-from karpenter.scheduling.offerings.purchase_options import PurchaseOption, PurchaseOptionIndex
+from karpenter.scheduling.offerings.purchase_options import PurchaseOption, PurchaseOptionIndex, lowest_price
 from karpenter.scheduling.topology.topology import DomainCombination, DomainConstraints, combination_order
 from karpenter.scheduling.topology.topology_domains import TopologyDomains
 from karpenter.scheduling.topology.topology_groups import (
@@ -120,6 +120,11 @@ class OptionGroup:
     options: tuple[PurchaseOption, ...]
     counting_groups: CountingGroups = field(default_factory=CountingGroups)
     number: int = 0
+
+    @cached_property
+    def lowest_price(self) -> float:
+        """USD per hour of the cheapest node among the options."""
+        return lowest_price(self.options)
 
 
 class DomainOptions:

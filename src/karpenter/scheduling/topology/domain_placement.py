@@ -9,7 +9,6 @@ from functools import cached_property
 from karpenter.api.core import Pod
 from karpenter.scheduling.equivalence_groups import GroupStep
 from karpenter.scheduling.existing_nodes import ExistingNode, ExistingNodeIndex
-from karpenter.scheduling.offerings.purchase_options import lowest_price
 from karpenter.scheduling.pass_result import DomainOrder
 from karpenter.scheduling.pass_state import PassState
 from karpenter.scheduling.topology.bound_pod_counts import node_counts
@@ -138,11 +137,15 @@ class DomainPlacement:
     def _next_combinations(self, open_groups: Mapping[DomainCombination, OptionGroup]) -> Sequence[DomainCombination]:
         """Where the next pod goes; several combinations where each of them takes one."""
         order = self._state.domain_order
-        prices = {combination: lowest_price(group.options) for combination, group in open_groups.items()}
-        self._state.domain_prices_differ |= min(prices.values()) < max(prices.values())
+        prices = {combination: group.lowest_price for combination, group in open_groups.items()}
+        if len(open_groups) == 1:
+            return [*open_groups]
+        differ = min(prices.values()) < max(prices.values())
+        self._state.domain_prices_differ |= differ
         if order in (DomainOrder.LEAST_OCCUPIED, DomainOrder.BALANCED) or self._constraints.in_bulk:
             level = self._least_occupied(list(open_groups))
-            level.sort(key=lambda each: (prices[each], self._requested_in(each), combination_order(each)))
+            if differ or order is DomainOrder.BALANCED:  # they are in the order of their values
+                level.sort(key=lambda each: (prices[each], self._requested_in(each)))
             return level if self._constraints.fills_level_at_once else level[:1]
         if order is DomainOrder.SCARCEST:
             level = self._least_occupied(list(open_groups))
@@ -175,7 +178,10 @@ class DomainPlacement:
         if option_groups is None:
             option_groups = self._domain_options.option_groups_in(self._step, combination)
             self._option_groups[combination] = option_groups
-        return next((group for group in option_groups if self._state.requestable_count(self._step, group)), None)
+        for option_group in option_groups:
+            if self._state.requestable_count(self._step, option_group):
+                return option_group
+        return None
 
     def best_for_affinity(
         self, pods: Sequence[Pod], combinations: Sequence[DomainCombination], nodes: ExistingNodeIndex
@@ -186,7 +192,7 @@ class DomainPlacement:
         if holding:
             return holding[:1]
         purchasable = [
-            (lowest_price(option_group.options), combination)
+            (option_group.lowest_price, combination)
             for combination in combinations
             if (option_group := self._open_option_group(combination)) is not None
         ]
@@ -222,6 +228,6 @@ def allows_combination(
     combination: DomainCombination, open_to: Mapping[int, set[str | None]], closed: Mapping[int, set[str]]
 ) -> bool:
     """Whether every value of the combination is among the open and none among the closed domains."""
-    return all(combination[position] in domains for position, domains in open_to.items()) and not any(
-        combination[position] in domains for position, domains in closed.items()
-    )
+    if open_to and not all(combination[position] in domains for position, domains in open_to.items()):
+        return False
+    return not closed or not any(combination[position] in domains for position, domains in closed.items())

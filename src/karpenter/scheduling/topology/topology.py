@@ -190,10 +190,9 @@ class Topology:
                 number,
             )
         for constraint in (*counting_groups.certain, *counting_groups.possible):
-            self._add_to_domain(
-                self.pod_counts(constraint), combination[constraints.key_positions[constraint.topology_key]], number
-            )
-            if combination[constraints.key_positions[constraint.topology_key]] is None:
+            domain = combination[constraints.key_positions[constraint.topology_key]]
+            self._add_to_domain(self.pod_counts(constraint), domain, number)
+            if domain is None:
                 self._planned_without_label[constraint] = self._planned_without_label.get(constraint, 0) + number
         for constraint in constraints.owned:
             self._add_to_domain(

@@ -11,7 +11,7 @@ import pytest
 from botocore.loaders import JSONFileLoader, Loader
 from botocore.model import ServiceModel
 
-from karpenter.providers.aws.sdk.lazy_models import LazyModelFiles
+from karpenter.providers.aws.sdk.lazy_models import LazyModelFiles, find_error_shapes
 
 _SERVICES = ("ec2", "sts", "iam", "ssm", "pricing", "sqs", "eks", "arc-zonal-shift", "sso", "sso-oidc")
 
@@ -63,6 +63,16 @@ def test_operations_have_the_shapes_that_botocore_finds() -> None:
         for side in ("input_shape", "output_shape"):
             ours, theirs = getattr(lazy.operation_model(name), side), getattr(whole.operation_model(name), side)
             assert list(ours.members) == list(theirs.members)
+
+
+@pytest.mark.parametrize("service", _SERVICES)
+def test_shapes_of_errors_are_those_that_botocore_finds(service: str) -> None:
+    path = _file(service, "service-2")
+    lazy, whole = (ServiceModel(files.load_file(path), service) for files in (LazyModelFiles(), JSONFileLoader()))
+    find_error_shapes(lazy)
+    expected = [(shape.name, shape.error_code) for shape in whole.error_shapes]
+    assert [(shape.name, shape.error_code) for shape in lazy.error_shapes] == expected
+    assert all(lazy.shape_for_error_code(code).name for _, code in expected)
 
 
 def test_a_large_object_stays_text_until_it_is_read(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ from karpenter.providers.aws.sdk.api_clients import (
     StsClient,
     ZonalShiftClient,
 )
-from karpenter.providers.aws.sdk.lazy_models import decode_models_lazily
+from karpenter.providers.aws.sdk.lazy_models import decode_models_lazily, find_error_shapes
 from karpenter.providers.aws.sdk.service_client import (
     RATE_LIMITS,
     AdaptiveRateLimiter,
@@ -153,7 +153,10 @@ class _ClientFactory:
             self._session = get_session()
             decode_models_lazily(self._session)
             self._region = _region(self._session, self._options.region)
-        return self._session.create_client(service, region_name=self._service_region(service), config=self._config())
+        region = self._service_region(service)
+        client = self._session.create_client(service, region_name=region, config=self._config())
+        find_error_shapes(client.meta.service_model)
+        return client
 
     def _service_region(self, service: str) -> str:
         if service != _PRICING_SERVICE:

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 from botocore.loaders import JSONFileLoader
+from botocore.model import ServiceModel
 from botocore.session import Session
 
 #: Values of fewer bytes are decoded as a whole.
@@ -23,6 +24,7 @@ _SMALL_BYTES = 4096
 
 #: A member that is called so and is a text. Shapes may have a member of that name, which is an object.
 _DOCUMENTATION = re.compile(rb'("documentation"\s*:\s*)"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+_EXCEPTION = b'"exception"'
 
 _Text = bytes | msgspec.Raw
 _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -47,6 +49,18 @@ class LazyModelFiles(JSONFileLoader):  # type: ignore[misc]  # botocore has no t
 def decode_models_lazily(session: Session) -> None:
     """Let the session decode its data files as this module does."""
     session.get_component("data_loader").file_loader = LazyModelFiles()
+
+
+def find_error_shapes(model: ServiceModel) -> None:
+    """Tell the model which of its shapes describe errors.
+
+    To find out, it would decode and keep all of them at the first error: three thousand of EC2, none of which describes one.
+    """
+    shapes = model._shape_resolver._shape_map
+    texts = dict.items(shapes)  # past the decoding
+    named = (name for name, text in texts if not isinstance(text, msgspec.Raw) or _EXCEPTION in bytes(text))
+    error_shapes = [shape for shape in map(model.shape_for, named) if shape.metadata.get("exception", False)]
+    model.__dict__["error_shapes"] = error_shapes  # as its cached property keeps them
 
 
 class _LazyObject(dict[str, Any]):

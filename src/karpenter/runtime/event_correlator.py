@@ -43,7 +43,7 @@ class _SimilarEvents:
     """The messages of one reason about one object."""
 
     last_at: datetime
-    messages: set[str] = field(default_factory=set)
+    messages: dict[str, None] = field(default_factory=dict)
 
 
 class _LatestEntries(Generic[T]):
@@ -82,10 +82,10 @@ class EventCorrelator:
         if now - similar.last_at > _SIMILAR_PERIOD:
             similar.messages.clear()
         similar.last_at = now
-        similar.messages.add(message)
+        similar.messages[message] = None
         is_combined = len(similar.messages) >= _MIN_COMBINED
         if is_combined:
-            similar.messages.pop()  # the set needs no more than tells that there are too many
+            similar.messages.popitem()  # the newest: those before it stay events of their own, in every run
         bucket = self._buckets.get_or_add(involved, lambda: TokenBucket(_PER_SECOND_PER_OBJECT, _BURST_PER_OBJECT))
         if not bucket.try_take(now.timestamp()):
             return None

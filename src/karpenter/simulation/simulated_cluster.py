@@ -56,12 +56,13 @@ _KIND_BY_TYPE: dict[type[Wire], Kind[Wire]] = {kind.type: kind for kind in kinds
 
 @dataclass(frozen=True)
 class SimulationConfig:
-    """What a simulated cluster is made of."""
+    """What a simulated cluster is made of. ``history``: how many changes of a kind a watch can go back."""
 
     types: Sequence[InstanceType]
     settings: Settings = field(default_factory=Settings)
     faults: Faults = field(default_factory=Faults)
     timing: SimulatedTiming = NO_NODE_HEARTBEATS
+    history: int = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,7 @@ class SimulatedCluster:
 
     def __init__(self, clock: Clock, config: SimulationConfig) -> None:
         self.clock = clock
-        self.server = MemoryServer(clock)
+        self.server = MemoryServer(clock, history=config.history)
         self.kube = MemoryKube(self.server)
         self.cloud = SimulatedProvider(self.kube, clock, tuple(config.types), config.faults)
         nodes = SimulatedNodes(self.kube, clock, config.timing)

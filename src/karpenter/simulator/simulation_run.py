@@ -45,6 +45,8 @@ STUDY_INTERVALS = replace(
     metrics_refresh=timedelta(hours=1),
     garbage_collection=timedelta(minutes=10),
 )
+#: The informers read each change in the turn after it. Ten thousand changes of every kind were most of the memory of a long run.
+_HISTORY = 1_000
 _MOST_SAMPLES = 480
 _SHORTEST_SAMPLE_SECONDS = 60
 
@@ -111,7 +113,7 @@ class _StudyRun:
     async def run(self) -> StudyRecord:
         study = self._study
         settings = replace(study.policy.settings, intervals=STUDY_INTERVALS)
-        async with running_cluster(self._clock, SimulationConfig(study.types, settings)) as cluster:
+        async with running_cluster(self._clock, SimulationConfig(study.types, settings, history=_HISTORY)) as cluster:
             recorder = RunRecorder(cluster, START)
             cluster.cloud.set_launch_faults(WorldFaults(study.world, study.seed, lambda: recorder.seconds))
             pools = [study.policy.applied_to(pool) for pool in study.pools]

@@ -174,6 +174,19 @@ async def test_many_messages_of_one_reason_are_combined(world: World) -> None:
     assert [event.count for event in stored if event.message.startswith("(combined from similar events): ")] == [5]
 
 
+@story
+async def test_messages_before_the_tenth_stay_events_of_their_own(world: World) -> None:
+    """Which message of many is combined depends on their order, not on the hashes of a process."""
+    events = await recorder(world)
+    messages = [said("c", "Said", f"text {number}", str(number)) for number in range(10)]
+    events.publish(*messages)
+    await asyncio.sleep(180)
+    events.publish(*messages[:9])
+    await asyncio.sleep(1)
+    counts = {event.message: event.count for event in await world.all(kinds.EVENT)}
+    assert counts == {f"text {number}": 2 for number in range(9)} | {"(combined from similar events): text 9": 1}
+
+
 @pytest.mark.parametrize("hours", [-1, 1])
 @story
 async def test_a_time_of_day_that_jumps_neither_suppresses_events_nor_repeats_them(world: World, hours: int) -> None:

@@ -59,6 +59,8 @@ MIN_PATTERNS_APART, PATTERNS_EACH_APART, MAX_PATTERNS_APART, SHARE_APART = 300, 
 GROUPS_TRIED_APART, MANY_GROUPS_APART, OF_MANY_GROUPS_TRIED_APART = 32, 256, 40
 #: It is done for so many nodes or more, until few of the pods at first are left, or it took so many cells.
 MIN_NODES_APART, MIN_SHARE_APART, MAX_WORK_APART = 2, 0.05, 3_000_000
+#: After that, rounds of columns at most, and this share of restarts: what is left is a small part of the price.
+MAX_ROUNDS_AFTER_APART, RESTARTS_AFTER_APART = 8, 0.5
 #: How far preferences are perturbed there.
 PREFERENCE_PERTURBATION_APART = 0.6
 _SEED = 20_240_807
@@ -136,6 +138,7 @@ class _ColumnGeneration:
         self._pod_values = np.maximum(first_values, _minimum_values(problem))
         self._gap = gap
         self._rounds = MAX_COLUMN_ROUNDS if known_values is None else MAX_ROUNDS_FROM_KNOWN_VALUES
+        self._restarts = 1.0
         self._first_pods = min(FIRST_PODS, int(problem.counts.sum()))
         self._seen: set[tuple[bytes, bytes]] = set()
         self._columns: list[tuple[IntArray, FloatArray]] = []
@@ -169,6 +172,8 @@ class _ColumnGeneration:
             waiting = np.flatnonzero(left)
             scarce = np.flatnonzero(host_shares[waiting, int(wanted.argmax())] > _TINY)
             work += self._isolated_round(waiting, scarce, left, pod_values, patterns)
+        if patterns:
+            self._rounds, self._restarts = min(self._rounds, MAX_ROUNDS_AFTER_APART), RESTARTS_AFTER_APART
         return patterns, left
 
     def _isolated_round(
@@ -295,9 +300,9 @@ class _ColumnGeneration:
         if not len(groups):
             return []
         runs = _Restarts(self._problem.subset(groups), groups, self._pod_values[groups], self._perturbation)
-        restarts = [runs.best_of_set(left[groups])]
+        restarts = [runs.best_of_set(left[groups], self._restarts)]
         while runs.work < WORK_TO_FINISH * self._first_pods and len(restarts) < MAX_RESTART_SETS:
-            restarts.append(runs.best_of_set(left[groups]))
+            restarts.append(runs.best_of_set(left[groups], self._restarts))
         return min(restarts, key=lambda best: best[1])[0]
 
 
@@ -319,14 +324,10 @@ class _Restarts:
         """The work done so far."""
         return self._filler.work
 
-    def best_of_set(self, left: FloatArray) -> tuple[list[PackingPattern], float]:
-        """The cheapest run's nodes, and what they cost."""
-        runs = max(
-            1,
-            min(
-                MAX_RESTARTS, PATTERNS_PER_RESTART_STEP // len(self._bin_types), MAX_RESTART_GROUPS // len(self._groups)
-            ),
-        )
+    def best_of_set(self, left: FloatArray, share: float) -> tuple[list[PackingPattern], float]:
+        """The cheapest run's nodes, and what they cost. ``share``: so much of the usual number of runs at most."""
+        most = int(min(MAX_RESTARTS * share, MAX_RESTART_GROUPS * share // len(self._groups)))
+        runs = max(1, min(most, PATTERNS_PER_RESTART_STEP // len(self._bin_types)))
         waiting = np.repeat(left[None, :], runs, axis=0)
         costs = np.zeros(runs)
         steps: list[_TakenRows] = []

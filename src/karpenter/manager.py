@@ -81,6 +81,7 @@ from karpenter.provisioningrequest.request_controller import ProvisioningRequest
 from karpenter.runtime import worker_scaling
 from karpenter.runtime.batch_window import BatchWindow
 from karpenter.runtime.events import EventRecorder, ObjectKind
+from karpenter.runtime.memory_guard import return_free_memory
 from karpenter.runtime.reconciler import ReconcileKey, Reconciler, SingletonReconciler, run_supervised
 from karpenter.runtime.workqueue import WorkQueue
 from karpenter.scheduling.search.linear_program import load_solver
@@ -434,6 +435,7 @@ class Manager:
             if self._settings.disable_controller_warmup and not self._settings.console:
                 await elected()
             await self.informers.run(tasks)
+            return_free_memory()
             await elected()
             for name, loop in {**self._options.background_loops, **self._controllers()}.items():
                 tasks.create_task(run_supervised(name, loop))

@@ -44,12 +44,12 @@ class Offering:
     @property
     def zone(self) -> str:
         """The zone, empty if the offering names none or several."""
-        return _single_value(self.requirements, labels.ZONE)
+        return single_value(self.requirements, labels.ZONE)
 
     @property
     def capacity_type(self) -> str:
         """``spot``, ``on-demand`` or ``reserved``; empty if the offering names none or several."""
-        return _single_value(self.requirements, labels.CAPACITY_TYPE)
+        return single_value(self.requirements, labels.CAPACITY_TYPE)
 
     @property
     def launchable(self) -> bool:
@@ -62,7 +62,7 @@ class Offering:
     @property
     def reservation_id(self) -> str:
         """ID of its reservation, empty if it has none."""
-        return _single_value(self.requirements, labels.RESERVATION_ID)
+        return single_value(self.requirements, labels.RESERVATION_ID)
 
 
 @dataclass(frozen=True)
@@ -161,6 +161,7 @@ def _without_overrides(offering: Offering) -> Offering:
     return replace(offering, capacity_override={}, overhead_override={})
 
 
-def _single_value(requirements: Requirements, key: str) -> str:
+def single_value(requirements: Requirements, key: str) -> str:
+    """The only value that a label may have; empty where it is not named or may have several."""
     values = requirements[key].values if key in requirements else frozenset()
     return next(iter(values)) if len(values) == 1 else ""

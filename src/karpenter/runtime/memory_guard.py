@@ -39,6 +39,11 @@ def resident_bytes() -> int:
 def release_memory() -> None:
     """Collect what only refers to itself, and hand free memory back to the system."""
     gc.collect()
+    return_free_memory()
+
+
+def return_free_memory() -> None:
+    """Hand back to the system what the allocator keeps; a start leaves it the texts of large answers, for instance."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
 

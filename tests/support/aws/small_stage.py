@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from controlplane.harness import Json
-from controlplane.process import Controller, controller
+from controlplane.process import QUICK, Controller, controller
 from karpenter.api.karpenter import NodeClaim
 from karpenter.api.kinds import CONFIG_MAP, KINDS, NODE_CLAIM, SECRET
 from karpenter.model.clock import SystemClock
@@ -39,12 +39,14 @@ class SmallStage:
     folder: Path
 
     @asynccontextmanager
-    async def controller(self, *flags: str, **environment: str) -> AsyncIterator[Controller]:
+    async def controller(
+        self, *flags: str, intervals: Mapping[str, str] = QUICK, **environment: str
+    ) -> AsyncIterator[Controller]:
         """`karpenter run` on it, to be entered in the main thread. It must end in order, unless it has ended before."""
         path = self.folder / "kubeconfig"
         path.write_text(kubeconfig_for(self.url))
         variables = {**settings(self.url), **credentials(self.cloud), **environment}
-        with controller(str(path), *flags, environment=variables) as running:
+        with controller(str(path), *flags, environment=variables, intervals=intervals) as running:
             yield running
             # Here and not by who started it: the loop has to serve the process until it is gone.
             if running.is_running:

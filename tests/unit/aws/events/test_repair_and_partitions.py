@@ -268,7 +268,7 @@ async def test_what_a_pool_excludes_is_not_available_to_it() -> None:
     assert {way[0] for way in ways} == {name}
     assert {way[1] for way in ways} == {zone}
     await figures.reconcile()
-    assert written[1][0] is written[0][0]
+    assert len(written) == 1, "nothing changed, so nothing is summed up again"
     await cluster.pool()
     await figures.reconcile()
     assert available(written[-1]) == {

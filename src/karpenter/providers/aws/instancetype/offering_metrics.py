@@ -15,7 +15,7 @@ from typing import NamedTuple
 import structlog
 
 from karpenter.api.karpenter import NodePool
-from karpenter.instancetypes.instance_type import InstanceType, Offering
+from karpenter.instancetypes.instance_type import InstanceType, Offering, single_value
 from karpenter.metrics.exposition import GaugeFamily, MetricsRegistry, SeriesWriter, label_pairs
 from karpenter.model import labels
 from karpenter.model import resources as res
@@ -83,6 +83,10 @@ def offering_samples(lists: Iterable[OfferedTypes], *, reserved: bool) -> Offeri
     available: dict[OfferingMetricKey, bool] = {}
     price: dict[OfferingMetricKey, float] = {}
     size: dict[str, tuple[float, int]] = {}
+    # Types share the requirements of their offerings.
+    labels_of = cache(
+        lambda requirements: (single_value(requirements, labels.CAPACITY_TYPE), single_value(requirements, labels.ZONE))
+    )
     for offered in {(id(offered.types), offered.available): offered for offered in lists}.values():
         for instance_type in offered.types:
             size[instance_type.name] = (
@@ -90,7 +94,7 @@ def offering_samples(lists: Iterable[OfferedTypes], *, reserved: bool) -> Offeri
                 instance_type.capacity[res.MEMORY] // res.ONE_UNIT,
             )
         for instance_type, offering, is_available in offered:
-            way = OfferingMetricKey(instance_type.name, offering.capacity_type, offering.zone)
+            way = OfferingMetricKey(instance_type.name, *labels_of(offering.requirements))
             now = available.get(way, False)
             available[way] = now or is_available
             if is_available or not now:
@@ -155,7 +159,7 @@ class _PoolTypes(NamedTuple):
 
 
 class OfferingMetricsController:
-    """The loop. ``types`` gives a pool's instance types and raises ``ProviderError``; ``rewrite`` replaces the figures."""
+    """The loop. ``types`` gives a pool's instance types and may raise ``ProviderError``; ``publish`` replaces the figures."""
 
     def __init__(
         self,
@@ -167,6 +171,7 @@ class OfferingMetricsController:
         self._types = types
         self._publish = publish
         self._pool_types: dict[str, _PoolTypes] = {}
+        self._published: list[OfferedTypes] | None = None
 
     async def reconcile(self) -> float:
         """One round; seconds until the next. A pool whose class is not ready offers nothing.
@@ -184,7 +189,10 @@ class OfferingMetricsController:
             except ProviderError as error:
                 failed.append(f"NodePool {name}: {error}")
         self._pool_types = current
-        self._publish([pool_types.offered for pool_types in current.values()])
+        offered = [pool_types.offered for pool_types in current.values()]
+        if offered != self._published:
+            self._publish(offered)
+            self._published = offered
         if failed:
             raise ProviderError(f"getting instance types, {'; '.join(failed)}")
         return _PERIOD_SECONDS

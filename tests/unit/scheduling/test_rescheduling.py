@@ -10,7 +10,10 @@ from karpenter.api.core import Pod
 from karpenter.api.meta import LabelSelector
 from karpenter.api.scheduling_constraints import Affinity, PodAffinity, PodAffinityTerm
 from karpenter.api.storage import PersistentVolumeClaimSource, Volume
+from karpenter.instancetypes.instance_type import InstanceType
+from karpenter.instancetypes.well_known_labels import label_in
 from karpenter.model import labels
+from karpenter.model.requirements import Requirements
 from karpenter.scheduling.decision_memory import DecisionMemory
 from karpenter.scheduling.equivalence_groups import EquivalenceGroup
 from karpenter.scheduling.pass_result import PassResult
@@ -19,9 +22,10 @@ from karpenter.scheduling.problem import build_problem
 from karpenter.scheduling.scheduling_pass import SchedulingPass
 from karpenter.scheduling.solution import PlacedPods
 from karpenter.scheduling.whatif.movers import Movers
+from karpenter.scheduling.whatif.refused_nodes import RefusedNodes
 from karpenter.scheduling.whatif.rescheduling import ReschedulingBase, ReschedulingResult, WhatIf, prepare_rescheduling
 from support.builders import NOW, machine, node_pool, pod, snapshot
-from support.instance_types import STD, index_of
+from support.instance_types import STD, index_of, offering, shape
 
 _APART = Affinity(
     pod_anti_affinity=PodAffinity(
@@ -102,6 +106,44 @@ def test_nodes_without_room_for_a_pod_cost_no_further_pass(
     both_closed = base.with_closed_nodes(["claim-n3"]).place_on_existing(deletion)
     assert both_closed is None
     assert len(runs) == passes
+
+
+_ANYWHERE = shape("anywhere", {"cpu": "4", "memory": "8Gi", "pods": "20"})
+_ON_DEMAND_ONLY = shape("steady", {"cpu": "4", "memory": "8Gi", "pods": "20"}, [offering("on-demand", "z1", 0.1)])
+_SPOT = Requirements((label_in(labels.CAPACITY_TYPE, "spot"),))
+
+
+@pytest.mark.parametrize(
+    ("types", "selectors", "room", "is_refused"),
+    [
+        ([_ANYWHERE], [{}, {}], "100m", True),
+        ([_ANYWHERE], [{}, {labels.ZONE: "z1"}], "100m", False),
+        ([_ANYWHERE], [{labels.CAPACITY_TYPE: "on-demand"}], "100m", False),
+        ([_ANYWHERE, _ON_DEMAND_ONLY], [{}], "100m", False),
+        ([_ANYWHERE], [{}], "1", False),
+    ],
+)
+def test_nothing_is_packed_where_all_that_pods_could_get_is_refused(
+    types: list[InstanceType], selectors: list[dict[str, str]], room: str, is_refused: bool
+) -> None:
+    """Together pods may ask for what none of them asks for alone; where nothing is bought, nothing is refused."""
+    movers = [
+        pod(f"mover-{at}", {"cpu": "500m"}, node_name="n1", node_selector=selector)
+        for at, selector in enumerate(selectors)
+    ]
+    nodes = [machine("n1", {"cpu": "4", "pods": "10"}), machine("n2", {"cpu": room, "pods": "10"})]
+    index = {"np": index_of(types)}
+    base = prepare_rescheduling(build_problem(snapshot(node_pool(), nodes, movers), index, NOW), index)
+    removed = frozenset({"claim-n1"})
+    answer = base.reschedule(WhatIf(tuple(movers), removed, refused=_SPOT))
+    assert isinstance(answer, RefusedNodes) == is_refused
+    packed = base.reschedule(WhatIf(tuple(movers), removed))
+    assert isinstance(packed, ReschedulingResult)
+    sold_as_spot = [
+        claim.template.index.with_available_offering(claim.requirements.intersect(_SPOT)) & claim.types
+        for claim in packed.new_claims
+    ]
+    assert not is_refused or all(sold_as_spot)
 
 
 class _ToldMemory(DecisionMemory):

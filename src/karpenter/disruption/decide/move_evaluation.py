@@ -23,14 +23,19 @@ from karpenter.disruption.decide.move_blockers import (
     RoomWithinConsolidateAfter,
     SameTypeAgain,
     SavingTooSmall,
+    SpotToSpotDisabled,
 )
 from karpenter.disruption.decide.replacement_prices import (
+    SPOT,
     CheaperReplacement,
     MoveRejection,
+    are_spot,
     cheaper_replacement,
     without_same_types,
 )
 from karpenter.disruption.decide.scheduling_simulation import SchedulingSimulation, UnreschedulablePods
+from karpenter.model.requirements import Requirements
+from karpenter.scheduling.whatif.refused_nodes import RefusedNodes
 from karpenter.scheduling.whatif.rescheduling import ReschedulingResult, TooExpensive
 
 
@@ -123,7 +128,9 @@ class MoveEvaluator:
         """The nodes go; what of their pods finds no room gets new nodes that are cheaper (DIS-175 to DIS-182)."""
         price = sum(candidate.price_per_hour or 0.0 for candidate in candidates)
         needed = self.scoring.minimum_saving(candidates)
-        reschedule = self.simulation.reschedule(candidates, price - needed)
+        reschedule = self.simulation.reschedule_without(self._refused(candidates), candidates, price - needed)
+        if isinstance(reschedule, RefusedNodes):
+            return MoveRejection(SpotToSpotDisabled())
         if isinstance(reschedule, TooExpensive):
             return MoveRejection(
                 SavingTooSmall(price - reschedule.minimum_price, needed)
@@ -133,6 +140,12 @@ class MoveEvaluator:
         if isinstance(reschedule, UnreschedulablePods):
             return MoveRejection(reschedule.blocker)
         return self._rescheduled(candidates, reschedule)
+
+    def _refused(self, candidates: Sequence[Candidate]) -> Requirements | None:
+        """New nodes that are no replacement of these, whatever they cost: `cheaper_replacement` would say the same (DIS-200)."""
+        if self.settings.spot_to_spot or any(candidate.price_per_hour is None for candidate in candidates):
+            return None
+        return SPOT if are_spot(candidates) else None
 
     def replace_in_parts(
         self, candidates: Sequence[Candidate], groups: Iterable[Sequence[Candidate]]

@@ -6,7 +6,7 @@ command saves is a lower bound, not an estimate.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from karpenter.disruption.decide.command import Candidate
@@ -30,7 +30,7 @@ from karpenter.scheduling.planned_nodeclaims import MAX_INSTANCE_TYPES
 MIN_SPOT_TYPES = 15
 _TINY = 1e-9
 
-_SPOT = Requirements((Requirement(labels.CAPACITY_TYPE, False, frozenset((labels.SPOT,))),))
+SPOT = Requirements((Requirement(labels.CAPACITY_TYPE, False, frozenset((labels.SPOT,))),))
 _ON_DEMAND = Requirements((Requirement(labels.CAPACITY_TYPE, False, frozenset((labels.ON_DEMAND,))),))
 
 
@@ -70,6 +70,11 @@ class CheaperReplacement:
         return sum_of_prices(self.claims)
 
 
+def are_spot(candidates: Iterable[Candidate]) -> bool:
+    """Whether all nodes are spot nodes."""
+    return all(node_labels(each.state_node).get(labels.CAPACITY_TYPE) == labels.SPOT for each in candidates)
+
+
 def cheaper_replacement(
     candidates: Sequence[Candidate], new_claims: Sequence[SchedulingNodeClaim], *, spot_to_spot: bool
 ) -> CheaperReplacement | MoveRejection:
@@ -79,13 +84,13 @@ def cheaper_replacement(
     gate of DIS-200.
     """
     price = sum(candidate.price_per_hour or 0.0 for candidate in candidates)
-    from_spot = all(node_labels(c.state_node).get(labels.CAPACITY_TYPE) == labels.SPOT for c in candidates)
+    from_spot = are_spot(candidates)
     claims: list[SchedulingNodeClaim] = []
     for claim in new_claims:
-        to_spot = from_spot and bool(_types_available_as(claim, _SPOT))
+        to_spot = from_spot and bool(_types_available_as(claim, SPOT))
         if to_spot and not spot_to_spot:
             return MoveRejection(SpotToSpotDisabled())
-        claims.append(_narrowed(claim, _SPOT) if to_spot else claim)
+        claims.append(_narrowed(claim, SPOT) if to_spot else claim)
     capped = _cheaper_at_worst(claims, price)
     if isinstance(capped, MoveRejection):
         return capped
@@ -137,9 +142,9 @@ def _single_capacity_type(claim: SchedulingNodeClaim) -> SchedulingNodeClaim | N
 
     None where that leaves too few types for minValues.
     """
-    if not (_types_available_as(claim, _SPOT) and _types_available_as(claim, _ON_DEMAND)):
+    if not (_types_available_as(claim, SPOT) and _types_available_as(claim, _ON_DEMAND)):
         return claim
-    narrowed = _narrowed(claim, _SPOT)
+    narrowed = _narrowed(claim, SPOT)
     return narrowed if narrowed.template.index.satisfies_min_values(narrowed.requirements, narrowed.types) else None
 
 

@@ -28,12 +28,14 @@ from karpenter.disruption.decide.move_blockers import NeedsUninitializedNode, Po
 from karpenter.disruption.decide.pod_arrivals import PodArrivals
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.model import pod_disruption, pods
+from karpenter.model.requirements import Requirements
 from karpenter.scheduling import pod_eligibility
 from karpenter.scheduling.decision_memory import DecisionMemory
 from karpenter.scheduling.problem import build_problem
 from karpenter.scheduling.scheduling_options import SchedulingOptions
 from karpenter.scheduling.solution import PlacedPods, UnschedulablePod
 from karpenter.scheduling.solver import solve
+from karpenter.scheduling.whatif.refused_nodes import RefusedNodes
 from karpenter.scheduling.whatif.rescheduling import (
     LimitsPolicy,
     ReschedulingBase,
@@ -178,17 +180,25 @@ class SchedulingSimulation:
         limits: LimitsPolicy = LimitsPolicy.WITHOUT_REMOVED,
     ) -> ReschedulingResult | UnreschedulablePods | TooExpensive:
         """Placements of their pods, unless the new nodes they need cost ``max_price`` or more."""
-        return self._answer(replace(self._without(candidates), max_price=max_price, limits=limits))
+        answer = self._answer(replace(self._without(candidates), max_price=max_price, limits=limits))
+        assert not isinstance(answer, RefusedNodes)  # nothing is refused
+        return answer
+
+    def reschedule_without(
+        self, refused: Requirements | None, candidates: Sequence[Candidate], max_price: float
+    ) -> ReschedulingResult | UnreschedulablePods | TooExpensive | RefusedNodes:
+        """The same, unless every new node could be had in the ``refused`` way."""
+        return self._answer(replace(self._without(candidates), max_price=max_price, refused=refused))
 
     def reschedule_broken(self, candidate: Candidate) -> ReschedulingResult | UnreschedulablePods:
         """Placements of all pods of a broken node (K15-231)."""
         answer = self._answer(WhatIf(tuple(self.pods_of_broken(candidate)), frozenset((candidate.key,))))
-        assert not isinstance(answer, TooExpensive)  # there is no price limit
+        assert not isinstance(answer, TooExpensive | RefusedNodes)  # there is no price limit, and nothing is refused
         return answer
 
-    def _answer(self, question: WhatIf) -> ReschedulingResult | UnreschedulablePods | TooExpensive:
+    def _answer(self, question: WhatIf) -> ReschedulingResult | UnreschedulablePods | TooExpensive | RefusedNodes:
         result = self._base.reschedule(question)
-        if isinstance(result, TooExpensive):
+        if isinstance(result, TooExpensive | RefusedNodes):
             return result
         if result.unschedulable:
             return UnreschedulablePods(_pods_unschedulable(result.unschedulable))

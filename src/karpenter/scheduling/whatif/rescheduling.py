@@ -23,6 +23,7 @@ from karpenter.api.core import Pod
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.instancetypes.type_sets import members
 from karpenter.model import resources as res
+from karpenter.model.requirements import Requirements
 from karpenter.scheduling.decision_memory import DecisionMemory
 from karpenter.scheduling.demand import Demand, Packing, SchedulingNodeClaim, sum_of_prices
 from karpenter.scheduling.devices.type_devices import TypeDevices
@@ -41,6 +42,7 @@ from karpenter.scheduling.topology.topology_domains import TopologyDomains
 from karpenter.scheduling.unschedulable_reasons import InvalidPod, NoRoom, UnschedulableReason
 from karpenter.scheduling.whatif.movers import Movers
 from karpenter.scheduling.whatif.price_bounds import PriceBounds
+from karpenter.scheduling.whatif.refused_nodes import RefusedNodes, RefusedOptions
 from karpenter.scheduling.workload_exposure import ExposedWorkloads
 from karpenter.state.pod_counts import NamespacedLabels, namespaced_labels
 from karpenter.state.pod_signature import PodSignature
@@ -69,7 +71,8 @@ class WhatIf:
 
     ``reopened``: closed nodes that are open to these pods all the same. ``planned``: where pods (by uid) were planned before;
     they go there if they may, and elsewhere if they may not. ``max_price``: the answer is of no use where new nodes cost that
-    much or more, in USD per hour. ``limits``: which limits of NodePools new nodes keep.
+    much or more, in USD per hour. ``limits``: which limits of NodePools new nodes keep. ``refused``: the answer is of no use
+    where a new node could be had like this.
     """
 
     pods: tuple[Pod, ...]
@@ -78,6 +81,7 @@ class WhatIf:
     planned: Mapping[str, str] = field(default_factory=dict)
     max_price: float = inf
     limits: LimitsPolicy = LimitsPolicy.WITHOUT_REMOVED
+    refused: Requirements | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,6 +141,7 @@ class _Preparation:
     price_bounds: PriceBounds
     signatures: _SignaturesByUid
     taken_names: frozenset[str]
+    refused_options: RefusedOptions = field(default_factory=RefusedOptions)
 
 
 def prepare_rescheduling(
@@ -193,8 +198,8 @@ class ReschedulingBase:
         result = self._single_pass(question, self._remaining_nodes(question), movers)
         return None if result.demands or result.unschedulable else self._answer(result)
 
-    def reschedule(self, question: WhatIf) -> ReschedulingResult | TooExpensive:
-        """Where the pods go, on existing nodes or new ones. Nothing is packed where new nodes cost ``max_price`` or more."""
+    def reschedule(self, question: WhatIf) -> ReschedulingResult | TooExpensive | RefusedNodes:
+        """Where the pods go, on existing nodes or new ones. Nothing is packed where the answer would be of no use."""
         movers = self._movers(question.pods)
         nodes = self._remaining_nodes(question)
         minimum = self._minimum_price_of(question, movers, nodes) if question.max_price < inf else 0.0
@@ -203,6 +208,8 @@ class ReschedulingBase:
         planned = PlannedPlacements(self._preparation.prepared.problem.snapshot.planned_nodes)
         limits = self._limits_for(question)
         known_pass = KnownPass(movers.groups, self._single_pass(replace(question, planned={}), nodes, movers))
+        if question.refused is not None and not limits and self._buys_refused(question.refused, known_pass, movers):
+            return RefusedNodes()
         context = self._preparation.prepared.pass_context(nodes, self._preparation.domains, planned, limits)
         passes = SchedulingPasses(replace(context, known_pass=known_pass))
         outcome = passes.best_outcome(movers.groups)
@@ -211,6 +218,16 @@ class ReschedulingBase:
         failed = (pod for group in outcome.result.unschedulable for pod in _unschedulable_of(group))
         unpacked = _unpacked_pods(outcome.result, packing)
         return self._answer(outcome.result, packing.claims, (*movers.ineligible, *failed, *unpacked))
+
+    def _buys_refused(self, refused: Requirements, known: KnownPass, movers: Movers) -> bool:
+        """Whether all pods find a place, some of them on new nodes, and each of these could be had in the refused way."""
+        result = known.result
+        if result.unschedulable or movers.ineligible or any(group.membership for group in movers.groups):
+            return False
+        if self._preparation.prepared.devices is not None or self._answer(result).uninitialized_nodes:
+            return False
+        demands = (keyed_demand.demand for keyed_demand in result.demands)
+        return self._preparation.refused_options.are_all(demands, refused)
 
     @property
     def has_limits(self) -> bool:

@@ -67,8 +67,8 @@ def _figures(size: ClusterSize) -> Iterator[Figure]:
             told = json.loads(_line(controller))
             yield Figure("caches filled over HTTP", told["filled_seconds"], "s", size.filled_seconds, str(size))
             first, *later = told["snapshot_seconds"]
-            yield Figure("first snapshot", first, "s", size.first_snapshot_seconds, str(size))
-            yield Figure("snapshot when nothing changed", min(later), "s", 0.2, str(size))
+            yield Figure("first snapshot, CPU", first, "s", size.first_snapshot_seconds, str(size))
+            yield Figure("snapshot when nothing changed, CPU", min(later), "s", 0.2, str(size))
             resident = _resident_mb(controller.pid)
             yield _lease(controller, "filling and three snapshots")
             yield Figure("controller resident when filled", resident, "MB", size.resident_mb, str(size))

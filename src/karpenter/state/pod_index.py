@@ -7,7 +7,6 @@ once after its pods changed, per pod signature instead of per pod.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import msgspec
@@ -163,11 +162,11 @@ class PodIndex:
         return usage
 
     def _total_requests(self, keys: Iterable[PodKey]) -> dict[str, int]:
-        """Sum of the pods' requests, per signature: there are many replicas and few signatures."""
+        """Sum of the pods' requests. A node has a dozen pods of as many signatures: counting them first takes longer."""
         total: dict[str, int] = {}
-        for signature, count in Counter([self._signature_by_pod[key] for key in keys]).items():
-            for name, amount in signature.requests.items():
-                total[name] = total.get(name, 0) + amount * count
+        for key in keys:
+            for name, amount in self._signature_by_pod[key].requests.items():
+                total[name] = total.get(name, 0) + amount
         return total
 
     def daemonset_pod(self, key: PodKey, daemon_set: DaemonSet) -> DaemonSetPod:

@@ -157,8 +157,8 @@ class Packing:
     limited pool. ``pods_below_weight`` counts the pods in claims of a lighter pool than the heaviest that could take them.
     ``is_optimal``: no packing of the pods has a lower objective. ``node_share_cost``: USD per hour that it costs more because no
     node has more than its share of the pods. ``is_cut_short``: it ended before all pods were tried, for the sake of time.
-    ``pod_values``: what a search found a pod of each demand to be worth, by position; empty without a search. ``search_bound``:
-    what the nodes it was made for cost at least, about.
+    ``pod_values``: what a search found a pod of each demand to be worth, by position; empty without a search. ``bound_values``:
+    what each costs at least, about, by the lower bound of the search.
     """
 
     name: str
@@ -172,7 +172,7 @@ class Packing:
     is_cut_short: bool = False
     fallback: PackingFallback | None = None
     pod_values: Mapping[int, float] = field(default_factory=dict, compare=False)
-    search_bound: float = field(default=0.0, compare=False)
+    bound_values: Mapping[int, float] = field(default_factory=dict, compare=False)
 
     @property
     def is_searched(self) -> bool:

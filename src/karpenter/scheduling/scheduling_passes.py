@@ -59,9 +59,6 @@ MAX_REORDERINGS = 3
 MAX_ADDITIONS = 8
 #: New nodes for so many pods are left to the search alone.
 SEARCH_ONLY_FROM = 100
-#: What a search finds for so many pods is not compared with the classic packing if it is this near to the lower bound: that one
-#: costs a fifth more and above.
-GAP_WITHOUT_CLASSIC = 0.15
 #: Searches for plans that node shares divide end this near to their lower bound: two of three are for fewer pods on a node.
 GAP_OF_DIVIDED_PLANS = 0.003
 #: Domains are dealt in other orders for the price of so many pods, and another order counts if it saves this share of it.
@@ -133,7 +130,7 @@ class SchedulingPasses:
         if pod_count > MAX_PODS_DEALT_AGAIN:
             return outcome
         best = self._with_cheapest_domains(outcome, groups) if may_be_cheaper_in_fewer_domains(outcome) else outcome
-        is_even = outcome.packing.is_searched and has_many_nodes_in_domains(outcome)
+        is_even = outcome.result.pods_needing_nodes >= SEARCH_ONLY_FROM and has_many_nodes_in_domains(outcome)
         may_balance = best is outcome and outcome.result.is_in_domains and not is_even
         return self._with_balanced_domains(outcome, groups) if may_balance else best
 
@@ -400,9 +397,9 @@ class SchedulingPasses:
         packer = self._packer_for(result)
         if self._is_search_enough(result):
             searched = packer.searched(SearchStart(gap=_search_gap(result, self._shares)))
-            near = searched.objective_value <= searched.search_bound * (1 + GAP_WITHOUT_CLASSIC)
-            if near and not searched.unpacked:
-                return searched
+            if not searched.unpacked:
+                cheaper = packer.classic_below(searched)
+                return searched if cheaper is None else min(cheaper, searched, key=lambda packing: packing.sort_key)
         classic = packer.classic()
         if self._context.packing_mode is PackingMode.FEWEST_PODS:
             shared = packer.shared()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 import pytest
@@ -10,9 +11,12 @@ import pytest
 from karpenter.api.core import Pod
 from karpenter.model import labels
 from karpenter.scheduling.demand import Packing
+from karpenter.scheduling.objective import NO_EXPOSURE_LIMITS, NODE_FEE_PER_HOUR, Objective
 from karpenter.scheduling.packing.packer import Packer
+from karpenter.scheduling.scheduling_options import PackingMode, SchedulingOptions
 from karpenter.scheduling.scheduling_passes import SchedulingPasses
-from support.builders import left, node_pool, plan
+from karpenter.scheduling.solution import Solution
+from support.builders import left, node_pool, plan, pod
 from support.instance_types import inc, offering, shape
 from support.topology_builders import app_pods, even
 
@@ -39,14 +43,42 @@ def packings_made(monkeypatch: pytest.MonkeyPatch, pods: list[Pod], types: Any, 
     return made
 
 
-def test_a_search_near_its_bound_is_compared_with_no_other_packing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The classic packing of so many pods costs a fifth more than the bound; it took a tenth of the decision."""
-    assert set(packings_made(monkeypatch, app_pods(300, {"cpu": "700m"}), inc(16))) == {"priced"}
+def test_the_classic_packing_is_not_finished_once_it_costs_more_than_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of so many pods mostly costs a fifth more, and took a tenth of the decision."""
+    ended: list[Packing | None] = []
+    below = Packer.classic_below
+
+    def noting(self: Packer, searched: Packing) -> Packing | None:
+        ended.append(below(self, searched))
+        return ended[-1]
+
+    monkeypatch.setattr(Packer, "classic_below", noting)
+    dear = shape("dear", {"cpu": 64, "memory": "256Gi", "pods": 200}, [offering("on-demand", "z1", 30.0)])
+    assert set(packings_made(monkeypatch, app_pods(300, {"cpu": "700m"}), [*inc(4), dear])) == {"priced"}
+    assert ended == [None]
 
 
-def test_a_search_far_from_its_bound_is_compared_with_the_classic_packing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bound counts parts of nodes: three fifths of each are of no use to these pods."""
-    assert "classic" in packings_made(monkeypatch, app_pods(120, {"cpu": "2500m"}), _FULL)
+@pytest.mark.parametrize("seed", [2, 34, 38])
+def test_hundreds_of_pods_cost_no_more_than_the_classic_packing(seed: int) -> None:
+    """Sizes that fill the largest nodes exactly: the classic packing is optimal, and a search stays 1 % above it."""
+    dice = Random(seed)
+    count = dice.choice([100, 120, 160, 250, 400])
+    sizes = [(dice.choice([500, 1000, 2000, 4000]), dice.choice([512, 1024, 2048])) for _ in range(count)]
+    pods = [pod(f"p{at}", {"cpu": f"{cpu}m", "memory": f"{memory}Mi"}) for at, (cpu, memory) in enumerate(sizes)]
+    types = inc(dice.choice([8, 16, 64]))
+    costs = [_cost(plan(node_pool(), pods, types=types, options=_options(mode))) for mode in _COMPARED]
+    assert costs[0] <= costs[1]
+
+
+_COMPARED = (PackingMode.CHEAPEST, PackingMode.CLASSIC)
+
+
+def _options(mode: PackingMode) -> SchedulingOptions:
+    return SchedulingOptions(packing_mode=mode, objective=Objective(exposure=NO_EXPOSURE_LIMITS))
+
+
+def _cost(made: Solution) -> float:
+    return round(made.price_per_hour + NODE_FEE_PER_HOUR * len(made.new_claims), 9)
 
 
 def test_few_pods_are_packed_the_classic_way_as_well(monkeypatch: pytest.MonkeyPatch) -> None:

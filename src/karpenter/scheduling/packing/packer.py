@@ -48,11 +48,16 @@ from karpenter.scheduling.packing.exact_packing import (
     least_cost,
     may_be_covered,
 )
-from karpenter.scheduling.packing.limit_reservations import ReservationPolicy, reserved_types, widened_claims
+from karpenter.scheduling.packing.limit_reservations import ReservationPolicy, widened_claims
 from karpenter.scheduling.packing.limited_columns import claim_within, patterns_within_limits
 from karpenter.scheduling.packing.limited_packing import LimitedDemands, claims_within_limits, keeps_limits
 from karpenter.scheduling.packing.open_claims import OpenClaims
-from karpenter.scheduling.packing.packing_state import PackingBasis, PackingState, template_equivalence
+from karpenter.scheduling.packing.packing_state import (
+    PackingBasis,
+    PackingState,
+    pods_below_weight,
+    template_equivalence,
+)
 from karpenter.scheduling.packing.pod_values import PodValues
 from karpenter.scheduling.packing.target_types import TargetTypes
 from karpenter.scheduling.search.candidate_nodes import BinType
@@ -62,6 +67,8 @@ from karpenter.scheduling.search.lower_bound import independent_parts
 from karpenter.scheduling.search.packing_problem import GroupedCover, PackingRequest, cover_problem, packing_problem
 
 _TINY = 1e-9
+#: How far a lower bound of a thinned linear program may be off, as a share of it.
+MARGIN_OF_BOUND = 0.02
 
 #: Chooses and fills a claim for the demand at a position, from one option and its affordable types.
 _ClaimChoice = Callable[[int, PurchaseOption, TypeSet, PackingState], SchedulingNodeClaim | None]
@@ -93,6 +100,21 @@ class Packer:
         """Every claim grows while any type holds it."""
         return self._packed("classic", self._new_state(), [], self._grown_claim)
 
+    def classic_below(self, searched: Packing) -> Packing | None:
+        """The classic packing; None once it costs more than a search found, if pods that wait cost what the bound says."""
+        state, values = self._new_state(), searched.bound_values
+        least = sum(values.get(at, 0.0) * count for at, count in enumerate(state.pods_left))
+        enough = searched.objective_value + MARGIN_OF_BOUND * least
+        claims: list[SchedulingNodeClaim] = []
+        for seed in state.seeds():
+            own = self._claims_for(seed, state, self._grown_claim)
+            claims += own
+            least += self._objective.total_cost(own)
+            least -= sum(values.get(at, 0.0) * count for claim in own for at, count in claim.contents)
+            if least > enough:
+                return None
+        return self._packed("classic", state, claims, self._grown_claim)
+
     def best_value(self, policy: ReservationPolicy = ReservationPolicy.CHEAPEST) -> Packing:
         """Every claim is the one whose pods are worth most per dollar."""
         return self._packed("value", self._new_state(policy), [], self._most_valuable)
@@ -122,25 +144,20 @@ class Packer:
         run = self._new_state()
         claims = self._claims_from_reservations(run)
         claims += self._claims_for_connected_groups(run)
-        within = self._types_within(run)
+        within = run.types_within_by_pool()
         values: dict[int, float] = {}
-        bound = 0.0
+        bounds: dict[int, float] = {}
         waiting = {at: [option for option, _ in run.allowed(at)] for at, count in enumerate(run.pods_left) if count}
         for part in independent_parts(waiting):
             problem = packing_problem(self._request(part, run, within))
             if problem is not None:
                 found = search_patterns(problem, start)
-                bound += problem.lower_bound
+                bounds |= problem.values_by_demand(problem.pod_values)
                 values |= found.pod_values
                 for each in found.patterns:
                     claims += self._claims_from_pattern(problem.groups, problem.bin_types[each.bin_type], each, run)
         packing = self._packed("priced", run, claims, self._most_valuable)
-        return replace(packing, pod_values=values, search_bound=bound)
-
-    def _types_within(self, state: PackingState) -> Mapping[str, TypeSet | None]:
-        """The types that limits leave of each NodePool."""
-        templates = {option.template.name: option.template for demand in self._demands for option in demand.options}
-        return {name: state.types_within(template) for name, template in templates.items()}
+        return replace(packing, pod_values=values, bound_values=bounds)
 
     def exact(self, known_cost: float) -> ProvenPacking:
         """The cheapest packing of few pods or a cheap one, and what none costs less than.
@@ -186,7 +203,7 @@ class Packer:
 
     def _packed_by_columns(self, state: PackingState) -> Packing | None:
         """The packing with generated columns, each limit a row; what rules refuse goes the way of `value`."""
-        request = self._request(range(len(self._demands)), state, self._types_within(state))
+        request = self._request(range(len(self._demands)), state, state.types_within_by_pool())
         units = self._bounds.reservation_units
         proposed = patterns_within_limits(replace(request, limits=self._bounds.limits, reservation_units=units))
         if proposed is None:
@@ -202,7 +219,7 @@ class Packer:
 
     def _limited_exact(self, claims: Sequence[SchedulingNodeClaim], state: PackingState) -> ProvenPacking:
         """The packing with the cheapest claims, or with others where limits or stocks do not allow these."""
-        narrowed = [self._limited_types(claim, state) for claim in claims]
+        narrowed = [state.limited_types(claim) for claim in claims]
         allowed = state.are_left(narrowed) and keeps_limits(narrowed, state.limits)
         packing = self._bought(narrowed, state) if allowed else self.within_limits()
         return ProvenPacking(packing, least_cost(claims, self._demands, self._objective))
@@ -289,17 +306,7 @@ class Packer:
             unplaced,
             self._objective.total_cost(claims),
             remaining,
-            self._pods_below_weight(claims) if state.limits else 0,
-        )
-
-    def _pods_below_weight(self, claims: Sequence[SchedulingNodeClaim]) -> int:
-        """Pods in claims of a lighter pool than the first that could take them."""
-        heaviest = [demand.options[0].template.weight for demand in self._demands]
-        return sum(
-            count
-            for claim in claims
-            for position, count in claim.contents
-            if claim.template.weight < heaviest[position]
+            pods_below_weight(self._demands, claims) if state.limits else 0,
         )
 
     def _claims_for(self, seed: int, state: PackingState, choose: _ClaimChoice) -> list[SchedulingNodeClaim]:
@@ -329,7 +336,7 @@ class Packer:
             claim = choose(seed, option, types, state) if likeness not in tried else None
             tried.add(likeness)
             if claim is not None:
-                chosen.append(self._limited_types(claim, state))
+                chosen.append(state.limited_types(claim))
         if not chosen:
             return None
         return min(
@@ -339,13 +346,6 @@ class Packer:
                 self._objective.claim_cost(claim) / max(self._pod_values.of_contents(claim.contents), _TINY),
             ),
         )
-
-    def _limited_types(self, claim: SchedulingNodeClaim, state: PackingState) -> SchedulingNodeClaim:
-        """Under limits a claim keeps only the types that it reserves for."""
-        limits = state.limits.get(claim.template.name)
-        if limits is None:
-            return claim
-        return replace(claim, types=reserved_types(claim, limits, state.reservation_policy))
 
     # -- what the search proposes -----------------------------------------------------------------------------------------
 
@@ -382,7 +382,7 @@ class Packer:
         while times > 0:
             contents = pods_of_pattern(groups, pattern, state.pods_left, self._max_per_node)
             claim = self._claim_from_pattern(contents, bin_type, state) if contents else None
-            claim = None if claim is None else self._limited_types(claim, state)
+            claim = None if claim is None else state.limited_types(claim)
             differs_by_node = any(state.pods_left[at] > self._max_per_node[at] for at, _ in contents)
             taken = state.commit(claim, 1 if differs_by_node else times) if claim is not None else 0
             if claim is None or not taken:
@@ -448,7 +448,9 @@ class Packer:
                 score = (
                     -stranded,
                     self._pod_values.of_contents(claim.contents)
-                    / max(self._cost_as(claim, target), LEAST_PRICE_PER_HOUR),
+                    / max(
+                        self._target_types.cost_as(claim, target, self._requests(claim.contents)), LEAST_PRICE_PER_HOUR
+                    ),
                 )
                 if best is None or score > best[0]:
                     best = (score, target, claim)
@@ -458,13 +460,6 @@ class Packer:
         if chosen is None or not chosen.template.index.satisfies_min_values(chosen.requirements, chosen.types):
             return self._grown_claim(seed, option, types, state)
         return chosen
-
-    def _cost_as(self, claim: SchedulingNodeClaim, target: int) -> float:
-        """USD per hour that the claim is counted with as one of its types."""
-        offering = self._target_types.prices(claim).cheapest_offering[target]
-        surplus = claim.template.cpu_surpluses.by_position.get(target)
-        cost = self._objective.offering_cost(offering)
-        return cost if surplus is None else cost + surplus.price_per_hour(self._requests(claim.contents))
 
     def _filled_claims(
         self, seed: int, start: SchedulingNodeClaim, target: int, state: PackingState

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from karpenter.instancetypes.type_sets import TypeSet
 from karpenter.model import resources as res
@@ -15,7 +16,7 @@ from karpenter.scheduling.offerings.nodepool_templates import NodePoolTemplate
 from karpenter.scheduling.offerings.purchase_options import PurchaseOption
 from karpenter.scheduling.offerings.remaining_capacity import max_capacity, types_within_limits
 from karpenter.scheduling.packing.affinity_groups import AffinityGraph, ConnectedGroups
-from karpenter.scheduling.packing.limit_reservations import ReservationPolicy
+from karpenter.scheduling.packing.limit_reservations import ReservationPolicy, reserved_types
 from karpenter.scheduling.topology.topology_groups import TopologyGroup
 
 MAX_TARGET_TYPES_USUALLY = 4
@@ -162,6 +163,18 @@ class PackingState:
         """Types the pool's limits still allow; None when it has no limits."""
         return self._within.get(template.name)
 
+    def types_within_by_pool(self) -> Mapping[str, TypeSet | None]:
+        """The types that limits leave of each NodePool."""
+        templates = {option.template.name: option.template for demand in self._demands for option in demand.options}
+        return {name: self.types_within(template) for name, template in templates.items()}
+
+    def limited_types(self, claim: SchedulingNodeClaim) -> SchedulingNodeClaim:
+        """Under limits a claim keeps only the types that it reserves for."""
+        limits = self.limits.get(claim.template.name)
+        if limits is None:
+            return claim
+        return replace(claim, types=reserved_types(claim, limits, self.reservation_policy))
+
     def target_types(self, worthwhile: Sequence[int]) -> Sequence[int]:
         """The types to fill for the next node: now and then all, else few that were chosen before; none without work left."""
         self._nodes_started += 1
@@ -279,6 +292,14 @@ class PackingState:
         self._allowed, self.option_by_channel = self._basis.allowed_now(
             self._within, self._reservation_units, weights_bind=self._weights_bind
         )
+
+
+def pods_below_weight(demands: Sequence[Demand], claims: Iterable[SchedulingNodeClaim]) -> int:
+    """Pods in claims of a lighter pool than the first that could take them."""
+    heaviest = [demand.options[0].template.weight for demand in demands]
+    return sum(
+        count for claim in claims for position, count in claim.contents if claim.template.weight < heaviest[position]
+    )
 
 
 class UnstartedAffinity:

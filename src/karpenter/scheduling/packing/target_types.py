@@ -7,6 +7,7 @@ from itertools import chain
 
 from karpenter.instancetypes.type_index import OfferingPrices
 from karpenter.instancetypes.type_sets import TypeSet, type_set
+from karpenter.model.resources import Resources
 from karpenter.scheduling.demand import Demand, SchedulingNodeClaim
 from karpenter.scheduling.objective import Objective
 from karpenter.scheduling.packing.packing_state import scaled_down_count
@@ -47,6 +48,12 @@ class TargetTypes:
         if offering_prices is None:
             offering_prices = self._prices[key] = claim.prices
         return offering_prices
+
+    def cost_as(self, claim: SchedulingNodeClaim, target: int, requests: Resources) -> float:
+        """USD per hour that a claim with pods that request so much is counted with as one of its types."""
+        cost = self._objective.offering_cost(self.prices(claim).cheapest_offering[target])
+        surplus = claim.template.cpu_surpluses.by_position.get(target)
+        return cost if surplus is None else cost + surplus.price_per_hour(requests)
 
 
 def _evenly_spread(positions: Sequence[int], most: int) -> list[int]:

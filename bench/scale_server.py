@@ -39,8 +39,9 @@ _OWN = {
 }
 _AMOUNTS = {"cpu": "16", "memory": "64Gi", "pods": "110", "ephemeral-storage": "100Gi"}
 #: One in so many events is a pod that ends and another that takes its place.
-_MOST_AT_ONCE = 50
 _TURNOVER = 20
+#: Events between which requests are answered.
+_MOST_AT_ONCE = 50
 
 
 def _since() -> str:

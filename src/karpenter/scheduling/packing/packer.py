@@ -448,9 +448,7 @@ class Packer:
                 score = (
                     -stranded,
                     self._pod_values.of_contents(claim.contents)
-                    / max(
-                        self._target_types.cost_as(claim, target, self._requests(claim.contents)), LEAST_PRICE_PER_HOUR
-                    ),
+                    / max(self._target_types.cost_as(claim, target, self._requests), LEAST_PRICE_PER_HOUR),
                 )
                 if best is None or score > best[0]:
                     best = (score, target, claim)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 
 from karpenter.instancetypes.type_index import OfferingPrices
@@ -14,6 +14,8 @@ from karpenter.scheduling.packing.packing_state import scaled_down_count
 
 #: Types the value packing fills per node; the rest are worse by price and shape than one of these.
 MAX_TARGET_TYPES = 24
+#: How many pods of which demands.
+Contents = Iterable[tuple[int, int]]
 
 
 class TargetTypes:
@@ -49,11 +51,11 @@ class TargetTypes:
             offering_prices = self._prices[key] = claim.prices
         return offering_prices
 
-    def cost_as(self, claim: SchedulingNodeClaim, target: int, requests: Resources) -> float:
-        """USD per hour that a claim with pods that request so much is counted with as one of its types."""
+    def cost_as(self, claim: SchedulingNodeClaim, target: int, requests_of: Callable[[Contents], Resources]) -> float:
+        """USD per hour that a claim is counted with as one of its types. ``requests_of``: what pods request together."""
         cost = self._objective.offering_cost(self.prices(claim).cheapest_offering[target])
         surplus = claim.template.cpu_surpluses.by_position.get(target)
-        return cost if surplus is None else cost + surplus.price_per_hour(requests)
+        return cost if surplus is None else cost + surplus.price_per_hour(requests_of(claim.contents))
 
 
 def _evenly_spread(positions: Sequence[int], most: int) -> list[int]:

@@ -3,12 +3,13 @@
     python tools/make_ec2_regions.py SOURCE_DIRECTORY
 
 Reads ``regions.csv``, ``region_price_ratio.csv``, ``instance_types.csv`` and ``spot_advisor.csv``, and the EC2 data of the
-installed moto package: zones of each region, and which type each zone offers. Writes four tables beside that of us-east-1:
+installed moto package: zones of each region, and which type each zone offers. Writes five tables beside that of us-east-1:
 
 * ``ec2_regions.csv``: zones with names and IDs, the usual price relative to us-east-1, whether offerings are listed or assumed;
 * ``ec2_region_offerings.csv``: a row for types that are offered alike, a column for each region, the numbers of their zones;
 * ``ec2_region_price_ratios.csv``: a row for each type family, a column for each region, the price relative to us-east-1;
-* ``ec2_region_spot_percents.csv``: spot price in percent of on-demand, for regions beside us-east-1 with savings of their own.
+* ``ec2_region_spot_percents.csv``: spot price in percent of on-demand, for regions beside us-east-1 with savings of their own;
+* ``ec2_spot_interruptions.csv``: a row for each region and band of the Spot Instance Advisor, the types in it.
 """
 
 from __future__ import annotations
@@ -45,11 +46,8 @@ class _Source:
     def __init__(self, directory: Path) -> None:
         self.regions = sorted(read_rows(directory / "regions.csv"), key=lambda row: row["region"])
         self.ratios = read_rows(directory / "region_price_ratio.csv")
-        self.spot_savings = [
-            row
-            for row in read_rows(directory / "spot_advisor.csv")
-            if row["snapshot"] == _SPOT_SNAPSHOT and row["region"] != _BASE_REGION
-        ]
+        self.advised = [row for row in read_rows(directory / "spot_advisor.csv") if row["snapshot"] == _SPOT_SNAPSHOT]
+        self.spot_savings = [row for row in self.advised if row["region"] != _BASE_REGION]
         self.types = sorted(row["name"] for row in read_rows(directory / "instance_types.csv"))
 
     def families(self, region: str) -> frozenset[str]:
@@ -133,6 +131,16 @@ def _spot_rows(source: _Source) -> Iterator[Row]:
             yield {"region": row["region"], "type": row["instance_type"], "percent": str(percent)}
 
 
+def _interruption_rows(source: _Source) -> Iterator[Row]:
+    types = frozenset(source.types)
+    by_band: dict[tuple[str, str], list[str]] = {}
+    for row in source.advised:
+        if row["instance_type"] in types:
+            by_band.setdefault((row["region"], row["interruption_band"]), []).append(row["instance_type"])
+    for (region, band), names in sorted(by_band.items()):
+        yield {"region": region, "band": band, "types": " ".join(sorted(names))}
+
+
 def _write(name: str, columns: Sequence[str], rows: Iterable[Row]) -> None:
     with (DATA / name).open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, columns, lineterminator="\n", restval="")
@@ -149,6 +157,7 @@ def main(directory: Path) -> None:
     _write("ec2_region_offerings.csv", ("types", *others), _offering_rows(source))
     _write("ec2_region_price_ratios.csv", ("family", *others), _ratio_rows(source))
     _write("ec2_region_spot_percents.csv", ("region", "type", "percent"), _spot_rows(source))
+    _write("ec2_spot_interruptions.csv", ("region", "band", "types"), _interruption_rows(source))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
     world:
       registration: {median: 45s, p95: 90s}
       podStart: {median: 3s, p95: 30s}
-      interruptions: [{capacityType: spot, perMonth: 0.2}]
+      interruptions: [{capacityType: spot, perMonth: advisor}]
       losses: [{perMonth: 0.01}]
       stockOuts: [{instanceType: "p*", everyHours: 24, minutes: 60}]
       priceDrift: [{capacityType: spot, everyHours: 6, spread: 0.2}]
@@ -18,11 +18,12 @@ import math
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
+from karpenter.instancetypes.ec2_spot_interruptions import monthly_interruption_share
 from karpenter.model import durations
 from karpenter.providers.simulated.fault_rules import LaunchErrorRule, ScheduledFaults, SimulatedLaunch
 from karpenter.simulator.offering_patterns import OfferingPattern, first_match
@@ -55,9 +56,21 @@ class Delay(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class MonthlyRate(OfferingPattern, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
-    """The share of instances that meet this within a month, as AWS states interruptions in its Spot Instance Advisor."""
+    """The share of instances that meet this within a month."""
 
     per_month: MonthlyShare
+
+
+class InterruptionRate(OfferingPattern, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
+    """The share of instances that are interrupted within a month; ``advisor``: what the Spot Instance Advisor says of a type."""
+
+    per_month: MonthlyShare | Literal["advisor"]
+
+    def share_of(self, launch: SimulatedLaunch) -> float:
+        """The share for this launch."""
+        if self.per_month == "advisor":
+            return monthly_interruption_share(launch.zone, launch.instance_type)
+        return self.per_month
 
 
 class StockOut(OfferingPattern, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
@@ -75,7 +88,7 @@ class World(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     registration: Delay = Delay("45s")
     pod_start: Delay = Delay("3s")
-    interruptions: list[MonthlyRate] = []
+    interruptions: list[InterruptionRate] = []
     losses: list[MonthlyRate] = []
     stock_outs: list[StockOut] = []
     price_drift: list[PriceDrift] = []
@@ -133,20 +146,20 @@ class WorldFaults:
         """See ``LaunchFaults``; the delay of the node class is not used, as the world has its own."""
         self._launches += 1
         dice = random.Random(f"{self.seed} launch {self._launches}")
+        interruption = first_match(self.world.interruptions, launch)
+        loss = first_match(self.world.losses, launch)
         return ScheduledFaults(
             registration_seconds=self.world.registration.draw_seconds(dice),
-            interrupted_seconds=_moment(first_match(self.world.interruptions, launch), dice),
-            lost_seconds=_moment(first_match(self.world.losses, launch), dice),
+            interrupted_seconds=_moment(0.0 if interruption is None else interruption.share_of(launch), dice),
+            lost_seconds=_moment(0.0 if loss is None else loss.per_month, dice),
             notice_seconds=_NOTICE_SECONDS,
         )
 
 
-def _moment(rate: MonthlyRate | None, dice: random.Random) -> float | None:
+def _moment(monthly_share: float, dice: random.Random) -> float | None:
     """When it happens to an instance, in seconds since its launch; None: never. The rate is the same at any age."""
     drawn = dice.random()
-    if rate is None or not rate.per_month:
-        return None
-    return math.log(1 - drawn) / math.log(1 - rate.per_month) * _MONTH_SECONDS
+    return math.log(1 - drawn) / math.log(1 - monthly_share) * _MONTH_SECONDS if monthly_share else None
 
 
 @dataclass

@@ -9,10 +9,11 @@ from statistics import mean, median, quantiles
 
 import pytest
 
+from karpenter.instancetypes.ec2_spot_interruptions import monthly_interruption_share
 from karpenter.providers.simulated.fault_rules import SimulatedLaunch
 from karpenter.simulator.scenario_file import read_scenario, read_world
 from karpenter.simulator.workload import WorkloadError
-from karpenter.simulator.world import Delay, MonthlyRate, StockOut, World, WorldFaults
+from karpenter.simulator.world import Delay, InterruptionRate, MonthlyRate, StockOut, World, WorldFaults
 
 SPOT = SimulatedLaunch("default", "m5.large", "zone-a", "spot")
 ON_DEMAND = SimulatedLaunch("default", "m5.large", "zone-a", "on-demand")
@@ -32,11 +33,26 @@ def test_a_delay_has_the_median_and_the_95_percent_quantile_that_were_asked_for(
 
 
 def test_a_monthly_rate_is_the_share_of_instances_that_meet_it_within_a_month() -> None:
-    playing = faults(World(interruptions=[MonthlyRate(capacity_type="spot", per_month=0.2)]))
+    playing = faults(World(interruptions=[InterruptionRate(capacity_type="spot", per_month=0.2)]))
     fates = [playing.schedule_faults(SPOT, timedelta()) for _ in range(4000)]
     within = mean(fate.interrupted_seconds is not None and fate.interrupted_seconds < MONTH_SECONDS for fate in fates)
     assert within == pytest.approx(0.2, abs=0.02)
     assert {fate.notice_seconds for fate in fates} == {120.0}
+    assert playing.schedule_faults(ON_DEMAND, timedelta()).interrupted_seconds is None
+
+
+def test_interruptions_come_as_often_as_the_spot_instance_advisor_says_of_the_type() -> None:
+    playing = faults(World(interruptions=[InterruptionRate(capacity_type="spot", per_month="advisor")]))
+
+    def share_within_a_month(zone: str, instance_type: str) -> float:
+        launch = SimulatedLaunch("default", instance_type, zone, "spot")
+        fates = [playing.schedule_faults(launch, timedelta()) for _ in range(2000)]
+        return mean(fate.interrupted_seconds is not None and fate.interrupted_seconds < MONTH_SECONDS for fate in fates)
+
+    known = [("us-east-1a", "m5.large"), ("ap-northeast-2b", "m5.large"), ("zone-a", "not.known")]
+    for zone, instance_type in known:
+        expected = monthly_interruption_share(zone, instance_type)
+        assert share_within_a_month(zone, instance_type) == pytest.approx(expected, abs=0.025)
     assert playing.schedule_faults(ON_DEMAND, timedelta()).interrupted_seconds is None
 
 
@@ -80,6 +96,8 @@ def test_the_first_rule_that_fits_a_launch_counts() -> None:
     [
         ("registration: {median: soon}\n", "line 1: registration.median: "),
         ("podStart:\n  median: 9s\n  p95: 3s\n", "line 3: podStart.p95: 3s is less than the median 9s"),
+        ("interruptions:\n- perMonth: often\n", "line 2: interruptions[0].perMonth: "),
+        ("losses:\n- perMonth: advisor\n", "line 2: losses[0].perMonth: "),
         ("losses:\n- perMonth: 1.5\n", "line 2: losses[0].perMonth: "),
         ("stockOuts:\n- {everyHours: 3, minute: 5}\n", "line 2: there is no field 'minute'"),
         ("priceDrift:\n- {everyHours: 0.5, spread: 0.1}\n", "line 2: priceDrift[0].everyHours: "),

@@ -22,7 +22,7 @@ DIFFERENT = {
     "--max-pods-per-node": ("110", "0"),
     "--interruption-cost": ("1", "0"),
     "--nominate-pods": ("true", "false"),
-    "--minimum-saving-ratio": ("0.1", "0"),
+    "--minimum-saving-ratio": ("0.3", "0"),
     "--minimum-node-age": ("5m", "0s"),
     "--wait-for-rollouts": ("true", "false"),
     "--stabilization-window": ("15s", "0s"),

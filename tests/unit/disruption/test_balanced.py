@@ -53,7 +53,8 @@ def test_a_pool_that_only_buys_on_demand_is_not_promised_spot_prices() -> None:
     )
     cluster = [running("a", "m", 0.5, 0.5, 0.5), running("b", "m", 1, 1, 1, 1)]
     assert gone(decide(BALANCED, cluster, types=types)) == []
-    assert gone(decide(pool(), cluster, types=types)) == ["a"]
+    easy = with_annotation(pool(), labels.MINIMUM_SAVING_RATIO, "0.1")
+    assert gone(decide(easy, cluster, types=types)) == ["a"]
 
 
 def test_a_node_much_too_large_is_replaced() -> None:
@@ -84,8 +85,8 @@ def test_empty_nodes_go_first() -> None:
 
 
 def test_each_pool_goes_by_its_own_policy() -> None:
-    """DIS-S334: the one asks for half of what is fair, the other for a tenth."""
-    types = (kind("m", 4, sold(1.0)), kind("x", 4, sold(0.7)))
+    """DIS-S334: the one asks for half of what is fair, the other for three tenths."""
+    types = (kind("m", 4, sold(1.0)), kind("x", 4, sold(0.6)))
     two = [pool("strict", consolidation_policy="Balanced"), pool("easy")]
     solution = decide(two, running("a", "m", 4, pool="strict"), running("b", "m", 4, pool="easy"), types=types)
     assert gone(solution) == ["b"]
@@ -100,7 +101,7 @@ def test_the_threshold_can_be_set() -> None:
 
 def test_of_several_pools_each_has_to_agree() -> None:
     """DIS-252, DIS-254"""
-    types = (kind("m", 4, sold(1.0)), kind("x", 8, sold(1.4)))
+    types = (kind("m", 4, sold(1.0)), kind("x", 8, sold(1.3)))
     strict = [pool(name, consolidation_policy="Balanced") for name in "pq"]
     machines = [running("a", "m", 4, pool="p"), running("b", "m", 4, pool="q")]
     assert gone(decide(strict, machines, types=types)) == []

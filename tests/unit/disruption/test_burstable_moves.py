@@ -14,7 +14,7 @@ from karpenter.model import labels, pods
 from karpenter.scheduling.objective import Objective
 from karpenter.scheduling.scheduling_options import SchedulingOptions
 from support.builders import pod
-from support.disruption_cases import KINDS, USUAL, bought, decide, gone, kind, pool, running, sold
+from support.disruption_cases import KINDS, USUAL, bought, decide, gone, kind, pool, running, sold, with_annotation
 
 #: Four cores for less than type ``m`` (2 USD per hour), of which one is guaranteed; each core more costs 0.5 USD per hour.
 BURSTABLE = replace(kind("burstable", 4, sold(1.2)), burstable_cpu=BurstableCpu(1000, 0.5))
@@ -113,7 +113,8 @@ def test_a_replacement_that_steps_fill_up_counts_the_surplus_of_all_its_pods(see
         )
         for number in range(dice.choice([3, 4, 5, 6]))
     ]
-    commands = decide(pool(), *nodes, types=types).commands
+    easy = with_annotation(pool(), labels.MINIMUM_SAVING_RATIO, "0.1")
+    commands = decide(easy, *nodes, types=types).commands
     burstable = [each for command in commands for each in command.replacements if each.instance_types[0] == "burst2"]
     assert burstable
     for replacement in burstable:

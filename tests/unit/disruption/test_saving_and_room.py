@@ -23,12 +23,12 @@ from support.disruption_cases import (
 
 
 def test_pods_are_not_moved_for_pennies() -> None:
-    """DIS-487: less than a tenth of what the machine's share of the pool would justify (`model.calm`)."""
+    """DIS-487: less than three tenths of what the node's share of the pool would justify (`consolidation_thresholds`)."""
     types = (kind("m", 4, sold(1.0)), kind("x", 4, sold(0.95)))
     solution = decide(pool(), running("a", "m", 3), types=types)
     assert gone(solution) == []
     assert why(solution, "a") == (
-        "Consolidation would save too little for what it disrupts: at most $0.0500/h, $0.1000/h are required"
+        "Consolidation would save too little for what it disrupts: at most $0.0500/h, $0.3000/h are required"
     )
     eager = with_annotation(pool(), labels.MINIMUM_SAVING_RATIO, "0")
     assert gone(decide(eager, running("a", "m", 3), types=types)) == ["a"]

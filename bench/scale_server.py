@@ -40,7 +40,7 @@ _OWN = {
 _AMOUNTS = {"cpu": "16", "memory": "64Gi", "pods": "110", "ephemeral-storage": "100Gi"}
 #: One in so many events is a pod that ends and another that takes its place.
 _TURNOVER = 20
-#: Events between which requests are answered.
+#: Most events in one go, so that requests are answered in between.
 _MOST_AT_ONCE = 50
 
 

@@ -13,27 +13,24 @@ from functools import cache
 from pathlib import Path
 from statistics import median_low
 
-from karpenter.instancetypes.ec2_regions import BASE_REGION, ec2_regions
+from karpenter.instancetypes.ec2_regions import BASE_REGION, region_of_zone
 
 #: The share a band stands for: its middle. The last one has no end; it stands for a quarter.
 MONTHLY_SHARES = (0.025, 0.075, 0.125, 0.175, 0.25)
 _TABLE = Path(__file__).with_name("data") / "ec2_spot_interruptions.csv"
 
 
+@cache
 def monthly_interruption_share(zone: str, instance_type: str) -> float:
     """The share of a type's spot instances in a zone's region that is interrupted within a month.
 
     The figure of the type; where there is none, the median of its family, then that of all types. Regions without figures have
-    those of us-east-1, as have zones of no packaged region. ``zone``: such as ``us-east-1a``.
+    those of us-east-1, as have zones of no packaged region. ``zone``: a name such as ``us-east-1a``, or a zone ID.
     """
-    bands = _bands(_region_of(zone))
+    region = region_of_zone(zone)
+    bands = _bands(region if region in _rows_by_region() else BASE_REGION)
     family = instance_type.partition(".")[0]
     return MONTHLY_SHARES[next(bands[key] for key in (instance_type, family, "") if key in bands)]
-
-
-def _region_of(zone: str) -> str:
-    region = zone[:-1]
-    return region if region in ec2_regions() and region in _rows_by_region() else BASE_REGION
 
 
 @cache

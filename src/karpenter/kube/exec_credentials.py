@@ -236,7 +236,8 @@ def _credentials_of_status(plugin: ExecPlugin, status: _ExecStatus) -> Credentia
     if bool(certificate) != bool(key):
         raise CredentialsRefused(f"{plugin.command} gave only one of client certificate and key")
     try:
-        tls.ssl_context(tls.ServerTrust(skips_verification=True), tls.TlsMaterial(b"", certificate, key))
+        if certificate:
+            tls.check_client_certificate(certificate, key)
     except tls.UnusableCertificate as error:
         raise CredentialsRefused(f"{plugin.command}: {error}") from error
     return Credentials(bearer_header(status.token) if status.token else "", certificate, key)

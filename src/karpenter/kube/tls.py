@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ssl
 import tempfile
+import threading
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -23,7 +24,8 @@ class ServerTrust:
     """Which servers are believed.
 
     ``authorities`` hold one text of PEM certificates, None for those of the system. ``server_name`` is the name the server's
-    certificate has to be for, empty for the one in the URL. ``is_blind`` accepts every certificate.
+    certificate has to be for, empty for the one in the URL. ``skips_verification`` accepts every
+    certificate.
     """
 
     authorities: ReloadedTexts | None = None
@@ -33,7 +35,7 @@ class ServerTrust:
 
 @dataclass(frozen=True, slots=True)
 class TlsMaterial:
-    """What one TLS context is made of, in PEM; empty where there is nothing. Equal papers make equal contexts."""
+    """What one TLS context is made of, in PEM; empty where there is nothing. Equal material makes equal contexts."""
 
     authorities: bytes = b""
     certificate: bytes = field(default=b"", repr=False)
@@ -41,19 +43,32 @@ class TlsMaterial:
 
 
 def current_material(trust: ServerTrust, certificate: bytes, key: bytes) -> TlsMaterial:
-    """The papers as they are now. Raises ``sources.Unreadable``."""
+    """The material as it is now. Raises ``sources.Unreadable``."""
     (authorities,) = trust.authorities.current() if trust.authorities is not None else (b"",)
     return TlsMaterial(authorities, certificate, key)
 
 
 def ssl_context(trust: ServerTrust, material: TlsMaterial) -> ssl.SSLContext:
-    """The context for new connections; equal papers have one. Raises ``Unusable``."""
-    return _context(material, skips_verification=trust.skips_verification)
+    """The context for new connections of the calling thread. Raises ``UnusableCertificate``.
+
+    Clients of one thread share it for equal material, so the authorities of the system are read once. Threads do not: the
+    client library changes a context with every connection, which OpenSSL does not allow beside another thread's use.
+    """
+    return _context_of_thread(threading.get_ident(), material, skips_verification=trust.skips_verification)
+
+
+def check_client_certificate(certificate: bytes, key: bytes) -> None:
+    """Raises ``UnusableCertificate`` unless they are a pair. Nothing of them is kept."""
+    _new_context(TlsMaterial(b"", certificate, key), skips_verification=True)
 
 
 @lru_cache(maxsize=4)
-def _context(material: TlsMaterial, *, skips_verification: bool) -> ssl.SSLContext:
+def _context_of_thread(thread: int, material: TlsMaterial, *, skips_verification: bool) -> ssl.SSLContext:
     """A process has several clients of one cluster. Reading a hundred authorities takes 30 ms and half a megabyte."""
+    return _new_context(material, skips_verification=skips_verification)
+
+
+def _new_context(material: TlsMaterial, *, skips_verification: bool) -> ssl.SSLContext:
     made = _verifying_context(material.authorities, skips_verification=skips_verification)
     if material.certificate:
         _load_client_certificate(made, material)

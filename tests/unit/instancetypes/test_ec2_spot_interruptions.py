@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from importlib import resources
 from pathlib import Path
 
 import pytest
@@ -14,18 +15,24 @@ _ADVISOR = Path(__file__).parents[4] / "shared" / "data" / "spot_advisor.csv"
 _SNAPSHOT = "2025-06-28"
 
 
-def test_every_packaged_type_has_a_share() -> None:
-    shares = {monthly_interruption_share("us-east-1a", kind.name) for kind in packaged_instance_types()}
-    assert shares == set(MONTHLY_SHARES)
+def test_known_types_have_the_share_of_their_band() -> None:
+    """Single figures of the packaged table, so that a wrong column or region is seen."""
+    assert monthly_interruption_share("us-east-1a", "c5.large") == 0.025
+    assert monthly_interruption_share("us-east-1a", "m5.large") == 0.175
+    assert monthly_interruption_share("ap-northeast-2c", "m5.large") == 0.075
+    assert monthly_interruption_share("apne2-az3", "m5.large") == 0.075
+    assert monthly_interruption_share("us-east-1a", "c5.4xlarge") == 0.25
+
+
+def test_no_type_is_in_two_bands_of_a_region() -> None:
+    with (Path(str(resources.files("karpenter.instancetypes"))) / "data" / "ec2_spot_interruptions.csv").open() as file:
+        listed = [(row["region"], name) for row in csv.DictReader(file) for name in row["types"].split()]
+    assert len(listed) == len(set(listed)) > 1000
 
 
 def test_types_without_a_figure_have_the_median_of_their_family_and_unknown_families_that_of_all_types() -> None:
-    sizes = ("large", "xlarge", "2xlarge", "4xlarge")
-    assert monthly_interruption_share("us-east-1a", "m5.new") in {
-        monthly_interruption_share("us-east-1a", f"m5.{size}") for size in sizes
-    }
-    of_all = monthly_interruption_share("us-east-1a", "new.large")
-    assert of_all == monthly_interruption_share("us-east-1b", "other.metal")
+    assert monthly_interruption_share("us-east-1a", "m5.new") == 0.25
+    assert monthly_interruption_share("us-east-1a", "new.large") == 0.175
 
 
 def test_regions_differ_where_they_have_figures_and_others_have_those_of_us_east_1() -> None:

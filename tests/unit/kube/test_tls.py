@@ -6,6 +6,7 @@ import asyncio
 import json
 import ssl
 import subprocess
+import threading
 from base64 import b64encode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -36,6 +37,18 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def authority(tmp_path: Path) -> Authority:
     return Authority(tmp_path / "authority", "authority")
+
+
+def test_clients_of_one_thread_share_a_context_and_threads_do_not() -> None:
+    """The client library changes a context with each connection; beside the election in its thread that is a race."""
+    trust, material = tls.ServerTrust(), tls.TlsMaterial()
+    made: list[ssl.SSLContext] = []
+    other = threading.Thread(target=lambda: made.append(tls.ssl_context(trust, material)))
+    other.start()
+    other.join()
+    own = tls.ssl_context(trust, material)
+    assert tls.ssl_context(trust, tls.TlsMaterial()) is own
+    assert made[0] is not own
 
 
 @dataclass

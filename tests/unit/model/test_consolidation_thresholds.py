@@ -25,7 +25,7 @@ def of(**notes: str) -> ConsolidationThresholds:
 
 def test_a_pool_that_says_nothing_has_the_settings_of_its_policy() -> None:
     """DIS-254 for Balanced"""
-    assert of() == ConsolidationThresholds(0.1, timedelta(minutes=5))
+    assert of() == ConsolidationThresholds(0.3, timedelta(minutes=5))
     balanced = node_pool(disruption=Disruption(consolidation_policy="Balanced"))
     assert consolidation_thresholds.consolidation_thresholds(balanced) == ConsolidationThresholds(
         0.5, timedelta(minutes=5)
@@ -66,5 +66,5 @@ def test_no_move_reaches_a_ratio_that_cannot_be_read(text: str) -> None:
 def test_no_node_is_old_enough_for_an_age_that_cannot_be_read(text: str) -> None:
     thresholds = of(age=text)
     assert thresholds.minimum_node_age == timedelta.max
-    assert thresholds.minimum_saving_ratio == 0.1
+    assert thresholds.minimum_saving_ratio == 0.3
     assert [finding.path for finding in thresholds.findings] == [f"metadata.annotations[{AGE}]"]

@@ -6,6 +6,7 @@ import copy
 import gzip
 import json
 from pathlib import Path
+from typing import cast
 
 import pytest
 from botocore.loaders import JSONFileLoader, Loader
@@ -73,6 +74,15 @@ def test_shapes_of_errors_are_those_that_botocore_finds(service: str) -> None:
     expected = [(shape.name, shape.error_code) for shape in whole.error_shapes]
     assert [(shape.name, shape.error_code) for shape in lazy.error_shapes] == expected
     assert all(lazy.shape_for_error_code(code).name for _, code in expected)
+
+
+def test_a_model_that_is_built_otherwise_finds_its_errors_itself() -> None:
+    class OtherModel:
+        error_shapes: tuple[str, ...] = ("found by itself",)
+
+    model = OtherModel()
+    find_error_shapes(cast("ServiceModel", model))
+    assert model.error_shapes == ("found by itself",)
 
 
 def test_a_large_object_stays_text_until_it_is_read(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Gauges about what is for sale (AWS-780 to AWS-782, AWS-790), and what of it is not used.
 
-There are thousands of series, so they are not updated one by one: once a minute the lists of all pools are summed up, and a
-scrape renders the text from the sums.
+There are thousands of series, so they are not updated one by one: once a minute the lists of all pools are summed up where they
+have changed, and a scrape renders the text from the sums.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def offering_samples(lists: Iterable[OfferedTypes], *, reserved: bool) -> Offeri
 
 
 class OfferingMetrics:
-    """A source of series: the figures of the last minute, and what is marked as unavailable at this moment."""
+    """A source of series: the figures of the last change, and what is marked as unavailable at this moment."""
 
     def __init__(self, registry: MetricsRegistry, unavailable: Callable[[], tuple[OfferingKey, ...]]) -> None:
         self._samples = OfferingSamples()
@@ -159,7 +159,10 @@ class _PoolTypes(NamedTuple):
 
 
 class OfferingMetricsController:
-    """The loop. ``types`` gives a pool's instance types and may raise ``ProviderError``; ``publish`` replaces the figures."""
+    """The loop: what has not changed since it was published is not summed up again.
+
+    ``types`` gives a pool's instance types and may raise ``ProviderError``; ``publish`` replaces the figures.
+    """
 
     def __init__(
         self,

@@ -55,8 +55,11 @@ def find_error_shapes(model: ServiceModel) -> None:
     """Tell the model which of its shapes describe errors.
 
     To find out, it would decode and keep all of them at the first error: three thousand of EC2, none of which describes one.
+    A botocore whose model is built otherwise finds them itself.
     """
-    shapes = model._shape_resolver._shape_map
+    shapes = getattr(getattr(model, "_shape_resolver", None), "_shape_map", None)
+    if not isinstance(shapes, _LazyObject) or "error_shapes" not in vars(type(model)):
+        return
     texts = dict.items(shapes)  # past the decoding
     named = (name for name, text in texts if not isinstance(text, msgspec.Raw) or _EXCEPTION in bytes(text))
     error_shapes = [shape for shape in map(model.shape_for, named) if shape.metadata.get("exception", False)]

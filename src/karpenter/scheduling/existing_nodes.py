@@ -338,6 +338,7 @@ class ExistingNodeIndex:
 
         Sets by what is free stay as they are, so they hold nodes that are full by now, until ``with_free_updated``.
         """
+        _ = self._free_by_resource  # both share the answers, so these must be about what was free before
         other = copy(self)
         nodes = list(self.nodes)
         for position, node in changed.items():

@@ -59,6 +59,8 @@ class RememberingPacker(Packer):
     ) -> None:
         super().__init__(demands, bounds, relax_min_values=relax_min_values, objective=objective)
         self._classic: Packing | None = None
+        #: The searched packing that the classic one was last compared with, and what came of it.
+        self._below: tuple[Packing, Packing | None] | None = None
         self._searched: dict[float | None, Packing] = {}
         self._best_values: dict[ReservationPolicy, Packing] = {}
         self._exact: dict[float, ProvenPacking] = {}
@@ -68,6 +70,13 @@ class RememberingPacker(Packer):
         if self._classic is None:
             self._classic = super().classic()
         return self._classic
+
+    def classic_below(self, searched: Packing) -> Packing | None:
+        """The classic packing; None once it costs more than a search found. One that was finished is not made again."""
+        if self._below is None or self._below[0] is not searched:
+            self._below = (searched, super().classic_below(searched))
+            self._classic = self._classic or self._below[1]
+        return self._below[1]
 
     def best_value(self, policy: ReservationPolicy = ReservationPolicy.CHEAPEST) -> Packing:
         """Every claim is the one whose pods are worth most per dollar."""

@@ -169,11 +169,3 @@ def with_limited(result: PassResult, left: Sequence[tuple[KeyedDemand, int]]) ->
         for keyed_demand, count in left
     )
     return replace(result, unschedulable=(*result.unschedulable, *limited))
-
-
-@dataclass(frozen=True, eq=False)
-class KnownPass:
-    """What a pass over these very groups without caps is known to come to, so that it need not be made again."""
-
-    groups: tuple[EquivalenceGroup, ...]
-    result: PassResult

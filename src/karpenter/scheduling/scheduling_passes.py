@@ -167,8 +167,8 @@ class SchedulingPasses:
         return self.simplest_packing(outcome)
 
     def _with_orders(self, *orders: DomainOrder) -> Iterator[SchedulingPasses]:
-        context = replace(self._context, known_pass=None)
-        return (SchedulingPasses(replace(context, domain_order=order), self._packings) for order in orders)
+        contexts = (replace(self._context, domain_order=order) for order in orders)
+        return (SchedulingPasses(context, self._packings) for context in contexts)
 
     def _best_relaxing_exposure(self, groups: Sequence[EquivalenceGroup]) -> PassOutcome:
         """The outcome with the fewest pods left out, then the most in the heaviest pools; exposure limits give way to both."""
@@ -220,7 +220,8 @@ class SchedulingPasses:
     def cheapest_packing(self, best: PassOutcome, room: SpareRoomValue | None) -> Packing:
         """The packing a search for cheap nodes comes to, if it leaves the same pods out and is cheaper.
 
-        Where ``room`` for pods to come is worth something, it counts. For few pods it is cheaper than the simplest, too.
+        Where ``room`` for pods to come is worth something, it counts: for `MAX_EXPECTED_PODS` at most, so the classic packing is
+        always among the choices. For few pods it is cheaper than the simplest, too.
         """
         if self._context.packing_mode is not PackingMode.CHEAPEST:
             return best.packing
@@ -280,10 +281,12 @@ class SchedulingPasses:
         """A packing with so many pods at most on a node of a NodePool; None where that leaves out further pods."""
         capped = CappedDemands([keyed_demand.demand for keyed_demand in best.result.demands], max_pods_in)
         packer = self._new_packer(capped.demands, best.result)
-        alike: list[Packing] = []
-        for pack in (partial(packer.searched, start), packer.best_value):
-            if not alike or best.result.pods_needing_nodes < SEARCH_ONLY_FROM:
-                alike += _no_worse_placed([pack()], cheapest)
+        searched = packer.searched(start)
+        is_large = best.result.pods_needing_nodes >= SEARCH_ONLY_FROM
+        other = packer.classic_below(searched) if is_large else packer.best_value()
+        alike = _no_worse_placed([searched] if other is None else [searched, other], cheapest)
+        if not alike and is_large:
+            alike = _no_worse_placed([packer.best_value()], cheapest)
         if not alike:
             return None
         chosen = min(alike, key=lambda packing: packing.sort_key)
@@ -386,9 +389,10 @@ class SchedulingPasses:
             )
 
     def _run_pass(self, groups: Sequence[EquivalenceGroup], caps: DemandCaps) -> PassResult:
-        ground, known = self._context, self._context.known_pass
-        if known is not None and not caps and groups is known.groups:
-            return known.result
+        ground = self._context
+        known = None if caps else ground.known_result(groups)
+        if known is not None:
+            return known
         return SchedulingPass(
             ground.existing_nodes, ground.purchase_options, ground.domains, ground.planned, caps, ground.domain_order
         ).run(groups)

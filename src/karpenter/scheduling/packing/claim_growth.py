@@ -116,3 +116,10 @@ class ClaimGrowth:
             contents = claim.contents_with(position, fitting)
             self.claim = replace(claim, requirements=narrowed, types=best[0], requests=best[1], contents=contents)
         return fitting
+
+
+def right_sized(claim: SchedulingNodeClaim, fill_cache: FillCache) -> SchedulingNodeClaim:
+    """The claim with every type that holds its pods; the cheapest is at most as dear as the one it was filled for."""
+    total = fill_cache.requests_of(claim.contents)
+    held = claim.types & fill_cache.types_holding(claim.template, total, claim.contents)
+    return replace(claim, types=held, requests=total)

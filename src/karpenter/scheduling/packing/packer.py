@@ -24,21 +24,20 @@ many types as limits still allow.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 
 import numpy as np
 
 from karpenter.instancetypes.type_sets import TypeSet
-from karpenter.model import resources as res
-from karpenter.model.resources import Resources
 from karpenter.scheduling.demand import Demand, Packing, PackingBounds, SchedulingNodeClaim, at_list_price
 from karpenter.scheduling.node_filling import FillCache, NodeFill
 from karpenter.scheduling.objective import LEAST_PRICE_PER_HOUR, Objective
 from karpenter.scheduling.offerings.nodepool_templates import relaxed_min_values
 from karpenter.scheduling.offerings.purchase_options import PurchaseOption
-from karpenter.scheduling.packing.claim_growth import ClaimGrowth
+from karpenter.scheduling.packing.claim_growth import ClaimGrowth, right_sized
+from karpenter.scheduling.packing.cost_ceiling import CostCeiling
 from karpenter.scheduling.packing.exact_packing import (
     NOTHING_PROVEN,
     PackingRules,
@@ -67,8 +66,6 @@ from karpenter.scheduling.search.lower_bound import independent_parts
 from karpenter.scheduling.search.packing_problem import GroupedCover, PackingRequest, cover_problem, packing_problem
 
 _TINY = 1e-9
-#: How far a lower bound of a thinned linear program may be off, as a share of it.
-MARGIN_OF_BOUND = 0.02
 
 #: Chooses and fills a claim for the demand at a position, from one option and its affordable types.
 _ClaimChoice = Callable[[int, PurchaseOption, TypeSet, PackingState], SchedulingNodeClaim | None]
@@ -102,18 +99,15 @@ class Packer:
 
     def classic_below(self, searched: Packing) -> Packing | None:
         """The classic packing; None once it costs more than a search found, if pods that wait cost what the bound says."""
-        state, values = self._new_state(), searched.bound_values
-        least = sum(values.get(at, 0.0) * count for at, count in enumerate(state.pods_left))
-        enough = searched.objective_value + MARGIN_OF_BOUND * least
+        state = self._new_state()
+        ceiling = CostCeiling(searched, state.pods_left, self._objective)
         claims: list[SchedulingNodeClaim] = []
-        for seed in state.seeds():
-            own = self._claims_for(seed, state, self._grown_claim)
-            claims += own
-            least += self._objective.total_cost(own)
-            least -= sum(values.get(at, 0.0) * count for claim in own for at, count in claim.contents)
-            if least > enough:
+        unplaced: dict[int, int] = {}
+        for added in self._claims_by_seed(state, self._grown_claim, unplaced):
+            if ceiling.is_exceeded_with(added):
                 return None
-        return self._packed("classic", state, claims, self._grown_claim)
+            claims += added
+        return self._finished("classic", state, claims, unplaced)
 
     def best_value(self, policy: ReservationPolicy = ReservationPolicy.CHEAPEST) -> Packing:
         """Every claim is the one whose pods are worth most per dollar."""
@@ -279,12 +273,19 @@ class Packer:
     ) -> Packing:
         """Claims for all pods that are left, beside those claimed already."""
         unplaced: dict[int, int] = {}
+        for added in self._claims_by_seed(state, choose, unplaced):
+            claims += added
+        return self._finished(name, state, claims, unplaced)
+
+    def _claims_by_seed(
+        self, state: PackingState, choose: _ClaimChoice, unplaced: dict[int, int]
+    ) -> Iterator[list[SchedulingNodeClaim]]:
+        """Claims for all pods that are left, one demand after the other; pods that get none are added to ``unplaced``."""
         for seed in state.seeds():
-            claims += self._claims_for(seed, state, choose)
+            yield self._claims_for(seed, state, choose)
             if state.pods_left[seed] and state.can_be_first(seed):
                 unplaced[seed] = state.give_up(seed)
         unplaced |= {position: count for position, count in enumerate(state.pods_left) if count}
-        return self._finished(name, state, claims, unplaced)
 
     def _finished(
         self, name: str, state: PackingState, claims: list[SchedulingNodeClaim], unplaced: Mapping[int, int]
@@ -406,7 +407,7 @@ class Packer:
         if not fill.contents:
             return None
         filled = replace(start, requirements=fill.requirements, types=fill.types, contents=tuple(fill.contents.items()))
-        claim = self._right_sized(filled)
+        claim = right_sized(filled, self._fill_cache)
         if not claim.types or not claim.template.index.satisfies_min_values(claim.requirements, claim.types):
             return None
         return claim
@@ -448,13 +449,15 @@ class Packer:
                 score = (
                     -stranded,
                     self._pod_values.of_contents(claim.contents)
-                    / max(self._target_types.cost_as(claim, target, self._requests), LEAST_PRICE_PER_HOUR),
+                    / max(
+                        self._target_types.cost_as(claim, target, self._fill_cache.requests_of), LEAST_PRICE_PER_HOUR
+                    ),
                 )
                 if best is None or score > best[0]:
                     best = (score, target, claim)
         if best is not None:
             state.times_chosen[best[1]] += 1
-        chosen = self._right_sized(best[2]) if best is not None else None
+        chosen = right_sized(best[2], self._fill_cache) if best is not None else None
         if chosen is None or not chosen.template.index.satisfies_min_values(chosen.requirements, chosen.types):
             return self._grown_claim(seed, option, types, state)
         return chosen
@@ -467,7 +470,11 @@ class Packer:
         if filled is not None:
             yield filled
         surplus = start.template.cpu_surpluses.by_position.get(target)
-        if filled is None or surplus is None or not surplus.price_per_hour(self._requests(filled.contents)):
+        if (
+            filled is None
+            or surplus is None
+            or not surplus.price_per_hour(self._fill_cache.requests_of(filled.contents))
+        ):
             return
         filled = self._filled_claim(seed, start, target, state, max(0, surplus.pod_baseline_millis))
         if filled is not None:
@@ -487,12 +494,3 @@ class Packer:
         state.steps -= 1 + tried + fill.fill(state.fillers(seed), state.pods_left)
         contents = tuple(fill.contents.items())
         return replace(start, requirements=fill.requirements, types=fill.types, contents=contents)
-
-    def _right_sized(self, claim: SchedulingNodeClaim) -> SchedulingNodeClaim:
-        """The claim with every type that holds its pods; the cheapest is at most as dear as the one it was filled for."""
-        total = self._requests(claim.contents)
-        held = claim.types & self._fill_cache.types_holding(claim.template, total, claim.contents)
-        return replace(claim, types=held, requests=total)
-
-    def _requests(self, contents: Iterable[tuple[int, int]]) -> Resources:
-        return res.add(*({n: a * count for n, a in self._demands[at].requests.items()} for at, count in contents))

@@ -30,7 +30,7 @@ from karpenter.scheduling.devices.type_devices import TypeDevices
 from karpenter.scheduling.existing_nodes import ExistingNode, ExistingNodeIndex, NodeSet
 from karpenter.scheduling.offerings.nodepool_templates import NodePoolTemplate
 from karpenter.scheduling.offerings.remaining_capacity import RemainingLimits, limits_plus
-from karpenter.scheduling.pass_result import DemandCaps, KnownPass, PassResult, PlannedPlacements, UnschedulableGroup
+from karpenter.scheduling.pass_result import DemandCaps, PassResult, PlannedPlacements, UnschedulableGroup
 from karpenter.scheduling.planned_nodeclaims import planned_claims
 from karpenter.scheduling.prepared_problem import PreparedProblem
 from karpenter.scheduling.problem import Problem
@@ -207,11 +207,11 @@ class ReschedulingBase:
             return TooExpensive(minimum)
         planned = PlannedPlacements(self._preparation.prepared.problem.snapshot.planned_nodes)
         limits = self._limits_for(question)
-        known_pass = KnownPass(movers.groups, self._single_pass(replace(question, planned={}), nodes, movers))
-        if question.refused is not None and not limits and self._buys_refused(question.refused, known_pass, movers):
+        first = self._single_pass(replace(question, planned={}), nodes, movers)
+        if question.refused is not None and not limits and self._buys_refused(question.refused, first, movers):
             return RefusedNodes()
         context = self._preparation.prepared.pass_context(nodes, self._preparation.domains, planned, limits)
-        passes = SchedulingPasses(replace(context, known_pass=known_pass))
+        passes = SchedulingPasses(context.with_known_pass(movers.groups, first))
         outcome = passes.best_outcome(movers.groups)
         searched = outcome.result.pods_needing_nodes >= SEARCH_ONLY_FROM
         packing = passes.cheapest_packing(outcome, None) if searched else passes.simplest_packing(outcome)
@@ -219,9 +219,8 @@ class ReschedulingBase:
         unpacked = _unpacked_pods(outcome.result, packing)
         return self._answer(outcome.result, packing.claims, (*movers.ineligible, *failed, *unpacked))
 
-    def _buys_refused(self, refused: Requirements, known: KnownPass, movers: Movers) -> bool:
+    def _buys_refused(self, refused: Requirements, result: PassResult, movers: Movers) -> bool:
         """Whether all pods find a place, some of them on new nodes, and each of these could be had in the refused way."""
-        result = known.result
         if result.unschedulable or movers.ineligible or any(group.membership for group in movers.groups):
             return False
         if self._preparation.prepared.devices is not None or self._answer(result).uninitialized_nodes:

@@ -18,7 +18,7 @@ from karpenter.disruption.decide.candidates import CandidateChecks, DisruptionCo
 from karpenter.disruption.decide.command import Candidate, Command, DisruptionReason, pending_command
 from karpenter.disruption.decide.command_validation import validate_command
 from karpenter.disruption.decide.consolidation_memory import DisruptionMemory
-from karpenter.disruption.decide.costs import NodePrices, is_empty
+from karpenter.disruption.decide.costs import NodePrices
 from karpenter.disruption.decide.disruption_decision import decide_disruption
 from karpenter.disruption.decide.disruption_preview import (
     budgets_allow_all,
@@ -314,6 +314,6 @@ def test_odd_pods_stop_nobody(grown: DisruptedCluster, odd: list[Pod], data: st.
         for command in solution.commands:
             moving = [pod for candidate in command.candidates for pod in candidate.reschedulable_pods]
             if command.reason is DisruptionReason.EMPTY:
-                assert is_empty(moving)
+                assert all(candidate.state_node.is_empty for candidate in command.candidates)
             else:
                 assert moved(command) == Counter(pod.metadata.uid for pod in moving)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 
@@ -28,7 +28,6 @@ from karpenter.disruption.decide.command_validation import (
 )
 from karpenter.disruption.decide.consolidation_delays import time_driven_changes
 from karpenter.disruption.decide.consolidation_memory import DisruptionMemory
-from karpenter.disruption.decide.costs import is_empty
 from karpenter.disruption.decide.disruption_blockers import NodeNominated
 from karpenter.disruption.decide.disruption_decision import decide_disruption
 from karpenter.disruption.decide.disruption_problem import DisruptionOptions, DisruptionProblem, DisruptionSolution
@@ -336,7 +335,8 @@ class DisruptionController:
             if not isinstance(blocked_node.blocker, NodeNominated)
         }
         nodes = (candidate.state_node for candidate in command.candidates)
-        used = (node.key for node in nodes if not is_empty(self._context.state.pods_on(node.name)))
+        pods_on = self._context.state.pods_on
+        used = (node.key for node in nodes if not replace(node, pods=pods_on(node.name)).is_empty)
         return frozenset(blocked.union(used))
 
     def _count_failed_validations(self, command: Command, number: int) -> None:

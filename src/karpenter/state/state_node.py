@@ -63,12 +63,12 @@ class StateNode:
 
     @cached_property
     def eviction_cost(self) -> float:
-        """What evicting them costs, none below 0 (DIS-114)."""
+        """What evicting its reschedulable pods costs, no pod counting less than 0 (DIS-114)."""
         return sum(max(0.0, pod_disruption.eviction_cost(pod)) for pod in self.reschedulable_pods)
 
     @property
     def is_empty(self) -> bool:
-        """Whether it counts as empty: none of those pods costs anything to evict (DIS-121)."""
+        """Whether the node counts as empty: no reschedulable pod on it costs anything to evict (DIS-121)."""
         return self.eviction_cost <= 0
 
     @property

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from karpenter.model import labels
+from karpenter.scheduling.topology.domain_placement import DomainPlacement
+from karpenter.scheduling.topology.topology import DomainCombination, combination_order
 from support.builders import ANY_CAPACITY, left, machine, node_pool, plan, wanted, where
 from support.instance_types import SIZE, STD, inc, shape
 from support.topology_builders import app_pods, even
@@ -64,3 +68,23 @@ def test_well_known_labels_that_pods_leave_open_are_decided_by_price(asked: tupl
     open_ = app_pods(4, {"cpu": "500m"}, prefix="open", spread=[even(ZONE)], affinity=where(asked[0], "In", asked[1]))
     result = plan(pool, gold, open_, types=types)
     assert left(result) == []
+
+
+@pytest.mark.parametrize("racks", [2, 200], ids=["all-of-the-values-there-are", "sold-ones-of-many"])
+def test_combinations_are_always_offered_in_the_order_of_their_values(
+    monkeypatch: pytest.MonkeyPatch, racks: int
+) -> None:
+    """Of combinations that are alike the first is chosen, so plans depend on this order."""
+    allow, offered = DomainPlacement.allowed_combinations, []
+
+    def noting(self: DomainPlacement) -> Sequence[DomainCombination]:
+        offered.append(list(allow(self)))
+        return offered[-1]
+
+    monkeypatch.setattr(DomainPlacement, "allowed_combinations", noting)
+    names = [f"r{number:03}" for number in reversed(range(racks))]
+    pool = node_pool(requirements=[ANY_CAPACITY, wanted(RACK, "In", *names)])
+    nodes = [machine(f"n{zone}", {"cpu": "4"}, labels={RACK: "r000", ZONE: zone}) for zone in ("z3", "z1")]
+    assert left(plan(pool, nodes, app_pods(9, {"cpu": "1"}, spread=[even(RACK), even(ZONE)]), types=inc(2))) == []
+    assert max(map(len, offered)) > 5
+    assert all(combinations == sorted(combinations, key=combination_order) for combinations in offered)

@@ -11,7 +11,7 @@ from karpenter.disruption.decide.command import Candidate
 from karpenter.instancetypes.instance_type import Offering
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.instancetypes.type_sets import members
-from karpenter.model import labels, pod_disruption, pods
+from karpenter.model import labels, pods
 from karpenter.model import resources as res
 from karpenter.model.resources import Resources
 from karpenter.scheduling.cpu_surplus import CpuSurplus
@@ -24,11 +24,6 @@ NODE_DISRUPTION_COST = 1.0
 def disruption_cost(state_node: StateNode) -> float:
     """The node's own share and the eviction costs of the pods that need another place (DIS-114)."""
     return NODE_DISRUPTION_COST + state_node.eviction_cost
-
-
-def is_empty(pods_of_node: Iterable[Pod]) -> bool:
-    """Whether a node counts as empty: none of its pods that need another place costs anything to evict (DIS-121)."""
-    return not any(pods.is_reschedulable(pod) and pod_disruption.eviction_cost(pod) > 0 for pod in pods_of_node)
 
 
 def candidate_order(candidate: Candidate) -> tuple[float, float, str]:

@@ -128,7 +128,7 @@ class MoveEvaluator:
         """The nodes go; what of their pods finds no room gets new nodes that are cheaper (DIS-175 to DIS-182)."""
         price = sum(candidate.price_per_hour or 0.0 for candidate in candidates)
         needed = self.scoring.minimum_saving(candidates)
-        reschedule = self.simulation.reschedule_without(self._refused(candidates), candidates, price - needed)
+        reschedule = self.simulation.reschedule_unless_refused(candidates, self._refused(candidates), price - needed)
         if isinstance(reschedule, RefusedNodes):
             return MoveRejection(SpotToSpotDisabled())
         if isinstance(reschedule, TooExpensive):

@@ -179,15 +179,18 @@ class SchedulingSimulation:
         max_price: float = inf,
         limits: LimitsPolicy = LimitsPolicy.WITHOUT_REMOVED,
     ) -> ReschedulingResult | UnreschedulablePods | TooExpensive:
-        """Placements of their pods, unless the new nodes they need cost ``max_price`` or more."""
+        """Placements of the candidates' pods, unless the new nodes they need cost ``max_price`` or more."""
         answer = self._answer(replace(self._without(candidates), max_price=max_price, limits=limits))
         assert not isinstance(answer, RefusedNodes)  # nothing is refused
         return answer
 
-    def reschedule_without(
-        self, refused: Requirements | None, candidates: Sequence[Candidate], max_price: float
+    def reschedule_unless_refused(
+        self, candidates: Sequence[Candidate], refused: Requirements | None, max_price: float
     ) -> ReschedulingResult | UnreschedulablePods | TooExpensive | RefusedNodes:
-        """The same, unless every new node could be had in the ``refused`` way."""
+        """Placements of the candidates' pods, unless new nodes cost ``max_price`` or more, or all could be ``refused`` ones.
+
+        ``refused``: requirements of new nodes for which the caller would turn the answer down; None for none.
+        """
         return self._answer(replace(self._without(candidates), max_price=max_price, refused=refused))
 
     def reschedule_broken(self, candidate: Candidate) -> ReschedulingResult | UnreschedulablePods:
@@ -223,7 +226,10 @@ class SchedulingSimulation:
 
 
 def can_leave_now(pod: Pod, budgets: PodDisruptionBudgetIndex, now: datetime) -> bool:
-    """Whether something can evict a pod that needs another place when its node goes (DIS-162)."""
+    """Whether something can evict a pod now (DIS-162).
+
+    Only for pods that need another place when their node goes: for DaemonSet pods, which go with it, the answer means nothing.
+    """
     if pod_disruption.is_protected(pod, now) and pods.is_active(pod):
         return False
     over = budgets.selecting(pod)

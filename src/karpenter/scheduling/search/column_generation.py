@@ -52,10 +52,11 @@ MIN_COLUMN_VALUE = 0.95
 PREFERENCE_PERTURBATION, WEIGHT_PERTURBATION = 0.3, 0.5
 #: How much of the last round's pod values the next one keeps: the program's own duals jump from one extreme to the other.
 DUAL_SMOOTHING = 0.5
-#: Where pods must be apart: nodes in a batch (so many for each that is taken, within limits), groups each looks at, and the
-#: share of such pods a batch serves.
-MIN_PATTERNS_APART, PATTERNS_EACH_APART, MAX_PATTERNS_APART, SHARE_APART = 300, 4, 1200, 0.1
-#: Of many groups each looks at more.
+#: Where pods must be apart, nodes are filled in batches: so many for each node that is taken, at least and at most so many.
+PATTERNS_EACH_APART, MIN_PATTERNS_APART, MAX_PATTERNS_APART = 4, 300, 1200
+#: The share of the pods apart that a batch serves.
+SHARE_APART = 0.1
+#: Groups that are tried for each node of a batch, from how many groups on there are many, and how many of these are tried.
 GROUPS_TRIED_APART, MANY_GROUPS_APART, OF_MANY_GROUPS_TRIED_APART = 32, 256, 40
 #: It is done for so many nodes or more, until few of the pods at first are left, or it took so many cells.
 MIN_NODES_APART, MIN_SHARE_APART, MAX_WORK_APART = 2, 0.05, 3_000_000

@@ -62,7 +62,7 @@ class DomainPlacement:
         self._nodes_by_combination = nodes
 
     def allowed_combinations(self) -> Sequence[DomainCombination]:
-        """Combinations the next pod may go to."""
+        """Combinations the next pod may go to, in `combination_order`."""
         if self._constraints.is_unconstrained:
             return self._combinations
         open_to, closed = (
@@ -144,7 +144,8 @@ class DomainPlacement:
         self._state.domain_prices_differ |= differ
         if order in (DomainOrder.LEAST_OCCUPIED, DomainOrder.BALANCED) or self._constraints.in_bulk:
             level = self._least_occupied(list(open_groups))
-            if differ or order is DomainOrder.BALANCED:  # they are in the order of their values
+            # Equal ones stay in `combination_order`: `allowed_combinations` has it, and what is chosen of them keeps it.
+            if differ or order is DomainOrder.BALANCED:
                 level.sort(key=lambda each: (prices[each], self._requested_in(each)))
             return level if self._constraints.fills_level_at_once else level[:1]
         if order is DomainOrder.SCARCEST:

@@ -10,18 +10,17 @@ names are specific to an account. For an exact selection use ``topology.k8s.aws/
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
-from pathlib import Path
 
 from karpenter.instancetypes import ec2_capacity as formulas
 from karpenter.instancetypes import ec2_regions
 from karpenter.instancetypes.ec2_regions import BASE_REGION, EC2Region, PriceRatios
 from karpenter.instancetypes.instance_type import BurstableCpu, InstanceType, Offering
+from karpenter.instancetypes.packaged_tables import packaged_rows
 from karpenter.instancetypes.well_known_labels import complete_requirements, derived_labels, label_in
 from karpenter.model import labels, quantity
 from karpenter.model import resources as res
@@ -58,8 +57,7 @@ _COPIED_COLUMNS = {
 _COPIED_LABELS = tuple((f"{INSTANCE_LABEL_PREFIX}{suffix}", column) for suffix, column in _COPIED_COLUMNS.items())
 _GPU_COUNT = f"{INSTANCE_LABEL_PREFIX}gpu-count"
 _TENANCIES = label_in(f"{labels.AWS_GROUP}/instance-tenancy", "default", "dedicated")
-#: Shared by the offerings, of which there are ten thousand.
-_NO_AMOUNTS: res.Resources = {}
+_TABLE = "ec2_us_east_1.csv"
 _SPOT_DIGITS = 6
 _PRICE_DIGITS = 6
 
@@ -122,7 +120,7 @@ class _RegionalOffer:
 def packaged_instance_types(region: str = BASE_REGION) -> tuple[InstanceType, ...]:
     """All packaged types with a price in a region of ``ec2_regions``, sorted by name; the identical tuple for each call."""
     offer = _RegionalOffer(ec2_regions.ec2_regions()[region], ec2_regions.price_ratios(region))
-    return tuple(_instance_type(row, offer) for row in _rows() if offer.is_offered(row))
+    return tuple(_instance_type(row, offer) for row in packaged_rows(_TABLE) if offer.is_offered(row))
 
 
 def find_packaged_type(name: str) -> InstanceType | None:
@@ -142,7 +140,7 @@ def packaged_shape(name: str) -> formulas.EC2InstanceShape:
 
 @lru_cache(maxsize=1)
 def _shapes() -> dict[str, formulas.EC2InstanceShape]:
-    return {row["name"]: shape_of_row(row) for row in _rows()}
+    return {row["name"]: shape_of_row(row) for row in packaged_rows(_TABLE)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +165,7 @@ def published_type_facts() -> Mapping[str, PublishedTypeFacts]:
             _integer_or_zero(row["network_mbps"]),
             float(row["on_demand_price"]) if row["on_demand_price"] else None,
         )
-        for row in _rows()
+        for row in packaged_rows(_TABLE)
     }
 
 
@@ -193,12 +191,6 @@ def burstable_cpu(name: str, currency: str = PRICE_CURRENCY) -> BurstableCpu | N
     if size not in sizes or (surplus_price is not None and currency != PRICE_CURRENCY):
         return None
     return BurstableCpu(sizes[size], surplus_price)
-
-
-def _rows() -> Iterator[_Row]:
-    table = Path(__file__).with_name("data") / "ec2_us_east_1.csv"
-    with table.open(encoding="utf-8") as file:
-        yield from csv.DictReader(file)
 
 
 def _integer_or_zero(text: str) -> int:
@@ -303,7 +295,7 @@ def _offerings(row: _Row, offer: _RegionalOffer) -> Iterator[Offering]:
     spot = round(on_demand * offer.spot_percent(row) / 100, _SPOT_DIGITS) if has_spot else on_demand
     for requirements, is_spot in _purchase_options(offer.region.name, offer.zone_numbers(row), row["capacity_types"]):
         price = spot if is_spot else on_demand
-        yield Offering(requirements, price, capacity_override=_NO_AMOUNTS, overhead_override=_NO_AMOUNTS)
+        yield Offering(requirements, price)
 
 
 @lru_cache(maxsize=1024)

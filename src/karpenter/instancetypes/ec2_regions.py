@@ -9,12 +9,12 @@ all accounts (``topology.k8s.aws/zone-id``).
 
 from __future__ import annotations
 
-import csv
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
+
+from karpenter.instancetypes.packaged_tables import packaged_rows
 
 #: The region of the table of shapes; other prices are relative to its prices.
 BASE_REGION = "us-east-1"
@@ -71,7 +71,7 @@ def _family(instance_type: str) -> str:
 @cache
 def ec2_regions() -> Mapping[str, EC2Region]:
     """All regions with packaged data, by name."""
-    return {row["region"]: _region(row) for row in _rows("ec2_regions.csv")}
+    return {row["region"]: _region(row) for row in packaged_rows("ec2_regions.csv")}
 
 
 def _region(row: Mapping[str, str]) -> EC2Region:
@@ -97,7 +97,10 @@ def region_of_zone(zone: str) -> str:
 def zone_numbers_by_type(region: str) -> Mapping[str, str]:
     """The numbers of the zones that offer a type, such as ``13``, by type; without the base region, whose table has them."""
     return {
-        name: row[region] for row in _rows("ec2_region_offerings.csv") for name in row["types"].split() if row[region]
+        name: row[region]
+        for row in packaged_rows("ec2_region_offerings.csv")
+        for name in row["types"].split()
+        if row[region]
     }
 
 
@@ -106,7 +109,9 @@ def price_ratios(region: str) -> PriceRatios:
     """The price ratios of a region; all 1 for the base region and for regions without figures."""
     if region == BASE_REGION or region not in ec2_regions():
         return PriceRatios(by_family=None)
-    by_family = {row["family"]: float(row[region]) for row in _rows("ec2_region_price_ratios.csv") if row[region]}
+    by_family = {
+        row["family"]: float(row[region]) for row in packaged_rows("ec2_region_price_ratios.csv") if row[region]
+    }
     return PriceRatios(ec2_regions()[region].median_price_ratio, by_family)
 
 
@@ -114,10 +119,7 @@ def price_ratios(region: str) -> PriceRatios:
 def spot_percents(region: str) -> Mapping[str, int]:
     """Spot prices in percent of on-demand by type; empty for the base region and for regions without figures of their own."""
     return {
-        row["type"]: int(row["percent"]) for row in _rows("ec2_region_spot_percents.csv") if row["region"] == region
+        row["type"]: int(row["percent"])
+        for row in packaged_rows("ec2_region_spot_percents.csv")
+        if row["region"] == region
     }
-
-
-def _rows(table: str) -> Iterator[Mapping[str, str]]:
-    with (Path(__file__).with_name("data") / table).open(encoding="utf-8") as file:
-        yield from csv.DictReader(file)

@@ -158,7 +158,7 @@ class InstanceType:
 
 
 def _without_overrides(offering: Offering) -> Offering:
-    return replace(offering, capacity_override={}, overhead_override={})
+    return replace(offering, capacity_override=_NOTHING, overhead_override=_NOTHING)
 
 
 def single_value(requirements: Requirements, key: str) -> str:

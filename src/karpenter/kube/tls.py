@@ -24,8 +24,8 @@ class ServerTrust:
     """Which servers are believed.
 
     ``authorities`` hold one text of PEM certificates, None for those of the system. ``server_name`` is the name the server's
-    certificate has to be for, empty for the one in the URL. ``skips_verification`` accepts every
-    certificate.
+    certificate has to be for, empty for the one in the URL.
+    ``skips_verification`` accepts every certificate.
     """
 
     authorities: ReloadedTexts | None = None
@@ -43,7 +43,7 @@ class TlsMaterial:
 
 
 def current_material(trust: ServerTrust, certificate: bytes, key: bytes) -> TlsMaterial:
-    """The material as it is now. Raises ``sources.Unreadable``."""
+    """The material as it is now. Raises ``SourceUnreadable``."""
     (authorities,) = trust.authorities.current() if trust.authorities is not None else (b"",)
     return TlsMaterial(authorities, certificate, key)
 

@@ -427,7 +427,7 @@ class SchedulingPasses:
         return pack
 
     def _is_search_enough(self, result: PassResult) -> bool:
-        """Whether a search is made for the result in any case, and for so many pods that no other packing is as cheap.
+        """Whether a search is made for the result in any case: then the classic packing is made only as far as it may be cheaper.
 
         Not where domains will be dealt again, so that the result may be given up.
         """

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import csv
-from importlib import resources
 from pathlib import Path
 
 import pytest
 
 from karpenter.instancetypes.ec2_catalog import packaged_instance_types
 from karpenter.instancetypes.ec2_spot_interruptions import MONTHLY_SHARES, monthly_interruption_share
+from karpenter.instancetypes.packaged_tables import packaged_rows
 
 _ADVISOR = Path(__file__).parents[4] / "shared" / "data" / "spot_advisor.csv"
 _SNAPSHOT = "2025-06-28"
@@ -25,8 +25,8 @@ def test_known_types_have_the_share_of_their_band() -> None:
 
 
 def test_no_type_is_in_two_bands_of_a_region() -> None:
-    with (Path(str(resources.files("karpenter.instancetypes"))) / "data" / "ec2_spot_interruptions.csv").open() as file:
-        listed = [(row["region"], name) for row in csv.DictReader(file) for name in row["types"].split()]
+    rows = packaged_rows("ec2_spot_interruptions.csv")
+    listed = [(row["region"], name) for row in rows for name in row["types"].split()]
     assert len(listed) == len(set(listed)) > 1000
 
 

@@ -7,16 +7,13 @@ publish: GPUs of the driver ``gpu.nvidia.com`` and EFA interfaces of ``dra.net``
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from itertools import chain
-from pathlib import Path
 
-from karpenter import instancetypes
 from karpenter.api.ec2_node_class import EC2NodeClass
 from karpenter.api.resource_claims import (
     CapacityRange,
@@ -28,6 +25,7 @@ from karpenter.api.resource_claims import (
     ResourceSliceSpec,
 )
 from karpenter.instancetypes.instance_type import NO_DEVICE_TEMPLATES, BindingGroup, DeviceTemplates
+from karpenter.instancetypes.packaged_tables import packaged_rows
 from karpenter.providers.aws import aws_labels
 
 NVIDIA_DRIVER = "gpu.nvidia.com"
@@ -206,8 +204,7 @@ def _repeated(rows: tuple[_Row, ...]) -> Iterator[_Row]:
 @cache
 def _rows_by_type(driver: str) -> Mapping[str, tuple[_Row, ...]]:
     rows: dict[str, tuple[_Row, ...]] = {}
-    with (Path(instancetypes.__file__).with_name("data") / "ec2_devices.csv").open(encoding="utf-8") as file:
-        for row in csv.DictReader(file):
-            if row["driver"] == driver:
-                rows[row["instance_type"]] = (*rows.get(row["instance_type"], ()), row)
+    for row in packaged_rows("ec2_devices.csv"):
+        if row["driver"] == driver:
+            rows[row["instance_type"]] = (*rows.get(row["instance_type"], ()), row)
     return rows

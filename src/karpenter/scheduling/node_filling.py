@@ -90,7 +90,7 @@ class FillCache:
 
     def __init__(self, demands: Sequence[PackableDemand], devices: TypeDevices | None = None) -> None:
         self._devices = devices
-        self._requests = [demand.requests for demand in demands]
+        self.requests = [demand.requests for demand in demands]
         self.device_demands = [demand.device_demand if devices is not None else None for demand in demands]
         names = sorted({name for demand in demands for name in demand.requests})
         self.names = tuple(names)
@@ -132,7 +132,7 @@ class FillCache:
 
     def requests_of(self, contents: Iterable[tuple[int, int]]) -> Resources:
         """What so many pods of each of these demands request together."""
-        return res.add(*({name: a * count for name, a in self._requests[at].items()} for at, count in contents))
+        return res.add(*({name: a * count for name, a in self.requests[at].items()} for at, count in contents))
 
     def fitting(self, free: Sequence[int]) -> DemandSet:
         """Demands that ask for no more CPU and memory than this."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from typing import Self
@@ -10,7 +10,7 @@ from typing import Self
 from karpenter.instancetypes.type_sets import TypeSet
 from karpenter.model import resources as res
 from karpenter.model.resources import Resources
-from karpenter.scheduling.demand import Demand, SchedulingNodeClaim
+from karpenter.scheduling.demand import SchedulingNodeClaim
 from karpenter.scheduling.node_filling import DemandSet, FillCache, PurchaseChannel
 from karpenter.scheduling.offerings.purchase_options import PurchaseOption
 from karpenter.scheduling.topology.host_limits import HostUsage
@@ -23,99 +23,125 @@ class ClaimGrowth:
     def __init__(
         self,
         claim: SchedulingNodeClaim,
-        demands: Sequence[Demand],
         fill_cache: FillCache,
         joining: Sequence[Mapping[PurchaseChannel, PurchaseOption]],
         unmet_affinity: Container[TopologyGroup],
     ) -> None:
-        self.claim = claim
-        self._demands = demands
+        self._start = claim
+        self._channel = claim.channel
         self._fill_cache = fill_cache
         self._joining = joining
         self._unmet_affinity = unmet_affinity
         self._usage = HostUsage(pool=claim.template.name)
         #: Demands that can no longer join, as far as others like them have shown.
         self._excluded: DemandSet = 0
-        #: The most of each resource that any type has.
-        self._most = claim.template.index.max_allocatable(claim.types)
+        self._requirements, self._types = claim.requirements, claim.types
+        self._requests: Resources = {}
+        self._contents: dict[int, int] = {}
+        #: What a type with the most of everything would have left, by resource.
+        most = claim.template.index.max_allocatable(claim.types)
+        self._free = [most.get(name, 0) for name in fill_cache.names]
+
+    @property
+    def claim(self) -> SchedulingNodeClaim:
+        """The claim as it is now."""
+        return replace(
+            self._start,
+            requirements=self._requirements,
+            types=self._types,
+            requests=self._requests,
+            contents=tuple(self._contents.items()),
+        )
 
     def copy(self) -> Self:
         """The same claim, to try further pods on."""
         other = copy(self)
         other._usage = self._usage.copy()
+        other._contents = dict(self._contents)
+        other._free = list(self._free)
         return other
 
     @property
     def contents(self) -> Mapping[int, int]:
         """Pods on the claim, by position of their demand."""
-        return dict(self.claim.contents)
+        return self._contents
 
     def fill(self, waiting: DemandSet, left: Sequence[int]) -> None:
         """Add demand after demand, in their order, as many pods as fit."""
-        waiting &= self._fill_cache.fitting(self._free())
+        waiting &= self._fill_cache.fitting(self._free)
         while waiting:
             lowest = waiting & -waiting
             position = lowest.bit_length() - 1
             waiting ^= lowest
             if self.add(position, left[position]):
-                waiting &= self._fill_cache.fitting(self._free())
-            waiting &= ~self._excluded
-
-    def _free(self) -> list[int]:
-        """What a type with the most of everything would have left, by resource."""
-        held = self.claim.requests
-        return [self._most.get(name, 0) - held.get(name, 0) for name in self._fill_cache.names]
+                waiting &= self._fill_cache.fitting(self._free)
+            if self._excluded:
+                waiting &= ~self._excluded
 
     def add(self, position: int, wanted: int) -> int:
         """Add pods of a demand until there are ``wanted`` of them, as far as they fit; how many were added."""
-        demand = self._demands[position]
-        count = wanted - dict(self.claim.contents).get(position, 0)
-        joining = self._joining[position].get(self.claim.channel)
-        if count <= 0 or joining is None or not self._could_join(demand.requests):
+        count = wanted - self._contents.get(position, 0)
+        for at, amount in self._fill_cache.needs[position]:
+            # No more than would fit on a type with the most of everything.
+            fitting = self._free[at] // amount
+            if fitting < count:
+                count = fitting
+        joining = self._joining[position].get(self._channel) if count > 0 else None
+        if joining is None:
             return 0
-        if demand.host_limits is not None:
-            count = demand.host_limits.count_allowed(self._usage, count, self._unmet_affinity)
-            if not count and not demand.host_limits.affinity:
-                self._excluded |= self._fill_cache.excluded_with(position)
+        host_limits = self._fill_cache.host_limits[position]
+        if host_limits is not None:
+            count = host_limits.count_allowed(self._usage, count, self._unmet_affinity)
+            if not count:
+                self._excluded |= self._fill_cache.excluded_with(position) if not host_limits.affinity else 0
+                return 0
         count = self._grow(joining, position, count)
-        if demand.host_limits is not None and count:
-            demand.host_limits.record(self._usage, count)
+        if host_limits is not None and count:
+            host_limits.record(self._usage, count)
         return count
-
-    def _could_join(self, requests: Resources) -> bool:
-        """Whether one more pod would fit on a type with the most of everything."""
-        held = self.claim.requests
-        return all(amount + held.get(name, 0) <= self._most.get(name, 0) for name, amount in requests.items() if amount)
 
     def _grow(self, joining: PurchaseOption, position: int, wanted: int) -> int:
         """Add as many pods of one demand as some type still holds; how many those are."""
-        claim = self.claim
-        joined = self._fill_cache.joined(claim.template, claim.requirements, joining) if wanted else None
-        if joined is None and wanted:
-            self._excluded |= self._fill_cache.with_same_requirements(
-                joining.pod_requirements, claim.channel, self._joining
-            )
+        template = self._start.template
+        joined = self._fill_cache.joined(template, self._requirements, joining)
         if joined is None:
+            self._excluded |= self._fill_cache.with_same_requirements(
+                joining.pod_requirements, self._channel, self._joining
+            )
             return 0
-        narrowed, types = joined[0], claim.types & joined[1]
-        requests = self._demands[position].requests
-        fitting = 0
-        best: tuple[TypeSet, Resources] = (0, {})
-        step = wanted
+        narrowed, types = joined[0], self._types & joined[1]
+        fitting, best, step = 0, types, wanted
         while step:  # binary search for the largest count: halve the step until it fits, then add what still fits
-            total = res.add(claim.requests, {n: a * (fitting + step) for n, a in requests.items()})
-            contents = claim.contents_with(position, fitting + step)
-            held = types & self._fill_cache.types_holding(claim.template, total, contents)
-            if held and claim.template.index.satisfies_min_values(narrowed, held):
+            held = self._types_with(position, fitting + step, types)
+            if held and template.index.satisfies_min_values(narrowed, held):
                 fitting += step
-                best = (held, total)
+                best = held
                 step = min(step, wanted - fitting)
             else:
                 step //= 2
         if fitting:
-            contents = claim.contents_with(position, fitting)
-            self.claim = replace(claim, requirements=narrowed, types=best[0], requests=best[1], contents=contents)
+            self._requirements, self._types = narrowed, best
+            self._contents[position] = self._contents.get(position, 0) + fitting
+            more = {name: amount * fitting for name, amount in self._fill_cache.requests[position].items()}
+            self._requests = res.add(self._requests, more)
+            for at, amount in self._fill_cache.needs[position]:
+                self._free[at] -= amount * fitting
         return fitting
+
+    def _types_with(self, position: int, count: int, types: TypeSet) -> TypeSet:
+        """Those of the types that hold so many more pods of a demand: all of them hold what is there already."""
+        held = self._requests
+        requests = self._fill_cache.requests[position]
+        changed = {name: held.get(name, 0) + amount * count for name, amount in requests.items() if amount}
+        contents = self._contents_with(position, count)
+        return types & self._fill_cache.types_holding(self._start.template, changed, contents)
+
+    def _contents_with(self, position: int, count: int) -> Iterator[tuple[int, int]]:
+        """The pods on the claim and so many more of one demand; only devices need to know all of them."""
+        for at, number in self._contents.items():
+            yield at, number + (count if at == position else 0)
+        if position not in self._contents:
+            yield position, count
 
 
 def right_sized(claim: SchedulingNodeClaim, fill_cache: FillCache) -> SchedulingNodeClaim:

@@ -338,8 +338,8 @@ class Packer:
             tried.add(likeness)
             if claim is not None:
                 chosen.append(state.limited_types(claim))
-        if not chosen:
-            return None
+        if len(chosen) <= 1:
+            return chosen[0] if chosen else None
         return min(
             chosen,
             key=lambda claim: (
@@ -428,9 +428,9 @@ class Packer:
         self, seed: int, option: PurchaseOption, types: TypeSet, state: PackingState
     ) -> SchedulingNodeClaim | None:
         claim = self._empty_claim(option, types)
-        growth = ClaimGrowth(claim, self._demands, self._fill_cache, state.option_by_channel, state.unstarted_affinity)
+        growth = ClaimGrowth(claim, self._fill_cache, state.option_by_channel, state.unstarted_affinity)
         state.connected.begin(growth, seed)
-        if not growth.claim.contents:
+        if not growth.contents:
             return None
         growth, _ = state.connected.add_others(growth, seed)
         growth.fill(state.fillers(seed), state.pods_left)

@@ -100,6 +100,8 @@ class PackingState:
         self.unstarted_affinity = UnstartedAffinity(bounds.satisfied_affinity)
         self._demands = basis.demands
         self.pods_left = [len(demand.pods) for demand in basis.demands]
+        #: The demands of which pods are left; each has some at first.
+        self._waiting: DemandSet = (1 << len(basis.demands)) - 1
         self.limits = {pool: dict(amounts) for pool, amounts in bounds.limits.items()}
         self._reservation_units = dict(bounds.reservation_units)
         #: What is left of the work the packing may do, and how often each type was chosen so far.
@@ -197,6 +199,8 @@ class PackingState:
             times = min(times, self._reservation_units[claim.reservation])
         for position, count in claim.contents:
             self.pods_left[position] -= count * times
+            if not self.pods_left[position]:
+                self._waiting &= ~(1 << position)
         self._reserve_limits(claim.template, most, times)
         self._use_reservation(claim.reservation, times)
         return times
@@ -258,13 +262,14 @@ class PackingState:
     def give_up(self, seed: int) -> int:
         """Nothing can be bought for the demand any more; how many of its pods are left out."""
         count, self.pods_left[seed] = self.pods_left[seed], 0
+        self._waiting &= ~(1 << seed)
         return count
 
     def collect_joining(self) -> None:
         """Note which demands still wait; called before a node is opened."""
-        waiting = [position for position, count in enumerate(self.pods_left) if count]
         self.connected = self._connected_groups()
-        self._unconnected = demand_set([at for at in waiting if at not in self.connected.members])
+        members = self.connected.members
+        self._unconnected = self._waiting & ~demand_set(list(members)) if members else self._waiting
 
     def fillers(self, seed: int) -> DemandSet:
         """Demands that may fill up a node which was opened for the seed, pods of its own among them where some were held back."""

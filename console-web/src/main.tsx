@@ -72,7 +72,7 @@ function SignIn(props: { problem: { status: number; text: string } | undefined; 
           <p class="hint">You see what kubectl would show you. A token of a ServiceAccount: kubectl create token NAME. It stays in this browser tab.</p>
         </form>
       )}
-      {![401, 403].includes(props.problem.status) && <button type="button" onClick={props.onToken}>Try again</button>}
+      {props.problem.status !== 401 && <button type="button" onClick={props.onToken}>Try again</button>}
     </main>
   );
 }

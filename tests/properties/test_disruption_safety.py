@@ -23,7 +23,7 @@ from karpenter.disruption.decide.disruption_decision import decide_disruption
 from karpenter.disruption.decide.disruption_preview import (
     budgets_allow_all,
     decide_without_budgets,
-    decide_without_calm,
+    decide_without_thresholds,
 )
 from karpenter.disruption.decide.disruption_problem import DisruptionProblem
 from karpenter.disruption.decide.disruption_problem_file import disruption_solution_bytes
@@ -268,7 +268,7 @@ def test_what_earlier_decisions_left_changes_no_later_one(grown: DisruptedCluste
 def test_what_earlier_measurements_of_a_simulation_left_changes_no_later_one(
     grown: DisruptedCluster, data: st.DataObject
 ) -> None:
-    """What budgets and calm withhold: decisions that share packings are those made afresh, one by one."""
+    """What budgets and thresholds withhold: decisions that share packings are those made afresh, one by one."""
     memory = ProbeMemory()
     for passed in range(3):
         for minutes in (0, data.draw(st.integers(0, 90))):
@@ -280,7 +280,7 @@ def test_what_earlier_measurements_of_a_simulation_left_changes_no_later_one(
                 assert list(map(_described, free.commands)) == list(map(_described, decided.commands))
             now = _nano_saving(decided.commands)
             without_budgets = max(now, _nano_saving(free.commands))
-            hasty = _nano_saving(decide_without_calm(problem, grown.types).commands)
+            hasty = _nano_saving(decide_without_thresholds(problem, grown.types).commands)
             expected = WithheldSavings(without_budgets - now, max(0, hasty - without_budgets))
             assert withheld_savings(problem, grown.types, memory) == expected
         grown.carry_out(decided.commands)

@@ -115,4 +115,4 @@ def _minimum_node_age(pool: NodePool, defaults: ConsolidationDefaults, findings:
 
 def _unparseable(path: str, text: str, expected: str) -> Finding:
     shown = shorten(text, _LONGEST_SHOWN)
-    return Finding(path, "calm", f"{shown!r} is not {expected}; {_CONSEQUENCE}")
+    return Finding(path, "value", f"{shown!r} is not {expected}; {_CONSEQUENCE}")

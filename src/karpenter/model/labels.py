@@ -68,7 +68,7 @@ BUDGET_WINDOWS = "karpenter.sh/budget-windows"
 #: On a NodePool, ours: nothing of it is disrupted of our own will, for this reason, until this moment (``freezes``).
 FREEZE = "karpenter.sh/freeze"
 FREEZE_UNTIL = "karpenter.sh/freeze-until"
-#: On a NodePool, ours: what a move has to be worth, and how old its nodes have to be (``calm``).
+#: On a NodePool, ours: what a move has to be worth, and how old its nodes have to be (``consolidation_thresholds``).
 MINIMUM_SAVING_RATIO = "karpenter.sh/minimum-saving-ratio"
 MINIMUM_NODE_AGE = "karpenter.sh/minimum-node-age"
 #: On a NodePool, ours: whether nodes on which a DaemonSet has no room are replaced as drifted ones are; ``true`` or ``false``.

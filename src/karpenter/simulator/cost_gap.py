@@ -16,8 +16,8 @@ _CENTS = 2
 class CostGap:
     """USD above the lower bound.
 
-    ``starting``: nodes before their first pod; ``empty``: nodes without pods after it; ``budgets`` and ``calm``: savings that
-    consolidation would have made but for budgets and freezes, and but for what makes it wait or ask for a least saving;
+    ``starting``: nodes before their first pod; ``empty``: nodes without pods after it; ``budgets`` and ``thresholds``: savings
+    that consolidation would have made but for budgets and freezes, and but for what makes it wait or ask for a least saving;
     ``spot_risk``: cheaper spot offerings that were passed over; ``fragmentation``: all else, which is room on nodes that no move
     frees, and nodes dearer than the fractional ones of the bound.
     """
@@ -25,7 +25,7 @@ class CostGap:
     starting: Fraction
     empty: Fraction
     budgets: Fraction
-    calm: Fraction
+    thresholds: Fraction
     spot_risk: Fraction
     fragmentation: Fraction
 
@@ -48,7 +48,7 @@ GAP_PARTS = (
     GapPart("starting", "nodes that start", lambda gap: gap.starting),
     GapPart("empty", "empty nodes", lambda gap: gap.empty),
     GapPart("budgets", "held by budgets", lambda gap: gap.budgets),
-    GapPart("calm", "held by calm", lambda gap: gap.calm),
+    GapPart("thresholds", "held by consolidation thresholds", lambda gap: gap.thresholds),
     GapPart("spotRisk", "cheaper spot passed over", lambda gap: gap.spot_risk),
     GapPart("fragmentation", "fragmentation", lambda gap: gap.fragmentation),
 )
@@ -56,7 +56,7 @@ GAP_PARTS = (
 
 def cost_gap(gap_usd: Fraction, idle: IdleCost, withheld: WithheldCost) -> CostGap:
     """Divide a gap."""
-    known = (idle.starting_usd, idle.empty_usd, withheld.budgets_usd, withheld.calm_usd, withheld.spot_risk_usd)
+    known = (idle.starting_usd, idle.empty_usd, withheld.budgets_usd, withheld.thresholds_usd, withheld.spot_risk_usd)
     return CostGap(*known, gap_usd - sum(known, Fraction(0)))
 
 

@@ -1,10 +1,11 @@
-"""What keeps nodes that cost more than they need to, measured while a study runs: budgets, calm, and care about spot risk.
+"""What keeps nodes that cost more than they need to, measured while a study runs: budgets, thresholds, care about spot risk.
 
-*Budgets* and *calm* are differences between decisions about the same cluster. The first is made as it is, the second without
-budgets and freezes, the third also without everything that makes consolidation wait or ask for a least saving. What the second
-saves beyond the first is withheld by budgets, what the third saves beyond the second by calm. A difference counts until the next
-measurement. Savings of moves count, not prices of nodes that stay: a node whose pods would need another one of its kind costs
-nothing more for being kept. None of the three decisions knows which moves failed before, so what backoff withholds is not there.
+*Budgets* and *thresholds* are differences between decisions about the same cluster. The first is made as it is, the second
+without budgets and freezes, the third also without everything that makes consolidation wait or ask for a least saving. What the
+second saves beyond the first is withheld by budgets, what the third saves beyond the second by thresholds. A difference counts
+until the next measurement. Savings of moves count, not prices of nodes that stay: a node whose pods would need another one of its
+kind costs nothing more for being kept. None of the three decisions knows which moves failed before, so what backoff withholds is
+not there.
 
 *Spot risk* is a difference at launch: between the offering that a node was bought as and the cheapest spot offering that its
 NodePool allows and its NodeClaim fits on. It was passed over to spread spot nodes, or for its interruptions.
@@ -25,7 +26,7 @@ from karpenter.disruption.decide.disruption_decision import decide_disruption
 from karpenter.disruption.decide.disruption_preview import (
     budgets_allow_all,
     decide_without_budgets,
-    decide_without_calm,
+    decide_without_thresholds,
 )
 from karpenter.disruption.decide.disruption_problem import DisruptionOptions, DisruptionProblem
 from karpenter.instancetypes.type_index import TypeIndex
@@ -52,16 +53,16 @@ class WithheldCost:
     """USD that nodes cost beyond what they had to, by what kept them."""
 
     budgets_usd: Fraction = Fraction(0)
-    calm_usd: Fraction = Fraction(0)
+    thresholds_usd: Fraction = Fraction(0)
     spot_risk_usd: Fraction = Fraction(0)
 
 
 @dataclass(frozen=True, slots=True)
 class WithheldSavings:
-    """What consolidation would save at a moment, in nano-dollars per hour, but for budgets and for calm."""
+    """What consolidation would save at a moment, in nano-dollars per hour, but for budgets and for thresholds."""
 
     budgets: int
-    calm: int
+    thresholds: int
 
 
 class ProbeMemory:
@@ -71,7 +72,7 @@ class ProbeMemory:
         packings = DecisionMemory()
         self.as_it_is = DisruptionMemory(packings)
         self.without_budgets = DisruptionMemory(packings)
-        self.without_calm = DisruptionMemory(packings)
+        self.without_thresholds = DisruptionMemory(packings)
 
 
 def withheld_savings(
@@ -86,8 +87,10 @@ def withheld_savings(
     if not budgets_allow_all(problem):
         free = decide_without_budgets(problem, indexes, memory.without_budgets)
         without_budgets = max(now, _saving(free.commands))
-    without_calm = max(without_budgets, _saving(decide_without_calm(problem, indexes, memory.without_calm).commands))
-    return WithheldSavings(without_budgets - now, without_calm - without_budgets)
+    without_thresholds = max(
+        without_budgets, _saving(decide_without_thresholds(problem, indexes, memory.without_thresholds).commands)
+    )
+    return WithheldSavings(without_budgets - now, without_thresholds - without_budgets)
 
 
 def _saving(commands: Iterable[Command]) -> int:
@@ -131,7 +134,7 @@ class GapProbe:
     _indexes: PoolTypeIndexes = field(init=False)
     _memory: ProbeMemory = field(default_factory=ProbeMemory)
     _budgets: StepFunction = field(default_factory=StepFunction)
-    _calm: StepFunction = field(default_factory=StepFunction)
+    _thresholds: StepFunction = field(default_factory=StepFunction)
     _new: list[tuple[InstanceLaunched, bool]] = field(default_factory=list)
     _premiums: dict[str, int] = field(default_factory=dict)
     _nodes_allowed: Fraction = Fraction(0)
@@ -183,7 +186,7 @@ class GapProbe:
         )
         withheld = withheld_savings(DisruptionProblem(snapshot, context, self.options), indexes, self._memory)
         self._budgets.set(now, withheld.budgets)
-        self._calm.set(now, withheld.calm)
+        self._thresholds.set(now, withheld.thresholds)
 
     def _premium(self, launch: InstanceLaunched, indexes: Mapping[str, TypeIndex], *, is_zone_given: bool) -> int:
         record = launch.record
@@ -209,6 +212,6 @@ class GapProbe:
         )
         return WithheldCost(
             exact_usd(self._budgets.integral(start, end)),
-            exact_usd(self._calm.integral(start, end)),
+            exact_usd(self._thresholds.integral(start, end)),
             sum(premiums, Fraction(0)),
         )

@@ -110,14 +110,15 @@ def _suggestion(trial: Trial, name: str, parameter: Parameter) -> str:
 
 
 def pareto_front(results: Sequence[CandidateFigures]) -> tuple[CandidateFigures, ...]:
-    """Those than which none is cheaper or calmer without being worse in the other, cheapest first; of equal ones the first.
+    """Those than which none costs less or restarts fewer pods without being worse in the other, cheapest first.
 
-    A candidate that leaves more pods waiting than the profile, the first result, is none: it would be cheap for that.
+    Of equal ones it is the first. A candidate that leaves more pods waiting than the profile, the first result, is none: it
+    would be cheap for that.
     """
     front: list[CandidateFigures] = []
     for figures in sorted(results, key=_by_cost):
-        is_calmer = not front or figures.restarts_per_day.mean < front[-1].restarts_per_day.mean
-        if is_calmer and figures.still_waiting <= results[0].still_waiting:
+        restarts_fewer = not front or figures.restarts_per_day.mean < front[-1].restarts_per_day.mean
+        if restarts_fewer and figures.still_waiting <= results[0].still_waiting:
             front.append(figures)
     return tuple(front)
 
@@ -131,10 +132,10 @@ def recommended(results: Sequence[CandidateFigures]) -> CandidateFigures | None:
     if not results:
         return None
     profile = results[0]
-    calm = [
+    gentle = [
         figures
         for figures in pareto_front(results)
         if figures.restarts_per_day.mean <= profile.restarts_per_day.mean
         and figures.usd_per_month.mean < profile.usd_per_month.mean
     ]
-    return calm[0] if calm else None
+    return gentle[0] if gentle else None

@@ -1,4 +1,4 @@
-"""Settings of a pool that keep consolidation calm."""
+"""Settings of a NodePool about what a consolidation has to be worth."""
 
 from __future__ import annotations
 

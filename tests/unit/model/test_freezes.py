@@ -117,7 +117,7 @@ def test_what_cannot_be_read_is_found_in_every_setting_about_disruption() -> Non
         labels.MINIMUM_SAVING_RATIO: "much",
     }
     paths = [f"metadata.annotations[{key}]" for key in (labels.BUDGET_WINDOWS, labels.FREEZE_UNTIL)]
-    calm = [f"metadata.annotations[{key}]" for key in (labels.MINIMUM_SAVING_RATIO, labels.MINIMUM_NODE_AGE)]
-    assert [finding.path for finding in unparseable_settings(annotated(node_pool(), notes))] == [*paths, *calm]
+    thresholds = [f"metadata.annotations[{key}]" for key in (labels.MINIMUM_SAVING_RATIO, labels.MINIMUM_NODE_AGE)]
+    assert [finding.path for finding in unparseable_settings(annotated(node_pool(), notes))] == [*paths, *thresholds]
     assert unparseable_settings(node_pool()) == ()
     assert nodepool_budgets.nodepool_budgets(annotated(node_pool(), notes)).parsed == ()

@@ -60,24 +60,24 @@ def test_what_a_budget_keeps_from_being_replaced_is_a_cost_of_budgets(tmp_path: 
     gap = report["cost"]["gapUsd"]
     # Three hours of $0.25, less the minute after which consolidation may look at the node.
     assert gap["budgets"] == pytest.approx(0.75, abs=0.02)
-    assert gap["calm"] == pytest.approx(0.0, abs=0.02)
+    assert gap["thresholds"] == pytest.approx(0.0, abs=0.02)
     assert gap["spotRisk"] == 0
 
 
-def test_what_consolidate_after_keeps_from_being_replaced_is_a_cost_of_calm(tmp_path: Path) -> None:
+def test_what_consolidate_after_keeps_from_being_replaced_is_a_cost_of_thresholds(tmp_path: Path) -> None:
     report = report_of(tmp_path, pool("10h", "100%"), _types(), rows=_ROWS)
     assert report["restarts"]["total"] == 0
     gap = report["cost"]["gapUsd"]
-    assert gap["calm"] == pytest.approx(0.75, abs=0.02)
+    assert gap["thresholds"] == pytest.approx(0.75, abs=0.02)
     assert gap["budgets"] == 0
 
 
-def test_a_node_that_goes_as_soon_as_it_can_costs_neither_budgets_nor_calm_much(tmp_path: Path) -> None:
+def test_a_node_that_goes_as_soon_as_it_can_costs_neither_budgets_nor_thresholds_much(tmp_path: Path) -> None:
     report = report_of(tmp_path, pool("1m", "100%"), _types(), rows=_ROWS)
     assert report["restarts"]["byCause"] == {"Underutilized": 1}
     gap = report["cost"]["gapUsd"]
     assert gap["budgets"] == pytest.approx(0.0, abs=0.01)
-    assert gap["calm"] == pytest.approx(0.0, abs=0.03), "consolidateAfter and validation: about two minutes"
+    assert gap["thresholds"] == pytest.approx(0.0, abs=0.03), "consolidateAfter and validation: about two minutes"
 
 
 def _spot_in_two_zones() -> list[dict[str, Any]]:

@@ -17,12 +17,12 @@ import pytest
 from karpenter.console.console_input import ClusterWires
 from karpenter.history.history_records import DecisionRecord, InterruptionRecord, NodeFacts
 from karpenter.history.history_store import HistoryBounds, HistoryStore
-from karpenter.webconsole.viewer_access import KubernetesAccess
+from karpenter.webconsole.viewer_access import ANSWER_SECONDS, KubernetesAccess
 from support.browser import PATIENCE, Visit, served
 from support.builders import NOW, seconds
 from support.console_cases import StagedSource, console_input
 from support.disruption_cases import pool, running
-from support.reviewing_server import CLUSTER, NAMESPACES, ReviewingServer
+from support.reviewing_server import CLUSTER, NAMESPACES, Clock, ReviewingServer
 from support.top_screens import cluster
 
 pytestmark = pytest.mark.soak
@@ -283,6 +283,26 @@ def test_people_sign_in_with_a_token_and_see_what_they_may_list(chromium: Any) -
             page.wait_for_selector("form", timeout=PATIENCE)
             visit.page.evaluate("location.hash = ''")
         assert page.evaluate("document.cookie + Object.keys(sessionStorage).join()") == ""
+        visit.close()
+
+
+def test_who_gets_rights_after_signing_in_tries_again_with_the_same_token(chromium: Any) -> None:
+    server, clock = ReviewingServer(), Clock()
+    given = console_input(*CLUSTER)
+    access = KubernetesAccess(server, lambda: NAMESPACES, lambda: clock.now)  # type: ignore[arg-type]
+    with served(StagedSource(given), access=access) as address:
+        visit = Visit(chromium, address, shows="form")
+        page = visit.page
+        assert page.get_by_role("button", name="Try again").count() == 0, "without a token it would be refused again"
+        page.fill("input[type=password]", "nobody")
+        page.keyboard.press("Enter")
+        again = page.get_by_role("button", name="Try again")
+        again.wait_for(timeout=PATIENCE)
+        server.rights["nobody"] = frozenset({("pods", "shop")})
+        clock.now += ANSWER_SECONDS + 1
+        again.click()
+        page.wait_for_selector("main .panel", timeout=PATIENCE)
+        assert "nobody" in page.inner_text(".user")
         visit.close()
 
 

@@ -165,7 +165,9 @@ def _is_tainted(state_node: StateNode) -> bool:
 
 
 #: Any saving counts, and no node is too young.
-_WITHOUT_CALM = ConsolidationDefaults(0.0, timedelta(0), wait_for_rollouts=False, stabilization_window=timedelta(0))
+_WITHOUT_THRESHOLDS = ConsolidationDefaults(
+    0.0, timedelta(0), wait_for_rollouts=False, stabilization_window=timedelta(0)
+)
 _HASTY_ANNOTATIONS = {labels.MINIMUM_SAVING_RATIO: "0", labels.MINIMUM_NODE_AGE: "0s"}
 _LIMITING_ANNOTATIONS = frozenset({labels.BUDGET_WINDOWS, labels.FREEZE, labels.FREEZE_UNTIL})
 
@@ -189,7 +191,7 @@ def budgets_allow_all(problem: DisruptionProblem) -> bool:
     )
 
 
-def decide_without_calm(
+def decide_without_thresholds(
     problem: DisruptionProblem, indexes: Mapping[str, TypeIndex], memory: DisruptionMemory | None = None
 ) -> DisruptionSolution:
     """What would be decided if, beside budgets, nothing made consolidation wait or ask for a least saving.
@@ -204,7 +206,7 @@ def decide_without_calm(
         for node in snapshot.nodes
     )
     free = replace(snapshot, pools=pools, nodes=nodes, freeze=None)
-    options = replace(problem.options, consolidation=_WITHOUT_CALM)
+    options = replace(problem.options, consolidation=_WITHOUT_THRESHOLDS)
     return decide_disruption(replace(problem, snapshot=free, options=options), indexes, memory)
 
 

@@ -178,6 +178,7 @@ def _cost() -> Json:
             "gap": _nullable(_NUMBER),
             "optimal": {"type": "boolean"},
             "nodeShareCostPerHour": _usd("Paid so that no node has more than its share of the pods"),
+            "nodeShareSavingPerHour": _usd("Saved because a node has more than its share of the pods"),
         }
     )
 

@@ -286,6 +286,10 @@ def _summary(report: PlanReport) -> Text:
         text.append(f"\n{_lower_bound_text(plan)}")
         if plan.node_share_cost_per_hour:
             text.append(f"\n{_node_share_text(plan)}")
+        if plan.node_share_saving_per_hour:
+            text.append(
+                f"\n${plan.node_share_saving_per_hour:.3f} less than with no more than a quarter of the pods on one new node"
+            )
     for name, room in planned_buffers(plan).items():
         text.append(
             f"\nCapacityBuffer {name}: room for {count_text(room.on_ready_nodes, 'pod')} on existing nodes,"

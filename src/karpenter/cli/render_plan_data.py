@@ -177,6 +177,7 @@ def _cost_data(plan: Solution) -> Json:
         "gap": round(gap, _PRICE_DIGITS) if gap is not None else None,
         "optimal": plan.is_optimal,
         "nodeShareCostPerHour": round(plan.node_share_cost_per_hour, _PRICE_DIGITS),
+        "nodeShareSavingPerHour": round(plan.node_share_saving_per_hour, _PRICE_DIGITS),
     }
 
 

@@ -156,7 +156,8 @@ class Packing:
     ``objective_value`` is what the claims are valued at (`objective`), ``remaining_limits`` what they leave of the limits of each
     limited pool. ``pods_below_weight`` counts the pods in claims of a lighter pool than the heaviest that could take them.
     ``is_optimal``: no packing of the pods has a lower objective. ``node_share_cost``: USD per hour that it costs more because no
-    node has more than its share of the pods. ``is_cut_short``: it ended before all pods were tried, for the sake of time.
+    node has more than its share of the pods, ``node_share_saving`` that it costs less because one has. ``is_cut_short``: it ended
+    before all pods were tried, for the sake of time.
     ``pod_values``: what a search found a pod of each demand to be worth, by position; empty without a search. ``bound_values``:
     what each costs at least, about, by the lower bound of the search.
     """
@@ -169,6 +170,7 @@ class Packing:
     pods_below_weight: int = 0
     is_optimal: bool = False
     node_share_cost: float = 0.0
+    node_share_saving: float = 0.0
     is_cut_short: bool = False
     fallback: PackingFallback | None = None
     pod_values: Mapping[int, float] = field(default_factory=dict, compare=False)

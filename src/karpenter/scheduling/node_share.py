@@ -4,6 +4,10 @@ One large node is often the cheapest for hundreds of small pods, and takes them 
 than a quarter of a plan of `MIN_PLAN_PODS` pods or more, and none has more than 110. NodePools may ask for another share by the
 annotation ``karpenter.sh/max-node-share``. The plan says what that costs.
 
+The default gives way to the price where it costs over `MAX_SHARE_COST` more than no share; the 110 pods hold. Spot prices per
+CPU differ so much between types that four nodes of a small plan cost up to 28 % more than two. Half of a workload stays elsewhere
+in any case (`workload_exposure`). What an annotation asks for is kept at any price.
+
 The limit is no constraint of pods. It is stated to packings as pods that DaemonSets already have on each type, so every packing
 and the search keep to it without a rule of their own; claims get their own template back afterwards. It gives way where it would
 leave pods out, and the plan says so. It applies to provisioning only: what disruption moves is no plan of its own.
@@ -34,6 +38,8 @@ from karpenter.scheduling.workload_exposure import has_host_affinity
 
 #: Smaller plans may be on one node.
 MIN_PLAN_PODS = 40
+#: How much more a plan may cost for the default share. docs/design/simulator.md tells what half of a plan saves instead.
+MAX_SHARE_COST = 0.1
 #: The most pods on one node among plans that cost about the same, and how much more such a plan may cost.
 USUAL_PODS_PER_NODE, USUAL_EXTRA_COST = 60, 0.01
 #: Larger plans are not packed once more for that.
@@ -61,6 +67,10 @@ class NodeShares:
         of_plan = share_of(share, plan_pods) if plan_pods >= MIN_PLAN_PODS and share < WHOLE else maxsize
         return min(of_plan, self.max_pods or maxsize)
 
+    def without_default(self, pools: Iterable[str]) -> NodeShares:
+        """What is kept at any price: what pools ask for. For pools that all ask for a share these are the same shares."""
+        return self if self.by_pool.keys() >= set(pools) else replace(self, default=WHOLE)
+
     def divide(self, plan_pods: int) -> bool:
         """Whether one new node for such a plan has more than the usual number of its pods; larger plans have no usual number."""
         return plan_pods <= MAX_USUAL_PLAN_PODS and self.usual_pods_in("", plan_pods) < plan_pods
@@ -82,14 +92,15 @@ def node_shares(pools: Iterable[NodePool], exposure: ExposureLimits) -> NodeShar
 
 
 def node_share_violations(
-    claims: Iterable[NewNodeClaim], plan_pods: int, shares: NodeShares
+    claims: Iterable[NewNodeClaim], plan_pods: int, shares: NodeShares, *, gave_way_to_price: bool
 ) -> Iterator[ExposureViolation]:
     """New nodes with more of a plan of so many pods than should be there, and why."""
+    otherwise = ViolationCause.PRICE if gave_way_to_price else ViolationCause.LIMITS
     for claim in claims:
         most = shares.max_pods_in(claim.node_pool, plan_pods)
         if len(claim.pods) > most:
             together = any(map(has_host_affinity, claim.pods))
-            cause = ViolationCause.TOGETHER if together else ViolationCause.LIMITS
+            cause = ViolationCause.TOGETHER if together else otherwise
             yield ExposureViolation("the plan", f"NodeClaim {claim.name}", len(claim.pods), most, cause)
 
 

@@ -17,7 +17,7 @@ from karpenter.scheduling.arrival_forecast import SpareRoomValue
 from karpenter.scheduling.demand import Demand, Packing, PackingBounds, is_about_as_cheap, sum_of_prices
 from karpenter.scheduling.equivalence_groups import EquivalenceGroup, without_exposure
 from karpenter.scheduling.group_orders import group_last, groups_by_priority, groups_first
-from karpenter.scheduling.node_share import USUAL_EXTRA_COST, CappedDemands, NodeShares
+from karpenter.scheduling.node_share import MAX_SHARE_COST, USUAL_EXTRA_COST, CappedDemands, NodeShares
 from karpenter.scheduling.packing.exact_packing import ProvenPacking
 from karpenter.scheduling.packing.limit_reservations import ReservationPolicy
 from karpenter.scheduling.packing.packer import Packer
@@ -260,25 +260,31 @@ class SchedulingPasses:
     def _within_node_shares(self, best: PassOutcome, cheapest: Packing, shares: NodeShares) -> Packing:
         """The cheapest packing without a node that has more than its share of the pods, if that leaves out no further pod.
 
-        One with no more than the usual number of pods on any node, if that costs about the same.
+        Without the share that no NodePool asks for, where it costs too much. One with no more than the usual number of pods on
+        any node, if that costs about the same.
         """
         plan_pods = sum(claim.pod_count for claim in cheapest.claims)
         gap = _search_gap(best.result, shares)
         start = FULL_SEARCH if gap is None else SearchStart(cheapest.pod_values, gap)
-        chosen = cheapest
-        for most, extra in ((shares.max_pods_in, None), (shares.usual_pods_in, USUAL_EXTRA_COST)):
-            most_in = {pool: most(pool, plan_pods) for pool in {claim.template.name for claim in chosen.claims}}
-            if all(claim.pod_count <= most_in[claim.template.name] for claim in chosen.claims):
-                continue
-            capped = self._capped(best, cheapest, partial(most, plan_pods=plan_pods), start)
-            if capped is not None and (extra is None or is_about_as_cheap(capped, chosen, extra)):
-                chosen = capped
-        return chosen
+        kept, within = shares, self._capped(best, cheapest, partial(shares.max_pods_in, plan_pods=plan_pods), start)
+        chosen = cheapest if within is None else within
+        if not is_about_as_cheap(chosen, cheapest, MAX_SHARE_COST):
+            kept = shares.without_default(claim.template.name for claim in cheapest.claims)
+            if kept is not shares:
+                chosen = self._capped(best, cheapest, partial(kept.max_pods_in, plan_pods=plan_pods), start) or chosen
+        usual = self._capped(best, chosen, partial(kept.usual_pods_in, plan_pods=plan_pods), start)
+        if usual is not None and is_about_as_cheap(usual, chosen, USUAL_EXTRA_COST):
+            chosen = usual
+        cost = max(0.0, sum_of_prices(chosen.claims) - sum_of_prices(cheapest.claims))
+        saving = 0.0 if within is None else max(0.0, sum_of_prices(within.claims) - sum_of_prices(chosen.claims))
+        return replace(chosen, node_share_cost=cost, node_share_saving=saving)
 
     def _capped(
         self, best: PassOutcome, cheapest: Packing, max_pods_in: Callable[[str], int], start: SearchStart
     ) -> Packing | None:
-        """A packing with so many pods at most on a node of a NodePool; None where that leaves out further pods."""
+        """The cheapest packing with so many pods at most on a node of a NodePool; None where that leaves out further pods."""
+        if all(claim.pod_count <= max_pods_in(claim.template.name) for claim in cheapest.claims):
+            return cheapest
         capped = CappedDemands([keyed_demand.demand for keyed_demand in best.result.demands], max_pods_in)
         packer = self._new_packer(capped.demands, best.result)
         searched = packer.searched(start)
@@ -290,9 +296,7 @@ class SchedulingPasses:
         if not alike:
             return None
         chosen = min(alike, key=lambda packing: packing.sort_key)
-        claims = capped.with_own_templates(chosen.claims)
-        cost = max(0.0, sum_of_prices(claims) - sum_of_prices(cheapest.claims))
-        return replace(chosen, claims=claims, node_share_cost=cost)
+        return replace(chosen, claims=capped.with_own_templates(chosen.claims))
 
     def _improved(self, first: PassOutcome) -> PassOutcome:
         """The best that other ways make of an outcome that leaves pods out."""

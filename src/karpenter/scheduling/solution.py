@@ -94,6 +94,7 @@ class ViolationCause(StrEnum):
 
     TOGETHER = "Together"
     LIMITS = "Limits"
+    PRICE = "Price"
     NOTHING_ELSE = "NothingElse"
 
 
@@ -150,9 +151,9 @@ class Solution:
     ``zone_bound`` are the pods that only one zone can hold. No packing of the new nodes costs less than ``lower_bound_per_hour``
     (USD), None where no bound is known. ``exposure_violations`` are the exposure limits that were relaxed,
     ``unreadable_annotations`` the annotations about exposure that do not parse. ``is_optimal``: it is proven that no plan has a
-    lower objective. The plan costs ``node_share_cost_per_hour`` (USD) more because no new node has more than its
-    share of the pods. ``gangs``: what became of gangs, by name. ``packing_fallback``: why pods were not dealt as the packing
-    ``fewest-pods`` deals them.
+    lower objective. The plan costs ``node_share_cost_per_hour`` (USD) more because no new node has more than its share of the
+    pods, or ``node_share_saving_per_hour`` less because one has. ``gangs``: what became of gangs, by name. ``packing_fallback``:
+    why pods were not dealt as the packing ``fewest-pods`` deals them.
     """
 
     new_claims: tuple[NewNodeClaim, ...] = ()
@@ -166,6 +167,7 @@ class Solution:
     unreadable_annotations: tuple[UnreadableAnnotation, ...] = ()
     is_optimal: bool = False
     node_share_cost_per_hour: float = 0.0
+    node_share_saving_per_hour: float = 0.0
     gangs: tuple[GangOutcome, ...] = ()
     packing_fallback: PackingFallback | None = None
 

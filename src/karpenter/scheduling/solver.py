@@ -127,6 +127,7 @@ class _Solver:
             ),
             unreadable_annotations=(*prepared.exposed_workloads.unreadable, *shares.unreadable),
             node_share_cost_per_hour=packing.node_share_cost,
+            node_share_saving_per_hour=packing.node_share_saving,
             packing_fallback=packing.fallback if demands else None,
             is_optimal=_is_optimal(outcome.result, packing, purchase.claims),
         )
@@ -162,7 +163,8 @@ class _Solver:
         self, claims: Sequence[NewNodeClaim], packing: Packing, shares: NodeShares
     ) -> Iterator[ExposureViolation]:
         if self._problem.options.packing_mode is PackingMode.CHEAPEST:
-            yield from node_share_violations(claims, sum(claim.pod_count for claim in packing.claims), shares)
+            plan_pods, gave_way = sum(claim.pod_count for claim in packing.claims), packing.node_share_saving > 0
+            yield from node_share_violations(claims, plan_pods, shares, gave_way_to_price=gave_way)
 
     def _recent_arrivals(self, outcome: PassOutcome) -> RecentArrivals:
         """The pods that came lately, where that matters: a few need new nodes, and nothing keeps any pod from one."""

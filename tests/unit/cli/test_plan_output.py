@@ -45,6 +45,7 @@ def test_json_has_exactly_the_agreed_members(plan: Plan, mixed: Path) -> None:
         "gap",
         "optimal",
         "nodeShareCostPerHour",
+        "nodeShareSavingPerHour",
     ]
     (claim,) = loads["nodeClaims"]
     assert list(claim) == ["name", "nodePool", "instanceTypes", "cheapest", "requirements", "requests", "pods"]

@@ -13,7 +13,7 @@ from karpenter.scheduling.objective import Objective
 from karpenter.scheduling.problem import build_problem
 from karpenter.scheduling.scheduling_options import SchedulingOptions
 from karpenter.scheduling.solver import solve
-from support.builders import NOW, flatten, indexes, left, node_pool, plan, pod, pods, sizes, snapshot
+from support.builders import NOW, annotated, flatten, indexes, left, node_pool, plan, pod, pods, sizes, snapshot
 from support.instance_types import offering, shape
 
 
@@ -42,15 +42,20 @@ def test_of_plans_that_cost_nothing_the_one_with_the_fewest_nodes_is_taken(count
 
 
 @pytest.mark.parametrize("price", [0.0, 1e-7])
-def test_the_share_of_a_plan_on_one_node_holds_where_the_plan_is_free(price: float) -> None:
+def test_the_share_of_a_plan_on_one_node_gives_way_where_the_plan_is_free(price: float) -> None:
+    """Three more nodes would cost money; a NodePool that asks for the share pays it."""
     marks = {labels.ZONE: "z1", labels.CAPACITY_TYPE: "reserved", labels.RESERVATION_ID: "r1"}
     reserved = Offering(requirements_from_labels(marks), price, available=True, reservation_capacity=1)
     capacity = {"cpu": 32, "memory": "64Gi", "pods": 500}
     types = [shape("reserved", capacity, [reserved], overhead={}), _type("c4", 4, 0.2), _type("c8", 8, 0.41)]
-    world = flatten([node_pool(), pods(100, {"cpu": "100m", "memory": "100Mi"})])
     by_pool = {"np": TypeIndex(types, labels.WELL_KNOWN | {labels.RESERVATION_ID})}
-    solution = solve(build_problem(snapshot(world), by_pool, NOW, SchedulingOptions()), by_pool)
-    assert max(sizes(solution)) <= 25
+    asking = annotated(node_pool(), {labels.MAX_NODE_SHARE: "0.25"})
+    largest = []
+    for pool in (node_pool(), asking):
+        world = flatten([pool, pods(100, {"cpu": "100m", "memory": "100Mi"})])
+        solution = solve(build_problem(snapshot(world), by_pool, NOW, SchedulingOptions()), by_pool)
+        largest.append(max(sizes(solution)))
+    assert largest == [100, 25]
 
 
 def test_a_heavier_pool_with_a_limit_that_cannot_be_read_is_explained() -> None:

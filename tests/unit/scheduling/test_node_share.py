@@ -82,9 +82,56 @@ def test_no_node_has_more_pods_than_the_setting_says() -> None:
 
 def test_pods_of_daemon_sets_do_not_count() -> None:
     agent = daemon_set("agent", {"cpu": "10m"}, tolerations=(tolerating(""),))
-    waiting = pods(40, {"cpu": "100m", "memory": "100Mi"})
-    solution = plan(node_pool(), agent, waiting, types=of_cores(2, 4, 8, 16))
+    waiting = pods(40, {"cpu": "90m", "memory": "100Mi"})
+    solution = plan(node_pool(), agent, waiting, types=of_cores(1, 2, 4, 8, 16))
     assert (max(sizes(solution)), left(solution)) == (10, [])
+
+
+def of_prices(prices: dict[int, float]) -> list[InstanceType]:
+    """Types of so many cores by price, for up to 500 pods."""
+    return [
+        shape(
+            f"c{count}",
+            {"cpu": count, "memory": f"{2 * count}Gi", "pods": 500},
+            [offering("on-demand", "z1", price)],
+            overhead={},
+        )
+        for count, price in prices.items()
+    ]
+
+
+@pytest.mark.parametrize(
+    ("prices", "largest", "causes"),
+    [
+        pytest.param({2: 0.108, 8: 0.4}, 20, [], id="8-percent-more"),
+        pytest.param({2: 0.115, 8: 0.4}, 80, [ViolationCause.PRICE], id="15-percent-more"),
+    ],
+)
+def test_the_default_share_gives_way_where_it_costs_over_a_tenth_more(
+    prices: dict[int, float], largest: int, causes: list[ViolationCause]
+) -> None:
+    solution = plan(node_pool(), pods(80, {"cpu": "100m", "memory": "100Mi"}), types=of_prices(prices))
+    assert max(sizes(solution)) == largest
+    assert [each.cause for each in solution.exposure_violations] == causes
+    saved = 4 * prices[2] - solution.price_per_hour if causes else 0.0
+    assert solution.node_share_saving_per_hour == pytest.approx(saved)
+    assert solution.node_share_cost_per_hour == pytest.approx(solution.price_per_hour - 0.4)
+    assert ["nodes with fewer would cost over a tenth more" in line for line in exposure_messages(solution)] == (
+        [True] if causes else []
+    )
+
+
+def test_a_share_that_a_node_pool_asks_for_is_kept_at_any_price() -> None:
+    pool = annotated(node_pool(), {labels.MAX_NODE_SHARE: "0.25"})
+    waiting = pods(80, {"cpu": "100m", "memory": "100Mi"})
+    solution = plan(pool, waiting, types=of_prices({2: 0.2, 4: 0.3, 8: 0.4}))
+    assert (max(sizes(solution)), relaxed(solution)) == (20, [])
+
+
+def test_no_node_has_more_pods_than_the_setting_says_whatever_it_costs() -> None:
+    waiting = pods(300, {"cpu": "100m", "memory": "100Mi"})
+    solution = plan(node_pool(), waiting, types=of_prices({8: 0.8, 12: 1.2, 32: 1.0}))
+    assert max(sizes(solution)) == 110
 
 
 def test_a_limit_of_nodes_is_no_reason_to_leave_a_pod_out() -> None:

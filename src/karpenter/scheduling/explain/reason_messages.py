@@ -259,6 +259,7 @@ def _json(resources: Resources) -> str:
 _CAUSE_CLAUSES = {
     ViolationCause.TOGETHER: "its pods ask to share a host",
     ViolationCause.LIMITS: "limits of NodePools allow no other nodes",
+    ViolationCause.PRICE: "nodes with fewer would cost over a tenth more",
     ViolationCause.NOTHING_ELSE: "nothing else at about that price would hold the pods",
 }
 

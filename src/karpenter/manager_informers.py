@@ -167,6 +167,8 @@ class ClusterInformers:
         self._claim_handlers: list[ChangeHandler[NodeClaim]] = []
         self._managed_classes = frozenset((kind.group, kind.name) for kind in kinds.node_classes)
         self._is_running = False
+        #: The claims of the state when the watch had delivered all of them.
+        self._watched_claims: tuple[NodeClaim, ...] | None = None
         self.fault_sources: list[Callable[[], list[KubeError]]] = []
         self.pods = self._add(POD, share=SharedPodParts().shared)
         self.claims = self._add(NODE_CLAIM)
@@ -249,9 +251,14 @@ class ClusterInformers:
 
         The watch delivers no further event for them, and their pods would wait for instances that are never launched.
         """
-        for claim in self.state.claims():
-            if self.claims.get(claim.metadata.name) is None:
-                await self._forget_if_gone(claim)
+        claims = self.state.claims()
+        if claims is self._watched_claims:
+            return
+        unwatched = [claim for claim in claims if self.claims.get(claim.metadata.name) is None]
+        # What the watch loses later, it takes out of the state as well.
+        self._watched_claims = None if unwatched else claims
+        for claim in unwatched:
+            await self._forget_if_gone(claim)
 
     async def _forget_if_gone(self, claim: NodeClaim) -> None:
         try:

@@ -21,6 +21,7 @@ from karpenter.disruption.disruption_controller import DisruptionController
 from karpenter.disruption.successor_nominations import SuccessorNominations
 from karpenter.kube.informer import Informer
 from karpenter.model import conditions, labels, pods, taints
+from karpenter.model.object_changes import is_rewritten
 from karpenter.nodeclaim.consolidatable import PodEventTracker, is_pod_event
 from karpenter.nodeclaim.lifecycle import NodeClaimLifecycle
 from karpenter.nodeclaim.reboot import is_rebooting
@@ -132,7 +133,9 @@ class NodeWatchHandler:
     trigger: Trigger
 
     def on_node(self, old: Node | None, new: Node | None) -> None:
-        """A Node."""
+        """A Node. Heartbeats are no news: passes that depend on time are due by themselves."""
+        if old is not None and new is not None and is_rewritten(old, new):
+            return
         if new is not None:
             self._on_present(old, new)
         elif old is not None:

@@ -123,6 +123,7 @@ class NodePoolCostMetrics(ClusterCollector):
         self._context = context
         self._prices: dict[str, _PoolPrices] = {}
         self._unpriced: set[str] = set()
+        self._checked: tuple[Mapping[str, _PoolPrices], tuple[NodeClaim, ...]] = ({}, ())
 
     def on_claim(self, old: NodeClaim | None, new: NodeClaim | None) -> None:
         """A claim that is gone may come back under its name."""
@@ -137,7 +138,11 @@ class NodePoolCostMetrics(ClusterCollector):
             if pool_prices is not None:
                 prices[pool.metadata.name] = pool_prices
         self._prices = prices
-        for claim in self._context.state.claims():
+        claims = self._context.state.claims()
+        if claims is self._checked[1] and prices == self._checked[0]:
+            return
+        self._checked = prices, claims
+        for claim in claims:
             self._check_priced(claim)
 
     async def _pool_prices(self, pool: NodePool) -> _PoolPrices | None:

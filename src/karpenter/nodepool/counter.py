@@ -1,12 +1,13 @@
 """Resources of each NodePool as running sums: between two counts only nodes that changed are added or subtracted.
 
-``ClusterState`` builds a new ``StateNode`` whenever a node changes, so an unchanged node is the identical object. A count costs
-one identity check per node, and arithmetic only for changed nodes.
+``ClusterState`` builds a new ``StateNode`` whenever a node changes, so an unchanged node is the identical object, and unchanged
+nodes are the identical tuple. A count costs one identity check per node, and arithmetic only for changed nodes; nothing where no
+node changed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from karpenter.model import resources as res
 from karpenter.model.resources import Resources
@@ -21,10 +22,14 @@ class NodePoolResourceCounter:
 
     def __init__(self) -> None:
         self._counted_nodes: dict[int, StateNode] = {}
+        self._counted_tuple: tuple[StateNode, ...] = ()
         self._sums: dict[str, dict[str, int]] = {}
 
-    def update(self, state_nodes: Iterable[StateNode]) -> None:
+    def update(self, state_nodes: tuple[StateNode, ...]) -> None:
         """Replace the counted nodes."""
+        if state_nodes is self._counted_tuple:
+            return
+        self._counted_tuple = state_nodes
         current = {id(state_node): state_node for state_node in state_nodes if _is_counted(state_node)}
         for identity in self._counted_nodes.keys() - current.keys():
             self._add(self._counted_nodes[identity], -1)

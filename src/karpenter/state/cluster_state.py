@@ -17,17 +17,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import Protocol
-
-import msgspec
 
 from karpenter.api.apps import DaemonSet, RolloutWorkload
 from karpenter.api.core import Namespace, Node, Pod, PodDisruptionBudget
 from karpenter.api.karpenter import NodeClaim, NodePool
-from karpenter.api.meta import ObjectMeta
 from karpenter.api.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass, VolumeAttachment
 from karpenter.model import labels, pods, taints
 from karpenter.model.freezes import Freeze
+from karpenter.model.object_changes import WatchedObject, is_rewritten
 from karpenter.model.pool_sleep import PoolSleep
 from karpenter.model.quantity import QuantityError
 from karpenter.state.device_index import DeviceIndex
@@ -40,19 +37,6 @@ from karpenter.state.snapshot import ClusterSnapshot, DaemonSetPod, PodKey, pod_
 from karpenter.state.state_node import NO_NODE_USAGE, StateNode, build_state_node
 from karpenter.state.volume_index import VolumeIndex
 from karpenter.state.workload_selectors import WorkloadSelectorIndex
-
-
-class _WatchedObject(Protocol):
-    """The parts of an object that changes are compared by."""
-
-    @property
-    def metadata(self) -> ObjectMeta: ...
-
-    @property
-    def spec(self) -> object: ...
-
-    @property
-    def status(self) -> object: ...
 
 
 class ClusterState:
@@ -71,6 +55,9 @@ class ClusterState:
         self._node_names_by_provider_id = ProviderIdIndex()
         self._claim_names_by_provider_id = ProviderIdIndex()
         self._state_nodes: dict[str, StateNode] = {}
+        #: What ``state_nodes`` and ``claims`` returned last; None once anything they read has changed.
+        self._listed_state_nodes: tuple[StateNode, ...] | None = None
+        self._listed_claims: tuple[NodeClaim, ...] | None = None
         self._pools: dict[str, NodePool] = {}
         self._daemon_sets: dict[PodKey, DaemonSet] = {}
         self._pdbs: dict[PodKey, PodDisruptionBudget] = {}
@@ -110,9 +97,13 @@ class ClusterState:
             self._volumes.drop_pod(key, pod)
 
     def set_node(self, node: Node) -> None:
-        """A Node appeared or changed."""
+        """A Node appeared or changed. A heartbeat, which changes nothing that is read, costs no new state node."""
         name = node.metadata.name
-        self._count_change(self._nodes.get(name), node)
+        old = self._nodes.get(name)
+        if old is not None and is_rewritten(old, node):
+            self._nodes[name] = node
+            return
+        self.revision += 1
         self._forget_node(name)
         self._nodes[name] = node
         self._node_names_by_provider_id.add(node.spec.provider_id, name)
@@ -154,11 +145,13 @@ class ClusterState:
         """A NodePool appeared or changed."""
         self._count_change(self._pools.get(pool.metadata.name), pool)
         self._pools[pool.metadata.name] = pool
+        self._listed_state_nodes = None
 
     def remove_pool(self, name: str) -> None:
         """A NodePool is gone."""
         self.revision += 1
         self._pools.pop(name, None)
+        self._listed_state_nodes = None
 
     def set_daemon_set(self, daemon_set: DaemonSet) -> None:
         """A DaemonSet appeared or changed."""
@@ -258,13 +251,9 @@ class ClusterState:
         self.revision += 1
         self._volumes.remove_csi_node(name)
 
-    def _count_change(self, old: _WatchedObject | None, new: _WatchedObject) -> None:
+    def _count_change(self, old: WatchedObject | None, new: WatchedObject) -> None:
         """Increment the revision if the object changed by more than its version: many writes repeat what is stored."""
-        if old is None or (old.spec, old.status) != (new.spec, new.status):
-            self.revision += 1
-            return
-        version = old.metadata.resource_version
-        if msgspec.structs.replace(new.metadata, resource_version=version) != old.metadata:
+        if old is None or not is_rewritten(old, new):
             self.revision += 1
 
     def _count_watched_change(self) -> None:
@@ -323,8 +312,10 @@ class ClusterState:
         return self._pods.pods_on(node_name)
 
     def claims(self) -> tuple[NodeClaim, ...]:
-        """All NodeClaims, by name."""
-        return tuple(self._claims[name] for name in sorted(self._claims))
+        """All NodeClaims, by name; the identical tuple until one changes."""
+        if self._listed_claims is None:
+            self._listed_claims = tuple(self._claims[name] for name in sorted(self._claims))
+        return self._listed_claims
 
     def claim(self, name: str) -> NodeClaim | None:
         """A NodeClaim by name."""
@@ -418,7 +409,15 @@ class ClusterState:
         )
 
     def state_nodes(self) -> tuple[StateNode, ...]:
-        """One state node per instance, by name, without in-flight NodeClaims of unknown NodePools."""
+        """One state node per instance, by name, without in-flight NodeClaims of unknown NodePools.
+
+        The identical tuple until one changes.
+        """
+        if self._listed_state_nodes is None:
+            self._listed_state_nodes = self._list_state_nodes()
+        return self._listed_state_nodes
+
+    def _list_state_nodes(self) -> tuple[StateNode, ...]:
         for name, claim in self._claims.items():
             provider_id = claim.status.provider_id
             key = provider_id or f"claim/{name}"
@@ -470,6 +469,7 @@ class ClusterState:
     def _build_state_node(self, key: str, node: Node | None, claim: NodeClaim | None) -> None:
         marked = claim is not None and self._marks.is_marked_for_deletion(claim.metadata.name)
         usage = self._pods.usage_of(node.metadata.name) if node is not None else NO_NODE_USAGE
+        self._listed_state_nodes = None
         try:
             self._state_nodes[key] = build_state_node(node, claim, usage, marked=marked)
         except QuantityError as error:
@@ -489,10 +489,15 @@ class ClusterState:
                 self._invalidate_node(node)
 
     def _invalidate_node(self, node: Node) -> None:
-        self._state_nodes.pop(node.spec.provider_id or f"node/{node.metadata.name}", None)
+        self._drop_state_node(node.spec.provider_id or f"node/{node.metadata.name}")
 
     def _invalidate_claim(self, claim: NodeClaim) -> None:
-        self._state_nodes.pop(claim.status.provider_id or f"claim/{claim.metadata.name}", None)
+        self._listed_claims = None
+        self._drop_state_node(claim.status.provider_id or f"claim/{claim.metadata.name}")
+
+    def _drop_state_node(self, key: str) -> None:
+        self._state_nodes.pop(key, None)
+        self._listed_state_nodes = None
 
     def _invalidate_claim_name(self, name: str) -> None:
         claim = self._claims.get(name)

@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import time
 import tracemalloc
+from typing import Any, cast
 
+import msgspec
 import pytest
 
 from karpenter.api.karpenter import Budget, Disruption
 from karpenter.api.meta import Condition
 from karpenter.manager import Manager
+from karpenter.manager_watches import ControllerQueues, NodeWatchHandler
 from karpenter.model import labels
 from karpenter.model.freezes import Freeze
+from karpenter.runtime.reconciler import Reconciler
 from support.builders import machine, node_pool, pod
 from support.world import World, story
 
@@ -74,3 +78,33 @@ async def test_a_pass_with_news_is_made(world: World, change: str) -> None:
         await asyncio.sleep(301)
     await manager.disruption.reconcile()
     assert evaluated(manager) == 2
+
+
+@story
+async def test_heartbeats_of_nodes_reconcile_no_claim(world: World) -> None:
+    """A kubelet that writes what it wrote before costs one event; a condition of its Node that changes costs a pass."""
+    manager = await filled(world)
+    node = manager.state.node("n1")
+    assert node is not None
+    watched = Watched()
+    handler = NodeWatchHandler(manager.state, cast(Any, None), watched.queues(), lambda _uid: None)
+    beat = msgspec.structs.replace(node, metadata=msgspec.structs.replace(node.metadata, resource_version="later"))
+    handler.on_node(node, beat)
+    assert watched.added == []
+    unready = msgspec.structs.replace(beat, status=msgspec.structs.replace(beat.status, conditions=()))
+    handler.on_node(beat, unready)
+    assert watched.added == ["claim-n1"]
+
+
+class Watched:
+    """Queues that note the keys they are given."""
+
+    def __init__(self) -> None:
+        self.added: list[str] = []
+
+    def add(self, key: str) -> None:
+        self.added.append(key)
+
+    def queues(self) -> ControllerQueues:
+        own = cast("Reconciler[str]", self)
+        return ControllerQueues(own, own, own, own, None, own)

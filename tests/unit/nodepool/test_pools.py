@@ -372,14 +372,13 @@ def test_an_unchanged_cluster_is_not_added_up_again() -> None:
     state = views(*(machine(f"n{number:04}", {"cpu": "2"}) for number in range(500)))
     from dataclasses import replace
 
-    shown = [replace(view, capacity=Counting(view.capacity)) for view in state.state_nodes()]
+    shown = tuple(replace(view, capacity=Counting(view.capacity)) for view in state.state_nodes())
     sums = NodePoolResourceCounter()
     sums.update(shown)
     assert Counting.read == 500
     sums.update(shown)
     assert Counting.read == 500
-    shown[7] = replace(shown[7])
-    sums.update(shown)
+    sums.update((*shown[:7], replace(shown[7]), *shown[8:]))
     assert Counting.read == 502
     assert held(sums)["nodes"] == 500
 

@@ -71,6 +71,47 @@ def test_what_decisions_read_is_news(change: str) -> None:
     assert state.revision > before
 
 
+def test_a_heartbeat_builds_no_state_node_and_its_version_is_kept() -> None:
+    """A kubelet writes its Node every five minutes; what is written to it later names its newest version."""
+    state = filled()
+    before = state.state_nodes()
+    state.set_node(later(machine("n", {"cpu": "4"})[0]))  # type: ignore[arg-type]
+    assert state.state_nodes() is before
+    node = state.node("n")
+    assert node is not None
+    assert node.metadata.resource_version == "later"
+
+
+def test_lists_of_nodes_and_claims_are_the_identical_tuples_until_one_of_them_changes() -> None:
+    state = filled()
+    nodes, claims = state.state_nodes(), state.claims()
+    assert state.state_nodes() is nodes
+    assert state.claims() is claims
+    state.set_claim(claim("other"))
+    assert len(state.state_nodes()) == len(nodes) + 1
+    assert len(state.claims()) == len(claims) + 1
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_lists_of_nodes_and_claims_are_those_of_a_state_that_never_listed_any(change: str) -> None:
+    state, fresh = filled(), filled()
+    state.state_nodes(), state.claims()
+    for each in (state, fresh):
+        CHANGES[change](each)
+    assert state.state_nodes() == fresh.state_nodes()
+    assert state.claims() == fresh.claims()
+
+
+def test_a_claim_of_an_unknown_pool_is_listed_once_its_pool_exists() -> None:
+    state = ClusterState()
+    state.set_claim(claim("waits"))
+    assert state.state_nodes() == ()
+    state.set_pool(node_pool())
+    assert len(state.state_nodes()) == 1
+    state.remove_pool("np")
+    assert state.state_nodes() == ()
+
+
 def test_a_node_wanted_is_chosen_until_it_is_let_go_or_gone() -> None:
     """DIS-302: a static pool counts it from then on as one that goes."""
     state = filled()

@@ -26,6 +26,7 @@ class PassState:
         self.topology = Topology(domains)
         self.unmet_affinity = UnmetAffinity(self.topology)
         self._caps = caps
+        self._has_caps = bool(caps)
         self._allocations: dict[ExistingNode, NodeAllocation] = {}
         self._requested: dict[DemandKey, list[Pod]] = {}
         self._requested_by_step: defaultdict[tuple[EquivalenceGroup, int], int] = defaultdict(int)
@@ -77,7 +78,7 @@ class PassState:
 
     def request_nodes(self, step: GroupStep, option_group: OptionGroup, pods: list[Pod], wanted: int) -> int:
         """Request new nodes for so many pods from the front of the list, as far as allowed; for how many it was."""
-        count = min(wanted, self.requestable_count(step, option_group))
+        count = wanted if self.is_unlimited(step) else min(wanted, self.requestable_count(step, option_group))
         if count:
             key = (step.group, step.step_number, option_group.combination, option_group.number)
             self._requested.setdefault(key, []).extend(pods[:count])
@@ -86,12 +87,16 @@ class PassState:
             del pods[:count]
             domains = _domains_by_key(step, option_group.combination)
             self._requested_domains.add(domains)
-            for domain in domains:
-                self._requested_in[domain] += count
+            if self.domain_order is DomainOrder.BALANCED:
+                self._requested_in.update(dict.fromkeys(domains, count))
             self.topology.count_planned(step.group.membership, count)
             if step.host_limits is not None and step.host_limits.counted_by:
                 self._count_requested(step.host_limits.counted_by, domains, count)
         return count
+
+    def is_unlimited(self, step: GroupStep) -> bool:
+        """Whether new nodes may be requested for all pods of the group, wherever some are sold."""
+        return not self._has_caps and (step.host_limits is None or not step.host_limits.affinity)
 
     def is_requested(self, step: GroupStep, combination: DomainCombination) -> bool:
         """Whether new nodes of the combination are requested already."""

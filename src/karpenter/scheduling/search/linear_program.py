@@ -23,6 +23,9 @@ IntArray = NDArray[np.intp]
 #: Programs with so many rows are solved by the primal simplex method. They have hundreds of types that cost the same
 #: per pod: the dual method repairs their rows one after the other and takes ten times as long. Smaller ones it solves as fast.
 _PRIMAL_FROM_ROWS = 1000
+#: So are those with so many columns where only the least cost is asked for: of types that cost the same per pod many solutions
+#: are as good, and which of them comes out differs.
+_PRIMAL_FROM_COLUMNS = 3000
 #: What HiGHS calls the primal simplex method.
 _PRIMAL_SIMPLEX = 4
 #: USD per hour by which an integer solution may miss the optimum: prices differ by more.
@@ -74,6 +77,18 @@ def solve_linear_program(
     """Non-negative variables of least cost with every row between ``lower`` and ``upper``; None where there are none."""
     solver = _new_solver()
     if len(lower) >= _PRIMAL_FROM_ROWS:
+        solver.setOptionValue("simplex_strategy", _PRIMAL_SIMPLEX)
+    solver.passModel(_program(costs, columns, lower, upper))
+    return _run_solver(solver)
+
+
+def solve_for_cost(
+    costs: FloatArray, columns: SparseColumns, lower: FloatArray, upper: FloatArray
+) -> LinearSolution | None:
+    """The same where only the least cost is asked for: any of equally good solutions, as fast as one can be had."""
+    solver = _new_solver()
+    solver.setOptionValue("presolve", "off")
+    if len(lower) >= _PRIMAL_FROM_ROWS or len(costs) >= _PRIMAL_FROM_COLUMNS:
         solver.setOptionValue("simplex_strategy", _PRIMAL_SIMPLEX)
     solver.passModel(_program(costs, columns, lower, upper))
     return _run_solver(solver)

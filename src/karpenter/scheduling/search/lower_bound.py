@@ -21,6 +21,7 @@ from karpenter.scheduling.search.linear_program import (
     FloatArray,
     IntArray,
     SparseColumns,
+    solve_for_cost,
     solve_linear_program,
 )
 from karpenter.scheduling.search.offering_rows import (
@@ -58,11 +59,14 @@ def fractional_bound(
     fee: float,
     reservation_units: Mapping[int, int],
     max_pairs: int | None = None,
+    *,
+    is_only_cost: bool = False,
 ) -> FractionalBound | None:
     """The least cost, each node costing a fee beside its price; None where some pod fits nowhere.
 
     ``reservation_units``: what is left of each numbered reservation. With ``max_pairs`` some of the nodes are left out where
     nodes and item types make more pairs than that; then the cost is no bound, but what pods are worth is nearly the same.
+    ``is_only_cost``: nobody asks what pods are worth, so any of equally good solutions will do.
     """
     admits = rows.accepts[:, np.array(item_types.signatures, dtype=np.intp)]
     admits &= fitting(item_types.requests, rows.capacities)
@@ -74,7 +78,7 @@ def fractional_bound(
     if max_pairs is not None and admits.sum() > max_pairs:
         thinned = _evenly_by_price(dear.prices, admits, max_pairs)
         dear, admits = dear.pick(thinned), admits[thinned]
-    solution = _solve(item_types, dear, admits, reservation_units)
+    solution = _solve(item_types, dear, admits, reservation_units, is_only_cost=is_only_cost)
     if solution is None:
         return None
     cost, pod_values, weights = solution
@@ -92,7 +96,12 @@ def _evenly_by_price(prices: FloatArray, admits: BoolArray, max_pairs: int) -> I
 
 
 def _solve(
-    item_types: ItemTypes, rows: OfferingRows, admits: BoolArray, reservation_units: Mapping[int, int]
+    item_types: ItemTypes,
+    rows: OfferingRows,
+    admits: BoolArray,
+    reservation_units: Mapping[int, int],
+    *,
+    is_only_cost: bool,
 ) -> tuple[float, FloatArray, FloatArray] | None:
     """The least cost, what a pod of each item type is worth, and each resource on each candidate node; None without an answer.
 
@@ -102,7 +111,8 @@ def _solve(
     if len(surplus_nodes):
         item_types, rows = _with_baseline_column(item_types, rows)
     program = _BoundProgram(item_types, rows, admits, reservation_units, surplus_nodes)
-    linear_solution = solve_linear_program(program.prices(), program.columns(), *program.row_bounds())
+    solve = solve_for_cost if is_only_cost else solve_linear_program
+    linear_solution = solve(program.prices(), program.columns(), *program.row_bounds())
     if linear_solution is None:
         return None
     weights = program.resource_values(linear_solution.duals)
@@ -259,5 +269,5 @@ def _bound_of_part(
     pods = np.bincount(alike, weights=np.array([float(count) for _, count in counted_demands]))
     item_types = ItemTypes(pods.astype(np.float64), rows[:, :-1], [int(number) for number in rows[:, -1]])
     left = {number: reservation_units.get(name, 0) for number, name in enumerate(signatures.reservations)}
-    bound = fractional_bound(item_types, signatures.rows(), 0.0, left)
+    bound = fractional_bound(item_types, signatures.rows(), 0.0, left, is_only_cost=True)
     return bound.cost if bound is not None else None

@@ -369,11 +369,15 @@ def _promising_bin_types(promise: FloatArray, prices: FloatArray, admits: BoolAr
         return []
     ranked = np.argsort(-promise, kind="stable")
     good = np.flatnonzero((prices <= sensible) & (promise >= (_MIN_PROMISE if len(promise) > MAX_BIN_TYPES else 0.0)))
-    chosen = set(_spread_by_price(good, prices))
-    for group in range(admits.shape[1]):
+    chosen = _spread_by_price(good, prices)
+    is_chosen: BoolArray = np.zeros(len(promise), dtype=bool)
+    is_chosen[chosen] = True
+    for group in np.flatnonzero(~admits[is_chosen].any(axis=0)).tolist():
         usable = ranked[admits[ranked, group]]
-        if not chosen.intersection(usable.tolist()):
-            chosen.update(usable[np.argsort(prices[usable], kind="stable")][:3].tolist(), usable[:3].tolist())
+        if not is_chosen[usable].any():
+            is_chosen[usable[np.argsort(prices[usable], kind="stable")][:3]] = True
+            is_chosen[usable[:3]] = True
+    chosen = np.flatnonzero(is_chosen).tolist()
     return sorted(chosen, key=lambda row: (-promise[row], row))
 
 

@@ -140,10 +140,10 @@ class DomainOptions:
         self._options: dict[_OptionsKey, tuple[PurchaseOption, ...]] = {}
         self._requirements: dict[tuple[tuple[str, ...], DomainCombination], Requirements] = {}
         self._option_groups: dict[
-            tuple[DomainConstraints, DomainCombination, tuple[PurchaseOption, ...]], tuple[OptionGroup, ...]
+            tuple[tuple[TopologyGroup, ...], DomainCombination, tuple[PurchaseOption, ...]], tuple[OptionGroup, ...]
         ] = {}
         self._certainties: dict[tuple[TopologyGroup, NodePoolTemplate, Requirements], CountingCertainty] = {}
-        self._counting: dict[tuple[DomainConstraints, NodePoolTemplate, Requirements], CountingGroups] = {}
+        self._counting: dict[tuple[tuple[TopologyGroup, ...], NodePoolTemplate, Requirements], CountingGroups] = {}
 
     def combinations(self, step: GroupStep, constraints: DomainConstraints) -> tuple[DomainCombination, ...]:
         """Combinations of existing nodes and of nodes that can be bought."""
@@ -242,7 +242,7 @@ class DomainOptions:
         """The option groups of a combination, those of the heaviest NodePools first."""
         assert step.domain_constraints is not None
         options = self.options_in(step, combination)
-        key = (step.domain_constraints, combination, options)
+        key = (step.domain_constraints.counted_by, combination, options)
         option_groups = self._option_groups.get(key)
         if option_groups is None:
             option_groups = self._option_groups[key] = self._group_options(
@@ -274,6 +274,8 @@ class DomainOptions:
         tried: set[str] = set()
         while True:
             possible = self._groups_counting(constraints, option).possible
+            if not possible:
+                return option
             asked = next(
                 (r for group in possible for r in _deciding_requirements(group, option) if r.key not in tried), None
             )
@@ -292,7 +294,7 @@ class DomainOptions:
 
     def _groups_counting(self, constraints: DomainConstraints, option: PurchaseOption) -> CountingGroups:
         """The topology groups that will count pods on a node bought by the option."""
-        key = (constraints, option.template, option.pod_requirements)
+        key = (constraints.counted_by, option.template, option.pod_requirements)
         groups_counting = self._counting.get(key)
         if groups_counting is None:
             groups_counting = self._counting[key] = counting_groups(

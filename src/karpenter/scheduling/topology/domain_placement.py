@@ -60,15 +60,21 @@ class DomainPlacement:
         self._combinations = combinations
         self._option_groups: dict[DomainCombination, tuple[OptionGroup, ...]] = {}
         self._nodes_by_combination = nodes
+        self._is_unlimited = state.is_unlimited(step)
 
     def allowed_combinations(self) -> Sequence[DomainCombination]:
         """Combinations the next pod may go to, in `combination_order`."""
         if self._constraints.is_unconstrained:
             return self._combinations
-        open_to, closed = (
-            self._topology.open_domains(self._constraints),
-            self._topology.closed_domains(self._constraints),
-        )
+        open_to = self._topology.open_domains(self._constraints) if self._constraints.declared else {}
+        closed = self._topology.closed_domains(self._constraints) if self._constraints.closing else {}
+        if not open_to and not closed:
+            return self._combinations
+        if len(self._constraints.keys) == 1:
+            valid, barred = open_to.get(0), closed.get(0, ())
+            return [
+                each for each in self._combinations if (valid is None or each[0] in valid) and each[0] not in barred
+            ]
         return [combination for combination in self._combinations if allows_combination(combination, open_to, closed)]
 
     def place_next(self, combinations: Sequence[DomainCombination]) -> bool:
@@ -108,7 +114,7 @@ class DomainPlacement:
     def _least_occupied(self, combinations: Sequence[DomainCombination]) -> list[DomainCombination]:
         if len(combinations) == 1:
             return [*combinations]
-        occupancies = [self._topology.occupancy(self._constraints, combination) for combination in combinations]
+        occupancies = self._topology.occupancies(self._constraints, combinations)
         least = min(occupancies)
         return [
             combination for combination, occupancy in zip(combinations, occupancies, strict=True) if occupancy == least
@@ -137,9 +143,9 @@ class DomainPlacement:
     def _next_combinations(self, open_groups: Mapping[DomainCombination, OptionGroup]) -> Sequence[DomainCombination]:
         """Where the next pod goes; several combinations where each of them takes one."""
         order = self._state.domain_order
-        prices = {combination: group.lowest_price for combination, group in open_groups.items()}
         if len(open_groups) == 1:
             return [*open_groups]
+        prices = {combination: group.lowest_price for combination, group in open_groups.items()}
         differ = min(prices.values()) < max(prices.values())
         self._state.domain_prices_differ |= differ
         if order in (DomainOrder.LEAST_OCCUPIED, DomainOrder.BALANCED) or self._constraints.in_bulk:
@@ -179,6 +185,8 @@ class DomainPlacement:
         if option_groups is None:
             option_groups = self._domain_options.option_groups_in(self._step, combination)
             self._option_groups[combination] = option_groups
+        if self._is_unlimited:
+            return option_groups[0] if option_groups else None
         for option_group in option_groups:
             if self._state.requestable_count(self._step, option_group):
                 return option_group

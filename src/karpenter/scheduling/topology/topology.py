@@ -81,6 +81,13 @@ class DomainConstraints:
         return len(self.keys) == 1 and len(spreading) == len(self.declared) > 0 and all(spreading)
 
     @cached_property
+    def closing(self) -> tuple[tuple[TopologyGroup, int, bool], ...]:
+        """What may close domains to the group, each with the position of its key and whether it is a spread."""
+        spread = TopologyType.SPREAD
+        closing = (*self.repelled_by, *self.others_spread)
+        return tuple((c, self.key_positions[c.topology_key], c.term.topology_type is spread) for c in closing)
+
+    @cached_property
     def is_unconstrained(self) -> bool:
         """Whether no constraint ever closes a combination to the group."""
         return not self.declared and not self.repelled_by and not self.others_spread
@@ -142,6 +149,7 @@ class Topology:
         #: Of those planned, how many are on nodes without the label.
         self._planned_without_label: dict[TopologyGroup, int] = {}
         self._possible_cache: dict[tuple[TopologyGroup, DomainConstraints], tuple[str, ...]] = {}
+        self._counted: dict[TopologyGroup, frozenset[str]] = {}
         #: Grows with every pod written down: as long as it stands still, asking again is in vain.
         self.version = 0
 
@@ -209,22 +217,25 @@ class Topology:
     def closed_domains(self, constraints: DomainConstraints) -> dict[int, set[str]]:
         """Per key's place in a combination, the domains that anti-affinity or spread of others closes to the group."""
         domains_by_position: dict[int, set[str]] = {}
-        for constraint in (*constraints.repelled_by, *constraints.others_spread):
-            closed = {domain for domain, number in self.owner_counts(constraint).items() if number}
-            if closed and constraint.term.topology_type is TopologyType.SPREAD:
+        for constraint, position, is_spread in constraints.closing:
+            owners = self.owner_counts(constraint)
+            closed = {domain for domain in owners if owners[domain]} if owners else None
+            if closed and is_spread:
                 most, counts = self._most_in_domain(constraint), self.pod_counts(constraint)
                 closed = {domain for domain in closed if counts.get(domain, 0) >= most}
-            domains_by_position.setdefault(constraints.key_positions[constraint.topology_key], set()).update(closed)
+            if closed:
+                domains_by_position.setdefault(position, set()).update(closed)
         return domains_by_position
 
     def open_domains(self, constraints: DomainConstraints) -> dict[int, set[str | None]]:
         """Per key's place in a combination, the domains the group's own constraints leave for its next pod."""
         domains_by_position: dict[int, set[str | None]] = {}
-        starts_affinity = not any(self.is_satisfied(c) for c in constraints.affinity)
+        affinity = constraints.affinity
+        starts_affinity = not affinity or not any(self.is_satisfied(c) for c in affinity)
         for constraint, itself in constraints.declared:
             position = constraints.key_positions[constraint.topology_key]
             valid = self._valid_domains(
-                constraint, itself and (starts_affinity or constraint not in constraints.affinity), constraints
+                constraint, itself and (starts_affinity or constraint not in affinity), constraints
             )
             domains_by_position[position] = (
                 domains_by_position[position] & valid if position in domains_by_position else valid
@@ -255,10 +266,16 @@ class Topology:
 
     def _most_in_domain(self, constraint: TopologyGroup) -> int:
         """How many pods a spread allows in one domain while the others are as they are: max skew above the emptiest."""
-        counts, uncertain = self.pod_counts(constraint), self._uncertain_counts.get(constraint, {})
-        counted = self._domains.counted_domains(constraint.term)
-        least = min((counts.get(domain, 0) - uncertain.get(domain, 0) for domain in counted), default=0)
-        return constraint.term.max_skew + (least if constraint.term.min_domains <= len(counted) else 0)
+        counted = self._counted.get(constraint)
+        if counted is None:
+            counted = self._counted[constraint] = self._domains.counted_domains(constraint.term)
+        term = constraint.term
+        if not counted or term.min_domains > len(counted):
+            return term.max_skew
+        counts, uncertain = self.pod_counts(constraint), self._uncertain_counts.get(constraint)
+        if uncertain:
+            return term.max_skew + min(counts.get(domain, 0) - uncertain.get(domain, 0) for domain in counted)
+        return term.max_skew + min([counts.get(domain, 0) for domain in counted])
 
     def _possible_domains(self, constraint: TopologyGroup, constraints: DomainConstraints) -> tuple[str, ...]:
         """Of the domains that a spread counts those that the group's pods may be in."""
@@ -296,12 +313,17 @@ class Topology:
 
     def occupancy(self, constraints: DomainConstraints, combination: DomainCombination) -> tuple[int, ...]:
         """How many pods that the group spreads against are in a combination; its own constraints count before others'."""
-        return tuple([self._domain_count(constraint, combination[place]) for constraint, place in constraints.spreads])
+        return self.occupancies(constraints, (combination,))[0]
 
-    def _domain_count(self, constraint: TopologyGroup, domain: str | None) -> int:
-        """Pods in a domain; where there is none, as many as in the emptiest, so that it is no better and no worse."""
-        numbers = self.pod_counts(constraint)
-        return numbers.get(domain, 0) if domain is not None else min(numbers.values(), default=0)
+    def occupancies(
+        self, constraints: DomainConstraints, combinations: Iterable[DomainCombination]
+    ) -> list[tuple[int, ...]]:
+        """The same of several combinations."""
+        counts = [(self.pod_counts(constraint), place) for constraint, place in constraints.spreads]
+        return [
+            tuple([_domain_count(numbers, combination[place]) for numbers, place in counts])
+            for combination in combinations
+        ]
 
     def known_domains(self, constraint: TopologyGroup) -> DomainCounts:
         """What users read of a constraint that leaves no domain (SCH-523)."""
@@ -312,6 +334,11 @@ class Topology:
         purchasable = self._domains.purchasable(constraint.topology_key)
         node_domains = Requirement(constraint.topology_key, not purchasable, purchasable)
         return DomainCounts(shown, max(0, len(domains) - _MAX_DOMAINS_SHOWN), node_domains)
+
+
+def _domain_count(numbers: Mapping[str, int], domain: str | None) -> int:
+    """Pods in a domain; where there is none, as many as in the emptiest, so that it is no better and no worse."""
+    return numbers.get(domain, 0) if domain is not None else min(numbers.values(), default=0)
 
 
 class UnmetAffinity:

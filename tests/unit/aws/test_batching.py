@@ -41,8 +41,11 @@ class Desk:
     def window_closed(self, size: int, open_seconds: float) -> None:
         self.sizes.append((size, round(open_seconds, 3)))
 
-    def batcher(self, workers: int = 100, **window: float) -> RequestBatcher[str, int, int]:
-        return RequestBatcher(RequestBatchWindow(**{"idle_seconds": 0.035, **window}), self.work, self, workers)  # type: ignore[arg-type]
+    def batcher(
+        self, workers: int = 100, more_expected: Callable[[], bool] = lambda: False, **window: float
+    ) -> RequestBatcher[str, int, int]:
+        times = RequestBatchWindow(**{"idle_seconds": 0.035, **window})  # type: ignore[arg-type]
+        return RequestBatcher(times, self.work, self, workers, more_expected)
 
 
 def play(story: Callable[[Desk], Awaitable[None]]) -> None:
@@ -86,6 +89,55 @@ def test_a_window_that_never_rests_closes_every_second() -> None:
             await asyncio.sleep(0.03)
         await asyncio.gather(*asked)
         assert [round(moment, 1) for _, _, moment in desk.batches] == [1.0, 2.0, 3.0]
+
+    play(scene)
+
+
+def test_a_window_stays_open_for_requests_that_are_known_to_come() -> None:
+    """A busy process brings requests that belong together a quarter of a second apart; AWS-750 alone would call forty times."""
+
+    async def scene(desk: Desk) -> None:
+        left = [40]
+        batcher = desk.batcher(more_expected=lambda: left[0] > 0)
+        asked = []
+        for element in range(40):
+            left[0] -= 1
+            asked.append(asyncio.ensure_future(batcher.submit("ab"[element % 2], element)))
+            await asyncio.sleep(0.24)
+        await asyncio.gather(*asked)
+        assert [(bucket, len(requests)) for bucket, requests, _ in desk.batches] == [("a", 20), ("b", 20)]
+        assert desk.batches[-1][2] < 39 * 0.24 + 0.08
+
+    play(scene)
+
+
+def test_a_request_that_never_comes_holds_a_window_for_a_second() -> None:
+    async def scene(desk: Desk) -> None:
+        batcher = desk.batcher(more_expected=lambda: True)
+        await batcher.submit("a", 1)
+        assert desk.batches[0][2] == pytest.approx(1.0, abs=0.05)
+
+    play(scene)
+
+
+def test_requests_that_keep_coming_hold_a_window_for_ten_seconds() -> None:
+    async def scene(desk: Desk) -> None:
+        batcher = desk.batcher(more_expected=lambda: True)
+        asked = []
+        for element in range(60):
+            asked.append(asyncio.ensure_future(batcher.submit("a", element)))
+            await asyncio.sleep(0.5)
+        await asyncio.gather(*asked)
+        assert [round(moment) for _, _, moment in desk.batches] == [10, 21, 31]
+
+    play(scene)
+
+
+def test_a_full_window_closes_though_more_are_expected() -> None:
+    async def scene(desk: Desk) -> None:
+        batcher = desk.batcher(maximum_requests=2, more_expected=lambda: True)
+        await asyncio.gather(batcher.submit("a", 1), batcher.submit("a", 2))
+        assert desk.batches == [("a", (1, 2), 0.0)]
 
     play(scene)
 

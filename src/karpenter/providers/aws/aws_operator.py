@@ -169,6 +169,7 @@ class AwsOperator:
 
     def on_claim(self, old: NodeClaim | None, new: NodeClaim | None) -> None:
         """Informer handler: a NodeClaim was added, updated or deleted."""
+        self._launcher.expected_launches.on_claim(old, new)
         self._node_classes.controller.on_claim(old, new)
         self._self_managed.on_claim(old, new)
         self._unjoined.on_claim(old, new)

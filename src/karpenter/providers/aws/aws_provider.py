@@ -94,6 +94,12 @@ class AwsProvider:
 
     async def create(self, claim: NodeClaim) -> Instance:
         """Buy one instance for the claim (AWS-410 to AWS-417)."""
+        try:
+            return await self._create(claim)
+        finally:
+            self._dependencies.launcher.expected_launches.begin(claim.metadata.uid)
+
+    async def _create(self, claim: NodeClaim) -> Instance:
         node_class = self._cached_node_class(claim)
         if node_class is None:
             node_class = await ready_node_class(self._dependencies.kube, claim, self._dependencies.events)

@@ -1,8 +1,12 @@
 """Batches requests: those made within a short window become one API call (AWS-750 to AWS-753).
 
 Requests of one bucket share a window. It closes when no request arrived for the idle time, at its maximum age, or when it is
-full, whichever comes first. A limited number of closed windows execute at once. The execution belongs to the window: a caller
-that is cancelled does not cancel the requests of others.
+full, whichever comes first. Both times are short, and a process with much to do brings requests that belong together further
+apart. So where it is known that more requests will come, a window stays open while they do: until a second passes without any
+request, of whatever bucket, or ten seconds since it was opened.
+
+A limited number of closed windows execute at once. The execution belongs to the window: a caller that is cancelled does not
+cancel the requests of others.
 """
 
 from __future__ import annotations
@@ -31,6 +35,9 @@ class RequestBatchWindow:
     idle_seconds: float
     maximum_seconds: float = 1.0
     maximum_requests: int = 500
+    #: While more requests are known to come: after so long without any, and after so long at all.
+    stall_seconds: float = 1.0
+    expecting_seconds: float = 10.0
 
 
 class BatchObserver(Protocol):
@@ -53,7 +60,10 @@ class _OpenBatch(Generic[Q, A]):
 
 
 class RequestBatcher(Generic[B, Q, A]):
-    """Collects requests; ``execute`` returns an answer or an error for each, in their order."""
+    """Collects requests; ``execute`` returns an answer or an error for each, in their order.
+
+    ``more_expected`` says whether requests will come that are not here yet. One that never comes costs the stall time.
+    """
 
     def __init__(
         self,
@@ -61,6 +71,7 @@ class RequestBatcher(Generic[B, Q, A]):
         execute: Callable[[B, Sequence[Q]], Awaitable[Sequence[A | Exception]]],
         observer: BatchObserver,
         max_concurrent: int = MAX_CONCURRENT_BATCHES,
+        more_expected: Callable[[], bool] = lambda: False,
     ) -> None:
         self._window = window
         self._execute = execute
@@ -68,6 +79,8 @@ class RequestBatcher(Generic[B, Q, A]):
         self._slots = asyncio.Semaphore(max_concurrent)
         self._open_batches: dict[B, _OpenBatch[Q, A]] = {}
         self._running: set[asyncio.Task[None]] = set()
+        self._more_expected = more_expected
+        self._submitted_at = 0.0
 
     async def submit(self, bucket: B, request: Q) -> A:
         """The answer to a request. Raises the error of ``execute``, or ``BatchRequestUnanswered`` without an answer."""
@@ -75,6 +88,7 @@ class RequestBatcher(Generic[B, Q, A]):
         answer: asyncio.Future[A] = loop.create_future()
         # An error counts as retrieved even where its caller stopped waiting.
         answer.add_done_callback(lambda done: done.cancelled() or done.exception())
+        self._submitted_at = loop.time()
         batch = self._open_batches.get(bucket) or self._open(bucket)
         batch.requests.append(request)
         batch.answers.append(answer)
@@ -86,10 +100,26 @@ class RequestBatcher(Generic[B, Q, A]):
     def _open(self, bucket: B) -> _OpenBatch[Q, A]:
         window = BatchWindow(self._window.idle_seconds, self._window.maximum_seconds)
         batch: _OpenBatch[Q, A] = _OpenBatch(
-            asyncio.get_running_loop().time(), WindowTimer(window, partial(self._close, bucket))
+            asyncio.get_running_loop().time(), WindowTimer(window, partial(self._on_window_end, bucket))
         )
         self._open_batches[bucket] = batch
         return batch
+
+    def _on_window_end(self, bucket: B) -> None:
+        batch = self._open_batches[bucket]
+        if self._awaits_more(batch):
+            batch.timer.extend()
+        else:
+            self._close(bucket)
+
+    def _awaits_more(self, batch: _OpenBatch[Q, A]) -> bool:
+        window, now = self._window, asyncio.get_running_loop().time()
+        return (
+            len(batch.requests) < window.maximum_requests
+            and now - batch.since < window.expecting_seconds
+            and now - self._submitted_at < window.stall_seconds
+            and self._more_expected()
+        )
 
     def _close(self, bucket: B) -> None:
         batch = self._open_batches.pop(bucket)

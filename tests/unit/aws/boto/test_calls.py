@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import TypeVar
 
 import pytest
-from botocore import exceptions
+from botocore import exceptions, xform_name
 from botocore.parsers import ResponseParserError
 
 from karpenter.metrics import Metrics
@@ -20,8 +20,9 @@ from karpenter.providers.aws.sdk.api_clients import Ec2Client
 from karpenter.providers.aws.sdk.service_client import (
     RATE_LIMITS,
     AdaptiveRateLimiter,
+    ApiOperation,
     AwsServiceClient,
-    ClientMethods,
+    ClientMethod,
     RateLimit,
     RateLimitGroup,
     ServiceTransport,
@@ -75,19 +76,16 @@ class Library:
         await asyncio.sleep(0)
         return work()
 
-    def methods(self, service: str) -> ClientMethods:
-        def method(name: str) -> Callable[..., dict[str, object]]:
-            def call(**request: object) -> dict[str, object]:
-                self.asked.append((name, request))
-                self.at.append(asyncio.get_running_loop().time())
-                answer = self.script.pop(0) if len(self.script) > 1 else self.script[0]
-                if isinstance(answer, Exception):
-                    raise answer
-                return answer
+    def method(self, service: str, operation: ApiOperation[R]) -> ClientMethod:
+        def call(**request: object) -> dict[str, object]:
+            self.asked.append((xform_name(operation.name), request))
+            self.at.append(asyncio.get_running_loop().time())
+            answer = self.script.pop(0) if len(self.script) > 1 else self.script[0]
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
 
-            return call
-
-        return method
+        return call
 
     def count(self, name: str, **labels: str) -> float:
         return self.metrics.registry.get_sample_value(name, labels) or 0.0

@@ -15,6 +15,7 @@ from karpenter.api.ec2_node_class import (
     SecurityGroupSelectorTerm,
     SubnetSelectorTerm,
 )
+from karpenter.api.karpenter import NodeClaim
 from karpenter.api.kinds import EC2_NODE_CLASS, NODE_CLAIM
 from karpenter.api.meta import Condition, ObjectMeta
 from karpenter.instancetypes.instance_type import InstanceType
@@ -66,8 +67,17 @@ def _provider_without_types(world: World) -> AwsProvider:
     dependencies: Any = SimpleNamespace(
         cluster_view=SimpleNamespace(node_class_named=lambda name: node_class(), pools=tuple),
         instance_types=SimpleNamespace(types_for=types_for),
+        launcher=world.launcher,
     )
     return AwsProvider(dependencies, world.clock, reserved_capacity=True)
+
+
+async def expected(world: World) -> NodeClaim:
+    """A claim that the launcher knows of."""
+    claimed = await world.claim()
+    world.launcher.expected_launches.on_claim(None, claimed)
+    assert world.launcher.expected_launches.has_more()
+    return claimed
 
 
 def test_without_instance_types_a_launch_fails_with_its_reason() -> None:
@@ -75,9 +85,10 @@ def test_without_instance_types_a_launch_fails_with_its_reason() -> None:
 
     async def scene(world: World) -> None:
         with pytest.raises(LaunchFailed, match="no instance types found") as caught:
-            await _provider_without_types(world).create(claim("one"))
+            await _provider_without_types(world).create(await expected(world))
         assert caught.value.reason == "InstanceTypeResolutionFailed"
         assert world.ec2.calls["CreateFleet"] == 0
+        assert not world.launcher.expected_launches.has_more()  # nothing waits for it
 
     play(scene)
 

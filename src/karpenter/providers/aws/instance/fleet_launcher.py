@@ -3,7 +3,8 @@
 **The protocol.** Money is spent by CreateFleet alone, and its answer may be lost: a time-out, a crash, another leader. So a
 purchase has an identity, the *batch*, which is known in three places that survive us:
 
-1. Claims whose plans are equal and that come within a short window make a batch. Its id follows from their uids and from the
+1. Claims whose plans are equal and that come within a short window make a batch. The window stays open while launches of other
+   claims are known to come (``expected_launches``). Its id follows from their uids and from the
    batches they took part in before (``launch_batches.batch_id``).
 2. The id is written on every claim of the batch (annotation ``karpenter.k8s.aws/launch-batch``) against the version we read. A
    claim that went or joined another batch falls out here. Only claims that carry the id are bought for.
@@ -61,6 +62,7 @@ from karpenter.providers.aws.bootstrap.bootstrap_token import JoinParameters
 from karpenter.providers.aws.ec2_descriptions import InstanceInfo
 from karpenter.providers.aws.ec2_requests import FleetAnswer, FleetRequest
 from karpenter.providers.aws.instance import fleet_request, instance_info, launch_batches
+from karpenter.providers.aws.instance.expected_launches import ExpectedLaunches
 from karpenter.providers.aws.instance.fleet_request import (
     FleetAlreadyCreated,
     FleetOutcomeUnknown,
@@ -145,8 +147,13 @@ class FleetLauncher:
     def __init__(self, dependencies: LauncherDependencies, settings: LaunchSettings) -> None:
         self._dependencies = dependencies
         self._settings = settings
+        #: Launches that an open purchase waits for.
+        self.expected_launches = ExpectedLaunches()
         self._batcher: RequestBatcher[str, LaunchOrder, Instance] = RequestBatcher(
-            FLEET_BATCH_WINDOW, self._launch_batch, dependencies.metrics.batcher(CREATE_FLEET_BATCHER)
+            FLEET_BATCH_WINDOW,
+            self._launch_batch,
+            dependencies.metrics.batcher(CREATE_FLEET_BATCHER),
+            more_expected=self.expected_launches.has_more,
         )
         self._launched: TTLCache[str, Instance, datetime] = TTLCache(inf, _LAUNCHED_FOR, dependencies.clock.now)
         self._closed_batches: TTLCache[str, bool, datetime] = TTLCache(inf, _CLOSED_FOR, dependencies.clock.now)
@@ -221,6 +228,7 @@ class FleetLauncher:
     # -- one claim ----------------------------------------------------------------------------------------------------------
 
     async def _launch_or_recover(self, order: LaunchOrder) -> Instance:
+        self.expected_launches.begin(order.uid)
         for _ in range(_MAX_BATCH_CHANGES):
             batch = launch_batches.batch_of_claim(order.claim)
             try:

@@ -16,12 +16,13 @@ import asyncio
 import os
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any, TypeVar, cast
 
+from botocore import xform_name
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError
 from botocore.session import Session, get_session
@@ -43,17 +44,20 @@ from karpenter.providers.aws.sdk.api_clients import (
     ZonalShiftClient,
 )
 from karpenter.providers.aws.sdk.lazy_models import decode_models_lazily, find_error_shapes
+from karpenter.providers.aws.sdk.narrow_answers import narrow_answer, restore_answer
 from karpenter.providers.aws.sdk.service_client import (
     RATE_LIMITS,
     AdaptiveRateLimiter,
     ApiOperation,
     AwsServiceClient,
-    ClientMethods,
+    ClientMethod,
     RateLimitGroup,
     ServiceTransport,
     error_from_botocore,
 )
 from karpenter.version import __version__
+
+R = TypeVar("R")
 
 #: The region is named as other SDKs do first: the webhooks that hand roles to pods set both.
 _REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
@@ -127,26 +131,40 @@ class _ClientFactory:
         self._session: Session | None = None
         self._region = ""
         self._clients: dict[str, Any] = {}
+        #: What is decoded of answers, by service and operation; empty: all.
+        self._used_members: dict[tuple[str, str], Mapping[str, object]] = {}
 
     def open(self) -> str:
         """See ``AwsSession.open``."""
         try:
-            self.methods(_EC2_SERVICE)
+            with self._lock:
+                self._client(_EC2_SERVICE)
         except BotoCoreError as error:
             raise error_from_botocore(error, _EC2_SERVICE, "") from error
         return self._region
 
-    def methods(self, service: str) -> ClientMethods:
-        """The methods of a service's client by their names."""
+    def method(self, service: str, operation: ApiOperation[R]) -> ClientMethod:
+        """The method of a service's client for an operation."""
         with self._lock:
-            if service not in self._clients:
-                self._clients[service] = self._create_client(service)
-            client = self._clients[service]
+            client = self._client(service)
+            self._narrow_answer(client, service, operation)
+        return cast(ClientMethod, getattr(client, xform_name(operation.name)))
 
-        def method(name: str) -> Any:
-            return getattr(client, name)
+    def _client(self, service: str) -> Any:
+        if service not in self._clients:
+            self._clients[service] = self._create_client(service)
+        return self._clients[service]
 
-        return method
+    def _narrow_answer(self, client: Any, service: str, operation: ApiOperation[R]) -> None:
+        """Have only what is read of the answer decoded. Where two callers read different parts, all of it is."""
+        members, known = operation.used_members, self._used_members.get((service, operation.name))
+        if known == members:
+            return
+        self._used_members[service, operation.name] = members if known is None else {}
+        if known is None and members:
+            narrow_answer(client.meta.service_model, operation.name, members)
+        elif known:
+            restore_answer(client.meta.service_model, operation.name)
 
     def _create_client(self, service: str) -> Any:
         if self._session is None:
@@ -201,8 +219,6 @@ def _instance_region(session: Session) -> str:
     match = _REGION.match(fetcher.retrieve_region() or "")
     return match.group() if match is not None else ""
 
-
-R = TypeVar("R")
 
 _Job = tuple[Callable[[], object], "Future[object]"]
 

@@ -21,7 +21,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar, cast
 
 import msgspec
 import structlog
-from botocore import exceptions, xform_name
+from botocore import exceptions
 from botocore.parsers import ResponseParserError
 
 from karpenter.model.backoff import Backoff
@@ -48,8 +48,8 @@ _log = structlog.get_logger()
 
 #: What botocore takes and returns.
 RequestMembers = Mapping[str, object]
-#: A client's method by the name it has in Python.
-ClientMethods = Callable[[str], Callable[..., RequestMembers]]
+#: A client's method.
+ClientMethod = Callable[..., RequestMembers]
 
 
 class ResultPage(NamedTuple, Generic[R]):
@@ -62,8 +62,8 @@ class ResultPage(NamedTuple, Generic[R]):
 class ClientFactory(Protocol):
     """Creates botocore clients on first use; callable from any thread."""
 
-    def methods(self, service: str) -> ClientMethods:
-        """The methods of a service's client. Raises what botocore raises."""
+    def method(self, service: str, operation: ApiOperation[R]) -> ClientMethod:
+        """The method of a service's client for an operation. Raises what botocore raises."""
 
 
 class ThreadRunner(Protocol):
@@ -171,7 +171,7 @@ def _send_in_thread(
 ) -> ResultPage[R]:
     """Send a call and decode its answer; runs in a thread. Raises ``AwsCallError``."""
     try:
-        answer = clients.methods(service)(xform_name(operation.name))(**request)
+        answer = clients.method(service, operation)(**request)
     except Exception as error:
         raise error_from_botocore(error, service, operation.name) from error
     member: object = answer
@@ -228,6 +228,11 @@ class ApiOperation(Generic[R]):
     rate_group: RateLimitGroup
     retry: CallRetryPolicy = CallRetryPolicy.READ
     pagination: Pagination = Pagination()
+
+    @property
+    def used_members(self) -> Mapping[str, object]:
+        """The members of an answer that are read, by their types; empty where all are."""
+        return {self.member: self.type, self.pagination.output_token: str} if self.member else {}
 
 
 def should_retry(policy: CallRetryPolicy, error: AwsError, attempts: int) -> bool:

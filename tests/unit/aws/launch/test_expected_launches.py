@@ -1,0 +1,76 @@
+"""Which launches a purchase waits for."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+
+import msgspec
+
+from karpenter.api.karpenter import NodeClaim, NodeClassReference
+from karpenter.providers.aws.instance.expected_launches import ExpectedLaunches
+from support.launch_cases import World, claim, node_class, play
+from support.refused_launches import LARGE
+
+
+def _claim(name: str, provider_id: str = "", kind: str = "EC2NodeClass", **meta: object) -> NodeClaim:
+    made = claim(name, **meta)
+    spec = msgspec.structs.replace(made.spec, node_class_ref=NodeClassReference(group="g", kind=kind, name="default"))
+    status = msgspec.structs.replace(made.status, provider_id=provider_id)
+    return msgspec.structs.replace(made, spec=spec, status=status)
+
+
+def test_a_claim_without_an_instance_is_expected_until_its_launch_begins() -> None:
+    expected = ExpectedLaunches()
+    expected.on_claim(None, _claim("a"))
+    assert expected.has_more()
+    expected.begin("uid-a")
+    assert not expected.has_more()
+
+
+def test_a_launch_that_failed_is_not_expected_again_when_its_claim_changes() -> None:
+    """Its retry comes when its pause is over; purchases of others do not wait for it."""
+    expected = ExpectedLaunches()
+    expected.on_claim(None, _claim("a"))
+    expected.begin("uid-a")
+    expected.on_claim(_claim("a"), _claim("a", labels={"changed": "now"}))
+    assert not expected.has_more()
+
+
+def test_claims_that_are_launched_going_or_gone_are_not_expected() -> None:
+    for after in (_claim("a", "aws:///a/i-1"), _claim("a", deletion_timestamp=datetime(2026, 1, 1, tzinfo=UTC)), None):
+        expected = ExpectedLaunches()
+        expected.on_claim(None, _claim("a"))
+        expected.on_claim(_claim("a"), after)
+        assert not expected.has_more()
+
+
+def test_claims_of_another_provider_are_not_expected() -> None:
+    expected = ExpectedLaunches()
+    expected.on_claim(None, _claim("a", kind="KWOKNodeClass"))
+    assert not expected.has_more()
+
+
+def test_a_new_claim_of_the_name_of_a_launched_one_is_expected() -> None:
+    expected = ExpectedLaunches()
+    expected.on_claim(None, _claim("a"))
+    expected.begin("uid-a")
+    expected.on_claim(_claim("a"), _claim("a", uid="uid-again"))
+    assert expected.has_more()
+
+
+def test_claims_that_a_busy_process_gets_to_one_by_one_are_one_purchase() -> None:
+    """A process with more to do than it has time for brought each of a hundred claims into a purchase of its own."""
+
+    async def scene(world: World) -> None:
+        claims = [await world.claim(f"c{number}") for number in range(20)]
+        for each in claims:
+            world.launcher.expected_launches.on_claim(None, each)
+        launches = []
+        for each in claims:
+            launches.append(asyncio.ensure_future(world.launcher.launch(each, node_class(), (LARGE,))))
+            await asyncio.sleep(0.3)
+        await asyncio.gather(*launches)
+        assert world.ec2.calls["CreateFleet"] == 1
+
+    play(scene)

@@ -409,10 +409,7 @@ class ClusterState:
         )
 
     def state_nodes(self) -> tuple[StateNode, ...]:
-        """One state node per instance, by name, without in-flight NodeClaims of unknown NodePools.
-
-        The identical tuple until one changes.
-        """
+        """One state node per instance, by name, without in-flight claims of unknown NodePools; the same tuple until one changes."""
         if self._listed_state_nodes is None:
             self._listed_state_nodes = self._list_state_nodes()
         return self._listed_state_nodes
@@ -483,10 +480,8 @@ class ClusterState:
     # -- invalidation -------------------------------------------------------------------------------------------------
 
     def _invalidate_nodes(self, names: set[str]) -> None:
-        for name in names:
-            node = self._nodes.get(name)
-            if node is not None:
-                self._invalidate_node(node)
+        for name in names & self._nodes.keys():
+            self._invalidate_node(self._nodes[name])
 
     def _invalidate_node(self, node: Node) -> None:
         self._drop_state_node(node.spec.provider_id or f"node/{node.metadata.name}")
@@ -500,6 +495,5 @@ class ClusterState:
         self._listed_state_nodes = None
 
     def _invalidate_claim_name(self, name: str) -> None:
-        claim = self._claims.get(name)
-        if claim is not None:
-            self._invalidate_claim(claim)
+        if name in self._claims:
+            self._invalidate_claim(self._claims[name])

@@ -409,7 +409,7 @@ class ClusterState:
         )
 
     def state_nodes(self) -> tuple[StateNode, ...]:
-        """One state node per instance, by name, without in-flight claims of unknown NodePools; the same tuple until one changes."""
+        """One state node per instance, by name, without claims in flight of unknown pools; the same tuple until one changes."""
         if self._listed_state_nodes is None:
             self._listed_state_nodes = self._list_state_nodes()
         return self._listed_state_nodes

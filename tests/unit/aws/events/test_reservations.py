@@ -122,9 +122,11 @@ class Types(Cluster):
     def __init__(self) -> None:
         super().__init__()
         self.now_are: dict[str, str] = {}
+        self.asked = 0
         self.loop = CapacityTypeCorrection(self.instances, self, self.kube)
 
     async def instances(self) -> tuple[Instance, ...]:
+        self.asked += 1
         return tuple(
             Instance(provider_id(name), "", {labels.CAPACITY_TYPE: capacity_type}, {}, {}, NOW)
             for name, capacity_type in self.now_are.items()
@@ -151,6 +153,17 @@ async def test_an_instance_that_fell_out_of_its_reservation_is_called_on_demand(
     stage.now_are = {"i-1": labels.ON_DEMAND}
     assert await stage.round() == 60.0
     assert await stage.labels_of("a") == ({"on-demand"}, {"on-demand"})
+
+
+async def test_where_nothing_is_reserved_no_instances_are_read() -> None:
+    """Reading them once a minute was a third of what 500 nodes at rest cost."""
+    stage = Types()
+    await stage.machine("a", "i-1", SPOT)
+    assert await stage.round() == 60.0
+    assert stage.asked == 0
+    await stage.machine("b", "i-2", reserved("cr-1"))
+    await stage.round()
+    assert stage.asked == 1
 
 
 async def test_a_node_is_corrected_once_it_is_registered() -> None:

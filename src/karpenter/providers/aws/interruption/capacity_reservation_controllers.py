@@ -121,8 +121,10 @@ class CapacityTypeCorrection:
     async def reconcile(self) -> float:
         """Correct labels of claims and Nodes; seconds until the next pass, none if one of them just changed.
 
-        Raises ``ProviderError``, ``KubeError``.
+        No call is made while neither a claim nor its Node is reserved. Raises ``ProviderError``, ``KubeError``.
         """
+        if not any(map(self._has_reserved_label, self._cluster_view.claims())):
+            return _PERIOD_SECONDS
         on_demand = {
             instance.provider_id
             for instance in await self._instances()
@@ -140,7 +142,7 @@ class CapacityTypeCorrection:
         """The Node has its own turn: it may not have been registered when the claim was corrected."""
         if _is_reserved(claim.metadata):
             await self._patch_to_on_demand(NODE_CLAIM, claim.metadata)
-        node = self._cluster_view.node_of(claim.status.provider_id.rpartition("/")[2])
+        node = self._node_of(claim)
         if (
             node is not None
             and _is_registered(node)
@@ -148,6 +150,13 @@ class CapacityTypeCorrection:
             and not _is_terminating(node.metadata)
         ):
             await self._patch_to_on_demand(NODE, node.metadata)
+
+    def _has_reserved_label(self, claim: NodeClaim) -> bool:
+        node = self._node_of(claim)
+        return _is_reserved(claim.metadata) or (node is not None and _is_reserved(node.metadata))
+
+    def _node_of(self, claim: NodeClaim) -> Node | None:
+        return self._cluster_view.node_of(claim.status.provider_id.rpartition("/")[2])
 
     async def _patch_to_on_demand(self, kind: Kind[T], meta: ObjectMeta) -> None:
         try:

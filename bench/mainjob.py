@@ -17,10 +17,13 @@ from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from typing import NamedTuple
 
+import msgspec
+
 from bench.figures import Figure
 from controlplane.harness import ControlPlane, Json
 from controlplane.process import Controller, controller
 from karpenter.api import crds, kinds
+from karpenter.api.core import Node
 from karpenter.kube.informer import Informer
 
 NODE_CLASS: Json = {
@@ -180,10 +183,26 @@ async def _bound(plane: ControlPlane, pods: int) -> _Bound:
 
 
 async def _bound_again(plane: ControlPlane, pods: int) -> _Bound:
-    """The same once more, after all pods are gone and while their nodes stay."""
+    """The same once more, after all pods are gone, while their nodes stay and there is one more of each.
+
+    The scheduler spreads pods, so without more room it would leave some of them out of nodes that a plan had filled.
+    """
     await asyncio.to_thread(plane.delete, *deployments(pods))
     async with plane.client() as kube:
         async with asyncio.timeout(_DEADLINE_SECONDS):
             while (await kube.list(kinds.POD, "default")).items:
                 await asyncio.sleep(1)
+        nodes = (await kube.list(kinds.NODE)).items
+    for number, node in enumerate(nodes):
+        await asyncio.to_thread(_add_node, plane, f"more-{number}", node)
     return await _bound(plane, pods)
+
+
+def _add_node(plane: ControlPlane, name: str, like: Node) -> None:
+    """A Node that is Ready, of the same size and in the same place."""
+    shown = {key: value for key, value in like.metadata.labels.items() if key.startswith("topology.")}
+    status = {**msgspec.to_builtins(like.status), "conditions": [{"type": "Ready", "status": "True"}]}
+    metadata: Json = {"name": name, "labels": {**shown, "kubernetes.io/hostname": name}}
+    plane.request("POST", "/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": status})
+    without_taints: Json = {"spec": {"taints": None}}
+    plane.request("PATCH", f"/api/v1/nodes/{name}", without_taints, "application/merge-patch+json")

@@ -15,6 +15,7 @@ from karpenter.scheduling.search.candidate_nodes import BinType
 from karpenter.scheduling.search.filled_patterns import Beginning, FilledPatterns, Filling, FillPerturbation, RankedRows
 from karpenter.scheduling.search.offering_rows import CpuSurplusRows
 from karpenter.scheduling.search.packing_problem import PackingProblem
+from karpenter.scheduling.search.random_rows import RandomSource
 from support.builders import node_pool, plan, pods
 from support.instance_types import inc
 
@@ -52,8 +53,9 @@ def _problem(draw: np.random.Generator, groups: int, bins: int) -> PackingProble
 def _filling(draw: np.random.Generator, problem: PackingProblem, lines: int, *, begins: bool) -> Filling:
     groups, bins = len(problem.counts), len(problem.prices)
     rows = lines * bins
-    perturbation = FillPerturbation(draw.random((rows, groups)), draw.random((rows, 3)), 0.3, 0.5, bins)
-    beginning = Beginning(draw.integers(0, groups, rows), draw.random((rows, groups))) if begins else None
+    random = RandomSource(int(draw.integers(1 << 30))).next_rows(rows, groups, 3, with_draws=begins)
+    perturbation = FillPerturbation(random, 0.3, 0.5, bins)
+    beginning = Beginning(draw.integers(0, groups, rows)) if begins else None
     left = draw.integers(0, 4, (lines, groups)).astype(np.float64)
     return Filling(np.tile(np.arange(bins), lines), problem.pod_values, left, perturbation, beginning)
 
@@ -95,6 +97,18 @@ def test_compiled_rows_have_the_bytes_of_array_rows(seed: int, begins: bool) -> 
         waiting = filling.left[:1].copy()
         outcomes.append((taker(filled, rows, waiting).tobytes(), waiting.tobytes()))
     assert outcomes[0] == outcomes[1]
+
+
+def test_random_rows_are_what_one_generator_gives_one_after_the_other() -> None:
+    """A choice takes half words; the half that it leaves is still there after rows were passed over."""
+    source, plain = RandomSource(7), np.random.Generator(np.random.PCG64(7))
+    for rows, groups, columns, with_draws in ((3, 5, 2, True), (4, 1, 3, False), (1, 9, 1, True)):
+        assert source.generator.choice(11, 3).tolist() == plain.choice(11, 3).tolist()
+        drawn = source.next_rows(rows, groups, columns, with_draws=with_draws)
+        assert drawn.of_groups().tobytes() == plain.random((rows, groups)).tobytes()
+        assert drawn.of_columns().tobytes() == plain.random((rows, columns)).tobytes()
+        if with_draws:
+            assert drawn.draws().tobytes() == plain.random((rows, groups)).tobytes()
 
 
 def test_a_decision_without_the_library_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

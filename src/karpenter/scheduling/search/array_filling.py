@@ -25,7 +25,7 @@ def _fill(problem: PackingProblem, filling: Filling, steps: int) -> FilledPatter
     preferences = _preferences(problem, filling)
     beginning = filling.beginning
     wanted = np.where(usable > 0, -preferences, np.inf)
-    order = _lowest_ranked(wanted, steps, beginning.draw_weights if beginning is not None else None)
+    order = _lowest_ranked(wanted, steps, filling.perturbation.random.draws() if beginning is not None else None)
     rows = _PatternsInProgress(problem, filling.bin_types, to_value_units(filling.pod_values))
     if beginning is not None:
         first = beginning.first_group

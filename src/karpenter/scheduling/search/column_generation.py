@@ -31,6 +31,7 @@ from karpenter.scheduling.search.filled_patterns import (
 from karpenter.scheduling.search.linear_program import CoveringProgram, FloatArray, IntArray, SparseColumns
 from karpenter.scheduling.search.packing_problem import HOST_LIMIT_CAPACITY, PackingProblem
 from karpenter.scheduling.search.pattern_filling import PatternFiller, take_rows
+from karpenter.scheduling.search.random_rows import RandomSource
 
 #: Rounds of new columns at most, and how many columns a round may bring.
 MAX_COLUMN_ROUNDS = 24
@@ -134,7 +135,7 @@ class _ColumnGeneration:
     def __init__(self, problem: PackingProblem, known_values: FloatArray | None, gap: float | None) -> None:
         self._problem = problem
         self._filler = PatternFiller(problem)
-        self._random = np.random.Generator(np.random.PCG64(_SEED))
+        self._random = RandomSource(_SEED)
         first_values = problem.pod_values if known_values is None else known_values
         self._pod_values = np.maximum(first_values, _minimum_values(problem))
         self._gap = gap
@@ -196,10 +197,13 @@ class _ColumnGeneration:
         most = max(1.0, np.ceil(left[waiting[scarce]].sum() * SHARE_APART))
         batch = int(min(MAX_PATTERNS_APART, max(MIN_PATTERNS_APART, PATTERNS_EACH_APART * most)))
         bin_types = np.tile(np.arange(number), max(1, batch // number))
-        first = self._random.choice(scarce, len(bin_types))
-        perturbation = self._perturbation(len(bin_types), len(waiting), PREFERENCE_PERTURBATION_APART)
-        beginning = Beginning(first, self._random.random((len(bin_types), len(waiting))))
-        filled = filler.fill(Filling(bin_types, pod_values[waiting], left[None, waiting], perturbation, beginning))
+        first = self._random.generator.choice(scarce, len(bin_types))
+        columns = problem.requests.shape[1]
+        random = self._random.next_rows(len(bin_types), len(waiting), columns, with_draws=True)
+        perturbation = FillPerturbation(random, PREFERENCE_PERTURBATION_APART, WEIGHT_PERTURBATION, 0)
+        filled = filler.fill(
+            Filling(bin_types, pod_values[waiting], left[None, waiting], perturbation, Beginning(first))
+        )
         rows = np.flatnonzero(filled.is_purchasable)
         waste = filled.prices[rows] - filled.values[rows] / VALUE_UNITS_PER_DOLLAR
         rows = rows[np.argsort(waste, kind="stable")]
@@ -255,9 +259,8 @@ class _ColumnGeneration:
 
     def _perturbation(self, rows: int, groups: int, amount: float, plain_rows: int = 0) -> FillPerturbation:
         """What changes the preferences and weights of every row but the first ones."""
-        uniform = self._random.random((rows, groups))
-        columns = self._random.random((rows, self._problem.requests.shape[1]))
-        return FillPerturbation(uniform, columns, amount, WEIGHT_PERTURBATION, plain_rows)
+        random = self._random.next_rows(rows, groups, self._problem.requests.shape[1], with_draws=False)
+        return FillPerturbation(random, amount, WEIGHT_PERTURBATION, plain_rows)
 
     def _add_new_columns(self, covering: CoveringProgram, filled: FilledPatterns, ranked: IntArray) -> int:
         """Add the first of the ranked rows that are new, at the beginning all; how many."""

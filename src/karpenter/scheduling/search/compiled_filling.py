@@ -46,9 +46,9 @@ class _Problem(ctypes.Structure):
 class _Filling(ctypes.Structure):
     _fields_ = [
         *((name, ctypes.c_int64) for name in ("rows", "steps", "rows_per_left", "plain_rows", "squares")),
-        *((name, ctypes.c_void_p) for name in ("bin_types", "pod_values", "value_units", "left", "noise", "weights")),
+        *((name, ctypes.c_void_p) for name in ("bin_types", "pod_values", "value_units", "left", "first_group")),
+        *((name, ctypes.c_uint64) for name in ("state_high", "state_low", "increment_high", "increment_low")),
         *((name, ctypes.c_double) for name in ("noise_amount", "weight_amount")),
-        *((name, ctypes.c_void_p) for name in ("first_group", "draws")),
     ]
 
 
@@ -122,16 +122,14 @@ class _CompiledFiller:
         given: list[NDArray[np.generic]] = [
             _whole(filling.bin_types),
             *map(_floats, (filling.pod_values, to_value_units(filling.pod_values), filling.left)),
-            *map(_floats, (noise.groups, noise.columns)),
+            *([] if beginning is None else [_whole(beginning.first_group)]),
         ]
-        begun: list[NDArray[np.generic]] = (
-            [] if beginning is None else [_whole(beginning.first_group), _floats(beginning.draw_weights)]
-        )
         request = _Filling(
             *(rows, steps, rows // len(filling.left), noise.plain_rows, beginning is not None),
             *(array.ctypes.data for array in given),
+            *([None] if beginning is None else []),
+            *noise.random.words,
             *(noise.group_amount, noise.column_amount),
-            *(array.ctypes.data for array in begun),
         )
         counts, bin_types = np.empty(rows, dtype=np.int64), np.empty(rows, dtype=np.int64)
         groups, numbers = np.empty(rows * (steps + 1), dtype=np.int64), np.empty(rows * (steps + 1))

@@ -34,11 +34,9 @@ typedef struct {
     const double *pod_values;  /* groups */
     const double *value_units; /* groups */
     const double *left;        /* rows / rows_per_left x groups */
-    const double *noise;       /* rows x groups, uniform in [0, 1) */
-    const double *weights;     /* rows x columns, uniform in [0, 1) */
+    const int64_t *first_group; /* rows, or NULL; where there are some, groups are drawn */
+    uint64_t state_high, state_low, increment_high, increment_low; /* of the generator, before the first number */
     double noise_amount, weight_amount;
-    const int64_t *first_group; /* rows, or NULL */
-    const double *draws;        /* rows x groups, or NULL */
 } Filling;
 
 typedef struct {
@@ -61,6 +59,60 @@ typedef struct {
     double *waiting;        /* runs x groups: pods that are left, changed */
     double *times;          /* for each ranked row how many nodes like it were taken */
 } Taking;
+
+#ifndef __SIZEOF_INT128__
+#error "random numbers need integers of 128 bits; without this library arrays do the work"
+#endif
+
+typedef unsigned __int128 Wide;
+
+/* What so many steps of the generator make of a state: factor * state + sum. */
+typedef struct {
+    Wide factor, sum;
+} Steps;
+
+/* The random numbers of one row: those of a PCG64 generator (XSL-RR), as numpy has it, from these states on. Any of them is
+ * computed by itself, by the number of steps to it: most groups of a row need none. */
+typedef struct {
+    const Steps *steps; /* for each number of steps up to a row of numbers */
+    Wide groups, columns, draws;
+} RowNumbers;
+
+static const Steps ONE_STEP_FACTOR = {((Wide)2549297995355413924u << 64) | 4865540595714422341u, 0};
+
+static Steps one_step(const Filling *f) {
+    Steps one = ONE_STEP_FACTOR;
+    one.sum = ((Wide)f->increment_high << 64) | f->increment_low;
+    return one;
+}
+
+static Steps then(Steps first, Steps second) {
+    Steps both = {first.factor * second.factor, first.sum * second.factor + second.sum};
+    return both;
+}
+
+static Wide state_after(Steps steps, Wide state) { return state * steps.factor + steps.sum; }
+
+/* The state of the generator after so many numbers. */
+static Wide state_passing(const Filling *f, uint64_t passed) {
+    Steps all = {1, 0}, some = one_step(f);
+    for (; passed; passed >>= 1, some = then(some, some))
+        if (passed & 1) all = then(all, some);
+    return state_after(all, ((Wide)f->state_high << 64) | f->state_low);
+}
+
+/* The number at a place of a row, in [0, 1). */
+static double number_at(const RowNumbers *numbers, Wide start, int64_t place) {
+    Wide state = state_after(numbers->steps[place + 1], start);
+    uint64_t mixed = (uint64_t)(state >> 64) ^ (uint64_t)state, turn = (uint64_t)(state >> 122);
+    return (double)(((mixed >> turn) | (mixed << (-turn & 63))) >> 11) * (1.0 / 9007199254740992.0);
+}
+
+static void go_to_next_row(const Problem *p, RowNumbers *numbers) {
+    numbers->groups = state_after(numbers->steps[p->groups], numbers->groups);
+    numbers->columns = state_after(numbers->steps[p->columns], numbers->columns);
+    numbers->draws = state_after(numbers->steps[p->groups], numbers->draws);
+}
 
 /* The node of a row while it is filled. `entries` are its groups in the order they came. */
 typedef struct {
@@ -206,10 +258,11 @@ static int64_t active_groups(const Problem *p, const double *left, int64_t *acti
     return count;
 }
 
-static int64_t shares_of_row(const Problem *p, const Filling *f, int64_t row, double *shares, int64_t *counting) {
+static int64_t shares_of_row(
+    const Problem *p, const Filling *f, int64_t row, const RowNumbers *numbers, double *shares, int64_t *counting) {
     int64_t count = 0;
     for (int64_t c = 0; c < p->columns; c++) {
-        double weight = row < f->plain_rows ? 1.0 : perturbed(f->weights[row * p->columns + c], f->weight_amount);
+        double weight = row < f->plain_rows ? 1.0 : perturbed(number_at(numbers, numbers->columns, c), f->weight_amount);
         double share = p->resource_values[f->bin_types[row] * p->columns + c] * weight;
         if (share == 0.0) continue;
         shares[count] = share;
@@ -219,22 +272,24 @@ static int64_t shares_of_row(const Problem *p, const Filling *f, int64_t row, do
 }
 
 /* The groups of which the row may take pods, and how much it prefers each. */
-static int64_t candidates_of_row(const Problem *p, const Filling *f, int64_t row, const Node *node, Candidate *all) {
-    int64_t count = 0, counted = shares_of_row(p, f, row, node->shares, node->counting);
+static int64_t candidates_of_row(
+    const Problem *p, const Filling *f, int64_t row, const RowNumbers *numbers, const Node *node, Candidate *all) {
+    int64_t count = 0, counted = shares_of_row(p, f, row, numbers, node->shares, node->counting);
     const uint8_t *admits = p->admits + f->bin_types[row] * p->groups;
-    const double *noises = f->noise + row * p->groups, *draws = f->draws ? f->draws + row * p->groups : NULL;
+    int are_drawn = f->first_group && node->active_count > f->steps; /* else all of them are tried */
     for (int64_t at = 0; at < node->active_count; at++) {
         int64_t g = node->active[at];
         if (!admits[g]) continue;
         double size = 1e-12;
         for (int64_t c = 0; c < counted; c++) size += node->shares[c] * p->requests[g * p->columns + node->counting[c]];
         double preference = f->pod_values[g] / size;
-        if (row >= f->plain_rows) preference *= perturbed(noises[g], f->noise_amount);
+        if (row >= f->plain_rows) preference *= perturbed(number_at(numbers, numbers->groups, g), f->noise_amount);
         if (f->squares) preference *= f->pod_values[g];
         Candidate *new = &all[count++];
         new->group = g;
         new->rank = -preference;
-        new->key = draws ? -sqrt(preference > 0.0 ? preference : 0.0) * draws[g] : -preference;
+        new->key = -preference;
+        if (are_drawn) new->key = -sqrt(preference > 0.0 ? preference : 0.0) * number_at(numbers, numbers->draws, g);
     }
     return count;
 }
@@ -261,7 +316,8 @@ static void sort_by_group(Node *node) {
     }
 }
 
-static void fill_row(const Problem *p, const Filling *f, Filled *out, int64_t row, Node *node, Candidate *all) {
+static void fill_row(
+    const Problem *p, const Filling *f, Filled *out, int64_t row, const RowNumbers *numbers, Node *node, Candidate *all) {
     const double *left = f->left + row / f->rows_per_left * p->groups;
     int64_t bin = f->bin_types[row], first = f->first_group ? f->first_group[row] : -1;
     double value = 0.0;
@@ -270,7 +326,7 @@ static void fill_row(const Problem *p, const Filling *f, Filled *out, int64_t ro
     node->count = 0;
     if (first < 0 || (p->admits[bin * p->groups + first] && left[first] > 0 && p->max_per_node[first] > 0)) {
         if (first >= 0) add(p, f, node, &value, first, 1.0);
-        int64_t count = keep_lowest(all, candidates_of_row(p, f, row, node, all), f->steps);
+        int64_t count = keep_lowest(all, candidates_of_row(p, f, row, numbers, node, all), f->steps);
         least_requests(p, all, count, node->least);
         for (int64_t at = count / 2 - 1; at >= 0; at--) sink(all, count, at);
         while (count > 0 && !is_full(node->free_amounts, node->least, p->columns)) {
@@ -288,25 +344,36 @@ static void fill_row(const Problem *p, const Filling *f, Filled *out, int64_t ro
 /* Fills all rows; what is in them has room for one group more than steps in each. Returns zero, or one without memory. */
 int karpenter_fill(const Problem *problem, const Filling *filling, Filled *filled) {
     int64_t columns = problem->columns;
+    int64_t groups = problem->groups, rows = filling->rows;
+    int64_t longest = groups > columns ? groups : columns;
     double *scratch = malloc((size_t)(4 * columns + 1) * sizeof(double));
+    Steps *steps = malloc((size_t)(longest + 1) * sizeof(Steps));
     uint8_t *present = malloc((size_t)problem->signatures + 1);
     int64_t *places = malloc((size_t)(columns + problem->groups + 1) * sizeof(int64_t));
     Candidate *all = malloc((size_t)(problem->groups + 1) * sizeof(Candidate));
-    int failed = !scratch || !present || !places || !all;
+    int failed = !scratch || !steps || !present || !places || !all;
     if (!failed) {
         Node node = {.free_amounts = scratch, .total = scratch + columns, .least = scratch + 2 * columns,
                      .shares = scratch + 3 * columns, .present = present, .counting = places, .active = places + columns,
                      .groups = filled->groups, .numbers = filled->numbers};
-        for (int64_t row = 0; row < filling->rows; row++) {
+        steps[0] = (Steps){1, 0};
+        for (int64_t at = 0; at < longest; at++) steps[at + 1] = then(steps[at], one_step(filling));
+        RowNumbers numbers = {.steps = steps,
+                              .groups = state_passing(filling, 0),
+                              .columns = state_passing(filling, (uint64_t)(rows * groups)),
+                              .draws = state_passing(filling, (uint64_t)(rows * (groups + columns)))};
+        for (int64_t row = 0; row < rows; row++) {
             if (row % filling->rows_per_left == 0)
                 node.active_count = active_groups(
                     problem, filling->left + row / filling->rows_per_left * problem->groups, node.active);
-            fill_row(problem, filling, filled, row, &node, all);
+            fill_row(problem, filling, filled, row, &numbers, &node, all);
             node.groups += node.count;
             node.numbers += node.count;
+            go_to_next_row(problem, &numbers);
         }
     }
     free(scratch);
+    free(steps);
     free(present);
     free(places);
     free(all);

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from karpenter.scheduling.search.linear_program import BoolArray, FloatArray, IntArray
+from karpenter.scheduling.search.random_rows import RandomRows
 
 #: What a pod is worth, as whole numbers, is this many for a dollar: sums of whole numbers do not depend on their order.
 VALUE_UNITS_PER_DOLLAR = 1e9
@@ -16,31 +17,31 @@ VALUE_UNITS_PER_DOLLAR = 1e9
 class FillPerturbation:
     """What makes rows differ from the obvious: uniform random numbers, a row each, and how far they change things.
 
-    A number ``u`` of ``groups`` multiplies the preference for a group by ``1 + group_amount * (2 u - 1)``; one of ``columns``
-    does the same to the weight of a resource. The first ``plain_rows`` stay as they are.
+    A number ``u`` of a group multiplies the preference for it by ``1 + group_amount * (2 u - 1)``; one of a column does the same
+    to the weight of a resource. The first ``plain_rows`` stay as they are.
     """
 
-    groups: FloatArray
-    columns: FloatArray
+    random: RandomRows
     group_amount: float
     column_amount: float
     plain_rows: int
 
     def factors(self) -> tuple[FloatArray, FloatArray]:
         """Factors near one for the preferences and weights of every row."""
-        noise = 1 + self.group_amount * (2 * self.groups - 1)
-        weights = 1 + self.column_amount * (2 * self.columns - 1)
+        noise = 1 + self.group_amount * (2 * self.random.of_groups() - 1)
+        weights = 1 + self.column_amount * (2 * self.random.of_columns() - 1)
         noise[: self.plain_rows], weights[: self.plain_rows] = 1.0, 1.0
         return noise, weights
 
 
 @dataclass(frozen=True, eq=False)
 class Beginning:
-    """The group one pod of which each row begins with (rows that cannot take it stay empty), and a weight by which groups
-    are drawn where not all are tried. Pods that are worth much count twice."""
+    """The group one pod of which each row begins with; rows that cannot take it stay empty.
+
+    Where not all groups are tried they are drawn, by random numbers of the row. Pods that are worth much count twice.
+    """
 
     first_group: IntArray
-    draw_weights: FloatArray
 
 
 @dataclass(frozen=True, eq=False)

@@ -30,6 +30,9 @@ def run(
     ] = False,
 ) -> None:
     """Run the controller. Uses the kubeconfig or, in a pod, the service account."""
+    from karpenter.runtime.garbage_collection import collect_seldom
+
+    collect_seldom()
     settings = resolve_or_exit("run", flags)
     _import_structlog()
     from karpenter.manager_process import StartFiles

@@ -63,7 +63,7 @@ def _of_market() -> Scrape:
     metrics = Metrics()
     types: tuple[InstanceType, ...] = ec2_catalog.packaged_instance_types()[:2]
     market = OfferingMetrics(metrics.registry, lambda: (OfferingKey("spot", "m5.large", "us-west-2a"),))
-    market.publish(offering_samples([offered_to_pool(node_pool(), types)], reserved=False))
+    market.publish(lambda: offering_samples([offered_to_pool(node_pool(), types)], reserved=False))
     return Scrape(render_sync(metrics.registry))
 
 

@@ -379,7 +379,9 @@ class AwsOperator:
         return OfferingMetricsController(
             self._cluster_view,
             self.provider.instance_types,
-            lambda lists: self._offering_metrics.publish(offering_metrics.offering_samples(lists, reserved=reserved)),
+            lambda lists: self._offering_metrics.publish(
+                partial(offering_metrics.offering_samples, tuple(lists), reserved=reserved)
+            ),
         )
 
     async def _reconcile_launch_templates(self) -> float:

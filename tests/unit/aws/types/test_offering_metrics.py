@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from karpenter.metrics.exposition import MetricsRegistry, render_sync
 from karpenter.providers.aws.instancetype.ec2_offerings import OfferingKey, UnavailableOfferings
-from karpenter.providers.aws.instancetype.offering_metrics import OfferingMetrics, offered_to_pool, offering_samples
+from karpenter.providers.aws.instancetype.offering_metrics import (
+    OfferingMetrics,
+    OfferingSamples,
+    offered_to_pool,
+    offering_samples,
+)
 from support.builders import node_pool
 from support.ec2_market import PLAIN, A, B, HandClock, fair, of_status, subnets
 from support.market_queries import reservation
@@ -28,10 +33,10 @@ async def test_an_offering_counts_as_available_when_any_pool_has_it() -> None:
     in_a, in_b = (
         offered_to_pool(node_pool(), fixture.market.types_for(of_status(subnets=subnets(zone)))) for zone in (A, B)
     )
-    shown.publish(offering_samples([in_a], reserved=False))
+    shown.publish(lambda: offering_samples([in_a], reserved=False))
     assert f"{OFFERING}available{{{row('spot', A)}}} 1" in lines(registry, OFFERING)
     assert f"{OFFERING}available{{{row('spot', B)}}} 0" in lines(registry, OFFERING)
-    shown.publish(offering_samples([in_a, in_b], reserved=False))
+    shown.publish(lambda: offering_samples([in_a, in_b], reserved=False))
     assert f"{OFFERING}available{{{row('spot', B)}}} 1" in lines(registry, OFFERING)
     assert f"{OFFERING}price_estimate{{{row('on-demand', B)}}} 0.096" in lines(registry, OFFERING)
 
@@ -61,13 +66,29 @@ async def test_types_have_their_size() -> None:
     """AWS-782. OPS-473."""
     registry = MetricsRegistry()
     shown = OfferingMetrics(registry, tuple)
-    shown.publish(
-        offering_samples([offered_to_pool(node_pool(), (await fair()).market.types_for(PLAIN))], reserved=True)
-    )
+    types = offered_to_pool(node_pool(), (await fair()).market.types_for(PLAIN))
+    shown.publish(lambda: offering_samples([types], reserved=True))
     prefix = "karpenter_cloudprovider_instance_type_"
     assert lines(registry, f"{prefix}cpu_cores") == [f'{prefix}cpu_cores{{instance_type="m5.large"}} 2.0']
     memory = 7577 * 2**20
     assert lines(registry, f"{prefix}memory_bytes") == [f'{prefix}memory_bytes{{instance_type="m5.large"}} {memory}']
+
+
+def test_figures_are_worked_out_when_they_are_scraped_and_once() -> None:
+    """A process that nobody scrapes sums nothing up, and scrapes between two changes share one sum."""
+    registry = MetricsRegistry()
+    shown = OfferingMetrics(registry, tuple)
+    made: list[OfferingSamples] = []
+
+    def sums() -> OfferingSamples:
+        made.append(OfferingSamples(size={"m5.large": (2.0, 1)}))
+        return made[-1]
+
+    shown.publish(sums)
+    assert made == []
+    for _ in range(2):
+        assert lines(registry, "karpenter_cloudprovider_instance_type_cpu_cores") != []
+    assert len(made) == 1
 
 
 def test_what_is_not_tried_is_counted() -> None:

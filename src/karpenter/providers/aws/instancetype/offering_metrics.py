@@ -1,7 +1,7 @@
 """Gauges about what is for sale (AWS-780 to AWS-782, AWS-790), and what of it is not used.
 
-There are thousands of series, so they are not updated one by one: once a minute the lists of all pools are summed up where they
-have changed, and a scrape renders the text from the sums.
+There are thousands of series, so they are not updated one by one: once a minute the lists of all pools are looked at, and the
+first scrape after one of them changed sums them up. Every scrape renders the text from the sums.
 """
 
 from __future__ import annotations
@@ -110,14 +110,14 @@ class OfferingMetrics:
     """A source of series: the figures of the last change, and what is marked as unavailable at this moment."""
 
     def __init__(self, registry: MetricsRegistry, unavailable: Callable[[], tuple[OfferingKey, ...]]) -> None:
-        self._samples = OfferingSamples()
+        self._samples: Callable[[], OfferingSamples] = OfferingSamples
         self._unavailable = unavailable
         self._skipped = 0
         registry.sources.append(self)
 
-    def publish(self, samples: OfferingSamples) -> None:
-        """Replace the figures."""
-        self._samples = samples
+    def publish(self, samples: Callable[[], OfferingSamples]) -> None:
+        """Replace the figures. They are worked out once, when they are scraped."""
+        self._samples = cache(samples)
 
     def record_skipped(self, count: int) -> None:
         """So many types of the last refresh could not be used."""
@@ -127,7 +127,7 @@ class OfferingMetrics:
         """The series as they are now."""
         shown, skipped = self._samples, self._skipped
         marked = Counter(offering.capacity_type for offering in self._unavailable())
-        return lambda: _exposition(shown, marked, skipped)
+        return lambda: _exposition(shown(), marked, skipped)
 
 
 def _exposition(samples: OfferingSamples, unavailable: Mapping[str, int], skipped: int) -> Iterator[str]:

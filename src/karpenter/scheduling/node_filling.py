@@ -110,6 +110,7 @@ class FillCache:
             self._limits_signatures.append(ruled)
             if ruled is not None:
                 self._by_limits_signature[ruled] = self._by_limits_signature.get(ruled, 0) | 1 << position
+        self._rooms: dict[tuple[int, int], tuple[int, ...]] = {}
         self._canonical: dict[Requirements, Requirements] = {}
         self._joined: dict[tuple[int, int, int], JoinResult] = {}
         self._possible: dict[tuple[int, int], TypeSet] = {}
@@ -132,7 +133,19 @@ class FillCache:
 
     def requests_of(self, contents: Iterable[tuple[int, int]]) -> Resources:
         """What so many pods of each of these demands request together."""
-        return res.add(*({name: a * count for name, a in self.requests[at].items()} for at, count in contents))
+        total: dict[str, int] = {}
+        for at, count in contents:
+            for name, amount in self.requests[at].items():
+                total[name] = total.get(name, 0) + amount * count
+        return total
+
+    def room_of(self, template: NodePoolTemplate, target: int) -> list[int]:
+        """What an empty node of a type leaves to pods of each resource."""
+        key = (id(template), target)
+        if key not in self._rooms:
+            free = res.subtract(template.index.types[target].allocatable, template.overhead_of(target))
+            self._rooms[key] = tuple(free.get(name, 0) for name in self.names)
+        return list(self._rooms[key])
 
     def fitting(self, free: Sequence[int]) -> DemandSet:
         """Demands that ask for no more CPU and memory than this."""
@@ -240,8 +253,7 @@ class NodeFill:
         self._target = target
         self._joining = joining
         self._unmet_affinity = unmet_affinity
-        free = res.subtract(template.index.types[target].allocatable, template.overhead_of(target))
-        self._free = [free.get(name, 0) for name in fill_cache.names]
+        self._free = fill_cache.room_of(template, target)
         self._host_usage = HostUsage(pool=template.name)
         self._excluded: DemandSet = 0
         self._devices = fill_cache.new_devices(template, target)

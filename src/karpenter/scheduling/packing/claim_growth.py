@@ -11,7 +11,7 @@ from karpenter.instancetypes.type_sets import TypeSet
 from karpenter.model import resources as res
 from karpenter.model.resources import Resources
 from karpenter.scheduling.demand import SchedulingNodeClaim
-from karpenter.scheduling.node_filling import DemandSet, FillCache, PurchaseChannel
+from karpenter.scheduling.node_filling import DemandSet, FillCache, NodeFill, PurchaseChannel
 from karpenter.scheduling.offerings.purchase_options import PurchaseOption
 from karpenter.scheduling.topology.host_limits import HostUsage
 from karpenter.scheduling.topology.topology_groups import TopologyGroup
@@ -149,3 +149,11 @@ def right_sized(claim: SchedulingNodeClaim, fill_cache: FillCache) -> Scheduling
     total = fill_cache.requests_of(claim.contents)
     held = claim.types & fill_cache.types_holding(claim.template, total, claim.contents)
     return replace(claim, types=held, requests=total)
+
+
+def claim_of_node(start: SchedulingNodeClaim, node: NodeFill, fill_cache: FillCache) -> SchedulingNodeClaim:
+    """The claim for what is on a node that was filled from this start, with every type that holds it."""
+    contents = tuple(node.contents.items())
+    total = fill_cache.requests_of(contents)
+    held = node.types & fill_cache.types_holding(start.template, total, contents)
+    return replace(start, requirements=node.requirements, types=held, requests=total, contents=contents)

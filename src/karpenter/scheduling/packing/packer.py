@@ -36,7 +36,7 @@ from karpenter.scheduling.node_filling import FillCache, NodeFill
 from karpenter.scheduling.objective import LEAST_PRICE_PER_HOUR, Objective
 from karpenter.scheduling.offerings.nodepool_templates import relaxed_min_values
 from karpenter.scheduling.offerings.purchase_options import PurchaseOption
-from karpenter.scheduling.packing.claim_growth import ClaimGrowth, right_sized
+from karpenter.scheduling.packing.claim_growth import ClaimGrowth, claim_of_node, right_sized
 from karpenter.scheduling.packing.cost_ceiling import CostCeiling
 from karpenter.scheduling.packing.exact_packing import (
     NOTHING_PROVEN,
@@ -406,8 +406,7 @@ class Packer:
             fill.add(position, count)
         if not fill.contents:
             return None
-        filled = replace(start, requirements=fill.requirements, types=fill.types, contents=tuple(fill.contents.items()))
-        claim = right_sized(filled, self._fill_cache)
+        claim = claim_of_node(start, fill, self._fill_cache)
         if not claim.types or not claim.template.index.satisfies_min_values(claim.requirements, claim.types):
             return None
         return claim

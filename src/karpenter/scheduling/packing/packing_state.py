@@ -191,8 +191,9 @@ class PackingState:
         """Commit as many claims like this as its pods and limits suggest, at most so many; how many."""
         most = max_capacity(claim.template, claim.types) if claim.template.name in self.limits else {}
         times = min(most_times, *(self.pods_left[position] // count for position, count in claim.contents))
-        started = self.unstarted_affinity.start_affinities([self._demands[position] for position, _ in claim.contents])
-        times = 1 if started else times
+        if self._affinity_graph:
+            inside = [self._demands[position] for position, _ in claim.contents]
+            times = 1 if self.unstarted_affinity.start_affinities(inside) else times
         if claim.template.name in self.limits:
             times = min(times, self._affordable_times(claim.template, most))
         if claim.reservation is not None:

@@ -167,6 +167,8 @@ class CandidateNodes:
         """What each type of the channel takes of the limits of its NodePool."""
         names = res.limited_resources(self._request.limits.get(template.name, ()))
         types = template.index.types
+        if not names:
+            return np.zeros((len(types), 0))
         taken = [[float(each.capacity.get(name, 0)) for name in names] for each in types]
         return np.array(taken).reshape(len(types), len(names))
 

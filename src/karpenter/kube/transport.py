@@ -23,6 +23,7 @@ import httpx2
 
 from karpenter.kube import tls
 from karpenter.kube.credentials import Credentials, CredentialsRefused, Identity
+from karpenter.kube.quick_streams import use_quick_streams
 from karpenter.kube.reloaded_files import SourceUnreadable
 
 #: Room for the requests in flight and one connection per watch.
@@ -41,12 +42,13 @@ TransportFactory = Callable[[ssl.SSLContext], httpx2.AsyncBaseTransport]
 
 def keepalive_transport(proxy: str | None, verify: ssl.SSLContext) -> httpx2.AsyncHTTPTransport:
     """Connections that notice when the other side is gone, through ``proxy`` (a URL) if there is one."""
-    return httpx2.AsyncHTTPTransport(
+    transport = httpx2.AsyncHTTPTransport(
         verify=verify,
         limits=httpx2.Limits(max_connections=_MAX_CONNECTIONS, max_keepalive_connections=_MAX_CONNECTIONS),
         proxy=proxy,
         socket_options=tuple(_keepalive_options()),
     )
+    return use_quick_streams(transport)
 
 
 def proxy_for(server: str) -> str | None:

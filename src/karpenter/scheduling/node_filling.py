@@ -98,6 +98,9 @@ class FillCache:
             tuple((names.index(name), amount) for name, amount in demand.requests.items() if amount > 0)
             for demand in demands
         ]
+        least = {name: min([amounts.get(name, 0) for amounts in self.requests], default=0) for name in names}
+        #: What every demand asks for at least.
+        self._least_needs = tuple((at, least[name]) for at, name in enumerate(names) if least[name] > 0)
         self.host_limits = [demand.host_limits for demand in demands]
         self._cpu = AmountIndex([demand.requests.get(res.CPU, 0) for demand in demands])
         self._memory = AmountIndex([demand.requests.get(res.MEMORY, 0) for demand in demands])
@@ -154,6 +157,10 @@ class FillCache:
             fitting = self._cpu.at_most(free[self.cpu_at])
         return fitting & self._memory.at_most(free[self._memory_at]) if self._memory_at >= 0 else fitting
 
+    def is_full(self, free: Sequence[int]) -> bool:
+        """Whether every demand asks for more of some resource than this."""
+        return any(free[at] < least for at, least in self._least_needs)
+
     def excluded_with(self, position: int) -> DemandSet:
         """Demands that obey the same rules: where this one may sit no more, they may not either."""
         return self._by_limits_signature.get(self._limits_signatures[position], 1 << position)
@@ -163,10 +170,10 @@ class FillCache:
         return self._canonical.setdefault(requirements, requirements)
 
     def types_holding(
-        self, template: NodePoolTemplate, requests: Resources, contents: Iterable[tuple[int, int]]
+        self, template: NodePoolTemplate, requests: Resources, contents: Iterable[tuple[int, int]], within: TypeSet = -1
     ) -> TypeSet:
-        """Types of a template that hold these pods, which request so much together."""
-        types = template.types_fitting(requests)
+        """Types of a template, of those ``within``, that hold these pods, which request so much together."""
+        types = template.types_fitting(requests, within)
         if self._devices is None or not types:
             return types
         demands = [(self.device_demands[position], count) for position, count in contents]

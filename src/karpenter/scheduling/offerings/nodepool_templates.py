@@ -112,13 +112,24 @@ class NodePoolTemplate:
             cached = self._requirements_cache[asked] = self.requirements.intersect(asked)
         return cached
 
-    def types_fitting(self, requests: Resources) -> TypeSet:
-        """Types that hold the requests beside their DaemonSets (SCH-216)."""
+    def types_fitting(self, requests: Resources, within: TypeSet = -1) -> TypeSet:
+        """Types that hold the requests beside their DaemonSets (SCH-216); ``within``: of these types."""
         fitting = 0
         for group in self.daemons:
-            needed = res.add(requests, group.overhead) if group.overhead else requests
-            fitting |= group.types & self.index.fitting(needed)
+            types = group.types & within
+            if types:
+                needed = res.add(requests, group.overhead) if group.overhead else requests
+                fitting |= types & self.index.fitting(needed)
         return fitting
+
+    def most_room(self, types: TypeSet) -> Resources:
+        """The most that one of the types leaves to pods of each resource."""
+        rooms = []
+        for group in self.daemons:
+            if types & group.types:
+                most = self.index.max_allocatable(types & group.types)
+                rooms.append(res.subtract(most, group.overhead) if group.overhead else most)
+        return res.maximum(rooms)
 
     def types_with_free_ports(self, ports: tuple[HostPort, ...]) -> TypeSet:
         """Types none of whose DaemonSets takes one of these host ports (SCH-418)."""

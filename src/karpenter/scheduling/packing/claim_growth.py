@@ -39,7 +39,7 @@ class ClaimGrowth:
         self._requests: Resources = {}
         self._contents: dict[int, int] = {}
         #: What a type with the most of everything would have left, by resource.
-        most = claim.template.index.max_allocatable(claim.types)
+        most = claim.template.most_room(claim.types)
         self._free = [most.get(name, 0) for name in fill_cache.names]
 
     @property
@@ -75,6 +75,8 @@ class ClaimGrowth:
             waiting ^= lowest
             if self.add(position, left[position]):
                 waiting &= self._fill_cache.fitting(self._free)
+                if self._fill_cache.is_full(self._free):
+                    return
             if self._excluded:
                 waiting &= ~self._excluded
 
@@ -134,7 +136,7 @@ class ClaimGrowth:
         requests = self._fill_cache.requests[position]
         changed = {name: held.get(name, 0) + amount * count for name, amount in requests.items() if amount}
         contents = self._contents_with(position, count)
-        return types & self._fill_cache.types_holding(self._start.template, changed, contents)
+        return self._fill_cache.types_holding(self._start.template, changed, contents, types)
 
     def _contents_with(self, position: int, count: int) -> Iterator[tuple[int, int]]:
         """The pods on the claim and so many more of one demand; only devices need to know all of them."""
@@ -147,7 +149,7 @@ class ClaimGrowth:
 def right_sized(claim: SchedulingNodeClaim, fill_cache: FillCache) -> SchedulingNodeClaim:
     """The claim with every type that holds its pods; the cheapest is at most as dear as the one it was filled for."""
     total = fill_cache.requests_of(claim.contents)
-    held = claim.types & fill_cache.types_holding(claim.template, total, claim.contents)
+    held = fill_cache.types_holding(claim.template, total, claim.contents, claim.types)
     return replace(claim, types=held, requests=total)
 
 
@@ -155,5 +157,5 @@ def claim_of_node(start: SchedulingNodeClaim, node: NodeFill, fill_cache: FillCa
     """The claim for what is on a node that was filled from this start, with every type that holds it."""
     contents = tuple(node.contents.items())
     total = fill_cache.requests_of(contents)
-    held = node.types & fill_cache.types_holding(start.template, total, contents)
+    held = fill_cache.types_holding(start.template, total, contents, node.types)
     return replace(start, requirements=node.requirements, types=held, requests=total, contents=contents)

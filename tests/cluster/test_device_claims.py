@@ -26,7 +26,8 @@ from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.model import labels
 from karpenter.scheduling.problem import build_problem
 from karpenter.scheduling.solution import Solution
-from karpenter.scheduling.whatif.rescheduling import WhatIf, prepare_rescheduling
+from karpenter.scheduling.whatif.questions import WhatIf
+from karpenter.scheduling.whatif.rescheduling import prepare_rescheduling
 from support.builders import NOW, node, node_pool, plan, snapshot
 from support.device_builders import (
     DRIVER,

@@ -35,7 +35,7 @@ from karpenter.scheduling.problem import build_problem
 from karpenter.scheduling.scheduling_options import ArrivalForecast, SchedulingOptions
 from karpenter.scheduling.solution import Solution
 from karpenter.scheduling.solver import solve
-from karpenter.scheduling.whatif.rescheduling import TooExpensive
+from karpenter.scheduling.whatif.questions import TooExpensive
 from karpenter.simulator.gap_probe import ProbeMemory, WithheldSavings, withheld_savings
 from support import mixed_clusters, related_pod_clusters
 from support.applied_commands import DisruptedCluster, with_budget

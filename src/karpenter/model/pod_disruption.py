@@ -53,6 +53,7 @@ DISRUPTION_COST_ANNOTATION = "karpenter.sh/disruption-cost"
 _MAX_EVICTION_COST = 10.0
 _INTEGER = re.compile(r"[+-]?[0-9]{1,12}", re.ASCII)
 _FORMER_PROTECTION_ANNOTATIONS = ("karpenter.sh/do-not-evict", "karpenter.sh/do-not-consolidate")
+_PROTECTION_ANNOTATIONS = frozenset((labels.DO_NOT_DISRUPT, *_FORMER_PROTECTION_ANNOTATIONS))
 
 
 def is_critical(pod: Pod) -> bool:
@@ -93,7 +94,7 @@ def node_disruption_protection(node: Node, now: datetime) -> DisruptionProtectio
 
 
 def _protection(annotations: Mapping[str, str], since: datetime | None, now: datetime) -> DisruptionProtection | None:
-    if not annotations:
+    if _PROTECTION_ANNOTATIONS.isdisjoint(annotations):
         return None
     value = annotations.get(labels.DO_NOT_DISRUPT)
     if value == "true" or any(annotations.get(old) == "true" for old in _FORMER_PROTECTION_ANNOTATIONS):

@@ -11,7 +11,7 @@ about the very same pods. A memory belongs to one controller: no two threads may
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from msgspec.structs import replace
 
@@ -19,6 +19,7 @@ from karpenter.api.core import Pod
 from karpenter.api.karpenter import Disruption, NodePool, NodePoolStatus
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.scheduling.demand import Demand, Packing, PackingBounds
+from karpenter.scheduling.existing_nodes import ExistingNode
 from karpenter.scheduling.objective import Objective
 from karpenter.scheduling.offerings.nodepool_templates import NodePoolTemplate
 from karpenter.scheduling.offerings.purchase_options import PurchaseOptionIndex
@@ -31,6 +32,7 @@ from karpenter.scheduling.search.column_generation import SearchStart
 from karpenter.scheduling.solution import SkippedNodePool
 from karpenter.scheduling.topology.host_limits import ExposedWorkload, HostLimits
 from karpenter.scheduling.whatif.movers import Movers
+from karpenter.scheduling.whatif.pass_facts import RecentFacts, node_content, pod_content
 from karpenter.scheduling.whatif.price_bounds import PriceBounds
 from karpenter.state.pod_counts import NamespacedLabels
 from karpenter.state.pod_signature import PodSignature, PodSignatureCache
@@ -40,14 +42,15 @@ from karpenter.state.snapshot import DaemonSetPod
 _MAX_PACKERS = 512
 _MAX_OPTION_INDEXES = 16
 #: Movers of no more than so many pods are kept: their keys are as long.
-_MAX_PODS_OF_MOVERS = 64
+_MAX_PODS_OF_MOVERS = 1024
+#: What no decision asked for in so many preparations is forgotten. A pass prepares again for each step that follows its moves.
+_PREPARATIONS = 4
 _ANY_DISRUPTION = Disruption()
 
 _Templates = tuple[tuple[NodePoolTemplate, ...], tuple[SkippedNodePool, ...]]
 #: By uid: a pod with its signature and labels.
 SignedPods = dict[str, tuple[Pod, PodSignature, NamespacedLabels]]
-#: By identity of the pods, which are kept with their movers, so that it stays theirs.
-_KnownMovers = dict[tuple[int, ...], tuple[Sequence[Pod], Preferences, Movers]]
+_Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 
 
@@ -99,6 +102,32 @@ class RememberingPacker(Packer):
         return self._exact[known_cost]
 
 
+class _RecentValues(Generic[_Key, _Value]):
+    """Values that one of the latest preparations asked for."""
+
+    def __init__(self) -> None:
+        self._latest: dict[_Key, _Value] = {}
+        self._earlier: tuple[dict[_Key, _Value], ...] = ()
+
+    def begin_preparation(self) -> None:
+        self._earlier = (self._latest, *self._earlier[: _PREPARATIONS - 2])
+        self._latest = {}
+
+    def get(self, key: _Key) -> _Value | None:
+        value = self._latest.get(key)
+        if value is None:
+            value = next((known for values in self._earlier if (known := values.get(key)) is not None), None)
+            if value is not None:
+                self._latest[key] = value
+        return value
+
+    def put(self, key: _Key, value: _Value) -> None:
+        self._latest[key] = value
+
+    def clear(self) -> None:
+        self._latest, self._earlier = {}, ()
+
+
 class DecisionMemory:
     """What the decisions of one controller have in common.
 
@@ -118,8 +147,12 @@ class DecisionMemory:
         self._templates: _Templates = ((), ())
         self._options: dict[object, PurchaseOptionIndex] = {}
         self._packers: dict[object, RememberingPacker] = {}
-        #: Those of the latest two preparations.
-        self._movers: tuple[_KnownMovers, _KnownMovers] = ({}, {})
+        #: By identity of the pods, which are kept with their movers, so that it stays theirs.
+        self._movers: _RecentValues[tuple[int, ...], tuple[Sequence[Pod], Preferences, Movers]] = _RecentValues()
+        #: Numbers of nodes and pods by what passes read of them. A number is never given twice.
+        self._numbers: _RecentValues[object, int] = _RecentValues()
+        self._last_number = 0
+        self.pass_facts = RecentFacts()
         self._price_bounds: tuple[tuple[NodePoolTemplate, ...], PriceBounds] | None = None
 
     def templates(
@@ -140,6 +173,8 @@ class DecisionMemory:
             self._templates = make()
             self._options.clear()
             self._packers.clear()
+            self._numbers.clear()
+            self.pass_facts.clear()
         return self._templates
 
     def preferences(self, policy: PreferencePolicy, soft_taints: bool, well_known: frozenset[str]) -> Preferences:
@@ -153,11 +188,31 @@ class DecisionMemory:
         """Signatures by uid for one preparation, still empty, and those of the preparation before it.
 
         An entry is of use for the very same pod only. Pods that nobody asks about any more are forgotten after two preparations,
-        and their movers with them.
+        their movers and the numbers of nodes after a few.
         """
         self._signed_pods = ({}, self._signed_pods[0])
-        self._movers = ({}, self._movers[0])
+        self._movers.begin_preparation()
+        self._numbers.begin_preparation()
         return self._signed_pods
+
+    def node_number(self, node: ExistingNode) -> int:
+        """The same number for nodes that are the same to passes over pods that need room alone."""
+        return self._number(node_content(node))
+
+    def room_number(self, node_numbers: tuple[int, ...]) -> int:
+        """The same number for the same nodes in the same order."""
+        return self._number(node_numbers)
+
+    def pods_number(self, movers: Movers) -> int:
+        """The same number for pods that need room alone if they are as many of the same kinds."""
+        return self._number(pod_content(movers))
+
+    def _number(self, content: object) -> int:
+        number = self._numbers.get(content)
+        if number is None:
+            self._last_number = number = self._last_number + 1
+            self._numbers.put(content, number)
+        return number
 
     def purchase_options(self, key: object, make: Callable[[], PurchaseOptionIndex]) -> PurchaseOptionIndex:
         """What ``make`` gives, once for the same templates and the same key."""
@@ -168,13 +223,11 @@ class DecisionMemory:
         if len(pods) > _MAX_PODS_OF_MOVERS:
             return make()
         key = tuple(map(id, pods))
-        latest, earlier = self._movers
-        known = latest.get(key) or earlier.get(key)
+        known = self._movers.get(key)
         if known is None or known[1] is not preferences:
             known = (pods, preferences, make())
-            if not known[2].depend_on_pods_alone:
-                return known[2]
-        latest[key] = known
+            if known[2].depend_on_pods_alone:
+                self._movers.put(key, known)
         return known[2]
 
     def price_bounds(self, templates: tuple[NodePoolTemplate, ...]) -> PriceBounds:

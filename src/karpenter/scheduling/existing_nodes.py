@@ -18,7 +18,7 @@ from functools import cached_property
 from karpenter.api.core import Pod
 from karpenter.api.scheduling_constraints import Taint, Toleration
 from karpenter.instancetypes.type_index import TypeIndex
-from karpenter.instancetypes.type_sets import AmountIndex, amount_indexes, members, type_set, with_at_least
+from karpenter.instancetypes.type_sets import AmountIndex, TypeSet, amount_indexes, members, type_set, with_at_least
 from karpenter.model import labels, taints
 from karpenter.model import resources as res
 from karpenter.model.requirements import Op, Requirement, Requirements, compatible, requirements_from_labels
@@ -110,6 +110,16 @@ class ExistingNode:
     def free(self) -> Resources:
         """What pods can take."""
         return self._free
+
+    @property
+    def known_labels(self) -> Requirements:
+        """Labels that are settled."""
+        return self._known_labels
+
+    @property
+    def possible_types(self) -> TypeSet:
+        """The types it may become; none once it has launched."""
+        return self._possible_types
 
     def with_bound_pods(self, pods: Sequence[Pod], requests: Iterable[Resources]) -> ExistingNode:
         """The node after these pods have been bound to it."""

@@ -67,11 +67,11 @@ def test_movers_are_made_once_for_the_same_pods_and_preferences() -> None:
     assert len(made) == 4
 
 
-def test_movers_are_forgotten_after_two_preparations_that_do_not_ask_for_them() -> None:
+def test_movers_are_forgotten_after_four_preparations_that_do_not_ask_for_them() -> None:
     memory, preferences = DecisionMemory(), Preferences(PreferencePolicy.RESPECT, False, frozenset())
     asked, mover = [pod("asked", {"cpu": "1"})], [pod("a", {"cpu": "1"})]
     kept, known = (memory.movers(pods, preferences, lambda: Movers((), ())) for pods in (asked, mover))
-    for _ in range(2):
+    for _ in range(4):
         memory.signed_pods()
         assert memory.movers(asked, preferences, lambda: Movers((), ())) is kept
     assert memory.movers(mover, preferences, lambda: Movers((), ())) is not known

@@ -20,7 +20,8 @@ from karpenter.scheduling.problem import build_problem
 from karpenter.scheduling.scheduling_options import SchedulingOptions
 from karpenter.scheduling.solution import Solution, ViolationCause
 from karpenter.scheduling.solver import solve
-from karpenter.scheduling.whatif.rescheduling import ReschedulingResult, WhatIf, prepare_rescheduling
+from karpenter.scheduling.whatif.questions import ReschedulingResult, WhatIf
+from karpenter.scheduling.whatif.rescheduling import prepare_rescheduling
 from support.builders import (
     NOW,
     bought,

@@ -22,8 +22,9 @@ from karpenter.scheduling.problem import build_problem
 from karpenter.scheduling.scheduling_pass import SchedulingPass
 from karpenter.scheduling.solution import PlacedPods
 from karpenter.scheduling.whatif.movers import Movers
+from karpenter.scheduling.whatif.questions import ReschedulingResult, WhatIf
 from karpenter.scheduling.whatif.refused_nodes import RefusedNodes
-from karpenter.scheduling.whatif.rescheduling import ReschedulingBase, ReschedulingResult, WhatIf, prepare_rescheduling
+from karpenter.scheduling.whatif.rescheduling import ReschedulingBase, prepare_rescheduling
 from support.builders import NOW, machine, node_pool, pod, snapshot
 from support.instance_types import STD, index_of, offering, shape
 

@@ -22,7 +22,7 @@ from karpenter.disruption.decide.scheduling_simulation import SchedulingSimulati
 from karpenter.disruption.decide.static_replacements import StaticReplacements
 from karpenter.disruption.decide.terminate_first import FreedReservations, holders_first, static_command
 from karpenter.model.conditions import find_condition
-from karpenter.scheduling.whatif.rescheduling import LimitsPolicy, ReschedulingResult, TooExpensive
+from karpenter.scheduling.whatif.questions import LimitsPolicy, ReschedulingResult, TooExpensive
 from karpenter.state.snapshot import ClusterSnapshot
 from karpenter.state.state_node import StateNode
 from karpenter.static import replicas

@@ -35,8 +35,8 @@ from karpenter.disruption.decide.replacement_prices import (
 )
 from karpenter.disruption.decide.scheduling_simulation import SchedulingSimulation, UnreschedulablePods
 from karpenter.model.requirements import Requirements
+from karpenter.scheduling.whatif.questions import ReschedulingResult, TooExpensive
 from karpenter.scheduling.whatif.refused_nodes import RefusedNodes
-from karpenter.scheduling.whatif.rescheduling import ReschedulingResult, TooExpensive
 
 
 @dataclass(frozen=True)

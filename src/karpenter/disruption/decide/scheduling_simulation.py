@@ -35,15 +35,9 @@ from karpenter.scheduling.problem import build_problem
 from karpenter.scheduling.scheduling_options import SchedulingOptions
 from karpenter.scheduling.solution import PlacedPods, UnschedulablePod
 from karpenter.scheduling.solver import solve
+from karpenter.scheduling.whatif.questions import LimitsPolicy, ReschedulingResult, TooExpensive, WhatIf
 from karpenter.scheduling.whatif.refused_nodes import RefusedNodes
-from karpenter.scheduling.whatif.rescheduling import (
-    LimitsPolicy,
-    ReschedulingBase,
-    ReschedulingResult,
-    TooExpensive,
-    WhatIf,
-    prepare_rescheduling,
-)
+from karpenter.scheduling.whatif.rescheduling import ReschedulingBase, prepare_rescheduling
 from karpenter.state.snapshot import ClusterSnapshot
 from karpenter.state.state_node import NO_NODE_USAGE, StateNode, build_state_node
 from karpenter.state.virtual_pods import is_virtual_pod
@@ -77,6 +71,8 @@ class SchedulingSimulation:
     _consolidate_after_ends: Mapping[str, datetime] = field(default_factory=dict)
     #: By key of a candidate. Its pods, the PodDisruptionBudgets and the time are those of one decision, so they stay true in it.
     _moving_pods_by_key: dict[str, tuple[Candidate, tuple[Pod, ...]]] = field(default_factory=dict)
+    #: The questions about single candidates, by key: the same one for several methods.
+    _questions: dict[str, tuple[Candidate, WhatIf]] = field(default_factory=dict)
 
     # -- other simulations ------------------------------------------------------------------------------------------------
 
@@ -145,12 +141,22 @@ class SchedulingSimulation:
 
     def _without(self, candidates: Sequence[Candidate]) -> WhatIf:
         """The question where the candidates' pods go when the candidates are gone."""
-        return WhatIf(tuple(self.pods_to_place(candidates)), frozenset(candidate.key for candidate in candidates))
+        if len(candidates) != 1:
+            return WhatIf(tuple(self.pods_to_place(candidates)), frozenset(candidate.key for candidate in candidates))
+        (candidate,) = candidates
+        known, question = self._questions.get(candidate.key, (None, None))
+        if question is None or known is not candidate:
+            question = WhatIf(tuple(self.pods_to_place(candidates)), frozenset((candidate.key,)))
+            self._questions[candidate.key] = (candidate, question)
+        return question
 
     def place_on_existing(self, candidates: Sequence[Candidate]) -> ReschedulingResult | None:
         """Placements of their pods on existing nodes; None if they do not all fit there."""
-        place = self._base.place_on_existing(self._without(candidates))
-        return None if place is None or place.uninitialized_nodes else place
+        question = self._without(candidates)
+        hosts = self._base.hosts(question)
+        if hosts is None or not all(host.initialized for host in hosts):
+            return None
+        return self._base.place_on_existing(question)
 
     def place_within_consolidate_after(self, candidate: Candidate) -> Mapping[str, datetime]:
         """The nodes (by name) within ``consolidateAfter`` that would give the pods a place, and when that is over.
@@ -158,13 +164,12 @@ class SchedulingSimulation:
         Empty if the pods fit on no existing node even then.
         """
         ends = self._consolidate_after_ends
-        reopened = frozenset(ends) - {candidate.key}
-        if not reopened:
+        if len(ends) <= (candidate.key in ends):
             return {}
-        place = self._base.place_on_existing(replace(self._without((candidate,)), reopened=reopened))
-        if place is None or place.uninitialized_nodes:
+        hosts = self._base.hosts(replace(self._without((candidate,)), reopened=ends.keys()))
+        if hosts is None or not all(host.initialized for host in hosts):
             return {}
-        return {placed.node_name: ends[placed.node_key] for placed in place.placements if placed.node_key in ends}
+        return {host.name: ends[host.key] for host in hosts if host.key in ends}
 
     def place_as_planned(self, candidates: Sequence[Candidate], pending: PendingCommand) -> ReschedulingResult | None:
         """Placements of their pods on existing nodes and on the planned replacements, as the pending command has them."""

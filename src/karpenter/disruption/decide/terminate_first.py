@@ -24,7 +24,7 @@ from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.model import labels
 from karpenter.model.requirements import intersects
 from karpenter.scheduling.offerings.nodepool_templates import nodepool_requirements
-from karpenter.scheduling.whatif.rescheduling import ReschedulingResult
+from karpenter.scheduling.whatif.questions import ReschedulingResult
 
 #: Asks a simulation where the pods of a candidate go.
 Question = Callable[[SchedulingSimulation], ReschedulingResult | UnreschedulablePods]

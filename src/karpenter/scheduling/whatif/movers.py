@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from karpenter.api.storage import Volume
 from karpenter.scheduling.equivalence_groups import EquivalenceGroup
@@ -16,7 +17,7 @@ class Movers:
     groups: tuple[EquivalenceGroup, ...]
     ineligible: tuple[UnschedulablePod, ...]
 
-    @property
+    @cached_property
     def depend_on_pods_alone(self) -> bool:
         """Whether nothing but the pods and what they prefer makes the groups: no topology, no volumes, no workload.
 
@@ -27,3 +28,9 @@ class Movers:
             return False
         volumes = (volume for group in self.groups for pod in group.pods for volume in pod.spec.volumes)
         return all(volume == Volume(name=volume.name) for volume in volumes)
+
+    @cached_property
+    def need_room_alone(self) -> bool:
+        """Whether of a node with room only its labels and taints count for them: they use no ports, volumes or devices."""
+        signatures = (group.signature for group in self.groups)
+        return self.depend_on_pods_alone and not any(each.host_ports or each.device_demand for each in signatures)

@@ -12,10 +12,8 @@ courses of moves can be compared from one base.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum, auto
 from itertools import chain
 from math import inf
 
@@ -25,13 +23,12 @@ from karpenter.instancetypes.type_sets import members
 from karpenter.model import resources as res
 from karpenter.model.requirements import Requirements
 from karpenter.scheduling.decision_memory import DecisionMemory
-from karpenter.scheduling.demand import Demand, Packing, SchedulingNodeClaim, sum_of_prices
-from karpenter.scheduling.devices.type_devices import TypeDevices
+from karpenter.scheduling.demand import Packing, SchedulingNodeClaim
 from karpenter.scheduling.existing_nodes import ExistingNode, ExistingNodeIndex, NodeSet
 from karpenter.scheduling.offerings.nodepool_templates import NodePoolTemplate
+from karpenter.scheduling.offerings.purchase_options import PurchaseOptionIndex
 from karpenter.scheduling.offerings.remaining_capacity import RemainingLimits, limits_plus
 from karpenter.scheduling.pass_result import DemandCaps, PassResult, PlannedPlacements, UnschedulableGroup
-from karpenter.scheduling.planned_nodeclaims import planned_claims
 from karpenter.scheduling.prepared_problem import PreparedProblem
 from karpenter.scheduling.problem import Problem
 from karpenter.scheduling.scheduling_pass import SchedulingPass
@@ -39,97 +36,19 @@ from karpenter.scheduling.scheduling_passes import SEARCH_ONLY_FROM, SchedulingP
 from karpenter.scheduling.solution import NewNodeClaim, PlacedPods, UnschedulablePod
 from karpenter.scheduling.topology.bound_pod_counts import BoundPodCounts, PodCountChanges
 from karpenter.scheduling.topology.topology_domains import TopologyDomains
-from karpenter.scheduling.unschedulable_reasons import InvalidPod, NoRoom, UnschedulableReason
+from karpenter.scheduling.unschedulable_reasons import NoRoom, UnschedulableReason
 from karpenter.scheduling.whatif.movers import Movers
+from karpenter.scheduling.whatif.pass_facts import Host, PassFacts, facts_of
 from karpenter.scheduling.whatif.price_bounds import PriceBounds
+from karpenter.scheduling.whatif.questions import LimitsPolicy, ReschedulingResult, TooExpensive, WhatIf
 from karpenter.scheduling.whatif.refused_nodes import RefusedNodes, RefusedOptions
+from karpenter.scheduling.whatif.signatures_by_uid import SignaturesByUid
 from karpenter.scheduling.workload_exposure import ExposedWorkloads
-from karpenter.state.pod_counts import NamespacedLabels, namespaced_labels
-from karpenter.state.pod_signature import PodSignature
-from karpenter.state.snapshot import PodGroup, creation_order
 from karpenter.state.state_node import NO_NODE_USAGE, build_state_node
 from karpenter.state.virtual_pods import is_virtual_pod
 
 #: After so many moves the sets of nodes by what is free are made anew; till then they hold some that are full by now.
 _MOVES_UNTIL_REFRESH = 16
-
-
-class LimitsPolicy(Enum):
-    """How limits of NodePools count in a question (DIS-160, SCH-381)."""
-
-    #: The removed nodes do not count, as in Karpenter: limits may be exceeded until they are gone.
-    WITHOUT_REMOVED = auto()
-    #: The removed nodes count until they are gone.
-    WITH_REMOVED = auto()
-    #: Limits do not count: for finding out whether they are what is in the way.
-    IGNORED = auto()
-
-
-@dataclass(frozen=True, eq=False)
-class WhatIf:
-    """A question: the ``removed`` nodes (by key) are gone; where do these pods go?
-
-    ``reopened``: closed nodes that are open to these pods all the same. ``planned``: where pods (by uid) were planned before;
-    they go there if they may, and elsewhere if they may not. ``max_price``: the answer is of no use where new nodes cost that
-    much or more, in USD per hour. ``limits``: which limits of NodePools new nodes keep. ``refused``: the answer is of no use
-    where a new node could be had like this.
-    """
-
-    pods: tuple[Pod, ...]
-    removed: frozenset[str]
-    reopened: frozenset[str] = frozenset()
-    planned: Mapping[str, str] = field(default_factory=dict)
-    max_price: float = inf
-    limits: LimitsPolicy = LimitsPolicy.WITHOUT_REMOVED
-    refused: Requirements | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class ReschedulingResult:
-    """Where pods would go: to existing nodes (``placements``) and new ones (``new_claims``); the rest is ``unschedulable``.
-
-    ``uninitialized_nodes``: keys of those existing nodes among them that are not ready for pods yet (DIS-165).
-    """
-
-    placements: tuple[PlacedPods, ...]
-    new_claims: tuple[SchedulingNodeClaim, ...]
-    unschedulable: tuple[UnschedulablePod, ...]
-    uninitialized_nodes: frozenset[str]
-    _demands: tuple[Demand, ...]
-    _taken_names: Collection[str]
-    _devices: TypeDevices | None = None
-
-    @property
-    def price_per_hour(self) -> float:
-        """USD of the new nodes, each as its cheapest type."""
-        return sum_of_prices(self.new_claims)
-
-    def to_planned_claims(self, narrowed: Sequence[SchedulingNodeClaim] | None = None) -> tuple[NewNodeClaim, ...]:
-        """The new nodes as NodeClaims. ``narrowed``: the same claims with fewer types."""
-        claims = self.new_claims if narrowed is None else narrowed
-        return planned_claims(claims, self._demands, self._taken_names, self._devices)
-
-    def restricted_to(self, pods: Iterable[Pod]) -> ReschedulingResult:
-        """The part of the answer that is about these pods, which share no new node with others; none is unschedulable."""
-        uids = frozenset(pod.metadata.uid for pod in pods)
-        planned = zip(self.new_claims, self.to_planned_claims(), strict=True)
-        own = ((claim, _of_uids(new_claim.pods, uids)) for claim, new_claim in planned)
-        placed = ((placed_pods, _of_uids(placed_pods.pods, uids)) for placed_pods in self.placements)
-        placements = tuple(replace(placed_pods, pods=members) for placed_pods, members in placed if members)
-        return replace(
-            self,
-            placements=placements,
-            new_claims=tuple(claim for claim, members in own if members),
-            uninitialized_nodes=self.uninitialized_nodes & {placed_pods.node_key for placed_pods in placements},
-            _demands=tuple(replace(demand, pods=_of_uids(demand.pods, uids)) for demand in self._demands),
-        )
-
-
-@dataclass(frozen=True)
-class TooExpensive:
-    """New nodes for the pods cost at least ``minimum_price``, in USD per hour, which is more than the question allows."""
-
-    minimum_price: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,9 +58,14 @@ class _Preparation:
     prepared: PreparedProblem
     domains: TopologyDomains
     price_bounds: PriceBounds
-    signatures: _SignaturesByUid
+    signatures: SignaturesByUid
     taken_names: frozenset[str]
+    #: What can be bought without limits of NodePools.
+    unlimited: PurchaseOptionIndex
     refused_options: RefusedOptions = field(default_factory=RefusedOptions)
+    #: Numbers of nodes and pods in keys of facts (`DecisionMemory`).
+    node_numbers: dict[ExistingNode, int] = field(default_factory=dict)
+    pods_numbers: dict[Movers, int] = field(default_factory=dict)
 
 
 def prepare_rescheduling(
@@ -167,8 +91,9 @@ def prepare_rescheduling(
         prepared,
         TopologyDomains(bound_pod_counts, prepared.templates, nodes),
         prepared.memory.price_bounds(prepared.templates),
-        _SignaturesByUid(prepared.memory),
+        SignaturesByUid(prepared.memory),
         frozenset(view.key for view in problem.snapshot.nodes),
+        prepared.purchase_options_within({}),
     )
     return ReschedulingBase(preparation, nodes, bound_pod_counts, prepared.remaining_limits)
 
@@ -185,8 +110,10 @@ class ReschedulingBase:
     _moves_since_refresh: int = 0
     #: Movers by the identity of their pods, which are kept with them: several questions are about the pods of one node.
     _movers_by_pods: dict[tuple[int, ...], tuple[Sequence[Pod], Movers]] = field(default_factory=dict)
-    #: Passes of questions without planned places, by movers, open nodes with room, limits: deletion and replacement share one.
-    _passes: dict[tuple[int, NodeSet, LimitsPolicy, frozenset[str]], PassResult] = field(default_factory=dict)
+    #: Passes of questions without planned places, by movers, by what can be bought, and by the open nodes that count.
+    _passes: dict[tuple[int, int, NodeSet], tuple[Movers, PassResult, PassFacts]] = field(default_factory=dict)
+    #: Numbers of sets of nodes in keys of facts: most questions are about one of a few sets.
+    _room_numbers: dict[NodeSet, int] = field(default_factory=dict)
 
     # -- questions --------------------------------------------------------------------------------------------------------
 
@@ -195,23 +122,29 @@ class ReschedulingBase:
         movers = self._movers(question.pods)
         if movers.ineligible:
             return None
-        result = self._single_pass(question, self._remaining_nodes(question), movers)
-        return None if result.demands or result.unschedulable else self._answer(result)
+        if question.planned:
+            result = self._planned_pass(question, movers)
+            return None if result.demands or result.unschedulable else self._answer(result)
+        return None if self._facts(question, movers).hosts is None else self._answer(self._pass(question, movers))
+
+    def hosts(self, question: WhatIf) -> tuple[Host, ...] | None:
+        """The existing nodes that take the pods; None if they do not all fit there."""
+        movers = self._movers(question.pods)
+        return None if movers.ineligible else self._facts(question, movers).hosts
 
     def reschedule(self, question: WhatIf) -> ReschedulingResult | TooExpensive | RefusedNodes:
         """Where the pods go, on existing nodes or new ones. Nothing is packed where the answer would be of no use."""
         movers = self._movers(question.pods)
-        nodes = self._remaining_nodes(question)
-        minimum = self._minimum_price_of(question, movers, nodes) if question.max_price < inf else 0.0
+        minimum = self._minimum_price(question, movers) if question.max_price < inf else 0.0
         if minimum >= question.max_price:
             return TooExpensive(minimum)
-        planned = PlannedPlacements(self._preparation.prepared.problem.snapshot.planned_nodes)
         limits = self._limits_for(question)
-        first = self._single_pass(replace(question, planned={}), nodes, movers)
-        if question.refused is not None and not limits and self._buys_refused(question.refused, first, movers):
+        if question.refused is not None and not limits and self._buys_refused(question, question.refused, movers):
             return RefusedNodes()
+        nodes = self._nodes.subset(self._open_nodes(question))
+        planned = PlannedPlacements(self._preparation.prepared.problem.snapshot.planned_nodes)
         context = self._preparation.prepared.pass_context(nodes, self._preparation.domains, planned, limits)
-        passes = SchedulingPasses(context.with_known_pass(movers.groups, first))
+        passes = SchedulingPasses(context.with_known_pass(movers.groups, self._pass(question, movers)))
         outcome = passes.best_outcome(movers.groups)
         searched = outcome.result.pods_needing_nodes >= SEARCH_ONLY_FROM
         packing = passes.cheapest_packing(outcome, None) if searched else passes.simplest_packing(outcome)
@@ -219,8 +152,14 @@ class ReschedulingBase:
         unpacked = _unpacked_pods(outcome.result, packing)
         return self._answer(outcome.result, packing.claims, (*movers.ineligible, *failed, *unpacked))
 
-    def _buys_refused(self, refused: Requirements, result: PassResult, movers: Movers) -> bool:
+    def _buys_refused(self, question: WhatIf, refused: Requirements, movers: Movers) -> bool:
         """Whether all pods find a place, some of them on new nodes, and each of these could be had in the refused way."""
+        facts = self._facts(question, movers)
+        if refused not in facts.buys_refused:
+            facts.buys_refused[refused] = self._would_buy_refused(refused, self._pass(question, movers), movers)
+        return facts.buys_refused[refused]
+
+    def _would_buy_refused(self, refused: Requirements, result: PassResult, movers: Movers) -> bool:
         if result.unschedulable or movers.ineligible or any(group.membership for group in movers.groups):
             return False
         if self._preparation.prepared.devices is not None or self._answer(result).uninitialized_nodes:
@@ -235,7 +174,7 @@ class ReschedulingBase:
 
     def minimum_new_price(self, question: WhatIf) -> float:
         """USD per hour that new nodes cost at least for those of the pods that find no room, whatever the packing."""
-        return self._minimum_price_of(question, self._movers(question.pods), self._remaining_nodes(question))
+        return self._minimum_price(question, self._movers(question.pods))
 
     def minimum_price(self, pods: Iterable[Pod]) -> float:
         """USD per hour that nodes for these pods alone cost at least, whatever the packing."""
@@ -243,34 +182,92 @@ class ReschedulingBase:
         requests = (signed[0].requests for pod in pods if (signed := signatures.of(pod)) is not None)
         return self._preparation.price_bounds.of_resources(res.add(*requests))
 
-    def _minimum_price_of(self, question: WhatIf, movers: Movers, nodes: ExistingNodeIndex) -> float:
-        demands = self._single_pass(replace(question, planned={}), nodes, movers).demands
-        return self._preparation.price_bounds.of_demands([keyed_demand.demand for keyed_demand in demands])
+    def _minimum_price(self, question: WhatIf, movers: Movers) -> float:
+        facts = self._facts(question, movers)
+        if facts.minimum_price is None:
+            demands = [keyed_demand.demand for keyed_demand in self._pass(question, movers).demands]
+            facts.minimum_price = self._preparation.price_bounds.of_demands(demands)
+        return facts.minimum_price
 
-    def _single_pass(self, question: WhatIf, nodes: ExistingNodeIndex, movers: Movers) -> PassResult:
-        if question.planned:
-            return self._new_pass(question, nodes, movers)
-        # Movers are kept as long as these results, so their identity stays theirs.
-        open_nodes = nodes.all_nodes
-        if not any(group.membership for group in movers.groups):
-            open_nodes &= self._with_room_for(movers)
-        key = (id(movers), open_nodes, question.limits, question.removed)
+    # -- passes -----------------------------------------------------------------------------------------------------------
+
+    def _facts(self, question: WhatIf, movers: Movers) -> PassFacts:
+        """What follows from the pass of a question, which is made only if that is not known."""
+        options = self._options_for(question)
+        nodes = self._nodes_with_room(question, movers)
+        if not movers.need_room_alone or self._preparation.prepared.devices is not None:
+            return self._known_pass(question, movers, options, nodes)[2]
+        known = self._preparation.prepared.memory.pass_facts
+        key = (self._pods_number(movers), id(options), self._room_number(nodes))
+        facts = known.get(key)
+        if facts is None:
+            facts = self._known_pass(question, movers, options, nodes)[2]
+            known.put(key, facts)
+        return facts
+
+    def _pods_number(self, movers: Movers) -> int:
+        numbers = self._preparation.pods_numbers
+        if movers not in numbers:
+            numbers[movers] = self._preparation.prepared.memory.pods_number(movers)
+        return numbers[movers]
+
+    def _room_number(self, nodes: NodeSet) -> int:
+        number = self._room_numbers.get(nodes)
+        if number is None:
+            by_node = tuple(map(self._node_number, members(nodes)))
+            number = self._room_numbers[nodes] = self._preparation.prepared.memory.room_number(by_node)
+        return number
+
+    def _node_number(self, position: int) -> int:
+        node, numbers = self._nodes.nodes[position], self._preparation.node_numbers
+        number = numbers.get(node)
+        if number is None:
+            number = numbers[node] = self._preparation.prepared.memory.node_number(node)
+        return number
+
+    def _pass(self, question: WhatIf, movers: Movers) -> PassResult:
+        """The pass of a question, without regard to where pods were planned before."""
+        nodes = self._nodes_with_room(question, movers)
+        return self._known_pass(question, movers, self._options_for(question), nodes)[1]
+
+    def _known_pass(
+        self, question: WhatIf, movers: Movers, options: PurchaseOptionIndex, with_room: NodeSet
+    ) -> tuple[Movers, PassResult, PassFacts]:
+        # Movers and options are kept as long as these results, so their identity stays theirs.
+        key = (id(movers), id(options), with_room)
         if key not in self._passes:
-            self._passes[key] = self._new_pass(question, nodes, movers)
+            nodes = self._nodes.subset(self._open_nodes(question))
+            scheduling_pass = SchedulingPass(
+                nodes, options, self._preparation.domains, PlannedPlacements(), DemandCaps()
+            )
+            result = scheduling_pass.run(movers.groups)
+            self._passes[key] = (movers, result, facts_of(options, result))
         return self._passes[key]
 
+    def _nodes_with_room(self, question: WhatIf, movers: Movers) -> NodeSet:
+        """The open nodes that make a difference: pods without topology do not see nodes that have no room for them."""
+        nodes = self._open_nodes(question)
+        if any(group.membership for group in movers.groups):
+            return nodes
+        return nodes & self._with_room_for(movers)
+
     def _with_room_for(self, movers: Movers) -> NodeSet:
-        """All nodes that could take one of the pods. What else is open makes no difference to pods without topology."""
+        """All nodes that could take one of the pods."""
         with_room = 0
         for group in movers.groups:
             with_room |= self._nodes.with_free(group.signature.requests)
         return with_room
 
-    def _new_pass(self, question: WhatIf, nodes: ExistingNodeIndex, movers: Movers) -> PassResult:
-        planned = question.planned
+    def _planned_pass(self, question: WhatIf, movers: Movers) -> PassResult:
+        """The pass in which pods stay where they were planned, if they may."""
+        nodes, planned = self._nodes.subset(self._open_nodes(question)), question.planned
         keeping = PlannedPlacements(planned, nodes.all_nodes & nodes.position_set(planned.values()))
-        options = self._preparation.prepared.purchase_options_within(self._limits_for(question))
+        options = self._options_for(question)
         return SchedulingPass(nodes, options, self._preparation.domains, keeping, DemandCaps()).run(movers.groups)
+
+    def _options_for(self, question: WhatIf) -> PurchaseOptionIndex:
+        limits = self._limits_for(question)
+        return self._preparation.prepared.purchase_options_within(limits) if limits else self._preparation.unlimited
 
     def _limits_for(self, question: WhatIf) -> RemainingLimits:
         """What is left of limits for the new nodes of a question."""
@@ -298,10 +295,12 @@ class ReschedulingBase:
         )
         return limits_plus(limits, ((pool, {name: -value for name, value in used.items()}) for pool, used in added))
 
-    def _remaining_nodes(self, question: WhatIf) -> ExistingNodeIndex:
+    def _open_nodes(self, question: WhatIf) -> NodeSet:
         """The nodes that are left and open to the pods of a question."""
-        away = self._nodes.position_set(question.removed) | self._closed
-        return self._nodes.subset(self._nodes.all_nodes & ~away | self._nodes.position_set(question.reopened))
+        nodes = self._nodes.all_nodes & ~self._closed
+        if question.reopened:
+            nodes |= self._nodes.position_set(question.reopened)
+        return nodes & ~self._nodes.position_set(question.removed)
 
     def _answer(
         self,
@@ -393,6 +392,7 @@ class ReschedulingBase:
             _moves_since_refresh=moves_since_refresh,
             _movers_by_pods={},
             _passes={},
+            _room_numbers={},
         )
 
     def _changed_nodes(self, placed: Iterable[PlacedPods]) -> Mapping[int, ExistingNode]:
@@ -426,50 +426,6 @@ class ReschedulingBase:
                 if (signed := signatures.of(pod)) is not None and not is_virtual_pod(pod):
                     changes.arrive(*signed, node_name)
         return changes
-
-
-class _SignaturesByUid:
-    """Signatures and labels of pods, each derived once."""
-
-    def __init__(self, memory: DecisionMemory) -> None:
-        self._cache = memory.signatures
-        self._by_uid, self._before = memory.signed_pods()
-        self._unreadable: dict[str, UnschedulableReason] = {}
-
-    def of(self, pod: Pod) -> tuple[PodSignature, NamespacedLabels] | None:
-        """The signature and labels of a pod; None where its requests do not parse."""
-        uid = pod.metadata.uid
-        signed = self._by_uid.get(uid)
-        if signed is None and uid not in self._unreadable:
-            signed = self._before.get(uid)
-            try:
-                if signed is None or signed[0] is not pod:
-                    signed = (pod, self._cache.signature_of(pod), namespaced_labels(pod))
-                self._by_uid[uid] = signed
-            except ValueError as error:
-                signed = None
-                self._unreadable[uid] = UnschedulableReason(InvalidPod((str(error),)))
-        return None if signed is None else signed[1:]
-
-    def grouped(self, pods: Iterable[Pod]) -> tuple[list[PodGroup], list[UnschedulablePod]]:
-        """The pods in groups, and those whose requests do not parse."""
-        groups: defaultdict[tuple[PodSignature, NamespacedLabels, bool], list[Pod]] = defaultdict(list)
-        unreadable: list[UnschedulablePod] = []
-        for pod in pods:
-            signature_and_labels = self.of(pod)
-            if signature_and_labels is None:
-                unreadable.append(UnschedulablePod(pod, (self._unreadable[pod.metadata.uid],)))
-            else:
-                groups[(*signature_and_labels, is_virtual_pod(pod))].append(pod)
-        alike = [
-            PodGroup(signature, own_labels, tuple(sorted(alike_pods, key=creation_order)))
-            for (signature, own_labels, _), alike_pods in groups.items()
-        ]
-        return alike, unreadable
-
-
-def _of_uids(pods: Iterable[Pod], uids: Collection[str]) -> tuple[Pod, ...]:
-    return tuple(pod for pod in pods if pod.metadata.uid in uids)
 
 
 def _unschedulable_of(failed: UnschedulableGroup) -> Iterator[UnschedulablePod]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from karpenter.api.core import Pod
 from karpenter.scheduling.problem import build_problem
 from karpenter.scheduling.solution import PlacedPods
-from karpenter.scheduling.whatif.rescheduling import ReschedulingBase, WhatIf, prepare_rescheduling
+from karpenter.scheduling.whatif.questions import WhatIf
+from karpenter.scheduling.whatif.rescheduling import ReschedulingBase, prepare_rescheduling
 from support.builders import NOW, bought, details, left, machine, node_pool, plan, pod, snapshot
 from support.device_builders import (
     claim_template,

@@ -19,7 +19,7 @@ _FOLDER = "src/karpenter/scheduling/search"
 _FLAGS = ("-O3", "-std=c11", "-ffp-contract=off", "-fPIC", "-shared", "-s")
 
 
-class FillKernelHook(BuildHookInterface[Any]):
+class FillKernelHook(BuildHookInterface[Any]):  # type: ignore[misc]  # hatchling is there while wheels are built only
     """Adds ``fill_kernel.so`` to wheels and to editable installations."""
 
     PLUGIN_NAME = "custom"

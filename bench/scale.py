@@ -116,7 +116,7 @@ def _line(process: subprocess.Popen[str]) -> str:
     assert process.stdout is not None
     line = process.stdout.readline()
     if not line:
-        raise RuntimeError(f"{process.args} ended with code {process.wait()}")
+        raise RuntimeError(f"{process.args!r} ended with code {process.wait()}")
     return line.strip()
 
 

@@ -14,7 +14,8 @@ from datetime import UTC, datetime
 
 from bench.lease_watch import LeaseWatch
 from karpenter.api.karpenter import NodeClaim, NodePool
-from karpenter.api.kinds import KWOK_NODE_CLASS
+from karpenter.api.kinds import KWOK_NODE_CLASS, Kind
+from karpenter.api.meta import Wire
 from karpenter.instancetypes import ec2_catalog
 from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.kube import config
@@ -32,11 +33,14 @@ class StillCloud:
     """A cloud that has a machine for every claim and sells nothing."""
 
     name = "still"
-    node_class_kinds = (KWOK_NODE_CLASS,)
 
     def __init__(self) -> None:
         self.state = ClusterState()
         self._types = ec2_catalog.packaged_instance_types()
+
+    @property
+    def node_class_kinds(self) -> tuple[Kind[Wire], ...]:
+        return (KWOK_NODE_CLASS,)  # type: ignore[return-value]  # kinds are read only, so one of a class is one of its base
 
     async def create(self, claim: NodeClaim) -> Instance:
         raise ProviderError("this cloud sells nothing")

@@ -11,6 +11,7 @@ import asyncio
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from typing import cast
 
 import msgspec
 
@@ -64,7 +65,7 @@ def _conditions(*types: str) -> list[JsonObject]:
 
 def _pool(nodes: int) -> JsonObject:
     """The pool of all machines, as a controller leaves it."""
-    pool = node_pool("Never")
+    pool = cast(JsonObject, node_pool("Never"))
     held = {name: amount * nodes for name, amount in res.parse_resources(_AMOUNTS).items()}
     found = _conditions("ValidationSucceeded", "NodeClassReady", "NodeRegistrationHealthy", "Ready")
     unsure = {"status": "Unknown", "reason": "AwaitingReconciliation", "message": "object is awaiting reconciliation"}
@@ -174,9 +175,9 @@ def _pod(name: str, number: int, nodes: int) -> JsonObject:
 
 
 def _everything(nodes: int, pods: int) -> Iterator[JsonObject]:
-    yield {**NODE_CLASS, "status": {"conditions": _conditions("Ready")}}
+    yield {**cast(JsonObject, NODE_CLASS), "status": {"conditions": _conditions("Ready")}}
     yield _pool(nodes)
-    hashes = _hashes(node_pool("Never"))
+    hashes = _hashes(cast(JsonObject, node_pool("Never")))
     for number in range(nodes):
         yield from _machine(number, hashes)
     for number in range(pods):

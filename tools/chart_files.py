@@ -105,12 +105,12 @@ def _values_lines() -> Iterator[str]:
         yield from _value(gate_value_name(gate), f"Gate {gate}.{differs}", "null" if differs else lean, 4)
     yield "  # Feature gates of the AWS provider."
     yield "  awsFeatureGates:"
-    for gate in AWS_GATES:
-        is_derived = gate in _DEVICE_GATES
-        meaning = f"Gate {gate}." + (
+    for aws_gate in AWS_GATES:
+        is_derived = aws_gate in _DEVICE_GATES
+        meaning = f"Gate {aws_gate}." + (
             " True counts device claims, whatever ignoreDRARequests says." if is_derived else ""
         )
-        yield from _value(gate_value_name(gate), meaning, "null" if is_derived else "false", 4)
+        yield from _value(gate_value_name(aws_gate), meaning, "null" if is_derived else "false", 4)
     yield "  # How often work is repeated. Change them in an emergency only."
     yield "  intervals:"
     for name, one in interval_values().items():

@@ -9,12 +9,13 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Literal
 
 from playwright.sync_api import sync_playwright
 
 FOLDER = Path(__file__).parents[1] / "docs" / "pictures"
 #: File, page, width, colour scheme.
-PICTURES = (
+PICTURES: tuple[tuple[str, str, int, Literal["light", "dark"]], ...] = (
     ("console-overview", "overview", 1280, "light"),
     ("console-nodes", "nodes?group=zone", 1280, "dark"),
     ("console-what-if", "what-if?forbid=m5", 1280, "light"),

@@ -30,9 +30,9 @@ def run(
     ] = False,
 ) -> None:
     """Run the controller. Uses the kubeconfig or, in a pod, the service account."""
-    from karpenter.runtime.garbage_collection import collect_seldom
+    from karpenter.runtime.process_memory import set_up_memory
 
-    collect_seldom()
+    set_up_memory()
     settings = resolve_or_exit("run", flags)
     _import_structlog()
     from karpenter.manager_process import StartFiles

@@ -14,6 +14,7 @@ from karpenter.disruption.decide.disruption_decision import decide_disruption
 from karpenter.disruption.decide.disruption_problem import DisruptionProblem, DisruptionSolution
 from karpenter.disruption.decide.disruption_problem_file import disruption_solution_bytes
 from karpenter.model import resources as res
+from karpenter.scheduling.decision_memory import DecisionMemory
 from karpenter.scheduling.scheduling_pass import SchedulingPass
 from karpenter.state.snapshot import ClusterSnapshot
 from karpenter.state.state_node import StateNode
@@ -112,3 +113,18 @@ def _with_news(node: StateNode) -> StateNode:
     assert node.node is not None
     meta = replaced(node.node.metadata, resource_version="77", labels={**node.node.metadata.labels, "seen": "again"})
     return replace(node, node=replaced(node.node, metadata=meta))
+
+
+def test_nothing_is_remembered_of_pods_that_have_room_on_many_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To compare what is free on all of them would take longer than to find a place."""
+    sizes: list[int] = []
+    real = DecisionMemory.room_number
+
+    def counted(self: DecisionMemory, node_numbers: tuple[int, ...]) -> int:
+        sizes.append(len(node_numbers))
+        return real(self, node_numbers)
+
+    monkeypatch.setattr(DecisionMemory, "room_number", counted)
+    cluster = snapshot(pool(), *(wire for number in range(140) for wire in running(f"n{number}", "m", 1)))
+    assert len(_Controller().deletes(cluster)) > 70
+    assert max(sizes, default=0) <= 128

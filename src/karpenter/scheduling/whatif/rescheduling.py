@@ -49,6 +49,8 @@ from karpenter.state.virtual_pods import is_virtual_pod
 
 #: After so many moves the sets of nodes by what is free are made anew; till then they hold some that are full by now.
 _MOVES_UNTIL_REFRESH = 16
+#: Of pods that more nodes than that have room for, no facts are kept: they find a place soon, and the answer is never the same.
+_MAX_NODES_WITH_ROOM = 128
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,7 +197,7 @@ class ReschedulingBase:
         """What follows from the pass of a question, which is made only if that is not known."""
         options = self._options_for(question)
         nodes = self._nodes_with_room(question, movers)
-        if not movers.need_room_alone or self._preparation.prepared.devices is not None:
+        if nodes.bit_count() > _MAX_NODES_WITH_ROOM or not self._need_room_alone(movers):
             return self._known_pass(question, movers, options, nodes)[2]
         known = self._preparation.prepared.memory.pass_facts
         key = (self._pods_number(movers), id(options), self._room_number(nodes))
@@ -204,6 +206,9 @@ class ReschedulingBase:
             facts = self._known_pass(question, movers, options, nodes)[2]
             known.put(key, facts)
         return facts
+
+    def _need_room_alone(self, movers: Movers) -> bool:
+        return movers.need_room_alone and self._preparation.prepared.devices is None
 
     def _pods_number(self, movers: Movers) -> int:
         numbers = self._preparation.pods_numbers

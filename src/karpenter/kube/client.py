@@ -62,8 +62,9 @@ _WATCH_TIMEOUT_SECONDS = (300, 600)
 _WATCH_IDLE_SECONDS = (75.0, 105.0)
 
 _JSON = "application/json"
-#: Ends of the names of the transport's events right before it writes.
-_BEFORE_WRITES = ("send_request_headers.started", "send_request_body.started")
+#: Ends of the names of the transport's events after which bytes of a request can leave. ``buffered_streams`` write a request
+#: when its answer is read; other streams, and those with a large body, write while it is sent.
+_BEFORE_WRITES = ("send_request_headers.started", "send_request_body.started", "receive_response_headers.started")
 _MERGE_PATCH = "application/merge-patch+json"
 _METHODS = {"LIST": "GET", "WATCH": "GET", "CREATE": "POST"}
 #: Failures before a connection stood: nothing was sent.
@@ -350,10 +351,11 @@ class KubeClient:
 
 
 def _checked(check: Callable[[], None]) -> dict[str, object]:
-    """What makes the transport run ``check`` each time before it writes to the connection.
+    """What makes the transport run ``check`` each time before it writes to the connection; nothing for reads.
 
     Between the start of a request and its first byte lie a turn in the pool, perhaps a connection and a handshake. A process
-    that is stopped there and resumes after its lease has ended would write before the timer of the fence runs.
+    that is stopped there and resumes after its lease has ended would write before the timer of the fence runs. Where ``check``
+    raises, the transport closes the connection, and the buffer of its stream is dropped.
     """
     if check is _always_permitted:
         return {}

@@ -22,8 +22,8 @@ from urllib.request import getproxies, proxy_bypass
 import httpx2
 
 from karpenter.kube import tls
+from karpenter.kube.buffered_streams import use_buffered_streams
 from karpenter.kube.credentials import Credentials, CredentialsRefused, Identity
-from karpenter.kube.quick_streams import use_quick_streams
 from karpenter.kube.reloaded_files import SourceUnreadable
 
 #: Room for the requests in flight and one connection per watch.
@@ -48,7 +48,7 @@ def keepalive_transport(proxy: str | None, verify: ssl.SSLContext) -> httpx2.Asy
         proxy=proxy,
         socket_options=tuple(_keepalive_options()),
     )
-    return use_quick_streams(transport)
+    return use_buffered_streams(transport)
 
 
 def proxy_for(server: str) -> str | None:

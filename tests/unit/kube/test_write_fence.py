@@ -287,3 +287,41 @@ async def test_a_request_that_waits_for_its_connection_when_the_permission_ends_
             names = [found.metadata.name for found in (await client.list(CONFIG_MAP)).items]
     assert "in-time" in names
     assert "too-late" not in names
+
+
+class ExpiringFence(Fence):
+    """Expires right after a number of its checks have passed: the process was stopped there and resumes too late."""
+
+    def __init__(self) -> None:
+        super().__init__(NO_EXPIRY)
+        self.checks_left = -1
+
+    def check_permitted(self) -> None:
+        super().check_permitted()
+        self.checks_left -= 1
+        if self.checks_left == 0:
+            self.extend_until(-math.inf)
+
+
+@pytest.mark.parametrize("checks_passed", [1, 2, 3])
+async def test_a_request_is_not_written_after_the_permission_ended_between_its_parts(
+    tmp_path: Path, checks_passed: int
+) -> None:
+    """OPS-361: a turn, the head and the body are checked, and then the request leaves when its answer is read."""
+    server = MemoryServer(SystemClock())
+    async with serving(server) as url:
+        path = tmp_path / "kubeconfig"
+        path.write_text(kubeconfig_for(url))
+        fence = ExpiringFence()
+        async with config.connect(config.load(str(path)), fence=fence) as client:
+            await client.create(CONFIG_MAP, thing("in-time"))
+            fence.checks_left = checks_passed
+            with pytest.raises(WriteFenced):
+                await client.create(CONFIG_MAP, thing("too-late"))
+            # Nothing of the refused request is left on a connection that later ones use.
+            await client.list(CONFIG_MAP)
+            fence.extend_until(NO_EXPIRY)
+            await client.create(CONFIG_MAP, thing("renewed"))
+    names = [found.metadata.name for found in (await MemoryKube(server).list(CONFIG_MAP)).items]
+    assert {"in-time", "renewed"} <= set(names)
+    assert "too-late" not in names

@@ -1,4 +1,4 @@
-"""Connections to the API server: what leaves, when, and what is found out about idle ones."""
+"""Connections to the API server: when requests are written, and how idle connections are checked."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import httpcore2
 import httpx2
 import pytest
 
-from karpenter.kube.quick_streams import QuickStream, use_quick_streams
+from karpenter.kube.buffered_streams import BufferedStream, use_buffered_streams
 
 _ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
@@ -42,7 +42,7 @@ class Wire(httpcore2.AsyncNetworkStream):
 
 async def test_head_and_body_leave_together_when_the_answer_is_read() -> None:
     wire = Wire()
-    stream = QuickStream(wire)
+    stream = BufferedStream(wire)
     await stream.write(b"head ")
     await stream.write(b"body")
     assert wire.done == []
@@ -53,7 +53,7 @@ async def test_head_and_body_leave_together_when_the_answer_is_read() -> None:
 
 async def test_a_large_body_is_not_held_back() -> None:
     wire = Wire()
-    stream = QuickStream(wire)
+    stream = BufferedStream(wire)
     await stream.write(b"x" * 65_537)
     assert len(wire.done) == 1
 
@@ -62,14 +62,14 @@ async def test_what_a_server_said_before_it_closed_is_read() -> None:
     """A refusal may be on its way while the request is written."""
     wire = Wire()
     wire.is_broken = True
-    stream = QuickStream(wire)
+    stream = BufferedStream(wire)
     await stream.write(b"head")
     assert await stream.read(100) == b"answer"
 
 
 async def test_a_request_that_is_given_up_before_it_left_never_leaves() -> None:
     wire = Wire()
-    stream = QuickStream(wire)
+    stream = BufferedStream(wire)
     await stream.write(b"head")
     await stream.aclose()
     assert wire.done == ["close"]
@@ -77,7 +77,7 @@ async def test_a_request_that_is_given_up_before_it_left_never_leaves() -> None:
 
 def test_a_connection_that_the_server_closed_is_readable_and_a_quiet_one_is_not() -> None:
     ours, theirs = socket.socketpair()
-    stream = QuickStream(Wire(ours))
+    stream = BufferedStream(Wire(ours))
     assert stream.get_extra_info("is_readable") is False
     theirs.close()
     assert stream.get_extra_info("is_readable") is True
@@ -101,7 +101,7 @@ async def test_requests_over_kept_connections_are_answered_and_a_closed_one_is_r
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    transport = use_quick_streams(httpx2.AsyncHTTPTransport())
+    transport = use_buffered_streams(httpx2.AsyncHTTPTransport())
     async with httpx2.AsyncClient(transport=transport, base_url=f"http://127.0.0.1:{port}") as client:
         for _ in range(2):
             assert (await client.patch("/x", content=b"body")).text == "ok"
@@ -119,6 +119,6 @@ async def test_requests_over_kept_connections_are_answered_and_a_closed_one_is_r
 @pytest.mark.parametrize("proxy", [None, "http://proxy:3128"])
 def test_the_library_is_built_as_this_module_expects(proxy: str | None) -> None:
     """Otherwise nothing fails and nothing is saved."""
-    transport = use_quick_streams(httpx2.AsyncHTTPTransport(proxy=proxy))
+    transport = use_buffered_streams(httpx2.AsyncHTTPTransport(proxy=proxy))
     pool: Any = transport._pool
-    assert type(pool._network_backend).__name__ == "_QuickBackend"
+    assert type(pool._network_backend).__name__ == "_BufferingBackend"

@@ -1,7 +1,7 @@
-"""Whether a new version of an object says anything new.
+"""Whether two versions of a watched object differ in more than their resource version.
 
-A kubelet rewrites its Node every five minutes, and writers repeat what is stored. Such a version is stored, since later writes
-name it, and nothing is decided anew because of it.
+A kubelet rewrites its Node every five minutes, and other writers store equal content again. The caches store such a version,
+since later writes need its resource version, and no controller reconciles because of it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class WatchedObject(Protocol):
 
 
 def is_rewritten(old: WatchedObject, new: WatchedObject) -> bool:
-    """Whether two versions differ in nothing but their version, of all that is decoded of them."""
+    """Whether all decoded fields of two versions are equal, except for the resource version."""
     if (old.spec, old.status) != (new.spec, new.status):
         return False
     version = old.metadata.resource_version

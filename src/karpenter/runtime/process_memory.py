@@ -1,11 +1,11 @@
-"""How the controller's process looks for garbage, and how its allocator shares memory among threads; set before all imports.
+"""How often Python's cyclic garbage collector runs, and how many malloc arenas the C library uses; set before all imports.
 
-Garbage. By default Python looks for it after 700 new objects, and every hundredth time among all. A controller makes more objects
-than that with every answer it decodes, and keeps most of them, so a sixth of its start went into looking for garbage that was not
-there. Nearly everything is freed without the collector, when its last user lets go.
+Cyclic garbage collector. By default it runs after 700 new container objects, and every hundredth run examines all objects. One
+decoded answer makes more objects than that, and most of them stay, so these runs took a sixth of the CPU of a start and freed
+nothing. Reference counting frees nearly everything: few objects are parts of cycles.
 
-Arenas. The C library gives each of the first threads an arena of its own, up to eight for each core, so that they do not wait
-for each other. Python's threads take turns anyway, and each arena keeps what its thread freed: 6 MB after answers of AWS.
+Arenas. glibc gives each of the first threads an arena of its own, up to eight for each core, so that they do not wait for each
+other. Python's threads take turns anyway, and memory that a thread freed stays in its arena: 6 MB after answers of AWS.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ import ctypes
 import gc
 from contextlib import suppress
 
-#: New objects before the youngest are looked at; how often that happens before the older ones are, and before all are.
+#: New container objects before the youngest generation is collected; collections of it before the next generation is collected;
+#: and of that one before the oldest is.
 COLLECTION_THRESHOLDS = (20_000, 20, 50)
 #: ``M_ARENA_MAX`` of glibc; other C libraries have no arenas.
 _M_ARENA_MAX, _ARENAS = -8, 2
 
 
 def set_up_memory() -> None:
-    """Have this process use memory as a controller should, from now on."""
+    """Set the collector's thresholds and the number of arenas of this process."""
     gc.set_threshold(*COLLECTION_THRESHOLDS)
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, _ARENAS)

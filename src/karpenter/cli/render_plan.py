@@ -288,7 +288,7 @@ def _summary(report: PlanReport) -> Text:
             text.append(f"\n{_node_share_text(plan)}")
         if plan.node_share_saving_per_hour:
             text.append(
-                f"\n${plan.node_share_saving_per_hour:.3f} less than with no more than a quarter of the pods on one new node"
+                f"\n${plan.node_share_saving_per_hour:.3f} saved because a new node may have more than its share of the pods"
             )
     for name, room in planned_buffers(plan).items():
         text.append(

@@ -67,9 +67,9 @@ class NodeShares:
         of_plan = share_of(share, plan_pods) if plan_pods >= MIN_PLAN_PODS and share < WHOLE else maxsize
         return min(of_plan, self.max_pods or maxsize)
 
-    def without_default(self, pools: Iterable[str]) -> NodeShares:
-        """What is kept at any price: what pools ask for. For pools that all ask for a share these are the same shares."""
-        return self if self.by_pool.keys() >= set(pools) else replace(self, default=WHOLE)
+    def without_default(self) -> NodeShares:
+        """What is kept at any price: what NodePools ask for, and the most pods on a node."""
+        return replace(self, default=WHOLE)
 
     def divide(self, plan_pods: int) -> bool:
         """Whether one new node for such a plan has more than the usual number of its pods; larger plans have no usual number."""
@@ -92,16 +92,15 @@ def node_shares(pools: Iterable[NodePool], exposure: ExposureLimits) -> NodeShar
 
 
 def node_share_violations(
-    claims: Iterable[NewNodeClaim], plan_pods: int, shares: NodeShares, *, gave_way_to_price: bool
+    claims: Iterable[NewNodeClaim], plan_pods: int, shares: NodeShares, cause: ViolationCause
 ) -> Iterator[ExposureViolation]:
-    """New nodes with more of a plan of so many pods than should be there, and why."""
-    otherwise = ViolationCause.PRICE if gave_way_to_price else ViolationCause.LIMITS
+    """New nodes with more of a plan of so many pods than should be there, and why: the cause, or that their pods are together."""
     for claim in claims:
         most = shares.max_pods_in(claim.node_pool, plan_pods)
         if len(claim.pods) > most:
             together = any(map(has_host_affinity, claim.pods))
-            cause = ViolationCause.TOGETHER if together else otherwise
-            yield ExposureViolation("the plan", f"NodeClaim {claim.name}", len(claim.pods), most, cause)
+            why = ViolationCause.TOGETHER if together else cause
+            yield ExposureViolation("the plan", f"NodeClaim {claim.name}", len(claim.pods), most, why)
 
 
 class CappedDemands:

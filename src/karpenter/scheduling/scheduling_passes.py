@@ -266,18 +266,25 @@ class SchedulingPasses:
         plan_pods = sum(claim.pod_count for claim in cheapest.claims)
         gap = _search_gap(best.result, shares)
         start = FULL_SEARCH if gap is None else SearchStart(cheapest.pod_values, gap)
-        kept, within = shares, self._capped(best, cheapest, partial(shares.max_pods_in, plan_pods=plan_pods), start)
-        chosen = cheapest if within is None else within
-        if not is_about_as_cheap(chosen, cheapest, MAX_SHARE_COST):
-            kept = shares.without_default(claim.template.name for claim in cheapest.claims)
-            if kept is not shares:
-                chosen = self._capped(best, cheapest, partial(kept.max_pods_in, plan_pods=plan_pods), start) or chosen
+        within = self._capped(best, cheapest, partial(shares.max_pods_in, plan_pods=plan_pods), start) or cheapest
+        kept, chosen = shares, within
+        without = shares.without_default()
+        pools = {claim.template.name for claim in (*cheapest.claims, *within.claims)}
+        is_other = any(without.max_pods_in(pool, plan_pods) > shares.max_pods_in(pool, plan_pods) for pool in pools)
+        if is_other and not is_about_as_cheap(within, cheapest, MAX_SHARE_COST):
+            relaxed = self._capped(best, cheapest, partial(without.max_pods_in, plan_pods=plan_pods), start)
+            if relaxed is not None and not is_about_as_cheap(within, relaxed, MAX_SHARE_COST):
+                kept, chosen = without, relaxed
         usual = self._capped(best, chosen, partial(kept.usual_pods_in, plan_pods=plan_pods), start)
         if usual is not None and is_about_as_cheap(usual, chosen, USUAL_EXTRA_COST):
             chosen = usual
-        cost = max(0.0, sum_of_prices(chosen.claims) - sum_of_prices(cheapest.claims))
-        saving = 0.0 if within is None else max(0.0, sum_of_prices(within.claims) - sum_of_prices(chosen.claims))
-        return replace(chosen, node_share_cost=cost, node_share_saving=saving)
+        price = sum_of_prices(chosen.claims)
+        saving = 0.0 if kept is shares else sum_of_prices(within.claims) - price
+        return replace(
+            chosen,
+            node_share_cost=max(0.0, price - sum_of_prices(cheapest.claims)),
+            node_share_saving=saving,
+        )
 
     def _capped(
         self, best: PassOutcome, cheapest: Packing, max_pods_in: Callable[[str], int], start: SearchStart

@@ -44,7 +44,14 @@ from karpenter.scheduling.problem import Problem, build_type_indexes
 from karpenter.scheduling.scheduling_options import ArrivalForecast, PackingMode
 from karpenter.scheduling.scheduling_passes import SchedulingPasses
 from karpenter.scheduling.search.lower_bound import lower_bound
-from karpenter.scheduling.solution import ExposureViolation, NewNodeClaim, PlacedPods, Solution, UnschedulablePod
+from karpenter.scheduling.solution import (
+    ExposureViolation,
+    NewNodeClaim,
+    PlacedPods,
+    Solution,
+    UnschedulablePod,
+    ViolationCause,
+)
 from karpenter.scheduling.spot_spread import spread_spot_claims
 from karpenter.scheduling.topology.bound_pod_counts import BoundPodCounts, leaving_pods
 from karpenter.scheduling.topology.topology_domains import TopologyDomains
@@ -163,8 +170,9 @@ class _Solver:
         self, claims: Sequence[NewNodeClaim], packing: Packing, shares: NodeShares
     ) -> Iterator[ExposureViolation]:
         if self._problem.options.packing_mode is PackingMode.CHEAPEST:
-            plan_pods, gave_way = sum(claim.pod_count for claim in packing.claims), packing.node_share_saving > 0
-            yield from node_share_violations(claims, plan_pods, shares, gave_way_to_price=gave_way)
+            plan_pods = sum(claim.pod_count for claim in packing.claims)
+            cause = ViolationCause.PRICE if packing.node_share_saving > 0 else ViolationCause.LIMITS
+            yield from node_share_violations(claims, plan_pods, shares, cause)
 
     def _recent_arrivals(self, outcome: PassOutcome) -> RecentArrivals:
         """The pods that came lately, where that matters: a few need new nodes, and nothing keeps any pod from one."""

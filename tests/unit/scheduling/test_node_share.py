@@ -121,6 +121,30 @@ def test_the_default_share_gives_way_where_it_costs_over_a_tenth_more(
     )
 
 
+@pytest.mark.parametrize(
+    ("count", "prices"),
+    [(120, {16: 0.492, 64: 1.592, 96: 2.802}), (240, {8: 0.21, 64: 1.3, 96: 2.0})],
+)
+def test_the_default_share_is_kept_where_a_plan_without_it_is_not_a_tenth_cheaper(
+    count: int, prices: dict[int, float]
+) -> None:
+    """One node for all would be; with 110 pods at most on a node nothing is saved."""
+    waiting = pods(count, {"cpu": "500m", "memory": "700Mi"})
+    solution = plan(node_pool(), waiting, types=of_prices(prices))
+    free = plan(node_pool(), waiting, types=of_prices(prices), options=OFF)
+    assert solution.price_per_hour > free.price_per_hour * 1.1
+    assert max(sizes(solution)) <= count // 4
+    assert (relaxed(solution), solution.node_share_saving_per_hour) == ([], 0.0)
+
+
+def test_a_plan_is_packed_for_its_share_and_without_it_only_where_they_differ(
+    searches: list[tuple[SearchStart, SearchedNodes]],
+) -> None:
+    """A quarter of 600 pods is more than the 110 that a node has at most."""
+    plan(node_pool(), pods(600, {"cpu": "100m", "memory": "100Mi"}), types=of_prices({8: 0.8, 12: 1.2, 64: 1.0}))
+    assert len(searches) == 3, "the cheapest, with 110 pods at most, with 60 at most"
+
+
 def test_a_share_that_a_node_pool_asks_for_is_kept_at_any_price() -> None:
     pool = annotated(node_pool(), {labels.MAX_NODE_SHARE: "0.25"})
     waiting = pods(80, {"cpu": "100m", "memory": "100Mi"})

@@ -32,7 +32,7 @@ from karpenter.scheduling.search.column_generation import SearchStart
 from karpenter.scheduling.solution import SkippedNodePool
 from karpenter.scheduling.topology.host_limits import ExposedWorkload, HostLimits
 from karpenter.scheduling.whatif.movers import Movers
-from karpenter.scheduling.whatif.pass_facts import RecentFacts, node_content, pod_content
+from karpenter.scheduling.whatif.pass_facts import FactsKey, PassFacts, node_content, pod_content
 from karpenter.scheduling.whatif.price_bounds import PriceBounds
 from karpenter.state.pod_counts import NamespacedLabels
 from karpenter.state.pod_signature import PodSignature, PodSignatureCache
@@ -41,7 +41,7 @@ from karpenter.state.snapshot import DaemonSetPod
 #: The latest packers and indexes of purchase options that are kept.
 _MAX_PACKERS = 512
 _MAX_OPTION_INDEXES = 16
-#: Movers of no more than so many pods are kept: their keys are as long.
+#: Movers of more pods are not kept: their keys are as long. Sets of nodes that are searched together have some hundreds.
 _MAX_PODS_OF_MOVERS = 1024
 #: What no decision asked for in so many preparations is forgotten. A pass prepares again for each step that follows its moves.
 _PREPARATIONS = 4
@@ -102,18 +102,23 @@ class RememberingPacker(Packer):
         return self._exact[known_cost]
 
 
-class _RecentValues(Generic[_Key, _Value]):
-    """Values that one of the latest preparations asked for."""
+class RecentValues(Generic[_Key, _Value]):
+    """Values that one of the latest `_PREPARATIONS` asked for."""
 
     def __init__(self) -> None:
         self._latest: dict[_Key, _Value] = {}
         self._earlier: tuple[dict[_Key, _Value], ...] = ()
 
+    def __len__(self) -> int:
+        return len(self._latest) + sum(map(len, self._earlier))
+
     def begin_preparation(self) -> None:
+        """Forget what none of the latest preparations asked for."""
         self._earlier = (self._latest, *self._earlier[: _PREPARATIONS - 2])
         self._latest = {}
 
     def get(self, key: _Key) -> _Value | None:
+        """The value, if it is known."""
         value = self._latest.get(key)
         if value is None:
             value = next((known for values in self._earlier if (known := values.get(key)) is not None), None)
@@ -122,9 +127,11 @@ class _RecentValues(Generic[_Key, _Value]):
         return value
 
     def put(self, key: _Key, value: _Value) -> None:
+        """Keep a value."""
         self._latest[key] = value
 
     def clear(self) -> None:
+        """Forget everything."""
         self._latest, self._earlier = {}, ()
 
 
@@ -148,11 +155,11 @@ class DecisionMemory:
         self._options: dict[object, PurchaseOptionIndex] = {}
         self._packers: dict[object, RememberingPacker] = {}
         #: By identity of the pods, which are kept with their movers, so that it stays theirs.
-        self._movers: _RecentValues[tuple[int, ...], tuple[Sequence[Pod], Preferences, Movers]] = _RecentValues()
+        self._movers: RecentValues[tuple[int, ...], tuple[Sequence[Pod], Preferences, Movers]] = RecentValues()
         #: Numbers of nodes and pods by what passes read of them. A number is never given twice.
-        self._numbers: _RecentValues[object, int] = _RecentValues()
+        self._numbers: RecentValues[object, int] = RecentValues()
         self._last_number = 0
-        self.pass_facts = RecentFacts()
+        self.pass_facts: RecentValues[FactsKey, PassFacts] = RecentValues()
         self._price_bounds: tuple[tuple[NodePoolTemplate, ...], PriceBounds] | None = None
 
     def templates(
@@ -188,11 +195,12 @@ class DecisionMemory:
         """Signatures by uid for one preparation, still empty, and those of the preparation before it.
 
         An entry is of use for the very same pod only. Pods that nobody asks about any more are forgotten after two preparations,
-        their movers and the numbers of nodes after a few.
+        their movers, numbers and what is known of passes after `_PREPARATIONS`.
         """
         self._signed_pods = ({}, self._signed_pods[0])
         self._movers.begin_preparation()
         self._numbers.begin_preparation()
+        self.pass_facts.begin_preparation()
         return self._signed_pods
 
     def node_number(self, node: ExistingNode) -> int:

@@ -29,11 +29,11 @@ class _Controller:
     """Decides with one memory; every decision is the same without it."""
 
     def __init__(self) -> None:
-        self._memory = DisruptionMemory()
+        self.memory = DisruptionMemory()
 
     def decide(self, cluster: ClusterSnapshot) -> DisruptionSolution:
         problem = DisruptionProblem(cluster, QUIET)
-        solution = decide_disruption(problem, _TYPES, self._memory)
+        solution = decide_disruption(problem, _TYPES, self.memory)
         alone = decide_disruption(problem, _TYPES)
         assert disruption_solution_bytes(problem, solution) == disruption_solution_bytes(problem, alone)
         return solution
@@ -101,11 +101,22 @@ def test_pods_of_a_kind_that_were_asked_about_on_one_node_are_not_placed_again_f
     nodes = [wire for name in "cdefgh" for wire in running(name, "m", 2, 2)]
     cluster = _two_nodes(8, *nodes)
     monkeypatch.setattr(SchedulingPass, "run", counted)
-    decide_disruption(DisruptionProblem(cluster, QUIET), _TYPES, controller._memory)
-    first = len(passes)
+    decide_disruption(DisruptionProblem(cluster, QUIET), _TYPES, controller.memory)
+    assert len(passes) == 4, "for two nodes with pods, six with fewer pods than those, and the room on others"
     renamed = replace(cluster, nodes=tuple(_with_news(node) for node in cluster.nodes))
-    decide_disruption(DisruptionProblem(renamed, QUIET), _TYPES, controller._memory)
-    assert len(passes) - first < first
+    decide_disruption(DisruptionProblem(renamed, QUIET), _TYPES, controller.memory)
+    assert len(passes) == 5
+
+
+@pytest.mark.parametrize(("limits", "most"), [({}, 40), ({"cpu": "1000"}, 0)])
+def test_what_is_remembered_goes_when_nobody_asks_for_it_any_more(limits: dict[str, str], most: int) -> None:
+    """What is left of limits is another amount each time, so nothing is kept about it."""
+    controller = _Controller()
+    for used in (*range(1, 8), *range(1, 8), *range(1, 8)):
+        cluster = _two_nodes(used)
+        (own,) = cluster.pools
+        controller.decide(replace(cluster, pools=(replaced(own, spec=replaced(own.spec, limits=limits)),)))
+        assert len(controller.memory.packings.pass_facts) <= most
 
 
 def _with_news(node: StateNode) -> StateNode:

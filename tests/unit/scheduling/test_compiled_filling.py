@@ -53,7 +53,7 @@ def _problem(draw: np.random.Generator, groups: int, bins: int) -> PackingProble
 def _filling(draw: np.random.Generator, problem: PackingProblem, lines: int, *, begins: bool) -> Filling:
     groups, bins = len(problem.counts), len(problem.prices)
     rows = lines * bins
-    random = RandomSource(int(draw.integers(1 << 30))).next_rows(rows, groups, 3, with_draws=begins)
+    random = RandomSource(int(draw.integers(1 << 30))).next_rows(rows, groups, 3, groups * begins)
     perturbation = FillPerturbation(random, 0.3, 0.5, bins)
     beginning = Beginning(draw.integers(0, groups, rows)) if begins else None
     left = draw.integers(0, 4, (lines, groups)).astype(np.float64)
@@ -102,12 +102,12 @@ def test_compiled_rows_have_the_bytes_of_array_rows(seed: int, begins: bool) -> 
 def test_random_rows_are_what_one_generator_gives_one_after_the_other() -> None:
     """A choice takes half words; the half that it leaves is still there after rows were passed over."""
     source, plain = RandomSource(7), np.random.Generator(np.random.PCG64(7))
-    for rows, groups, columns, with_draws in ((3, 5, 2, True), (4, 1, 3, False), (1, 9, 1, True)):
+    for rows, groups, columns, draws in ((3, 5, 2, 5), (4, 1, 3, 0), (1, 9, 1, 9)):
         assert source.generator.choice(11, 3).tolist() == plain.choice(11, 3).tolist()
-        drawn = source.next_rows(rows, groups, columns, with_draws=with_draws)
+        drawn = source.next_rows(rows, groups, columns, draws)
         assert drawn.of_groups().tobytes() == plain.random((rows, groups)).tobytes()
         assert drawn.of_columns().tobytes() == plain.random((rows, columns)).tobytes()
-        if with_draws:
+        if draws:
             assert drawn.draws().tobytes() == plain.random((rows, groups)).tobytes()
 
 

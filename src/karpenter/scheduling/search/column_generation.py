@@ -199,7 +199,7 @@ class _ColumnGeneration:
         bin_types = np.tile(np.arange(number), max(1, batch // number))
         first = self._random.generator.choice(scarce, len(bin_types))
         columns = problem.requests.shape[1]
-        random = self._random.next_rows(len(bin_types), len(waiting), columns, with_draws=True)
+        random = self._random.next_rows(len(bin_types), len(waiting), columns, len(waiting))
         perturbation = FillPerturbation(random, PREFERENCE_PERTURBATION_APART, WEIGHT_PERTURBATION, 0)
         filled = filler.fill(
             Filling(bin_types, pod_values[waiting], left[None, waiting], perturbation, Beginning(first))
@@ -259,7 +259,7 @@ class _ColumnGeneration:
 
     def _perturbation(self, rows: int, groups: int, amount: float, plain_rows: int = 0) -> FillPerturbation:
         """What changes the preferences and weights of every row but the first ones."""
-        random = self._random.next_rows(rows, groups, self._problem.requests.shape[1], with_draws=False)
+        random = self._random.next_rows(rows, groups, self._problem.requests.shape[1], 0)
         return FillPerturbation(random, amount, WEIGHT_PERTURBATION, plain_rows)
 
     def _add_new_columns(self, covering: CoveringProgram, filled: FilledPatterns, ranked: IntArray) -> int:

@@ -59,30 +59,48 @@ def fractional_bound(
     fee: float,
     reservation_units: Mapping[int, int],
     max_pairs: int | None = None,
-    *,
-    is_only_cost: bool = False,
 ) -> FractionalBound | None:
     """The least cost, each node costing a fee beside its price; None where some pod fits nowhere.
 
     ``reservation_units``: what is left of each numbered reservation. With ``max_pairs`` some of the nodes are left out where
     nodes and item types make more pairs than that; then the cost is no bound, but what pods are worth is nearly the same.
-    ``is_only_cost``: nobody asks what pods are worth, so any of equally good solutions will do.
     """
+    candidates = _candidates(item_types, rows, fee)
+    if candidates is None:
+        return None
+    dear, admits = candidates
+    if max_pairs is not None and admits.sum() > max_pairs:
+        thinned = _evenly_by_price(dear.prices, admits, max_pairs)
+        dear, admits = dear.pick(thinned), admits[thinned]
+    program = _bound_program(item_types, dear, admits, reservation_units)
+    solution = solve_linear_program(program.prices(), program.columns(), *program.row_bounds())
+    if solution is None:
+        return None
+    pod_values, weights = solution.duals[: program.number_of_item_types], program.resource_values(solution.duals)
+    if program.has_baseline_column:
+        weights[:, dear.cpu_column] += weights[:, -1]
+        weights = weights[:, :-1]
+    return FractionalBound(solution.objective, pod_values, dear, admits, weights)
+
+
+def fractional_cost(item_types: ItemTypes, rows: OfferingRows, reservation_units: Mapping[int, int]) -> float | None:
+    """The cost of ``fractional_bound`` alone, without fees: any of equally good solutions has it, so one is found sooner."""
+    candidates = _candidates(item_types, rows, 0.0)
+    if candidates is None:
+        return None
+    program = _bound_program(item_types, *candidates, reservation_units)
+    solution = solve_for_cost(program.prices(), program.columns(), *program.row_bounds())
+    return None if solution is None else solution.objective
+
+
+def _candidates(item_types: ItemTypes, rows: OfferingRows, fee: float) -> tuple[OfferingRows, BoolArray] | None:
+    """Nodes that may be worth buying, the fee in their prices, and which item types each takes; None if one fits nowhere."""
     admits = rows.accepts[:, np.array(item_types.signatures, dtype=np.intp)]
     admits &= fitting(item_types.requests, rows.capacities)
     dear = replace(rows, prices=rows.prices + fee)
     kept = undominated_per_dollar(dear, admits)
     dear, admits = dear.pick(kept), admits[kept]
-    if not admits.any(axis=0).all():
-        return None
-    if max_pairs is not None and admits.sum() > max_pairs:
-        thinned = _evenly_by_price(dear.prices, admits, max_pairs)
-        dear, admits = dear.pick(thinned), admits[thinned]
-    solution = _solve(item_types, dear, admits, reservation_units, is_only_cost=is_only_cost)
-    if solution is None:
-        return None
-    cost, pod_values, weights = solution
-    return FractionalBound(cost, pod_values, dear, admits, weights)
+    return (dear, admits) if admits.any(axis=0).all() else None
 
 
 def _evenly_by_price(prices: FloatArray, admits: BoolArray, max_pairs: int) -> IntArray:
@@ -95,31 +113,14 @@ def _evenly_by_price(prices: FloatArray, admits: BoolArray, max_pairs: int) -> I
     return distinct_numbers(np.concatenate([chosen, cheapest]))
 
 
-def _solve(
-    item_types: ItemTypes,
-    rows: OfferingRows,
-    admits: BoolArray,
-    reservation_units: Mapping[int, int],
-    *,
-    is_only_cost: bool,
-) -> tuple[float, FloatArray, FloatArray] | None:
-    """The least cost, what a pod of each item type is worth, and each resource on each candidate node; None without an answer.
-
-    Where there is CPU beyond a baseline, what the baseline covers is one more resource.
-    """
+def _bound_program(
+    item_types: ItemTypes, rows: OfferingRows, admits: BoolArray, reservation_units: Mapping[int, int]
+) -> _BoundProgram:
+    """The program; where there is CPU beyond a baseline, what the baseline covers is one more resource, the last."""
     surplus_nodes = np.flatnonzero(rows.surplus.prices)
     if len(surplus_nodes):
         item_types, rows = _with_baseline_column(item_types, rows)
-    program = _BoundProgram(item_types, rows, admits, reservation_units, surplus_nodes)
-    solve = solve_for_cost if is_only_cost else solve_linear_program
-    linear_solution = solve(program.prices(), program.columns(), *program.row_bounds())
-    if linear_solution is None:
-        return None
-    weights = program.resource_values(linear_solution.duals)
-    if len(surplus_nodes):
-        weights[:, rows.cpu_column] += weights[:, -1]
-        weights = weights[:, :-1]
-    return linear_solution.objective, linear_solution.duals[: program.number_of_item_types], weights
+    return _BoundProgram(item_types, rows, admits, reservation_units, surplus_nodes)
 
 
 class _BoundProgram:
@@ -145,6 +146,8 @@ class _BoundProgram:
         self._scale = np.maximum(item_types.requests.max(axis=0), 1.0)
         self._node, self._item_type = np.nonzero(admits)
         self._reservation_units, self._surplus_nodes = reservation_units, surplus_nodes
+        #: Whether the last resource is CPU within a baseline.
+        self.has_baseline_column = len(surplus_nodes) > 0
         #: The first row of reservations.
         self._reservation_row = self.number_of_item_types + self._nodes * self._resources
 
@@ -269,5 +272,4 @@ def _bound_of_part(
     pods = np.bincount(alike, weights=np.array([float(count) for _, count in counted_demands]))
     item_types = ItemTypes(pods.astype(np.float64), rows[:, :-1], [int(number) for number in rows[:, -1]])
     left = {number: reservation_units.get(name, 0) for number, name in enumerate(signatures.reservations)}
-    bound = fractional_bound(item_types, signatures.rows(), 0.0, left, is_only_cost=True)
-    return bound.cost if bound is not None else None
+    return fractional_cost(item_types, signatures.rows(), left)

@@ -61,12 +61,12 @@ class RandomSource:
         self._bits = np.random.PCG64(seed)
         self.generator = np.random.Generator(self._bits)
 
-    def next_rows(self, rows: int, groups: int, columns: int, *, with_draws: bool) -> RandomRows:
-        """The next numbers for so many rows."""
+    def next_rows(self, rows: int, groups: int, columns: int, draws: int) -> RandomRows:
+        """The next numbers for so many rows, with so many ``draws`` in each: one for each group, or none."""
         before = self._bits.state
         inner = before["state"]
         drawn = RandomRows(inner["state"], inner["inc"], rows, groups, columns)
-        self._bits.advance(rows * (groups + columns + (groups if with_draws else 0)))
+        self._bits.advance(rows * (groups + columns + draws))
         if before["has_uint32"]:  # half a word that a choice left, which ``advance`` forgets
             self._bits.state = {**before, "state": self._bits.state["state"]}
         return drawn

@@ -18,8 +18,6 @@ from karpenter.scheduling.whatif.movers import Movers
 
 #: Numbers of the pods and of the nodes with room; between them the identity of what can be bought, which is kept with the facts.
 FactsKey = tuple[int, int, int]
-#: Half of what is kept at most.
-_MAX_FACTS = 1 << 15
 
 
 @dataclass(frozen=True)
@@ -55,31 +53,6 @@ def hosts_of(result: PassResult) -> tuple[Host, ...]:
     """The existing nodes that take pods."""
     views = (placement.node.view for placement in result.placements)
     return tuple(Host(view.key, view.name, view.initialized or not view.managed) for view in views)
-
-
-class RecentFacts:
-    """Facts that were asked for lately."""
-
-    def __init__(self) -> None:
-        self._latest: dict[FactsKey, PassFacts] = {}
-        self._earlier: dict[FactsKey, PassFacts] = {}
-
-    def get(self, key: FactsKey) -> PassFacts | None:
-        """The facts, if they are known."""
-        facts = self._latest.get(key)
-        if facts is None and (facts := self._earlier.get(key)) is not None:
-            self.put(key, facts)
-        return facts
-
-    def put(self, key: FactsKey, facts: PassFacts) -> None:
-        """Keep facts. What nobody asked for while so many others came is forgotten."""
-        if len(self._latest) >= _MAX_FACTS:
-            self._earlier, self._latest = self._latest, {}
-        self._latest[key] = facts
-
-    def clear(self) -> None:
-        """Forget everything."""
-        self._latest, self._earlier = {}, {}
 
 
 def node_content(node: ExistingNode) -> tuple[object, ...]:

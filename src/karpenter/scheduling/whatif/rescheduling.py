@@ -130,7 +130,7 @@ class ReschedulingBase:
         return None if self._facts(question, movers).hosts is None else self._answer(self._pass(question, movers))
 
     def hosts(self, question: WhatIf) -> tuple[Host, ...] | None:
-        """The existing nodes that take the pods; None if they do not all fit there."""
+        """The existing nodes that take the pods, wherever those were planned before; None if they do not all fit there."""
         movers = self._movers(question.pods)
         return None if movers.ineligible else self._facts(question, movers).hosts
 
@@ -197,7 +197,9 @@ class ReschedulingBase:
         """What follows from the pass of a question, which is made only if that is not known."""
         options = self._options_for(question)
         nodes = self._nodes_with_room(question, movers)
-        if nodes.bit_count() > _MAX_NODES_WITH_ROOM or not self._need_room_alone(movers):
+        # What is left of limits differs from node to node and pass to pass, so facts about it are never asked for again.
+        is_limited = options is not self._preparation.unlimited
+        if is_limited or nodes.bit_count() > _MAX_NODES_WITH_ROOM or not self._need_room_alone(movers):
             return self._known_pass(question, movers, options, nodes)[2]
         known = self._preparation.prepared.memory.pass_facts
         key = (self._pods_number(movers), id(options), self._room_number(nodes))

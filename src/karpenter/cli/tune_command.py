@@ -46,7 +46,7 @@ def tune(
 ) -> None:
     """Search settings for the best trade of cost against restarts, by simulation. Needs no cluster.
 
-    The page shows the Pareto front: the policies than which none costs less with fewer restarts. The same seed gives the
+    The page shows the Pareto front: the policies that no other one beats in cost and restarts. The same seed gives the
     same search. Ctrl-C ends it with the front so far.
     """
     from karpenter.cli import render_tuning

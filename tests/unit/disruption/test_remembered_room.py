@@ -108,15 +108,16 @@ def test_pods_of_a_kind_that_were_asked_about_on_one_node_are_not_placed_again_f
     assert len(passes) == 5
 
 
-@pytest.mark.parametrize(("limits", "most"), [({}, 40), ({"cpu": "1000"}, 0)])
+@pytest.mark.parametrize(("limits", "most"), [({}, 20), ({"cpu": "1000"}, 0)])
 def test_what_is_remembered_goes_when_nobody_asks_for_it_any_more(limits: dict[str, str], most: int) -> None:
     """What is left of limits is another amount each time, so nothing is kept about it."""
     controller = _Controller()
+    nodes = [wire for name in "cdefgh" for wire in running(name, "m", 2, 2)]
     for used in (*range(1, 8), *range(1, 8), *range(1, 8)):
-        cluster = _two_nodes(used)
+        cluster = _two_nodes(used, *nodes)
         (own,) = cluster.pools
         controller.decide(replace(cluster, pools=(replaced(own, spec=replaced(own.spec, limits=limits)),)))
-        assert len(controller.memory.packings.pass_facts) <= most
+        assert min(most, 14) <= len(controller.memory.packings.pass_facts) <= most
 
 
 def _with_news(node: StateNode) -> StateNode:

@@ -3,7 +3,7 @@
 Requests of one bucket share a window. It closes when no request arrived for the idle time, at its maximum age, or when it is
 full, whichever comes first. Both times are short, and a process with much to do brings requests that belong together further
 apart. So where it is known that more requests will come, a window stays open while they do: until a second passes without any
-request, of whatever bucket, or ten seconds since it was opened.
+request, of whatever bucket, or ten seconds since it was opened. The first request of a window may therefore wait ten seconds.
 
 A limited number of closed windows execute at once. The execution belongs to the window: a caller that is cancelled does not
 cancel the requests of others.
@@ -62,7 +62,8 @@ class _OpenBatch(Generic[Q, A]):
 class RequestBatcher(Generic[B, Q, A]):
     """Collects requests; ``execute`` returns an answer or an error for each, in their order.
 
-    ``more_expected`` says whether requests will come that are not here yet. One that never comes costs the stall time.
+    ``more_expected`` says whether requests will come that are not here yet. While one is expected that never comes, each
+    window is open for the stall time.
     """
 
     def __init__(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import msgspec
+import pytest
 
 from karpenter.api.karpenter import NodeClaim, NodeClassReference
 from karpenter.providers.aws.instance.expected_launches import ExpectedLaunches
-from support.launch_cases import World, claim, node_class, play
+from support.launch_cases import START, World, claim, node_class, play
 from support.refused_launches import LARGE
 
 
@@ -20,8 +21,12 @@ def _claim(name: str, provider_id: str = "", kind: str = "EC2NodeClass", **meta:
     return msgspec.structs.replace(made, spec=spec, status=status)
 
 
+def _expected() -> ExpectedLaunches:
+    return ExpectedLaunches(lambda: START)
+
+
 def test_a_claim_without_an_instance_is_expected_until_its_launch_begins() -> None:
-    expected = ExpectedLaunches()
+    expected = _expected()
     expected.on_claim(None, _claim("a"))
     assert expected.has_more()
     expected.begin("uid-a")
@@ -30,7 +35,7 @@ def test_a_claim_without_an_instance_is_expected_until_its_launch_begins() -> No
 
 def test_a_launch_that_failed_is_not_expected_again_when_its_claim_changes() -> None:
     """Its retry comes when its pause is over; purchases of others do not wait for it."""
-    expected = ExpectedLaunches()
+    expected = _expected()
     expected.on_claim(None, _claim("a"))
     expected.begin("uid-a")
     expected.on_claim(_claim("a"), _claim("a", labels={"changed": "now"}))
@@ -39,24 +44,63 @@ def test_a_launch_that_failed_is_not_expected_again_when_its_claim_changes() -> 
 
 def test_claims_that_are_launched_going_or_gone_are_not_expected() -> None:
     for after in (_claim("a", "aws:///a/i-1"), _claim("a", deletion_timestamp=datetime(2026, 1, 1, tzinfo=UTC)), None):
-        expected = ExpectedLaunches()
+        expected = _expected()
         expected.on_claim(None, _claim("a"))
         expected.on_claim(_claim("a"), after)
         assert not expected.has_more()
 
 
 def test_claims_of_another_provider_are_not_expected() -> None:
-    expected = ExpectedLaunches()
+    expected = _expected()
     expected.on_claim(None, _claim("a", kind="KWOKNodeClass"))
     assert not expected.has_more()
 
 
 def test_a_new_claim_of_the_name_of_a_launched_one_is_expected() -> None:
-    expected = ExpectedLaunches()
+    expected = _expected()
     expected.on_claim(None, _claim("a"))
     expected.begin("uid-a")
     expected.on_claim(_claim("a"), _claim("a", uid="uid-again"))
     assert expected.has_more()
+
+
+def test_nothing_is_kept_of_a_claim_that_went_while_its_launch_ran() -> None:
+    """The end of ``AwsProvider.create`` comes after the deletion; a claim of that uid is new to it, as any other."""
+    expected = _expected()
+    expected.on_claim(None, _claim("a"))
+    expected.begin("uid-a")
+    expected.on_claim(_claim("a"), None)
+    expected.begin("uid-a")
+    expected.on_claim(None, _claim("a"))
+    assert expected.has_more()
+
+
+def test_a_launch_is_expected_for_thirty_seconds_however_often_its_claim_changes() -> None:
+    seconds = [0.0]
+    expected = ExpectedLaunches(lambda: START + timedelta(seconds=seconds[0]))
+    expected.on_claim(None, _claim("a"))
+    seconds[0] = 29.9
+    expected.on_claim(_claim("a"), _claim("a", labels={"changed": "now"}))
+    assert expected.has_more()
+    seconds[0] = 30.0
+    expected.on_claim(_claim("a"), _claim("a", labels={"changed": "again"}))
+    assert not expected.has_more()
+
+
+def test_a_claim_that_never_comes_to_its_launch_delays_purchases_of_others_for_thirty_seconds() -> None:
+    async def scene(world: World) -> None:
+        world.launcher.expected_launches.on_claim(None, await world.claim("stuck"))
+        loop = asyncio.get_running_loop()
+        took = []
+        for number in range(2):
+            began = loop.time()
+            await world.launcher.launch(await world.claim(f"c{number}"), node_class(), (LARGE,))
+            took.append(loop.time() - began)
+            await asyncio.sleep(30 - loop.time())
+        assert took[0] == pytest.approx(1.0, abs=0.1)
+        assert took[1] < 0.1
+
+    play(scene)
 
 
 def test_claims_that_a_busy_process_gets_to_one_by_one_are_one_purchase() -> None:

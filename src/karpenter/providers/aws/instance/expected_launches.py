@@ -2,21 +2,30 @@
 
 The launcher keeps a purchase open for them (``request_batching``): a hundred NodeClaims that are created together are one
 purchase then, also where the process is too busy to get to all of them within milliseconds.
+
+An expectation ends after 30 seconds. A NodeClaim may never come to its launch, or not soon: what precedes the launch fails, or
+all workers of its controller wait for purchases. It would lengthen every purchase of others for as long as it exists.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
 from karpenter.api.karpenter import NodeClaim
 from karpenter.api.kinds import EC2_NODE_CLASS
+
+#: How long the launch of a NodeClaim is expected after the NodeClaim was first seen.
+EXPECTED_FOR = timedelta(seconds=30)
 
 
 class ExpectedLaunches:
     """Follows NodeClaims by uid. A launch is expected once: what fails is retried at a time of its own."""
 
-    def __init__(self) -> None:
-        self._expected: set[str] = set()
-        #: NodeClaims without instance whose launch has begun.
-        self._begun: set[str] = set()
+    def __init__(self, now: Callable[[], datetime]) -> None:
+        self._now = now
+        #: NodeClaims that exist and have no instance, by uid: until when their launch is expected, None once it has begun.
+        self._waiting: dict[str, datetime | None] = {}
 
     def on_claim(self, old: NodeClaim | None, new: NodeClaim | None) -> None:
         """Informer handler: a NodeClaim was added, updated or deleted."""
@@ -27,21 +36,21 @@ class ExpectedLaunches:
         uid = new.metadata.uid
         if not _waits(new):
             self._forget(uid)
-        elif uid not in self._begun:
-            self._expected.add(uid)
+        elif uid not in self._waiting:
+            self._waiting[uid] = self._now() + EXPECTED_FOR
 
     def begin(self, uid: str) -> None:
-        """The launch of this NodeClaim has begun, or was refused before it could."""
-        self._begun.add(uid)
-        self._expected.discard(uid)
+        """The launch of this NodeClaim has begun, or was refused before it could. One that is gone is not remembered."""
+        if uid in self._waiting:
+            self._waiting[uid] = None
 
     def has_more(self) -> bool:
         """Whether launches are to come."""
-        return bool(self._expected)
+        now = self._now()
+        return any(until is not None and now < until for until in self._waiting.values())
 
     def _forget(self, uid: str) -> None:
-        self._expected.discard(uid)
-        self._begun.discard(uid)
+        self._waiting.pop(uid, None)
 
 
 def _waits(claim: NodeClaim) -> bool:

@@ -148,7 +148,7 @@ class FleetLauncher:
         self._dependencies = dependencies
         self._settings = settings
         #: Launches that an open purchase waits for.
-        self.expected_launches = ExpectedLaunches()
+        self.expected_launches = ExpectedLaunches(dependencies.clock.now)
         self._batcher: RequestBatcher[str, LaunchOrder, Instance] = RequestBatcher(
             FLEET_BATCH_WINDOW,
             self._launch_batch,

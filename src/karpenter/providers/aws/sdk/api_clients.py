@@ -33,10 +33,11 @@ from karpenter.providers.aws.ec2_requests import (
     TagSpecification,
 )
 from karpenter.providers.aws.sdk.service_client import (
+    MARKER,
+    NEXT_TOKEN,
     ApiOperation,
     AwsServiceClient,
     CallRetryPolicy,
-    Pagination,
     RateLimitGroup,
 )
 
@@ -59,32 +60,70 @@ class _ConsoleOutput(AwsStruct, frozen=True, kw_only=True):
     output: str = ""
 
 
-_TYPES = ApiOperation("DescribeInstanceTypes", "InstanceTypes", tuple[InstanceTypeInfo, ...], RateLimitGroup.EC2_READ)
+_TYPES = ApiOperation(
+    "DescribeInstanceTypes",
+    "InstanceTypes",
+    tuple[InstanceTypeInfo, ...],
+    RateLimitGroup.EC2_READ,
+    pagination=NEXT_TOKEN,
+)
 _OFFERINGS = ApiOperation(
-    "DescribeInstanceTypeOfferings", "InstanceTypeOfferings", tuple[InstanceTypeOffering, ...], RateLimitGroup.EC2_READ
+    "DescribeInstanceTypeOfferings",
+    "InstanceTypeOfferings",
+    tuple[InstanceTypeOffering, ...],
+    RateLimitGroup.EC2_READ,
+    pagination=NEXT_TOKEN,
 )
 _SPOT_PRICES = ApiOperation(
-    "DescribeSpotPriceHistory", "SpotPriceHistory", tuple[SpotPrice, ...], RateLimitGroup.EC2_READ
+    "DescribeSpotPriceHistory",
+    "SpotPriceHistory",
+    tuple[SpotPrice, ...],
+    RateLimitGroup.EC2_READ,
+    pagination=NEXT_TOKEN,
 )
-_SUBNETS = ApiOperation("DescribeSubnets", "Subnets", tuple[SubnetInfo, ...], RateLimitGroup.EC2_READ)
+_SUBNETS = ApiOperation(
+    "DescribeSubnets", "Subnets", tuple[SubnetInfo, ...], RateLimitGroup.EC2_READ, pagination=NEXT_TOKEN
+)
 _SECURITY_GROUPS = ApiOperation(
-    "DescribeSecurityGroups", "SecurityGroups", tuple[SecurityGroupInfo, ...], RateLimitGroup.EC2_READ
+    "DescribeSecurityGroups",
+    "SecurityGroups",
+    tuple[SecurityGroupInfo, ...],
+    RateLimitGroup.EC2_READ,
+    pagination=NEXT_TOKEN,
 )
-_IMAGES = ApiOperation("DescribeImages", "Images", tuple[ImageInfo, ...], RateLimitGroup.EC2_READ)
+_IMAGES = ApiOperation(
+    "DescribeImages", "Images", tuple[ImageInfo, ...], RateLimitGroup.EC2_READ, pagination=NEXT_TOKEN
+)
 _RESERVATIONS = ApiOperation(
-    "DescribeCapacityReservations", "CapacityReservations", tuple[CapacityReservationInfo, ...], RateLimitGroup.EC2_READ
+    "DescribeCapacityReservations",
+    "CapacityReservations",
+    tuple[CapacityReservationInfo, ...],
+    RateLimitGroup.EC2_READ,
+    pagination=NEXT_TOKEN,
 )
 _PLACEMENT_GROUPS = ApiOperation(
     "DescribePlacementGroups", "PlacementGroups", tuple[PlacementGroupInfoEntry, ...], RateLimitGroup.EC2_READ
 )
 _TEMPLATES = ApiOperation(
-    "DescribeLaunchTemplates", "LaunchTemplates", tuple[LaunchTemplate, ...], RateLimitGroup.EC2_READ
+    "DescribeLaunchTemplates",
+    "LaunchTemplates",
+    tuple[LaunchTemplate, ...],
+    RateLimitGroup.EC2_READ,
+    pagination=NEXT_TOKEN,
 )
 _INSTANCES = ApiOperation(
-    "DescribeInstances", "Reservations", tuple[_InstanceReservation, ...], RateLimitGroup.EC2_READ
+    "DescribeInstances",
+    "Reservations",
+    tuple[_InstanceReservation, ...],
+    RateLimitGroup.EC2_READ,
+    pagination=NEXT_TOKEN,
 )
 _STATUSES = ApiOperation(
-    "DescribeInstanceStatus", "InstanceStatuses", tuple[InstanceStatus, ...], RateLimitGroup.EC2_READ
+    "DescribeInstanceStatus",
+    "InstanceStatuses",
+    tuple[InstanceStatus, ...],
+    RateLimitGroup.EC2_READ,
+    pagination=NEXT_TOKEN,
 )
 
 _CREATE_TEMPLATE = ApiOperation(
@@ -286,7 +325,6 @@ def _run_request(dry_run: RunInstancesDryRun) -> Request:
     return {**request, "InstanceType": dry_run.instance_type, "MinCount": 1, "MaxCount": 1}
 
 
-_MARKER_PAGINATION = Pagination("Marker", "Marker")
 #: How long a message, once received, is kept from other receivers, and how long to wait for the first (AWS-640), in seconds.
 _VISIBILITY_SECONDS = 20
 _POLL_SECONDS = 20
@@ -313,12 +351,12 @@ _LIST_PROFILES = ApiOperation(
     "InstanceProfiles",
     tuple[InstanceProfile, ...],
     RateLimitGroup.IAM,
-    pagination=_MARKER_PAGINATION,
+    pagination=MARKER,
 )
 _GET_PARAMETER = ApiOperation("GetParameter", "Parameter", _Parameter, RateLimitGroup.SSM)
 _PUT_PARAMETER = ApiOperation("PutParameter", "", AwsStruct, RateLimitGroup.SSM)
 _DELETE_PARAMETER = ApiOperation("DeleteParameter", "", AwsStruct, RateLimitGroup.SSM, CallRetryPolicy.ONCE)
-_GET_PRODUCTS = ApiOperation("GetProducts", "PriceList", tuple[str, ...], RateLimitGroup.PRICING)
+_GET_PRODUCTS = ApiOperation("GetProducts", "PriceList", tuple[str, ...], RateLimitGroup.PRICING, pagination=NEXT_TOKEN)
 _GET_QUEUE_URL = ApiOperation("GetQueueUrl", "QueueUrl", str, RateLimitGroup.QUEUE)
 _RECEIVE = ApiOperation("ReceiveMessage", "Messages", tuple[SqsMessage, ...], RateLimitGroup.QUEUE)
 _DELETE_MESSAGE = ApiOperation("DeleteMessage", "", AwsStruct, RateLimitGroup.QUEUE)

@@ -11,7 +11,7 @@ import msgspec
 from karpenter.providers.aws.aws_types import AwsStruct
 from karpenter.providers.aws.doctor.doctor_types import EventBridgeRule, PermissionQuery, RoleDescription
 from karpenter.providers.aws.sdk.aws_session import AwsSession
-from karpenter.providers.aws.sdk.service_client import ApiOperation, Pagination, RateLimitGroup
+from karpenter.providers.aws.sdk.service_client import MARKER, NEXT_TOKEN, ApiOperation, RateLimitGroup
 
 _ALLOWED = "allowed"
 _ENABLED = "ENABLED"
@@ -59,11 +59,13 @@ _SIMULATE = ApiOperation(
     "EvaluationResults",
     tuple[_Evaluation, ...],
     RateLimitGroup.IAM,
-    pagination=Pagination("Marker", "Marker"),
+    pagination=MARKER,
 )
 _GET_ROLE = ApiOperation("GetRole", "Role", _Role, RateLimitGroup.IAM)
 _QUEUE_ATTRIBUTES = ApiOperation("GetQueueAttributes", "Attributes", _QueueAttributes, RateLimitGroup.QUEUE)
-_RULE_NAMES = ApiOperation("ListRuleNamesByTarget", "RuleNames", tuple[str, ...], RateLimitGroup.QUEUE)
+_RULE_NAMES = ApiOperation(
+    "ListRuleNamesByTarget", "RuleNames", tuple[str, ...], RateLimitGroup.QUEUE, pagination=NEXT_TOKEN
+)
 _RULE = ApiOperation("DescribeRule", "", _RuleDescription, RateLimitGroup.QUEUE)
 _ACCESS_ENTRY = ApiOperation("DescribeAccessEntry", "accessEntry", _AccessEntry, RateLimitGroup.EKS)
 _KEY = ApiOperation("DescribeKey", "KeyMetadata", _Key, RateLimitGroup.IAM)

@@ -100,7 +100,7 @@ class AwsServiceClient:
         while True:
             page = await self._call_page(operation, page_request)
             results.extend(page.result)
-            if not page.next_token:
+            if operation.pagination is None or not page.next_token:
                 return tuple(results)
             page_request[operation.pagination.input_token] = page.next_token
 
@@ -181,9 +181,14 @@ def _send_in_thread(
     try:
         # Some services return numbers as text, such as the attributes of SQS messages.
         result = msgspec.convert(member, operation.type, strict=False)
-        return ResultPage(result, cast(str, answer.get(operation.pagination.output_token) or ""))
+        return ResultPage(result, _next_token(operation, answer))
     except msgspec.ValidationError as error:
         raise AwsCallError(_UNREADABLE, f"the answer is not as expected: {error}", operation.name) from error
+
+
+def _next_token(operation: ApiOperation[R], answer: RequestMembers) -> str:
+    pagination = operation.pagination
+    return "" if pagination is None else cast(str, answer.get(pagination.output_token) or "")
 
 
 def _retry_delay(attempts: int) -> float:
@@ -214,25 +219,35 @@ class CallRetryPolicy(Enum):
 class Pagination:
     """How a list comes in pages: under which name the next one is announced, and asked for."""
 
-    output_token: str = "NextToken"
-    input_token: str = "NextToken"
+    output_token: str
+    input_token: str
+
+
+NEXT_TOKEN = Pagination("NextToken", "NextToken")
+MARKER = Pagination("Marker", "Marker")
 
 
 @dataclass(frozen=True)
 class ApiOperation(Generic[R]):
-    """A call: AWS's name of it, the member of its answer that is wanted (empty: the whole) and the type that is decoded into."""
+    """A call: AWS's name of it, the member of its answer that is wanted (empty: the whole) and the type that is decoded into.
+
+    Without ``pagination`` an answer has one page.
+    """
 
     name: str
     member: str
     type: type[R]
     rate_group: RateLimitGroup
     retry: CallRetryPolicy = CallRetryPolicy.READ
-    pagination: Pagination = Pagination()
+    pagination: Pagination | None = None
 
     @property
     def used_members(self) -> Mapping[str, object]:
         """The members of an answer that are read, by their types; empty where all are."""
-        return {self.member: self.type, self.pagination.output_token: str} if self.member else {}
+        if not self.member:
+            return {}
+        token = {} if self.pagination is None else {self.pagination.output_token: str}
+        return {self.member: self.type, **token}
 
 
 def should_retry(policy: CallRetryPolicy, error: AwsError, attempts: int) -> bool:

@@ -25,8 +25,8 @@ import httpcore2
 import httpx2
 
 _SocketOptions = Iterable[Any]
-#: A larger buffer is written at once: copying it to append the next part would cost more than the system call that is saved,
-#: and the server can read the first part of a large body while the rest is built.
+#: A larger buffer is written at once: it takes many TLS records (16 KiB each) in any case, so one write fewer saves little, while
+#: each further part would copy the whole buffer.
 _MAX_BUFFERED_BYTES = 65_536
 
 

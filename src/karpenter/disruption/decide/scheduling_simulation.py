@@ -71,8 +71,6 @@ class SchedulingSimulation:
     _consolidate_after_ends: Mapping[str, datetime] = field(default_factory=dict)
     #: By key of a candidate. Its pods, the PodDisruptionBudgets and the time are those of one decision, so they stay true in it.
     _moving_pods_by_key: dict[str, tuple[Candidate, tuple[Pod, ...]]] = field(default_factory=dict)
-    #: The questions about single candidates, by key: the same one for several methods.
-    _questions: dict[str, tuple[Candidate, WhatIf]] = field(default_factory=dict)
 
     # -- other simulations ------------------------------------------------------------------------------------------------
 
@@ -141,22 +139,12 @@ class SchedulingSimulation:
 
     def _without(self, candidates: Sequence[Candidate]) -> WhatIf:
         """The question where the candidates' pods go when the candidates are gone."""
-        if len(candidates) != 1:
-            return WhatIf(tuple(self.pods_to_place(candidates)), frozenset(candidate.key for candidate in candidates))
-        (candidate,) = candidates
-        known, question = self._questions.get(candidate.key, (None, None))
-        if question is None or known is not candidate:
-            question = WhatIf(tuple(self.pods_to_place(candidates)), frozenset((candidate.key,)))
-            self._questions[candidate.key] = (candidate, question)
-        return question
+        return WhatIf(tuple(self.pods_to_place(candidates)), frozenset(candidate.key for candidate in candidates))
 
     def place_on_existing(self, candidates: Sequence[Candidate]) -> ReschedulingResult | None:
         """Placements of their pods on existing nodes; None if they do not all fit there."""
         question = self._without(candidates)
-        hosts = self._base.hosts(question)
-        if hosts is None or not all(host.initialized for host in hosts):
-            return None
-        return self._base.place_on_existing(question)
+        return None if self._base.ready_hosts(question) is None else self._base.place_on_existing(question)
 
     def place_within_consolidate_after(self, candidate: Candidate) -> Mapping[str, datetime]:
         """The nodes (by name) within ``consolidateAfter`` that would give the pods a place, and when that is over.
@@ -166,10 +154,8 @@ class SchedulingSimulation:
         ends = self._consolidate_after_ends
         if len(ends) <= (candidate.key in ends):
             return {}
-        hosts = self._base.hosts(replace(self._without((candidate,)), reopened=ends.keys()))
-        if hosts is None or not all(host.initialized for host in hosts):
-            return {}
-        return {host.name: ends[host.key] for host in hosts if host.key in ends}
+        hosts = self._base.ready_hosts(replace(self._without((candidate,)), reopened=ends.keys()))
+        return {host.name: ends[host.key] for host in hosts or () if host.key in ends}
 
     def place_as_planned(self, candidates: Sequence[Candidate], pending: PendingCommand) -> ReschedulingResult | None:
         """Placements of their pods on existing nodes and on the planned replacements, as the pending command has them."""

@@ -75,23 +75,27 @@ def solve_linear_program(
     costs: FloatArray, columns: SparseColumns, lower: FloatArray, upper: FloatArray
 ) -> LinearSolution | None:
     """Non-negative variables of least cost with every row between ``lower`` and ``upper``; None where there are none."""
-    solver = _new_solver()
-    if len(lower) >= _PRIMAL_FROM_ROWS:
-        solver.setOptionValue("simplex_strategy", _PRIMAL_SIMPLEX)
-    solver.passModel(_program(costs, columns, lower, upper))
-    return _run_solver(solver)
+    return _run_solver(_loaded_solver(costs, columns, lower, upper))
 
 
 def solve_for_cost(
     costs: FloatArray, columns: SparseColumns, lower: FloatArray, upper: FloatArray
 ) -> LinearSolution | None:
     """The same where only the least cost is asked for: any of equally good solutions, as fast as one can be had."""
-    solver = _new_solver()
+    solver = _loaded_solver(costs, columns, lower, upper)
     solver.setOptionValue("presolve", "off")
-    if len(lower) >= _PRIMAL_FROM_ROWS or len(costs) >= _PRIMAL_FROM_COLUMNS:
+    if len(costs) >= _PRIMAL_FROM_COLUMNS:
+        solver.setOptionValue("simplex_strategy", _PRIMAL_SIMPLEX)
+    return _run_solver(solver)
+
+
+def _loaded_solver(costs: FloatArray, columns: SparseColumns, lower: FloatArray, upper: FloatArray) -> Highs:
+    """A solver that has the program."""
+    solver = _new_solver()
+    if len(lower) >= _PRIMAL_FROM_ROWS:
         solver.setOptionValue("simplex_strategy", _PRIMAL_SIMPLEX)
     solver.passModel(_program(costs, columns, lower, upper))
-    return _run_solver(solver)
+    return solver
 
 
 def _program(costs: FloatArray, columns: SparseColumns, lower: FloatArray, upper: FloatArray) -> HighsLp:

@@ -38,7 +38,7 @@ from karpenter.scheduling.topology.bound_pod_counts import BoundPodCounts, PodCo
 from karpenter.scheduling.topology.topology_domains import TopologyDomains
 from karpenter.scheduling.unschedulable_reasons import NoRoom, UnschedulableReason
 from karpenter.scheduling.whatif.movers import Movers
-from karpenter.scheduling.whatif.pass_facts import Host, PassFacts, facts_of
+from karpenter.scheduling.whatif.pass_facts import Host, PassFacts, facts_of, hosts_of
 from karpenter.scheduling.whatif.price_bounds import PriceBounds
 from karpenter.scheduling.whatif.questions import LimitsPolicy, ReschedulingResult, TooExpensive, WhatIf
 from karpenter.scheduling.whatif.refused_nodes import RefusedNodes, RefusedOptions
@@ -129,10 +129,14 @@ class ReschedulingBase:
             return None if result.demands or result.unschedulable else self._answer(result)
         return None if self._facts(question, movers).hosts is None else self._answer(self._pass(question, movers))
 
-    def hosts(self, question: WhatIf) -> tuple[Host, ...] | None:
-        """The existing nodes that take the pods, wherever those were planned before; None if they do not all fit there."""
+    def ready_hosts(self, question: WhatIf) -> tuple[Host, ...] | None:
+        """The existing nodes that take the pods, wherever those were planned before.
+
+        None if they do not all fit there, or if one of the nodes is not ready for them yet (DIS-165).
+        """
         movers = self._movers(question.pods)
-        return None if movers.ineligible else self._facts(question, movers).hosts
+        hosts = None if movers.ineligible else self._facts(question, movers).hosts
+        return None if hosts is None or not all(host.initialized for host in hosts) else hosts
 
     def reschedule(self, question: WhatIf) -> ReschedulingResult | TooExpensive | RefusedNodes:
         """Where the pods go, on existing nodes or new ones. Nothing is packed where the answer would be of no use."""
@@ -164,7 +168,7 @@ class ReschedulingBase:
     def _would_buy_refused(self, refused: Requirements, result: PassResult, movers: Movers) -> bool:
         if result.unschedulable or movers.ineligible or any(group.membership for group in movers.groups):
             return False
-        if self._preparation.prepared.devices is not None or self._answer(result).uninitialized_nodes:
+        if self._preparation.prepared.devices is not None or not all(host.initialized for host in hosts_of(result)):
             return False
         demands = (keyed_demand.demand for keyed_demand in result.demands)
         return self._preparation.refused_options.are_all(demands, refused)

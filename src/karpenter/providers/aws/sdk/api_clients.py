@@ -5,7 +5,7 @@ from __future__ import annotations
 from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import cast
+from typing import TypeVar, cast
 
 import msgspec
 
@@ -45,6 +45,8 @@ from karpenter.providers.aws.sdk.service_client import (
 _TYPES_PAGE_SIZE, _PAGE_SIZE, _PRICES_PAGE_SIZE = 100, 1000, 2000
 _PRODUCTS = ("Linux/UNIX", "Linux/UNIX (Amazon VPC)")
 
+R = TypeVar("R")
+
 Request = dict[str, object]
 
 
@@ -60,71 +62,24 @@ class _ConsoleOutput(AwsStruct, frozen=True, kw_only=True):
     output: str = ""
 
 
-_TYPES = ApiOperation(
-    "DescribeInstanceTypes",
-    "InstanceTypes",
-    tuple[InstanceTypeInfo, ...],
-    RateLimitGroup.EC2_READ,
-    pagination=NEXT_TOKEN,
-)
-_OFFERINGS = ApiOperation(
-    "DescribeInstanceTypeOfferings",
-    "InstanceTypeOfferings",
-    tuple[InstanceTypeOffering, ...],
-    RateLimitGroup.EC2_READ,
-    pagination=NEXT_TOKEN,
-)
-_SPOT_PRICES = ApiOperation(
-    "DescribeSpotPriceHistory",
-    "SpotPriceHistory",
-    tuple[SpotPrice, ...],
-    RateLimitGroup.EC2_READ,
-    pagination=NEXT_TOKEN,
-)
-_SUBNETS = ApiOperation(
-    "DescribeSubnets", "Subnets", tuple[SubnetInfo, ...], RateLimitGroup.EC2_READ, pagination=NEXT_TOKEN
-)
-_SECURITY_GROUPS = ApiOperation(
-    "DescribeSecurityGroups",
-    "SecurityGroups",
-    tuple[SecurityGroupInfo, ...],
-    RateLimitGroup.EC2_READ,
-    pagination=NEXT_TOKEN,
-)
-_IMAGES = ApiOperation(
-    "DescribeImages", "Images", tuple[ImageInfo, ...], RateLimitGroup.EC2_READ, pagination=NEXT_TOKEN
-)
-_RESERVATIONS = ApiOperation(
-    "DescribeCapacityReservations",
-    "CapacityReservations",
-    tuple[CapacityReservationInfo, ...],
-    RateLimitGroup.EC2_READ,
-    pagination=NEXT_TOKEN,
-)
+def _ec2_list(name: str, member: str, of_type: type[R]) -> ApiOperation[R]:
+    """A list of EC2 that comes in pages."""
+    return ApiOperation(name, member, of_type, RateLimitGroup.EC2_READ, pagination=NEXT_TOKEN)
+
+
+_TYPES = _ec2_list("DescribeInstanceTypes", "InstanceTypes", tuple[InstanceTypeInfo, ...])
+_OFFERINGS = _ec2_list("DescribeInstanceTypeOfferings", "InstanceTypeOfferings", tuple[InstanceTypeOffering, ...])
+_SPOT_PRICES = _ec2_list("DescribeSpotPriceHistory", "SpotPriceHistory", tuple[SpotPrice, ...])
+_SUBNETS = _ec2_list("DescribeSubnets", "Subnets", tuple[SubnetInfo, ...])
+_SECURITY_GROUPS = _ec2_list("DescribeSecurityGroups", "SecurityGroups", tuple[SecurityGroupInfo, ...])
+_IMAGES = _ec2_list("DescribeImages", "Images", tuple[ImageInfo, ...])
+_RESERVATIONS = _ec2_list("DescribeCapacityReservations", "CapacityReservations", tuple[CapacityReservationInfo, ...])
 _PLACEMENT_GROUPS = ApiOperation(
     "DescribePlacementGroups", "PlacementGroups", tuple[PlacementGroupInfoEntry, ...], RateLimitGroup.EC2_READ
 )
-_TEMPLATES = ApiOperation(
-    "DescribeLaunchTemplates",
-    "LaunchTemplates",
-    tuple[LaunchTemplate, ...],
-    RateLimitGroup.EC2_READ,
-    pagination=NEXT_TOKEN,
-)
-_INSTANCES = ApiOperation(
-    "DescribeInstances",
-    "Reservations",
-    tuple[_InstanceReservation, ...],
-    RateLimitGroup.EC2_READ,
-    pagination=NEXT_TOKEN,
-)
-_STATUSES = ApiOperation(
-    "DescribeInstanceStatus",
-    "InstanceStatuses",
-    tuple[InstanceStatus, ...],
-    RateLimitGroup.EC2_READ,
-    pagination=NEXT_TOKEN,
-)
+_TEMPLATES = _ec2_list("DescribeLaunchTemplates", "LaunchTemplates", tuple[LaunchTemplate, ...])
+_INSTANCES = _ec2_list("DescribeInstances", "Reservations", tuple[_InstanceReservation, ...])
+_STATUSES = _ec2_list("DescribeInstanceStatus", "InstanceStatuses", tuple[InstanceStatus, ...])
 
 _CREATE_TEMPLATE = ApiOperation(
     "CreateLaunchTemplate", "LaunchTemplate", LaunchTemplate, RateLimitGroup.EC2_WRITE, CallRetryPolicy.ONCE

@@ -70,12 +70,11 @@ def publish_pod_protections(context: ControllerContext, views: Iterable[StateNod
     for view in views:
         if view.managed and view.node is not None:
             _publish_invalid_protection(context, view.node)
-        for pod in view.pods if view.managed else ():
+        for pod in view.pods_with_eviction_annotation if view.managed else ():
             if labels.DO_NOT_DISRUPT in pod.metadata.annotations:
                 pod_eviction.publish_pod_protection(context, pod)
-            unreadable = pod_disruption.unreadable_cost(pod)
-            if unreadable is not None:
-                _publish_unreadable_cost(context, pod, *unreadable)
+        for unreadable in view.unreadable_costs if view.managed else ():
+            _publish_unreadable_cost(context, *unreadable)
 
 
 def _publish_invalid_protection(context: ControllerContext, node: Node) -> None:

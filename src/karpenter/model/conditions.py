@@ -98,7 +98,10 @@ def conditioned_object(types: ConditionTypes, meta: ObjectMeta, now: datetime) -
 
 def find_condition(conditions: Iterable[Condition], type_: str) -> Condition | None:
     """The condition of a type, or None."""
-    return next((condition for condition in conditions if condition.type == type_), None)
+    for condition in conditions:
+        if condition.type == type_:
+            return condition
+    return None
 
 
 def condition_status(conditions: Iterable[Condition], type_: str) -> str:

@@ -56,6 +56,12 @@ _FORMER_PROTECTION_ANNOTATIONS = ("karpenter.sh/do-not-evict", "karpenter.sh/do-
 _PROTECTION_ANNOTATIONS = frozenset((labels.DO_NOT_DISRUPT, *_FORMER_PROTECTION_ANNOTATIONS))
 
 
+def has_eviction_annotation(pod: Pod) -> bool:
+    """Whether an annotation of the pod says that it should stay where it is, whatever that comes to now."""
+    annotations = pod.metadata.annotations
+    return labels.SAFE_TO_EVICT in annotations or not _PROTECTION_ANNOTATIONS.isdisjoint(annotations)
+
+
 def is_critical(pod: Pod) -> bool:
     """Whether the pod is evicted last (DIS-522)."""
     return pod.spec.priority_class_name in _CRITICAL_PRIORITY_CLASSES

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+from functools import cached_property
 
 from karpenter.api.core import Node
 from karpenter.api.meta import Condition
@@ -114,10 +115,16 @@ class RepairPolicies:
 
     def is_unhealthy(self, node: Node) -> bool:
         """Whether a condition of the Node is covered, for any duration and reason (K15-228)."""
-        return any(policy.covers(condition) for condition in node.status.conditions for policy in self.policies)
+        return any((condition.type, condition.status) in self._covered for condition in node.status.conditions)
+
+    @cached_property
+    def _covered(self) -> frozenset[tuple[str, str]]:
+        return frozenset((policy.condition_type, policy.condition_status) for policy in self.policies)
 
     def decision(self, node: Node, now: datetime, rebooted_at: datetime | None = None) -> RepairDecision | None:
         """What is due for a Node now; None while nothing is. ``rebooted_at``: the end of its last reboot (K15-216)."""
+        if not self.is_unhealthy(node):
+            return None
         eligible = [match for match in self.matches(node, rebooted_at) if match.eligible_at <= now]
         if not eligible:
             return None
@@ -144,6 +151,8 @@ class RepairPolicies:
 
     def next_eligible(self, node: Node, now: datetime, rebooted_at: datetime | None = None) -> datetime | None:
         """When the next policy becomes eligible for a Node; None if none is going to (K15-221)."""
+        if not self.is_unhealthy(node):
+            return None
         moments = (match.eligible_at for match in self.matches(node, rebooted_at))
         return min((moment for moment in moments if moment > now), default=None)
 

@@ -9,10 +9,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from karpenter.api.apps import RolloutWorkload
+from karpenter.api.core import Pod
 from karpenter.model.conditions import find_condition
 
 #: Namespace, kind and name of what owns pods.
 WorkloadKey = tuple[str, str, str]
+_TEMPLATE_HASH = "pod-template-hash"
+_REVISION = "controller-revision-hash"
 #: The default ``progressDeadlineSeconds`` of a Deployment. StatefulSets have no deadline; theirs is the same.
 DEFAULT_PROGRESS_DEADLINE = timedelta(minutes=10)
 #: A longer deadline counts as this one.
@@ -30,6 +33,17 @@ class RolloutControl:
 
 #: A workload without settings of its own.
 DEFAULT_ROLLOUT_CONTROL = RolloutControl()
+
+
+def workload_version(pod: Pod) -> tuple[WorkloadKey, str] | None:
+    """Which workload the pod is of, and in which version; None for pods of no workload with versions."""
+    own = pod.metadata.labels
+    for owner in pod.metadata.owner_references:
+        if owner.kind == "ReplicaSet" and (version := own.get(_TEMPLATE_HASH)):
+            return (pod.metadata.namespace, "Deployment", owner.name.removesuffix(f"-{version}")), version
+        if owner.kind == "StatefulSet" and (version := own.get(_REVISION)):
+            return (pod.metadata.namespace, owner.kind, owner.name), version
+    return None
 
 
 def rollout_control(workload: RolloutWorkload) -> RolloutControl:

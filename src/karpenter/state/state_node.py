@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 
 from karpenter.api.core import Node, Pod
@@ -16,6 +17,7 @@ from karpenter.model import resources as res
 from karpenter.model.requirements import Requirements, requirements_from_labels, requirements_from_wire
 from karpenter.model.resources import Resources
 from karpenter.state.pod_signature import hostname_requirement
+from karpenter.state.rollout_controls import WorkloadKey, workload_version
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class StateNode:
     node: Node | None
     claim: NodeClaim | None
 
-    @property
+    @cached_property
     def key(self) -> str:
         """A key that is stable from claim to node: the NodeClaim's name, or the Node's if there is no claim."""
         return self.claim.metadata.name if self.claim is not None else self.name
@@ -54,6 +56,27 @@ class StateNode:
     def pods_by_workload(self) -> Mapping[str, int]:
         """Number of bound pods per workload."""
         return Counter(owner for pod in self.pods if (owner := pods.workload_id(pod)))
+
+    @cached_property
+    def versions_by_workload(self) -> Mapping[WorkloadKey, frozenset[str]]:
+        """The versions in which workloads have active pods here."""
+        versions: dict[WorkloadKey, frozenset[str]] = {}
+        for pod in self.pods:
+            known = workload_version(pod)
+            if known is not None and pods.is_active(pod):
+                versions[known[0]] = versions.get(known[0], frozenset()) | {known[1]}
+        return versions
+
+    @cached_property
+    def pods_with_eviction_annotation(self) -> tuple[Pod, ...]:
+        """Bound pods with an annotation that says that they should stay."""
+        return tuple(filter(pod_disruption.has_eviction_annotation, self.pods))
+
+    @cached_property
+    def unreadable_costs(self) -> tuple[tuple[Pod, str, str], ...]:
+        """Bound pods whose disruption cost cannot be read, each with its annotation and the value (K15-341)."""
+        unreadable = ((pod, pod_disruption.unreadable_cost(pod)) for pod in self.pods if pod.metadata.annotations)
+        return tuple((pod, *complaint) for pod, complaint in unreadable if complaint is not None)
 
     @cached_property
     def reschedulable_pods(self) -> tuple[Pod, ...]:
@@ -66,7 +89,7 @@ class StateNode:
         """What evicting its reschedulable pods costs, no pod counting less than 0 (DIS-114)."""
         return sum(max(0.0, pod_disruption.eviction_cost(pod)) for pod in self.reschedulable_pods)
 
-    @property
+    @cached_property
     def is_empty(self) -> bool:
         """Whether the node counts as empty: no reschedulable pod on it costs anything to evict (DIS-121)."""
         return self.eviction_cost <= 0
@@ -76,12 +99,30 @@ class StateNode:
         """Whether it has a NodeClaim."""
         return self.claim is not None
 
+    @cached_property
+    def true_conditions(self) -> frozenset[str]:
+        """The conditions of its NodeClaim that are True."""
+        held = self.claim.status.conditions if self.claim is not None else ()
+        seen: dict[str, str] = {}
+        for condition in held:
+            seen.setdefault(condition.type, condition.status)
+        return frozenset(kind for kind, status in seen.items() if status == conditions.TRUE)
+
+    @cached_property
+    def last_pod_event(self) -> datetime | None:
+        """When its ``consolidateAfter`` period began: the last time that pods came or went, or its initialization."""
+        if self.claim is None or conditions.INITIALIZED not in self.true_conditions:
+            return None
+        initialized = conditions.find_condition(self.claim.status.conditions, conditions.INITIALIZED)
+        since = self.claim.status.last_pod_event_time
+        return since or (initialized.last_transition_time if initialized is not None else None)
+
     @property
     def rebooting(self) -> bool:
         """Whether a reboot of the node is under way (K15-004)."""
-        return _is_rebooting(self.claim)
+        return conditions.REBOOTING in self.true_conditions
 
-    @property
+    @cached_property
     def ready(self) -> bool:
         """Whether the Node reports Ready."""
         return self.node is not None and conditions.is_true(self.node.status.conditions, "Ready")

@@ -26,7 +26,7 @@ from karpenter.disruption.decide.disruption_blockers import (
 from karpenter.disruption.decide.failed_moves import NO_FAILED_MOVES, FailedMoves
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.model import durations, labels, pod_disruption, pods
-from karpenter.model.conditions import find_condition, is_true
+from karpenter.model.conditions import CONSOLIDATABLE, DRIFTED
 from karpenter.state.pod_counts import NamespacedLabels, namespaced_labels
 from karpenter.state.snapshot import ClusterSnapshot
 from karpenter.state.state_node import StateNode
@@ -79,6 +79,9 @@ class PodDisruptionBudgetIndex:
         for budget in snapshot.pdbs:
             self._by_namespace.setdefault(budget.metadata.namespace, []).append(budget)
         self._by_identity: dict[NamespacedLabels, tuple[PodDisruptionBudget, ...]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._by_namespace)
 
     def selecting(self, pod: Pod) -> tuple[PodDisruptionBudget, ...]:
         """The budgets that select a pod."""
@@ -188,14 +191,13 @@ class CandidateChecks:
     def pod_blockers(self, state_node: StateNode) -> Iterator[PodBlocker]:
         """One blocker per pod that must not be evicted, even if it needs no rescheduling (DIS-079 to DIS-081, DIS-085)."""
         now = self._context.now
-        annotated = (pod for pod in state_node.pods if pod.metadata.annotations and pods.is_active(pod))
-        for pod in annotated:
+        for pod in filter(pods.is_active, state_node.pods_with_eviction_annotation):
             protection = pod_disruption.disruption_protection(pod, now)
             if protection is not None and protection.active:
                 yield disruption_blockers.PodDoNotDisrupt(_name(pod), until=protection.until)
             elif pod_disruption.is_not_safe_to_evict(pod):
                 yield disruption_blockers.PodDoNotDisrupt(_name(pod), labels.SAFE_TO_EVICT)
-        for pod in state_node.pods:
+        for pod in state_node.pods if self.pod_disruption_budgets else ():
             # Most pods have no budget: that is asked first.
             blocker = self._pdb_blocker(pod)
             if blocker is None or not pods.is_active(pod) or pods.is_mirror_pod(pod):
@@ -277,12 +279,12 @@ class CandidateChecks:
 
 def is_consolidatable(state_node: StateNode) -> bool:
     """Whether the node's consolidateAfter period is over (DIS-320)."""
-    return state_node.claim is not None and is_true(state_node.claim.status.conditions, "Consolidatable")
+    return CONSOLIDATABLE in state_node.true_conditions
 
 
 def is_drifted(state_node: StateNode) -> bool:
     """Whether the node is not what its pool asks for any more (DIS-321)."""
-    return state_node.claim is not None and is_true(state_node.claim.status.conditions, "Drifted")
+    return DRIFTED in state_node.true_conditions
 
 
 def consolidate_after_end(state_node: StateNode, pool: NodePool | None) -> datetime | None:
@@ -290,15 +292,12 @@ def consolidate_after_end(state_node: StateNode, pool: NodePool | None) -> datet
 
     Until then no pods of nodes that are consolidated are placed on it (DIS-166, DIS-241).
     """
-    if pool is None or state_node.claim is None:
+    since = state_node.last_pod_event
+    period = _consolidate_after(pool) if pool is not None and since is not None else None
+    if not period or since is None:
         return None
-    period = _consolidate_after(pool)
-    initialized = find_condition(state_node.claim.status.conditions, "Initialized")
-    if not period or initialized is None or initialized.status != "True":
-        return None
-    since = state_node.claim.status.last_pod_event_time or initialized.last_transition_time
     try:
-        return None if since is None else since + period
+        return since + period
     except OverflowError:
         return _NEVER
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
+from functools import cached_property
 
 from karpenter.api.core import Pod
 from karpenter.model.repair_policies import RepairAction, RepairDecision
@@ -68,7 +69,7 @@ class Candidate:
     price_per_hour: float | None
     disruption_cost: float
 
-    @property
+    @cached_property
     def key(self) -> str:
         """The NodeClaim's name."""
         return self.state_node.key

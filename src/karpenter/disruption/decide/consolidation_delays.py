@@ -84,7 +84,7 @@ def time_driven_changes(
 
 def _protection_ends(view: StateNode, now: datetime) -> Iterator[datetime]:
     """When the active protections of the node and of its pods run out."""
-    protections = [pod_disruption.disruption_protection(pod, now) for pod in view.pods if pod.metadata.annotations]
+    protections = [pod_disruption.disruption_protection(pod, now) for pod in view.pods_with_eviction_annotation]
     if view.node is not None:
         protections.append(pod_disruption.node_disruption_protection(view.node, now))
     for protection in protections:

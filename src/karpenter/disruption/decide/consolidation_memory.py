@@ -21,7 +21,7 @@ from karpenter.disruption.decide.disruption_blockers import DisruptionBlocker
 from karpenter.disruption.decide.disruption_problem import PreparedDisruption
 from karpenter.disruption.decide.failed_moves import FailedMoves
 from karpenter.disruption.decide.remaining_budgets import RemainingBudgets
-from karpenter.disruption.decide.scheduling_simulation import can_leave_now
+from karpenter.disruption.decide.scheduling_simulation import pods_leaving_now
 from karpenter.scheduling import pod_eligibility
 from karpenter.scheduling.arrival_forecast import recent_arrivals
 from karpenter.scheduling.decision_memory import DecisionMemory, without_usage
@@ -111,15 +111,12 @@ class DisruptionMemory:
 
 
 def _candidate_inputs(candidate: Candidate, checks: CandidateChecks, now: datetime) -> tuple[object, ...]:
-    """``False`` for each pod that must move with its node but needs no other place now."""
-    budgets = checks.pod_disruption_budgets
-    moves = tuple(can_leave_now(pod, budgets, now) for pod in candidate.reschedulable_pods)
     return (
         candidate.key,
         candidate.price_per_hour,
         candidate.disruption_cost,
         candidate.reschedulable_pods,
-        all(moves) or moves,
+        pods_leaving_now(candidate, checks.pod_disruption_budgets, now),
     )
 
 

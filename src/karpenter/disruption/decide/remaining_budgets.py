@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from karpenter.disruption.decide.command import DisruptionReason
-from karpenter.model.conditions import is_true
+from karpenter.model.conditions import INSTANCE_TERMINATING
 from karpenter.model.disruption_rules import disruption_rules
 from karpenter.model.freezes import active_freeze
 from karpenter.model.nodepool_budgets import DisruptionAllowance
@@ -49,7 +49,7 @@ def pool_node_counts(nodes: Iterable[StateNode]) -> Mapping[str, PoolNodeCounts]
 
 
 def _is_terminating(state_node: StateNode) -> bool:
-    return state_node.claim is not None and is_true(state_node.claim.status.conditions, "InstanceTerminating")
+    return INSTANCE_TERMINATING in state_node.true_conditions
 
 
 class RemainingBudgets:

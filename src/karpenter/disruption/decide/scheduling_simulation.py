@@ -116,7 +116,7 @@ class SchedulingSimulation:
         """The candidate's own pods that need another place."""
         known, moving = self._moving_pods_by_key.get(candidate.key, (None, ()))
         if known is not candidate:
-            moving = tuple(filter(self._can_leave, candidate.reschedulable_pods))
+            moving = pods_leaving_now(candidate, self._checks.pod_disruption_budgets, self._now)
             self._moving_pods_by_key[candidate.key] = (candidate, moving)
         return moving
 
@@ -128,9 +128,6 @@ class SchedulingSimulation:
         if command.reason is DisruptionReason.UNHEALTHY:
             return [pod for candidate in command.candidates for pod in self.pods_of_broken(candidate)]
         return self.pods_to_place(command.candidates)
-
-    def _can_leave(self, pod: Pod) -> bool:
-        return can_leave_now(pod, self._checks.pod_disruption_budgets, self._now)
 
     @property
     def has_limits(self) -> bool:
@@ -225,6 +222,15 @@ def can_leave_now(pod: Pod, budgets: PodDisruptionBudgetIndex, now: datetime) ->
         return False
     over = budgets.selecting(pod)
     return not over or not pod_eligibility.blocked_by_budgets(pod, over, now)
+
+
+def pods_leaving_now(candidate: Candidate, budgets: PodDisruptionBudgetIndex, now: datetime) -> tuple[Pod, ...]:
+    """The candidate's pods that need another place when it goes: all but those that nothing can evict now (DIS-162)."""
+    every = candidate.reschedulable_pods
+    if not budgets and not candidate.state_node.pods_with_eviction_annotation:
+        return every
+    leaving = tuple(pod for pod in every if can_leave_now(pod, budgets, now))
+    return leaving if len(leaving) < len(every) else every
 
 
 def simulate(prepared: PreparedDisruption, closed_to_pods: Iterable[str] = ()) -> SchedulingSimulation:

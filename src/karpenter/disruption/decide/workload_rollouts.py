@@ -10,21 +10,20 @@ roll-out delays nothing.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from datetime import datetime, timedelta
+from itertools import chain
 
 from karpenter.api.core import Pod
 from karpenter.disruption.decide.command import Candidate
 from karpenter.disruption.decide.disruption_blockers import RolloutInProgress
 from karpenter.model import pods
 from karpenter.model.conditions import TRUE, find_condition
-from karpenter.state.rollout_controls import DEFAULT_ROLLOUT_CONTROL, WorkloadKey
+from karpenter.state.rollout_controls import DEFAULT_ROLLOUT_CONTROL, WorkloadKey, workload_version
 from karpenter.state.snapshot import ClusterSnapshot
 
 #: So many pods that the old version got since the roll-out's recent pods: it is scaled, not replaced.
 _SCALING_PODS = 2
-_TEMPLATE_HASH = "pod-template-hash"
-_REVISION = "controller-revision-hash"
 
 
 class WorkloadRollouts:
@@ -34,10 +33,10 @@ class WorkloadRollouts:
         stopped = {workload for workload, control in snapshot.rollout_controls.items() if control.is_stopped}
         several = _workloads_with_several_versions(snapshot) - stopped
         pods_by_version: defaultdict[WorkloadKey, defaultdict[str, list[Pod]]] = defaultdict(lambda: defaultdict(list))
-        for pod in _pods_of(snapshot) if several else ():
-            workload_version = _workload_version(pod)
-            if workload_version is not None and workload_version[0] in several and pods.is_active(pod):
-                pods_by_version[workload_version[0]][workload_version[1]].append(pod)
+        for pod in _pods_of(snapshot, several) if several else ():
+            version = workload_version(pod)
+            if version is not None and version[0] in several and pods.is_active(pod):
+                pods_by_version[version[0]][version[1]].append(pod)
         controls = snapshot.rollout_controls
         ends = (
             (workload, _rollout_end(versions, now, controls.get(workload, DEFAULT_ROLLOUT_CONTROL).progress_deadline))
@@ -58,7 +57,7 @@ class WorkloadRollouts:
         """All workloads with pods on the node that are being rolled out, each once."""
         reported: set[WorkloadKey] = set()
         for pod in candidate.reschedulable_pods if self._end_by_workload else ():
-            version = _workload_version(pod)
+            version = workload_version(pod)
             if version is not None and version[0] in self._end_by_workload and version[0] not in reported:
                 reported.add(version[0])
                 namespace, kind, name = version[0]
@@ -66,13 +65,17 @@ class WorkloadRollouts:
 
 
 def _workloads_with_several_versions(snapshot: ClusterSnapshot) -> set[WorkloadKey]:
-    versions: dict[WorkloadKey, str] = {}
+    versions: dict[WorkloadKey, frozenset[str]] = {}
     several: set[WorkloadKey] = set()
-    for pod in _pods_of(snapshot):
-        workload_version = _workload_version(pod)
-        if workload_version is not None and pods.is_active(pod):
-            workload, version = workload_version
-            if versions.setdefault(workload, version) != version:
+    waiting = (
+        {version[0]: frozenset((version[1],))}
+        for group in snapshot.pod_groups
+        for pod in group.pods
+        if (version := workload_version(pod)) is not None and pods.is_active(pod)
+    )
+    for own in chain((node.versions_by_workload for node in snapshot.nodes), waiting):
+        for workload, names in own.items():
+            if len(names) > 1 or versions.setdefault(workload, names) != names:
                 several.add(workload)
     return several
 
@@ -108,19 +111,10 @@ def _ready_times(members: Iterable[Pod]) -> Iterator[datetime]:
             yield ready.last_transition_time
 
 
-def _pods_of(snapshot: ClusterSnapshot) -> Iterator[Pod]:
+def _pods_of(snapshot: ClusterSnapshot, workloads: Set[WorkloadKey]) -> Iterator[Pod]:
+    """Pods that wait, and those on nodes with pods of the workloads."""
     for node in snapshot.nodes:
-        yield from node.pods
+        if not workloads.isdisjoint(node.versions_by_workload):
+            yield from node.pods
     for group in snapshot.pod_groups:
         yield from group.pods
-
-
-def _workload_version(pod: Pod) -> tuple[WorkloadKey, str] | None:
-    """Which workload the pod is of, and in which version; None for pods of no workload with versions."""
-    own: Mapping[str, str] = pod.metadata.labels
-    for owner in pod.metadata.owner_references:
-        if owner.kind == "ReplicaSet" and (version := own.get(_TEMPLATE_HASH)):
-            return (pod.metadata.namespace, "Deployment", owner.name.removesuffix(f"-{version}")), version
-        if owner.kind == "StatefulSet" and (version := own.get(_REVISION)):
-            return (pod.metadata.namespace, owner.kind, owner.name), version
-    return None

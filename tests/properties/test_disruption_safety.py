@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from random import Random
+from unittest.mock import patch
 
 import pytest
 from hypothesis import HealthCheck, given, note, settings
@@ -30,13 +31,23 @@ from karpenter.disruption.decide.disruption_problem_file import disruption_solut
 from karpenter.disruption.decide.move_blockers import SavingTooSmall
 from karpenter.disruption.decide.scheduling_simulation import UnreschedulablePods, prepare_simulation
 from karpenter.model import pods
+from karpenter.scheduling.equivalence_groups import EquivalenceGroup
+from karpenter.scheduling.existing_nodes import ExistingNodeIndex, NodeSet
 from karpenter.scheduling.objective import NO_EXPOSURE_LIMITS, NODE_FEE_PER_HOUR, Objective
+from karpenter.scheduling.offerings.purchase_options import PurchaseOptionIndex
+from karpenter.scheduling.pass_result import DemandCaps, PlannedPlacements
 from karpenter.scheduling.problem import build_problem
 from karpenter.scheduling.scheduling_options import ArrivalForecast, SchedulingOptions
+from karpenter.scheduling.scheduling_pass import SchedulingPass
 from karpenter.scheduling.solution import Solution
 from karpenter.scheduling.solver import solve
+from karpenter.scheduling.topology.bound_pod_counts import BoundPodCounts
+from karpenter.scheduling.topology.topology_domains import TopologyDomains
+from karpenter.scheduling.whatif import rescheduling
+from karpenter.scheduling.whatif.counted_pass import CountedPass, count_pass
 from karpenter.scheduling.whatif.questions import TooExpensive
 from karpenter.simulator.gap_probe import ProbeMemory, WithheldSavings, withheld_savings
+from karpenter.state.snapshot import ClusterSnapshot
 from support import mixed_clusters, related_pod_clusters
 from support.applied_commands import DisruptedCluster, with_budget
 from support.builders import NOW, UNSCHEDULABLE, replaced, snapshot
@@ -317,3 +328,31 @@ def test_odd_pods_stop_nobody(grown: DisruptedCluster, odd: list[Pod], data: st.
                 assert all(candidate.state_node.is_empty for candidate in command.candidates)
             else:
                 assert moved(command) == Counter(pod.metadata.uid for pod in moving)
+
+
+def _compared_pass(
+    groups: Sequence[EquivalenceGroup], nodes: ExistingNodeIndex, open_nodes: NodeSet, options: PurchaseOptionIndex
+) -> CountedPass:
+    """The pass in counts, once it is known to be the same as one over pods."""
+    counted = count_pass(groups, nodes, open_nodes, options)
+    domains = TopologyDomains(BoundPodCounts(ClusterSnapshot()), (), nodes)
+    one = SchedulingPass(nodes.subset(open_nodes), options, domains, PlannedPlacements(), DemandCaps())
+    result = one.run(groups)
+    assert [(node, groups[at].pods[first]) for node, (at, first) in counted.hosts] == [
+        (placement.node, placement.pods[0]) for placement in result.placements
+    ]
+    assert [(each.requests, each.count, each.options) for each in counted.demands] == [
+        (each.demand.requests, len(each.demand.pods), each.demand.options) for each in result.demands
+    ]
+    assert counted.has_unplaced == bool(result.unschedulable)
+    return counted
+
+
+@given(shrunken())
+@settings(suppress_health_check=_QUIET)
+def test_every_question_of_a_decision_has_the_same_answer_in_counts(cluster: DisruptedCluster) -> None:
+    """A pass in counts says what the pass over the pods themselves says."""
+    problem = DisruptionProblem(cluster.snapshot(), DisruptionContext(NOW))
+    with patch.object(rescheduling, "count_pass", _compared_pass):
+        decide_disruption(problem, cluster.types)
+        decide_without_thresholds(problem, cluster.types)

@@ -213,7 +213,11 @@ class DecisionMemory:
 
     def pods_number(self, movers: Movers) -> int:
         """The same number for pods that need room alone if they are as many of the same kinds."""
-        return self._number(pod_content(movers))
+        number = self._numbers.get(movers)
+        if number is None:
+            number = self._number(pod_content(movers))
+            self._numbers.put(movers, number)
+        return number
 
     def _number(self, content: object) -> int:
         number = self._numbers.get(content)

@@ -411,8 +411,12 @@ class ExistingNodeIndex:
 
     def candidates(self, request: NodeFitRequest) -> NodeSet:
         """Nodes worth asking: none that is left out could take a single one of the pods."""
-        nodes = self.with_free(request.signature.requests) & self.tolerated_by(request.relaxation_step.tolerations)
-        for key, asked in request.relaxation_step.requirements.items():
+        return self.candidates_for(request.signature.requests, request.relaxation_step)
+
+    def candidates_for(self, requests: Resources, step: RelaxationStep) -> NodeSet:
+        """The same, for pods with these requests at a relaxation step."""
+        nodes = self.with_free(requests) & self.tolerated_by(step.tolerations)
+        for key, asked in step.requirements.items():
             if nodes and asked.operator is Op.IN:
                 by_value = self.by_label_value(key)
                 matching = by_value.get(UNDECIDED, 0)

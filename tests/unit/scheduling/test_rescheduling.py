@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
@@ -15,12 +16,11 @@ from karpenter.instancetypes.well_known_labels import label_in
 from karpenter.model import labels
 from karpenter.model.requirements import Requirements
 from karpenter.scheduling.decision_memory import DecisionMemory
-from karpenter.scheduling.equivalence_groups import EquivalenceGroup
-from karpenter.scheduling.pass_result import PassResult
 from karpenter.scheduling.preferences import Preferences
 from karpenter.scheduling.problem import build_problem
-from karpenter.scheduling.scheduling_pass import SchedulingPass
 from karpenter.scheduling.solution import PlacedPods
+from karpenter.scheduling.whatif import rescheduling
+from karpenter.scheduling.whatif.counted_pass import CountedPass
 from karpenter.scheduling.whatif.movers import Movers
 from karpenter.scheduling.whatif.questions import ReschedulingResult, WhatIf
 from karpenter.scheduling.whatif.refused_nodes import RefusedNodes
@@ -89,18 +89,18 @@ def test_nodes_without_room_for_a_pod_cost_no_further_pass(
     problem = build_problem(snapshot(node_pool(), nodes, [mover, *others]), index, NOW)
     base = prepare_rescheduling(problem, index).with_closed_nodes(["claim-n2"])
     runs: list[int] = []
-    run = SchedulingPass.run
+    run = rescheduling.count_pass
 
-    def counted(one: SchedulingPass, groups: Sequence[EquivalenceGroup]) -> PassResult:
+    def counted(*asked: Any) -> CountedPass:
         runs.append(1)
-        return run(one, groups)
+        return run(*asked)
 
-    monkeypatch.setattr(SchedulingPass, "run", counted)
+    monkeypatch.setattr(rescheduling, "count_pass", counted)
     removed = frozenset({"claim-n1"})
     deletion = WhatIf((mover,), removed)
     fits = size == "200m"
     assert (base.place_on_existing(deletion) is not None) == fits
-    replacement = base.reschedule(WhatIf((mover,), removed, max_price=100.0))
+    replacement = base.reschedule(WhatIf((mover,), removed), max_price=100.0)
     assert isinstance(replacement, ReschedulingResult)
     assert bool(replacement.new_claims) != fits
     assert (base.place_on_existing(WhatIf((mover,), removed, reopened=frozenset({"claim-n2"}))) is not None) == fits
@@ -136,7 +136,7 @@ def test_nothing_is_packed_where_all_that_pods_could_get_is_refused(
     index = {"np": index_of(types)}
     base = prepare_rescheduling(build_problem(snapshot(node_pool(), nodes, movers), index, NOW), index)
     removed = frozenset({"claim-n1"})
-    answer = base.reschedule(WhatIf(tuple(movers), removed, refused=_SPOT))
+    answer = base.reschedule(WhatIf(tuple(movers), removed), refused=_SPOT)
     assert isinstance(answer, RefusedNodes) == is_refused
     packed = base.reschedule(WhatIf(tuple(movers), removed))
     assert isinstance(packed, ReschedulingResult)

@@ -35,7 +35,13 @@ from karpenter.scheduling.problem import build_problem
 from karpenter.scheduling.scheduling_options import SchedulingOptions
 from karpenter.scheduling.solution import PlacedPods, UnschedulablePod
 from karpenter.scheduling.solver import solve
-from karpenter.scheduling.whatif.questions import LimitsPolicy, ReschedulingResult, TooExpensive, WhatIf
+from karpenter.scheduling.whatif.questions import (
+    LimitsPolicy,
+    ReschedulingResult,
+    TooExpensive,
+    UnreadyHosts,
+    WhatIf,
+)
 from karpenter.scheduling.whatif.refused_nodes import RefusedNodes
 from karpenter.scheduling.whatif.rescheduling import ReschedulingBase, prepare_rescheduling
 from karpenter.state.snapshot import ClusterSnapshot
@@ -71,6 +77,8 @@ class SchedulingSimulation:
     _consolidate_after_ends: Mapping[str, datetime] = field(default_factory=dict)
     #: By key of a candidate. Its pods, the PodDisruptionBudgets and the time are those of one decision, so they stay true in it.
     _moving_pods_by_key: dict[str, tuple[Candidate, tuple[Pod, ...]]] = field(default_factory=dict)
+    #: By key of a candidate, likewise: where its pods go without it. Several methods ask that.
+    _questions: dict[str, tuple[Candidate, WhatIf]] = field(default_factory=dict)
 
     # -- other simulations ------------------------------------------------------------------------------------------------
 
@@ -136,6 +144,15 @@ class SchedulingSimulation:
 
     def _without(self, candidates: Sequence[Candidate]) -> WhatIf:
         """The question where the candidates' pods go when the candidates are gone."""
+        if len(candidates) != 1:
+            return self._new_question(candidates)
+        (candidate,) = candidates
+        known = self._questions.get(candidate.key)
+        if known is None or known[0] is not candidate:
+            known = self._questions[candidate.key] = (candidate, self._new_question(candidates))
+        return known[1]
+
+    def _new_question(self, candidates: Sequence[Candidate]) -> WhatIf:
         return WhatIf(tuple(self.pods_to_place(candidates)), frozenset(candidate.key for candidate in candidates))
 
     def place_on_existing(self, candidates: Sequence[Candidate]) -> ReschedulingResult | None:
@@ -168,7 +185,10 @@ class SchedulingSimulation:
         limits: LimitsPolicy = LimitsPolicy.WITHOUT_REMOVED,
     ) -> ReschedulingResult | UnreschedulablePods | TooExpensive:
         """Placements of the candidates' pods, unless the new nodes they need cost ``max_price`` or more."""
-        answer = self._answer(replace(self._without(candidates), max_price=max_price, limits=limits))
+        question = self._without(candidates)
+        if limits is not question.limits:
+            question = replace(question, limits=limits)
+        answer = self._answer(question, max_price)
         assert not isinstance(answer, RefusedNodes)  # nothing is refused
         return answer
 
@@ -179,7 +199,7 @@ class SchedulingSimulation:
 
         ``refused``: requirements of new nodes for which the caller would turn the answer down; None for none.
         """
-        return self._answer(replace(self._without(candidates), max_price=max_price, refused=refused))
+        return self._answer(self._without(candidates), max_price, refused)
 
     def reschedule_broken(self, candidate: Candidate) -> ReschedulingResult | UnreschedulablePods:
         """Placements of all pods of a broken node (K15-231)."""
@@ -187,10 +207,14 @@ class SchedulingSimulation:
         assert not isinstance(answer, TooExpensive | RefusedNodes)  # there is no price limit, and nothing is refused
         return answer
 
-    def _answer(self, question: WhatIf) -> ReschedulingResult | UnreschedulablePods | TooExpensive | RefusedNodes:
-        result = self._base.reschedule(question)
+    def _answer(
+        self, question: WhatIf, max_price: float = inf, refused: Requirements | None = None
+    ) -> ReschedulingResult | UnreschedulablePods | TooExpensive | RefusedNodes:
+        result = self._base.reschedule(question, max_price, refused)
         if isinstance(result, TooExpensive | RefusedNodes):
             return result
+        if isinstance(result, UnreadyHosts):
+            return UnreschedulablePods(NeedsUninitializedNode(_pod_name(result.pod), result.node_key))
         if result.unschedulable:
             return UnreschedulablePods(_pods_unschedulable(result.unschedulable))
         if result.uninitialized_nodes:
@@ -204,9 +228,9 @@ class SchedulingSimulation:
             return UnreschedulablePods(NeedsUninitializedNode(first, min(result.uninitialized_nodes)))
         return result
 
-    def minimum_price(self, candidates: Iterable[Candidate]) -> float:
+    def minimum_price(self, candidates: Sequence[Candidate]) -> float:
         """USD per hour that nodes for their pods alone would cost at least."""
-        return self._base.minimum_price(self.pods_to_place(candidates))
+        return self._base.minimum_price(self._without(candidates))
 
     def minimum_new_price(self, candidates: Sequence[Candidate]) -> float:
         """USD per hour that nodes cost at least for those of their pods that do not fit on existing nodes."""

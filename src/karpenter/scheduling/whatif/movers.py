@@ -18,6 +18,11 @@ class Movers:
     ineligible: tuple[UnschedulablePod, ...]
 
     @cached_property
+    def have_topology(self) -> bool:
+        """Whether a topology group counts any of them."""
+        return any(group.membership for group in self.groups)
+
+    @cached_property
     def depend_on_pods_alone(self) -> bool:
         """Whether nothing but the pods and what they prefer makes the groups: no topology, no volumes, no workload.
 

@@ -14,6 +14,7 @@ from karpenter.model.requirements import Requirements
 from karpenter.scheduling.existing_nodes import ExistingNode
 from karpenter.scheduling.offerings.purchase_options import PurchaseOptionIndex
 from karpenter.scheduling.pass_result import PassResult
+from karpenter.scheduling.whatif.counted_pass import CountedDemand, CountedPass, PodPosition
 from karpenter.scheduling.whatif.movers import Movers
 
 #: Numbers of the pods and of the nodes with room; between them the identity of what can be bought, which is kept with the facts.
@@ -22,37 +23,61 @@ FactsKey = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Host:
-    """An existing node that takes pods. ``initialized``: it is ready for them now (DIS-165)."""
+    """An existing node that takes pods. ``initialized``: it is ready for them now (DIS-165).
+
+    ``first_pod``: the first pod that it takes, where pods need room alone.
+    """
 
     key: str
     name: str
     initialized: bool
+    first_pod: PodPosition | None = None
 
 
 @dataclass(eq=False)
 class PassFacts:
     """What follows from the result of a pass with ``options`` to buy.
 
-    ``hosts``: the existing nodes that take pods if all of them fit there, None otherwise. The rest is worked out when it is asked
-    for: the least that new nodes cost, in USD per hour, and whether all of them could be had in some way.
+    ``taking``: the existing nodes that take pods. ``demands`` and ``has_unplaced``: what becomes of the other pods. The rest is
+    worked out when it is asked for: the least that new nodes cost, in USD per hour, and whether all of them could be had in some
+    way.
     """
 
     options: PurchaseOptionIndex
-    hosts: tuple[Host, ...] | None
+    taking: tuple[Host, ...]
+    demands: tuple[CountedDemand, ...]
+    has_unplaced: bool
     minimum_price: float | None = None
     buys_refused: dict[Requirements, bool] = field(default_factory=dict)
 
+    @property
+    def hosts(self) -> tuple[Host, ...] | None:
+        """The existing nodes that take pods if all of them fit there, None otherwise."""
+        return None if self.demands or self.has_unplaced else self.taking
+
+    @property
+    def are_hosts_ready(self) -> bool:
+        """Whether all nodes that take pods are ready for them."""
+        return all(host.initialized for host in self.taking)
+
 
 def facts_of(options: PurchaseOptionIndex, result: PassResult) -> PassFacts:
-    """What a result says without further work."""
-    all_fit = not result.demands and not result.unschedulable
-    return PassFacts(options, hosts_of(result) if all_fit else None)
+    """What the result of a pass says without further work."""
+    taking = tuple(_host(placement.node) for placement in result.placements)
+    demands = (keyed_demand.demand for keyed_demand in result.demands)
+    counted = tuple(CountedDemand(demand.requests, len(demand.pods), demand.options) for demand in demands)
+    return PassFacts(options, taking, counted, has_unplaced=bool(result.unschedulable))
 
 
-def hosts_of(result: PassResult) -> tuple[Host, ...]:
-    """The existing nodes that take pods."""
-    views = (placement.node.view for placement in result.placements)
-    return tuple(Host(view.key, view.name, view.initialized or not view.managed) for view in views)
+def facts_of_counts(options: PurchaseOptionIndex, result: CountedPass) -> PassFacts:
+    """The same, of a pass in counts."""
+    taking = tuple(_host(node, first_pod) for node, first_pod in result.hosts)
+    return PassFacts(options, taking, result.demands, result.has_unplaced)
+
+
+def _host(node: ExistingNode, first_pod: PodPosition | None = None) -> Host:
+    view = node.view
+    return Host(view.key, view.name, view.initialized or not view.managed, first_pod)
 
 
 def node_content(node: ExistingNode) -> tuple[object, ...]:

@@ -12,8 +12,8 @@ from math import inf
 
 from karpenter.instancetypes.type_index import ResourceWeights
 from karpenter.model import resources as res
-from karpenter.scheduling.demand import Demand
 from karpenter.scheduling.offerings.nodepool_templates import NodePoolTemplate
+from karpenter.scheduling.whatif.counted_pass import CountedDemand
 
 #: Ways CPU is weighed against memory, beside each resource by itself; and how many bytes of memory weigh as much as a core.
 _CPU_MEMORY_WEIGHTINGS = 12
@@ -30,11 +30,11 @@ class PriceBounds:
         #: Latest bounds by resources: the pods of a node are asked about in every decision.
         self._bounds: dict[frozenset[tuple[str, int]], float] = {}
 
-    def of_demands(self, demands: Sequence[Demand]) -> float:
+    def of_demands(self, demands: Sequence[CountedDemand]) -> float:
         """Each pod needs a node that holds it, and together they need so much of every resource."""
         if not demands:
             return 0.0
-        total = res.add(*({n: a * len(demand.pods) for n, a in demand.requests.items()} for demand in demands))
+        total = res.add(*({n: a * demand.count for n, a in demand.requests.items()} for demand in demands))
         single = max(min(option.lowest_price for option in demand.options) for demand in demands)
         return max(single, self.of_resources(total))
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
-from math import inf
 
 from karpenter.api.core import Pod
-from karpenter.model.requirements import Requirements
 from karpenter.scheduling.demand import Demand, SchedulingNodeClaim, sum_of_prices
 from karpenter.scheduling.devices.type_devices import TypeDevices
 from karpenter.scheduling.planned_nodeclaims import planned_claims
@@ -31,18 +29,15 @@ class WhatIf:
     """A question: the ``removed`` nodes (by key) are gone; where do these pods go?
 
     ``reopened``: closed nodes that are open to these pods all the same, unless removed. ``planned``: where pods (by uid) were
-    planned before; they go there if they may, and elsewhere if they may not. ``max_price``: the answer is of no use where new
-    nodes cost that much or more, in USD per hour. ``limits``: which limits of NodePools new nodes keep. ``refused``: the answer
-    is of no use where a new node could be had like this.
+    planned before; they go there if they may, and elsewhere if they may not. ``limits``: which limits of NodePools new nodes
+    keep. What is known of a question is kept with it, so it is worth asking the same one again.
     """
 
     pods: tuple[Pod, ...]
     removed: frozenset[str]
     reopened: Collection[str] = frozenset()
     planned: Mapping[str, str] = field(default_factory=dict)
-    max_price: float = inf
     limits: LimitsPolicy = LimitsPolicy.WITHOUT_REMOVED
-    refused: Requirements | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,6 +86,17 @@ class TooExpensive:
     """New nodes for the pods cost at least ``minimum_price``, in USD per hour, which is more than the question allows."""
 
     minimum_price: float
+
+
+@dataclass(frozen=True)
+class UnreadyHosts:
+    """The pods fit on existing nodes, but some of those are not ready for them yet (DIS-165).
+
+    ``pod``: the first one that would have to wait. ``node_key``: the first of these nodes by key.
+    """
+
+    pod: Pod
+    node_key: str
 
 
 def _of_uids(pods: Iterable[Pod], uids: Collection[str]) -> tuple[Pod, ...]:

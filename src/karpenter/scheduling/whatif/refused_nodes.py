@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from karpenter.model.requirements import Requirements
-from karpenter.scheduling.demand import Demand
 from karpenter.scheduling.offerings.purchase_options import PurchaseOption
+from karpenter.scheduling.whatif.counted_pass import CountedDemand
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class RefusedOptions:
 
     _known: dict[tuple[int, int], tuple[PurchaseOption, Requirements, bool]] = field(default_factory=dict)
 
-    def are_all(self, demands: Iterable[Demand], refused: Requirements) -> bool:
+    def are_all(self, demands: Iterable[CountedDemand], refused: Requirements) -> bool:
         """Whether each node for any of these pods together could be had so.
 
         A node with pods that ask for different things may have none of the types that each of them can have, so all must ask

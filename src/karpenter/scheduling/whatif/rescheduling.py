@@ -37,10 +37,17 @@ from karpenter.scheduling.solution import NewNodeClaim, PlacedPods, Unschedulabl
 from karpenter.scheduling.topology.bound_pod_counts import BoundPodCounts, PodCountChanges
 from karpenter.scheduling.topology.topology_domains import TopologyDomains
 from karpenter.scheduling.unschedulable_reasons import NoRoom, UnschedulableReason
+from karpenter.scheduling.whatif.counted_pass import count_pass
 from karpenter.scheduling.whatif.movers import Movers
-from karpenter.scheduling.whatif.pass_facts import Host, PassFacts, facts_of, hosts_of
+from karpenter.scheduling.whatif.pass_facts import Host, PassFacts, facts_of, facts_of_counts
 from karpenter.scheduling.whatif.price_bounds import PriceBounds
-from karpenter.scheduling.whatif.questions import LimitsPolicy, ReschedulingResult, TooExpensive, WhatIf
+from karpenter.scheduling.whatif.questions import (
+    LimitsPolicy,
+    ReschedulingResult,
+    TooExpensive,
+    UnreadyHosts,
+    WhatIf,
+)
 from karpenter.scheduling.whatif.refused_nodes import RefusedNodes, RefusedOptions
 from karpenter.scheduling.whatif.signatures_by_uid import SignaturesByUid
 from karpenter.scheduling.workload_exposure import ExposedWorkloads
@@ -65,9 +72,10 @@ class _Preparation:
     #: What can be bought without limits of NodePools.
     unlimited: PurchaseOptionIndex
     refused_options: RefusedOptions = field(default_factory=RefusedOptions)
-    #: Numbers of nodes and pods in keys of facts (`DecisionMemory`).
+    #: Numbers of nodes in keys of facts (`DecisionMemory`).
     node_numbers: dict[ExistingNode, int] = field(default_factory=dict)
-    pods_numbers: dict[Movers, int] = field(default_factory=dict)
+    #: What nodes for the pods alone cost at least.
+    prices_alone: dict[Movers, float] = field(default_factory=dict)
 
 
 def prepare_rescheduling(
@@ -112,8 +120,12 @@ class ReschedulingBase:
     _moves_since_refresh: int = 0
     #: Movers by the identity of their pods, which are kept with them: several questions are about the pods of one node.
     _movers_by_pods: dict[tuple[int, ...], tuple[Sequence[Pod], Movers]] = field(default_factory=dict)
+    #: All nodes that could take one of the pods.
+    _room_by_movers: dict[Movers, NodeSet] = field(default_factory=dict)
+    #: What is known of the questions asked so far.
+    _known_questions: dict[WhatIf, tuple[Movers, PassFacts]] = field(default_factory=dict)
     #: Passes of questions without planned places, by movers, by what can be bought, and by the open nodes that count.
-    _passes: dict[tuple[int, int, NodeSet], tuple[Movers, PassResult, PassFacts]] = field(default_factory=dict)
+    _passes: dict[tuple[int, int, NodeSet], tuple[Movers, PassResult]] = field(default_factory=dict)
     #: Numbers of sets of nodes in keys of facts: most questions are about one of a few sets.
     _room_numbers: dict[NodeSet, int] = field(default_factory=dict)
 
@@ -121,32 +133,40 @@ class ReschedulingBase:
 
     def place_on_existing(self, question: WhatIf) -> ReschedulingResult | None:
         """Where the pods go without a new node; None if they do not all fit."""
-        movers = self._movers(question.pods)
-        if movers.ineligible:
-            return None
         if question.planned:
-            result = self._planned_pass(question, movers)
-            return None if result.demands or result.unschedulable else self._answer(result)
-        return None if self._facts(question, movers).hosts is None else self._answer(self._pass(question, movers))
+            movers = self._movers(question.pods)
+            result = None if movers.ineligible else self._planned_pass(question, movers)
+            return None if result is None or result.demands or result.unschedulable else self._answer(result)
+        movers, facts = self._known(question)
+        return None if movers.ineligible or facts.hosts is None else self._answer(self._pass(question, movers))
 
     def ready_hosts(self, question: WhatIf) -> tuple[Host, ...] | None:
         """The existing nodes that take the pods, wherever those were planned before.
 
         None if they do not all fit there, or if one of the nodes is not ready for them yet (DIS-165).
         """
-        movers = self._movers(question.pods)
-        hosts = None if movers.ineligible else self._facts(question, movers).hosts
-        return None if hosts is None or not all(host.initialized for host in hosts) else hosts
+        movers, facts = self._known(question)
+        return None if movers.ineligible or not facts.are_hosts_ready else facts.hosts
 
-    def reschedule(self, question: WhatIf) -> ReschedulingResult | TooExpensive | RefusedNodes:
-        """Where the pods go, on existing nodes or new ones. Nothing is packed where the answer would be of no use."""
-        movers = self._movers(question.pods)
-        minimum = self._minimum_price(question, movers) if question.max_price < inf else 0.0
-        if minimum >= question.max_price:
+    def reschedule(
+        self, question: WhatIf, max_price: float = inf, refused: Requirements | None = None
+    ) -> ReschedulingResult | TooExpensive | RefusedNodes | UnreadyHosts:
+        """Where the pods go, on existing nodes or new ones.
+
+        Nothing is packed where the answer would be of no use: new nodes cost ``max_price`` or more, in USD per hour, each of them
+        could be had in the ``refused`` way, or the pods would have to wait for existing nodes.
+        """
+        movers, facts = self._known(question)
+        minimum = self._minimum_price(facts) if max_price < inf else 0.0
+        if minimum >= max_price:
             return TooExpensive(minimum)
         limits = self._limits_for(question)
-        if question.refused is not None and not limits and self._buys_refused(question, question.refused, movers):
+        if refused is not None and not limits and self._buys_refused(facts, refused, movers):
             return RefusedNodes()
+        if not movers.ineligible and facts.hosts is not None and not facts.are_hosts_ready:
+            unready = _unready_hosts(movers, facts)
+            if unready is not None:
+                return unready
         nodes = self._nodes.subset(self._open_nodes(question))
         planned = PlannedPlacements(self._preparation.prepared.problem.snapshot.planned_nodes)
         context = self._preparation.prepared.pass_context(nodes, self._preparation.domains, planned, limits)
@@ -158,20 +178,18 @@ class ReschedulingBase:
         unpacked = _unpacked_pods(outcome.result, packing)
         return self._answer(outcome.result, packing.claims, (*movers.ineligible, *failed, *unpacked))
 
-    def _buys_refused(self, question: WhatIf, refused: Requirements, movers: Movers) -> bool:
+    def _buys_refused(self, facts: PassFacts, refused: Requirements, movers: Movers) -> bool:
         """Whether all pods find a place, some of them on new nodes, and each of these could be had in the refused way."""
-        facts = self._facts(question, movers)
         if refused not in facts.buys_refused:
-            facts.buys_refused[refused] = self._would_buy_refused(refused, self._pass(question, movers), movers)
+            facts.buys_refused[refused] = self._would_buy_refused(facts, refused, movers)
         return facts.buys_refused[refused]
 
-    def _would_buy_refused(self, refused: Requirements, result: PassResult, movers: Movers) -> bool:
-        if result.unschedulable or movers.ineligible or any(group.membership for group in movers.groups):
+    def _would_buy_refused(self, facts: PassFacts, refused: Requirements, movers: Movers) -> bool:
+        if facts.has_unplaced or movers.ineligible or movers.have_topology:
             return False
-        if self._preparation.prepared.devices is not None or not all(host.initialized for host in hosts_of(result)):
+        if self._preparation.prepared.devices is not None or not facts.are_hosts_ready:
             return False
-        demands = (keyed_demand.demand for keyed_demand in result.demands)
-        return self._preparation.refused_options.are_all(demands, refused)
+        return self._preparation.refused_options.are_all(facts.demands, refused)
 
     @property
     def has_limits(self) -> bool:
@@ -180,47 +198,51 @@ class ReschedulingBase:
 
     def minimum_new_price(self, question: WhatIf) -> float:
         """USD per hour that new nodes cost at least for those of the pods that find no room, whatever the packing."""
-        return self._minimum_price(question, self._movers(question.pods))
+        return self._minimum_price(self._known(question)[1])
 
-    def minimum_price(self, pods: Iterable[Pod]) -> float:
-        """USD per hour that nodes for these pods alone cost at least, whatever the packing."""
+    def minimum_price(self, question: WhatIf) -> float:
+        """USD per hour that nodes for the pods of a question alone cost at least, whatever the packing."""
+        movers, known = self._movers(question.pods), self._preparation.prices_alone
+        if movers not in known:
+            known[movers] = self._price_alone(question.pods)
+        return known[movers]
+
+    def _price_alone(self, pods: Iterable[Pod]) -> float:
         signatures = self._preparation.signatures
         requests = (signed[0].requests for pod in pods if (signed := signatures.of(pod)) is not None)
         return self._preparation.price_bounds.of_resources(res.add(*requests))
 
-    def _minimum_price(self, question: WhatIf, movers: Movers) -> float:
-        facts = self._facts(question, movers)
+    def _minimum_price(self, facts: PassFacts) -> float:
         if facts.minimum_price is None:
-            demands = [keyed_demand.demand for keyed_demand in self._pass(question, movers).demands]
-            facts.minimum_price = self._preparation.price_bounds.of_demands(demands)
+            facts.minimum_price = self._preparation.price_bounds.of_demands(facts.demands)
         return facts.minimum_price
 
     # -- passes -----------------------------------------------------------------------------------------------------------
 
+    def _known(self, question: WhatIf) -> tuple[Movers, PassFacts]:
+        """The pods of a question, and what follows from its pass."""
+        known = self._known_questions.get(question)
+        if known is None:
+            movers = self._movers(question.pods)
+            known = self._known_questions[question] = (movers, self._facts(question, movers))
+        return known
+
     def _facts(self, question: WhatIf, movers: Movers) -> PassFacts:
         """What follows from the pass of a question, which is made only if that is not known."""
         options = self._options_for(question)
+        if not movers.need_room_alone or self._preparation.prepared.devices is not None:
+            return facts_of(options, self._pass(question, movers))
         nodes = self._nodes_with_room(question, movers)
         # What is left of limits differs from node to node and pass to pass, so facts about it are never asked for again.
-        is_limited = options is not self._preparation.unlimited
-        if is_limited or nodes.bit_count() > _MAX_NODES_WITH_ROOM or not self._need_room_alone(movers):
-            return self._known_pass(question, movers, options, nodes)[2]
-        known = self._preparation.prepared.memory.pass_facts
-        key = (self._pods_number(movers), id(options), self._room_number(nodes))
-        facts = known.get(key)
+        if options is not self._preparation.unlimited or nodes.bit_count() > _MAX_NODES_WITH_ROOM:
+            return facts_of_counts(options, count_pass(movers.groups, self._nodes, nodes, options))
+        memory = self._preparation.prepared.memory
+        key = (memory.pods_number(movers), id(options), self._room_number(nodes))
+        facts = memory.pass_facts.get(key)
         if facts is None:
-            facts = self._known_pass(question, movers, options, nodes)[2]
-            known.put(key, facts)
+            facts = facts_of_counts(options, count_pass(movers.groups, self._nodes, nodes, options))
+            memory.pass_facts.put(key, facts)
         return facts
-
-    def _need_room_alone(self, movers: Movers) -> bool:
-        return movers.need_room_alone and self._preparation.prepared.devices is None
-
-    def _pods_number(self, movers: Movers) -> int:
-        numbers = self._preparation.pods_numbers
-        if movers not in numbers:
-            numbers[movers] = self._preparation.prepared.memory.pods_number(movers)
-        return numbers[movers]
 
     def _room_number(self, nodes: NodeSet) -> int:
         number = self._room_numbers.get(nodes)
@@ -238,36 +260,29 @@ class ReschedulingBase:
 
     def _pass(self, question: WhatIf, movers: Movers) -> PassResult:
         """The pass of a question, without regard to where pods were planned before."""
-        nodes = self._nodes_with_room(question, movers)
-        return self._known_pass(question, movers, self._options_for(question), nodes)[1]
-
-    def _known_pass(
-        self, question: WhatIf, movers: Movers, options: PurchaseOptionIndex, with_room: NodeSet
-    ) -> tuple[Movers, PassResult, PassFacts]:
+        options = self._options_for(question)
         # Movers and options are kept as long as these results, so their identity stays theirs.
-        key = (id(movers), id(options), with_room)
+        key = (id(movers), id(options), self._nodes_with_room(question, movers))
         if key not in self._passes:
             nodes = self._nodes.subset(self._open_nodes(question))
             scheduling_pass = SchedulingPass(
                 nodes, options, self._preparation.domains, PlannedPlacements(), DemandCaps()
             )
-            result = scheduling_pass.run(movers.groups)
-            self._passes[key] = (movers, result, facts_of(options, result))
-        return self._passes[key]
+            self._passes[key] = (movers, scheduling_pass.run(movers.groups))
+        return self._passes[key][1]
 
     def _nodes_with_room(self, question: WhatIf, movers: Movers) -> NodeSet:
         """The open nodes that make a difference: pods without topology do not see nodes that have no room for them."""
         nodes = self._open_nodes(question)
-        if any(group.membership for group in movers.groups):
+        if movers.have_topology:
             return nodes
-        return nodes & self._with_room_for(movers)
-
-    def _with_room_for(self, movers: Movers) -> NodeSet:
-        """All nodes that could take one of the pods."""
-        with_room = 0
-        for group in movers.groups:
-            with_room |= self._nodes.with_free(group.signature.requests)
-        return with_room
+        with_room = self._room_by_movers.get(movers)
+        if with_room is None:
+            with_room = 0
+            for group in movers.groups:
+                with_room |= self._nodes.with_free(group.signature.requests)
+            self._room_by_movers[movers] = with_room
+        return nodes & with_room
 
     def _planned_pass(self, question: WhatIf, movers: Movers) -> PassResult:
         """The pass in which pods stay where they were planned, if they may."""
@@ -364,7 +379,7 @@ class ReschedulingBase:
 
     def with_closed_nodes(self, keys: Iterable[str]) -> ReschedulingBase:
         """The base in which these nodes take no more pods, but keep those they have (DIS-166)."""
-        return replace(self, _closed=self._closed | self._nodes.position_set(keys))
+        return replace(self, _closed=self._closed | self._nodes.position_set(keys), _known_questions={})
 
     def is_open(self, key: str) -> bool:
         """Whether a node takes pods."""
@@ -373,7 +388,7 @@ class ReschedulingBase:
 
     def with_limits_used(self, new_claims: Sequence[NewNodeClaim]) -> ReschedulingBase:
         """The base in which these claims, which are planned for other pods, count against limits."""
-        return replace(self, _limits=self._limits_after((), new_claims), _passes={})
+        return replace(self, _limits=self._limits_after((), new_claims), _known_questions={}, _passes={})
 
     def after_move(
         self,
@@ -402,6 +417,8 @@ class ReschedulingBase:
             _closed=self._closed | self._nodes.position_set(removed),
             _moves_since_refresh=moves_since_refresh,
             _movers_by_pods={},
+            _room_by_movers={},
+            _known_questions={},
             _passes={},
             _room_numbers={},
         )
@@ -443,6 +460,16 @@ def _unschedulable_of(failed: UnschedulableGroup) -> Iterator[UnschedulablePod]:
     """Pods without a place, with the constraint that left none as the reason, if it was one."""
     reason = UnschedulableReason(failed.blocked or NoRoom())
     return (UnschedulablePod(pod, (reason,)) for pod in failed.pods)
+
+
+def _unready_hosts(movers: Movers, facts: PassFacts) -> UnreadyHosts | None:
+    """Which pod would have to wait, and for which node; None where that is not known."""
+    unready = [host for host in facts.taking if not host.initialized]
+    first = unready[0].first_pod
+    if first is None:
+        return None
+    group, position = first
+    return UnreadyHosts(movers.groups[group].pods[position], min(host.key for host in unready))
 
 
 def _unpacked_pods(result: PassResult, packing: Packing) -> Iterator[UnschedulablePod]:

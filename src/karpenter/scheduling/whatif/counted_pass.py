@@ -1,0 +1,83 @@
+"""A scheduling pass in counts: over pods that need room alone it tells what `SchedulingPass` would, without a list of pods.
+
+Most what-if questions end at a price limit, or because not all pods find room. For that it does not matter which pods go where,
+only how many of each group. The steps and their order are those of `SchedulingPass`; a property compares both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from karpenter.instancetypes.type_sets import members
+from karpenter.model import taints
+from karpenter.model.resources import Resources
+from karpenter.scheduling.equivalence_groups import EquivalenceGroup
+from karpenter.scheduling.existing_nodes import ExistingNode, ExistingNodeIndex, NodeSet, count_fitting
+from karpenter.scheduling.offerings.purchase_options import PurchaseOption, PurchaseOptionIndex
+from karpenter.scheduling.preferences import RelaxationStep
+
+#: Which pod is meant: the number of its group, and its position in it.
+PodPosition = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CountedDemand:
+    """So many pods of a group need new nodes. ``requests``: of one pod. ``options``: ways to buy, never empty."""
+
+    requests: Resources
+    count: int
+    options: tuple[PurchaseOption, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CountedPass:
+    """The outcome. ``hosts``: existing nodes that take pods, each with the first pod that it takes.
+
+    ``has_unplaced``: some pods find neither room nor a new node.
+    """
+
+    hosts: tuple[tuple[ExistingNode, PodPosition], ...]
+    demands: tuple[CountedDemand, ...]
+    has_unplaced: bool
+
+
+def count_pass(
+    groups: Sequence[EquivalenceGroup], nodes: ExistingNodeIndex, open_nodes: NodeSet, options: PurchaseOptionIndex
+) -> CountedPass:
+    """Place the pods of all groups, in their order. They have no topology, and use no ports, volumes or devices."""
+    #: By position of a node that was asked: what is free there.
+    free: dict[int, Resources] = {}
+    first_pods: dict[int, PodPosition] = {}
+    demands: list[CountedDemand] = []
+    has_unplaced = False
+    for number, group in enumerate(groups):
+        requests, left = group.signature.requests, len(group.pods)
+        for step in group.relaxation_steps:
+            for position in members(nodes.candidates_for(requests, step) & open_nodes):
+                node = nodes.nodes[position]
+                here = free.setdefault(position, node.free)
+                count = count_fitting(requests, here, left)
+                if count and _admits(node, step):
+                    first_pods.setdefault(position, (number, len(group.pods) - left))
+                    free[position] = {**here, **{name: here.get(name, 0) - n * count for name, n in requests.items()}}
+                    left -= count
+                    if not left:
+                        break
+            bought = options.options(group.signature, step) if left else ()
+            if bought:
+                demands.append(CountedDemand(requests, left, bought))
+                left = 0
+            if not left:
+                break
+        has_unplaced |= left > 0
+    hosts = tuple((nodes.nodes[position], first_pods[position]) for position in free if position in first_pods)
+    return CountedPass(hosts, tuple(demands), has_unplaced)
+
+
+def _admits(node: ExistingNode, step: RelaxationStep) -> bool:
+    """Whether taints and labels of the node allow the pods."""
+    node_taints = node.view.taints
+    if node_taints and taints.untolerated(node_taints, step.tolerations):
+        return False
+    return not step.requirements or node.satisfies(step.requirements)

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from math import inf
 
 import numpy as np
@@ -231,9 +232,7 @@ class Packer:
 
     def _covered(self, state: PackingState, cheapest: Callable[[GroupedCover], Cover | None]) -> ProvenPacking:
         """The packing that a cheapest cover by nodes comes to, as far as rules allow it."""
-        if not may_be_covered(self._demands):
-            return NOTHING_PROVEN
-        grouped = cover_problem(self._request(range(len(self._demands)), state, {}))
+        grouped = self._cover if may_be_covered(self._demands) else None
         cover = cheapest(grouped) if grouped is not None else None
         if grouped is None or cover is None:
             return NOTHING_PROVEN
@@ -245,6 +244,11 @@ class Packer:
         if not claims or any(state.pods_left):
             return ProvenPacking(None, cover.bound)
         return ProvenPacking(self._finished("covered", state, claims, {}), cover.bound)
+
+    @cached_property
+    def _cover(self) -> GroupedCover | None:
+        """All pods as a cover problem."""
+        return cover_problem(self._request(range(len(self._demands)), self._new_state(), {}))
 
     def _request(
         self, positions: Sequence[int], state: PackingState, types_within: Mapping[str, TypeSet | None]

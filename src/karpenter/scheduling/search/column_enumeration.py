@@ -146,11 +146,15 @@ class NodeColumns:
 
 @dataclass(frozen=True, eq=False)
 class Cover:
-    """Columns that together hold all pods, some of them perhaps twice; no cover costs less than ``bound``."""
+    """Columns that together hold all pods, some of them perhaps twice; no cover costs less than ``bound``.
+
+    ``is_final``: more work would prove no higher bound.
+    """
 
     columns: NodeColumns
     cost: float
     bound: float
+    is_final: bool = False
 
 
 def cheapest_cover(problem: CoverProblem) -> Cover | None:

@@ -7,6 +7,8 @@ with the first program; processes that plan load it beforehand (`load`), because
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
+from math import inf
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
 IntArray = NDArray[np.intp]
+IndexArray = NDArray[np.intp] | NDArray[np.int32]
 
 
 #: Programs with so many rows are solved by the primal simplex method. They have hundreds of types that cost the same
@@ -30,6 +33,8 @@ _PRIMAL_FROM_COLUMNS = 3000
 _PRIMAL_SIMPLEX = 4
 #: USD per hour by which an integer solution may miss the optimum: prices differ by more.
 _MIP_GAP = 1e-8
+#: So many integer programs are remembered, some ten kilobytes each.
+_REMEMBERED_PROGRAMS = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,8 +52,8 @@ class LinearSolution:
 class SparseColumns:
     """A matrix by columns: column ``i`` has ``values[starts[i]:starts[i + 1]]`` in those ``rows``."""
 
-    starts: IntArray
-    rows: IntArray
+    starts: IndexArray
+    rows: IndexArray
     values: FloatArray
 
     @staticmethod
@@ -136,28 +141,47 @@ class IntegerSolution:
     is_optimal: bool
 
 
-def solve_integer_program(program: IntegerProgram, max_nodes: int) -> IntegerSolution | None:
-    """The best of so many nodes of the search tree; None where none was found."""
+def solve_integer_program(program: IntegerProgram, max_nodes: int, max_cost: float = inf) -> IntegerSolution | None:
+    """The best of so many nodes of the search tree; None where none was found.
+
+    ``max_cost``: solutions that cost more are of no use, so parts of the tree without cheaper ones are left out. The latest
+    programs are remembered: orders of domains that differ only in names ask for the same nodes.
+    """
+    columns = program.columns
+    arrays = (program.costs, columns.values, program.lower, program.upper)
+    places = (columns.starts.astype(np.int32).tobytes(), columns.rows.astype(np.int32).tobytes())
+    numbers = tuple(array.astype(np.float64).tobytes() for array in arrays)
+    return _solved_integer_program(numbers, places, program.continuous, max_nodes, max_cost)
+
+
+@lru_cache(maxsize=_REMEMBERED_PROGRAMS)
+def _solved_integer_program(
+    numbers: tuple[bytes, ...], places: tuple[bytes, ...], continuous: int, max_nodes: int, max_cost: float
+) -> IntegerSolution | None:
     import highspy
 
+    costs, values, lower, upper = (np.frombuffer(each, dtype=np.float64) for each in numbers)
+    starts, rows = (np.frombuffer(each, dtype=np.int32) for each in places)
     solver = _new_solver()
-    model = _program(program.costs, program.columns, program.lower, program.upper)
-    whole = len(program.costs) - program.continuous
+    model = _program(costs, SparseColumns(starts, rows, values), lower, upper)
+    whole = len(costs) - continuous
     kinds = highspy.HighsVarType
-    model.integrality_ = [kinds.kInteger] * whole + [kinds.kContinuous] * program.continuous
+    model.integrality_ = [kinds.kInteger] * whole + [kinds.kContinuous] * continuous
     solver.passModel(model)
     solver.setOptionValue("mip_max_nodes", max_nodes)
     solver.setOptionValue("mip_rel_gap", 0.0)
     solver.setOptionValue("mip_abs_gap", _MIP_GAP)
     solver.setOptionValue("mip_allow_restart", False)
+    if max_cost < inf:
+        solver.setOptionValue("objective_bound", max_cost)
     solver.run()
     information = solver.getInfo()
     if information.primal_solution_status != highspy.SolutionStatus.kSolutionStatusFeasible:
         return None
-    values = np.array(solver.getSolution().col_value, dtype=np.float64)
-    values[:whole] = np.rint(values[:whole])
+    solution = np.array(solver.getSolution().col_value, dtype=np.float64)
+    solution[:whole] = np.rint(solution[:whole])
     is_optimal = solver.getModelStatus() == highspy.HighsModelStatus.kOptimal
-    return IntegerSolution(values, float(information.mip_dual_bound), is_optimal)
+    return IntegerSolution(solution, float(information.mip_dual_bound), is_optimal)
 
 
 class CoveringProgram:

@@ -83,6 +83,28 @@ def fractional_bound(
     return FractionalBound(solution.objective, pod_values, dear, admits, weights)
 
 
+@dataclass(frozen=True, eq=False)
+class BoundWithValues:
+    """The least cost, and USD per hour of a unit of each resource on each of the rows; ``baseline_values`` of CPU within the
+    baseline, beside that."""
+
+    cost: float
+    resource_values: FloatArray
+    baseline_values: FloatArray
+
+
+def bound_with_values(item_types: ItemTypes, rows: OfferingRows, admits: BoolArray) -> BoundWithValues | None:
+    """The least cost of these rows, and what resources are worth on each, by any of the best solutions."""
+    program = _bound_program(item_types, rows, admits, {})
+    solution = solve_for_cost(program.prices(), program.columns(), *program.row_bounds())
+    if solution is None:
+        return None
+    values = np.maximum(program.resource_values(solution.duals), 0.0)
+    if program.has_baseline_column:
+        return BoundWithValues(solution.objective, values[:, :-1], values[:, -1])
+    return BoundWithValues(solution.objective, values, np.zeros(len(values)))
+
+
 def fractional_cost(item_types: ItemTypes, rows: OfferingRows, reservation_units: Mapping[int, int]) -> float | None:
     """The cost of ``fractional_bound`` alone, without fees: any of equally good solutions has it, so one is found sooner."""
     candidates = _candidates(item_types, rows, 0.0)

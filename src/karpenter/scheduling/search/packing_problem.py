@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -24,7 +25,13 @@ from karpenter.scheduling.search.column_enumeration import Cover, CoverProblem, 
 from karpenter.scheduling.search.distinct_rows import distinct_numbers, distinct_rows
 from karpenter.scheduling.search.linear_program import BoolArray, FloatArray, IntArray
 from karpenter.scheduling.search.lower_bound import FractionalBound, ItemTypes, fractional_bound
-from karpenter.scheduling.search.node_program import FEW_ASSIGNMENTS, MAX_ASSIGNMENTS, cheapest_nodes
+from karpenter.scheduling.search.node_program import (
+    FEW_ASSIGNMENTS,
+    MAX_ASSIGNMENTS,
+    NodeRelaxation,
+    cheapest_nodes,
+    relaxed_nodes,
+)
 from karpenter.scheduling.search.offering_rows import (
     CpuSurplusRows,
     OptionSignatures,
@@ -139,7 +146,7 @@ class PackingRequest:
     reservation_units: Mapping[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class GroupedCover:
     """A cover problem, the positions of the demands of each group, and what its candidate nodes are.
 
@@ -150,19 +157,31 @@ class GroupedCover:
     groups: tuple[tuple[int, ...], ...]
     bin_types: tuple[BinType, ...]
     is_diverse: bool
+    #: Whether a program was solved to its end. After the search it has the same optimum, and pods that did not divide.
+    _is_solved: bool = field(default=False, init=False)
 
     def cheapest_cover(self, known_cost: float) -> Cover | None:
         """The cheapest cover as far as it is found; ``known_cost``: that of some packing, in USD per hour."""
         if self.is_diverse:
             return cheapest_cover(self.problem)
-        return cheapest_nodes(self.problem, known_cost, FEW_ASSIGNMENTS)
+        return self._cheapest_nodes(known_cost, FEW_ASSIGNMENTS)
 
     def cheapest_cover_after_search(self, known_cost: float) -> Cover | None:
         """The same with more work, where that may find more."""
-        if self.is_diverse:
+        if self.is_diverse or self._is_solved:
             return None
         few_pods = self.problem.counts.sum() <= MAX_PODS_AFTER_SEARCH
-        return cheapest_nodes(self.problem, known_cost, MAX_ASSIGNMENTS if few_pods else FEW_ASSIGNMENTS)
+        return self._cheapest_nodes(known_cost, MAX_ASSIGNMENTS if few_pods else FEW_ASSIGNMENTS)
+
+    def _cheapest_nodes(self, known_cost: float, max_assignments: int) -> Cover | None:
+        relaxation = self._relaxation
+        cover = None if relaxation is None else cheapest_nodes(self.problem, relaxation, known_cost, max_assignments)
+        self._is_solved |= cover is not None and cover.is_final
+        return cover
+
+    @cached_property
+    def _relaxation(self) -> NodeRelaxation | None:
+        return relaxed_nodes(self.problem)
 
 
 def cover_problem(request: PackingRequest) -> GroupedCover | None:

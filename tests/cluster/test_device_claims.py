@@ -208,7 +208,7 @@ def test_the_scheduler_gives_a_moved_pod_its_device_again_where_its_node_may_go(
             world = snapshot(scenario.classes, scenario.nodes, scenario.slices, claim, bound)
             base = prepare_rescheduling(build_problem(world, {}, NOW), {})
             key = next(each.key for each in world.nodes if each.name == "from")
-            planned[target] = base.place_on_existing(WhatIf((bound,), frozenset({key}))) is not None
+            planned[target] = base.place_on_existing(WhatIf(((bound,),), frozenset({key}))) is not None
         for target in ("near", "far"):
             arena.clear_namespace("default")
             forget_allocations(arena, scenario)

@@ -31,23 +31,15 @@ from karpenter.disruption.decide.disruption_problem_file import disruption_solut
 from karpenter.disruption.decide.move_blockers import SavingTooSmall
 from karpenter.disruption.decide.scheduling_simulation import UnreschedulablePods, prepare_simulation
 from karpenter.model import pods
-from karpenter.scheduling.equivalence_groups import EquivalenceGroup
-from karpenter.scheduling.existing_nodes import ExistingNodeIndex, NodeSet
 from karpenter.scheduling.objective import NO_EXPOSURE_LIMITS, NODE_FEE_PER_HOUR, Objective
-from karpenter.scheduling.offerings.purchase_options import PurchaseOptionIndex
-from karpenter.scheduling.pass_result import DemandCaps, PlannedPlacements
 from karpenter.scheduling.problem import build_problem
 from karpenter.scheduling.scheduling_options import ArrivalForecast, SchedulingOptions
-from karpenter.scheduling.scheduling_pass import SchedulingPass
 from karpenter.scheduling.solution import Solution
 from karpenter.scheduling.solver import solve
-from karpenter.scheduling.topology.bound_pod_counts import BoundPodCounts
-from karpenter.scheduling.topology.topology_domains import TopologyDomains
-from karpenter.scheduling.whatif import rescheduling
-from karpenter.scheduling.whatif.counted_pass import CountedPass, count_pass
-from karpenter.scheduling.whatif.questions import TooExpensive
+from karpenter.scheduling.whatif.pass_facts import PassFacts, facts_of
+from karpenter.scheduling.whatif.questions import TooExpensive, WhatIf
+from karpenter.scheduling.whatif.rescheduling import ReschedulingBase
 from karpenter.simulator.gap_probe import ProbeMemory, WithheldSavings, withheld_savings
-from karpenter.state.snapshot import ClusterSnapshot
 from support import mixed_clusters, related_pod_clusters
 from support.applied_commands import DisruptedCluster, with_budget
 from support.builders import NOW, UNSCHEDULABLE, replaced, snapshot
@@ -330,29 +322,43 @@ def test_odd_pods_stop_nobody(grown: DisruptedCluster, odd: list[Pod], data: st.
                 assert moved(command) == Counter(pod.metadata.uid for pod in moving)
 
 
-def _compared_pass(
-    groups: Sequence[EquivalenceGroup], nodes: ExistingNodeIndex, open_nodes: NodeSet, options: PurchaseOptionIndex
-) -> CountedPass:
-    """The pass in counts, once it is known to be the same as one over pods."""
-    counted = count_pass(groups, nodes, open_nodes, options)
-    domains = TopologyDomains(BoundPodCounts(ClusterSnapshot()), (), nodes)
-    one = SchedulingPass(nodes.subset(open_nodes), options, domains, PlannedPlacements(), DemandCaps())
-    result = one.run(groups)
-    assert [(node, groups[at].pods[first]) for node, (at, first) in counted.hosts] == [
-        (placement.node, placement.pods[0]) for placement in result.placements
-    ]
-    assert [(each.requests, each.count, each.options) for each in counted.demands] == [
-        (each.demand.requests, len(each.demand.pods), each.demand.options) for each in result.demands
-    ]
-    assert counted.has_unplaced == bool(result.unschedulable)
-    return counted
+_remembered_facts = ReschedulingBase._facts
 
 
-@given(shrunken())
+def _compared_facts(base: ReschedulingBase, question: WhatIf) -> PassFacts:
+    """What a base says of a question, once it is known that a pass over the very pods says the same."""
+    facts, movers = _remembered_facts(base, question), base._movers(question.pods)
+    result = base._pass(question, movers)
+    other = facts_of(base._options_for(question), result, movers)
+    assert [(host.key, host.initialized) for host in facts.taking] == [
+        (host.key, host.initialized) for host in other.taking
+    ]
+    for host, placement in zip(facts.taking, result.placements, strict=True):
+        if host.first_pod is not None:
+            group, position = host.first_pod
+            assert movers.groups[group].pods[position] is placement.pods[0]
+    assert [(each.requests, each.count, each.options) for each in facts.demands] == [
+        (each.requests, each.count, each.options) for each in other.demands
+    ]
+    assert (facts.has_unplaced, facts.have_topology) == (other.has_unplaced, other.have_topology)
+    return facts
+
+
+@given(shrunken(), st.randoms(use_true_random=False))
 @settings(suppress_health_check=_QUIET)
-def test_every_question_of_a_decision_has_the_same_answer_in_counts(cluster: DisruptedCluster) -> None:
-    """A pass in counts says what the pass over the pods themselves says."""
-    problem = DisruptionProblem(cluster.snapshot(), DisruptionContext(NOW))
-    with patch.object(rescheduling, "count_pass", _compared_pass):
-        decide_disruption(problem, cluster.types)
-        decide_without_thresholds(problem, cluster.types)
+def test_every_question_of_a_decision_is_answered_in_counts_as_over_pods(
+    cluster: DisruptedCluster, random: Random
+) -> None:
+    """Also where one decision remembers what another one knew, and of sets of nodes."""
+    memory = DisruptionMemory()
+    with patch.object(ReschedulingBase, "_facts", _compared_facts):
+        for _ in range(2):
+            problem = DisruptionProblem(cluster.snapshot(), DisruptionContext(NOW))
+            decide_disruption(problem, cluster.types, memory)
+            decide_without_thresholds(problem, cluster.types, memory)
+            cluster.delete_pods(_some(random, [pod.metadata.uid for pod in cluster.bound()]))
+
+
+def _some(random: Random, uids: Sequence[str]) -> set[str]:
+    """About a quarter of them."""
+    return {uid for uid in uids if random.random() < 0.25}

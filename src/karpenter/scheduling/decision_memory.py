@@ -31,6 +31,7 @@ from karpenter.scheduling.scheduling_options import PreferencePolicy
 from karpenter.scheduling.search.column_generation import SearchStart
 from karpenter.scheduling.solution import SkippedNodePool
 from karpenter.scheduling.topology.host_limits import ExposedWorkload, HostLimits
+from karpenter.scheduling.whatif.counted_pass import CountedGroup
 from karpenter.scheduling.whatif.movers import Movers
 from karpenter.scheduling.whatif.pass_facts import FactsKey, PassFacts, node_content, pod_content
 from karpenter.scheduling.whatif.price_bounds import PriceBounds
@@ -189,6 +190,8 @@ class DecisionMemory:
         wanted = Preferences(policy, soft_taints, well_known)
         if self._preferences is None or self._preferences != wanted:
             self._preferences = wanted
+            self._numbers.clear()
+            self.pass_facts.clear()
         return self._preferences
 
     def signed_pods(self) -> tuple[SignedPods, SignedPods]:
@@ -215,9 +218,13 @@ class DecisionMemory:
         """The same number for pods that need room alone if they are as many of the same kinds."""
         number = self._numbers.get(movers)
         if number is None:
-            number = self._number(pod_content(movers))
+            number = self.counts_number(movers.counts)
             self._numbers.put(movers, number)
         return number
+
+    def counts_number(self, counts: Sequence[CountedGroup]) -> int:
+        """The same number for as many pods of the same kinds."""
+        return self._number(pod_content(counts))
 
     def _number(self, content: object) -> int:
         number = self._numbers.get(content)

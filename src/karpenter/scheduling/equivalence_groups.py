@@ -42,7 +42,11 @@ class EquivalenceGroup:
     exposed_workload: ExposedWorkload | None = None
 
 
-def group_order(group: EquivalenceGroup) -> tuple[bool, int, int, int, datetime, str, str, str]:
+#: Sort key of groups; whether they are virtual comes first.
+GroupOrder = tuple[bool, int, int, int, datetime, str, str, str]
+
+
+def group_order(group: EquivalenceGroup) -> GroupOrder:
     """Groups in Karpenter's order (SCH-231): CPU, then memory, largest first, then whose pod is first in turn.
 
     Virtual pods come last, so that they never take the place of a real one (§25 Beyond).

@@ -63,6 +63,20 @@ class ExposedWorkloads:
                 other._add_workload(owner, own_pods, bound[owner])
         return other
 
+    def may_expose(self, counts: Mapping[str, int]) -> bool:
+        """Whether one of the workloads would be exposed if so many of its bound pods need a place.
+
+        Only for pods that do not say themselves what share of them a node may have.
+        """
+        exposure, shares = self._exposure, (self._exposure.per_node, *self._share_by_pool.values())
+        bound = self._bound_by_workload
+        return any(
+            count > 1
+            and bound[owner] >= exposure.min_pods
+            and min(share_of(share, bound[owner]) for share in shares) < count
+            for owner, count in counts.items()
+        )
+
     @cached_property
     def _bound_by_workload(self) -> Counter[str]:
         """How many pods of each workload are bound."""

@@ -247,6 +247,6 @@ def test_pods_that_are_moved_are_no_more_exposed_than_those_that_come() -> None:
     types = {"np": index_of(inc(8))}
     for options, expected in ((SchedulingOptions(), 2), (OFF, 1)):
         base = prepare_rescheduling(build_problem(picture, types, NOW, options), types)
-        reschedule = base.reschedule(WhatIf(tuple(moving), frozenset({"claim-n1", "claim-n2"})))
+        reschedule = base.reschedule(WhatIf((tuple(moving),), frozenset({"claim-n1", "claim-n2"})))
         assert isinstance(reschedule, ReschedulingResult)
         assert len(reschedule.new_claims) == expected

@@ -48,7 +48,7 @@ def test_two_courses_of_moves_from_one_base_do_not_touch_each_other() -> None:
     base = prepare_rescheduling(build_problem(snapshot(node_pool(), nodes, list(members.values())), index, NOW), index)
 
     def target(of: ReschedulingBase, name: str) -> list[str] | None:
-        result = of.place_on_existing(WhatIf((members[name],), frozenset({f"claim-{name}"})))
+        result = of.place_on_existing(WhatIf(((members[name],),), frozenset({f"claim-{name}"})))
         return None if result is None else [placed.node_name for placed in result.placements]
 
     assert (target(base, "n1"), target(base, "n3")) == (["n2"], ["n2"])
@@ -69,7 +69,7 @@ def test_anti_affinity_that_came_later_counts_for_pods_that_were_asked_about_bef
     def target(*others: Pod) -> list[str] | None:
         problem = build_problem(snapshot(node_pool(), nodes, [mover, *others]), index, NOW)
         base = prepare_rescheduling(problem, index, memory=memory)
-        result = base.place_on_existing(WhatIf((mover,), frozenset({"claim-n1"})))
+        result = base.place_on_existing(WhatIf(((mover,),), frozenset({"claim-n1"})))
         return None if result is None else [placed.node_name for placed in result.placements]
 
     assert target() == ["n2"]
@@ -97,13 +97,13 @@ def test_nodes_without_room_for_a_pod_cost_no_further_pass(
 
     monkeypatch.setattr(rescheduling, "count_pass", counted)
     removed = frozenset({"claim-n1"})
-    deletion = WhatIf((mover,), removed)
+    deletion = WhatIf(((mover,),), removed)
     fits = size == "200m"
     assert (base.place_on_existing(deletion) is not None) == fits
-    replacement = base.reschedule(WhatIf((mover,), removed), max_price=100.0)
+    replacement = base.reschedule(WhatIf(((mover,),), removed), max_price=100.0)
     assert isinstance(replacement, ReschedulingResult)
     assert bool(replacement.new_claims) != fits
-    assert (base.place_on_existing(WhatIf((mover,), removed, reopened=frozenset({"claim-n2"}))) is not None) == fits
+    assert (base.place_on_existing(WhatIf(((mover,),), removed, reopened=frozenset({"claim-n2"}))) is not None) == fits
     both_closed = base.with_closed_nodes(["claim-n3"]).place_on_existing(deletion)
     assert both_closed is None
     assert len(runs) == passes
@@ -136,9 +136,9 @@ def test_nothing_is_packed_where_all_that_pods_could_get_is_refused(
     index = {"np": index_of(types)}
     base = prepare_rescheduling(build_problem(snapshot(node_pool(), nodes, movers), index, NOW), index)
     removed = frozenset({"claim-n1"})
-    answer = base.reschedule(WhatIf(tuple(movers), removed), refused=_SPOT)
+    answer = base.reschedule(WhatIf((tuple(movers),), removed), refused=_SPOT)
     assert isinstance(answer, RefusedNodes) == is_refused
-    packed = base.reschedule(WhatIf(tuple(movers), removed))
+    packed = base.reschedule(WhatIf((tuple(movers),), removed))
     assert isinstance(packed, ReschedulingResult)
     sold_as_spot = [
         claim.template.index.with_available_offering(claim.requirements.intersect(_SPOT)) & claim.types
@@ -174,6 +174,8 @@ def test_pods_are_remembered_unless_a_volume_says_where_they_may_run(volume: Vol
     memory = _ToldMemory()
     for _ in range(2):
         problem = build_problem(snapshot(node_pool(), nodes, [mover]), index, NOW)
-        prepare_rescheduling(problem, index, memory=memory).place_on_existing(WhatIf((mover,), frozenset({"claim-n1"})))
+        prepare_rescheduling(problem, index, memory=memory).place_on_existing(
+            WhatIf(((mover,),), frozenset({"claim-n1"}))
+        )
     first, second = memory.given
     assert (first is second) == is_remembered

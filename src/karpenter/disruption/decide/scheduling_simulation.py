@@ -153,7 +153,10 @@ class SchedulingSimulation:
         return known[1]
 
     def _new_question(self, candidates: Sequence[Candidate]) -> WhatIf:
-        return WhatIf(tuple(self.pods_to_place(candidates)), frozenset(candidate.key for candidate in candidates))
+        parts = tuple(self._moving_pods(candidate) for candidate in candidates)
+        if self._buffer_pods:
+            parts = (tuple(self.pods_to_place(candidates)),)
+        return WhatIf(parts, frozenset(candidate.key for candidate in candidates))
 
     def place_on_existing(self, candidates: Sequence[Candidate]) -> ReschedulingResult | None:
         """Placements of their pods on existing nodes; None if they do not all fit there."""
@@ -203,7 +206,7 @@ class SchedulingSimulation:
 
     def reschedule_broken(self, candidate: Candidate) -> ReschedulingResult | UnreschedulablePods:
         """Placements of all pods of a broken node (K15-231)."""
-        answer = self._answer(WhatIf(tuple(self.pods_of_broken(candidate)), frozenset((candidate.key,))))
+        answer = self._answer(WhatIf((tuple(self.pods_of_broken(candidate)),), frozenset((candidate.key,))))
         assert not isinstance(answer, TooExpensive | RefusedNodes)  # there is no price limit, and nothing is refused
         return answer
 

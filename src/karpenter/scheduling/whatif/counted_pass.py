@@ -12,13 +12,34 @@ from dataclasses import dataclass
 from karpenter.instancetypes.type_sets import members
 from karpenter.model import taints
 from karpenter.model.resources import Resources
-from karpenter.scheduling.equivalence_groups import EquivalenceGroup
+from karpenter.scheduling.equivalence_groups import GroupOrder
 from karpenter.scheduling.existing_nodes import ExistingNode, ExistingNodeIndex, NodeSet, count_fitting
 from karpenter.scheduling.offerings.purchase_options import PurchaseOption, PurchaseOptionIndex
 from karpenter.scheduling.preferences import RelaxationStep
+from karpenter.state.pod_signature import PodSignature
 
 #: Which pod is meant: the number of its group, and its position in it.
 PodPosition = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CountedGroup:
+    """So many pods of an equivalence group. ``order``: the place of the group among others (`group_order`)."""
+
+    signature: PodSignature
+    relaxation_steps: tuple[RelaxationStep, ...]
+    count: int
+    order: GroupOrder
+
+    @property
+    def is_virtual(self) -> bool:
+        """Whether the pods stand for room that a capacity buffer keeps free."""
+        return self.order[0]
+
+    def with_more(self, other: CountedGroup) -> CountedGroup:
+        """The group together with more of its pods."""
+        first = min(self.order, other.order)
+        return CountedGroup(self.signature, self.relaxation_steps, self.count + other.count, first)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,7 +64,7 @@ class CountedPass:
 
 
 def count_pass(
-    groups: Sequence[EquivalenceGroup], nodes: ExistingNodeIndex, open_nodes: NodeSet, options: PurchaseOptionIndex
+    groups: Sequence[CountedGroup], nodes: ExistingNodeIndex, open_nodes: NodeSet, options: PurchaseOptionIndex
 ) -> CountedPass:
     """Place the pods of all groups, in their order. They have no topology, and use no ports, volumes or devices."""
     #: By position of a node that was asked: what is free there.
@@ -52,14 +73,14 @@ def count_pass(
     demands: list[CountedDemand] = []
     has_unplaced = False
     for number, group in enumerate(groups):
-        requests, left = group.signature.requests, len(group.pods)
+        requests, left = group.signature.requests, group.count
         for step in group.relaxation_steps:
             for position in members(nodes.candidates_for(requests, step) & open_nodes):
                 node = nodes.nodes[position]
                 here = free.setdefault(position, node.free)
                 count = count_fitting(requests, here, left)
                 if count and _admits(node, step):
-                    first_pods.setdefault(position, (number, len(group.pods) - left))
+                    first_pods.setdefault(position, (number, group.count - left))
                     free[position] = {**here, **{name: here.get(name, 0) - n * count for name, n in requests.items()}}
                     left -= count
                     if not left:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 from karpenter.api.storage import Volume
-from karpenter.scheduling.equivalence_groups import EquivalenceGroup
+from karpenter.model import labels, pods
+from karpenter.scheduling.equivalence_groups import EquivalenceGroup, group_order
 from karpenter.scheduling.solution import UnschedulablePod
+from karpenter.scheduling.whatif.counted_pass import CountedGroup
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,3 +43,34 @@ class Movers:
         """Whether of a node with room only its labels and taints count for them: they use no ports, volumes or devices."""
         signatures = (group.signature for group in self.groups)
         return self.depend_on_pods_alone and not any(each.host_ports or each.device_demand for each in signatures)
+
+    @cached_property
+    def counts(self) -> tuple[CountedGroup, ...]:
+        """The groups in counts."""
+        return tuple(
+            CountedGroup(group.signature, group.relaxation_steps, len(group.pods), group_order(group))
+            for group in self.groups
+        )
+
+    @cached_property
+    def workload_counts(self) -> Mapping[str, int]:
+        """How many of the pods each workload has."""
+        owners = Counter(pods.workload_id(pod) for group in self.groups for pod in group.pods)
+        del owners[""]
+        return owners
+
+    @cached_property
+    def have_own_exposure(self) -> bool:
+        """Whether a pod says itself how many of its workload may share a node."""
+        return any(labels.EXPOSURE in pod.metadata.annotations for group in self.groups for pod in group.pods)
+
+
+def merged_counts(several: Iterable[Movers]) -> tuple[CountedGroup, ...]:
+    """The pods of several nodes together, in counts, where all of them need room alone."""
+    merged: dict[tuple[object, bool], CountedGroup] = {}
+    for movers in several:
+        for group in movers.counts:
+            key = (group.signature, group.is_virtual)
+            known = merged.get(key)
+            merged[key] = group if known is None else known.with_more(group)
+    return tuple(sorted(merged.values(), key=lambda group: group.order))

@@ -8,14 +8,16 @@ kinds, so one pass tells it for all of them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from karpenter.model.requirements import Requirements
 from karpenter.scheduling.existing_nodes import ExistingNode
 from karpenter.scheduling.offerings.purchase_options import PurchaseOptionIndex
 from karpenter.scheduling.pass_result import PassResult
-from karpenter.scheduling.whatif.counted_pass import CountedDemand, CountedPass, PodPosition
+from karpenter.scheduling.whatif.counted_pass import CountedDemand, CountedGroup, CountedPass, PodPosition
 from karpenter.scheduling.whatif.movers import Movers
+from karpenter.scheduling.whatif.questions import UnreadyHosts
 
 #: Numbers of the pods and of the nodes with room; between them the identity of what can be bought, which is kept with the facts.
 FactsKey = tuple[int, int, int]
@@ -38,15 +40,16 @@ class Host:
 class PassFacts:
     """What follows from the result of a pass with ``options`` to buy.
 
-    ``taking``: the existing nodes that take pods. ``demands`` and ``has_unplaced``: what becomes of the other pods. The rest is
-    worked out when it is asked for: the least that new nodes cost, in USD per hour, and whether all of them could be had in some
-    way.
+    ``taking``: the existing nodes that take pods. ``demands`` and ``has_unplaced``: what becomes of the other pods.
+    ``have_topology``: some pods have to do with topology. The rest is worked out when it is asked for: the least that new nodes
+    cost, in USD per hour, and whether all of them could be had in some way.
     """
 
     options: PurchaseOptionIndex
     taking: tuple[Host, ...]
     demands: tuple[CountedDemand, ...]
     has_unplaced: bool
+    have_topology: bool = False
     minimum_price: float | None = None
     buys_refused: dict[Requirements, bool] = field(default_factory=dict)
 
@@ -61,18 +64,29 @@ class PassFacts:
         return all(host.initialized for host in self.taking)
 
 
-def facts_of(options: PurchaseOptionIndex, result: PassResult) -> PassFacts:
-    """What the result of a pass says without further work."""
+def facts_of(options: PurchaseOptionIndex, result: PassResult, movers: Movers) -> PassFacts:
+    """What the result of a pass over movers says without further work."""
     taking = tuple(_host(placement.node) for placement in result.placements)
     demands = (keyed_demand.demand for keyed_demand in result.demands)
     counted = tuple(CountedDemand(demand.requests, len(demand.pods), demand.options) for demand in demands)
-    return PassFacts(options, taking, counted, has_unplaced=bool(result.unschedulable))
+    has_unplaced = bool(result.unschedulable or movers.ineligible)
+    return PassFacts(options, taking, counted, has_unplaced, movers.have_topology)
 
 
 def facts_of_counts(options: PurchaseOptionIndex, result: CountedPass) -> PassFacts:
     """The same, of a pass in counts."""
     taking = tuple(_host(node, first_pod) for node, first_pod in result.hosts)
     return PassFacts(options, taking, result.demands, result.has_unplaced)
+
+
+def unready_hosts(movers: Movers, facts: PassFacts) -> UnreadyHosts | None:
+    """Which pod would have to wait, and for which node; None where that is not known."""
+    unready = [host for host in facts.taking if not host.initialized]
+    first = unready[0].first_pod
+    if first is None:
+        return None
+    group, position = first
+    return UnreadyHosts(movers.groups[group].pods[position], min(host.key for host in unready))
 
 
 def _host(node: ExistingNode, first_pod: PodPosition | None = None) -> Host:
@@ -101,6 +115,6 @@ def node_content(node: ExistingNode) -> tuple[object, ...]:
     )
 
 
-def pod_content(movers: Movers) -> tuple[object, ...]:
-    """All that a pass reads of pods that need room alone."""
-    return tuple((group.signature, len(group.pods), group.relaxation_steps, group.virtual) for group in movers.groups)
+def pod_content(counts: Sequence[CountedGroup]) -> tuple[object, ...]:
+    """All that a pass reads of pods that need room alone; their relaxation steps follow from it and from `Preferences`."""
+    return tuple((group.signature, group.count, group.is_virtual) for group in counts)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
+from functools import cached_property
+from itertools import chain
 
 from karpenter.api.core import Pod
 from karpenter.scheduling.demand import Demand, SchedulingNodeClaim, sum_of_prices
@@ -26,18 +28,24 @@ class LimitsPolicy(Enum):
 
 @dataclass(frozen=True, eq=False)
 class WhatIf:
-    """A question: the ``removed`` nodes (by key) are gone; where do these pods go?
+    """A question: the ``removed`` nodes (by key) are gone; where do their pods go?
 
+    ``parts``: the pods, of each node by themselves as far as that is known: much is remembered of the pods of a node.
     ``reopened``: closed nodes that are open to these pods all the same, unless removed. ``planned``: where pods (by uid) were
     planned before; they go there if they may, and elsewhere if they may not. ``limits``: which limits of NodePools new nodes
     keep. What is known of a question is kept with it, so it is worth asking the same one again.
     """
 
-    pods: tuple[Pod, ...]
+    parts: tuple[tuple[Pod, ...], ...]
     removed: frozenset[str]
     reopened: Collection[str] = frozenset()
     planned: Mapping[str, str] = field(default_factory=dict)
     limits: LimitsPolicy = LimitsPolicy.WITHOUT_REMOVED
+
+    @cached_property
+    def pods(self) -> tuple[Pod, ...]:
+        """All the pods."""
+        return self.parts[0] if len(self.parts) == 1 else tuple(chain.from_iterable(self.parts))
 
 
 @dataclass(frozen=True, eq=False)

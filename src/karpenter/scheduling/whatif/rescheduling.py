@@ -12,6 +12,7 @@ courses of moves can be compared from one base.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -23,12 +24,12 @@ from karpenter.instancetypes.type_sets import members
 from karpenter.model import resources as res
 from karpenter.model.requirements import Requirements
 from karpenter.scheduling.decision_memory import DecisionMemory
-from karpenter.scheduling.demand import Packing, SchedulingNodeClaim
+from karpenter.scheduling.demand import SchedulingNodeClaim
 from karpenter.scheduling.existing_nodes import ExistingNode, ExistingNodeIndex, NodeSet
 from karpenter.scheduling.offerings.nodepool_templates import NodePoolTemplate
 from karpenter.scheduling.offerings.purchase_options import PurchaseOptionIndex
 from karpenter.scheduling.offerings.remaining_capacity import RemainingLimits, limits_plus
-from karpenter.scheduling.pass_result import DemandCaps, PassResult, PlannedPlacements, UnschedulableGroup
+from karpenter.scheduling.pass_result import DemandCaps, PassResult, PlannedPlacements
 from karpenter.scheduling.prepared_problem import PreparedProblem
 from karpenter.scheduling.problem import Problem
 from karpenter.scheduling.scheduling_pass import SchedulingPass
@@ -36,10 +37,10 @@ from karpenter.scheduling.scheduling_passes import SEARCH_ONLY_FROM, SchedulingP
 from karpenter.scheduling.solution import NewNodeClaim, PlacedPods, UnschedulablePod
 from karpenter.scheduling.topology.bound_pod_counts import BoundPodCounts, PodCountChanges
 from karpenter.scheduling.topology.topology_domains import TopologyDomains
-from karpenter.scheduling.unschedulable_reasons import NoRoom, UnschedulableReason
 from karpenter.scheduling.whatif.counted_pass import count_pass
-from karpenter.scheduling.whatif.movers import Movers
-from karpenter.scheduling.whatif.pass_facts import Host, PassFacts, facts_of, facts_of_counts
+from karpenter.scheduling.whatif.left_out_pods import unpacked_pods, unschedulable_of
+from karpenter.scheduling.whatif.movers import Movers, merged_counts
+from karpenter.scheduling.whatif.pass_facts import Host, PassFacts, facts_of, facts_of_counts, unready_hosts
 from karpenter.scheduling.whatif.price_bounds import PriceBounds
 from karpenter.scheduling.whatif.questions import (
     LimitsPolicy,
@@ -123,7 +124,7 @@ class ReschedulingBase:
     #: All nodes that could take one of the pods.
     _room_by_movers: dict[Movers, NodeSet] = field(default_factory=dict)
     #: What is known of the questions asked so far.
-    _known_questions: dict[WhatIf, tuple[Movers, PassFacts]] = field(default_factory=dict)
+    _known_questions: dict[WhatIf, PassFacts] = field(default_factory=dict)
     #: Passes of questions without planned places, by movers, by what can be bought, and by the open nodes that count.
     _passes: dict[tuple[int, int, NodeSet], tuple[Movers, PassResult]] = field(default_factory=dict)
     #: Numbers of sets of nodes in keys of facts: most questions are about one of a few sets.
@@ -137,16 +138,16 @@ class ReschedulingBase:
             movers = self._movers(question.pods)
             result = None if movers.ineligible else self._planned_pass(question, movers)
             return None if result is None or result.demands or result.unschedulable else self._answer(result)
-        movers, facts = self._known(question)
-        return None if movers.ineligible or facts.hosts is None else self._answer(self._pass(question, movers))
+        facts = self._known(question)
+        return None if facts.hosts is None else self._answer(self._pass(question, self._movers(question.pods)))
 
     def ready_hosts(self, question: WhatIf) -> tuple[Host, ...] | None:
         """The existing nodes that take the pods, wherever those were planned before.
 
         None if they do not all fit there, or if one of the nodes is not ready for them yet (DIS-165).
         """
-        movers, facts = self._known(question)
-        return None if movers.ineligible or not facts.are_hosts_ready else facts.hosts
+        facts = self._known(question)
+        return facts.hosts if facts.are_hosts_ready else None
 
     def reschedule(
         self, question: WhatIf, max_price: float = inf, refused: Requirements | None = None
@@ -156,17 +157,17 @@ class ReschedulingBase:
         Nothing is packed where the answer would be of no use: new nodes cost ``max_price`` or more, in USD per hour, each of them
         could be had in the ``refused`` way, or the pods would have to wait for existing nodes.
         """
-        movers, facts = self._known(question)
+        facts = self._known(question)
         minimum = self._minimum_price(facts) if max_price < inf else 0.0
         if minimum >= max_price:
             return TooExpensive(minimum)
         limits = self._limits_for(question)
-        if refused is not None and not limits and self._buys_refused(facts, refused, movers):
+        if refused is not None and not limits and self._buys_refused(facts, refused):
             return RefusedNodes()
-        if not movers.ineligible and facts.hosts is not None and not facts.are_hosts_ready:
-            unready = _unready_hosts(movers, facts)
-            if unready is not None:
-                return unready
+        movers = self._movers(question.pods)
+        unready = unready_hosts(movers, facts) if facts.hosts is not None and not facts.are_hosts_ready else None
+        if unready is not None:
+            return unready
         nodes = self._nodes.subset(self._open_nodes(question))
         planned = PlannedPlacements(self._preparation.prepared.problem.snapshot.planned_nodes)
         context = self._preparation.prepared.pass_context(nodes, self._preparation.domains, planned, limits)
@@ -174,18 +175,18 @@ class ReschedulingBase:
         outcome = passes.best_outcome(movers.groups)
         searched = outcome.result.pods_needing_nodes >= SEARCH_ONLY_FROM
         packing = passes.cheapest_packing(outcome, None) if searched else passes.simplest_packing(outcome)
-        failed = (pod for group in outcome.result.unschedulable for pod in _unschedulable_of(group))
-        unpacked = _unpacked_pods(outcome.result, packing)
+        failed = (pod for group in outcome.result.unschedulable for pod in unschedulable_of(group))
+        unpacked = unpacked_pods(outcome.result, packing)
         return self._answer(outcome.result, packing.claims, (*movers.ineligible, *failed, *unpacked))
 
-    def _buys_refused(self, facts: PassFacts, refused: Requirements, movers: Movers) -> bool:
+    def _buys_refused(self, facts: PassFacts, refused: Requirements) -> bool:
         """Whether all pods find a place, some of them on new nodes, and each of these could be had in the refused way."""
         if refused not in facts.buys_refused:
-            facts.buys_refused[refused] = self._would_buy_refused(facts, refused, movers)
+            facts.buys_refused[refused] = self._would_buy_refused(facts, refused)
         return facts.buys_refused[refused]
 
-    def _would_buy_refused(self, facts: PassFacts, refused: Requirements, movers: Movers) -> bool:
-        if facts.has_unplaced or movers.ineligible or movers.have_topology:
+    def _would_buy_refused(self, facts: PassFacts, refused: Requirements) -> bool:
+        if facts.has_unplaced or facts.have_topology:
             return False
         if self._preparation.prepared.devices is not None or not facts.are_hosts_ready:
             return False
@@ -198,7 +199,7 @@ class ReschedulingBase:
 
     def minimum_new_price(self, question: WhatIf) -> float:
         """USD per hour that new nodes cost at least for those of the pods that find no room, whatever the packing."""
-        return self._minimum_price(self._known(question)[1])
+        return self._minimum_price(self._known(question))
 
     def minimum_price(self, question: WhatIf) -> float:
         """USD per hour that nodes for the pods of a question alone cost at least, whatever the packing."""
@@ -219,30 +220,63 @@ class ReschedulingBase:
 
     # -- passes -----------------------------------------------------------------------------------------------------------
 
-    def _known(self, question: WhatIf) -> tuple[Movers, PassFacts]:
-        """The pods of a question, and what follows from its pass."""
-        known = self._known_questions.get(question)
-        if known is None:
-            movers = self._movers(question.pods)
-            known = self._known_questions[question] = (movers, self._facts(question, movers))
-        return known
+    def _known(self, question: WhatIf) -> PassFacts:
+        """What follows from the pass of a question."""
+        facts = self._known_questions.get(question)
+        if facts is None:
+            facts = self._known_questions[question] = self._facts(question)
+        return facts
 
-    def _facts(self, question: WhatIf, movers: Movers) -> PassFacts:
+    def _facts(self, question: WhatIf) -> PassFacts:
         """What follows from the pass of a question, which is made only if that is not known."""
         options = self._options_for(question)
-        if not movers.need_room_alone or self._preparation.prepared.devices is not None:
-            return facts_of(options, self._pass(question, movers))
-        nodes = self._nodes_with_room(question, movers)
+        parts = self._parts_that_need_room_alone(question)
+        if not parts:
+            movers = self._movers(question.pods)
+            return facts_of(options, self._pass(question, movers), movers)
+        with_room = 0
+        for movers in parts:
+            with_room |= self._with_room_for(movers)
+        nodes = self._open_nodes(question) & with_room
+        counts = parts[0].counts if len(parts) == 1 else merged_counts(parts)
         # What is left of limits differs from node to node and pass to pass, so facts about it are never asked for again.
         if options is not self._preparation.unlimited or nodes.bit_count() > _MAX_NODES_WITH_ROOM:
-            return facts_of_counts(options, count_pass(movers.groups, self._nodes, nodes, options))
+            return facts_of_counts(options, count_pass(counts, self._nodes, nodes, options))
         memory = self._preparation.prepared.memory
-        key = (memory.pods_number(movers), id(options), self._room_number(nodes))
+        pods_number = memory.pods_number(parts[0]) if len(parts) == 1 else memory.counts_number(counts)
+        key = (pods_number, id(options), self._room_number(nodes))
         facts = memory.pass_facts.get(key)
         if facts is None:
-            facts = facts_of_counts(options, count_pass(movers.groups, self._nodes, nodes, options))
+            facts = facts_of_counts(options, count_pass(counts, self._nodes, nodes, options))
             memory.pass_facts.put(key, facts)
         return facts
+
+    def _parts_that_need_room_alone(self, question: WhatIf) -> list[Movers]:
+        """The pods of a question part by part; none where they need more than room, or are to be kept apart."""
+        prepared = self._preparation.prepared
+        if prepared.devices is not None:
+            return []
+        if len(question.parts) > 1 and not self._groups_depend_on_pods_alone:
+            return []
+        parts: list[Movers] = []
+        workloads: Counter[str] = Counter()
+        for pods in question.parts:
+            movers = self._movers(pods)
+            if not movers.need_room_alone:
+                return []
+            parts.append(movers)
+            if len(question.parts) > 1:
+                if movers.have_own_exposure:
+                    return []
+                for owner, count in movers.workload_counts.items():
+                    workloads[owner] += count
+        return [] if workloads and prepared.exposed_workloads.may_expose(workloads) else parts
+
+    @property
+    def _groups_depend_on_pods_alone(self) -> bool:
+        """Whether nothing of the cluster tells pods apart that look alike, such as anti-affinity of others."""
+        repelled = any(True for _ in self._bound_pod_counts.anti_affinity_terms)
+        return not repelled and self._preparation.prepared.groups_depend_on_pods_alone
 
     def _room_number(self, nodes: NodeSet) -> int:
         number = self._room_numbers.get(nodes)
@@ -274,15 +308,17 @@ class ReschedulingBase:
     def _nodes_with_room(self, question: WhatIf, movers: Movers) -> NodeSet:
         """The open nodes that make a difference: pods without topology do not see nodes that have no room for them."""
         nodes = self._open_nodes(question)
-        if movers.have_topology:
-            return nodes
+        return nodes if movers.have_topology else nodes & self._with_room_for(movers)
+
+    def _with_room_for(self, movers: Movers) -> NodeSet:
+        """All nodes that could take one of the pods."""
         with_room = self._room_by_movers.get(movers)
         if with_room is None:
             with_room = 0
             for group in movers.groups:
                 with_room |= self._nodes.with_free(group.signature.requests)
             self._room_by_movers[movers] = with_room
-        return nodes & with_room
+        return with_room
 
     def _planned_pass(self, question: WhatIf, movers: Movers) -> PassResult:
         """The pass in which pods stay where they were planned, if they may."""
@@ -356,8 +392,7 @@ class ReschedulingBase:
         """Those of an earlier decision, where they depend on nothing but the pods."""
         prepared = self._preparation.prepared
         workloads = prepared.exposed_workloads.restricted_to(pods)
-        repelled = any(True for _ in self._bound_pod_counts.anti_affinity_terms)
-        if workloads or repelled or not prepared.groups_depend_on_pods_alone:
+        if workloads or not self._groups_depend_on_pods_alone:
             return self._new_movers(pods, workloads)
         return prepared.memory.movers(pods, prepared.preferences, lambda: self._new_movers(pods, workloads))
 
@@ -454,29 +489,6 @@ class ReschedulingBase:
                 if (signed := signatures.of(pod)) is not None and not is_virtual_pod(pod):
                     changes.arrive(*signed, node_name)
         return changes
-
-
-def _unschedulable_of(failed: UnschedulableGroup) -> Iterator[UnschedulablePod]:
-    """Pods without a place, with the constraint that left none as the reason, if it was one."""
-    reason = UnschedulableReason(failed.blocked or NoRoom())
-    return (UnschedulablePod(pod, (reason,)) for pod in failed.pods)
-
-
-def _unready_hosts(movers: Movers, facts: PassFacts) -> UnreadyHosts | None:
-    """Which pod would have to wait, and for which node; None where that is not known."""
-    unready = [host for host in facts.taking if not host.initialized]
-    first = unready[0].first_pod
-    if first is None:
-        return None
-    group, position = first
-    return UnreadyHosts(movers.groups[group].pods[position], min(host.key for host in unready))
-
-
-def _unpacked_pods(result: PassResult, packing: Packing) -> Iterator[UnschedulablePod]:
-    """Pods that limits leave without a new node."""
-    reasons = (UnschedulableReason(NoRoom()),)
-    for position, count in packing.unpacked.items():
-        yield from (UnschedulablePod(pod, reasons) for pod in result.demands[position].last_pods(count))
 
 
 def _largest_capacity(template: NodePoolTemplate, claim: NewNodeClaim) -> Mapping[str, int]:

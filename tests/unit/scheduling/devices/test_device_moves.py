@@ -48,7 +48,7 @@ def flat(*groups: list[object]) -> list[object]:
 
 def target(base: ReschedulingBase, moving: Pod) -> list[str] | None:
     node = moving.spec.node_name
-    result = base.place_on_existing(WhatIf((moving,), frozenset({f"p://{node}", f"claim-{node}"})))
+    result = base.place_on_existing(WhatIf(((moving,),), frozenset({f"p://{node}", f"claim-{node}"})))
     return None if result is None else [placed.node_name for placed in result.placements]
 
 
@@ -67,7 +67,7 @@ def test_a_decided_move_takes_the_device() -> None:
     pods = {each.metadata.name: each for each in (*first, *second) if isinstance(each, Pod)}
     base = base_of(*with_gpus("n1", 1), *with_gpus("n2", 1), *with_gpus("n3", 1), *first, *second)
     assert target(base, pods["c"]) == ["n2"]
-    result = base.place_on_existing(WhatIf((pods["a"],), frozenset({"p://n1"})))
+    result = base.place_on_existing(WhatIf(((pods["a"],),), frozenset({"p://n1"})))
     assert result is not None
     (placed,) = result.placements
     moved = base.after_move([PlacedPods(placed.node_key, placed.node_name, (pods["a"],))], [pods["a"]], ["p://n1"])
@@ -78,7 +78,7 @@ def test_a_decided_move_takes_the_device() -> None:
 def test_a_replacement_for_a_pod_with_a_device_has_one() -> None:
     moving = running("a", "n1")
     (pod_a,) = [each for each in moving if isinstance(each, Pod)]
-    result = base_of(*with_gpus("n1", 1), *moving).reschedule(WhatIf((pod_a,), frozenset({"p://n1"})))
+    result = base_of(*with_gpus("n1", 1), *moving).reschedule(WhatIf(((pod_a,),), frozenset({"p://n1"})))
     claims = result.to_planned_claims()  # type: ignore[union-attr]
     assert [claim.instance_types[0] for claim in claims] == ["g1"]
     assert claims[0].claim.metadata.annotations["karpenter.sh/requested-dra-drivers"] == "gpu.example.com"

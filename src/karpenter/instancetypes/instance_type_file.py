@@ -8,8 +8,9 @@ requirement lists thousands of times, so equal ones are decoded once, by their b
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -18,9 +19,15 @@ import msgspec
 from msgspec import Meta, Raw
 from msgspec.structs import replace as replace_struct
 
-from karpenter.api.meta import WireResources
+from karpenter.api.meta import WireQuantity, WireResources
 from karpenter.api.resource_claims import ResourceSliceSpec
-from karpenter.instancetypes.instance_type import BindingGroup, DeviceTemplates, InstanceType, Offering
+from karpenter.instancetypes.instance_type import (
+    NO_DEVICE_TEMPLATES,
+    BindingGroup,
+    DeviceTemplates,
+    InstanceType,
+    Offering,
+)
 from karpenter.instancetypes.well_known_labels import (
     INSTANCE_LABELS,
     complete_requirements,
@@ -36,6 +43,7 @@ _DEFAULT_PODS = 110 * res.ONE_UNIT
 _CAPACITY_TYPES = frozenset({labels.SPOT, labels.ON_DEMAND, labels.RESERVED})
 _JSON_SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _EXPECTED_SEPARATOR = " - at `"
+_BINARY_UNITS = ("Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 
 
 class InstanceTypeFileError(ValueError):
@@ -178,10 +186,7 @@ class _InstanceTypeReader:
 
     def instance_types(self, entries: tuple[_InstanceTypeEntry, ...]) -> tuple[InstanceType, ...]:
         self._refuse_duplicates(entries)
-        sold = [
-            _outside_reservations(tuple(self._offerings_of_entries(entry.offerings, self.location.child(f"[{index}]"))))
-            for index, entry in enumerate(entries)
-        ]
+        sold = [_outside_reservations(self._offerings_of_entry(index, entry)) for index, entry in enumerate(entries)]
         requirements = [
             _requirements(entry, self._values_of_offerings(offerings))
             for entry, offerings in zip(entries, sold, strict=True)
@@ -210,13 +215,13 @@ class _InstanceTypeReader:
     def _instance_type(
         self, index: int, entry: _InstanceTypeEntry, requirements: Requirements, offerings: tuple[Offering, ...]
     ) -> InstanceType:
-        location = self.location.child(f"[{index}]")
-        capacity = _parse_resources(entry.resources, location.child(".resources"))
+        capacity = _parse_resources(entry.resources, self.location, f"[{index}].resources")
         capacity.setdefault(res.PODS, _DEFAULT_PODS)
-        overhead = _parse_resources(entry.overhead, location.child(".overhead"))
-        return InstanceType(
-            entry.name, requirements, capacity, overhead, offerings, devices=self._devices(entry, location)
-        )
+        overhead = _parse_resources(entry.overhead, self.location, f"[{index}].overhead")
+        devices = NO_DEVICE_TEMPLATES
+        if entry.devices or entry.device_binding_groups:
+            devices = self._devices(entry, self.location.child(f"[{index}]"))
+        return InstanceType(entry.name, requirements, capacity, overhead, offerings, devices=devices)
 
     def _devices(self, entry: _InstanceTypeEntry, location: _JsonLocation) -> DeviceTemplates:
         """The slices that drivers will publish; a pool of one slice need not say how many it has."""
@@ -232,23 +237,25 @@ class _InstanceTypeReader:
         groups = tuple(BindingGroup(each.attribute, each.pool, each.devices) for each in entry.device_binding_groups)
         return DeviceTemplates(tuple(slices), groups)
 
-    def _offerings_of_entries(self, entries: tuple[_OfferingEntry, ...], location: _JsonLocation) -> Iterator[Offering]:
-        # A catalogue has ten thousand entries: places in the file are spelt out only for those that need them.
-        for index, entry in enumerate(entries):
-            requirements_json = bytes(entry.requirements) or bytes(entry.requirements_capital)
-            price = entry.price if entry.price is not None else entry.price_capital
+    def _offerings_of_entry(self, index: int, entry: _InstanceTypeEntry) -> tuple[Offering, ...]:
+        # A catalogue has ten thousand offerings: places in the file are spelt out only for those that need them.
+        offerings: list[Offering] = []
+        known = self._requirements_by_json
+        for place, sold in enumerate(entry.offerings):
+            requirements_json = bytes(sold.requirements) or bytes(sold.requirements_capital)
+            price = sold.price if sold.price is not None else sold.price_capital
             if not requirements_json or price is None:
-                here = location.child(f".offerings[{index}]")
+                here = self.location.child(f"[{index}].offerings[{place}]")
                 here.error(f"expected `{'price' if requirements_json else 'requirements'}`")
-            ways = self._requirements_by_json.get(requirements_json)
+            ways = known.get(requirements_json)
             if ways is None:
-                ways = _parse_requirements(requirements_json, location.child(f".offerings[{index}].requirements"))
-                self._requirements_by_json[requirements_json] = ways
+                here = self.location.child(f"[{index}].offerings[{place}].requirements")
+                ways = known[requirements_json] = _parse_requirements(requirements_json, here)
             amounts = _NO_OVERRIDES
-            if entry.overrides_amounts:
-                amounts = _parse_overrides(entry, location.child(f".offerings[{index}]"))
-            for requirements in ways:
-                yield self._shared_offering(entry, price, requirements, amounts)
+            if sold.overrides_amounts:
+                amounts = _parse_overrides(sold, self.location.child(f"[{index}].offerings[{place}]"))
+            offerings += [self._shared_offering(sold, price, requirements, amounts) for requirements in ways]
+        return tuple(offerings)
 
     def _shared_offering(
         self, entry: _OfferingEntry, price_per_hour: float, requirements: Requirements, amounts: _Overrides
@@ -287,8 +294,8 @@ def _parse_overrides(entry: _OfferingEntry, location: _JsonLocation) -> _Overrid
     capacity = entry.capacity_override or entry.capacity_override_capital or {}
     overhead = entry.overhead_override or entry.overhead_override_capital or {}
     return (
-        frozenset(_parse_resources(capacity, location.child(".capacityOverride")).items()),
-        frozenset(_parse_resources(overhead, location.child(".overheadOverride")).items()),
+        frozenset(_parse_resources(capacity, location, ".capacityOverride").items()),
+        frozenset(_parse_resources(overhead, location, ".overheadOverride").items()),
     )
 
 
@@ -316,15 +323,15 @@ def _parse_requirements(content: bytes, location: _JsonLocation) -> tuple[Requir
     )
 
 
-def _parse_resources(wire: WireResources, location: _JsonLocation) -> dict[str, int]:
+def _parse_resources(wire: WireResources, location: _JsonLocation, member: str) -> dict[str, int]:
     amounts: dict[str, int] = {}
     for name, value in wire.items():
         try:
             amounts[name] = quantity.parse_milli(value)
         except quantity.QuantityError as error:
-            location.child(f".{name}").error(str(error))
+            location.child(f"{member}.{name}").error(str(error))
         if amounts[name] < 0:
-            location.child(f".{name}").error(f"expected a quantity of at least 0, not {value}")
+            location.child(f"{member}.{name}").error(f"expected a quantity of at least 0, not {value}")
     return amounts
 
 
@@ -333,8 +340,9 @@ def _requirements(entry: _InstanceTypeEntry, of_offerings: Mapping[str, Requirem
     derived = derived_labels(
         entry.name, _resource_text(entry.resources, res.CPU), _resource_text(entry.resources, res.MEMORY)
     )
-    label_values = {labels.normalise(key): value for key, value in {**derived, **entry.labels}.items()}
-    requirements = {key: label_in(key, value) for key, value in label_values.items()}
+    # A label in its old spelling and in the stable one: the later counts.
+    stated = ((labels.normalise(key), value) for key, value in {**derived, **entry.labels}.items())
+    requirements = {key: label_in(key, value) for key, value in stated}
     requirements[labels.INSTANCE_TYPE] = label_in(labels.INSTANCE_TYPE, entry.name)
     requirements[labels.ARCH] = label_in(labels.ARCH, entry.architecture)
     requirements[labels.OS] = label_in(labels.OS, *entry.operating_systems)
@@ -365,9 +373,13 @@ def _values_of_offerings(offerings: Iterable[Offering]) -> dict[str, Requirement
 
 def _resource_text(resources: WireResources, name: str) -> str:
     """A quantity as a label value: canonical, in the family of units (binary or decimal) the file uses."""
-    value = resources.get(name, 0)
+    return _canonical_text(resources.get(name, 0))
+
+
+@lru_cache(maxsize=4096)
+def _canonical_text(value: WireQuantity) -> str:
     try:
         amount = quantity.parse_milli(value)
     except quantity.QuantityError:
         return "0"  # reported with its place when the capacity is read
-    return quantity.quantity_text(amount, binary=re.fullmatch(r".*[KMGTPE]i", str(value)) is not None)
+    return quantity.quantity_text(amount, binary=str(value).endswith(_BINARY_UNITS))

@@ -75,7 +75,11 @@ def label_forms(types: Sequence[InstanceType]) -> dict[str, LabelForms]:
     by_identity: dict[int, tuple[Requirement, list[int]]] = {}
     for position, instance_type in enumerate(types):
         for requirement in instance_type.requirements.values():
-            by_identity.setdefault(id(requirement), (requirement, []))[1].append(position)
+            known = by_identity.get(id(requirement))
+            if known is None:
+                by_identity[id(requirement)] = (requirement, [position])
+            else:
+                known[1].append(position)
     types_by_form: dict[str, dict[Requirement, TypeSet]] = {}
     for requirement, positions in by_identity.values():
         per_form = types_by_form.setdefault(requirement.key, {})

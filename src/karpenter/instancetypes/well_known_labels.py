@@ -55,7 +55,7 @@ def _absent(keys: frozenset[str]) -> tuple[tuple[str, Requirement], ...]:
 def derived_labels(name: str, cpu: str, memory: str) -> dict[str, str]:
     """The ``karpenter.kwok.sh`` labels of a type, from its name and two quantities (OPS-254)."""
     sized = _SIZED_NAME.fullmatch(name)
-    family, separator, _ = re.sub("-", ".", name).partition(".")
+    family, separator, _ = name.replace("-", ".").partition(".")
     return {
         _KWOK_SIZE: sized.group(1) if sized else cpu,
         _KWOK_FAMILY: family if separator else name[:1],

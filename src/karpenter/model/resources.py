@@ -56,7 +56,9 @@ def maximum(resource_lists: Iterable[Resources]) -> dict[str, int]:
     result: dict[str, int] = {}
     for resources in resource_lists:
         for name, amount in resources.items():
-            result[name] = max(amount, result.get(name, amount))
+            most = result.get(name)
+            if most is None or amount > most:
+                result[name] = amount
     return result
 
 

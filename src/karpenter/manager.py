@@ -47,6 +47,7 @@ from karpenter.manager_watches import (
     NodeClassWatchHandler,
     NodePoolWatchHandler,
     NodeWatchHandler,
+    PendingPodChanges,
     PendingPodsTrigger,
     PodWatchHandler,
     TerminatingNodes,
@@ -348,8 +349,9 @@ class Manager:
         informers, state, queues, trigger = self.informers, self.state, self._queues, self._batcher.trigger
         metrics = self.cluster_metrics
         terminating_nodes = TerminatingNodes(state, queues.terminations)
+        passes = PendingPodChanges(state.untried_pods, trigger)
         pods = PodWatchHandler(
-            informers.pods, self._nominator, self._successors, self._pod_events, queues, terminating_nodes, trigger
+            informers.pods, self._nominator, self._successors, self._pod_events, queues, terminating_nodes, passes
         )
         informers.subscribe(informers.pods, metrics.on_pod, self._lost_pods.pod_updated, pods.on_pod)
         informers.subscribe(

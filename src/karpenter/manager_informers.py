@@ -117,6 +117,8 @@ class WatchedKinds:
     scale_up_events: bool = False
     #: Deletion costs of pods, which are left out of the cluster state where this process writes them (K15-340).
     deletion_costs: bool = True
+    #: Pods that the scheduler has not tried yet, which count as pending with their siblings.
+    untried_pods: bool = False
 
     @staticmethod
     def of(settings: Settings, node_classes: Sequence[Kind[Wire]]) -> WatchedKinds:
@@ -132,6 +134,7 @@ class WatchedKinds:
             FeatureGate.GANG_SCHEDULING in settings.gates,
             settings.defer_to_cluster_autoscaler,
             FeatureGate.POD_DELETION_COST_MANAGEMENT not in settings.gates,
+            settings.include_untried_pods,
         )
 
 
@@ -194,6 +197,8 @@ class ClusterInformers:
         self._gangs: list[Informer[GangObject]] = []
         self.provisioning_requests = self._add(PROVISIONING_REQUEST, OptionalKindsReader(kube)) if kinds.gangs else None
         self.state = ClusterState(log_unusable_object)
+        if kinds.untried_pods:
+            self.state.untried_pods.enable()
         self._keep_state(has_deletion_costs=kinds.deletion_costs)
         if kinds.devices:
             self._keep_devices()

@@ -29,6 +29,8 @@ from karpenter.nodepool.readiness import NodeClassState
 from karpenter.provisioning.nomination import PodNominator
 from karpenter.runtime.reconciler import Reconciler
 from karpenter.state import ClusterState
+from karpenter.state.snapshot import PodKey, pod_key
+from karpenter.state.untried_pods import UntriedPods
 from karpenter.termination.node_termination import NodeTermination
 
 #: Requests a scheduling pass because of the object with this uid.
@@ -61,6 +63,30 @@ class PendingPodsTrigger:
 
 
 @dataclass(frozen=True)
+class PendingPodChanges:
+    """Requests a scheduling pass for pods that are pending, or differently pending, since a change."""
+
+    untried: UntriedPods
+    trigger: Trigger
+
+    def on_pod(self, old: Pod | None, new: Pod) -> None:
+        """A pod appeared or changed. With the first mark of its siblings, those that have none are pending, too."""
+        key = pod_key(new)
+        if self._is_news(key, old, new):
+            self.trigger(new.metadata.uid)
+            for sibling in self.untried.pending_because_of(key):
+                self.trigger(sibling.metadata.uid)
+
+    def _is_news(self, key: PodKey, old: Pod | None, new: Pod) -> bool:
+        was_marked, is_marked = old is not None and pods.is_provisionable(old), pods.is_provisionable(new)
+        if not is_marked and not self.untried.is_pending(key):
+            return False
+        if old is None or was_marked != is_marked:
+            return old is None or not is_marked or not self.untried.was_pending(key, old)
+        return _changed_for_decisions(old, new)
+
+
+@dataclass(frozen=True)
 class TerminatingNodes:
     """Reconciles the termination of a Node whose drain may go on."""
 
@@ -90,7 +116,7 @@ class PodWatchHandler:
     pod_events: PodEventTracker
     queues: ControllerQueues
     terminating_nodes: TerminatingNodes
-    trigger: Trigger
+    pending_pods: PendingPodChanges
 
     def on_pod(self, old: Pod | None, new: Pod | None) -> None:
         """A pod."""
@@ -101,8 +127,7 @@ class PodWatchHandler:
         self.nominator.pod_updated(new)
         if old is None and self.informer.synced:
             self.successors.pod_added(new)
-        if pods.is_provisionable(new) and (old is None or _asks_for_pass(old, new)):
-            self.trigger(new.metadata.uid)
+        self.pending_pods.on_pod(old, new)
         if (old is not None or self.informer.synced) and is_pod_event(old, new):
             claim = self.pod_events.record(new)
             if claim:
@@ -111,10 +136,8 @@ class PodWatchHandler:
             self.terminating_nodes.add(new.spec.node_name)
 
 
-def _asks_for_pass(old: Pod, new: Pod) -> bool:
+def _changed_for_decisions(old: Pod, new: Pod) -> bool:
     """Whether a pending pod changed by more than its nomination, which this process writes and the scheduler takes away."""
-    if not pods.is_provisionable(old):
-        return True
     before, after = (msgspec.structs.replace(pod.status, nominated_node_name="") for pod in (old, new))
     return before != after or old.spec != new.spec or _what_users_set(old.metadata) != _what_users_set(new.metadata)
 

@@ -27,6 +27,7 @@ IGNORE_DRA_REQUESTS: ignoreDRARequests
 SCHEDULER_CONFIG: schedulerConfig
 BATCH_MAX_DURATION: batchMaxDuration
 BATCH_IDLE_DURATION: batchIdleDuration
+INCLUDE_UNTRIED_PODS: includeUntriedPods
 NOMINATE_PODS: nominatePods
 NOMINATION_QPS: nominationQPS
 CLAIMS_PER_MINUTE: claimsPerMinute

@@ -8,7 +8,8 @@ that raises is a bug and ends ``run``.
 
 What can go wrong on the way and what it costs:
 
-* The stream ends or breaks: it is continued from the last version seen. Nothing is missed, nothing comes twice.
+* The stream ends or breaks: it is continued from the last version seen. Nothing is missed, nothing comes twice. After news
+  there is no pause: a server ends the streams of whoever is slow to read a burst of changes.
 * Something comes twice or late all the same: versions of an object are numbers that grow (the API promises so since 1.35), and
   an event that is not newer than the stored object or its reported deletion is dropped. Where versions are not numbers, only
   the same one is recognised.
@@ -196,12 +197,11 @@ class Informer(Generic[T]):
             healthy = now() - started >= _HEALTHY_STREAM_SECONDS
             if healthy:
                 self._backoff.reset()
-            if self.fault is not None or not healthy:
+            has_news = self._version != before
+            if self.fault is not None or not (healthy or has_news):
                 await self._backoff.wait()
-            elif self._version == before:
-                silent_streams += 1
             else:
-                silent_streams = 0
+                silent_streams = 0 if has_news else silent_streams + 1
 
     async def _consume_stream(self) -> None:
         """One stream, to its end."""

@@ -5,9 +5,11 @@ for it get its name as ``status.nominatedNodeName``; only where the field is emp
 date. Who is meant for which claim is what the latest pass said; nothing is stored. Schedulers that ignore the field lose nothing.
 
 A scheduler keeps the room of a nominated pod free, but it tries every waiting pod whenever any node opens, and takes the
-nomination away from one whose node is still closed; then the room is anybody's. Three things hold that off:
+nomination away from one whose node is still closed; then the room is anybody's. Each try that fails also costs the scheduler
+more the more nominations there are. Four things hold that off:
 
-* Nodes that join within moments of each other gather, and open together.
+* While an instance starts, only pods are nominated that the scheduler has tried: it will soon try the others.
+* Nodes that join within moments of each other gather, and open together when the pods of all of them are nominated.
 * Before they do, nominations that were lost meanwhile are written again, and all have come back through the watch: a scheduler
   hears of pods and of nodes on different ways, and has heard of these pods by then as a rule.
 * Whoever loses the nomination to a node that has just opened is given it again, a few times: a try begun before took it.
@@ -16,7 +18,7 @@ nomination away from one whose node is still closed; then the room is anybody's.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -27,7 +29,9 @@ from karpenter.api.core import Pod
 from karpenter.api.kinds import POD
 from karpenter.kube.errors import Conflict, KubeError, NotFound
 from karpenter.kube.protocol import Kube
-from karpenter.runtime.batch_window import BatchWindow, WindowTimer
+from karpenter.model import pods
+from karpenter.provisioning.opening_batches import OpeningBatches
+from karpenter.runtime.batch_window import BatchWindow
 from karpenter.state import ClusterState
 from karpenter.state.snapshot import PodKey, pod_key
 
@@ -36,8 +40,10 @@ _MAX_CONCURRENT_PATCHES = 32
 _MAX_CONCURRENT_OPENINGS = 16
 #: The scheduler writes to the same pods; so often a nomination that met such a write is tried again.
 _MAX_ATTEMPTS = 3
-#: Nodes open together once none has joined for so long, and none waits longer for others than that.
+#: Nodes open together once none has joined for so long, and none waits longer for others to join than that.
 _OPENING_WINDOW = BatchWindow(idle_seconds=1.0, max_seconds=5.0)
+#: None waits longer than that for nominations to others that have joined.
+_LONGEST_PREPARATION_SECONDS = 15.0
 #: Longest a node stays closed for the sake of nominations that are lost again and again, or never come back.
 _OBSERVE_TIMEOUT_SECONDS = 3.0
 #: So often a nomination to an open node is given again: a pod that keeps losing it does not fit there.
@@ -58,7 +64,7 @@ class PodNominator(Protocol):
         """
 
     async def nominate_planned_pods(self, claim_name: str, node_name: str) -> None:
-        """The same while the instance is still starting, where its Node's name is known already."""
+        """The same while the instance is still starting, where its Node's name is known already: pods the scheduler has tried."""
 
     async def nominate_pod(self, pod: Pod, claim_name: str, node_name: str) -> None:
         """Nominate one pod to a node that is open, for a claim's sake (or, without claim, the node's)."""
@@ -126,15 +132,19 @@ class Nominator:
         self._open_claims: set[str] = set()
         self._patch_slots = asyncio.Semaphore(_MAX_CONCURRENT_PATCHES)
         self._opening_slots = asyncio.Semaphore(_MAX_CONCURRENT_OPENINGS)
-        self._opening_batch = OpeningBatch(_OPENING_WINDOW)
+        self._openings = OpeningBatches(_OPENING_WINDOW, _LONGEST_PREPARATION_SECONDS)
+        #: Names of the Nodes that will come, by claim.
+        self._expected_nodes: dict[str, str] = {}
         #: Set when something has become of nominations for that claim.
         self._claim_changed: dict[str, asyncio.Event] = {}
-        self._lost: asyncio.Queue[tuple[PodKey, _Nomination]] = asyncio.Queue()
+        #: Pods that have yet to be given a nomination, again or as soon as the scheduler has tried them.
+        self._due: asyncio.Queue[tuple[PodKey, _Nomination]] = asyncio.Queue()
 
     def set_planned_pods(self, planned_pods: Mapping[str, Sequence[Pod]]) -> None:
         """What the latest pass planned: pods by the key of their node (NodeClaim or Node name)."""
         self._planned_pods = {key: tuple(pod_key(pod) for pod in pods) for key, pods in planned_pods.items()}
         self._open_claims &= planned_pods.keys()
+        self._expected_nodes = {claim: node for claim, node in self._expected_nodes.items() if claim in planned_pods}
 
     @asynccontextmanager
     async def opening(self, claim_name: str, node_name: str) -> AsyncIterator[None]:
@@ -142,24 +152,38 @@ class Nominator:
 
         Entering it takes as long as others are waited for. Failures cost the nomination, never the registration.
         """
-        await self.nominate_planned_pods(claim_name, node_name)
+        self._expected_nodes.pop(claim_name, None)
+        with self._openings.joined() as batch:
+            await self._nominate_all(claim_name, node_name)
+            await self._await_observed(claim_name, node_name)
         has_nominations = claim_name not in self._open_claims and self._nominations_for(claim_name)
         if has_nominations and self._are_other_nodes_expected(claim_name):
-            await self._opening_batch.wait()
+            await batch.opens()
         async with self._opening_slots:
             await self._await_observed(claim_name, node_name)
             self._open_claims.add(claim_name)
             yield
 
     async def nominate_planned_pods(self, claim_name: str, node_name: str) -> None:
-        """The same while the instance is still starting, where its Node's name is known already.
+        """The same while the instance is still starting, where its Node's name is known already: pods the scheduler has tried.
 
         Schedulers pass over a nomination to a Node that does not exist, and one patch per pod takes its time: better while
-        nothing else can be done than while a ready node waits.
+        nothing else can be done than while a ready node waits. The others follow when they have been tried.
         """
+        self._expected_nodes[claim_name] = node_name
         wanted = _Nomination(claim_name, node_name)
-        pods = (self._state.pod(key) for key in self._planned_pods.get(claim_name, ()))
-        await asyncio.gather(*(self._nominate(pod, wanted) for pod in pods if pod is not None))
+        tried = (pod for pod in self._pods_planned_for(claim_name) if pods.is_unschedulable(pod))
+        await asyncio.gather(*(self._nominate(pod, wanted) for pod in tried))
+
+    async def _nominate_all(self, claim_name: str, node_name: str) -> None:
+        wanted = _Nomination(claim_name, node_name)
+        await asyncio.gather(*(self._nominate(pod, wanted) for pod in self._pods_planned_for(claim_name)))
+
+    def _pods_planned_for(self, claim_name: str) -> Iterator[Pod]:
+        for key in self._planned_pods.get(claim_name, ()):
+            pod = self._state.pod(key)
+            if pod is not None:
+                yield pod
 
     async def nominate_pod(self, pod: Pod, claim_name: str, node_name: str) -> None:
         """Nominate one pod to a node that is open. What the scheduler has done meanwhile stays as it is."""
@@ -184,7 +208,7 @@ class Nominator:
         try:
             while now() < until:
                 news.clear()
-                await self.nominate_planned_pods(claim_name, node_name)
+                await self._nominate_all(claim_name, node_name)
                 if all(ours.observed for ours in self._nominations_for(claim_name)):
                     return
                 with suppress(TimeoutError):
@@ -194,10 +218,8 @@ class Nominator:
 
     def _nominations_for(self, claim_name: str) -> list[_Nomination]:
         """Our nominations of pods that are planned for a claim and still wait."""
-        pods = (self._state.pod(key) for key in self._planned_pods.get(claim_name, ()))
-        ours = (
-            self._own_nominations.get(pod.metadata.uid) for pod in pods if pod is not None and not pod.spec.node_name
-        )
+        waiting = (pod for pod in self._pods_planned_for(claim_name) if not pod.spec.node_name)
+        ours = (self._own_nominations.get(pod.metadata.uid) for pod in waiting)
         return [nomination for nomination in ours if nomination is not None and nomination.claim == claim_name]
 
     # -- what becomes of nominations --------------------------------------------------------------------------------------
@@ -207,6 +229,7 @@ class Nominator:
         uid = pod.metadata.uid
         ours = self._own_nominations.get(uid)
         if ours is None:
+            self._nominate_once_tried(pod)
             return
         if pod.spec.node_name:
             del self._own_nominations[uid]
@@ -215,23 +238,32 @@ class Nominator:
         elif ours.observed:
             del self._own_nominations[uid]
             if ours.claim in self._open_claims and ours.repeats < _MAX_REPEATS:
-                self._lost.put_nowait((pod_key(pod), ours))
+                self._due.put_nowait((pod_key(pod), replace(ours, repeats=ours.repeats + 1)))
         news = self._claim_changed.get(ours.claim)
         if news is not None:
             news.set()
 
+    def _nominate_once_tried(self, pod: Pod) -> None:
+        """A pod whose node is still starting follows when the scheduler has tried it."""
+        if not self._expected_nodes or not pods.is_provisionable(pod) or pod.status.nominated_node_name:
+            return
+        claim_name = self._state.planned_nodes.get(pod.metadata.uid, "")
+        node_name = self._expected_nodes.get(claim_name)
+        if node_name is not None:
+            self._due.put_nowait((pod_key(pod), _Nomination(claim_name, node_name)))
+
     async def run(self) -> None:
-        """Give nominations again that were lost to a node just open, until cancelled."""
+        """Give nominations that are due, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             for _ in range(_MAX_CONCURRENT_PATCHES):
-                tasks.create_task(self._repeat_lost())
+                tasks.create_task(self._nominate_due())
 
-    async def _repeat_lost(self) -> None:
+    async def _nominate_due(self) -> None:
         while True:
-            key, lost = await self._lost.get()
+            key, nomination = await self._due.get()
             pod = self._state.pod(key)
-            if pod is not None and self._state.planned_nodes.get(pod.metadata.uid) == lost.claim:
-                await self._nominate(pod, _Nomination(lost.claim, lost.node, lost.repeats + 1))
+            if pod is not None and self._state.planned_nodes.get(pod.metadata.uid) == nomination.claim:
+                await self._nominate(pod, replace(nomination, observed=False))
 
     async def withdraw_stale(self) -> None:
         """Take back nominations of ours that the latest pass no longer means."""
@@ -316,20 +348,3 @@ class Nominator:
                 )
                 return False
         return True
-
-
-class OpeningBatch:
-    """Nodes that become ready within one window are opened together."""
-
-    def __init__(self, window: BatchWindow) -> None:
-        self._timer = WindowTimer(window, self._release)
-        self._gate = asyncio.Event()
-
-    async def wait(self) -> None:
-        """Return when the window closes."""
-        self._timer.extend()
-        await self._gate.wait()
-
-    def _release(self) -> None:
-        self._gate.set()
-        self._gate = asyncio.Event()

@@ -18,6 +18,12 @@ class ProvisioningSettings:
     batch_idle_duration: timedelta = setting(
         kinds.DURATION, "1s", "A batch closes after this long without a new pending pod."
     )
+    include_untried_pods: bool = setting(
+        kinds.SWITCH,
+        "true",
+        "Plan also for pods that the scheduler has not tried yet, once it found no place for another pod of the same workload.",
+        karpenter_default="false",
+    )
     nominate_pods: bool = setting(
         kinds.SWITCH,
         "true",

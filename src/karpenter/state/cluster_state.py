@@ -35,6 +35,7 @@ from karpenter.state.provider_ids import ProviderIdIndex
 from karpenter.state.rollout_controls import DEFAULT_ROLLOUT_CONTROL, RolloutControl, WorkloadKey, rollout_control
 from karpenter.state.snapshot import ClusterSnapshot, DaemonSetPod, PodKey, pod_key
 from karpenter.state.state_node import NO_NODE_USAGE, StateNode, build_state_node
+from karpenter.state.untried_pods import UntriedPods
 from karpenter.state.volume_index import VolumeIndex
 from karpenter.state.workload_selectors import WorkloadSelectorIndex
 
@@ -47,7 +48,9 @@ class ClusterState:
         self._volumes = VolumeIndex()
         #: Which pods are of use together only; its objects are fed by their watchers.
         self.gangs = GangIndex(self._count_watched_change)
-        self._pods = PodIndex(on_invalid_object, self.gangs)
+        #: Which pods count as pending before the scheduler has tried them.
+        self.untried_pods = UntriedPods()
+        self._pods = PodIndex(on_invalid_object, self.gangs, self.untried_pods)
         self._marks = DisruptionMarks()
         self._namespaces: Mapping[str, Mapping[str, str]] = {}
         self._nodes: dict[str, Node] = {}
@@ -442,11 +445,8 @@ class ClusterState:
         """The state node of a launched claim; None if its Node or claim cannot be parsed."""
         key = claim.status.provider_id
         if key not in self._state_nodes:
-            self._build_state_node(
-                key,
-                self._nodes.get(self._node_names_by_provider_id.first(key)),
-                self.claim_by_provider_id(key) or claim,
-            )
+            node = self._nodes.get(self._node_names_by_provider_id.first(key))
+            self._build_state_node(key, node, self.claim_by_provider_id(key) or claim)
         return self._state_nodes.get(key)
 
     @staticmethod

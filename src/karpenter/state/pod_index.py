@@ -21,23 +21,23 @@ from karpenter.state.pod_signature import PodSignature, PodSignatureCache
 from karpenter.state.snapshot import DaemonSetPod, PodGroup, PodKey, creation_order, pod_key
 from karpenter.state.state_node import NodeUsage
 from karpenter.state.topology_terms import TopologyTerm
+from karpenter.state.untried_pods import PodGroupKey, UntriedPods
 
 #: Called with an object that cannot be used: kind, ``namespace/name``, reason.
 InvalidObjectHandler = Callable[[str, str, str], None]
-
-_GroupKey = tuple[PodSignature, NamespacedLabels]
 
 
 class PodIndex:
     """All pods of the cluster. ``set_pod`` and ``remove_pod`` return the names of nodes whose usage changed."""
 
-    def __init__(self, on_invalid_object: InvalidObjectHandler, gangs: GangIndex) -> None:
+    def __init__(self, on_invalid_object: InvalidObjectHandler, gangs: GangIndex, untried: UntriedPods) -> None:
         self._on_invalid_object = on_invalid_object
         self._gangs = gangs
+        self._untried = untried
         self._signatures = PodSignatureCache()
         self._pods: dict[PodKey, Pod] = {}
         self._signature_by_pod: dict[PodKey, PodSignature] = {}
-        self._pending: dict[_GroupKey, dict[PodKey, Pod]] = {}
+        self._pending: dict[PodGroupKey, dict[PodKey, Pod]] = {}
         self._bound: dict[str, dict[PodKey, Pod]] = {}
         self._usage: dict[str, NodeUsage] = {}
         self._daemon_pods: dict[PodKey, dict[PodKey, Pod]] = {}
@@ -63,9 +63,14 @@ class PodIndex:
             self._usage.pop(pod.spec.node_name, None)
             changed_nodes.add(pod.spec.node_name)
             self._count(pod, signature, 1)
-        elif pods.is_provisionable(pod) and signature is not self._signatures.unparseable:
-            self._pending.setdefault((signature, namespaced_labels(pod)), {})[key] = pod
+        elif not pod.spec.node_name and signature is not self._signatures.unparseable:
+            self._set_unbound(key, pod, (signature, namespaced_labels(pod)))
         return changed_nodes
+
+    def _set_unbound(self, key: PodKey, pod: Pod, group: PodGroupKey) -> None:
+        self._untried.set_unbound_pod(group, pod)
+        if pods.is_provisionable(pod):
+            self._pending.setdefault(group, {})[key] = pod
 
     def _signature_of(self, key: PodKey, pod: Pod) -> PodSignature:
         try:
@@ -88,6 +93,7 @@ class PodIndex:
             return set()
         signature = self._signature_by_pod.pop(key)
         self._gangs.remove_pod(key)
+        self._untried.remove_pod(key)
         node_name = pod.spec.node_name
         changed_nodes: set[str] = set()
         if not node_name:
@@ -127,25 +133,32 @@ class PodIndex:
         return tuple(self._bound.get(node_name, {}).values())
 
     def pending_pods(self) -> Iterator[Pod]:
-        """Pods that wait for a node."""
+        """Pods that wait for a node, untried siblings included."""
         for group in self._pending.values():
             yield from group.values()
+        for _, pod in self._untried.pending():
+            yield pod
 
     def pod_groups(self) -> Iterator[PodGroup]:
         """Pending pods by group, in an order that does not depend on the order of events.
 
-        With them pods that wait for the others of their gang.
+        With them untried siblings, and pods that wait for the others of their gang.
         """
-        for (signature, group_labels), pending in sorted(self._with_gang_members().items(), key=_group_order):
+        for (signature, group_labels), pending in sorted(self._with_unmarked_pods().items(), key=_group_order):
             yield PodGroup(signature, group_labels, tuple(sorted(pending.values(), key=creation_order)))
 
-    def _with_gang_members(self) -> Mapping[_GroupKey, Mapping[PodKey, Pod]]:
-        together: dict[_GroupKey, dict[PodKey, Pod]] = dict(self._pending)
+    def _with_unmarked_pods(self) -> Mapping[PodGroupKey, Mapping[PodKey, Pod]]:
+        together: dict[PodGroupKey, dict[PodKey, Pod]] = dict(self._pending)
+        added: dict[PodGroupKey, dict[PodKey, Pod]] = {}
+        for group, pod in self._untried.pending():
+            added.setdefault(group, {})[pod_key(pod)] = pod
         for pod in self._gangs.members_not_marked():
             key = pod_key(pod)
             group = (self._signature_by_pod[key], namespaced_labels(pod))
             if group[0] is not self._signatures.unparseable:
-                together[group] = {**together.get(group, {}), key: pod}
+                added.setdefault(group, {})[key] = pod
+        for group, more in added.items():
+            together[group] = {**together.get(group, {}), **more}
         return together
 
     def usage_of(self, node_name: str) -> NodeUsage:
@@ -181,7 +194,7 @@ class PodIndex:
         return DaemonSetPod("/".join(key), spec, self._signature_by_pod[pod_key(newest)].requests)
 
 
-def _group_order(entry: tuple[_GroupKey, object]) -> tuple[bytes, str, list[tuple[str, str]]]:
+def _group_order(entry: tuple[PodGroupKey, object]) -> tuple[bytes, str, list[tuple[str, str]]]:
     (signature, group_labels), _ = entry
     return (signature.key, group_labels.namespace, sorted(group_labels.labels.items()))
 

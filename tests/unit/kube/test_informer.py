@@ -146,6 +146,18 @@ def test_a_healthy_stream_is_followed_by_the_next_without_a_pause() -> None:
     assert seen.reader.times == [0, 0, 300, 600]
 
 
+def test_a_stream_that_the_server_ends_after_news_is_followed_by_the_next_without_a_pause() -> None:
+    """The server does so to whoever is slow to read a burst of changes, and the burst goes on meanwhile."""
+    seen = watched([listing()], *[[bookmark(str(version))] for version in range(11, 15)])
+    assert seen.reader.times[:6] == [0] * 6
+
+
+def test_a_stream_that_ends_without_news_is_followed_after_a_pause() -> None:
+    seen = watched([listing()], [], [], [])
+    gaps = [after - before for before, after in zip(seen.reader.times[1:], seen.reader.times[2:], strict=False)]
+    assert gaps[:3] == [1, 2, 4]
+
+
 def test_a_version_too_old_lists_again_and_tells_only_the_differences() -> None:
     same, changed, lost = pod("same", "1"), pod("changed", "2"), pod("lost", "3")
     after, fresh = pod("changed", "22"), pod("fresh", "23")

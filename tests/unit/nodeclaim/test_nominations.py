@@ -7,7 +7,11 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
+
 from karpenter.api import kinds
+from karpenter.api.core import Pod, PodStatus
+from karpenter.api.meta import OwnerReference
 from karpenter.model import labels
 from support.builders import pods
 from support.fake_cloud import Write
@@ -29,6 +33,12 @@ async def two_claims(world: World) -> dict[str, str]:
     two_claims = {pod.metadata.name: planned[pod.metadata.uid] for pod in await world.all(kinds.POD)}
     assert len({*two_claims.values()}) == 2
     return two_claims
+
+
+def bare(pod: Pod) -> Pod:
+    """The pod as it is created: nobody has said anything of it."""
+    meta = msgspec.structs.replace(pod.metadata, uid="", creation_timestamp=None)
+    return msgspec.structs.replace(pod, metadata=meta, status=PodStatus(phase="Pending"))
 
 
 async def take(world: World, name: str) -> None:
@@ -58,6 +68,44 @@ async def test_nodes_of_one_plan_that_join_within_moments_open_together(world: W
     await asyncio.sleep(0.3)
     assert await is_open(world, "node-0")
     assert await is_open(world, "node-1")
+
+
+@story
+async def test_while_its_node_starts_a_pod_is_nominated_once_the_scheduler_has_tried_it(world: World) -> None:
+    """The scheduler takes nominations from pods it tries before their node opens: one written earlier would be lost."""
+    world.simulated()
+    await world.node_class(node_registration_delay="60s")
+    await world.pool()
+    owner = OwnerReference(api_version="apps/v1", kind="ReplicaSet", name="web", uid="web-1", controller=True)
+    tried, untried = pods(2, {"cpu": "1"}, meta={"owner_references": (owner,)})
+    await world.kube.create(kinds.POD, bare(untried))
+    await world.start()
+    await world.waiting(tried)
+    await asyncio.sleep(5)
+    node = await nominated(world, "pod-000")
+    assert node
+    assert await nominated(world, "pod-001") == ""
+    mark = {"status": msgspec.to_builtins(untried.status)}
+    await world.kube.patch(kinds.POD, "pod-001", mark, "default", subresource="status")
+    await asyncio.sleep(0.1)
+    assert await nominated(world, "pod-001") == node
+
+
+@story
+async def test_an_untried_pod_is_nominated_before_its_node_opens(world: World) -> None:
+    world.simulated()
+    await world.node_class(node_registration_delay="5s")
+    await world.pool()
+    owner = OwnerReference(api_version="apps/v1", kind="ReplicaSet", name="web", uid="web-1", controller=True)
+    tried, untried = pods(2, {"cpu": "1"}, meta={"owner_references": (owner,)})
+    await world.kube.create(kinds.POD, bare(untried))
+    await world.start()
+    await world.waiting(tried)
+    await asyncio.sleep(10)
+    first = await nominated(world, "pod-000")
+    assert first
+    assert await nominated(world, "pod-001") == first
+    assert await is_open(world, first)
 
 
 @story

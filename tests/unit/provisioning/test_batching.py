@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
-from karpenter.provisioning.nomination import OpeningBatch
+from karpenter.provisioning.opening_batches import OpeningBatches
 from karpenter.runtime.batch_window import BatchWindow
 from support.world import World, story
 
 
-async def gone_on_at(*come_at: float) -> list[float]:
-    """When those who come at these seconds go on, in the same order."""
-    gathering = OpeningBatch(BatchWindow(idle_seconds=1.0, max_seconds=5.0))
+async def gone_on_at(*come_at: float, prepared_after: Sequence[float] = ()) -> list[float]:
+    """When those who come at these seconds, and are prepared so many seconds later, go on, in the same order."""
+    gathering = OpeningBatches(BatchWindow(idle_seconds=1.0, max_seconds=5.0), longest_preparation_seconds=15.0)
     loop = asyncio.get_running_loop()
     start = loop.time()
 
-    async def one(moment: float) -> float:
+    async def one(moment: float, preparation: float) -> float:
         await asyncio.sleep(moment)
-        await gathering.wait()
+        with gathering.joined() as batch:
+            await asyncio.sleep(preparation)
+        await batch.opens()
         return round(loop.time() - start, 3)
 
-    return list(await asyncio.gather(*map(one, come_at)))
+    return list(await asyncio.gather(*map(one, come_at, prepared_after or [0.0] * len(come_at))))
 
 
 @story
@@ -38,3 +41,18 @@ async def test_nobody_waits_for_others_for_ever(world: World) -> None:
     waited = await gone_on_at(*(0.9 * number for number in range(12)))
     assert waited[:6] == [5.0] * 6
     assert all(later > 5.0 for later in waited[6:])
+
+
+@story
+async def test_all_wait_until_each_of_them_is_prepared(world: World) -> None:
+    assert await gone_on_at(0.0, 0.5, prepared_after=(0.1, 4.0)) == [4.5, 4.5]
+
+
+@story
+async def test_who_joins_while_others_are_prepared_is_no_longer_waited_for(world: World) -> None:
+    assert await gone_on_at(0.0, 2.0, prepared_after=(4.0, 8.0)) == [4.0, 10.0]
+
+
+@story
+async def test_nobody_waits_longer_than_the_limit_for_the_preparation_of_others(world: World) -> None:
+    assert await gone_on_at(0.0, 0.0, prepared_after=(0.0, 60.0)) == [16.0, 60.0]

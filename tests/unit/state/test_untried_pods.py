@@ -1,0 +1,159 @@
+"""Pods the scheduler has not tried yet count as pending with the first of their siblings that it found no place for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+import pytest
+
+from karpenter.api.core import Pod, PodSchedulingGate, Volume
+from karpenter.api.meta import Condition, OwnerReference
+from karpenter.manager_watches import PendingPodChanges
+from karpenter.state import ClusterState
+from karpenter.state.snapshot import pod_key
+from support.builders import feed, pod
+
+_OWNER = OwnerReference(api_version="apps/v1", kind="ReplicaSet", name="web", uid="web-1", controller=True)
+_BOUND_ELSEWHERE = "node-7"
+
+
+def untried(
+    name: str, *, meta: Mapping[str, object] = {}, conditions: tuple[Condition, ...] = (), **spec: object
+) -> Pod:
+    """A replica of which the scheduler has said nothing."""
+    own = {"owner_references": (_OWNER,), "labels": {"app": "web"}, **meta}
+    return pod(name, {"cpu": "1"}, meta=own, status={"conditions": conditions}, **spec)
+
+
+def marked(replica: Pod) -> Pod:
+    """The replica after the scheduler found no place for it."""
+    condition = Condition(type="PodScheduled", status="False", reason="Unschedulable")
+    return msgspec.structs.replace(replica, status=msgspec.structs.replace(replica.status, conditions=(condition,)))
+
+
+def bound(replica: Pod) -> Pod:
+    return msgspec.structs.replace(replica, spec=msgspec.structs.replace(replica.spec, node_name=_BOUND_ELSEWHERE))
+
+
+def cluster(*replicas: Pod) -> ClusterState:
+    state = ClusterState()
+    state.untried_pods.enable()
+    return feed(state, replicas)
+
+
+def pending(state: ClusterState) -> list[str]:
+    """Names of the pods in the next plan; ``pending_pods`` has the same."""
+    names = sorted(each.metadata.name for group in state.snapshot().pod_groups for each in group.pods)
+    assert names == sorted(each.metadata.name for each in state.pending_pods())
+    return names
+
+
+def test_untried_siblings_of_a_marked_pod_are_pending_and_in_one_group_with_it() -> None:
+    """SCH-040a, Beyond of SCH-005: machines for all of them are one decision, and need not wait for each failed try."""
+    state = cluster(marked(untried("a")), untried("b"), untried("c"))
+    assert pending(state) == ["a", "b", "c"]
+    assert len(state.snapshot().pod_groups) == 1
+
+
+def test_nobody_is_pending_before_the_scheduler_has_marked_one() -> None:
+    assert pending(cluster(untried("a"), untried("b"))) == []
+
+
+def test_only_marked_pods_are_pending_where_it_is_not_enabled() -> None:
+    """SCH-040a as Karpenter has it."""
+    assert pending(feed(ClusterState(), (marked(untried("a")), untried("b")))) == ["a"]
+
+
+def test_siblings_stay_pending_until_they_are_tried_although_the_marked_one_found_a_place() -> None:
+    first = untried("a")
+    state = cluster(marked(first), untried("b"), untried("c"))
+    state.set_pod(bound(first))
+    assert pending(state) == ["b", "c"]
+    state.set_pod(bound(untried("b")))
+    state.remove_pod(pod_key(untried("c")))
+    assert pending(state) == []
+    state.set_pod(untried("d"))
+    assert pending(state) == []
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        untried("b", priority=1000),
+        untried("b", scheduler_name="batch"),
+        untried("b", node_selector={"disk": "ssd"}),
+        untried("b", scheduling_gates=(PodSchedulingGate(name="quota"),)),
+        untried("b", volumes=(msgspec.convert({"name": "d", "persistentVolumeClaim": {"claimName": "d"}}, Volume),)),
+        untried("b", meta={"owner_references": (msgspec.structs.replace(_OWNER, uid="web-2"),)}),
+        untried("b", meta={"owner_references": ()}),
+        untried("b", meta={"labels": {"app": "web", "shard": "2"}}),
+        untried("b", conditions=(Condition(type="PodScheduled", status="False", reason="SchedulerError"),)),
+    ],
+    ids=[
+        "other priority",
+        "other scheduler",
+        "other class",
+        "gated",
+        "volume claim",
+        "other workload",
+        "no controller",
+        "other labels",
+        "the scheduler said something else",
+    ],
+)
+def test_who_the_scheduler_could_tell_apart_is_no_sibling(other: Pod) -> None:
+    assert pending(cluster(marked(untried("a")), other)) == ["a"]
+
+
+# -- which changes ask for a pass ---------------------------------------------------------------------------------------
+
+
+class Watched:
+    """A cluster whose pod events reach the handler, and the pods it asked a pass for."""
+
+    def __init__(self) -> None:
+        self.state = cluster()
+        self.asked: list[str] = []
+        self.handler = PendingPodChanges(self.state.untried_pods, self.asked.append)
+
+    def change(self, old: Pod | None, new: Pod) -> list[str]:
+        """UIDs of the pods that this change asks a pass for."""
+        self.asked.clear()
+        self.state.set_pod(new)
+        self.handler.on_pod(old, new)
+        return list(self.asked)
+
+
+def test_the_first_mark_asks_for_all_siblings_and_later_marks_for_nobody() -> None:
+    """SCH-001, SCH-006: each of them extends the batch once, when it becomes pending."""
+    watched = Watched()
+    first, second, third = untried("a"), untried("b"), untried("c")
+    assert [watched.change(None, each) for each in (first, second, third)] == [[], [], []]
+    assert watched.change(first, marked(first)) == ["uid-a", "uid-b", "uid-c"]
+    assert watched.change(second, marked(second)) == []
+    assert watched.change(None, untried("d")) == ["uid-d"]
+
+
+def test_a_mark_is_news_of_a_pod_that_was_not_pending_before() -> None:
+    watched = Watched()
+    first, gated = untried("a"), untried("b", scheduling_gates=(PodSchedulingGate(name="quota"),))
+    watched.change(None, gated)
+    watched.change(None, marked(first))
+    freed = marked(untried("b"))
+    assert watched.change(gated, freed) == ["uid-b"]
+
+
+def test_a_nomination_of_an_untried_sibling_asks_for_nobody_and_a_new_label_does() -> None:
+    watched = Watched()
+    watched.change(None, marked(untried("a")))
+    second = untried("b")
+    watched.change(None, second)
+    nominated = msgspec.structs.replace(
+        second, status=msgspec.structs.replace(second.status, nominated_node_name="node-1")
+    )
+    assert watched.change(second, nominated) == []
+    annotated = msgspec.structs.replace(
+        nominated, metadata=msgspec.structs.replace(nominated.metadata, annotations={"team": "a"})
+    )
+    assert watched.change(nominated, annotated) == ["uid-b"]

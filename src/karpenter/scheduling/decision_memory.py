@@ -161,6 +161,8 @@ class DecisionMemory:
         self._numbers: RecentValues[object, int] = RecentValues()
         self._last_number = 0
         self.pass_facts: RecentValues[FactsKey, PassFacts] = RecentValues()
+        #: What nodes for movers alone cost at least, in USD per hour.
+        self.prices_alone: RecentValues[Movers, float] = RecentValues()
         self._price_bounds: tuple[tuple[NodePoolTemplate, ...], PriceBounds] | None = None
 
     def templates(
@@ -183,6 +185,7 @@ class DecisionMemory:
             self._packers.clear()
             self._numbers.clear()
             self.pass_facts.clear()
+            self.prices_alone.clear()
         return self._templates
 
     def preferences(self, policy: PreferencePolicy, soft_taints: bool, well_known: frozenset[str]) -> Preferences:
@@ -204,6 +207,7 @@ class DecisionMemory:
         self._movers.begin_preparation()
         self._numbers.begin_preparation()
         self.pass_facts.begin_preparation()
+        self.prices_alone.begin_preparation()
         return self._signed_pods
 
     def node_number(self, node: ExistingNode) -> int:
@@ -236,6 +240,11 @@ class DecisionMemory:
     def purchase_options(self, key: object, make: Callable[[], PurchaseOptionIndex]) -> PurchaseOptionIndex:
         """What ``make`` gives, once for the same templates and the same key."""
         return _remembered(self._options, key, make, _MAX_OPTION_INDEXES)
+
+    def known_movers(self, pods: Sequence[Pod], preferences: Preferences) -> Movers | None:
+        """What `movers` made for the same pods and preferences; None if that is not known."""
+        known = self._movers.get(tuple(map(id, pods)))
+        return known[2] if known is not None and known[1] is preferences else None
 
     def movers(self, pods: Sequence[Pod], preferences: Preferences, make: Callable[[], Movers]) -> Movers:
         """What ``make`` gives, once for the same pods and preferences where it depends on nothing else."""

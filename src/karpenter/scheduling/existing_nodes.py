@@ -327,6 +327,8 @@ class ExistingNodeIndex:
             self._by_taints[node.view.taints] = by_taint | 1 << place
         self._tolerated: dict[tuple[Toleration, ...], NodeSet] = {}
         self._by_label: dict[str, dict[str | None, NodeSet]] = {}
+        #: Positions by keys, which stay the same in all copies.
+        self._known_sets: dict[frozenset[str], NodeSet] = {}
         #: Nodes that have less free than the sets say.
         self._fuller: NodeSet = 0
         #: By identity of the requests, which are kept with it: pods alike share them, and many questions are about these.
@@ -374,6 +376,13 @@ class ExistingNodeIndex:
         positions = 0
         for key in keys:
             positions |= self._bit_by_key.get(key, 0)
+        return positions
+
+    def known_set(self, keys: frozenset[str]) -> NodeSet:
+        """The same, remembered: many questions are about these nodes."""
+        positions = self._known_sets.get(keys)
+        if positions is None:
+            positions = self._known_sets[keys] = self.position_set(keys)
         return positions
 
     @cached_property

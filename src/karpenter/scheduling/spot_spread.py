@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from karpenter.instancetypes.instance_type import Offering
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.model import labels
-from karpenter.model.requirements import Op, Requirement, Requirements
+from karpenter.model.requirements import Requirement, Requirements
 from karpenter.scheduling.demand import SchedulingNodeClaim
 from karpenter.scheduling.in_flight_claims import InFlightClaims
 from karpenter.scheduling.solution import ExposureViolation, ViolationCause
@@ -86,11 +86,9 @@ def _spot_pool_of_node(
     view: StateNode, index: TypeIndex | None, in_flight_claims: InFlightClaims
 ) -> SpotCapacityPool | None:
     if view.launched:
-        keys = (labels.CAPACITY_TYPE, labels.INSTANCE_TYPE, labels.ZONE)
-        held = {key: view.requirements.requirement_for(key) for key in keys}
-        if any(requirement.operator is not Op.IN or len(requirement.values) != 1 for requirement in held.values()):
+        if view.offering_labels is None:
             return None
-        capacity_type, name, zone = (next(iter(requirement.values)) for requirement in held.values())
+        capacity_type, name, zone = view.offering_labels
         return (name, zone) if capacity_type == labels.SPOT else None
     if index is None:
         return None

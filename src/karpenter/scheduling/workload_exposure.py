@@ -68,21 +68,29 @@ class ExposedWorkloads:
 
         Only for pods that do not say themselves what share of them a node may have.
         """
-        exposure, shares = self._exposure, (self._exposure.per_node, *self._share_by_pool.values())
-        bound = self._bound_by_workload
-        return any(
-            count > 1
-            and bound[owner] >= exposure.min_pods
-            and min(share_of(share, bound[owner]) for share in shares) < count
-            for owner, count in counts.items()
-        )
+        bound, most = self._bound_by_workload, self._most_by_replicas
+        for owner, count in counts.items():
+            replicas = bound[owner] if count > 1 else 0
+            if replicas >= self._exposure.min_pods:
+                if replicas not in most:
+                    shares = (self._exposure.per_node, *self._share_by_pool.values())
+                    most[replicas] = min(share_of(share, replicas) for share in shares)
+                if most[replicas] < count:
+                    return True
+        return False
+
+    @cached_property
+    def _most_by_replicas(self) -> dict[int, int]:
+        """How many pods of so many replicas may be on a new node, remembered: fractions take time."""
+        return {}
 
     @cached_property
     def _bound_by_workload(self) -> Counter[str]:
         """How many pods of each workload are bound."""
         bound: Counter[str] = Counter()
         for view in self._nodes:
-            bound.update(view.pods_by_workload)
+            for owner, count in view.pods_by_workload.items():
+                bound[owner] += count
         return bound
 
     def workload_of(self, pod: Pod) -> ExposedWorkload | None:

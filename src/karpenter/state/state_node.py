@@ -14,10 +14,12 @@ from karpenter.api.meta import WireResources
 from karpenter.api.scheduling_constraints import Taint
 from karpenter.model import conditions, labels, pod_disruption, pods, taints
 from karpenter.model import resources as res
-from karpenter.model.requirements import Requirements, requirements_from_labels, requirements_from_wire
+from karpenter.model.requirements import Op, Requirements, requirements_from_labels, requirements_from_wire
 from karpenter.model.resources import Resources
 from karpenter.state.pod_signature import hostname_requirement
 from karpenter.state.rollout_controls import WorkloadKey, workload_version
+
+_OFFERING = (labels.CAPACITY_TYPE, labels.INSTANCE_TYPE, labels.ZONE)
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,13 @@ class StateNode:
     def managed(self) -> bool:
         """Whether it has a NodeClaim."""
         return self.claim is not None
+
+    @cached_property
+    def offering_labels(self) -> tuple[str, str, str] | None:
+        """Capacity type, instance type and zone, if each of them is settled."""
+        held = (self.requirements.requirement_for(key) for key in _OFFERING)
+        names = [next(iter(each.values)) for each in held if each.operator is Op.IN and len(each.values) == 1]
+        return (names[0], names[1], names[2]) if len(names) == len(_OFFERING) else None
 
     @cached_property
     def true_conditions(self) -> frozenset[str]:

@@ -158,6 +158,11 @@ class _ToldMemory(DecisionMemory):
         self.given.append(super().movers(pods, preferences, make))
         return self.given[-1]
 
+    def known_movers(self, pods: Sequence[Pod], preferences: Preferences) -> Movers | None:
+        known = super().known_movers(pods, preferences)
+        self.given += () if known is None else (known,)
+        return known
+
 
 @pytest.mark.parametrize(
     ("volume", "is_remembered"),

@@ -49,10 +49,9 @@ class NodePrices:
 
         Of several reservations the node's own counts, the first where it names none.
         """
-        own_labels = node_labels(state_node)
-        names = (labels.INSTANCE_TYPE, labels.ZONE, labels.CAPACITY_TYPE, labels.RESERVATION_ID)
-        kind, zone, capacity_type, reservation = (own_labels.get(name, "") for name in names)
-        key = (state_node.pool, kind, zone, capacity_type, reservation)
+        get = node_labels(state_node).get
+        kind, zone, capacity_type = get(labels.INSTANCE_TYPE, ""), get(labels.ZONE, ""), get(labels.CAPACITY_TYPE, "")
+        key = (state_node.pool, kind, zone, capacity_type, get(labels.RESERVATION_ID, ""))
         if key not in self._cache:
             self._cache[key] = self._priced(*key)
         return self._cache[key]

@@ -75,6 +75,7 @@ class SchedulingSimulation:
     nominated: frozenset[str] = frozenset()
     _buffer_pods: Mapping[str, tuple[Pod, ...]] = field(default_factory=dict)
     _consolidate_after_ends: Mapping[str, datetime] = field(default_factory=dict)
+    _reopened: frozenset[str] = frozenset()
     #: By key of a candidate. Its pods, the PodDisruptionBudgets and the time are those of one decision, so they stay true in it.
     _moving_pods_by_key: dict[str, tuple[Candidate, tuple[Pod, ...]]] = field(default_factory=dict)
     #: By key of a candidate, likewise: where its pods go without it. Several methods ask that.
@@ -96,7 +97,7 @@ class SchedulingSimulation:
             and end > self._now
             and self._base.is_open(node.key)
         }
-        return replace(self.with_closed_nodes(ends), _consolidate_after_ends=ends)
+        return replace(self.with_closed_nodes(ends), _consolidate_after_ends=ends, _reopened=frozenset(ends))
 
     def after(self, command: Command) -> SchedulingSimulation:
         """The simulation in which the command's nodes are gone, and their pods where it says."""
@@ -168,10 +169,10 @@ class SchedulingSimulation:
 
         Empty if the pods fit on no existing node even then.
         """
-        ends = self._consolidate_after_ends
-        if len(ends) <= (candidate.key in ends):
+        ends, question = self._consolidate_after_ends, self._without((candidate,))
+        if len(ends) <= (candidate.key in ends) or not self._base.may_fit_on(question, self._reopened):
             return {}
-        hosts = self._base.ready_hosts(replace(self._without((candidate,)), reopened=ends.keys()))
+        hosts = self._base.ready_hosts(WhatIf(question.parts, question.removed, reopened=self._reopened))
         return {host.name: ends[host.key] for host in hosts or () if host.key in ends}
 
     def place_as_planned(self, candidates: Sequence[Candidate], pending: PendingCommand) -> ReschedulingResult | None:

@@ -74,3 +74,12 @@ def merged_counts(several: Iterable[Movers]) -> tuple[CountedGroup, ...]:
             known = merged.get(key)
             merged[key] = group if known is None else known.with_more(group)
     return tuple(sorted(merged.values(), key=lambda group: group.order))
+
+
+def workload_counts(several: Iterable[Movers]) -> Mapping[str, int]:
+    """How many pods of each workload all of them have together."""
+    counts: Counter[str] = Counter()
+    for movers in several:
+        for owner, count in movers.workload_counts.items():
+            counts[owner] += count
+    return counts

@@ -12,7 +12,6 @@ courses of moves can be compared from one base.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -39,7 +38,7 @@ from karpenter.scheduling.topology.bound_pod_counts import BoundPodCounts, PodCo
 from karpenter.scheduling.topology.topology_domains import TopologyDomains
 from karpenter.scheduling.whatif.counted_pass import count_pass
 from karpenter.scheduling.whatif.left_out_pods import unpacked_pods, unschedulable_of
-from karpenter.scheduling.whatif.movers import Movers, merged_counts
+from karpenter.scheduling.whatif.movers import Movers, merged_counts, workload_counts
 from karpenter.scheduling.whatif.pass_facts import Host, PassFacts, facts_of, facts_of_counts, unready_hosts
 from karpenter.scheduling.whatif.price_bounds import PriceBounds
 from karpenter.scheduling.whatif.questions import (
@@ -75,8 +74,6 @@ class _Preparation:
     refused_options: RefusedOptions = field(default_factory=RefusedOptions)
     #: Numbers of nodes in keys of facts (`DecisionMemory`).
     node_numbers: dict[ExistingNode, int] = field(default_factory=dict)
-    #: What nodes for the pods alone cost at least.
-    prices_alone: dict[Movers, float] = field(default_factory=dict)
 
 
 def prepare_rescheduling(
@@ -203,15 +200,19 @@ class ReschedulingBase:
 
     def minimum_price(self, question: WhatIf) -> float:
         """USD per hour that nodes for the pods of a question alone cost at least, whatever the packing."""
-        movers, known = self._movers(question.pods), self._preparation.prices_alone
-        if movers not in known:
-            known[movers] = self._price_alone(question.pods)
-        return known[movers]
+        known, movers = self._preparation.prepared.memory.prices_alone, self._movers(question.pods)
+        price = known.get(movers)
+        if price is None:
+            signatures = self._preparation.signatures
+            requests = (signed[0].requests for pod in question.pods if (signed := signatures.of(pod)) is not None)
+            price = self._preparation.price_bounds.of_resources(res.add(*requests))
+            known.put(movers, price)
+        return price
 
-    def _price_alone(self, pods: Iterable[Pod]) -> float:
-        signatures = self._preparation.signatures
-        requests = (signed[0].requests for pod in pods if (signed := signatures.of(pod)) is not None)
-        return self._preparation.price_bounds.of_resources(res.add(*requests))
+    def may_fit_on(self, question: WhatIf, keys: frozenset[str]) -> bool:
+        """Whether one of these nodes could take one of the pods, as far as room tells."""
+        movers = self._movers(question.pods)
+        return movers.have_topology or bool(self._with_room_for(movers) & self._nodes.known_set(keys))
 
     def _minimum_price(self, facts: PassFacts) -> float:
         if facts.minimum_price is None:
@@ -258,19 +259,12 @@ class ReschedulingBase:
             return []
         if len(question.parts) > 1 and not self._groups_depend_on_pods_alone:
             return []
-        parts: list[Movers] = []
-        workloads: Counter[str] = Counter()
-        for pods in question.parts:
-            movers = self._movers(pods)
-            if not movers.need_room_alone:
-                return []
-            parts.append(movers)
-            if len(question.parts) > 1:
-                if movers.have_own_exposure:
-                    return []
-                for owner, count in movers.workload_counts.items():
-                    workloads[owner] += count
-        return [] if workloads and prepared.exposed_workloads.may_expose(workloads) else parts
+        parts = [self._movers(pods) for pods in question.parts]
+        if not all(movers.need_room_alone for movers in parts):
+            return []
+        if len(parts) > 1 and any(movers.have_own_exposure for movers in parts):
+            return []
+        return [] if len(parts) > 1 and prepared.exposed_workloads.may_expose(workload_counts(parts)) else parts
 
     @property
     def _groups_depend_on_pods_alone(self) -> bool:
@@ -361,7 +355,7 @@ class ReschedulingBase:
         """The nodes that are left and open to the pods of a question."""
         nodes = self._nodes.all_nodes & ~self._closed
         if question.reopened:
-            nodes |= self._nodes.position_set(question.reopened)
+            nodes |= self._nodes.known_set(frozenset(question.reopened))
         return nodes & ~self._nodes.position_set(question.removed)
 
     def _answer(
@@ -391,10 +385,17 @@ class ReschedulingBase:
     def _remembered_movers(self, pods: Sequence[Pod]) -> Movers:
         """Those of an earlier decision, where they depend on nothing but the pods."""
         prepared = self._preparation.prepared
+        known = prepared.memory.known_movers(pods, prepared.preferences) if self._groups_depend_on_pods_alone else None
+        if known is not None and not self._may_have_exposed_workload(known):
+            return known
         workloads = prepared.exposed_workloads.restricted_to(pods)
         if workloads or not self._groups_depend_on_pods_alone:
             return self._new_movers(pods, workloads)
         return prepared.memory.movers(pods, prepared.preferences, lambda: self._new_movers(pods, workloads))
+
+    def _may_have_exposed_workload(self, movers: Movers) -> bool:
+        workloads = self._preparation.prepared.exposed_workloads
+        return movers.have_own_exposure or workloads.may_expose(movers.workload_counts)
 
     def _new_movers(self, pods: Sequence[Pod], workloads: ExposedWorkloads) -> Movers:
         prepared = self._preparation.prepared

@@ -134,9 +134,10 @@ def summary(stage: SimulatedCluster, start: datetime, end: datetime) -> tuple[tu
     spot = sum(instance_launched.record.capacity_type == "spot" for instance_launched in bought)
     kinds = len({instance_launched.record.instance_type for instance_launched in bought})
     never = len(ledger.pod_times.never_ready())
+    others = f"; {never} deleted first" if never else ""
     wait = f"median {ready.p50_seconds:.0f} s, 95 % within {ready.p95_seconds:.0f} s, longest {ready.max_seconds:.0f} s"
     return (
-        ("pods", f"{ready.count} became ready, restarted ones again" + (f"; {never} never did" if never else "")),
+        ("pods", f"{ready.count} became ready, restarted ones again{others}"),
         ("time to ready", wait),
         (
             "nodes bought",

@@ -68,6 +68,13 @@ class AmountIndex:
 
     def largest_of(self, members: TypeSet) -> TypeSet:
         """Those of the members (at least one) that have the largest amount."""
+        return self._at_least[self._place_of_largest(members)] & members
+
+    def largest_amount_of(self, members: TypeSet) -> int:
+        """The largest amount of the members (at least one)."""
+        return self._amounts[self._place_of_largest(members)]
+
+    def _place_of_largest(self, members: TypeSet) -> int:
         low, high = 0, len(self._amounts) - 1
         while low < high:
             middle = (low + high + 1) // 2
@@ -75,7 +82,7 @@ class AmountIndex:
                 low = middle
             else:
                 high = middle - 1
-        return self._at_least[low] & members
+        return low
 
     def smallest_of(self, members: TypeSet) -> TypeSet:
         """Those of the members (at least one) that have the smallest amount."""

@@ -10,7 +10,7 @@ from karpenter.api.core import PodSpec
 from karpenter.api.karpenter import NodePool
 from karpenter.api.scheduling_constraints import Taint, Toleration
 from karpenter.instancetypes.type_index import TypeIndex
-from karpenter.instancetypes.type_sets import TypeSet
+from karpenter.instancetypes.type_sets import TypeSet, members
 from karpenter.model import conditions, labels, taints
 from karpenter.model import resources as res
 from karpenter.model.pool_sleep import PoolSleep
@@ -25,6 +25,7 @@ from karpenter.model.requirements import (
 )
 from karpenter.model.resources import Resources
 from karpenter.scheduling.cpu_surplus import CpuSurplus, CpuSurpluses
+from karpenter.scheduling.offerings.type_rooms import TypeRooms
 from karpenter.scheduling.solution import SkippedNodePool
 from karpenter.scheduling.unschedulable_reasons import PoolSkipReason
 from karpenter.state.host_ports import HostPort, host_ports_of
@@ -37,6 +38,9 @@ from karpenter.state.snapshot import DaemonSetPod
 
 #: The toleration relaxation adds last (SCH-250f); DaemonSets are always given it (SCH-213).
 TOLERATE_PREFER_NO_SCHEDULE = Toleration(operator="Exists", effect="PreferNoSchedule")
+
+#: So few groups of types are asked one after the other.
+_FEW_DAEMON_GROUPS = 4
 
 
 @dataclass(frozen=True)
@@ -112,8 +116,21 @@ class NodePoolTemplate:
             cached = self._requirements_cache[asked] = self.requirements.intersect(asked)
         return cached
 
+    @cached_property
+    def _rooms(self) -> TypeRooms | None:
+        """What types leave to pods; None where DaemonSets take the same of most types."""
+        if len(self.daemons) <= _FEW_DAEMON_GROUPS:
+            return None
+        overheads: dict[int, Resources] = {}
+        for group in self.daemons:
+            for position in members(group.types):
+                overheads.setdefault(position, group.overhead)
+        return TypeRooms(self.index.types, overheads)
+
     def types_fitting(self, requests: Resources, within: TypeSet = -1) -> TypeSet:
         """Types that hold the requests beside their DaemonSets (SCH-216); ``within``: of these types."""
+        if self._rooms is not None:
+            return self._rooms.fitting(requests, within)
         fitting = 0
         for group in self.daemons:
             types = group.types & within
@@ -124,6 +141,8 @@ class NodePoolTemplate:
 
     def most_room(self, types: TypeSet) -> Resources:
         """The most that one of the types leaves to pods of each resource."""
+        if self._rooms is not None:
+            return self._rooms.most(types)
         rooms = []
         for group in self.daemons:
             if types & group.types:
@@ -153,6 +172,8 @@ class NodePoolTemplate:
 
     def overhead_of(self, position: int) -> Resources:
         """What DaemonSets take on one type."""
+        if self._rooms is not None:
+            return self._rooms.overhead_of(position)
         return next((group.overhead for group in self.daemons if group.types >> position & 1), {})
 
 

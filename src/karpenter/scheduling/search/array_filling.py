@@ -11,6 +11,7 @@ import numpy as np
 
 from karpenter.scheduling.search.filled_patterns import FilledPatterns, Filling, RankedRows, to_value_units
 from karpenter.scheduling.search.linear_program import BoolArray, FloatArray, IntArray
+from karpenter.scheduling.search.offering_rows import fitting
 from karpenter.scheduling.search.packing_problem import PackingProblem
 
 
@@ -80,6 +81,18 @@ def cheapest_bins(
         holds &= problem.capacities[None, :, column] >= total_requests[:, None, column]
     for signature in range(rejects.shape[1]):
         holds &= ~(signatures[:, signature, None] & rejects[None, :, signature])
+    return _cheapest_holding(problem, total_requests, holds)
+
+
+def cheapest_bins_of_groups(problem: PackingProblem) -> tuple[IntArray, FloatArray]:
+    """The same for one pod of every group."""
+    holds = problem.accepts[:, problem.signatures] & fitting(problem.requests, problem.capacities)
+    return _cheapest_holding(problem, problem.requests, holds.T)
+
+
+def _cheapest_holding(
+    problem: PackingProblem, total_requests: FloatArray, holds: BoolArray
+) -> tuple[IntArray, FloatArray]:
     prices = np.where(holds, problem.prices_with(total_requests), np.inf)
     bin_types = prices.argmin(axis=1)
     return bin_types, prices[np.arange(len(prices)), bin_types]

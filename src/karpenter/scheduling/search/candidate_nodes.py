@@ -33,8 +33,8 @@ from karpenter.scheduling.search.offering_rows import CpuSurplusRows, ResourceUn
 MAX_REQUIREMENTS_PER_CHANNEL = 64
 #: So many different requirements on labels that no type and no offering fixes are told apart, those of most pods first.
 MAX_OPEN_PARTS = 12
-#: So many rows are compared with all cheaper ones at once.
-_ROWS_AT_ONCE = 512
+#: So many rows are compared with each other, and with those of all cheaper ones that none beats, at once.
+_ROWS_AT_ONCE = 128
 
 
 @dataclass(frozen=True, eq=False)
@@ -288,9 +288,17 @@ def _undominated_rows(rows: CandidateRows, type_merits: _TypeMerits) -> Candidat
     for row in range(len(words)):
         alike.setdefault(words[row].tobytes(), []).append(row)
     kept = [row for rows_alike in alike.values() for row in _undominated(rows, merits, words, rows_alike)]
-    if len(alike) > 1:
+    if _may_beat_others(words[[own[0] for own in alike.values()]]):
         kept = _undominated(rows, merits, words, kept)
     return rows.pick(np.array(sorted(kept), dtype=np.intp))
+
+
+def _may_beat_others(words: NDArray[np.uint8]) -> bool:
+    """Whether some of these different sets of signatures has all that another has, in bits: zones of their own have not."""
+    covers: BoolArray = ~np.eye(len(words), dtype=bool)
+    for word in range(words.shape[1]):
+        covers &= (~words[:, None, word] & words[None, :, word]) == 0
+    return bool(covers.any())
 
 
 def _undominated(rows: CandidateRows, merits: FloatArray, words: NDArray[np.uint8], among: Sequence[int]) -> list[int]:
@@ -298,18 +306,20 @@ def _undominated(rows: CandidateRows, merits: FloatArray, words: NDArray[np.uint
     at = np.array(sorted(among), dtype=np.intp)
     sizes, breadths = rows.capacities[at].sum(axis=1), rows.accepts[at].sum(axis=1)
     at = at[np.lexsort((-breadths, -sizes, rows.costs[at]))]
-    better, accepted = merits[at], words[at]
-    beaten: BoolArray = np.zeros(len(at), dtype=bool)
+    merits, words = merits[at], words[at]
+    kept: IntArray = np.zeros(0, dtype=np.intp)
     for begin in range(0, len(at), _ROWS_AT_ONCE):
-        end = min(len(at), begin + _ROWS_AT_ONCE)
-        covers = np.arange(end)[:, None] < np.arange(begin, end)[None, :]
-        for column in range(better.shape[1]):
-            covers &= better[:end, None, column] >= better[None, begin:end, column]
-        for word in range(accepted.shape[1]):
-            covers &= (~accepted[:end, None, word] & accepted[None, begin:end, word]) == 0
-        beaten[begin:end] = covers.any(axis=0)
-    kept: list[int] = at[~beaten].tolist()
-    return kept
+        # What is beaten by a row that is beaten itself is beaten by a row that is kept.
+        block = np.arange(begin, min(len(at), begin + _ROWS_AT_ONCE))
+        others = np.concatenate([kept, block])
+        covers = others[:, None] < block[None, :]
+        for column in range(merits.shape[1]):
+            covers &= merits[others, None, column] >= merits[None, block, column]
+        for word in range(words.shape[1]):
+            covers &= (~words[others, None, word] & words[None, block, word]) == 0
+        kept = np.concatenate([kept, block[~covers.any(axis=0)]])
+    remaining: list[int] = at[kept].tolist()
+    return remaining
 
 
 def _signatures_together(options: Mapping[int, PurchaseOption], left: FloatArray) -> list[list[int]]:

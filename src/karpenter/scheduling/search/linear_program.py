@@ -190,6 +190,9 @@ class CoveringProgram:
     def __init__(self, counts: FloatArray) -> None:
         self._solver = _new_solver()
         self._solver.setOptionValue("presolve", "off")
+        if len(counts) >= _PRIMAL_FROM_ROWS:
+            # The last solution stays one when columns come: the dual method would begin anew.
+            self._solver.setOptionValue("simplex_strategy", _PRIMAL_SIMPLEX)
         no_entries = np.zeros(0, dtype=np.int32)
         for count in counts:
             self._solver.addRow(float(count), float("inf"), 0, no_entries, np.zeros(0))

@@ -29,8 +29,8 @@ from karpenter.scheduling.search.linear_program import BoolArray, FloatArray, In
 _MAX_AMOUNT = 1 << 40
 #: With more different requirements in one channel prices are not told apart any more: the cheapest holds for all.
 _MAX_REQUIREMENTS_PER_CHANNEL = 24
-#: So many rows are compared with all cheaper ones at once.
-_ROWS_AT_ONCE = 256
+#: So many rows are compared with each other, and with those of all cheaper ones that none beats, at once.
+_ROWS_AT_ONCE = 128
 
 
 @dataclass(frozen=True, eq=False)
@@ -265,14 +265,16 @@ def undominated_rows(rows: OfferingRows) -> OfferingRows:
 def pareto_front_rows(capacities: FloatArray, by_price: Sequence[int]) -> list[int]:
     """Of rows, cheapest first, those with more of something than every cheaper one."""
     ordered = capacities[np.array(by_price, dtype=np.intp)]
-    beaten: BoolArray = np.zeros(len(ordered), dtype=bool)
+    kept: IntArray = np.zeros(0, dtype=np.intp)
     for begin in range(0, len(ordered), _ROWS_AT_ONCE):
-        end = min(len(ordered), begin + _ROWS_AT_ONCE)
-        covers = np.arange(end)[:, None] < np.arange(begin, end)[None, :]
+        # What is beaten by a row that is beaten itself is beaten by a row that is kept.
+        block = np.arange(begin, min(len(ordered), begin + _ROWS_AT_ONCE))
+        others = np.concatenate([kept, block])
+        covers = others[:, None] < block[None, :]
         for column in range(ordered.shape[1]):
-            covers &= ordered[:end, None, column] >= ordered[None, begin:end, column]
-        beaten[begin:end] = covers.any(axis=0)
-    return [row for row, is_beaten in zip(by_price, beaten.tolist(), strict=True) if not is_beaten]
+            covers &= ordered[others, None, column] >= ordered[None, block, column]
+        kept = np.concatenate([kept, block[~covers.any(axis=0)]])
+    return [by_price[place] for place in kept.tolist()]
 
 
 def fitting(requests: FloatArray, capacities: FloatArray) -> BoolArray:

@@ -42,12 +42,10 @@ class PatternFiller:
     def fill_single_pods(self, pod_values: FloatArray) -> FilledPatterns:
         """One node for one pod of every group."""
         problem = self._problem
-        number = len(problem.counts)
-        contents = np.eye(number)
-        bin_types, prices = array_filling.cheapest_bins(
-            problem, problem.requests, np.eye(problem.accepts.shape[1], dtype=bool)[problem.signatures]
-        )
-        return FilledPatterns.from_dense(contents, to_value_units(pod_values), bin_types, prices)
+        groups = np.arange(len(problem.counts))
+        bin_types, prices = array_filling.cheapest_bins_of_groups(problem)
+        values = to_value_units(pod_values)
+        return FilledPatterns(np.arange(len(groups) + 1), groups, np.ones(len(groups)), values, bin_types, prices)
 
 
 def take_rows(filled: FilledPatterns, rows: RankedRows, waiting: FloatArray) -> FloatArray:

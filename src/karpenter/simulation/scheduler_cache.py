@@ -8,8 +8,8 @@ priority.
 Not simulated: volumes, device claims, image locality, preemption.
 
 Cost. Results that depend only on node and pod template are cached per node and template; usage is a running sum; counts for
-spread and affinity come from the census. So an attempt is one pass over the nodes, and an attempt equal to one that failed
-since the last change is skipped.
+spread and affinity come from the census. So an attempt is one pass over the nodes, for most pods over those that were open to
+such a pod or changed since (`open_nodes`), and an attempt equal to one that failed since the last change is skipped.
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ from bisect import insort
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 
 from karpenter.api.core import Node, Pod
 from karpenter.api.scheduling_constraints import PodAffinity, TopologySpreadConstraint
 from karpenter.kube.informer import ObjectKey, key_of
 from karpenter.model import taints
 from karpenter.simulation import pod_census
+from karpenter.simulation.open_nodes import OpenNodes
 from karpenter.simulation.pod_census import PodCensus
 from karpenter.simulation.scheduler_node_info import (
     DEFAULT_SCORED_REQUESTS,
@@ -75,6 +77,7 @@ class SchedulerCache:
         self._node_by_pod: dict[ObjectKey, str] = {}
         self._nominated_node_by_pod: dict[ObjectKey, str] = {}
         self._unschedulable_cache: dict[bytes, PodUnschedulable] = {}
+        self._open_nodes = OpenNodes(self._nodes)
 
     def change_count(self, pod_info: PodInfo) -> int:
         """Counts the changes that may let this pod fit: more room, or any change for a pod that looks at others."""
@@ -90,6 +93,7 @@ class SchedulerCache:
         elif slot.node is not None and node is None:
             self._names.remove(name)
         slot.set_node(node)
+        self._open_nodes.changed(name)
         self._on_capacity_gained()
         self._remove_if_empty(slot)
 
@@ -116,6 +120,7 @@ class SchedulerCache:
             return None
         slot = self._nodes[node]
         pod_info = slot.remove_pod(key)
+        self._open_nodes.changed(node)
         self.census.remove(key)
         self._remove_if_empty(slot)
         return pod_info
@@ -141,6 +146,7 @@ class SchedulerCache:
         if node:
             slot = self._nodes[node]
             del slot.nominated[key]
+            self._open_nodes.changed(node)
             self._remove_if_empty(slot)
         return node
 
@@ -165,6 +171,21 @@ class SchedulerCache:
         return self._select_node(pod_info, around)
 
     def _select_node(self, pod_info: PodInfo, topology: _TopologyTerms) -> PodPlaced | PodUnschedulable:
+        open_slots, refusals = self._open_and_refusing(pod_info, topology)
+        if open_slots:
+            return PodPlaced(_highest_scored(pod_info, open_slots, topology).name)
+        reasons = tuple((reason, refusals[reason]) for reason in FilterReason if refusals[reason])
+        refused = PodUnschedulable(len(self._names), reasons)
+        if not pod_info.has_inter_pod_terms:
+            self._unschedulable_cache[pod_info.signature] = refused
+        return refused
+
+    def _open_and_refusing(
+        self, pod_info: PodInfo, topology: _TopologyTerms
+    ) -> tuple[list[NodeSlotInfo], Counter[FilterReason]]:
+        """The nodes that a pod fits on, by name, and how many of the others refuse it for which reason."""
+        if not (pod_info.has_inter_pod_terms or pod_info.ports or topology.excluded_domains):
+            return self._open_nodes.find(pod_info.kind, partial(_filter, pod_info, topology=topology))
         open_slots: list[NodeSlotInfo] = []
         refusals: Counter[FilterReason] = Counter()
         for slot in self.nodes():
@@ -173,13 +194,7 @@ class SchedulerCache:
                 open_slots.append(slot)
             else:
                 refusals[refusal] += 1
-        if open_slots:
-            return PodPlaced(_highest_scored(pod_info, open_slots, topology).name)
-        reasons = tuple((reason, refusals[reason]) for reason in FilterReason if refusals[reason])
-        refused = PodUnschedulable(len(self._names), reasons)
-        if not pod_info.has_inter_pod_terms:
-            self._unschedulable_cache[pod_info.signature] = refused
-        return refused
+        return open_slots, refusals
 
     def nodes(self) -> Iterable[NodeSlotInfo]:
         """Every known node, by name."""

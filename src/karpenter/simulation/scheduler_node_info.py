@@ -43,7 +43,10 @@ Port = tuple[str, str, int]
 
 @dataclass(frozen=True, slots=True)
 class PodInfo:
-    """A pod with everything a scheduling attempt reads, precomputed."""
+    """A pod with everything a scheduling attempt reads, precomputed.
+
+    ``kind``: what nodes see of it, but for other pods, host ports and its nomination.
+    """
 
     pod: Pod
     requests: Resources
@@ -51,6 +54,7 @@ class PodInfo:
     priority: int
     template: bytes
     signature: bytes
+    kind: bytes
     has_inter_pod_terms: bool
 
 
@@ -70,7 +74,8 @@ def to_pod_info(pod: Pod) -> PodInfo:
     priority = spec.priority if spec.priority is not None else SYSTEM_PRIORITIES.get(spec.priority_class_name, 0)
     identity = (pod.metadata.namespace, pod.metadata.labels, pod.status.nominated_node_name, priority)
     signature = msgspec.json.encode((identity, requests, ports, around)) + template
-    return PodInfo(pod, requests, ports, priority, template, signature, any(around))
+    kind = msgspec.json.encode((priority, requests)) + template
+    return PodInfo(pod, requests, ports, priority, template, signature, kind, any(around))
 
 
 def _ports(spec: PodSpec) -> Iterable[Port]:

@@ -15,7 +15,7 @@ from karpenter.scheduling.search.candidate_nodes import BinType
 from karpenter.scheduling.search.filled_patterns import Beginning, FilledPatterns, Filling, FillPerturbation, RankedRows
 from karpenter.scheduling.search.offering_rows import CpuSurplusRows
 from karpenter.scheduling.search.packing_problem import PackingProblem
-from karpenter.scheduling.search.random_rows import RandomSource
+from karpenter.scheduling.search.random_rows import SEED, RandomSource
 from support.builders import node_pool, plan, pods
 from support.instance_types import inc
 
@@ -99,9 +99,10 @@ def test_compiled_rows_have_the_bytes_of_array_rows(seed: int, begins: bool) -> 
     assert outcomes[0] == outcomes[1]
 
 
-def test_random_rows_are_what_one_generator_gives_one_after_the_other() -> None:
+@pytest.mark.parametrize("seed", [7, SEED])
+def test_random_rows_are_what_one_generator_gives_one_after_the_other(seed: int) -> None:
     """A choice takes half words; the half that it leaves is still there after rows were passed over."""
-    source, plain = RandomSource(7), np.random.Generator(np.random.PCG64(7))
+    source, plain = RandomSource(seed), np.random.Generator(np.random.PCG64(seed))
     for rows, groups, columns, draws in ((3, 5, 2, 5), (4, 1, 3, 0), (1, 9, 1, 9)):
         assert source.generator.choice(11, 3).tolist() == plain.choice(11, 3).tolist()
         drawn = source.next_rows(rows, groups, columns, draws)
@@ -109,6 +110,18 @@ def test_random_rows_are_what_one_generator_gives_one_after_the_other() -> None:
         assert drawn.of_columns().tobytes() == plain.random((rows, columns)).tobytes()
         if draws:
             assert drawn.draws().tobytes() == plain.random((rows, groups)).tobytes()
+
+
+def test_rows_before_the_first_choice_are_those_of_the_generator_too() -> None:
+    """They are passed over without numpy's generator, which takes as long to load as a small search."""
+    source, plain = RandomSource(), np.random.Generator(np.random.PCG64(SEED))
+    for rows, groups, columns, draws in ((1, 0, 0, 0), (1000, 45, 3, 0), (3, 5, 2, 5)):
+        drawn = source.next_rows(rows, groups, columns, draws)
+        assert drawn.of_groups().tobytes() == plain.random((rows, groups)).tobytes()
+        assert drawn.of_columns().tobytes() == plain.random((rows, columns)).tobytes()
+        plain.random((rows, draws))
+    assert source.generator.choice(11, 3).tolist() == plain.choice(11, 3).tolist()
+    assert source.next_rows(2, 3, 1, 0).of_groups().tobytes() == plain.random((2, 3)).tobytes()
 
 
 def test_a_decision_without_the_library_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

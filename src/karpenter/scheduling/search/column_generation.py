@@ -65,7 +65,6 @@ MIN_NODES_APART, MIN_SHARE_APART, MAX_WORK_APART = 2, 0.05, 3_000_000
 MAX_ROUNDS_AFTER_APART, RESTARTS_AFTER_APART = 8, 0.5
 #: How far preferences are perturbed there.
 PREFERENCE_PERTURBATION_APART = 0.6
-_SEED = 20_240_807
 _TINY = 1e-6
 
 
@@ -135,7 +134,7 @@ class _ColumnGeneration:
     def __init__(self, problem: PackingProblem, known_values: FloatArray | None, gap: float | None) -> None:
         self._problem = problem
         self._filler = PatternFiller(problem)
-        self._random = RandomSource(_SEED)
+        self._random = RandomSource()
         first_values = problem.pod_values if known_values is None else known_values
         self._pod_values = np.maximum(first_values, _minimum_values(problem))
         self._gap = gap

@@ -36,8 +36,8 @@ from karpenter.state import ClusterState
 from karpenter.state.snapshot import PodKey, pod_key
 
 _MAX_CONCURRENT_PATCHES = 32
-#: Nodes opened at once: a server that is asked everything at the same time answers everything late.
-_MAX_CONCURRENT_OPENINGS = 16
+#: Nodes opened at once. As many as possible: until the last of them is open, the scheduler tries pods in vain.
+_MAX_CONCURRENT_OPENINGS = 128
 #: The scheduler writes to the same pods; so often a nomination that met such a write is tried again.
 _MAX_ATTEMPTS = 3
 #: Nodes open together once none has joined for so long, and none waits longer for others to join than that.
@@ -128,7 +128,8 @@ class Nominator:
         self._planned_pods: Mapping[str, Sequence[PodKey]] = {}
         #: By the pod's UID.
         self._own_nominations: dict[str, _Nomination] = {}
-        #: Claims whose nodes are open as far as we are concerned.
+        #: Claims whose nodes have joined, and those of them whose nodes are open as far as we are concerned.
+        self._joined_claims: set[str] = set()
         self._open_claims: set[str] = set()
         self._patch_slots = asyncio.Semaphore(_MAX_CONCURRENT_PATCHES)
         self._opening_slots = asyncio.Semaphore(_MAX_CONCURRENT_OPENINGS)
@@ -143,6 +144,7 @@ class Nominator:
     def set_planned_pods(self, planned_pods: Mapping[str, Sequence[Pod]]) -> None:
         """What the latest pass planned: pods by the key of their node (NodeClaim or Node name)."""
         self._planned_pods = {key: tuple(pod_key(pod) for pod in pods) for key, pods in planned_pods.items()}
+        self._joined_claims &= planned_pods.keys()
         self._open_claims &= planned_pods.keys()
         self._expected_nodes = {claim: node for claim, node in self._expected_nodes.items() if claim in planned_pods}
 
@@ -153,11 +155,13 @@ class Nominator:
         Entering it takes as long as others are waited for. Failures cost the nomination, never the registration.
         """
         self._expected_nodes.pop(claim_name, None)
+        self._joined_claims.add(claim_name)
         with self._openings.joined() as batch:
+            if not self._are_other_nodes_expected():
+                self._openings.complete()
             await self._nominate_all(claim_name, node_name)
             await self._await_observed(claim_name, node_name)
-        has_nominations = claim_name not in self._open_claims and self._nominations_for(claim_name)
-        if has_nominations and self._are_other_nodes_expected(claim_name):
+        if claim_name not in self._open_claims and self._nominations_for(claim_name):
             await batch.opens()
         async with self._opening_slots:
             await self._await_observed(claim_name, node_name)
@@ -191,9 +195,9 @@ class Nominator:
 
     # -- before a node opens ----------------------------------------------------------------------------------------------
 
-    def _are_other_nodes_expected(self, claim_name: str) -> bool:
-        """Whether nodes of other claims that pods were planned for are still to open."""
-        closed = (name for name in self._planned_pods if name != claim_name and name not in self._open_claims)
+    def _are_other_nodes_expected(self) -> bool:
+        """Whether nodes that pods were planned for have yet to join."""
+        closed = (name for name in self._planned_pods if name not in self._joined_claims)
         claims = map(self._state.claim, closed)
         return any(claim is not None and not claim.status.node_name for claim in claims)
 

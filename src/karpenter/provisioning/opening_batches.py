@@ -53,7 +53,7 @@ class OpeningBatches:
     """Gathers nodes that join within one window, and opens them when each is prepared, or after so many seconds."""
 
     def __init__(self, window: BatchWindow, longest_preparation_seconds: float) -> None:
-        self._timer = WindowTimer(window, self._complete)
+        self._timer = WindowTimer(window, self._on_close)
         self._longest_preparation_seconds = longest_preparation_seconds
         self._batch = OpeningBatch()
 
@@ -68,7 +68,11 @@ class OpeningBatches:
         finally:
             batch.prepared()
 
-    def _complete(self) -> None:
+    def complete(self) -> None:
+        """Nobody else will join soon."""
+        self._timer.close()
+
+    def _on_close(self) -> None:
         batch, self._batch = self._batch, OpeningBatch()
         asyncio.get_running_loop().call_later(self._longest_preparation_seconds, batch.open)
         batch.complete()

@@ -56,3 +56,14 @@ async def test_who_joins_while_others_are_prepared_is_no_longer_waited_for(world
 @story
 async def test_nobody_waits_longer_than_the_limit_for_the_preparation_of_others(world: World) -> None:
     assert await gone_on_at(0.0, 0.0, prepared_after=(0.0, 60.0)) == [16.0, 60.0]
+
+
+@story
+async def test_they_open_at_once_when_nobody_else_will_join(world: World) -> None:
+    gathering = OpeningBatches(BatchWindow(idle_seconds=1.0, max_seconds=5.0), longest_preparation_seconds=15.0)
+    start = asyncio.get_running_loop().time()
+    with gathering.joined() as first, gathering.joined() as second:
+        gathering.complete()
+    await first.opens()
+    await second.opens()
+    assert asyncio.get_running_loop().time() == start

@@ -83,7 +83,7 @@ class PodNominator(Protocol):
 class _Nomination:
     """A nomination of ours: to which node, and for which claim's sake.
 
-    ``seen``: it has come back through the watch. ``again``: how often it was given before.
+    ``observed``: it has come back through the watch. ``repeats``: how often it was given before.
     """
 
     claim: str

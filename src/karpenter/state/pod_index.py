@@ -50,7 +50,7 @@ class PodIndex:
     def set_pod(self, pod: Pod) -> set[str]:
         """Add or replace a pod."""
         key = pod_key(pod)
-        changed_nodes = self.remove_pod(key)
+        changed_nodes = self._remove(key)
         signature = self._signature_of(key, pod)
         self._pods[key] = pod
         self._signature_by_pod[key] = signature
@@ -63,14 +63,12 @@ class PodIndex:
             self._usage.pop(pod.spec.node_name, None)
             changed_nodes.add(pod.spec.node_name)
             self._count(pod, signature, 1)
-        elif not pod.spec.node_name and signature is not self._signatures.unparseable:
-            self._set_unbound(key, pod, (signature, namespaced_labels(pod)))
-        return changed_nodes
-
-    def _set_unbound(self, key: PodKey, pod: Pod, group: PodGroupKey) -> None:
-        self._untried.set_unbound_pod(group, pod)
-        if pods.is_provisionable(pod):
+        is_plannable = not pod.spec.node_name and signature is not self._signatures.unparseable
+        group = (signature, namespaced_labels(pod)) if is_plannable else None
+        self._untried.set_pod(group, pod)
+        if group is not None and pods.is_provisionable(pod):
             self._pending.setdefault(group, {})[key] = pod
+        return changed_nodes
 
     def _signature_of(self, key: PodKey, pod: Pod) -> PodSignature:
         try:
@@ -88,12 +86,15 @@ class PodIndex:
 
     def remove_pod(self, key: PodKey) -> set[str]:
         """Remove a pod, if it is there."""
+        self._untried.remove_pod(key)
+        return self._remove(key)
+
+    def _remove(self, key: PodKey) -> set[str]:
         pod = self._pods.pop(key, None)
         if pod is None:
             return set()
         signature = self._signature_by_pod.pop(key)
         self._gangs.remove_pod(key)
-        self._untried.remove_pod(key)
         node_name = pod.spec.node_name
         changed_nodes: set[str] = set()
         if not node_name:

@@ -8,7 +8,8 @@ sooner, in one decision instead of several, and the scheduler is spared the trie
 
 A sibling for which there is room after all is no purchase: a plan puts pods on the nodes there are before it buys. Left out are
 pods whose own objects decide where they may run (volume claims, device claims), gangs, which have a rule of their own, pods
-without a controller, and pods of which the scheduler has said anything.
+without a controller, and pods of which the scheduler has said anything. Where the scheduler makes room for a pod by preemption,
+its mark says nothing of the others: it may make room for them, too.
 
 An event costs O(1); a snapshot visits the siblings of marked pods.
 """
@@ -46,8 +47,9 @@ class UntriedPods:
         self._siblings_by_pod: dict[PodKey, _Siblings] = {}
         self._untried: dict[_Siblings, dict[PodKey, Pod]] = {}
         self._marked: dict[_Siblings, set[PodKey]] = {}
-        #: Siblings of which one was marked while others have yet to be tried, even if that one is bound by now.
-        self._unschedulable: set[_Siblings] = set()
+        #: Siblings of which one was marked, and which one was the first, even if that one is bound by now. They are forgotten
+        #: when none of them is marked or untried.
+        self._first_marked: dict[_Siblings, PodKey] = {}
 
     def enable(self) -> None:
         """Count siblings of marked pods as pending from now on. Called before the first pod is set."""
@@ -55,23 +57,36 @@ class UntriedPods:
 
     # -- events -------------------------------------------------------------------------------------------------------
 
-    def set_unbound_pod(self, group: PodGroupKey, pod: Pod) -> None:
-        """An unbound pod of that group appeared, or has changed since ``remove_pod``."""
-        siblings = _siblings_of(group, pod) if self._is_enabled else None
-        if siblings is None:
-            return
+    def set_pod(self, group: PodGroupKey | None, pod: Pod) -> None:
+        """A pod appeared or changed. ``group`` is None where it is bound or cannot be planned for."""
         key = pod_key(pod)
+        before = self._siblings_by_pod.get(key)
+        was_marked = key in self._marked.get(before, ()) if before is not None else False
+        self._leave(key)
+        siblings = _siblings_of(group, pod) if self._is_enabled and group is not None else None
+        if siblings is not None:
+            self._join(siblings, key, pod, is_first_mark=siblings != before or not was_marked)
+        self._forget_if_none_waits(before)
+
+    def remove_pod(self, key: PodKey) -> None:
+        """A pod is gone."""
+        before = self._siblings_by_pod.get(key)
+        self._leave(key)
+        self._forget_if_none_waits(before)
+
+    def _join(self, siblings: _Siblings, key: PodKey, pod: Pod, *, is_first_mark: bool) -> None:
         if pods.is_provisionable(pod):
             self._marked.setdefault(siblings, set()).add(key)
-            self._unschedulable.add(siblings)
+            # A mark that comes with a nomination is that of a preemption. The scheduler may make room for the others as well.
+            if is_first_mark and not pod.status.nominated_node_name:
+                self._first_marked.setdefault(siblings, key)
         elif _is_untried(pod):
             self._untried.setdefault(siblings, {})[key] = pod
         else:
             return
         self._siblings_by_pod[key] = siblings
 
-    def remove_pod(self, key: PodKey) -> None:
-        """A pod is gone, bound, or will be set anew."""
+    def _leave(self, key: PodKey) -> None:
         siblings = self._siblings_by_pod.pop(key, None)
         if siblings is None:
             return
@@ -83,32 +98,35 @@ class UntriedPods:
         if not untried:
             self._untried.pop(siblings, None)
 
+    def _forget_if_none_waits(self, siblings: _Siblings | None) -> None:
+        if siblings is not None and siblings not in self._marked and siblings not in self._untried:
+            self._first_marked.pop(siblings, None)
+
     # -- look-ups -----------------------------------------------------------------------------------------------------
 
     def pending(self) -> Iterator[tuple[PodGroupKey, Pod]]:
         """The pods that count as pending without a mark of their own, each with its group."""
-        self._unschedulable &= self._marked.keys() | self._untried.keys()
-        for siblings in self._unschedulable:
+        for siblings in self._first_marked:
             for pod in self._untried.get(siblings, {}).values():
                 yield siblings.group, pod
 
     def is_pending(self, key: PodKey) -> bool:
         """Whether the pod counts as pending without a mark of its own."""
         siblings = self._siblings_by_pod.get(key)
-        return siblings in self._unschedulable and key not in self._marked.get(siblings, ())
+        return siblings is not None and siblings in self._first_marked and key in self._untried.get(siblings, ())
 
     def pending_because_of(self, key: PodKey) -> tuple[Pod, ...]:
-        """The pods that count as pending because of this one's mark alone: none while a sibling is marked as well."""
+        """The pods that count as pending because of this one's mark: none where a sibling was marked before it."""
         siblings = self._siblings_by_pod.get(key)
-        if siblings is None or self._marked.get(siblings) != {key}:
+        if siblings is None or self._first_marked.get(siblings) != key:
             return ()
         return tuple(self._untried.get(siblings, {}).values())
 
     def was_pending(self, key: PodKey, before: Pod) -> bool:
         """Whether a pod that is marked now counted as pending before, when it was ``before``."""
         siblings = self._siblings_by_pod.get(key)
-        others = self._marked.get(siblings, set()) - {key} if siblings is not None else set()
-        return bool(others) and _is_untried(before)
+        first = self._first_marked.get(siblings) if siblings is not None else None
+        return first is not None and first != key and _is_untried(before)
 
 
 def _siblings_of(group: PodGroupKey, pod: Pod) -> _Siblings | None:

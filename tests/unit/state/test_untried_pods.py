@@ -32,6 +32,11 @@ def marked(replica: Pod) -> Pod:
     return msgspec.structs.replace(replica, status=msgspec.structs.replace(replica.status, conditions=(condition,)))
 
 
+def nominated(replica: Pod) -> Pod:
+    status = msgspec.structs.replace(replica.status, nominated_node_name="node-1")
+    return msgspec.structs.replace(replica, status=status)
+
+
 def bound(replica: Pod) -> Pod:
     return msgspec.structs.replace(replica, spec=msgspec.structs.replace(replica.spec, node_name=_BOUND_ELSEWHERE))
 
@@ -75,6 +80,25 @@ def test_siblings_stay_pending_until_they_are_tried_although_the_marked_one_foun
     assert pending(state) == []
     state.set_pod(untried("d"))
     assert pending(state) == []
+
+
+def test_who_comes_after_all_of_them_found_a_place_is_left_to_the_scheduler() -> None:
+    """Nobody may have asked for the pending pods since."""
+    first = untried("a")
+    state = cluster(marked(first))
+    state.set_pod(bound(first))
+    state.set_pod(untried("b"))
+    assert pending(state) == []
+
+
+def test_siblings_of_a_pod_that_the_scheduler_makes_room_for_are_left_to_it() -> None:
+    """It may preempt for each of them. A nomination of ours comes after the mark, and changes nothing."""
+    first, second = untried("a"), untried("b")
+    state = cluster(nominated(marked(first)), second, untried("c"))
+    assert pending(state) == ["a"]
+    state.set_pod(marked(second))
+    state.set_pod(nominated(marked(second)))
+    assert pending(state) == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize(
@@ -149,11 +173,29 @@ def test_a_nomination_of_an_untried_sibling_asks_for_nobody_and_a_new_label_does
     watched.change(None, marked(untried("a")))
     second = untried("b")
     watched.change(None, second)
-    nominated = msgspec.structs.replace(
-        second, status=msgspec.structs.replace(second.status, nominated_node_name="node-1")
-    )
-    assert watched.change(second, nominated) == []
+    given = nominated(second)
+    assert watched.change(second, given) == []
     annotated = msgspec.structs.replace(
-        nominated, metadata=msgspec.structs.replace(nominated.metadata, annotations={"team": "a"})
+        given, metadata=msgspec.structs.replace(given.metadata, annotations={"team": "a"})
     )
-    assert watched.change(nominated, annotated) == ["uid-b"]
+    assert watched.change(given, annotated) == ["uid-b"]
+
+
+def test_a_mark_is_no_news_of_a_pod_that_was_pending_since_a_sibling_that_is_bound_by_now() -> None:
+    watched = Watched()
+    first, second = untried("a"), untried("b")
+    for each in (first, second, untried("c")):
+        watched.change(None, each)
+    watched.change(first, marked(first))
+    watched.change(marked(first), bound(first))
+    assert watched.change(second, marked(second)) == []
+
+
+def test_each_mark_is_news_while_the_scheduler_makes_room_by_preemption() -> None:
+    watched = Watched()
+    first, second = untried("a"), untried("b")
+    for each in (first, second, untried("c")):
+        watched.change(None, each)
+    assert watched.change(first, nominated(marked(first))) == ["uid-a"]
+    assert watched.change(nominated(marked(first)), marked(first)) == []
+    assert watched.change(second, marked(second)) == ["uid-b", "uid-c"]

@@ -9,7 +9,8 @@ that raises is a bug and ends ``run``.
 What can go wrong on the way and what it costs:
 
 * The stream ends or breaks: it is continued from the last version seen. Nothing is missed, nothing comes twice. After news
-  there is no pause: a server ends the streams of whoever is slow to read a burst of changes.
+  there is no pause: a server ends the streams of whoever is slow to read a burst of changes. Only after several very short
+  streams in a row there is one, because something between here and the server may close each watch after its first event.
 * Something comes twice or late all the same: versions of an object are numbers that grow (the API promises so since 1.35), and
   an event that is not newer than the stored object or its reported deletion is dropped. Where versions are not numbers, only
   the same one is recognised.
@@ -52,6 +53,9 @@ IndexFunction = Callable[[T], Iterable[str]]
 _BACKOFF = Backoff(1.0, 10.0)
 #: A stream that lasted this long was a healthy one, even when it brought no news.
 _HEALTHY_STREAM_SECONDS = 60.0
+#: So many streams in a row may end within so many seconds before there is a pause although each of them brought news.
+_MAX_SHORT_STREAMS = 10
+_SHORT_STREAM_SECONDS = 1.0
 #: After so many streams in a row without a word the kind is listed again.
 _MAX_SILENT_STREAMS = 3
 #: Objects processed, or passed to handlers, before other tasks run.
@@ -187,18 +191,21 @@ class Informer(Generic[T]):
     async def _follow(self) -> None:
         """Watch from the last version, over and over; only errors end it, and silence that lasts."""
         now = asyncio.get_running_loop().time
-        silent_streams = 0
+        silent_streams = short_streams = 0
         while silent_streams < _MAX_SILENT_STREAMS:
             started, before = now(), self._version
             try:
                 await self._consume_stream()
             except errors.ServerUnavailable as fault:
                 self.fault = fault
-            healthy = now() - started >= _HEALTHY_STREAM_SECONDS
+            lasted = now() - started
+            healthy = lasted >= _HEALTHY_STREAM_SECONDS
             if healthy:
                 self._backoff.reset()
+            short_streams = short_streams + 1 if lasted < _SHORT_STREAM_SECONDS else 0
             has_news = self._version != before
-            if self.fault is not None or not (healthy or has_news):
+            if self.fault is not None or not (healthy or has_news) or short_streams > _MAX_SHORT_STREAMS:
+                short_streams = 0
                 await self._backoff.wait()
             else:
                 silent_streams = 0 if has_news else silent_streams + 1

@@ -152,6 +152,12 @@ def test_a_stream_that_the_server_ends_after_news_is_followed_by_the_next_withou
     assert seen.reader.times[:6] == [0] * 6
 
 
+def test_a_server_that_ends_each_stream_after_its_first_news_is_given_a_pause_now_and_then() -> None:
+    seen = watched([listing()], *[[bookmark(str(version))] for version in range(11, 71)])
+    streams = seen.reader.times[1:]
+    assert [sum(second <= time < second + 1 for time in streams) for second in range(5)] == [11] * 5
+
+
 def test_a_stream_that_ends_without_news_is_followed_after_a_pause() -> None:
     seen = watched([listing()], [], [], [])
     gaps = [after - before for before, after in zip(seen.reader.times[1:], seen.reader.times[2:], strict=False)]

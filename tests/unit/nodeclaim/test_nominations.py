@@ -41,6 +41,19 @@ def bare(pod: Pod) -> Pod:
     return msgspec.structs.replace(pod, metadata=meta, status=PodStatus(phase="Pending"))
 
 
+async def one_of_two_siblings_tried(world: World, registration_delay: str) -> Pod:
+    """Two pods of one workload, planned for a simulated instance; the second, which the scheduler has not tried."""
+    world.simulated()
+    await world.node_class(node_registration_delay=registration_delay)
+    await world.pool()
+    owner = OwnerReference(api_version="apps/v1", kind="ReplicaSet", name="web", uid="web-1", controller=True)
+    tried, untried = pods(2, {"cpu": "1"}, meta={"owner_references": (owner,)})
+    await world.kube.create(kinds.POD, bare(untried))
+    await world.start()
+    await world.waiting(tried)
+    return untried
+
+
 async def take(world: World, name: str) -> None:
     """The scheduler finds no place for the pod, and takes its nomination away."""
     await world.kube.patch(kinds.POD, name, _TAKEN, "default", subresource="status")
@@ -71,14 +84,7 @@ async def test_nodes_of_one_plan_that_join_within_moments_open_together(world: W
 @story
 async def test_while_its_node_starts_a_pod_is_nominated_once_the_scheduler_has_tried_it(world: World) -> None:
     """The scheduler takes nominations from pods it tries before their node opens: one written earlier would be lost."""
-    world.simulated()
-    await world.node_class(node_registration_delay="60s")
-    await world.pool()
-    owner = OwnerReference(api_version="apps/v1", kind="ReplicaSet", name="web", uid="web-1", controller=True)
-    tried, untried = pods(2, {"cpu": "1"}, meta={"owner_references": (owner,)})
-    await world.kube.create(kinds.POD, bare(untried))
-    await world.start()
-    await world.waiting(tried)
+    untried = await one_of_two_siblings_tried(world, "60s")
     await asyncio.sleep(5)
     node = await nominated(world, "pod-000")
     assert node
@@ -91,14 +97,7 @@ async def test_while_its_node_starts_a_pod_is_nominated_once_the_scheduler_has_t
 
 @story
 async def test_an_untried_pod_is_nominated_before_its_node_opens(world: World) -> None:
-    world.simulated()
-    await world.node_class(node_registration_delay="5s")
-    await world.pool()
-    owner = OwnerReference(api_version="apps/v1", kind="ReplicaSet", name="web", uid="web-1", controller=True)
-    tried, untried = pods(2, {"cpu": "1"}, meta={"owner_references": (owner,)})
-    await world.kube.create(kinds.POD, bare(untried))
-    await world.start()
-    await world.waiting(tried)
+    await one_of_two_siblings_tried(world, "5s")
     await asyncio.sleep(10)
     first = await nominated(world, "pod-000")
     assert first

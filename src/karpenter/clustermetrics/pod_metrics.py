@@ -19,6 +19,7 @@ from karpenter.controller_context import ControllerContext
 from karpenter.metrics.exposition import GaugeFamily, SeriesWriter, escape_label_value, label_pairs
 from karpenter.model import conditions, labels, pods
 from karpenter.scheduling.solution import Solution
+from karpenter.state.snapshot import pod_key
 
 _STATE = GaugeFamily("karpenter_pods_state", "A pod as it is now; the value is 1.")
 _UNSTARTED = GaugeFamily("karpenter_pods_unstarted_time_seconds", "Since the creation of a pod that is not ready yet.")
@@ -130,8 +131,16 @@ class PodDurationMetrics(ClusterCollector):
 
     def _track_pending(self, pod: Pod) -> None:
         tracked_pod = self._tracked.get(pod.metadata.uid, _TrackedPod(pod))
-        seen = tracked_pod.first_seen or (self._clock.now() if pods.is_provisionable(pod) else None)
-        self._tracked[pod.metadata.uid] = replace(tracked_pod, pod=pod, first_seen=seen)
+        self._tracked[pod.metadata.uid] = replace(tracked_pod, pod=pod)
+        key, untried = pod_key(pod), self._state.untried_pods
+        if tracked_pod.first_seen is None and (pods.is_provisionable(pod) or untried.is_pending(key)):
+            for waiting in (pod, *untried.pending_because_of(key)):
+                self._note_first_seen(waiting)
+
+    def _note_first_seen(self, pod: Pod) -> None:
+        tracked_pod = self._tracked.get(pod.metadata.uid)
+        if tracked_pod is not None and tracked_pod.first_seen is None:
+            self._tracked[pod.metadata.uid] = replace(tracked_pod, first_seen=self._clock.now())
 
     def _observe_progress(self, pod: Pod, tracked: _TrackedPod) -> None:
         """The pod is past Pending: it has a node, and perhaps is ready."""

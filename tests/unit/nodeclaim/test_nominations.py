@@ -103,6 +103,9 @@ async def test_an_untried_pod_is_nominated_before_its_node_opens(world: World) -
     assert first
     assert await nominated(world, "pod-001") == first
     assert await is_open(world, first)
+    written = [(write.kind, write.name) for write in world.wire.writes]
+    opened = max(number for number, write in enumerate(written) if write == ("Node", first))
+    assert opened > written.index(("Pod", "pod-001"), written.index(("Pod", "pod-000")))
 
 
 @story

@@ -289,6 +289,28 @@ def test_the_first_decision_about_a_pod_is_timed(plan: Solution) -> None:
     assert waits(seen) == {"unstarted": 14, "unbound": 14}
 
 
+def test_untried_siblings_of_a_marked_pod_wait_for_their_decision_from_its_mark_on() -> None:
+    """OPS-118: from when they count as pending. Their own marks, which may come after the decision, begin nothing anew."""
+    owner = OwnerReference(api_version="apps/v1", kind="ReplicaSet", name="web", uid="web-1", controller=True)
+
+    def replica(name: str, *conditions: Condition) -> Pod:
+        bare = stage(name, "Pending", "", *conditions)
+        return replaced(bare, metadata=replaced(bare.metadata, owner_references=(owner,)))
+
+    seen = ObservedCluster()
+    seen.state.untried_pods.enable()
+    seen.put(replica("before"), replica("marked"))
+    seen.passes(5)
+    seen.put(replica("marked", UNSCHEDULABLE))
+    seen.passes(2)
+    seen.put(replica("after"))
+    seen.passes(1)
+    assert waits(seen)["provisioning_scheduling_undecided"] == 3 + 3 + 1
+    seen.decided(left(replica("marked"), replica("before"), replica("after")))
+    seen.put(replica("before", UNSCHEDULABLE))
+    assert samples(seen) == {"scheduling_decision_duration_seconds": (3, 7)}
+
+
 def test_a_planned_pod_is_timed_from_the_first_plan() -> None:
     """OPS-447; SCH-680 to 682: times count from the first sight, the first decision and the first success."""
     seen = ObservedCluster()

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from fractions import Fraction
 
+from karpenter.api.core import Pod
 from karpenter.api.karpenter import NodeClaim, NodePool
 from karpenter.disruption.decide.candidates import DisruptionContext
 from karpenter.disruption.decide.command import Command, DisruptionReason
@@ -139,10 +140,16 @@ class GapProbe:
     _premiums: dict[str, int] = field(default_factory=dict)
     _nodes_allowed: Fraction = Fraction(0)
     _measured_revision: int = -1
+    #: Uids of the pods that say anything about where they run.
+    _placed_pods: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self._indexes = PoolTypeIndexes(self.cluster.manager.context)
         self.cluster.history.subscribe(self._on_instance)
+        pods = self.cluster.manager.informers.pods
+        for pod in pods:
+            self._on_pod(None, pod)
+        pods.subscribe(self._on_pod)
 
     def _on_instance(self, notice: InstanceNotice) -> None:
         if isinstance(notice, InstanceLaunched):
@@ -151,11 +158,14 @@ class GapProbe:
     def _is_zone_given(self, claim_name: str) -> bool:
         """Whether a pod that is planned on the node says anything about where it runs."""
         planned = self.cluster.state.planned_nodes
-        return any(
-            planned.get(pod.metadata.uid) == claim_name
-            and (labels.ZONE in pod.spec.node_selector or pod.spec.affinity is not None)
-            for pod in self.cluster.manager.informers.pods
-        )
+        return any(planned.get(uid) == claim_name for uid in self._placed_pods)
+
+    def _on_pod(self, before: Pod | None, after: Pod | None) -> None:
+        """Few pods say where they run, and all of them would be looked through for each node."""
+        if after is not None and (labels.ZONE in after.spec.node_selector or after.spec.affinity is not None):
+            self._placed_pods.add(after.metadata.uid)
+        elif (pod := after or before) is not None:
+            self._placed_pods.discard(pod.metadata.uid)
 
     async def measure(self) -> None:
         """Measure what nodes are kept for now. A large cluster is measured less often, and an unchanged one not again."""

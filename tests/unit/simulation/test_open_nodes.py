@@ -93,3 +93,12 @@ def test_a_node_takes_a_pod_that_it_refused_before_once_another_one_has_left() -
     assert not isinstance(cluster.cache.schedule(to_pod_info(_pod("p1"))), PodPlaced)
     cluster.change("remove", "p2", "a")
     assert cluster.cache.schedule(to_pod_info(_pod("p1"))) == PodPlaced("a")
+
+
+def test_a_node_takes_a_pod_that_it_refused_before_once_room_is_no_longer_kept_for_another_one() -> None:
+    cluster = _Cluster()
+    cluster.change("node", "p0", "a")
+    cluster.change("nominate", "p2", "a")
+    assert not isinstance(cluster.cache.schedule(to_pod_info(_pod("p1"))), PodPlaced)
+    cluster.change("forget nomination", "p2", "a")
+    assert cluster.cache.schedule(to_pod_info(_pod("p1"))) == PodPlaced("a")

@@ -104,6 +104,7 @@ class ClusterObjects:
     a field of an object in a file are also in ``located_problems`` and ``located_notices``.
     ``from_cluster``: from a running cluster, where not everything wrong is the user's to mend.
     ``plans_gangs``: gangs get places as a whole or not at all.
+    ``includes_untried_pods``: pods that the scheduler has not tried yet wait with their siblings (``--include-untried-pods``).
     """
 
     pods: list[Pod] = field(default_factory=list)
@@ -140,6 +141,7 @@ class ClusterObjects:
     located_notices: list[LocatedFinding] = field(default_factory=list)
     from_cluster: bool = False
     plans_gangs: bool = False
+    includes_untried_pods: bool = False
 
     def add(self, obj: PlanObject) -> None:
         """Put an object among its like."""

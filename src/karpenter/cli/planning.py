@@ -90,6 +90,7 @@ def load_objects(
     """The objects of files or of a text, or without either of the cluster: those a plan needs, and those of ``extra_kinds``."""
     objects = _read_objects(options, well_known, settings, extra_kinds)
     objects.plans_gangs |= FeatureGate.GANG_SCHEDULING in settings.gates
+    objects.includes_untried_pods = settings.include_untried_pods
     return objects
 
 
@@ -285,6 +286,8 @@ def cluster_state(objects: ClusterObjects) -> ClusterState:
     _set_all(objects.services, state.workload_selectors.set_service)
     _set_all(objects.owners, state.workload_selectors.set_owner)
     state.freeze = cluster_freeze(objects)
+    if objects.includes_untried_pods:
+        state.untried_pods.enable()
     _set_all(objects.pods, state.set_pod)
     return state
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from karpenter.api.core import Pod
 from karpenter.console.console_input import ConsoleInput
@@ -71,6 +71,9 @@ def visible_input(given: ConsoleInput, visibility: Visibility) -> ConsoleInput:
         state.set_node(node)
     for pod in pods:
         state.set_pod(pod)
+    # Which pods wait depends on settings that this state does not know. What a pod waits with is of its own namespace.
+    shown = ((group, tuple(filter(visibility.shows_pod, group.pods))) for group in given.snapshot.pod_groups)
+    waiting = tuple(replace(group, pods=left) for group, left in shown if left)
     if visibility.others:
         for pdb in wires.pdbs:
             state.set_pdb(pdb)
@@ -78,4 +81,4 @@ def visible_input(given: ConsoleInput, visibility: Visibility) -> ConsoleInput:
             state.set_namespace(namespace)
         state.freeze = given.snapshot.freeze
     indexes = given.indexes if visibility.pools else {}
-    return ConsoleInput(state.snapshot(), given.now, pods, nodes, indexes=indexes)
+    return ConsoleInput(replace(state.snapshot(), pod_groups=waiting), given.now, pods, nodes, indexes=indexes)

@@ -10,9 +10,11 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
+from karpenter.api.meta import OwnerReference
 from karpenter.cli import cluster_reader
 from karpenter.cli.cluster_objects import ClusterObjects
 from karpenter.cli.main import app
+from support import builders
 from support.manifest_builders import Json, pod, pool
 
 Explain = Callable[..., Result]
@@ -162,6 +164,24 @@ def test_without_files_the_cluster_is_read(explain: Explain, monkeypatch: pytest
     result = explain("web")
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.splitlines()[-1] == "no pod default/web in the cluster"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [((), "new node: "), (("--profile", "karpenter"), "the scheduler has not marked it unschedulable yet")],
+)
+def test_an_untried_sibling_of_a_marked_pod_is_planned_for_as_the_controller_does(
+    arguments: tuple[str, ...], expected: str, explain: Explain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner = OwnerReference(api_version="apps/v1", kind="ReplicaSet", name="web", uid="web-1", controller=True)
+    meta = {"owner_references": (owner,)}
+    replicas = [
+        builders.pod("tried", {"cpu": "1"}, meta=meta),
+        builders.pod("untried", {"cpu": "1"}, meta=meta, status={"conditions": ()}),
+    ]
+    objects = ClusterObjects(from_cluster=True, pods=replicas, pools=[builders.node_pool()])
+    monkeypatch.setattr(cluster_reader, "read_cluster", lambda _settings, further: objects)
+    assert expected in explain("untried", *arguments).stdout
 
 
 def test_a_cluster_that_does_not_answer_is_one_line(explain: Explain, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -136,6 +136,8 @@ class Nominator:
         self._openings = OpeningBatches(_OPENING_WINDOW, _LONGEST_PREPARATION_SECONDS)
         #: Names of the Nodes that will come, by claim.
         self._expected_nodes: dict[str, str] = {}
+        #: By the pod's UID the expected claim whose nomination it has lost already.
+        self._lost_early: dict[str, str] = {}
         #: Set when something has become of nominations for that claim.
         self._claim_changed: dict[str, asyncio.Event] = {}
         #: Pods that have yet to be given a nomination, again or as soon as the scheduler has tried them.
@@ -147,6 +149,7 @@ class Nominator:
         self._joined_claims &= planned_pods.keys()
         self._open_claims &= planned_pods.keys()
         self._expected_nodes = {claim: node for claim, node in self._expected_nodes.items() if claim in planned_pods}
+        self._lost_early = {uid: claim for uid, claim in self._lost_early.items() if claim in self._expected_nodes}
 
     @asynccontextmanager
     async def opening(self, claim_name: str, node_name: str) -> AsyncIterator[None]:
@@ -156,13 +159,8 @@ class Nominator:
         """
         self._expected_nodes.pop(claim_name, None)
         self._joined_claims.add(claim_name)
-        with self._openings.joined() as batch:
-            if not self._are_other_nodes_expected():
-                self._openings.complete()
-            await self._nominate_all(claim_name, node_name)
-            await self._await_observed(claim_name, node_name)
-        if claim_name not in self._open_claims and self._nominations_for(claim_name):
-            await batch.opens()
+        if self._planned_pods.get(claim_name):  # nobody waits for a node that no pod was planned for
+            await self._prepare(claim_name, node_name)
         async with self._opening_slots:
             await self._await_observed(claim_name, node_name)
             self._open_claims.add(claim_name)
@@ -178,6 +176,16 @@ class Nominator:
         wanted = _Nomination(claim_name, node_name)
         tried = (pod for pod in self._pods_planned_for(claim_name) if pods.is_unschedulable(pod))
         await asyncio.gather(*(self._nominate(pod, wanted) for pod in tried))
+
+    async def _prepare(self, claim_name: str, node_name: str) -> None:
+        """Nominate all, and wait for the nodes that open together with this one."""
+        with self._openings.joined() as batch:
+            if not self._are_other_nodes_expected():
+                self._openings.complete()
+            await self._nominate_all(claim_name, node_name)
+            await self._await_observed(claim_name, node_name)
+        if claim_name not in self._open_claims and self._nominations_for(claim_name):
+            await batch.opens()
 
     async def _nominate_all(self, claim_name: str, node_name: str) -> None:
         wanted = _Nomination(claim_name, node_name)
@@ -241,19 +249,21 @@ class Nominator:
             self._own_nominations[uid] = replace(ours, observed=True)
         elif ours.observed:
             del self._own_nominations[uid]
-            if ours.claim in self._open_claims and ours.repeats < _MAX_REPEATS:
+            if ours.claim in self._expected_nodes:
+                self._lost_early[uid] = ours.claim
+            elif ours.claim in self._open_claims and ours.repeats < _MAX_REPEATS:
                 self._due.put_nowait((pod_key(pod), replace(ours, repeats=ours.repeats + 1)))
         news = self._claim_changed.get(ours.claim)
         if news is not None:
             news.set()
 
     def _nominate_once_tried(self, pod: Pod) -> None:
-        """A pod whose node is still starting follows when the scheduler has tried it."""
+        """A pod whose node is still starting follows when the scheduler has tried it. What it loses again waits for the node."""
         if not self._expected_nodes or not pods.is_provisionable(pod) or pod.status.nominated_node_name:
             return
         claim_name = self._state.planned_nodes.get(pod.metadata.uid, "")
         node_name = self._expected_nodes.get(claim_name)
-        if node_name is not None:
+        if node_name is not None and self._lost_early.get(pod.metadata.uid) != claim_name:
             self._due.put_nowait((pod_key(pod), _Nomination(claim_name, node_name)))
 
     async def run(self) -> None:

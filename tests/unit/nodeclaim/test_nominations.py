@@ -96,6 +96,39 @@ async def test_while_its_node_starts_a_pod_is_nominated_once_the_scheduler_has_t
 
 
 @story
+async def test_a_nomination_that_is_lost_while_its_node_starts_is_not_written_again_with_each_try(world: World) -> None:
+    """The next try would take it again, and nominations to closed nodes make tries expensive."""
+    await one_of_two_siblings_tried(world, "60s")
+    await asyncio.sleep(5)
+    assert await nominated(world, "pod-000")
+    before = len(world.wire.writes)
+    for number in range(4):
+        message = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": f"0/{number} nodes"}
+        failed = {"status": {"nominatedNodeName": None, "conditions": [message]}}
+        await world.kube.patch(kinds.POD, "pod-000", failed, "default", subresource="status")
+        await asyncio.sleep(0.1)
+    assert [str(write) for write in world.wire.writes[before:] if write.kind == "Pod"] == []
+    await asyncio.sleep(60)
+    (node,) = await world.all(kinds.NODE)
+    assert await nominated(world, "pod-000") == node.metadata.name
+    assert await is_open(world, node.metadata.name)
+
+
+@story
+async def test_nodes_that_no_pod_was_planned_for_do_not_keep_others_closed(world: World) -> None:
+    claims = await two_claims(world)
+    for number in range(4):
+        await world.claim(f"spare-{number}", pool="np")
+    await asyncio.sleep(2)
+    await world.join(claims["pod-000"], "node-0")
+    for number in range(4):
+        await asyncio.sleep(0.4)
+        await world.join(f"spare-{number}")
+    assert await is_open(world, "node-0")
+    assert await is_open(world, "node-spare-0")
+
+
+@story
 async def test_an_untried_pod_is_nominated_before_its_node_opens(world: World) -> None:
     await one_of_two_siblings_tried(world, "5s")
     await asyncio.sleep(10)

@@ -30,10 +30,11 @@ from karpenter.settings import Settings
 class KubeconfigSource:
     """Connects when it runs, and keeps a ``WatchedSource`` current."""
 
-    def __init__(self, connection: config.Connection, catalogs: _Catalogs) -> None:
+    def __init__(self, connection: config.Connection, catalogs: _Catalogs, *, includes_untried_pods: bool) -> None:
         self.title = f"context {connection.context} of {connection.source}"
         self._connection = connection
         self._catalogs = catalogs
+        self._includes_untried_pods = includes_untried_pods
         self._watched: WatchedSource | None = None
 
     def current(self) -> ConsoleInput | None:
@@ -47,7 +48,9 @@ class KubeconfigSource:
     async def run(self) -> None:
         """Watch until cancelled."""
         async with config.connect(self._connection) as client:
-            self._watched = WatchedSource(self.title, client, self._catalogs.indexes)
+            self._watched = WatchedSource(
+                self.title, client, self._catalogs.indexes, includes_untried_pods=self._includes_untried_pods
+            )
             await self._watched.run()
 
 
@@ -70,7 +73,8 @@ def connect(options: InputOptions, settings: Settings) -> ViewerSource:
     source = FileTypes(file) if file else choose_source(objects, options, settings, os.environ)
     catalogs = _Catalogs(source, objects)
     catalogs.indexes(objects.pools)  # what is wrong with node classes is said before the screen is taken
-    return KubeconfigSource(config.load(settings.kubeconfig, settings.context), catalogs)
+    connection = config.load(settings.kubeconfig, settings.context)
+    return KubeconfigSource(connection, catalogs, includes_untried_pods=settings.include_untried_pods)
 
 
 async def _list_type_objects(reader: Reader) -> ClusterObjects:

@@ -52,7 +52,9 @@ class RecordedSource:
 class WatchedSource:
     """A cluster followed by watches. Only Nodes and Pods are needed; what may not be read or is not served is left out."""
 
-    def __init__(self, title: str, reader: Reader, indexes_of: IndexesOf) -> None:
+    def __init__(
+        self, title: str, reader: Reader, indexes_of: IndexesOf, *, includes_untried_pods: bool = False
+    ) -> None:
         self.title = title
         self._reader = OptionalKindsReader(reader)
         self._indexes_of = indexes_of
@@ -60,6 +62,8 @@ class WatchedSource:
         self._indexed_pools: frozenset[str] = frozenset()
         self._types_fault = ""
         self._state = ClusterState()
+        if includes_untried_pods:
+            self._state.untried_pods.enable()
         self._informers: list[Informer[Wire]] = []
         self._pods = self._informer(kinds.POD)
         self._nodes = self._informer(kinds.NODE)

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from karpenter.api import kinds
 from karpenter.api.kinds import Kind
-from karpenter.api.meta import Wire
+from karpenter.api.meta import OwnerReference, Wire
 from karpenter.cli import planning_options
 from karpenter.cli.demo_options import DemoOptions
 from karpenter.cli.demo_top import DemoSource
@@ -207,6 +207,26 @@ async def test_a_cluster_is_followed_and_what_may_not_be_read_is_named() -> None
         await until(lambda: names(app) == ["second"], pilot)
         kinds_left_out = "nodeclaims, nodepools, events, daemonsets, poddisruptionbudgets, namespaces, configmaps"
         assert source.fault() == f"no right to list and watch {kinds_left_out}"
+
+
+@pytest.mark.parametrize(("is_included", "waiting"), [(True, ["tried", "untried"]), (False, ["tried"])])
+async def test_untried_siblings_wait_where_the_controller_counts_them_as_pending(
+    is_included: bool, waiting: list[str]
+) -> None:
+    kube = MemoryKube(MemoryServer(SystemClock()))
+    owner = OwnerReference(api_version="apps/v1", kind="ReplicaSet", name="web", uid="web-1", controller=True)
+    meta = {"owner_references": (owner,), "uid": "", "creation_timestamp": None}
+    for name in ("tried", "untried"):
+        await kube.create(kinds.POD, pod(name, {"cpu": "1"}, meta=meta))
+    mark = {"status": {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]}}
+    await kube.patch(kinds.POD, "tried", mark, "default", subresource="status")
+    source = WatchedSource("a cluster", kube, lambda pools: {}, includes_untried_pods=is_included)
+    following = asyncio.create_task(source.run())
+    while (given := source.current()) is None:
+        await asyncio.sleep(0)
+    following.cancel()
+    groups = given.snapshot.pod_groups
+    assert sorted(each.metadata.name for group in groups for each in group.pods) == waiting
 
 
 def _no_types(_pools: object) -> dict[str, TypeIndex]:

@@ -134,7 +134,7 @@ class WatchedKinds:
             FeatureGate.GANG_SCHEDULING in settings.gates,
             settings.defer_to_cluster_autoscaler,
             FeatureGate.POD_DELETION_COST_MANAGEMENT not in settings.gates,
-            settings.include_untried_pods,
+            settings.plans_for_untried_pods,
         )
 
 

@@ -90,7 +90,7 @@ def load_objects(
     """The objects of files or of a text, or without either of the cluster: those a plan needs, and those of ``extra_kinds``."""
     objects = _read_objects(options, well_known, settings, extra_kinds)
     objects.plans_gangs |= FeatureGate.GANG_SCHEDULING in settings.gates
-    objects.includes_untried_pods = settings.include_untried_pods
+    objects.includes_untried_pods = settings.plans_for_untried_pods
     return objects
 
 

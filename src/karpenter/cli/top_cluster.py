@@ -74,7 +74,7 @@ def connect(options: InputOptions, settings: Settings) -> ViewerSource:
     catalogs = _Catalogs(source, objects)
     catalogs.indexes(objects.pools)  # what is wrong with node classes is said before the screen is taken
     connection = config.load(settings.kubeconfig, settings.context)
-    return KubeconfigSource(connection, catalogs, includes_untried_pods=settings.include_untried_pods)
+    return KubeconfigSource(connection, catalogs, includes_untried_pods=settings.plans_for_untried_pods)
 
 
 async def _list_type_objects(reader: Reader) -> ClusterObjects:

@@ -21,7 +21,8 @@ class ProvisioningSettings:
     include_untried_pods: bool = setting(
         kinds.SWITCH,
         "true",
-        "Plan also for pods that the scheduler has not tried yet, once it found no place for another pod of the same workload.",
+        "Plan also for pods that the scheduler has not tried yet, once it found no place for another pod of the same workload; "
+        "never with defer-to-cluster-autoscaler.",
         karpenter_default="false",
     )
     nominate_pods: bool = setting(
@@ -55,6 +56,11 @@ class ProvisioningSettings:
         "File for a trace of the cluster's pods (arrivals, lifetimes, requests; names hashed; at most 200000 pods) that "
         "karpenter simulate replays; empty means none.",
     )
+
+    @property
+    def plans_for_untried_pods(self) -> bool:
+        """Whether untried siblings of marked pods are pending. Cluster Autoscaler says only of marked pods what it does."""
+        return self.include_untried_pods and not self.defer_to_cluster_autoscaler
 
     @property
     def nomination_window(self) -> timedelta:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 
+import msgspec
+
 from karpenter.api import kinds
-from karpenter.api.core import Event, EventSource, Node, NodeSpec
-from karpenter.api.meta import ObjectMeta, ObjectReference
+from karpenter.api.core import Event, EventSource, Node, NodeSpec, PodStatus
+from karpenter.api.meta import ObjectMeta, ObjectReference, OwnerReference
 from karpenter.api.scheduling_constraints import Taint
 from karpenter.provisioning.cluster_autoscaler import PATIENCE, SCALE_UP_REASON
 from karpenter.settings import resolve_settings
-from support.builders import pod
+from support.builders import pod, pods
 from support.world import World, story
 
 BESIDE = resolve_settings({"defer_to_cluster_autoscaler": "true"}, {})
@@ -68,6 +70,20 @@ async def test_a_pod_it_scales_up_for_gets_no_second_node(world: World) -> None:
     assert await world.all(kinds.NODE_CLAIM) == []
     assert [node.metadata.name for node in await world.all(kinds.NODE)] == [GROUP_NODE]
     assert "pod waits for cluster-autoscaler" in world.log.getvalue()
+
+
+@story
+async def test_siblings_that_the_scheduler_has_not_tried_wait_for_their_own_mark(world: World) -> None:
+    """Cluster Autoscaler says what it does only of pods that are marked."""
+    owner = OwnerReference(api_version="apps/v1", kind="ReplicaSet", name="web", uid="web-1", controller=True)
+    marked, untried = pods(2, {"cpu": "1"}, meta={"owner_references": (owner,)})
+    await started(world)
+    bare = msgspec.structs.replace(untried.metadata, uid="", creation_timestamp=None)
+    await world.kube.create(kinds.POD, msgspec.structs.replace(untried, metadata=bare, status=PodStatus()))
+    await world.waiting(marked)
+    await asyncio.sleep(5)
+    (claim,) = await world.all(kinds.NODE_CLAIM)
+    assert claim.spec.resources.requests["pods"] == "1"
 
 
 @story

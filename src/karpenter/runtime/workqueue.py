@@ -26,6 +26,9 @@ K = TypeVar("K", bound=Hashable)
 
 #: What is due this soon is due now: the event loop ends so short a wait at once, and waiting again would never end.
 _TIMER_SLACK_SECONDS = 1e-6
+#: Waits are no shorter. By a clock of whole microseconds a key that comes after less may be too early, and where no time passes
+#: meanwhile, as in virtual time, it would come again without end.
+_SHORTEST_WAIT_SECONDS = 2 * _TIMER_SLACK_SECONDS
 
 
 class ReconcileResult(StrEnum):
@@ -102,7 +105,7 @@ class WorkQueue(Generic[K]):
 
     def add_after(self, key: K, seconds: float) -> None:
         """Reconcile the key after a while, or earlier where that is scheduled already."""
-        due = _loop_time() + seconds
+        due = _loop_time() + (max(seconds, _SHORTEST_WAIT_SECONDS) if seconds > 0 else seconds)
         if self._due.get(key, due + 1) <= due:
             return
         self._due[key] = due

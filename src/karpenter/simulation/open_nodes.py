@@ -60,6 +60,12 @@ class OpenNodes:
         self._changed[name] = self._change
         self._changed.move_to_end(name)
 
+    def gone(self, name: str) -> None:
+        """Nothing is known of the node any more, not even pods: forget it, or a long run remembers all nodes it ever had."""
+        self._changed.pop(name, None)
+        for known in self._kinds.values():
+            known.forget(name)
+
     def find(self, kind: bytes, refusal_of: Filter) -> tuple[list[NodeSlotInfo], Counter[FilterReason]]:
         """The open nodes by name, and how many of the others refuse such pods for which reason."""
         known = self._kinds.pop(kind, None) or _KindOfPods()
@@ -67,8 +73,8 @@ class OpenNodes:
         if len(self._kinds) > _MAX_KINDS:
             self._kinds.popitem(last=False)
         for name in {*known.open, *self._changed_since(known.seen)}:
-            slot = self._slots.get(name)
-            if slot is None or slot.node is None:
+            slot = self._slots[name]
+            if slot.node is None:
                 known.forget(name)
             else:
                 known.set_reason(name, refusal_of(slot))

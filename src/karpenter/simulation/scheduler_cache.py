@@ -158,6 +158,7 @@ class SchedulerCache:
     def _remove_if_empty(self, slot: NodeSlotInfo) -> None:
         if slot.node is None and not slot.pods and not slot.nominated:
             self._nodes.pop(slot.name, None)
+            self._open_nodes.gone(slot.name)
 
     def schedule(self, pod_info: PodInfo) -> PodPlaced | PodUnschedulable:
         """The node for a pod, or why there is none."""

@@ -102,3 +102,20 @@ def test_a_node_takes_a_pod_that_it_refused_before_once_room_is_no_longer_kept_f
     assert not isinstance(cluster.cache.schedule(to_pod_info(_pod("p1"))), PodPlaced)
     cluster.change("forget nomination", "p2", "a")
     assert cluster.cache.schedule(to_pod_info(_pod("p1"))) == PodPlaced("a")
+
+
+def test_nothing_is_remembered_of_nodes_that_are_gone() -> None:
+    """Nodes come and go in a long run; what is known of them goes with them, whoever asked last."""
+    cluster = _Cluster()
+    for name in ("p3", "p4"):
+        cluster.change("node", "p0", "a")
+        cluster.change("taint", "p0", "b")
+        cluster.cache.schedule(to_pod_info(_pod(name)))
+    cluster.change("place", "p2", "a")
+    for name in _NAMES:
+        cluster.change("no node", "p0", name)
+    cluster.change("remove", "p2", "a")
+    remembered = cluster.cache._open_nodes
+    assert len(remembered._kinds) == 2
+    assert not remembered._changed
+    assert not any(known.open or known.refused or +known.refusals for known in remembered._kinds.values())

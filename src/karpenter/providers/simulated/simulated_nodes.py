@@ -39,8 +39,6 @@ from karpenter.providers.simulated.write_failures import WriteFailureLog
 from karpenter.runtime.reconciler import Reconciler
 
 _NODE_SELECTOR = "=".join(simulated_kubelet.FAKE_NODE)
-#: Two microseconds: clocks tell whole ones.
-_SHORTEST_WAIT_SECONDS = 2e-6
 _RETRY_SECONDS = 30.0
 
 
@@ -227,11 +225,7 @@ class SimulatedNodes:
             await self._remove_node_and_pods(name)
 
     def _seconds_until(self, due: datetime | None) -> float | None:
-        """A queue takes what is due within a microsecond for due now, and in virtual time no time would pass until it is."""
-        if due is None:
-            return None
-        seconds = (due - self._clock.now()).total_seconds()
-        return max(seconds, _SHORTEST_WAIT_SECONDS) if seconds > 0 else seconds
+        return None if due is None else (due - self._clock.now()).total_seconds()
 
     async def _interrupt(self, record: SimulatedInstance) -> None:
         """An interruption notice: the claim is given up, so that its pods move while the instance still runs."""

@@ -78,12 +78,14 @@ class PendingPodChanges:
                 self.trigger(sibling.metadata.uid)
 
     def _is_news(self, key: PodKey, old: Pod | None, new: Pod) -> bool:
-        was_marked, is_marked = old is not None and pods.is_provisionable(old), pods.is_provisionable(new)
+        is_marked = pods.is_provisionable(new)
         if not is_marked and not self.untried.is_pending(key):
             return False
-        if old is None or was_marked != is_marked:
-            return old is None or not is_marked or not self.untried.was_pending(key, old)
-        return _changed_for_decisions(old, new)
+        if old is None:
+            return True
+        if pods.is_provisionable(old) == is_marked:
+            return _changed_for_decisions(old, new)
+        return not (is_marked and self.untried.was_pending(key, old))
 
 
 @dataclass(frozen=True)

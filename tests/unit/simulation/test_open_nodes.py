@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -86,21 +87,17 @@ def test_every_attempt_finds_what_one_finds_that_remembers_nothing(steps: list[t
             assert cluster.cache.schedule(waiting) == cluster.anew().schedule(waiting)
 
 
-def test_a_node_takes_a_pod_that_it_refused_before_once_another_one_has_left() -> None:
+@pytest.mark.parametrize(
+    ("taken_by", "freed_by"),
+    [("place", "remove"), ("nominate", "forget nomination")],
+    ids=["another pod has left", "room is no longer kept for another pod"],
+)
+def test_a_node_takes_a_pod_that_it_refused_before_once_there_is_room(taken_by: str, freed_by: str) -> None:
     cluster = _Cluster()
     cluster.change("node", "p0", "a")
-    cluster.change("place", "p2", "a")
+    cluster.change(taken_by, "p2", "a")
     assert not isinstance(cluster.cache.schedule(to_pod_info(_pod("p1"))), PodPlaced)
-    cluster.change("remove", "p2", "a")
-    assert cluster.cache.schedule(to_pod_info(_pod("p1"))) == PodPlaced("a")
-
-
-def test_a_node_takes_a_pod_that_it_refused_before_once_room_is_no_longer_kept_for_another_one() -> None:
-    cluster = _Cluster()
-    cluster.change("node", "p0", "a")
-    cluster.change("nominate", "p2", "a")
-    assert not isinstance(cluster.cache.schedule(to_pod_info(_pod("p1"))), PodPlaced)
-    cluster.change("forget nomination", "p2", "a")
+    cluster.change(freed_by, "p2", "a")
     assert cluster.cache.schedule(to_pod_info(_pod("p1"))) == PodPlaced("a")
 
 

@@ -2,7 +2,7 @@
 
 It watches pods, nodes and namespaces, keeps a ``SchedulerCache`` current, and tries pending pods after every change: highest
 priority first, then oldest, then by name. A rejected pod gets the condition ``PodScheduled=False`` with reason
-``Unschedulable`` once. It is tried again when the cache has changed for it, after a backoff of 1 s that doubles up to 10 s.
+``Unschedulable`` once. It is tried again when the cache has changed for it; `scheduling_queue` has its backoff.
 A gated pod gets reason ``SchedulingGated``. Nothing else is written.
 
 Binding takes no virtual time: at one instant all pods that fit are bound. That instant is a tenth of a second after the
@@ -13,8 +13,7 @@ find the node full.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from dataclasses import replace
 from typing import Protocol
 
 import msgspec
@@ -31,10 +30,9 @@ from karpenter.model.quantity import QuantityError
 from karpenter.simulation.owned_objects import watch_objects
 from karpenter.simulation.scheduler_cache import PodPlaced, SchedulerCache
 from karpenter.simulation.scheduler_node_info import PodInfo, to_pod_info
+from karpenter.simulation.scheduling_queue import QueuedPod, SchedulingQueue
 
 SCHEDULER_NAME = "default-scheduler"
-INITIAL_BACKOFF = timedelta(seconds=1)
-MAX_BACKOFF = timedelta(seconds=10)
 SCHEDULING_DELAY_SECONDS = 0.1
 
 _UNSCHEDULABLE = "Unschedulable"
@@ -45,16 +43,6 @@ class SchedulerKube(Reader, Writer, PodSubresources, Protocol):
     """What the scheduler needs of an API server."""
 
 
-@dataclass(frozen=True, slots=True)
-class _QueuedPod:
-    """A pending pod: its rejections, when it may be tried again, and the cache's change count at its last attempt."""
-
-    pod_info: PodInfo
-    attempts: int = 0
-    not_before: datetime | None = None
-    change_count: int = -1
-
-
 class KubeScheduler:
     """Binds pods of the default scheduler. ``run`` it as a task."""
 
@@ -62,7 +50,7 @@ class KubeScheduler:
         self._kube = kube
         self._clock = clock
         self._cache = SchedulerCache()
-        self._queue: dict[ObjectKey, _QueuedPod] = {}
+        self._queue = SchedulingQueue(self._cache.change_count)
         self._binding: set[ObjectKey] = set()
         self._gated: dict[ObjectKey, Pod] = {}
         self._wake = asyncio.Event()
@@ -113,12 +101,12 @@ class KubeScheduler:
         self._cache.remove_pod(key)
 
     def _dequeue(self, key: ObjectKey) -> None:
-        self._queue.pop(key, None)
+        self._queue.remove(key)
         self._gated.pop(key, None)
         self._cache.remove_nomination(key)
 
     def _on_bound(self, key: ObjectKey, pod: Pod) -> None:
-        self._queue.pop(key, None)
+        self._queue.remove(key)
         self._gated.pop(key, None)
         pod_info = _pod_info_or_none(pod)
         if pod_info is not None:
@@ -137,11 +125,7 @@ class KubeScheduler:
         if pod_info is None:
             self._dequeue(key)
             return
-        queued_pod = self._queue.get(key)
-        unchanged = queued_pod is not None and _is_unchanged(queued_pod.pod_info, pod_info)
-        self._queue[key] = (
-            replace(queued_pod, pod_info=pod_info) if queued_pod is not None and unchanged else _QueuedPod(pod_info)
-        )
+        self._queue.put(pod_info)
         self._cache.nominate(pod_info)
 
     async def _mark_gated(self) -> None:
@@ -150,60 +134,42 @@ class KubeScheduler:
             await self._write_condition(pod, _GATED, "waits for its scheduling gates to be removed")
 
     async def _schedule_due(self) -> None:
-        now = self._clock.now()
-        for key in self._due(now):
-            waiting = self._queue.get(key)
-            if waiting is not None:
-                await self._schedule_pod(key, waiting)
+        for key in self._queue.due(self._clock.now()):
+            queued = self._queue.get(key)
+            if queued is not None:
+                await self._schedule_pod(key, queued)
 
-    def _due(self, now: datetime) -> list[ObjectKey]:
-        due = [key for key, waiting in self._queue.items() if self._may_try(waiting, now)]
-        return sorted(due, key=lambda key: _queue_order(self._queue[key].pod_info))
-
-    def _may_try(self, waiting: _QueuedPod, now: datetime) -> bool:
-        changed = waiting.change_count != self._cache.change_count(waiting.pod_info)
-        return changed and (waiting.not_before is None or waiting.not_before <= now)
-
-    async def _schedule_pod(self, key: ObjectKey, waiting: _QueuedPod) -> None:
-        decision = self._cache.schedule(waiting.pod_info)
+    async def _schedule_pod(self, key: ObjectKey, queued: QueuedPod) -> None:
+        decision = self._cache.schedule(queued.pod_info)
         if isinstance(decision, PodPlaced):
-            await self._bind(key, waiting, decision.node)
+            await self._bind(key, queued, decision.node)
             return
-        self._queue[key] = self._backed_off(waiting)
-        await self._write_condition(waiting.pod_info.pod, _UNSCHEDULABLE, str(decision))
+        self._queue.reject(queued, self._clock.now())
+        await self._write_condition(queued.pod_info.pod, _UNSCHEDULABLE, str(decision))
 
-    def _backed_off(self, waiting: _QueuedPod) -> _QueuedPod:
-        delay = min(INITIAL_BACKOFF * 2 ** min(waiting.attempts, 10), MAX_BACKOFF)
-        return _QueuedPod(
-            waiting.pod_info,
-            waiting.attempts + 1,
-            self._clock.now() + delay,
-            self._cache.change_count(waiting.pod_info),
-        )
-
-    async def _bind(self, key: ObjectKey, waiting: _QueuedPod, node: str) -> None:
+    async def _bind(self, key: ObjectKey, queued: QueuedPod, node: str) -> None:
         """Bind a pod. It occupies the node before the server answers, so that no other pod takes its place."""
         self._binding.add(key)
-        del self._queue[key]
-        self._cache.add_pod(waiting.pod_info, node)
+        self._queue.remove(key)
+        self._cache.add_pod(queued.pod_info, node)
         try:
             await self._kube.bind(key.name, key.namespace, node)
         except KubeError:
             # The pod or its node has changed or gone: what the server has now decides what happens next.
             self._binding.discard(key)
             self._cache.remove_pod(key)
-            self._retry_after_failed_bind(key, waiting)
+            self._retry_after_failed_bind(key, queued.attempts)
         finally:
             self._binding.discard(key)
 
-    def _retry_after_failed_bind(self, key: ObjectKey, waiting: _QueuedPod) -> None:
+    def _retry_after_failed_bind(self, key: ObjectKey, attempts: int) -> None:
         current = self._pods.get(key.name, key.namespace)
         if current is None:
             return
         self._on_pod(None, current)
         queued = self._queue.get(key)
         if queued is not None:
-            self._queue[key] = replace(self._backed_off(waiting), pod_info=queued.pod_info, change_count=-1)
+            self._queue.retry(replace(queued, attempts=attempts), self._clock.now())
 
     async def _write_condition(self, pod: Pod, reason: str, message: str) -> None:
         conditions = pod.status.conditions
@@ -225,16 +191,12 @@ class KubeScheduler:
 
     async def _wait_for_work(self) -> None:
         """Wait for a change, or for the end of a pod's backoff."""
-        ends = [
-            waiting.not_before
-            for waiting in self._queue.values()
-            if waiting.not_before is not None and waiting.change_count != self._cache.change_count(waiting.pod_info)
-        ]
-        if not ends:
+        retry = self._queue.next_retry()
+        if retry is None:
             await self._wake.wait()
             return
         try:
-            async with asyncio.timeout(max(0.0, (min(ends) - self._clock.now()).total_seconds())):
+            async with asyncio.timeout(max(0.0, (retry - self._clock.now()).total_seconds())):
                 await self._wake.wait()
         except TimeoutError:
             return
@@ -246,16 +208,3 @@ def _pod_info_or_none(pod: Pod) -> PodInfo | None:
         return to_pod_info(pod)
     except QuantityError:
         return None
-
-
-def _is_unchanged(left: PodInfo, right: PodInfo) -> bool:
-    return (
-        left.pod.metadata.uid == right.pod.metadata.uid
-        and left.signature == right.signature
-        and left.pod.spec == right.pod.spec
-    )
-
-
-def _queue_order(pod_info: PodInfo) -> tuple[int, str, ObjectKey]:
-    created = pod_info.pod.metadata.creation_timestamp
-    return (-pod_info.priority, created.isoformat() if created is not None else "", key_of(pod_info.pod.metadata))

@@ -346,7 +346,7 @@ def _is_newer(version: str, seen: str) -> bool:
 def _later_version(version: str, other: str) -> str:
     """The later of two versions; ``other`` where they are no numbers and cannot be compared."""
     if version.isdecimal() and other.isdecimal():
-        return max(version, other, key=int)
+        return other if int(other) > int(version) else version
     return other
 
 

@@ -117,7 +117,10 @@ class RunHistory:
         for listener in self._listeners:
             listener(notice)
 
-    def on_pod(self, _old: Pod | None, new: Pod | None) -> None:
+    def on_pod(self, old: Pod | None, new: Pod | None) -> None:
         """Handle a change of a pod."""
-        if new is not None and not pods.is_daemonset_pod(new):
+        if new is None:
+            if old is not None:
+                self.pod_times.remove(old)
+        elif not pods.is_daemonset_pod(new):
             self.pod_times.observe(new, self._clock.now())

@@ -176,38 +176,62 @@ def _percentile(ordered: list[float], percent: int) -> float:
     return ordered[max(0, -(-len(ordered) * percent // 100) - 1)]
 
 
+@dataclass(slots=True)
+class _ObservedPod:
+    """A pod that is there, and what has been observed of it."""
+
+    key: ObjectKey
+    created: datetime
+    is_bound: bool = False
+    is_ready: bool = False
+
+
 class PodWaitTimes:
-    """Remembers when each pod was created, bound and first ready, also after it is gone."""
+    """Remembers how long each pod took to be bound and to be ready for the first time, also after it is gone."""
 
     def __init__(self) -> None:
-        self._created: dict[str, tuple[ObjectKey, datetime]] = {}
-        self._bound: dict[str, datetime] = {}
-        self._ready: dict[str, datetime] = {}
+        #: Pods that are there, by uid. Of one that is gone only the waits are kept.
+        self._present: dict[str, _ObservedPod] = {}
+        self._bound_after: list[float] = []
+        self._ready_after: list[float] = []
+        self._left_unready: list[ObjectKey] = []
 
     def observe(self, pod: Pod, now: datetime) -> None:
         """Record a pod's current state. The first observation of a state counts, at the time of its condition if it has one."""
         uid = pod.metadata.uid
-        self._created.setdefault(uid, (key_of(pod.metadata), pod.metadata.creation_timestamp or now))
-        if pod.spec.node_name:
-            self._bound.setdefault(uid, now)
+        observed = self._present.get(uid)
+        if observed is None:
+            observed = _ObservedPod(key_of(pod.metadata), pod.metadata.creation_timestamp or now)
+            self._present[uid] = observed
+        if pod.spec.node_name and not observed.is_bound:
+            observed.is_bound = True
+            self._bound_after.append((now - observed.created).total_seconds())
+        if observed.is_ready:
+            return
         for condition in pod.status.conditions:
             if condition.type == "Ready" and condition.status == "True":
-                self._ready.setdefault(uid, condition.last_transition_time or now)
+                observed.is_ready = True
+                self._ready_after.append(((condition.last_transition_time or now) - observed.created).total_seconds())
+                return
+
+    def remove(self, pod: Pod) -> None:
+        """The pod is gone."""
+        observed = self._present.pop(pod.metadata.uid, None)
+        if observed is not None and not observed.is_ready:
+            self._left_unready.append(observed.key)
 
     def time_to_bound(self) -> WaitStatistics:
         """From creation to a node."""
-        return self._since_creation(self._bound)
+        return wait_statistics(self._bound_after)
 
     def time_to_ready(self) -> WaitStatistics:
         """From creation to ready."""
-        return self._since_creation(self._ready)
+        return wait_statistics(self._ready_after)
 
     def never_ready(self) -> tuple[ObjectKey, ...]:
         """Pods that were never seen ready, by namespace and name."""
-        return tuple(sorted(key for uid, (key, _) in self._created.items() if uid not in self._ready))
-
-    def _since_creation(self, reached: dict[str, datetime]) -> WaitStatistics:
-        return wait_statistics((at - self._created[uid][1]).total_seconds() for uid, at in reached.items())
+        unready = (observed.key for observed in self._present.values() if not observed.is_ready)
+        return tuple(sorted((*self._left_unready, *unready)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,7 +90,7 @@ class SchedulingQueue:
 
     def _back_off(self, queued: QueuedPod, now: datetime, count: int) -> datetime:
         key = queued.order[2]
-        delay = min(INITIAL_BACKOFF * 2 ** min(queued.attempts, _MAX_DOUBLINGS), MAX_BACKOFF)
+        delay = min(INITIAL_BACKOFF * (1 << min(queued.attempts, _MAX_DOUBLINGS)), MAX_BACKOFF)
         not_before = now + delay
         self.remove(key)
         self._pods[key] = QueuedPod(queued.pod_info, queued.order, queued.attempts + 1, not_before, count)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections import defaultdict
 from dataclasses import dataclass
 from datetime import datetime
 
 from karpenter.api.core import Pod
+from karpenter.api.meta import WireResources
 from karpenter.disruption.decision_journal import JournalEntry
-from karpenter.model import conditions, pods
+from karpenter.model import conditions, pods, quantity
 from karpenter.model import resources as res
 from karpenter.simulation.run_history import InstanceLaunched, InstanceNotice
 from karpenter.simulation.simulated_cluster import SimulatedCluster
@@ -17,6 +17,8 @@ from karpenter.simulator.idle_cost import NodeOccupancy
 
 #: Causes of restarts beside the reasons of disruption (``Underutilized``, ``Drifted``, ``Empty``).
 INTERRUPTED, NODE_LOST = "Interrupted", "NodeLost"
+#: The resources whose shares a sample has, in its order.
+_SHOWN = (res.CPU, res.MEMORY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,36 @@ class WaitingTime:
     left: tuple[tuple[str, float], ...]
 
 
+class PodTotals:
+    """Active pods, those of them with a node, and what these request, kept up to date by the changes of pods."""
+
+    def __init__(self) -> None:
+        self.active = 0
+        self.bound = 0
+        self.requested = dict.fromkeys(_SHOWN, 0)
+
+    def on_change(self, before: Pod | None, after: Pod | None) -> None:
+        """Handle a change of a pod that no DaemonSet owns."""
+        if before is not None:
+            self._count(before, -1)
+        if after is not None:
+            self._count(after, 1)
+
+    def _count(self, pod: Pod, by: int) -> None:
+        if not pods.is_active(pod):
+            return
+        self.active += by
+        if pod.spec.node_name:
+            self.bound += by
+            for container in pod.spec.containers:
+                for name in _SHOWN:
+                    self.requested[name] += by * _amount(container.resources.requests, name)
+
+
+def _amount(amounts: WireResources, name: str) -> int:
+    return quantity.parse_milli(amounts[name]) if name in amounts else 0
+
+
 class RunRecorder:
     """Watches one cluster. ``start`` is when the study began."""
 
@@ -78,6 +110,7 @@ class RunRecorder:
         self.restarts: list[Restart] = []
         self.samples: list[Sample] = []
         self.occupancy = NodeOccupancy()
+        self._pod_totals = PodTotals()
         self._waited: defaultdict[str, float] = defaultdict(float)
         self._left: list[tuple[str, float]] = []
         self._launched_at: dict[str, datetime] = {}
@@ -115,6 +148,7 @@ class RunRecorder:
         pod = after or before
         if pod is None or pods.is_daemonset_pod(pod):
             return
+        self._pod_totals.on_change(before, after)
         uid = pod.metadata.uid
         now = self._cluster.clock.now()
         if after is None:
@@ -139,14 +173,16 @@ class RunRecorder:
         if pod.spec.node_name:
             self.restarts.append(Restart(self.seconds, pod.metadata.name, self._cause(pod.spec.node_name)))
 
-    def _cause(self, node: str) -> str:
-        for view in self._cluster.state.state_nodes():
-            if view.name == node and view.claim is not None:
-                cause = conditions.find_condition(view.claim.status.conditions, "DisruptionReason")
-                if cause is not None:
-                    return cause.reason
-                return INTERRUPTED if view.claim.metadata.deletion_timestamp is not None else NODE_LOST
-        return NODE_LOST
+    def _cause(self, name: str) -> str:
+        state = self._cluster.state
+        node = state.node(name)
+        claim = state.claim_by_provider_id(node.spec.provider_id) if node is not None else None
+        if claim is None:
+            return NODE_LOST
+        cause = conditions.find_condition(claim.status.conditions, "DisruptionReason")
+        if cause is not None:
+            return cause.reason
+        return INTERRUPTED if claim.metadata.deletion_timestamp is not None else NODE_LOST
 
     def still_waiting(self) -> tuple[tuple[str, float], ...]:
         """Pods that wait now, with how long they have."""
@@ -167,34 +203,20 @@ class RunRecorder:
     def sample(self) -> None:
         """Record the state of the cluster now, and the latest decisions."""
         self._decisions |= {entry.command_id: entry for entry in self._cluster.manager.decisions()}
-        views = [view for view in self._cluster.state.state_nodes() if view.node is not None]
-        active = [pod for pod in self._cluster.pods() if pods.is_active(pod)]
-        bound = [pod for pod in active if pod.spec.node_name]
-        allocatable = Counter[str]()
-        for view in views:
-            if view.node is not None:
-                allocatable.update(res.parse_resources(view.node.status.allocatable))
-        requested = _requested(bound)
+        nodes = [view.node for view in self._cluster.state.state_nodes() if view.node is not None]
+        allocatable = {name: sum(_amount(node.status.allocatable, name) for node in nodes) for name in _SHOWN}
+        pods_now = self._pod_totals
         now = self._cluster.clock.now()
         self.samples.append(
             Sample(
                 self.seconds,
                 self._cluster.history.meter.rate_usd_per_hour(now),
-                len(views),
-                len(active),
-                len(active) - len(bound),
-                _share(requested[res.CPU], allocatable[res.CPU]),
-                _share(requested[res.MEMORY], allocatable[res.MEMORY]),
+                len(nodes),
+                pods_now.active,
+                pods_now.active - pods_now.bound,
+                *(_share(pods_now.requested[name], allocatable[name]) for name in _SHOWN),
             )
         )
-
-
-def _requested(bound: Iterable[Pod]) -> Counter[str]:
-    total = Counter[str]()
-    for pod in bound:
-        for container in pod.spec.containers:
-            total.update(res.parse_resources(container.resources.requests))
-    return total
 
 
 def _share(part: float, whole: float) -> float:

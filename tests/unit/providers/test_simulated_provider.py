@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
@@ -402,3 +403,39 @@ def test_the_simulated_provider_repairs_what_the_conditions_of_tests_say() -> No
         ("KWOKUnhealthy", "True"): (".*", 30 * second, 45 * second, RepairAction.REPLACE, 0),
         ("KWOKRebootRequired", "True"): (".*", 30 * second, minute, RepairAction.REBOOT, 0),
     }
+
+
+def _all_launchable(
+    provider: SimulatedProvider, wanted: NodeClaim, sold_out: set[tuple[str, str, str]]
+) -> list[simulated_offerings.SimulatedOffering]:
+    found = simulated_offerings.launchable_offerings(
+        {instance_type.name: instance_type for instance_type in types()},
+        wanted,
+        lambda own, offering: (own.name, offering.zone, offering.capacity_type) not in sold_out,
+    )
+    launches = provider._launches_by_zone
+    return sorted(
+        found.launchable,
+        key=lambda own: (own.offering.price_per_hour, own.instance_type.name, launches[own.offering.zone]),
+    )
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_launches_are_tried_in_the_order_of_all_that_fit_sorted(seed: int) -> None:
+    """Remembered offerings and a look at the first few only give what a look at all of them gives."""
+    dice = random.Random(seed)
+    requirements: tuple[dict[str, tuple[str, ...]], ...] = ({}, SPOT, ON_DEMAND, {labels.ZONE: ("zone-b",)})
+    keys = [(own.name, offering.zone, offering.capacity_type) for own in types() for offering in own.offerings]
+
+    async def scene(world: World) -> None:
+        provider, sold_out = await world.provider(), set[tuple[str, str, str]]()
+        for _ in range(30):
+            wanted = claim(dice.choice(requirements), {"cpu": dice.choice(("100m", "2", "3", "8", "64"))})
+            tried = list(provider._launchable(wanted, await provider._availability()))
+            assert tried == _all_launchable(provider, wanted, sold_out)
+            provider._launches_by_zone[dice.choice(("zone-a", "zone-b"))] += 1
+            if dice.random() < 0.2:
+                sold_out.add(dice.choice(keys))
+                provider._unavailable = dict.fromkeys(sold_out, world.clock.now() + timedelta(hours=1))
+
+    play(scene)

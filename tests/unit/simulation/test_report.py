@@ -110,8 +110,13 @@ def test_pods_are_timed_from_creation_even_when_they_are_gone() -> None:
     ready = msgspec.structs.replace(bound, status=PodStatus(conditions=(condition,)))
     for seconds, state in ((1, created), (30, bound), (35, bound), (50, ready)):
         times.observe(state, START + timedelta(seconds=seconds))
-    times.observe(pod("stuck"), START)
+    times.remove(ready)
+    for name in ("stuck", "stuck-and-gone"):
+        stuck = pod(name)
+        stuck = msgspec.structs.replace(stuck, metadata=msgspec.structs.replace(stuck.metadata, uid=name))
+        times.observe(stuck, START)
+    times.remove(stuck)
     summary = summarize_run(CostMeter(), times, START, START + HOUR)
     assert summary.time_to_bound.max_seconds == 30
     assert summary.time_to_ready.max_seconds == 42
-    assert summary.never_ready == (("default", "stuck"),)
+    assert summary.never_ready == (("default", "stuck"), ("default", "stuck-and-gone"))

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
 
+import msgspec
+from msgspec.structs import replace
+
+from karpenter.api.core import ResourceRequirements
 from karpenter.api.karpenter import NodeClaim
 from karpenter.instancetypes.instance_type import InstanceType, Offering
 from karpenter.model import labels, requirements
@@ -16,6 +20,8 @@ from karpenter.model.requirements import Requirements
 from karpenter.providers.contract import ProviderError
 
 _LONGEST_LABEL = 63
+#: So many lists of requirements are remembered with their offerings.
+_MAX_REQUIREMENTS = 64
 
 
 class SimulatedOfferingRejection(StrEnum):
@@ -56,7 +62,7 @@ def launchable_offerings(
     types: Mapping[str, InstanceType], claim: NodeClaim, is_available: Callable[[InstanceType, Offering], bool]
 ) -> SimulatedOfferings:
     """All choices for a claim, ordered by price, name, zone and capacity type. Raises ``ProviderError``."""
-    wished, requests = claim_requirements(claim), _requests(claim)
+    wished, requests = claim_requirements(claim), claim_requests(claim)
     offerings = SimulatedOfferings()
     # Offerings of different types require the same few zones and capacity types.
     suits = cache(lambda of_offering: requirements.intersects(of_offering, wished))
@@ -71,7 +77,31 @@ def launchable_offerings(
     return offerings
 
 
-def _requests(claim: NodeClaim) -> res.Resources:
+class CompatibleOfferings:
+    """Offerings of ``types`` that satisfy the requirements of claims, cheapest first, whatever is requested and available.
+
+    The claims of a plan have few different lists of requirements, each with dozens of types, so the lists are remembered.
+    """
+
+    def __init__(self, types: Mapping[str, InstanceType]) -> None:
+        self._types = types
+        self._by_requirements: OrderedDict[bytes, tuple[SimulatedOffering, ...]] = OrderedDict()
+
+    def of(self, claim: NodeClaim) -> tuple[SimulatedOffering, ...]:
+        """The offerings for a claim, ordered by price, name, zone and capacity type."""
+        key = msgspec.json.encode(claim.spec.requirements)
+        found = self._by_requirements.pop(key, None)
+        if found is None:
+            of_any_size = replace(claim, spec=replace(claim.spec, resources=ResourceRequirements()))
+            found = tuple(launchable_offerings(self._types, of_any_size, lambda *_: True).launchable)
+        self._by_requirements[key] = found
+        if len(self._by_requirements) > _MAX_REQUIREMENTS:
+            self._by_requirements.popitem(last=False)
+        return found
+
+
+def claim_requests(claim: NodeClaim) -> res.Resources:
+    """What a claim requests. Raises ``ProviderError`` for amounts that are no quantities."""
     try:
         return res.parse_resources(claim.spec.resources.requests)
     except ValueError as error:

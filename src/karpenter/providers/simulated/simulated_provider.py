@@ -9,9 +9,10 @@ offering is skipped (OPS-267), and trouble can be scripted (OPS-269).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from itertools import groupby
 
 from karpenter.api.karpenter import NodeClaim, NodePool
 from karpenter.api.kinds import KWOK_NODE_CLASS, NODE, NODE_CLAIM, Kind
@@ -92,6 +93,7 @@ class SimulatedProvider:
         self._launch_faults: LaunchFaults = FaultInjector(faults or Faults())
         self._types = types
         self._by_name = {instance_type.name: instance_type for instance_type in types}
+        self._compatible = simulated_offerings.CompatibleOfferings(self._by_name)
         self._launches_by_zone: Counter[str] = Counter()
         self._unavailable: dict[_OfferingKey, datetime] = {}
         self._cached_types: tuple[_Availability, tuple[InstanceType, ...]] = (_Availability(), types)
@@ -111,6 +113,7 @@ class SimulatedProvider:
         """Sell these from now on: the same types and offerings with other prices."""
         self._types = types
         self._by_name = {instance_type.name: instance_type for instance_type in types}
+        self._compatible = simulated_offerings.CompatibleOfferings(self._by_name)
         self._cached_types = (_Availability(), types)
 
     @property
@@ -251,26 +254,45 @@ class SimulatedProvider:
         return node_class
 
     def _choose_offering(self, claim: NodeClaim, availability: _Availability) -> simulated_offerings.SimulatedOffering:
-        offerings = simulated_offerings.launchable_offerings(
-            self._by_name,
-            claim,
-            lambda instance_type, offering: availability.remaining(instance_type, offering).launchable,
-        )
-        for choice in sorted(offerings.launchable, key=self._launch_order):
+        refused = 0
+        for choice in self._launchable(claim, availability):
             launch = _simulated_launch(claim, choice)
             launch_error = self._launch_faults.launch_error(launch)
             if launch_error is not None:
                 raise LaunchFailed(launch_error.reason, launch_error.message)
             if not self._launch_faults.is_out_of_capacity(launch):
                 return choice
-            offerings.rejections[simulated_offerings.SimulatedOfferingRejection.UNAVAILABLE] += 1
+            refused += 1
             self._unavailable[_key(choice.instance_type, choice.offering)] = self._clock.now() + UNAVAILABLE_FOR
-        raise InsufficientCapacity(str(offerings))
+        raise InsufficientCapacity(self._why_none(claim, availability, refused))
 
-    def _launch_order(self, choice: simulated_offerings.SimulatedOffering) -> tuple[float, str, int]:
-        """By price and name of the type; of its zones at equal price the one with the fewest launches."""
-        offering = choice.offering
-        return offering.price_per_hour, choice.instance_type.name, self._launches_by_zone[offering.zone]
+    def _launchable(
+        self, claim: NodeClaim, availability: _Availability
+    ) -> Iterator[simulated_offerings.SimulatedOffering]:
+        """What the claim may be given, in the order of launches; only as many as are asked for are looked at."""
+        requests = simulated_offerings.claim_requests(claim)
+        for _, equal in groupby(self._compatible.of(claim), key=_price_and_type):
+            fitting = [
+                choice
+                for choice in equal
+                if res.fits(requests, choice.instance_type.allocatable)
+                and availability.remaining(choice.instance_type, choice.offering).launchable
+            ]
+            yield from sorted(fitting, key=self._launch_count)
+
+    def _launch_count(self, choice: simulated_offerings.SimulatedOffering) -> int:
+        """Of the zones of a type at equal price, the one with the fewest launches comes first."""
+        return self._launches_by_zone[choice.offering.zone]
+
+    def _why_none(self, claim: NodeClaim, availability: _Availability, refused: int) -> str:
+        offerings = simulated_offerings.launchable_offerings(
+            self._by_name,
+            claim,
+            lambda instance_type, offering: availability.remaining(instance_type, offering).launchable,
+        )
+        if refused:
+            offerings.rejections[simulated_offerings.SimulatedOfferingRejection.UNAVAILABLE] += refused
+        return str(offerings)
 
     def _unavailable_offerings(self) -> frozenset[_OfferingKey]:
         now = self._clock.now()
@@ -314,6 +336,10 @@ def _registration_delay(node_class: KWOKNodeClass) -> timedelta:
 def _simulated_launch(claim: NodeClaim, choice: simulated_offerings.SimulatedOffering) -> SimulatedLaunch:
     pool = claim.metadata.labels.get(labels.NODE_POOL, "")
     return SimulatedLaunch(pool, choice.instance_type.name, choice.offering.zone, choice.offering.capacity_type)
+
+
+def _price_and_type(choice: simulated_offerings.SimulatedOffering) -> tuple[float, str]:
+    return choice.offering.price_per_hour, choice.instance_type.name
 
 
 def _key(instance_type: InstanceType, offering: Offering) -> _OfferingKey:

@@ -16,7 +16,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 _FOLDER = "src/karpenter/scheduling/search"
 #: No fused operations: sums must be those that numpy computes.
-_FLAGS = ("-O3", "-std=c11", "-ffp-contract=off", "-fPIC", "-shared", "-s")
+_FLAGS = ("-O3", "-std=c11", "-ffp-contract=off", "-pthread", "-fPIC", "-shared", "-s")
 
 
 class FillKernelHook(BuildHookInterface[Any]):  # type: ignore[misc]  # hatchling is there while wheels are built only

@@ -99,6 +99,22 @@ def test_compiled_rows_have_the_bytes_of_array_rows(seed: int, begins: bool) -> 
     assert outcomes[0] == outcomes[1]
 
 
+@pytest.mark.parametrize("begins", [False, True])
+def test_rows_that_two_threads_fill_have_the_bytes_of_array_rows(begins: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which thread fills which rows differs from call to call, so there are several."""
+    monkeypatch.setattr(compiled_filling, "MIN_CELLS_FOR_TWO_THREADS", 0)
+    monkeypatch.setattr(compiled_filling, "_has_second_core", lambda: True)
+    draw = np.random.default_rng(5)
+    problem = _problem(draw, groups=150, bins=41)
+    filling = _filling(draw, problem, lines=35, begins=begins)
+    compiled = compiled_filling.filler(problem)
+    if compiled is None:
+        pytest.skip("no C compiler built the library")
+    expected = _bytes(array_filling.filler(problem)(filling, 30))
+    for _ in range(20):
+        assert _bytes(compiled(filling, 30)) == expected
+
+
 @pytest.mark.parametrize("seed", [7, SEED])
 def test_random_rows_are_what_one_generator_gives_one_after_the_other(seed: int) -> None:
     """A choice takes half words; the half that it leaves is still there after rows were passed over."""

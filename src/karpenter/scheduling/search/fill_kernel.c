@@ -3,9 +3,12 @@
  * any C compiler builds it, and one library serves every version of Python. */
 
 #include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
 #ifndef KARPENTER_SOURCE
 #define KARPENTER_SOURCE 0u
@@ -341,42 +344,167 @@ static void fill_row(
     choose_bin(p, node, &out->bin_types[row], &out->prices[row]);
 }
 
-/* Fills all rows; what is in them has room for one group more than steps in each. Returns zero, or one without memory. */
-int karpenter_fill(const Problem *problem, const Filling *filling, Filled *filled) {
-    int64_t columns = problem->columns;
-    int64_t groups = problem->groups, rows = filling->rows;
-    int64_t longest = groups > columns ? groups : columns;
-    double *scratch = malloc((size_t)(4 * columns + 1) * sizeof(double));
+/* Rows are filled in chunks of so many. Two threads take one after the other; each keeps what is in its rows by itself. */
+enum { ROWS_PER_CHUNK = 32 };
+
+/* Where the entries of a chunk are: how many there are, and in which thread's arrays they begin at which place. */
+typedef struct {
+    int64_t begin, count;
+    int is_of_helper;
+} Chunk;
+
+typedef struct {
+    const Problem *problem;
+    const Filling *filling;
+    Filled *filled;
+    const Steps *steps;
+    Chunk *chunks;
+    int64_t chunk_count;
+    _Atomic int64_t next_chunk;
+} Job;
+
+/* What one thread needs to fill rows; `numbers` and `groups` are where it writes entries. */
+typedef struct {
+    double *scratch, *numbers;
+    uint8_t *present;
+    int64_t *places, *groups;
+    Candidate *all;
+} Workplace;
+
+static int has_memory(Workplace *own, const Problem *p) {
+    own->scratch = malloc((size_t)(4 * p->columns + 1) * sizeof(double));
+    own->present = malloc((size_t)p->signatures + 1);
+    own->places = malloc((size_t)(p->columns + p->groups + 1) * sizeof(int64_t));
+    own->all = malloc((size_t)(p->groups + 1) * sizeof(Candidate));
+    return own->scratch && own->present && own->places && own->all;
+}
+
+static void free_workplace(Workplace *own) {
+    free(own->scratch);
+    free(own->present);
+    free(own->places);
+    free(own->all);
+}
+
+static void fill_chunk(Job *job, Node *node, Candidate *all, int64_t begin, int64_t end) {
+    const Problem *p = job->problem;
+    const Filling *f = job->filling;
+    int64_t rows = f->rows, groups = p->groups, columns = p->columns;
+    RowNumbers numbers = {.steps = job->steps,
+                          .groups = state_passing(f, (uint64_t)(begin * groups)),
+                          .columns = state_passing(f, (uint64_t)(rows * groups + begin * columns)),
+                          .draws = state_passing(f, (uint64_t)(rows * (groups + columns) + begin * groups))};
+    for (int64_t row = begin; row < end; row++) {
+        if (row == begin || row % f->rows_per_left == 0)
+            node->active_count = active_groups(p, f->left + row / f->rows_per_left * groups, node->active);
+        fill_row(p, f, job->filled, row, &numbers, node, all);
+        node->groups += node->count;
+        node->numbers += node->count;
+        go_to_next_row(p, &numbers);
+    }
+}
+
+/* Fills chunks as long as there are any. */
+static void fill_chunks(Job *job, const Workplace *own, int is_helper) {
+    int64_t columns = job->problem->columns, at;
+    Node node = {.free_amounts = own->scratch, .total = own->scratch + columns, .least = own->scratch + 2 * columns,
+                 .shares = own->scratch + 3 * columns, .present = own->present, .counting = own->places,
+                 .active = own->places + columns, .groups = own->groups, .numbers = own->numbers};
+    while ((at = atomic_fetch_add(&job->next_chunk, 1)) < job->chunk_count) {
+        int64_t begin = at * ROWS_PER_CHUNK, end = begin + ROWS_PER_CHUNK, before = node.groups - own->groups;
+        fill_chunk(job, &node, own->all, begin, end < job->filling->rows ? end : job->filling->rows);
+        job->chunks[at] = (Chunk){before, node.groups - own->groups - before, is_helper};
+    }
+}
+
+/* The second thread. It begins only if the first is still at work then: a busy machine may start it too late. */
+typedef struct {
+    _Atomic int is_claimed;
+    Job *job;
+    Workplace own;
+} Helper;
+
+static void free_helper(Helper *helper) {
+    free_workplace(&helper->own);
+    free(helper->own.groups);
+    free(helper->own.numbers);
+    free(helper);
+}
+
+static Helper *new_helper(Job *job) {
+    size_t entries = (size_t)(job->filling->rows * (job->filling->steps + 1));
+    Helper *helper = calloc(1, sizeof(Helper));
+    if (!helper) return NULL;
+    helper->job = job;
+    helper->own.groups = malloc(entries * sizeof(int64_t));
+    helper->own.numbers = malloc(entries * sizeof(double));
+    if (has_memory(&helper->own, job->problem) && helper->own.groups && helper->own.numbers) return helper;
+    free_helper(helper);
+    return NULL;
+}
+
+static void *help(void *given) {
+    Helper *helper = given;
+    if (atomic_exchange(&helper->is_claimed, 1))
+        free_helper(helper); /* too late: the call that made it has returned */
+    else
+        fill_chunks(helper->job, &helper->own, 1);
+    return NULL;
+}
+
+/* Puts the entries of all chunks in the order of rows. Those of the first thread only move up, so the last come first. */
+static void join_chunks(const Job *job, const Helper *helper) {
+    int64_t end = 0;
+    for (int64_t at = 0; at < job->chunk_count; at++) end += job->chunks[at].count;
+    for (int64_t at = job->chunk_count - 1; at >= 0; at--) {
+        Chunk chunk = job->chunks[at];
+        int64_t *groups = chunk.is_of_helper ? helper->own.groups : job->filled->groups;
+        double *numbers = chunk.is_of_helper ? helper->own.numbers : job->filled->numbers;
+        end -= chunk.count;
+        memmove(job->filled->groups + end, groups + chunk.begin, (size_t)chunk.count * sizeof(int64_t));
+        memmove(job->filled->numbers + end, numbers + chunk.begin, (size_t)chunk.count * sizeof(double));
+    }
+}
+
+static void fill_with_helper(Job *job, const Workplace *own) {
+    pthread_t thread;
+    Helper *helper = new_helper(job);
+    if (helper && pthread_create(&thread, NULL, help, helper)) {
+        free_helper(helper);
+        helper = NULL;
+    }
+    fill_chunks(job, own, 0);
+    if (!helper) return;
+    if (atomic_exchange(&helper->is_claimed, 1)) {
+        pthread_join(thread, NULL);
+        join_chunks(job, helper);
+        free_helper(helper);
+    } else {
+        pthread_detach(thread);
+    }
+}
+
+/* Fills all rows; what is in them has room for one group more than steps in each. Two threads do it if `threads` is two.
+ * Returns zero, or one without memory. */
+int karpenter_fill(const Problem *problem, const Filling *filling, Filled *filled, int threads) {
+    int64_t longest = problem->groups > problem->columns ? problem->groups : problem->columns;
+    int64_t chunk_count = (filling->rows + ROWS_PER_CHUNK - 1) / ROWS_PER_CHUNK;
     Steps *steps = malloc((size_t)(longest + 1) * sizeof(Steps));
-    uint8_t *present = malloc((size_t)problem->signatures + 1);
-    int64_t *places = malloc((size_t)(columns + problem->groups + 1) * sizeof(int64_t));
-    Candidate *all = malloc((size_t)(problem->groups + 1) * sizeof(Candidate));
-    int failed = !scratch || !steps || !present || !places || !all;
+    Chunk *chunks = malloc((size_t)(chunk_count + 1) * sizeof(Chunk));
+    Workplace own = {.groups = filled->groups, .numbers = filled->numbers};
+    int failed = !has_memory(&own, problem) || !steps || !chunks;
     if (!failed) {
-        Node node = {.free_amounts = scratch, .total = scratch + columns, .least = scratch + 2 * columns,
-                     .shares = scratch + 3 * columns, .present = present, .counting = places, .active = places + columns,
-                     .groups = filled->groups, .numbers = filled->numbers};
+        Job job = {problem, filling, filled, steps, chunks, chunk_count, 0};
         steps[0] = (Steps){1, 0};
         for (int64_t at = 0; at < longest; at++) steps[at + 1] = then(steps[at], one_step(filling));
-        RowNumbers numbers = {.steps = steps,
-                              .groups = state_passing(filling, 0),
-                              .columns = state_passing(filling, (uint64_t)(rows * groups)),
-                              .draws = state_passing(filling, (uint64_t)(rows * (groups + columns)))};
-        for (int64_t row = 0; row < rows; row++) {
-            if (row % filling->rows_per_left == 0)
-                node.active_count = active_groups(
-                    problem, filling->left + row / filling->rows_per_left * problem->groups, node.active);
-            fill_row(problem, filling, filled, row, &numbers, &node, all);
-            node.groups += node.count;
-            node.numbers += node.count;
-            go_to_next_row(problem, &numbers);
-        }
+        if (threads > 1)
+            fill_with_helper(&job, &own);
+        else
+            fill_chunks(&job, &own, 0);
     }
-    free(scratch);
+    free_workplace(&own);
     free(steps);
-    free(present);
-    free(places);
-    free(all);
+    free(chunks);
     return failed;
 }
 

@@ -43,7 +43,7 @@ from karpenter.scheduling.prepared_problem import Eligibility, PreparedProblem
 from karpenter.scheduling.problem import Problem, build_type_indexes
 from karpenter.scheduling.scheduling_options import ArrivalForecast, PackingMode
 from karpenter.scheduling.scheduling_passes import SchedulingPasses
-from karpenter.scheduling.search.lower_bound import lower_bound
+from karpenter.scheduling.search.lower_bound import LowerBound
 from karpenter.scheduling.solution import (
     ExposureViolation,
     NewNodeClaim,
@@ -85,7 +85,7 @@ class _Solver:
     def __init__(self, prepared: PreparedProblem) -> None:
         self._prepared = prepared
         self._problem = prepared.problem
-        self._lower_bounds: dict[tuple[tuple[Demand, ...], tuple[tuple[int, int], ...]], float | None] = {}
+        self._lower_bounds: dict[tuple[tuple[Demand, ...], tuple[tuple[int, int], ...]], LowerBound] = {}
 
     def solve(self) -> Solution:
         """The plan for all pods that wait or must move."""
@@ -112,6 +112,7 @@ class _Solver:
         unreadable = (UnschedulablePod(pod, (reason,)) for pod, reason in prepared.unreadable_pods)
         unschedulable = [*unreadable, *ineligible, *self._unschedulable(outcome.result, packing)]
         demands = [keyed_demand.demand for keyed_demand in outcome.result.demands]
+        lower_bound = self._lower_bound(_without_expected_demands(demands), packing.unpacked)
         purchase = spread_spot_claims(
             without_expected_pods(packing.claims, demands),
             prepared.existing_spot_counts,
@@ -119,14 +120,15 @@ class _Solver:
         )
         devices = None if prepared.devices is None else prepared.devices.types
         claims = planned_claims(purchase.claims, demands, {view.key for view in snapshot.nodes}, devices)
+        zone_bound = effective_zones(groups, domains)
         return Solution(
             new_claims=claims,
             placed_on_existing=tuple(self._placed_on_existing(outcome.result.placements)),
             unschedulable=tuple(sorted(unschedulable, key=lambda u: (u.pod.metadata.namespace, u.pod.metadata.name))),
             skipped_pools=prepared.skipped_pools,
             packing_heuristic=packing.name if demands else "",
-            lower_bound_per_hour=self._lower_bound(_without_expected_demands(demands), packing.unpacked),
-            zone_bound=effective_zones(groups, domains),
+            lower_bound_per_hour=lower_bound.per_hour,
+            zone_bound=zone_bound,
             exposure_violations=(
                 *exposure_violations(claims, prepared.exposed_workloads),
                 *self._node_share_violations(claims, packing, shares),
@@ -188,14 +190,15 @@ class _Solver:
     def _spare_room_value(self, outcome: PassOutcome, recent: RecentArrivals) -> SpareRoomValue | None:
         """What room for expected pods is worth; None where none are expected."""
         demands = [keyed_demand.demand for keyed_demand in outcome.result.demands]
-        per_hour = self._lower_bound(demands, outcome.packing.unpacked) if demands and recent.expected_count else None
+        is_wanted = demands and recent.expected_count
+        per_hour = self._lower_bound(demands, outcome.packing.unpacked).per_hour if is_wanted else None
         return value_of_spare_room(demands, per_hour, recent.expected_count) if per_hour else None
 
-    def _lower_bound(self, demands: Sequence[Demand], left: Mapping[int, int]) -> float | None:
+    def _lower_bound(self, demands: Sequence[Demand], left: Mapping[int, int]) -> LowerBound:
         """The lower bound for these; needed twice where spare room is valued and no pods are expected."""
         key = (tuple(demands), tuple(left.items()))
         if key not in self._lower_bounds:
-            self._lower_bounds[key] = lower_bound(demands, left, self._prepared.reservation_units)
+            self._lower_bounds[key] = LowerBound(demands, left, self._prepared.reservation_units)
         return self._lower_bounds[key]
 
     def _placed_on_existing(self, placements: Sequence[NodePlacement]) -> Iterator[PlacedPods]:

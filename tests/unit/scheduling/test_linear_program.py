@@ -5,7 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from karpenter.scheduling.search.linear_program import SparseColumns, solve_linear_program
+from karpenter.scheduling.search.linear_program import (
+    BackgroundCosts,
+    LinearProgram,
+    SparseColumns,
+    solve_for_cost,
+    solve_linear_program,
+)
 
 NO_LIMIT = np.inf
 
@@ -34,3 +40,19 @@ def test_a_row_that_nothing_covers_leaves_no_solution(rows: int) -> None:
     matrix[0, 0] = 1.0
     needed = np.ones(rows)
     assert solve_linear_program(np.ones(1), SparseColumns.from_dense(matrix), needed, np.full(rows, NO_LIMIT)) is None
+
+
+def test_costs_in_the_background_are_those_of_programs_solved_at_once() -> None:
+    """One of the programs has no solution, the others are so large that a thread solves them."""
+    draw = np.random.default_rng(3)
+    programs = []
+    for columns in (900, 1200, 40):
+        matrix = np.where(draw.random((columns, 20)) < 0.3, draw.random((columns, 20)), 0.0)
+        matrix[:, 0] *= columns != 40
+        arrays = draw.random(columns) + 0.5, SparseColumns.from_dense(matrix), np.full(20, 7.0), np.full(20, NO_LIMIT)
+        programs.append(LinearProgram(*arrays))
+    at_once = [solve_for_cost(each.costs, each.columns, each.lower, each.upper) for each in programs]
+    for chosen in (programs, programs[2:]):
+        solved = at_once[len(at_once) - len(chosen) :]
+        assert BackgroundCosts(chosen).wait() == [None if each is None else each.objective for each in solved]
+    assert [each is None for each in at_once] == [False, False, True]

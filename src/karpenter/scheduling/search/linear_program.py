@@ -1,11 +1,14 @@
 """Linear programs, solved by HiGHS: the one place that knows the solver.
 
-One thread, no clock, no randomness: the same program gives the same answer wherever the same wheel runs. The solver is loaded
+One thread for a program, no clock, no randomness: the same program gives the same answer wherever the same wheel runs. The
+solver does not hold the interpreter's lock, so it may run beside other work (`BackgroundCosts`). It is loaded
 with the first program; processes that plan load it beforehand (`load`), because that takes longer than most decisions.
 """
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import inf
@@ -29,6 +32,8 @@ _PRIMAL_FROM_ROWS = 1000
 #: So are those with so many columns where only the least cost is asked for: of types that cost the same per pod many solutions
 #: are as good, and which of them comes out differs.
 _PRIMAL_FROM_COLUMNS = 3000
+#: Programs with so many columns take more than a millisecond, and may be solved in a thread beside other work.
+_BACKGROUND_FROM_COLUMNS = 1000
 #: What HiGHS calls the primal simplex method.
 _PRIMAL_SIMPLEX = 4
 #: USD per hour by which an integer solution may miss the optimum: prices differ by more.
@@ -87,11 +92,52 @@ def solve_for_cost(
     costs: FloatArray, columns: SparseColumns, lower: FloatArray, upper: FloatArray
 ) -> LinearSolution | None:
     """The same where only the least cost is asked for: any of equally good solutions, as fast as one can be had."""
+    return _run_solver(_solver_for_cost(costs, columns, lower, upper))
+
+
+@dataclass(frozen=True, eq=False)
+class LinearProgram:
+    """Non-negative variables of least cost with every row between ``lower`` and ``upper``."""
+
+    costs: FloatArray
+    columns: SparseColumns
+    lower: FloatArray
+    upper: FloatArray
+
+
+class BackgroundCosts:
+    """The least costs of programs, as `solve_for_cost` finds them, in a thread while the caller does something else.
+
+    Small programs are solved at once.
+    """
+
+    def __init__(self, programs: Sequence[LinearProgram]) -> None:
+        self._solvers = [_solver_for_cost(each.costs, each.columns, each.lower, each.upper) for each in programs]
+        self._thread: threading.Thread | None = None
+        if sum(len(each.costs) for each in programs) >= _BACKGROUND_FROM_COLUMNS:
+            self._thread = threading.Thread(target=self._run, name="linear-program", daemon=True)
+            self._thread.start()
+        else:
+            self._run()
+
+    def _run(self) -> None:
+        for solver in self._solvers:
+            solver.run()
+
+    def wait(self) -> list[float | None]:
+        """The costs, once all programs are solved; None for one without a solution."""
+        if self._thread is not None:
+            self._thread.join()
+        solutions = [_solution_of(solver) for solver in self._solvers]
+        return [None if solution is None else solution.objective for solution in solutions]
+
+
+def _solver_for_cost(costs: FloatArray, columns: SparseColumns, lower: FloatArray, upper: FloatArray) -> Highs:
     solver = _loaded_solver(costs, columns, lower, upper)
     solver.setOptionValue("presolve", "off")
     if len(costs) >= _PRIMAL_FROM_COLUMNS:
         solver.setOptionValue("simplex_strategy", _PRIMAL_SIMPLEX)
-    return _run_solver(solver)
+    return solver
 
 
 def _loaded_solver(costs: FloatArray, columns: SparseColumns, lower: FloatArray, upper: FloatArray) -> Highs:
@@ -231,9 +277,13 @@ def _new_solver() -> Highs:
 
 
 def _run_solver(solver: Highs) -> LinearSolution | None:
+    solver.run()
+    return _solution_of(solver)
+
+
+def _solution_of(solver: Highs) -> LinearSolution | None:
     import highspy
 
-    solver.run()
     if solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
         return None
     solution = solver.getSolution()

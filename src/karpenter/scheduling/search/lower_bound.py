@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -17,9 +18,11 @@ from karpenter.scheduling.demand import Demand
 from karpenter.scheduling.offerings.purchase_options import PurchaseOption
 from karpenter.scheduling.search.distinct_rows import distinct_numbers, distinct_rows
 from karpenter.scheduling.search.linear_program import (
+    BackgroundCosts,
     BoolArray,
     FloatArray,
     IntArray,
+    LinearProgram,
     SparseColumns,
     solve_for_cost,
     solve_linear_program,
@@ -105,14 +108,15 @@ def bound_with_values(item_types: ItemTypes, rows: OfferingRows, admits: BoolArr
     return BoundWithValues(solution.objective, values, np.zeros(len(values)))
 
 
-def fractional_cost(item_types: ItemTypes, rows: OfferingRows, reservation_units: Mapping[int, int]) -> float | None:
-    """The cost of ``fractional_bound`` alone, without fees: any of equally good solutions has it, so one is found sooner."""
+def _cost_program(
+    item_types: ItemTypes, rows: OfferingRows, reservation_units: Mapping[int, int]
+) -> LinearProgram | None:
+    """The program of ``fractional_bound`` without fees, for its cost alone; None where some pod fits nowhere."""
     candidates = _candidates(item_types, rows, 0.0)
     if candidates is None:
         return None
     program = _bound_program(item_types, *candidates, reservation_units)
-    solution = solve_for_cost(program.prices(), program.columns(), *program.row_bounds())
-    return None if solution is None else solution.objective
+    return LinearProgram(program.prices(), program.columns(), *program.row_bounds())
 
 
 def _candidates(item_types: ItemTypes, rows: OfferingRows, fee: float) -> tuple[OfferingRows, BoolArray] | None:
@@ -257,31 +261,56 @@ def independent_parts(options: Mapping[int, Sequence[PurchaseOption]]) -> list[l
     return list(parts.values())
 
 
-def lower_bound(
-    demands: Sequence[Demand], left_out: Mapping[int, int], reservation_units: Mapping[str, int]
-) -> float | None:
-    """USD per hour below which no nodes for these pods can be had, whoever packs them.
+class LowerBound:
+    """USD per hour below which no nodes for these pods can be had, whoever packs them. It is worked out in the background.
 
     The weights of pools count for nothing here, nor do fees. ``left_out`` counts pods by demand that get no node,
-    ``reservation_units`` what is left of each reservation. None where the linear program has no answer.
+    ``reservation_units`` what is left of each reservation.
     """
-    counts = {at: len(demand.pods) - left_out.get(at, 0) for at, demand in enumerate(demands)}
-    return lower_bound_of_counts([(demands[at], count) for at, count in counts.items()], reservation_units)
+
+    def __init__(
+        self, demands: Sequence[Demand], left_out: Mapping[int, int], reservation_units: Mapping[str, int]
+    ) -> None:
+        counted = [(demand, len(demand.pods) - left_out.get(at, 0)) for at, demand in enumerate(demands)]
+        programs = _programs_of_counts(counted, reservation_units)
+        self._costs = None if programs is None else BackgroundCosts(programs)
+
+    @cached_property
+    def per_hour(self) -> float | None:
+        """The bound, once it is worked out; None where the linear program has no answer."""
+        return None if self._costs is None else _sum_of_costs(self._costs.wait())
 
 
 def lower_bound_of_counts(
     counted_demands: Sequence[tuple[Demand, float]], reservation_units: Mapping[str, int]
 ) -> float | None:
-    """Like ``lower_bound``, for so many pods of each demand; averages over time may be fractions."""
+    """Like ``LowerBound``, for so many pods of each demand; averages over time may be fractions."""
+    programs = _programs_of_counts(counted_demands, reservation_units)
+    if programs is None:
+        return None
+    solutions = [solve_for_cost(each.costs, each.columns, each.lower, each.upper) for each in programs]
+    return _sum_of_costs([None if solution is None else solution.objective for solution in solutions])
+
+
+def _sum_of_costs(costs: Sequence[float | None]) -> float | None:
+    known = [cost for cost in costs if cost is not None]
+    return sum(known) if len(known) == len(costs) else None
+
+
+def _programs_of_counts(
+    counted_demands: Sequence[tuple[Demand, float]], reservation_units: Mapping[str, int]
+) -> list[LinearProgram] | None:
+    """A program for each part of the demands; None where some pod fits nowhere."""
     counted = [(demand, count) for demand, count in counted_demands if count > 0]
     parts = independent_parts({at: demand.options for at, (demand, _) in enumerate(counted)})
-    costs = [_bound_of_part([counted[at] for at in part], reservation_units) for part in parts]
-    return None if None in costs else sum(cost for cost in costs if cost is not None)
+    made = [_program_of_part([counted[at] for at in part], reservation_units) for part in parts]
+    programs = [program for program in made if program is not None]
+    return programs if len(programs) == len(made) else None
 
 
-def _bound_of_part(
+def _program_of_part(
     counted_demands: Sequence[tuple[Demand, float]], reservation_units: Mapping[str, int]
-) -> float | None:
+) -> LinearProgram | None:
     demands = [demand for demand, _ in counted_demands]
     indexes = {id(o.template.index): o.template.index for demand in demands for o in demand.options}
     measures = ResourceUnits.for_requests([demand.requests for demand in demands], list(indexes.values()))
@@ -294,4 +323,4 @@ def _bound_of_part(
     pods = np.bincount(alike, weights=np.array([float(count) for _, count in counted_demands]))
     item_types = ItemTypes(pods.astype(np.float64), rows[:, :-1], [int(number) for number in rows[:, -1]])
     left = {number: reservation_units.get(name, 0) for number, name in enumerate(signatures.reservations)}
-    return fractional_cost(item_types, signatures.rows(), left)
+    return _cost_program(item_types, signatures.rows(), left)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from random import Random
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -36,8 +37,10 @@ from karpenter.scheduling.problem import build_problem
 from karpenter.scheduling.scheduling_options import ArrivalForecast, SchedulingOptions
 from karpenter.scheduling.solution import Solution
 from karpenter.scheduling.solver import solve
+from karpenter.scheduling.whatif import rescheduling
 from karpenter.scheduling.whatif.pass_facts import PassFacts, facts_of
-from karpenter.scheduling.whatif.questions import TooExpensive, WhatIf
+from karpenter.scheduling.whatif.questions import ReschedulingResult, TooExpensive, UnreadyHosts, WhatIf
+from karpenter.scheduling.whatif.refused_nodes import RefusedNodes
 from karpenter.scheduling.whatif.rescheduling import ReschedulingBase
 from karpenter.simulator.gap_probe import ProbeMemory, WithheldSavings, withheld_savings
 from support import mixed_clusters, related_pod_clusters
@@ -342,6 +345,37 @@ def _compared_facts(base: ReschedulingBase, question: WhatIf) -> PassFacts:
     ]
     assert (facts.has_unplaced, facts.have_topology) == (other.has_unplaced, other.have_topology)
     return facts
+
+
+_reschedule = ReschedulingBase.reschedule
+
+
+def _compared_answer(
+    base: ReschedulingBase, question: WhatIf, *limits: Any
+) -> ReschedulingResult | TooExpensive | RefusedNodes | UnreadyHosts:
+    """What a base answers; that pods would wait for nodes only where the whole plan says it of the same pod and node."""
+    answer = _reschedule(base, question, *limits)
+    if isinstance(answer, UnreadyHosts):
+        with patch.object(rescheduling, "unready_hosts", lambda *_: None):
+            plan = _reschedule(base, question, *limits)
+        assert isinstance(plan, ReschedulingResult)
+        assert not plan.unschedulable
+        waiting = [placed for placed in plan.placements if placed.node_key in plan.uninitialized_nodes]
+        assert (waiting[0].pods[0], min(plan.uninitialized_nodes)) == (answer.pod, answer.node_key)
+    return answer
+
+
+@given(shrunken() | shrunken(limits={"cpu": "64"}), st.randoms(use_true_random=False))
+@settings(suppress_health_check=_QUIET)
+def test_pods_that_would_wait_for_starting_nodes_are_told_without_a_plan(
+    cluster: DisruptedCluster, random: Random
+) -> None:
+    taken = cluster.snapshot()
+    nodes = tuple(replace(node, initialized=node.initialized and random.random() < 0.5) for node in taken.nodes)
+    problem = DisruptionProblem(replace(taken, nodes=nodes), DisruptionContext(NOW))
+    with patch.object(ReschedulingBase, "reschedule", _compared_answer):
+        decide_disruption(problem, cluster.types)
+        decide_without_thresholds(problem, cluster.types)
 
 
 @given(shrunken(), st.randoms(use_true_random=False))

@@ -17,7 +17,7 @@ from karpenter.api.karpenter import NodePool, NodeSelectorRequirementWithMinValu
 from karpenter.api.meta import Condition, ObjectMeta
 from karpenter.console.console_input import ConsoleInput
 from karpenter.console.pending_pods import unschedulable_sentence
-from karpenter.disruption.decide.costs import NodePrices, node_labels
+from karpenter.disruption.decide.costs import NodePrices
 from karpenter.model import labels
 from karpenter.model import resources as res
 from karpenter.scheduling.problem import build_problem
@@ -186,7 +186,7 @@ def family_of(instance_type: str) -> str:
 
 
 def _type_of(view: StateNode) -> str:
-    return node_labels(view).get(labels.INSTANCE_TYPE, "")
+    return view.own_labels.get(labels.INSTANCE_TYPE, "")
 
 
 def _forbidding(pool: NodePool, names: Iterable[str]) -> NodePool:

@@ -13,7 +13,7 @@ from karpenter.api.meta import Condition
 from karpenter.console.console_input import ConsoleInput
 from karpenter.disruption.decide.blocker_messages import blocker_message
 from karpenter.disruption.decide.candidates import CandidateChecks, DisruptionContext, is_consolidatable, is_drifted
-from karpenter.disruption.decide.costs import NodePrices, node_labels
+from karpenter.disruption.decide.costs import NodePrices
 from karpenter.disruption.decide.disruption_blockers import (
     DisruptionBlocker,
     NodeDeleting,
@@ -114,7 +114,7 @@ class _RowMaker:
 
     def row(self, view: StateNode) -> NodeRow:
         """One node."""
-        own = node_labels(view)
+        own = view.own_labels
         state, why = _state(view)
         return NodeRow(
             key=view.key,

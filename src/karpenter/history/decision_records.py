@@ -10,7 +10,7 @@ from hashlib import sha256
 
 from karpenter.api.karpenter import NodeClaim
 from karpenter.console.console_input import ConsoleInput
-from karpenter.disruption.decide.costs import NodePrices, node_labels
+from karpenter.disruption.decide.costs import NodePrices
 from karpenter.disruption.decision_journal import JournalEntry
 from karpenter.history.history_records import UNDER_WAY, DecisionRecord, NodeFacts
 from karpenter.model import labels
@@ -59,7 +59,7 @@ class _FactsOfNodes:
     def _facts(self, name: str, view: StateNode | None) -> NodeFacts:
         if view is None:
             return NodeFacts(name)
-        own = node_labels(view)
+        own = view.own_labels
         offered = view.allocatable.get(res.CPU, 0)
         return NodeFacts(
             name,

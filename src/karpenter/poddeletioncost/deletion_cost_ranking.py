@@ -18,7 +18,6 @@ from karpenter.disruption.decide.candidates import (
     never_consolidates,
 )
 from karpenter.disruption.decide.command import Candidate, DisruptionReason
-from karpenter.disruption.decide.costs import node_labels
 from karpenter.disruption.decide.remaining_budgets import RemainingBudgets
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.model import labels, pods, taints
@@ -138,7 +137,7 @@ def _may_go(view: StateNode, checks: CandidateChecks, indexes: Mapping[str, Type
         return False
     if any(_pins_node(pod) for pod in view.pods):
         return False
-    instance_type = node_labels(view).get(labels.INSTANCE_TYPE, "")
+    instance_type = view.own_labels.get(labels.INSTANCE_TYPE, "")
     return bool(indexes[view.pool].named(instance_type))
 
 

@@ -121,11 +121,14 @@ class RecentValues(Generic[_Key, _Value]):
     def get(self, key: _Key) -> _Value | None:
         """The value, if it is known."""
         value = self._latest.get(key)
-        if value is None:
-            value = next((known for values in self._earlier if (known := values.get(key)) is not None), None)
+        if value is not None:
+            return value
+        for values in self._earlier:
+            value = values.get(key)
             if value is not None:
                 self._latest[key] = value
-        return value
+                return value
+        return None
 
     def put(self, key: _Key, value: _Value) -> None:
         """Keep a value."""
@@ -157,6 +160,8 @@ class DecisionMemory:
         self._packers: dict[object, RememberingPacker] = {}
         #: By identity of the pods, which are kept with their movers, so that it stays theirs.
         self._movers: RecentValues[tuple[int, ...], tuple[Sequence[Pod], Preferences, Movers]] = RecentValues()
+        self._daemons: tuple[DaemonSetPod, ...] = ()
+        self._existing_nodes: RecentValues[int, ExistingNode] = RecentValues()
         #: Numbers of nodes and pods by what passes read of them. A number is never given twice.
         self._numbers: RecentValues[object, int] = RecentValues()
         self._last_number = 0
@@ -205,14 +210,26 @@ class DecisionMemory:
         """
         self._signed_pods = ({}, self._signed_pods[0])
         self._movers.begin_preparation()
+        self._existing_nodes.begin_preparation()
         self._numbers.begin_preparation()
         self.pass_facts.begin_preparation()
         self.prices_alone.begin_preparation()
         return self._signed_pods
 
+    def existing_nodes(self, daemons: tuple[DaemonSetPod, ...]) -> RecentValues[int, ExistingNode]:
+        """Nodes beside these DaemonSets, by the identity of the state nodes, which they hold."""
+        if daemons != self._daemons:
+            self._daemons = daemons
+            self._existing_nodes.clear()
+        return self._existing_nodes
+
     def node_number(self, node: ExistingNode) -> int:
         """The same number for nodes that are the same to passes over pods that need room alone."""
-        return self._number(node_content(node))
+        number = self._numbers.get(node)
+        if number is None:
+            number = self._number(node_content(node))
+            self._numbers.put(node, number)
+        return number
 
     def room_number(self, node_numbers: tuple[int, ...]) -> int:
         """The same number for the same nodes in the same order."""

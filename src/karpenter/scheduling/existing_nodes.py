@@ -50,9 +50,11 @@ def count_fitting(requests: Resources, left: Mapping[str, int], wanted: int) -> 
     """How many pods with these requests fit into what is left, at most ``wanted``."""
     for name, amount in requests.items():
         if amount > 0:
-            wanted = min(wanted, left.get(name, 0) // amount)
-            if wanted <= 0:
-                return 0
+            fitting = left.get(name, 0) // amount
+            if fitting < wanted:
+                if fitting <= 0:
+                    return 0
+                wanted = fitting
     return wanted
 
 
@@ -71,7 +73,10 @@ class NodeFitRequest:
 
 
 class ExistingNode:
-    """An existing or in-flight node as a scheduling pass finds it. What a pass places there is a `NodeAllocation`."""
+    """An existing or in-flight node as a scheduling pass finds it. What a pass places there is a `NodeAllocation`.
+
+    ``index``: the types of its pool, even if the pool sells no more of them: they tell what a node on its way may become.
+    """
 
     def __init__(
         self,
@@ -83,12 +88,12 @@ class ExistingNode:
         devices: DevicePlanning | None = None,
     ) -> None:
         self.view = view
-        self._index = index
-        self._possible_types = in_flight_claims.possible_types(view, self._index) if self._index is not None else 0
-        self._known_labels = _settled_labels(view, self._index)
+        self.index = index
+        self._possible_types = in_flight_claims.possible_types(view, self.index) if self.index is not None else 0
+        self._known_labels = _settled_labels(view, self.index)
         offered = (
-            in_flight_claims.min_allocatable(view, self._index)
-            if self._index is not None and self._possible_types
+            in_flight_claims.min_allocatable(view, self.index)
+            if self.index is not None and self._possible_types
             else self._allocatable(daemons)
         )
         self._daemons = daemons
@@ -98,7 +103,7 @@ class ExistingNode:
         #: What is left of its devices; None in decisions without devices.
         self.devices: NodeDevices | None = None
         if devices is not None:
-            self.devices = devices.devices_of(view, self._index, self._possible_types)
+            self.devices = devices.devices_of(view, self.index, self._possible_types)
             self._free = {**self._free, **devices.resources_of(self.devices)}
 
     @property
@@ -173,12 +178,12 @@ class ExistingNode:
         return all(self._certainly_satisfies(requirement) for requirement in asked.values())
 
     def _certainly_satisfies(self, asked: Requirement) -> bool:
-        if self.view.launched or self._index is None or asked.key not in self._index.well_known:
+        if self.view.launched or self.index is None or asked.key not in self.index.well_known:
             return compatible(self._known_labels, Requirements((asked,)), _STRICT)
         held = self.view.requirements.requirement_for(asked.key)
         if asked.key in self.view.requirements and held.is_subset_of(asked):
             return True
-        return bool(self._possible_types) and not self._possible_types & ~self._index.implying(held, asked)
+        return bool(self._possible_types) and not self._possible_types & ~self.index.implying(held, asked)
 
     def counting_certainty(self, counted: TopologyNodeFilter | None) -> CountingCertainty:
         """Whether a constraint will count the pods of this node, which is yet to be launched."""
@@ -203,14 +208,14 @@ class ExistingNode:
 
         Labels its pool gives are on the claim already; only those that nodes bring with them come later (SCH-622).
         """
-        if self._index is not None and self._certainly_satisfies(Requirement(key, False)):
+        if self.index is not None and self._certainly_satisfies(Requirement(key, False)):
             return None
         held = self.view.requirements.requirement_for(key)
         if held.operator is Op.IN and len(held.values) == 1:
             return next(iter(held.values))
         sold = (
-            self._index.values(key, self._possible_types)
-            if self._index is not None and self._possible_types
+            self.index.values(key, self._possible_types)
+            if self.index is not None and self._possible_types
             else frozenset()
         )
         possible = [value for value in sold if held.allows(value)]
@@ -295,24 +300,10 @@ def _settled_labels(view: StateNode, index: TypeIndex | None) -> Requirements:
     return requirements_from_labels({**view.claim.metadata.labels, labels.HOSTNAME: view.hostname})
 
 
-def existing_nodes(
-    snapshot: ClusterSnapshot,
-    indexes: Mapping[str, TypeIndex],
-    daemons: Sequence[DaemonSetPod],
-    volume_attachments: VolumeAttachments,
-    in_flight_claims: InFlightClaims,
-    devices: DevicePlanning | None = None,
-) -> tuple[ExistingNode, ...]:
-    """Nodes pods may join, in the order they are tried: initialized first, then by name (SCH-270, SCH-095).
-
-    What is on its way is told by its pool's types, even if the pool sells no more of them.
-    """
+def staying_nodes(snapshot: ClusterSnapshot) -> list[StateNode]:
+    """Nodes pods may join, in the order they are tried: initialized first, then by name (SCH-270, SCH-095)."""
     staying = (view for view in snapshot.nodes if not view.marked_for_deletion)
-    ordered = sorted(staying, key=lambda view: (not view.initialized, view.name))
-    attachments = volume_attachments
-    return tuple(
-        ExistingNode(view, indexes.get(view.pool), daemons, in_flight_claims, attachments, devices) for view in ordered
-    )
+    return sorted(staying, key=lambda view: (not view.initialized, view.name))
 
 
 class ExistingNodeIndex:

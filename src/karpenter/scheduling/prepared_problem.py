@@ -21,7 +21,7 @@ from karpenter.scheduling.decision_memory import DecisionMemory
 from karpenter.scheduling.default_spread import DefaultSpreadConstraints
 from karpenter.scheduling.devices.device_planning import DevicePlanning, devices_matter
 from karpenter.scheduling.equivalence_groups import EquivalenceGroup, group_order
-from karpenter.scheduling.existing_nodes import ExistingNodeIndex, existing_nodes
+from karpenter.scheduling.existing_nodes import ExistingNode, ExistingNodeIndex, staying_nodes
 from karpenter.scheduling.in_flight_claims import InFlightClaims
 from karpenter.scheduling.offerings import nodepool_templates
 from karpenter.scheduling.offerings.nodepool_templates import NodePoolTemplate
@@ -138,9 +138,7 @@ class PreparedProblem:
         )
         in_flight = InFlightClaims(self.daemons)
         self.existing_spot_counts = existing_spot_counts(snapshot.nodes, self.indexes, in_flight)
-        self.existing_nodes = ExistingNodeIndex(
-            existing_nodes(snapshot, self.indexes, self.daemons, self._volume_attachments, in_flight, self.devices)
-        )
+        self.existing_nodes = ExistingNodeIndex(self._existing_nodes(in_flight))
         self.remaining_limits: RemainingLimits = {
             t.name: left for t in self.templates if (left := remaining_limits(t, snapshot.nodes, in_flight))
         }
@@ -158,6 +156,21 @@ class PreparedProblem:
         )
         self.purchase_options = self.purchase_options_within(self.remaining_limits)
         self.default_spread = DefaultSpreadConstraints(options.default_spread, snapshot.workload_selectors)
+
+    def _existing_nodes(self, in_flight: InFlightClaims) -> list[ExistingNode]:
+        """Nodes that pods may join; those of earlier decisions stay the same where nobody limits volumes or asks for devices."""
+        attachments, devices = self._volume_attachments, self.devices
+        remembered = self.memory.existing_nodes(self.daemons)
+        nodes: list[ExistingNode] = []
+        for view in staying_nodes(self.problem.snapshot):
+            index = self.indexes.get(view.pool)
+            node = remembered.get(id(view)) if devices is None and attachments.are_unlimited else None
+            if node is None or node.view is not view or node.index is not index:
+                node = ExistingNode(view, index, self.daemons, in_flight, attachments, devices)
+                if devices is None and attachments.are_unlimited:
+                    remembered.put(id(view), node)
+            nodes.append(node)
+        return nodes
 
     @property
     def groups_depend_on_pods_alone(self) -> bool:

@@ -127,6 +127,11 @@ class VolumeAttachments:
         self._extended_indexes: dict[int, TypeIndex] = {}
         self._limits_by_types: dict[frozenset[str], Mapping[str, int]] = {}
 
+    @property
+    def are_unlimited(self) -> bool:
+        """Whether nobody knows of a limit, so that volumes take nothing of nodes."""
+        return not self._limits and not self._volumes.attach_limits
+
     def attachment_requests(self, mounts: VolumesByDriver) -> Resources:
         """The attachments a pod asks of a node to come."""
         attachments = {

@@ -109,6 +109,20 @@ class StateNode:
         return (names[0], names[1], names[2]) if len(names) == len(_OFFERING) else None
 
     @cached_property
+    def sold_as(self) -> tuple[str, str, str, str, str]:
+        """NodePool, and by its labels instance type, zone, capacity type and reservation; a missing label is empty."""
+        get = self.own_labels.get
+        kind, zone, capacity_type = get(labels.INSTANCE_TYPE, ""), get(labels.ZONE, ""), get(labels.CAPACITY_TYPE, "")
+        return (self.pool, kind, zone, capacity_type, get(labels.RESERVATION_ID, ""))
+
+    @property
+    def own_labels(self) -> Mapping[str, str]:
+        """Its labels: the Node's, or its claim's while there is none."""
+        if self.node is not None:
+            return self.node.metadata.labels
+        return self.claim.metadata.labels if self.claim is not None else {}
+
+    @cached_property
     def true_conditions(self) -> frozenset[str]:
         """The conditions of its NodeClaim that are True."""
         held = self.claim.status.conditions if self.claim is not None else ()

@@ -9,7 +9,6 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from karpenter.api.meta import Wire
-from karpenter.disruption.decide.costs import node_labels
 from karpenter.disruption.decide.disruption_problem import DisruptionSolution
 from karpenter.model import labels
 from support.builders import wanted
@@ -60,7 +59,7 @@ def launched_again(solution: DisruptionSolution) -> list[str]:
     for command in solution.commands:
         launched = {(new.instance_types[0], new.cheapest_offering.zone) for new in command.replacements}
         for candidate in command.candidates:
-            own = node_labels(candidate.state_node)
+            own = candidate.state_node.own_labels
             if (own[labels.INSTANCE_TYPE], own[labels.ZONE]) in launched:
                 again.append(candidate.state_node.name)
     return again

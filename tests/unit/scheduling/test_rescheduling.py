@@ -22,10 +22,10 @@ from karpenter.scheduling.solution import PlacedPods
 from karpenter.scheduling.whatif import rescheduling
 from karpenter.scheduling.whatif.counted_pass import CountedPass
 from karpenter.scheduling.whatif.movers import Movers
-from karpenter.scheduling.whatif.questions import ReschedulingResult, WhatIf
+from karpenter.scheduling.whatif.questions import ReschedulingResult, UnreadyHosts, WhatIf
 from karpenter.scheduling.whatif.refused_nodes import RefusedNodes
 from karpenter.scheduling.whatif.rescheduling import ReschedulingBase, prepare_rescheduling
-from support.builders import NOW, machine, node_pool, pod, snapshot
+from support.builders import NOW, flatten, machine, node_pool, pod, replaced, snapshot
 from support.instance_types import STD, index_of, offering, shape
 
 _APART = Affinity(
@@ -184,3 +184,32 @@ def test_pods_are_remembered_unless_a_volume_says_where_they_may_run(volume: Vol
         )
     first, second = memory.given
     assert (first is second) == is_remembered
+
+
+@pytest.mark.parametrize(("limits", "is_limited"), [({}, False), ({"cpu": "100"}, False), ({"cpu": "1"}, True)])
+def test_a_pod_that_would_wait_for_a_starting_node_is_told_as_by_the_whole_plan(
+    monkeypatch: pytest.MonkeyPatch, limits: dict[str, str], is_limited: bool
+) -> None:
+    """The small pod fits on n2, which starts; the large one needs a new node, unless limits allow none."""
+    large, small = (pod(f"p{cpu}", {"cpu": cpu}, node_name="n1") for cpu in ("900m", "500m"))
+    kept = pod("kept", {"cpu": "400m"}, node_name="n2")
+    nodes = [
+        machine("n1", {"cpu": "2", "pods": "10"}),
+        machine("n2", {"cpu": "1", "pods": "10"}, initialized=False),
+    ]
+    own_pool = node_pool()
+    wires = flatten([replaced(own_pool, spec=replaced(own_pool.spec, limits=limits)), nodes, large, small, kept])
+    index = {"np": index_of(STD)}
+    base = prepare_rescheduling(build_problem(snapshot(wires), index, NOW), index)
+    question = WhatIf(((large, small),), frozenset({"claim-n1"}))
+    answer = base.reschedule(question)
+    monkeypatch.setattr(rescheduling, "unready_hosts", lambda *_: None)
+    plan = base.reschedule(question)
+    assert isinstance(plan, ReschedulingResult)
+    assert [unplaced.pod.metadata.name for unplaced in plan.unschedulable] == (["p900m"] if is_limited else [])
+    if limits:
+        assert isinstance(answer, ReschedulingResult)
+    else:
+        assert answer == UnreadyHosts(small, "claim-n2")
+        (waiting,) = (placed for placed in plan.placements if placed.node_key in plan.uninitialized_nodes)
+        assert (waiting.pods[0], waiting.node_key) == (small, "claim-n2")

@@ -83,19 +83,19 @@ class MoveScoring:
         self._defaults = defaults
         self._pools = {pool.metadata.name: pool for pool in snapshot.pools}
         self._pool_totals = pool_totals(snapshot, prices)
-        #: The scores of single nodes that go without replacement, by key: every method of the search asks for them, and what they
-        #: depend on is this object's for good.
-        self._deletion_scores: dict[str, tuple[Candidate, tuple[MoveScore, ...]]] = {}
+        #: The scores of single nodes that go without replacement, by NodePool, price and disruption cost: every method of the
+        #: search asks for them, nodes of a type with as many pods have the same, and the rest is this object's for good.
+        self._deletion_scores: dict[tuple[str, float | None, float], tuple[MoveScore, ...]] = {}
 
     def scores(self, candidates: Sequence[Candidate], replacement_price: float) -> tuple[MoveScore, ...]:
         """The score per NodePool if the candidates go for replacements at this total price, USD per hour (DIS-251, DIS-252)."""
         if replacement_price or len(candidates) != 1:
             return self._new_scores(candidates, replacement_price)
         (candidate,) = candidates
-        known, scores = self._deletion_scores.get(candidate.key, (None, ()))
-        if known is not candidate:
-            scores = self._new_scores(candidates, replacement_price)
-            self._deletion_scores[candidate.key] = (candidate, scores)
+        key = (candidate.node_pool, candidate.price_per_hour, candidate.disruption_cost)
+        scores = self._deletion_scores.get(key)
+        if scores is None:
+            scores = self._deletion_scores[key] = self._new_scores(candidates, replacement_price)
         return scores
 
     def _new_scores(self, candidates: Sequence[Candidate], replacement_price: float) -> tuple[MoveScore, ...]:

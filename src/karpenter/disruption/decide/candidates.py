@@ -16,7 +16,7 @@ from karpenter.api.core import Pod, PodDisruptionBudget
 from karpenter.api.karpenter import NodePool
 from karpenter.disruption.decide import disruption_blockers
 from karpenter.disruption.decide.command import Candidate, DisruptionReason, PendingCommand
-from karpenter.disruption.decide.costs import NODE_DISRUPTION_COST, NodePrices, disruption_cost, node_labels
+from karpenter.disruption.decide.costs import NODE_DISRUPTION_COST, NodePrices, disruption_cost
 from karpenter.disruption.decide.disruption_blockers import (
     ConsolidationBlocker,
     DisruptionBlocker,
@@ -230,7 +230,7 @@ class CandidateChecks:
         Moving the controller to save money would delay all other work while it is away (DIS-469).
         """
         pool = self._pools[candidate.node_pool]
-        own_labels = node_labels(candidate.state_node)
+        own_labels = candidate.state_node.own_labels
         instance_type = own_labels.get(labels.INSTANCE_TYPE, "")
         if self._indexes is not None and not self._indexes[candidate.node_pool].named(instance_type):
             yield disruption_blockers.InstanceTypeUnknown(instance_type)

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from karpenter.disruption.decide.balanced import MoveScoring
 from karpenter.disruption.decide.candidate_set_search import MAX_CANDIDATES, CandidateSetSearch
@@ -122,7 +123,7 @@ class Consolidation:
         if not pending and not self._preceding.move_pods:
             commands = self._improved_if_few(candidates, commands)
             if not result.limited_by_budgets:
-                pricing = CommandPricing(self._scoring(), simulation.arrivals)
+                pricing = CommandPricing(self._scoring, simulation.arrivals)
                 merged = self._with_follow_up_steps(candidates, commands, pricing)
                 commands = self._without_pods_on_nodes_that_go_next(candidates, merged, pricing)
                 rejections |= merged.too_small_now
@@ -231,9 +232,10 @@ class Consolidation:
     ) -> tuple[MoveEvaluator, list[Candidate]]:
         """The simulation opened for moves that save money, and the candidates that no pending pod needs."""
         settings = ConsolidationSettings(self._prepared.problem.options.spot_to_spot, self._failed_moves)
-        evaluator = MoveEvaluator(simulation.closed_within_consolidate_after(), self._scoring(), settings)
+        evaluator = MoveEvaluator(simulation.closed_within_consolidate_after(), self._scoring, settings)
         return evaluator, [candidate for candidate in candidates if candidate.key not in simulation.nominated]
 
+    @cached_property
     def _scoring(self) -> MoveScoring:
         return MoveScoring(
             self._prepared.snapshot, self._prepared.checks.prices, self._prepared.problem.options.consolidation

@@ -49,9 +49,7 @@ class NodePrices:
 
         Of several reservations the node's own counts, the first where it names none.
         """
-        get = node_labels(state_node).get
-        kind, zone, capacity_type = get(labels.INSTANCE_TYPE, ""), get(labels.ZONE, ""), get(labels.CAPACITY_TYPE, "")
-        key = (state_node.pool, kind, zone, capacity_type, get(labels.RESERVATION_ID, ""))
+        key = state_node.sold_as
         if key not in self._cache:
             self._cache[key] = self._priced(*key)
         return self._cache[key]
@@ -59,7 +57,7 @@ class NodePrices:
     def cpu_surplus_per_hour(self, state_node: StateNode, arriving: Iterable[Pod] = ()) -> float:
         """USD per hour for CPU that its pods, and further ones, request beyond the baseline of its type."""
         requests = res.add(state_node.pod_requests, *map(pods.pod_requests, arriving))
-        instance_type = node_labels(state_node).get(labels.INSTANCE_TYPE, "")
+        instance_type = state_node.own_labels.get(labels.INSTANCE_TYPE, "")
         return self.cpu_surplus_of_type(state_node.pool, instance_type, requests)
 
     def cpu_surplus_of_type(self, pool: str, instance_type: str, requests: Resources) -> float:
@@ -87,10 +85,3 @@ def _is_in(offering: Offering, zone: str, capacity_type: str) -> bool:
     return asked.requirement_for(labels.ZONE).allows(zone) and asked.requirement_for(labels.CAPACITY_TYPE).allows(
         capacity_type
     )
-
-
-def node_labels(state_node: StateNode) -> Mapping[str, str]:
-    """A node's labels: the Node's, or its claim's while there is none."""
-    if state_node.node is not None:
-        return state_node.node.metadata.labels
-    return state_node.claim.metadata.labels if state_node.claim is not None else {}

@@ -65,6 +65,8 @@ class RemainingBudgets:
         self._node_counts = pool_node_counts(snapshot.nodes)
         self._consumed: defaultdict[str, int] = defaultdict(int)
         self._allowances: dict[tuple[str, DisruptionReason], DisruptionAllowance] = {}
+        #: What may go beyond the nodes that are unavailable already, before anything is taken; below 0 where they are too many.
+        self._free: dict[tuple[str, DisruptionReason], int] = {}
 
     def copy(self) -> RemainingBudgets:
         """The same, to be taken from on its own; what the pools allow is worked out once for both."""
@@ -94,7 +96,11 @@ class RemainingBudgets:
 
     def remaining(self, pool: str, reason: DisruptionReason) -> int:
         """How many more nodes may go (DIS-147)."""
-        return max(0, self.allowed(pool, reason) - self._node_counts[pool].consuming(reason) - self._consumed[pool])
+        free = self._free.get((pool, reason))
+        if free is None:
+            free = self.allowed(pool, reason) - self._node_counts[pool].consuming(reason)
+            self._free[pool, reason] = free
+        return max(0, free - self._consumed[pool])
 
     def consume(self, pool: str, number: int = 1) -> None:
         """So many nodes of the pool go."""

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from karpenter.disruption.decide.command import Candidate
-from karpenter.disruption.decide.costs import node_labels
 from karpenter.disruption.decide.move_blockers import (
     MinValuesUnmet,
     MoveBlocker,
@@ -72,7 +71,7 @@ class CheaperReplacement:
 
 def are_spot(candidates: Iterable[Candidate]) -> bool:
     """Whether all nodes are spot nodes."""
-    return all(node_labels(each.state_node).get(labels.CAPACITY_TYPE) == labels.SPOT for each in candidates)
+    return all(each.state_node.own_labels.get(labels.CAPACITY_TYPE) == labels.SPOT for each in candidates)
 
 
 def cheaper_replacement(
@@ -220,5 +219,5 @@ def _types_cheaper_than_candidates(candidates: Sequence[Candidate], claim: Sched
 
 def _own_types(claim: SchedulingNodeClaim, candidate: Candidate) -> TypeSet:
     """The candidate's type, as far as the claim could be of it: a set, because a type has one entry per allocatable group."""
-    name = node_labels(candidate.state_node).get(labels.INSTANCE_TYPE, "")
+    name = candidate.state_node.own_labels.get(labels.INSTANCE_TYPE, "")
     return claim.types & claim.template.index.named(name)

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from karpenter.disruption.decide.command import Candidate, Command, DisruptionReason, TerminateFirstReason
-from karpenter.disruption.decide.costs import node_labels
 from karpenter.disruption.decide.disruption_problem import PreparedDisruption
 from karpenter.disruption.decide.move_blockers import (
     PodsUnschedulable,
@@ -32,7 +31,7 @@ Question = Callable[[SchedulingSimulation], ReschedulingResult | Unreschedulable
 
 def held_reservation(candidate: Candidate) -> str:
     """The capacity reservation whose unit a node holds; empty if it holds none."""
-    own = node_labels(candidate.state_node)
+    own = candidate.state_node.own_labels
     return own.get(labels.RESERVATION_ID, "") if own.get(labels.CAPACITY_TYPE) == labels.RESERVED else ""
 
 

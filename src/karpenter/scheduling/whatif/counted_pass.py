@@ -67,8 +67,10 @@ def count_pass(
     groups: Sequence[CountedGroup], nodes: ExistingNodeIndex, open_nodes: NodeSet, options: PurchaseOptionIndex
 ) -> CountedPass:
     """Place the pods of all groups, in their order. They have no topology, and use no ports, volumes or devices."""
-    #: By position of a node that was asked: what is free there.
-    free: dict[int, Resources] = {}
+    #: Positions of the nodes that were asked, in that order.
+    asked: dict[int, None] = {}
+    #: By position of a node that takes pods: what is left there, and the first of these pods.
+    remaining: dict[int, dict[str, int]] = {}
     first_pods: dict[int, PodPosition] = {}
     demands: list[CountedDemand] = []
     has_unplaced = False
@@ -77,11 +79,13 @@ def count_pass(
         for step in group.relaxation_steps:
             for position in members(nodes.candidates_for(requests, step) & open_nodes):
                 node = nodes.nodes[position]
-                here = free.setdefault(position, node.free)
-                count = count_fitting(requests, here, left)
+                asked.setdefault(position)
+                count = count_fitting(requests, remaining.get(position, node.free), left)
                 if count and _admits(node, step):
-                    first_pods.setdefault(position, (number, group.count - left))
-                    free[position] = {**here, **{name: here.get(name, 0) - n * count for name, n in requests.items()}}
+                    if position not in first_pods:
+                        first_pods[position] = (number, group.count - left)
+                        remaining[position] = dict(node.free)
+                    _take(remaining[position], requests, count)
                     left -= count
                     if not left:
                         break
@@ -92,8 +96,13 @@ def count_pass(
             if not left:
                 break
         has_unplaced |= left > 0
-    hosts = tuple((nodes.nodes[position], first_pods[position]) for position in free if position in first_pods)
+    hosts = tuple((nodes.nodes[position], first_pods[position]) for position in asked if position in first_pods)
     return CountedPass(hosts, tuple(demands), has_unplaced)
+
+
+def _take(remaining: dict[str, int], requests: Resources, count: int) -> None:
+    for name, amount in requests.items():
+        remaining[name] = remaining.get(name, 0) - amount * count
 
 
 def _admits(node: ExistingNode, step: RelaxationStep) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from karpenter.model.requirements import Requirements
 from karpenter.scheduling.existing_nodes import ExistingNode
@@ -53,12 +54,12 @@ class PassFacts:
     minimum_price: float | None = None
     buys_refused: dict[Requirements, bool] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def hosts(self) -> tuple[Host, ...] | None:
         """The existing nodes that take pods if all of them fit there, None otherwise."""
         return None if self.demands or self.has_unplaced else self.taking
 
-    @property
+    @cached_property
     def are_hosts_ready(self) -> bool:
         """Whether all nodes that take pods are ready for them."""
         return all(host.initialized for host in self.taking)
@@ -80,9 +81,12 @@ def facts_of_counts(options: PurchaseOptionIndex, result: CountedPass) -> PassFa
 
 
 def unready_hosts(movers: Movers, facts: PassFacts) -> UnreadyHosts | None:
-    """Which pod would have to wait, and for which node; None where that is not known."""
-    unready = [host for host in facts.taking if not host.initialized]
-    first = unready[0].first_pod
+    """Which pod would have to wait, and for which node, if all get places; None where none has to, or that is not known.
+
+    Only limits of NodePools and stocks leave pods out of new nodes that pass facts say they can get.
+    """
+    unready = [] if facts.has_unplaced else [host for host in facts.taking if not host.initialized]
+    first = unready[0].first_pod if unready else None
     if first is None:
         return None
     group, position = first

@@ -116,8 +116,8 @@ class ReschedulingBase:
     _limits: RemainingLimits
     _closed: NodeSet = 0
     _moves_since_refresh: int = 0
-    #: Movers by the identity of their pods, which are kept with them: several questions are about the pods of one node.
-    _movers_by_pods: dict[tuple[int, ...], tuple[Sequence[Pod], Movers]] = field(default_factory=dict)
+    #: Movers by the identity of their tuple of pods, which is kept with them: several questions are about the pods of one node.
+    _movers_by_pods: dict[int, tuple[tuple[Pod, ...], Movers]] = field(default_factory=dict)
     #: All nodes that could take one of the pods.
     _room_by_movers: dict[Movers, NodeSet] = field(default_factory=dict)
     #: What is known of the questions asked so far.
@@ -162,7 +162,8 @@ class ReschedulingBase:
         if refused is not None and not limits and self._buys_refused(facts, refused):
             return RefusedNodes()
         movers = self._movers(question.pods)
-        unready = unready_hosts(movers, facts) if facts.hosts is not None and not facts.are_hosts_ready else None
+        is_limited = bool(limits or self._preparation.prepared.reservation_units)
+        unready = None if is_limited and facts.demands else unready_hosts(movers, facts)
         if unready is not None:
             return unready
         nodes = self._nodes.subset(self._open_nodes(question))
@@ -257,14 +258,15 @@ class ReschedulingBase:
         prepared = self._preparation.prepared
         if prepared.devices is not None:
             return []
-        if len(question.parts) > 1 and not self._groups_depend_on_pods_alone:
+        if len(question.parts) == 1:
+            movers = self._movers(question.parts[0])
+            return [movers] if movers.need_room_alone else []
+        if not self._groups_depend_on_pods_alone:
             return []
         parts = [self._movers(pods) for pods in question.parts]
-        if not all(movers.need_room_alone for movers in parts):
+        if not all(movers.need_room_alone and not movers.have_own_exposure for movers in parts):
             return []
-        if len(parts) > 1 and any(movers.have_own_exposure for movers in parts):
-            return []
-        return [] if len(parts) > 1 and prepared.exposed_workloads.may_expose(workload_counts(parts)) else parts
+        return [] if prepared.exposed_workloads.may_expose(workload_counts(parts)) else parts
 
     @property
     def _groups_depend_on_pods_alone(self) -> bool:
@@ -376,11 +378,11 @@ class ReschedulingBase:
             _devices=None if devices is None else devices.types,
         )
 
-    def _movers(self, pods: Sequence[Pod]) -> Movers:
-        key = tuple(map(id, pods))
-        if key not in self._movers_by_pods:
-            self._movers_by_pods[key] = (pods, self._remembered_movers(pods))
-        return self._movers_by_pods[key][1]
+    def _movers(self, pods: tuple[Pod, ...]) -> Movers:
+        known = self._movers_by_pods.get(id(pods))
+        if known is None:
+            known = self._movers_by_pods[id(pods)] = (pods, self._remembered_movers(pods))
+        return known[1]
 
     def _remembered_movers(self, pods: Sequence[Pod]) -> Movers:
         """Those of an earlier decision, where they depend on nothing but the pods."""

@@ -26,7 +26,7 @@ from operator import or_
 from karpenter.instancetypes.counted_offerings import counted_offerings
 from karpenter.instancetypes.instance_type import InstanceType, Offering
 from karpenter.instancetypes.label_values import LabelValues, label_forms
-from karpenter.instancetypes.type_order import in_order
+from karpenter.instancetypes.type_order import in_order, listed_in_order
 from karpenter.instancetypes.type_sets import AmountIndex, TypeSet, amount_indexes, members, type_set, with_at_least
 from karpenter.model import labels
 from karpenter.model import resources as res
@@ -56,7 +56,7 @@ class OfferingPrices:
 
     def cheapest_first(self, types: TypeSet) -> list[int]:
         """The members of a set in price order; members without an offering are omitted."""
-        return list(in_order(self.order, types & self.available_types))
+        return listed_in_order(self.order, types & self.available_types)
 
     def cheapest(self, types: TypeSet) -> int:
         """Position of the cheapest member, -1 if none has an offering."""

@@ -37,15 +37,21 @@ class _ZoneFinder:
 
     def zone_of(self, group: EquivalenceGroup) -> str:
         """One zone's name, ``FLEXIBLE`` or ``NONE``."""
-        asked = [variant.requirements.requirement_for(labels.ZONE) for variant in group.relaxation_steps]
+        steps = group.relaxation_steps
+        allowed = self._zones_left_to(group) if group.membership.declared else None
+        if allowed is None and any(labels.ZONE not in step.requirements for step in steps):
+            return FLEXIBLE
+        asked = [step.requirements.requirement_for(labels.ZONE) for step in steps]
+        if allowed is None:
+            return _named_zones(asked)
+        return _single_zone(zone for zone in allowed if any(requirement.allows(zone) for requirement in asked))
+
+    def _zones_left_to(self, group: EquivalenceGroup) -> set[str] | None:
         first = group.relaxation_steps[0]
         common = (group.membership, first.requirements, first.terms)
         if common not in self._zones_left:
             self._zones_left[common] = _zones_left_by_topology(*common, self._topology)
-        allowed = self._zones_left[common]
-        if allowed is None:
-            return _named_zones(asked)
-        return _single_zone(zone for zone in allowed if any(requirement.allows(zone) for requirement in asked))
+        return self._zones_left[common]
 
 
 def _named_zones(asked: Sequence[Requirement]) -> str:
@@ -59,8 +65,6 @@ def _zones_left_by_topology(
     membership: TopologyMembership, asked: Requirements, terms: tuple[TopologyTerm, ...], topology: Topology
 ) -> set[str] | None:
     """The zones the pod's own constraints leave, also those it would give up; None where it states none by zone."""
-    if not membership.declared:
-        return None
     constraints = domain_constraints_of(membership, asked, terms)
     open_to = (
         topology.open_domains(constraints)

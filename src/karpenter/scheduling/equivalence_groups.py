@@ -81,6 +81,10 @@ class StepConstraints:
     """Constraints of topology memberships at one relaxation step, derived once for all groups alike."""
 
     def __init__(self) -> None:
+        self._by_step: dict[
+            tuple[TopologyMembership, tuple[TopologyTerm, ...], tuple[HostPort, ...], Requirements],
+            tuple[HostLimits | None, DomainConstraints | None],
+        ] = {}
         self._host_limits: dict[
             tuple[TopologyMembership, tuple[TopologyTerm, ...], tuple[HostPort, ...]], HostLimits | None
         ] = {}
@@ -88,23 +92,35 @@ class StepConstraints:
             tuple[TopologyMembership, tuple[TopologyTerm, ...], Requirements], DomainConstraints | None
         ] = {}
 
-    def host_limits(self, group: EquivalenceGroup, relaxation_step: RelaxationStep) -> HostLimits | None:
-        """What the group asks of a single node."""
-        if not group.membership and not group.signature.host_ports:
-            return None
+    def of_step(
+        self, group: EquivalenceGroup, relaxation_step: RelaxationStep
+    ) -> tuple[HostLimits | None, DomainConstraints | None]:
+        """What the group asks of a single node, and what of wider domains."""
+        membership, ports = group.membership, group.signature.host_ports
+        if not membership and not ports:
+            return None, None
+        key = (membership, relaxation_step.terms, ports, relaxation_step.hard_requirements)
+        constraints = self._by_step.get(key)
+        if constraints is None:
+            constraints = self._by_step[key] = (
+                self._host_limits_of(group, relaxation_step),
+                self._domain_constraints_of(membership, relaxation_step) if membership else None,
+            )
+        return constraints
+
+    def _host_limits_of(self, group: EquivalenceGroup, relaxation_step: RelaxationStep) -> HostLimits | None:
         key = (group.membership, relaxation_step.terms, group.signature.host_ports)
         if key not in self._host_limits:
             self._host_limits[key] = host_limits_of(group.signature, group.membership, relaxation_step.terms)
         return self._host_limits[key]
 
-    def domain_constraints(self, group: EquivalenceGroup, relaxation_step: RelaxationStep) -> DomainConstraints | None:
-        """What the group asks of wider domains."""
-        if not group.membership:
-            return None
-        key = (group.membership, relaxation_step.terms, relaxation_step.hard_requirements)
+    def _domain_constraints_of(
+        self, membership: TopologyMembership, relaxation_step: RelaxationStep
+    ) -> DomainConstraints | None:
+        key = (membership, relaxation_step.terms, relaxation_step.hard_requirements)
         if key not in self._domain_constraints:
             self._domain_constraints[key] = domain_constraints_of(
-                group.membership, relaxation_step.hard_requirements, relaxation_step.terms
+                membership, relaxation_step.hard_requirements, relaxation_step.terms
             )
         return self._domain_constraints[key]
 
@@ -118,10 +134,9 @@ class GroupStep:
         self.group = group
         self.step_number = number
         self.relaxation_step = group.relaxation_steps[number]
-        self.host_limits: HostLimits | None = step_constraints.host_limits(group, self.relaxation_step)
-        self.domain_constraints: DomainConstraints | None = step_constraints.domain_constraints(
-            group, self.relaxation_step
-        )
+        self.host_limits: HostLimits | None
+        self.domain_constraints: DomainConstraints | None
+        self.host_limits, self.domain_constraints = step_constraints.of_step(group, self.relaxation_step)
         self.fit_request = NodeFitRequest(group.signature, self.relaxation_step, self.host_limits, group.mounts)
         self._existing_nodes = existing_nodes
 

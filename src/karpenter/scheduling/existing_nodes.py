@@ -415,6 +415,8 @@ class ExistingNodeIndex:
 
     def candidates_for(self, requests: Resources, step: RelaxationStep) -> NodeSet:
         """The same, for pods with these requests at a relaxation step."""
+        if not self.nodes:
+            return 0
         nodes = self.with_free(requests) & self.tolerated_by(step.tolerations)
         for key, asked in step.requirements.items():
             if nodes and asked.operator is Op.IN:

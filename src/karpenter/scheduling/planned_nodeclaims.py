@@ -18,6 +18,7 @@ from karpenter.api.karpenter import (
 )
 from karpenter.api.meta import ObjectMeta, OwnerReference
 from karpenter.instancetypes.instance_type import InstanceType, Offering
+from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.instancetypes.type_sets import TypeSet, type_set
 from karpenter.model import labels, nodepool_hash
 from karpenter.model import resources as res
@@ -54,7 +55,7 @@ def planned_claims(
     ``devices``: those of types, where pods ask for devices.
     """
     next_pod = [0] * len(demands)
-    moulds: dict[tuple[int, Requirements, TypeSet, bool], _ClaimShape] = {}
+    shapes = _ClaimShapes()
     planned = []
     for claim in claims:
         pods: list[Pod] = []
@@ -62,12 +63,8 @@ def planned_claims(
             start = next_pod[position]
             pods += demands[position].pods[start : start + count]
             next_pod[position] = start + count
-        shape = (id(claim.template), claim.requirements, claim.types, claim.min_values_relaxed)
-        claim_shape = moulds.get(shape)
-        if claim_shape is None:
-            claim_shape = moulds[shape] = _claim_shape(claim)
         used = _claimed_devices(claim, demands, devices) if devices is not None else _NO_CLAIMED_DEVICES
-        planned.append(_planned_claim(claim, claim_shape, tuple(pods), taken_names, used))
+        planned.append(_planned_claim(claim, shapes.of(claim), tuple(pods), taken_names, used))
     return tuple(planned)
 
 
@@ -84,26 +81,62 @@ class _ClaimShape:
     custom_keys: tuple[str, ...]
 
 
-def _claim_shape(claim: SchedulingNodeClaim) -> _ClaimShape:
-    template = claim.template
-    index = template.index
-    kept = index.cheapest(claim.requirements, claim.types, MAX_INSTANCE_TYPES)
-    types = [index.types[position] for position in kept]
-    names = tuple(dict.fromkeys(instance_type.name for instance_type in types))
-    relaxed = "true" if claim.min_values_relaxed else "false"
-    return _ClaimShape(
-        instance_types=names,
-        cheapest_type=kept[0],
-        cheapest=claim.prices.cheapest_offering[kept[0]],
-        requirements=requirements_to_wire(_final_requirements(claim, kept, names)),
-        daemon_requests=template.least_overhead(claim.types),
-        annotations={
-            **_own_annotations(template.pool),
-            labels.MIN_VALUES_RELAXED: relaxed,
-            **_overlay_annotations(types),
-        },
-        custom_keys=tuple(_custom_keys(template.requirements, index.well_known)),
-    )
+class _ClaimShapes:
+    """The shapes of one plan, each worked out once."""
+
+    def __init__(self) -> None:
+        self._shapes: dict[tuple[int, Requirements, TypeSet, bool], _ClaimShape] = {}
+        self._annotations: dict[str, Mapping[str, str]] = {}
+        self._overlaid: dict[TypeIndex, Mapping[str, TypeSet]] = {}
+
+    def of(self, claim: SchedulingNodeClaim) -> _ClaimShape:
+        """The shape of a claim."""
+        key = (id(claim.template), claim.requirements, claim.types, claim.min_values_relaxed)
+        shape = self._shapes.get(key)
+        if shape is None:
+            shape = self._shapes[key] = self._new_shape(claim)
+        return shape
+
+    def _new_shape(self, claim: SchedulingNodeClaim) -> _ClaimShape:
+        template = claim.template
+        index = template.index
+        kept = index.cheapest(claim.requirements, claim.types, MAX_INSTANCE_TYPES)
+        held, types = type_set(kept), index.types
+        names = tuple(dict.fromkeys([types[position].name for position in kept]))
+        relaxed = "true" if claim.min_values_relaxed else "false"
+        return _ClaimShape(
+            instance_types=names,
+            cheapest_type=kept[0],
+            cheapest=claim.prices.cheapest_offering[kept[0]],
+            requirements=requirements_to_wire(_final_requirements(claim, held, names)),
+            daemon_requests=template.least_overhead(claim.types),
+            annotations={
+                **self._annotations_of_pool(template.pool),
+                labels.MIN_VALUES_RELAXED: relaxed,
+                **self._overlay_annotations(index, held),
+            },
+            custom_keys=tuple(_custom_keys(template.requirements, index.well_known)),
+        )
+
+    def _annotations_of_pool(self, pool: NodePool) -> Mapping[str, str]:
+        name = pool.metadata.name
+        if name not in self._annotations:
+            self._annotations[name] = _own_annotations(pool)
+        return self._annotations[name]
+
+    def _overlay_annotations(self, index: TypeIndex, held: TypeSet) -> dict[str, str]:
+        """What tells a provider that scheduling did not go by its own prices and capacities (SCH-620)."""
+        if index not in self._overlaid:
+            self._overlaid[index] = _overlaid_types(index.types)
+        return {annotation: "true" for annotation, types in self._overlaid[index].items() if types & held}
+
+
+def _overlaid_types(types: Sequence[InstanceType]) -> dict[str, TypeSet]:
+    """By annotation, the types of which NodeOverlays changed a price, and those to which they added capacity."""
+    return {
+        labels.PRICE_OVERLAY: type_set(at for at, each in enumerate(types) if each.is_price_overlaid),
+        labels.CAPACITY_OVERLAY: type_set(at for at, each in enumerate(types) if each.overlay_capacity),
+    }
 
 
 def _planned_claim(
@@ -174,15 +207,6 @@ def derived_claim_name(pool: str, *identities: str) -> str:
     return f"{pool[:_MAX_POOL_NAME_LENGTH].rstrip('-.')}-{digest[:10]}"
 
 
-def _overlay_annotations(types: Sequence[InstanceType]) -> dict[str, str]:
-    """What tells a provider that scheduling did not go by its own prices and capacities (SCH-620)."""
-    applied = {
-        labels.PRICE_OVERLAY: any(instance_type.is_price_overlaid for instance_type in types),
-        labels.CAPACITY_OVERLAY: any(instance_type.overlay_capacity for instance_type in types),
-    }
-    return {annotation: "true" for annotation, holds in applied.items() if holds}
-
-
 def static_claim(pool: NodePool, name: str, well_known: frozenset[str], zone: str = "") -> NodeClaim:
     """A claim of a static pool: its requirements as they are, so that the provider chooses the type (SCH-623, API-138).
 
@@ -245,13 +269,13 @@ def _claim_of_pool(pool: NodePool, name: str, contents: _ClaimContents) -> NodeC
     )
 
 
-def _final_requirements(claim: SchedulingNodeClaim, kept: Sequence[int], kept_names: Sequence[str]) -> Requirements:
+def _final_requirements(claim: SchedulingNodeClaim, held: TypeSet, kept_names: Sequence[str]) -> Requirements:
     """SCH-620: without what only the simulation needs, with the kept types and the capacity types they can be bought in."""
     names = frozenset(kept_names)
     fewest = claim.requirements[labels.INSTANCE_TYPE].min_values if labels.INSTANCE_TYPE in claim.requirements else None
     own = claim.requirements.without({*labels.SIMULATION_ONLY, labels.HOSTNAME, labels.INSTANCE_TYPE})
     result = own.intersect(Requirements((Requirement(labels.INSTANCE_TYPE, False, names, min_values=fewest),)))
-    sold = frozenset(_capacity_types(claim, kept))
+    sold = frozenset(_capacity_types(claim, held))
     if not sold:
         return result
     least = result.requirement_for(labels.CAPACITY_TYPE).min_values
@@ -259,11 +283,10 @@ def _final_requirements(claim: SchedulingNodeClaim, kept: Sequence[int], kept_na
     return result.without((labels.CAPACITY_TYPE,)).intersect(Requirements((capacity_type,)))
 
 
-def _capacity_types(claim: SchedulingNodeClaim, kept: Sequence[int]) -> Iterator[str]:
+def _capacity_types(claim: SchedulingNodeClaim, held: TypeSet) -> Iterator[str]:
     """Capacity types of the available offerings the claim accepts, over the kept types."""
     wanted = claim.requirements.requirement_for(labels.CAPACITY_TYPE)
     index = claim.template.index
-    held = type_set(kept)
     for capacity_type in (labels.ON_DEMAND, labels.RESERVED, labels.SPOT):
         if wanted.allows(capacity_type):
             only = Requirements((Requirement(labels.CAPACITY_TYPE, False, frozenset((capacity_type,))),))

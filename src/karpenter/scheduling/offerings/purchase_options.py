@@ -22,6 +22,9 @@ from karpenter.scheduling.offerings.remaining_capacity import types_within_limit
 from karpenter.scheduling.preferences import RelaxationStep
 from karpenter.state.pod_signature import PodSignature
 
+#: Pods with other requests are compared by the types that hold one of them where no more NodePools sell nodes.
+MAX_POOLS_COMPARED = 16
+
 
 class PurchaseOptionIndex:
     """Answers of one decision, remembered. ``limits``: what is left of each limited pool's limits at its start.
@@ -54,7 +57,7 @@ class PurchaseOptionIndex:
 
     def options(self, signature: PodSignature, relaxation_step: RelaxationStep) -> tuple[PurchaseOption, ...]:
         """Legal ways to buy for the pod group, in the order of pools; the same objects for groups that differ in nothing here."""
-        signature = self._first_with_equal_needs(signature)
+        signature = self.first_alike(signature)
         key = (signature, relaxation_step.requirements, relaxation_step.tolerations)
         purchase_options = self._options.get(key)
         if purchase_options is None:
@@ -72,13 +75,17 @@ class PurchaseOptionIndex:
             purchase_options = self._options[key] = tuple(legal)
         return purchase_options
 
-    def _first_with_equal_needs(self, signature: PodSignature) -> PodSignature:
-        """The first signature that needs as much of a node: much is remembered by the identity of its options."""
+    def first_alike(self, signature: PodSignature) -> PodSignature:
+        """The first signature that fits on the same types: much is remembered by the identity of its options."""
         first = self._alike.get(signature)
         if first is None:
             devices = signature.device_demand if self._devices is not None else None
             needs = (tuple(sorted(signature.requests.items())), signature.host_ports, devices)
-            first = self._alike[signature] = self._first_alike.setdefault(needs, signature)
+            first = self._first_alike.setdefault(needs, signature)
+            if len(self._templates) <= MAX_POOLS_COMPARED:
+                types = tuple([self._types_fitting_one(first, template) for template in self._templates])
+                first = self._first_alike.setdefault(types, first)
+            self._alike[signature] = first
         return first
 
     def _options_of_template(

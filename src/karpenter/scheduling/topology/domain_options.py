@@ -142,6 +142,10 @@ class DomainOptions:
         self._option_groups: dict[
             tuple[tuple[TopologyGroup, ...], DomainCombination, tuple[PurchaseOption, ...]], tuple[OptionGroup, ...]
         ] = {}
+        self._known_groups: dict[
+            tuple[DomainConstraints | None, Requirements, tuple[Toleration, ...], PodSignature],
+            dict[DomainCombination, tuple[OptionGroup, ...]],
+        ] = {}
         self._certainties: dict[tuple[TopologyGroup, NodePoolTemplate, Requirements], CountingCertainty] = {}
         self._counting: dict[tuple[tuple[TopologyGroup, ...], NodePoolTemplate, Requirements], CountingGroups] = {}
 
@@ -237,6 +241,19 @@ class DomainOptions:
         if requirements is None:
             requirements = self._requirements[key] = constraints.as_requirements(combination)
         return requirements
+
+    def known_groups(self, step: GroupStep) -> dict[DomainCombination, tuple[OptionGroup, ...]]:
+        """The option groups by combination as far as they are known: one mapping for all groups that have the same.
+
+        Those are groups with the same constraints by domain that ask the same of nodes and fit on the same types.
+        """
+        constraints, relaxation_step = step.domain_constraints, step.relaxation_step
+        alike = self._purchase_options.first_alike(step.group.signature)
+        key = (constraints, relaxation_step.requirements, relaxation_step.tolerations, alike)
+        known = self._known_groups.get(key)
+        if known is None:
+            known = self._known_groups[key] = {}
+        return known
 
     def option_groups_in(self, step: GroupStep, combination: DomainCombination) -> tuple[OptionGroup, ...]:
         """The option groups of a combination, those of the heaviest NodePools first."""

@@ -58,7 +58,7 @@ class DomainPlacement:
         self._step = step
         self._constraints = constraints
         self._combinations = combinations
-        self._option_groups: dict[DomainCombination, tuple[OptionGroup, ...]] = {}
+        self._option_groups = domain_options.known_groups(step)
         self._nodes_by_combination = nodes
         self._is_unlimited = state.is_unlimited(step)
 

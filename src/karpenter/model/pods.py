@@ -6,7 +6,7 @@ init containers run alone, a running container may hold more than its specificat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from karpenter.api.core import Container, ContainerStatus, Pod, PodSpec
 from karpenter.api.meta import ObjectMeta, OwnerReference
@@ -121,7 +121,7 @@ def is_provisionable(pod: Pod) -> bool:
 
 def is_unschedulable(pod: Pod) -> bool:
     """Whether kube-scheduler has marked the pod unschedulable (SCH-040a)."""
-    return any(c.type == "PodScheduled" and c.reason == "Unschedulable" for c in pod.status.conditions)
+    return ("PodScheduled", "Unschedulable") in [(each.type, each.reason) for each in pod.status.conditions]
 
 
 def controller_of(metadata: ObjectMeta) -> OwnerReference | None:
@@ -153,9 +153,9 @@ def is_statefulset_pod(pod: Pod) -> bool:
     return _owned_by(pod.metadata.owner_references, "apps/v1", "StatefulSet")
 
 
-def _owned_by(references: Iterable[OwnerReference], api_version: str, kind: str) -> bool:
+def _owned_by(references: Sequence[OwnerReference], api_version: str, kind: str) -> bool:
     # Asked of every pod there is: a list of the one owner most have costs less than a generator.
-    return (kind, api_version) in [(owner.kind, owner.api_version) for owner in references]
+    return bool(references) and (kind, api_version) in [(owner.kind, owner.api_version) for owner in references]
 
 
 def is_finished(pod: Pod) -> bool:

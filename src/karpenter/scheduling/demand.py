@@ -142,6 +142,8 @@ class SchedulingNodeClaim:
         """
         index = self.template.index
         kept = self.template.cpu_surpluses.types_at_list_price(self.types, self.requests) | 1 << self.cheapest_type
+        if kept == self.types:
+            return self
         for position in reversed(self.prices.cheapest_first(self.types & ~kept)):
             if index.satisfies_min_values(self.requirements, kept):
                 break
@@ -202,4 +204,6 @@ def sum_of_prices(claims: Iterable[SchedulingNodeClaim]) -> float:
 
 def is_about_as_cheap(packing: Packing, other: Packing, extra: float) -> bool:
     """Whether the nodes of a packing cost no more than this share above those of the other."""
+    if packing is other:
+        return True
     return sum_of_prices(packing.claims) <= sum_of_prices(other.claims) * (1 + extra)

@@ -95,8 +95,12 @@ def node_share_violations(
     claims: Iterable[NewNodeClaim], plan_pods: int, shares: NodeShares, cause: ViolationCause
 ) -> Iterator[ExposureViolation]:
     """New nodes with more of a plan of so many pods than should be there, and why: the cause, or that their pods are together."""
+    most_by_pool: dict[str, int] = {}
     for claim in claims:
-        most = shares.max_pods_in(claim.node_pool, plan_pods)
+        pool = claim.node_pool
+        if pool not in most_by_pool:
+            most_by_pool[pool] = shares.max_pods_in(pool, plan_pods)
+        most = most_by_pool[pool]
         if len(claim.pods) > most:
             together = any(map(has_host_affinity, claim.pods))
             why = ViolationCause.TOGETHER if together else cause

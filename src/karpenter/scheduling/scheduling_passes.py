@@ -290,7 +290,8 @@ class SchedulingPasses:
         self, best: PassOutcome, cheapest: Packing, max_pods_in: Callable[[str], int], start: SearchStart
     ) -> Packing | None:
         """The cheapest packing with so many pods at most on a node of a NodePool; None where that leaves out further pods."""
-        if all(claim.pod_count <= max_pods_in(claim.template.name) for claim in cheapest.claims):
+        most = {pool: max_pods_in(pool) for pool in {claim.template.name for claim in cheapest.claims}}
+        if all(claim.pod_count <= most[claim.template.name] for claim in cheapest.claims):
             return cheapest
         capped = CappedDemands([keyed_demand.demand for keyed_demand in best.result.demands], max_pods_in)
         packer = self._new_packer(capped.demands, best.result)

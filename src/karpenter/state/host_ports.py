@@ -29,8 +29,10 @@ _ANY_IP = frozenset({"0.0.0.0", "::"})
 
 def host_ports_of(spec: PodSpec) -> tuple[HostPort, ...]:
     """Host ports of a pod (SCH-415), including those of sidecars (its Beyond); with ``hostNetwork`` all its ports count."""
-    sidecars = (container for container in spec.init_containers if container.restart_policy == "Always")
-    return tuple(port for container in (*spec.containers, *sidecars) for port in _ports(container, spec))
+    # Asked of every pod there is: most state no ports, and a list costs less than a generator.
+    stating = [container for container in spec.containers if container.ports]
+    stating += [each for each in spec.init_containers if each.ports and each.restart_policy == "Always"]
+    return tuple([port for container in stating for port in _ports(container, spec)]) if stating else ()
 
 
 def _ports(container: Container, spec: PodSpec) -> Iterator[HostPort]:

@@ -7,7 +7,7 @@ once after its pods changed, per pod signature instead of per pod.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -200,9 +200,12 @@ def _group_order(entry: tuple[PodGroupKey, object]) -> tuple[bytes, str, list[tu
     return (signature.key, group_labels.namespace, sorted(group_labels.labels.items()))
 
 
-def _daemon_sets_of(pod: Pod) -> set[PodKey]:
+def _daemon_sets_of(pod: Pod) -> Collection[PodKey]:
+    owners = pod.metadata.owner_references
+    if not owners:
+        return ()
     return {
         (pod.metadata.namespace, owner.name)
-        for owner in pod.metadata.owner_references
+        for owner in owners
         if owner.kind == "DaemonSet" and owner.api_version == "apps/v1"
     }

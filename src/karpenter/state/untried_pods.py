@@ -61,9 +61,11 @@ class UntriedPods:
         """A pod appeared or changed. ``group`` is None where it is bound or cannot be planned for."""
         key = pod_key(pod)
         before = self._siblings_by_pod.get(key)
+        siblings = _siblings_of(group, pod) if self._is_enabled and group is not None else None
+        if before is None and siblings is None:
+            return
         was_marked = key in self._marked.get(before, ()) if before is not None else False
         self._leave(key)
-        siblings = _siblings_of(group, pod) if self._is_enabled and group is not None else None
         if siblings is not None:
             self._join(siblings, key, pod, is_first_mark=siblings != before or not was_marked)
         self._forget_if_none_waits(before)

@@ -48,6 +48,7 @@ from karpenter.scheduling.scheduling_options import PackingMode
 from karpenter.scheduling.scheduling_pass import SchedulingPass
 from karpenter.scheduling.search.column_enumeration import TOLERANCE
 from karpenter.scheduling.search.column_generation import FULL_SEARCH, SearchStart
+from karpenter.scheduling.search.lower_bound import LowerBounds
 from karpenter.scheduling.solution import PackingFallback
 from karpenter.scheduling.topology.host_limits import ExposedWorkload
 from karpenter.state.snapshot import pod_priority
@@ -69,15 +70,20 @@ MAX_PODS_RESCHEDULED = 20_000
 
 
 class SchedulingPasses:
-    """The rounds of one decision. ``shares``: those of the cheapest packing, where one is asked for in the end."""
+    """The rounds of one decision. ``shares``: those of the cheapest packing, where one is asked for in the end.
+
+    ``lower_bounds``: of the decision; the one that the plan will report is begun once nothing but the packing is open.
+    """
 
     def __init__(
         self,
         context: PassContext,
         packings: dict[int, tuple[PassOutcome, Packing]] | None = None,
         shares: NodeShares | None = None,
+        lower_bounds: LowerBounds | None = None,
     ) -> None:
         self._context = context
+        self._lower_bounds = lower_bounds
         self._shares = shares
         #: The cheapest packings of outcomes, by the identity of these: orders of domains are compared by them.
         self._packings = {} if packings is None else packings
@@ -414,6 +420,8 @@ class SchedulingPasses:
         if self._is_search_enough(result):
             searched = packer.searched(SearchStart(gap=_search_gap(result, self._shares)))
             if not searched.unpacked:
+                if self._lower_bounds is not None:
+                    self._lower_bounds.of([keyed_demand.demand for keyed_demand in result.demands], {})
                 cheaper = packer.classic_below(searched)
                 return searched if cheaper is None else min(cheaper, searched, key=lambda packing: packing.sort_key)
         classic = packer.classic()

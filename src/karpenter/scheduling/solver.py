@@ -43,7 +43,7 @@ from karpenter.scheduling.prepared_problem import Eligibility, PreparedProblem
 from karpenter.scheduling.problem import Problem, build_type_indexes
 from karpenter.scheduling.scheduling_options import ArrivalForecast, PackingMode
 from karpenter.scheduling.scheduling_passes import SchedulingPasses
-from karpenter.scheduling.search.lower_bound import LowerBound
+from karpenter.scheduling.search.lower_bound import LowerBounds
 from karpenter.scheduling.solution import (
     ExposureViolation,
     NewNodeClaim,
@@ -85,7 +85,7 @@ class _Solver:
     def __init__(self, prepared: PreparedProblem) -> None:
         self._prepared = prepared
         self._problem = prepared.problem
-        self._lower_bounds: dict[tuple[tuple[Demand, ...], tuple[tuple[int, int], ...]], LowerBound] = {}
+        self._lower_bounds = LowerBounds(prepared.reservation_units)
 
     def solve(self) -> Solution:
         """The plan for all pods that wait or must move."""
@@ -99,7 +99,7 @@ class _Solver:
         planned = PlannedPlacements(snapshot.planned_nodes, prepared.existing_nodes.all_nodes)
         context = prepared.pass_context(prepared.existing_nodes, domains, planned)
         shares = node_shares(snapshot.pools, self._problem.options.objective.exposure)
-        passes = SchedulingPasses(context, shares=shares)
+        passes = SchedulingPasses(context, shares=shares, lower_bounds=self._lower_bounds)
         outcome = passes.best_outcome(groups)
         recent = self._recent_arrivals(outcome)
         expected = self._eligible(recent.expected_pods(outcome.result.pods_needing_nodes), bound=True)
@@ -112,7 +112,7 @@ class _Solver:
         unreadable = (UnschedulablePod(pod, (reason,)) for pod, reason in prepared.unreadable_pods)
         unschedulable = [*unreadable, *ineligible, *self._unschedulable(outcome.result, packing)]
         demands = [keyed_demand.demand for keyed_demand in outcome.result.demands]
-        lower_bound = self._lower_bound(_without_expected_demands(demands), packing.unpacked)
+        lower_bound = self._lower_bounds.of(_without_expected_demands(demands), packing.unpacked)
         purchase = spread_spot_claims(
             without_expected_pods(packing.claims, demands),
             prepared.existing_spot_counts,
@@ -191,15 +191,8 @@ class _Solver:
         """What room for expected pods is worth; None where none are expected."""
         demands = [keyed_demand.demand for keyed_demand in outcome.result.demands]
         is_wanted = demands and recent.expected_count
-        per_hour = self._lower_bound(demands, outcome.packing.unpacked).per_hour if is_wanted else None
+        per_hour = self._lower_bounds.of(demands, outcome.packing.unpacked).per_hour if is_wanted else None
         return value_of_spare_room(demands, per_hour, recent.expected_count) if per_hour else None
-
-    def _lower_bound(self, demands: Sequence[Demand], left: Mapping[int, int]) -> LowerBound:
-        """The lower bound for these; needed twice where spare room is valued and no pods are expected."""
-        key = (tuple(demands), tuple(left.items()))
-        if key not in self._lower_bounds:
-            self._lower_bounds[key] = LowerBound(demands, left, self._prepared.reservation_units)
-        return self._lower_bounds[key]
 
     def _placed_on_existing(self, placements: Sequence[NodePlacement]) -> Iterator[PlacedPods]:
         """Pods by existing node, in the order nodes are tried."""

@@ -281,6 +281,21 @@ class LowerBound:
         return None if self._costs is None else _sum_of_costs(self._costs.wait())
 
 
+class LowerBounds:
+    """The lower bounds of one decision, each begun where it is first asked for."""
+
+    def __init__(self, reservation_units: Mapping[str, int]) -> None:
+        self._reservation_units = reservation_units
+        self._bounds: dict[tuple[tuple[Demand, ...], tuple[tuple[int, int], ...]], LowerBound] = {}
+
+    def of(self, demands: Sequence[Demand], left_out: Mapping[int, int]) -> LowerBound:
+        """The bound of these demands, without pods that get no node."""
+        key = (tuple(demands), tuple(left_out.items()))
+        if key not in self._bounds:
+            self._bounds[key] = LowerBound(demands, left_out, self._reservation_units)
+        return self._bounds[key]
+
+
 def lower_bound_of_counts(
     counted_demands: Sequence[tuple[Demand, float]], reservation_units: Mapping[str, int]
 ) -> float | None:

@@ -16,7 +16,8 @@ from __future__ import annotations
 import asyncio
 import traceback
 import uuid
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable, Iterator
+from itertools import count
 from typing import Generic, TypeVar
 
 import structlog
@@ -40,6 +41,16 @@ OnReconcileError = Callable[[K, Exception], None]
 #: The one key of a singleton.
 SINGLETON_KEY = ""
 _log = structlog.get_logger()
+
+
+def _new_reconcile_ids() -> Iterator[str]:
+    """UUIDs whose last block counts the passes of this process. A random number for each pass costs more than many passes."""
+    fixed = str(uuid.uuid4())[:24]
+    for number in count():
+        yield f"{fixed}{number:012x}"
+
+
+_reconcile_ids = _new_reconcile_ids()
 
 
 class Reconciler(Generic[K]):
@@ -97,7 +108,7 @@ class Reconciler(Generic[K]):
                 self.queue.release(key)
 
     async def _reconcile_key(self, key: K) -> tuple[ReconcileResult, float]:
-        own = {**self._log_fields, **_object_fields(self._kind, key), "reconcileID": str(uuid.uuid4())}
+        own = {**self._log_fields, **_object_fields(self._kind, key), "reconcileID": next(_reconcile_ids)}
         with controller_scope(self.name), structlog.contextvars.bound_contextvars(**own):
             try:
                 requeue = await self._reconcile(key)

@@ -10,9 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
 
 from karpenter.cli.host_types import buys_hosts
-from karpenter.cli.region_inference import PlanRegion, find_region, region_of_objects
 from karpenter.cli.terminal import CommandError, WrongInput, print_error
-from karpenter.instancetypes import ec2_catalog, ec2_regions
 from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.instancetypes.well_known_labels import INSTANCE_LABELS, well_known_labels_of
 from karpenter.model import labels
@@ -21,6 +19,7 @@ if TYPE_CHECKING:
     from karpenter.api.ec2_node_class import EC2NodeClass
     from karpenter.cli.cluster_objects import ClusterObjects
     from karpenter.cli.planning_options import InputOptions
+    from karpenter.cli.region_inference import PlanRegion
     from karpenter.providers.aws.live_instance_types import LiveInstanceTypes
     from karpenter.settings import Settings
 
@@ -49,6 +48,8 @@ class PackagedPrices:
 
     def is_estimate(self, instance_type: str) -> bool:
         """Whether the price rests on the median of its region only."""
+        from karpenter.instancetypes import ec2_regions
+
         return ec2_regions.price_ratios(self.region.name).is_estimate(instance_type)
 
 
@@ -137,6 +138,8 @@ class PackagedTypes:
 
     def types(self) -> _InstanceTypes:
         """The types of the region."""
+        from karpenter.instancetypes import ec2_catalog
+
         return ec2_catalog.packaged_instance_types(self._region)
 
     def class_types(self, node_class: EC2NodeClass) -> _InstanceTypes:
@@ -187,6 +190,8 @@ def choose_source(
     """EC2 or the packaged types, in the region of the objects, unless all NodePools buy hosts. Raises ``CommandError``."""
     if objects.pools and all(map(buys_hosts, objects.pools)):
         return HostTypes()
+    from karpenter.cli.region_inference import find_region, region_of_objects
+
     if not options.live_prices:
         return PackagedTypes(find_region(objects, options.region, environment), settings)
     named = region_of_objects(objects)

@@ -168,7 +168,6 @@ def _report_idle_pools(objects: ClusterObjects, prices: PriceSource) -> None:
     from karpenter.cli.host_types import buys_hosts
     from karpenter.cli.instance_type_sources import FilePrices, HostPrices
     from karpenter.cli.plan_catalogs import missing_node_classes
-    from karpenter.cli.region_inference import pools_of_other_regions
 
     for line in missing_node_classes(objects):
         print_error(line)
@@ -177,6 +176,8 @@ def _report_idle_pools(objects: ClusterObjects, prices: PriceSource) -> None:
     for pool in filter(buys_hosts, objects.pools):
         print_error(f"NodePool {pool.metadata.name}: its prices are the costPerHour of its hosts")
     if not isinstance(prices, FilePrices):
+        from karpenter.cli.region_inference import pools_of_other_regions
+
         others = (pool for pool in objects.pools if not buys_hosts(pool))
         for line in pools_of_other_regions(others, prices.region_name):
             print_error(line)

@@ -17,6 +17,7 @@ from karpenter.kube.protocol import WatchEvent
 from karpenter.kube.request_metrics import RequestObserver
 from karpenter.model.token_bucket import TokenBucket
 from karpenter.simulation import virtual_time as virtual
+from support.httpx_transport import HttpxTransport
 
 R = TypeVar("R")
 Answer = httpx2.Response | Exception | Callable[[httpx2.Request], Awaitable[httpx2.Response]]
@@ -53,8 +54,7 @@ class Server:
         """The outcome of using a client of this server, in virtual time."""
 
         async def main(_: object) -> R:
-            http = httpx2.AsyncClient(base_url="https://server:6443", transport=httpx2.MockTransport(self))
-            async with KubeClient(http, limit, observer) as client:
+            async with KubeClient(HttpxTransport(httpx2.MockTransport(self)), limit, observer) as client:
                 return await use(client)
 
         return virtual.run_virtual(main, datetime(2026, 1, 1, tzinfo=UTC))

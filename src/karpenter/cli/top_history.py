@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import sqlite3
+import urllib.request
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from http.client import HTTPException
 from pathlib import Path
 from typing import Protocol
+from urllib.error import HTTPError
 from urllib.parse import urlsplit
 
-import httpx2
 import msgspec
 
 from karpenter.cli.terminal import WrongInput
 from karpenter.console.decision_rows import DecisionKind, DecisionRow, RecordedDecisions
 from karpenter.history.history_store import HistoryStore, HistoryUnreadable, readable_history
+from karpenter.kube import tls
 from karpenter.model.texts import why_unreadable
 from karpenter.webconsole import history_document
 
@@ -91,20 +94,36 @@ class ControllerHistory:
 
     def recent(self) -> RecentHistory:
         """The last day. Raises ``HistoryUnavailable``."""
-        hours = SHOWN / timedelta(hours=1)
-        headers = {"Authorization": f"Bearer {self.token}"}
         try:
-            answer = httpx2.get(
-                f"{self.url}/api/history", params={"hours": f"{hours:g}"}, headers=headers, timeout=_TIMEOUT_SECONDS
-            )
-        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-            raise HistoryUnavailable(f"{self.url}: {error or type(error).__name__}") from None
-        if answer.status_code != httpx2.codes.OK:
-            raise HistoryUnavailable(f"{self.url}: {answer.text[:200] or answer.status_code}")
-        try:
-            return _recent(msgspec.json.decode(answer.content))
+            return _recent(msgspec.json.decode(self._answer()))
         except (msgspec.DecodeError, msgspec.ValidationError):
             raise HistoryUnavailable(f"{self.url}: the answer is not that of a controller's console") from None
+
+    def _answer(self) -> bytes:
+        """The answer to one request. Raises ``HistoryUnavailable``."""
+        hours = SHOWN / timedelta(hours=1)
+        context = tls.ssl_context(tls.ServerTrust(), tls.TlsMaterial())
+        opener = urllib.request.build_opener(_NoRedirects, urllib.request.HTTPSHandler(context=context))
+        try:
+            request = urllib.request.Request(
+                f"{self.url}/api/history?hours={hours:g}", headers={"Authorization": f"Bearer {self.token}"}
+            )
+            with opener.open(request, timeout=_TIMEOUT_SECONDS) as answer:
+                return bytes(answer.read())
+        except HTTPError as error:
+            with error:
+                text = error.read().decode(errors="replace")[:200]
+            raise HistoryUnavailable(f"{self.url}: {text or error.code}") from None
+        except (OSError, HTTPException, ValueError) as error:
+            reason = getattr(error, "reason", error)
+            raise HistoryUnavailable(f"{self.url}: {reason or type(error).__name__}") from None
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """A token is shown to the address that it was given for, and to no other."""
+
+    def redirect_request(self, *_arguments: object) -> None:
+        """The redirection becomes an error."""
 
 
 def history_source(file: Path | None, controller: str, token_file: Path | None) -> HistorySource:

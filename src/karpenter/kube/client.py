@@ -2,7 +2,7 @@
 
 One HTTP client carries everything. Requests other than watches pass a token bucket (OPS-313, OPS-314) and a limit of requests
 in flight; watches pass neither, so that a burst of writes never delays the news. What is sent again after a failure is written
-in ``repeating``; credentials and connections that change are the matter of ``transport``.
+in ``request_retries``; credentials and connections that change are the matter of ``transport``.
 
 Nothing waits for ever: connecting, the next piece of an answer and the whole answer each have their time, and a watch on which
 nothing arrives is ended, since a server that hangs and a kind that rests look the same from here.
@@ -20,13 +20,12 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import aclosing, contextmanager
+from contextlib import AsyncExitStack, aclosing, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import TracebackType
 from typing import Generic, TypeVar
 
-import httpx2
 import msgspec
 
 from karpenter.api.core import Pod
@@ -34,6 +33,15 @@ from karpenter.api.kinds import POD, Kind
 from karpenter.api.meta import Wire
 from karpenter.kube import decoding, errors
 from karpenter.kube.credentials import CredentialsRefused
+from karpenter.kube.http_exchange import (
+    ConnectionBroken,
+    ConnectionNotMade,
+    HttpAnswer,
+    HttpRequest,
+    HttpStream,
+    HttpTransport,
+    always_permitted,
+)
 from karpenter.kube.protocol import Json, JsonObject, Listing, WatchEvent, WatchEventType
 from karpenter.kube.request_metrics import NO_RESPONSE, FinishedRequest, NoRequestObserver, RequestObserver
 from karpenter.kube.request_retries import EVICTION_RETRIES, READ_RETRIES, WRITE_RETRIES, RetryPolicy, with_retries
@@ -42,6 +50,7 @@ from karpenter.model.call_deadline import not_counted
 from karpenter.model.token_bucket import TokenBucket
 
 T = TypeVar("T", bound=Wire)
+A = TypeVar("A", HttpAnswer, HttpStream)
 
 #: Requests per second and burst (OPS-313, OPS-314).
 REQUESTS_PER_SECOND = 200.0
@@ -62,13 +71,10 @@ _WATCH_TIMEOUT_SECONDS = (300, 600)
 _WATCH_IDLE_SECONDS = (75.0, 105.0)
 
 _JSON = "application/json"
-#: Ends of the names of the transport's events after which bytes of a request can leave. ``buffered_streams`` write a request
-#: when its answer is read; other streams, and those with a large body, write while it is sent.
-_BEFORE_WRITES = ("send_request_headers.started", "send_request_body.started", "receive_response_headers.started")
+_READ_HEADERS: Mapping[str, str] = {"Accept": _JSON}
+_OK = 200
 _MERGE_PATCH = "application/merge-patch+json"
 _METHODS = {"LIST": "GET", "WATCH": "GET", "CREATE": "POST"}
-#: Failures before a connection stood: nothing was sent.
-_CONNECT_ERRORS = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.ProxyError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +102,10 @@ class _Request(Generic[T]):
     def description(self) -> str:
         return f"{self.method} {self.path}"
 
+    def to_http(self, check_permitted: Callable[[], None]) -> HttpRequest:
+        headers = _READ_HEADERS if self.body is None else {**_READ_HEADERS, "Content-Type": self.content_type}
+        return HttpRequest(self.method, self.path, self.query, headers, self.body, check_permitted)
+
     def to_finished(self, code: str, seconds: float) -> FinishedRequest:
         kind = self.kind
         return FinishedRequest(
@@ -110,25 +120,21 @@ class _ServerVersion(msgspec.Struct):
     minor: str
 
 
-def _always_permitted() -> None:
-    """The check of requests that pass no fence."""
-
-
 class KubeClient:
     """A connection to a cluster; implements ``protocol.Kube`` and ``protocol.Pager``. Close it with ``aclose`` or ``async with``.
 
-    ``http`` brings the server's address, TLS and credentials (``config.connect``); ``observer`` is notified of every request;
+    ``transport`` brings the address, TLS and credentials (``config.connect``); ``observer`` is notified of every request;
     writes pass ``fence``, if there is one, and raise ``WriteFenced`` where it is closed.
     """
 
     def __init__(
         self,
-        http: httpx2.AsyncClient,
+        transport: HttpTransport,
         rate_limit: TokenBucket | None = None,
         observer: RequestObserver | None = None,
         fence: Fence | None = None,
     ) -> None:
-        self._http = http
+        self._transport = transport
         self._fence = fence
         self._rate_limit = rate_limit or TokenBucket(REQUESTS_PER_SECOND, REQUEST_BURST)
         self._in_flight = asyncio.Semaphore(_MAX_IN_FLIGHT)
@@ -137,11 +143,11 @@ class KubeClient:
     @property
     def server(self) -> str:
         """The API server's URL."""
-        return str(self._http.base_url).rstrip("/")
+        return self._transport.server
 
     async def aclose(self) -> None:
         """Close every connection; watches fail."""
-        await self._http.aclose()
+        await self._transport.aclose()
 
     async def __aenter__(self) -> KubeClient:
         return self
@@ -158,11 +164,11 @@ class KubeClient:
         await self._rate_limit.take()
         with _translate_transport_errors("GET /version"):
             async with asyncio.timeout(_REQUEST_TIMEOUT_SECONDS):
-                response = await self._http.get("/version")
-        if not response.is_success:
-            raise errors.ServerUnavailable(f"GET /version: HTTP {response.status_code}")
+                answer = await self._transport.exchange(HttpRequest("GET", "/version"))
+        if not answer.is_success:
+            raise errors.ServerUnavailable(f"GET /version: HTTP {answer.status}")
         try:
-            server_version = msgspec.json.decode(response.content, type=_ServerVersion)
+            server_version = msgspec.json.decode(answer.body, type=_ServerVersion)
         except msgspec.MsgspecError as error:
             raise errors.ServerUnavailable(f"GET /version: {error}") from error
         return f"{server_version.major}.{server_version.minor}"
@@ -223,29 +229,20 @@ class KubeClient:
             "resourceVersion": resource_version,
         }
         call = _Request("WATCH", kind, namespace, query=query)
-        response = await self._exchange(
-            call, self._http.send(self._watch_request(call), stream=True), _WATCH_OPEN_TIMEOUT_SECONDS
-        )
-        try:
-            if not response.is_success:
-                raise _error_of_response(call, response, await self._read_body(call, response))
+        async with AsyncExitStack() as stack:
+            opening = stack.enter_async_context(self._transport.stream(_watch_request(call)))
+            stream = await self._answered(call, opening, _WATCH_OPEN_TIMEOUT_SECONDS)
+            if stream.status != _OK:
+                raise _error_of(call, stream, await self._read_body(call, stream))
             yield WatchEvent(WatchEventType.BOOKMARK, resource_version)
-            async with aclosing(_lines(call, response)) as lines:
+            async with aclosing(_lines(call, stream)) as lines:
                 async for line in lines:
                     yield decoding.decode_event(kind, line)
-        finally:
-            await response.aclose()
 
-    def _watch_request(self, call: _Request[T]) -> httpx2.Request:
-        usual = self._http.timeout
-        timeout = httpx2.Timeout(connect=usual.connect, write=usual.write, pool=usual.pool, read=None)
-        headers = {"Accept": _JSON, "Accept-Encoding": "identity"}
-        return self._http.build_request(call.method, call.path, params=call.query, headers=headers, timeout=timeout)
-
-    async def _read_body(self, call: _Request[T], response: httpx2.Response) -> bytes:
+    async def _read_body(self, call: _Request[T], stream: HttpStream) -> bytes:
         with _translate_transport_errors(call.description):
             async with asyncio.timeout(_WATCH_OPEN_TIMEOUT_SECONDS):
-                return await response.aread()
+                return b"".join([chunk async for chunk in stream.chunks()])
 
     # -- writing ------------------------------------------------------------------------------------------------------
 
@@ -312,59 +309,41 @@ class KubeClient:
         return await fence.run(lambda: self._send(call, policy, fence.check_permitted))
 
     async def _send(
-        self, call: _Request[T], policy: RetryPolicy, check: Callable[[], None] = _always_permitted
+        self, call: _Request[T], policy: RetryPolicy, check: Callable[[], None] = always_permitted
     ) -> bytes:
         """The body of a successful answer. ``check`` runs right before each attempt leaves. Raises ``errors.KubeError``."""
         return await with_retries(partial(self._send_once, call, check), policy)
 
     async def _send_once(self, call: _Request[T], check: Callable[[], None]) -> bytes:
-        headers = {"Accept": _JSON} if call.body is None else {"Accept": _JSON, "Content-Type": call.content_type}
-        request = self._http.build_request(
-            call.method, call.path, params=call.query, content=call.body, headers=headers, extensions=_checked(check)
-        )
         await self._rate_limit.take()
         with not_counted():
             await self._in_flight.acquire()
         try:
             check()
-            response = await self._exchange(call, self._http.send(request), _REQUEST_TIMEOUT_SECONDS)
+            exchange = self._transport.exchange(call.to_http(check))
+            answer = await self._answered(call, exchange, _REQUEST_TIMEOUT_SECONDS)
         finally:
             self._in_flight.release()
-        if not response.is_success:
-            raise _error_of_response(call, response, response.content)
-        return response.content
+        if not answer.is_success:
+            raise _error_of(call, answer, answer.body)
+        return answer.body
 
-    async def _exchange(
-        self, call: _Request[T], exchange: Awaitable[httpx2.Response], timeout_seconds: float
-    ) -> httpx2.Response:
-        """The response, whatever its status; the observer is notified. Raises ``errors.KubeError`` without a response."""
+    async def _answered(self, call: _Request[T], exchange: Awaitable[A], timeout_seconds: float) -> A:
+        """The answer, whatever its status; the observer is notified. Raises ``errors.KubeError`` without an answer."""
         now = asyncio.get_running_loop().time
         began, code = now(), NO_RESPONSE
         try:
             with _translate_transport_errors(call.description):
                 async with asyncio.timeout(timeout_seconds):
-                    response = await exchange
-            code = str(response.status_code)
-            return response
+                    answer = await exchange
+            code = str(answer.status)
+            return answer
         finally:
             self._observer.request_finished(call.to_finished(code, now() - began))
 
 
-def _checked(check: Callable[[], None]) -> dict[str, object]:
-    """What makes the transport run ``check`` each time before it writes to the connection; nothing for reads.
-
-    Between the start of a request and its first byte lie a turn in the pool, perhaps a connection and a handshake. A process
-    that is stopped there and resumes after its lease has ended would write before the timer of the fence runs. Where ``check``
-    raises, the transport closes the connection, and the buffer of its stream is dropped.
-    """
-    if check is _always_permitted:
-        return {}
-
-    async def trace(event: str, _info: Mapping[str, object]) -> None:
-        if event.endswith(_BEFORE_WRITES):
-            check()
-
-    return {"trace": trace}
+def _watch_request(call: _Request[T]) -> HttpRequest:
+    return HttpRequest(call.method, call.path, call.query, {**_READ_HEADERS, "Accept-Encoding": "identity"})
 
 
 def _selector_query(label_selector: str, field_selector: str) -> dict[str, str]:
@@ -390,32 +369,28 @@ def _pod_subresource_request(name: str, namespace: str, subresource: str, body: 
 def _translate_transport_errors(description: str) -> Iterator[None]:
     try:
         yield
-    except _CONNECT_ERRORS as fault:
-        raise errors.RequestNotSent(f"{description}: {_error_text(fault)}") from fault
-    except httpx2.RequestError as fault:
-        raise errors.ServerUnavailable(f"{description}: {_error_text(fault)}") from fault
+    except ConnectionNotMade as fault:
+        raise errors.RequestNotSent(f"{description}: {fault}") from fault
+    except ConnectionBroken as fault:
+        raise errors.ServerUnavailable(f"{description}: {fault}") from fault
     except TimeoutError as fault:
         raise errors.ServerUnavailable(f"{description}: no answer in time") from fault
     except CredentialsRefused as fault:
         raise errors.Unauthorized(str(fault)) from fault
 
 
-def _error_text(fault: Exception) -> str:
-    return str(fault) or type(fault).__name__
-
-
-def _error_of_response(call: _Request[T], response: httpx2.Response, body: bytes) -> errors.KubeError:
+def _error_of(call: _Request[T], answer: HttpAnswer | HttpStream, body: bytes) -> errors.KubeError:
     try:
-        asked = float(response.headers.get("Retry-After", ""))
+        asked = float(answer.headers.get("Retry-After", ""))
     except ValueError:  # absent, or a date: no API server sends one
         asked = None
-    return decoding.decode_error(call.kind, response.status_code, body, asked)
+    return decoding.decode_error(call.kind, answer.status, body, asked)
 
 
-async def _lines(call: _Request[T], response: httpx2.Response) -> AsyncGenerator[bytes, None]:
+async def _lines(call: _Request[T], stream: HttpStream) -> AsyncGenerator[bytes, None]:
     """The complete lines of a stream. A last one without its end was cut off and is dropped: it will be sent again."""
     rest = b""
-    async with aclosing(_chunks(call, response)) as chunks:
+    async with aclosing(_chunks(call, stream)) as chunks:
         async for chunk in chunks:
             *complete, rest = (rest + chunk).split(b"\n")
             for line in complete:
@@ -423,10 +398,10 @@ async def _lines(call: _Request[T], response: httpx2.Response) -> AsyncGenerator
                     yield line
 
 
-async def _chunks(call: _Request[T], response: httpx2.Response) -> AsyncGenerator[bytes, None]:
+async def _chunks(call: _Request[T], stream: HttpStream) -> AsyncGenerator[bytes, None]:
     """What arrives, until the stream ends or has been silent for too long."""
     with _translate_transport_errors(call.description):
-        async with aclosing(response.aiter_bytes()) as arriving:
+        async with aclosing(stream.chunks()) as arriving:
             while (chunk := await _next_within(random.uniform(*_WATCH_IDLE_SECONDS), arriving)) is not None:
                 yield chunk
 

@@ -24,11 +24,10 @@ from karpenter.kube import kubeconfig
 from karpenter.kube.kubeconfig import KubeconfigCluster, KubeconfigUser, SelectedContext
 
 if TYPE_CHECKING:
-    import httpx2
-
     from karpenter.kube.client import KubeClient
     from karpenter.kube.credentials import Identity
     from karpenter.kube.exec_credentials import ExecPlugin
+    from karpenter.kube.http_exchange import HttpTransport
     from karpenter.kube.protocol import Json, JsonObject
     from karpenter.kube.reloaded_files import TextSource
     from karpenter.kube.request_metrics import RequestObserver
@@ -39,10 +38,6 @@ if TYPE_CHECKING:
 _DEFAULT_KUBECONFIG = Path("~/.kube/config")
 SERVICE_ACCOUNT_DIRECTORY = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _HOST_VARIABLE, _PORT_VARIABLE = "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"
-
-#: Seconds to connect, and to wait for the next piece of an ordinary answer.
-_CONNECT_TIMEOUT_SECONDS = 10.0
-_READ_TIMEOUT_SECONDS = 30.0
 
 
 class ConfigError(Exception):
@@ -100,7 +95,7 @@ def connect(
     """
     from karpenter.kube.client import KubeClient
 
-    return KubeClient(_http_client(connection, {}), rate_limit, observer, fence)
+    return KubeClient(_transport(connection, {}), rate_limit, observer, fence)
 
 
 def with_token(connection: Connection, token: str) -> Connection:
@@ -114,33 +109,30 @@ def connect_for_dry_run(connection: Connection) -> KubeClient:
     """A client whose writes are checked and answered by the API server, which stores none of them. Raises as ``connect``."""
     from karpenter.kube.client import KubeClient
 
-    return KubeClient(_http_client(connection, {"dryRun": "All"}))
+    return KubeClient(_transport(connection, {"dryRun": "All"}))
 
 
-def _http_client(connection: Connection, parameters: dict[str, str]) -> httpx2.AsyncClient:
+def _transport(connection: Connection, query: dict[str, str]) -> HttpTransport:
     """The connections below a client; every request has these parameters."""
-    import httpx2
-
-    from karpenter.kube import transport
+    from karpenter.kube import http_connections, transport
     from karpenter.kube.credentials import CredentialsRefused
     from karpenter.kube.reloaded_files import SourceUnreadable
     from karpenter.kube.tls import UnusableCertificate
 
-    cluster = connection._cluster
-    proxy = cluster.proxy_url or transport.proxy_for(cluster.server)
-    try:
-        sending = transport.AuthenticatedTransport(
-            connection._identity, connection._trust, partial(transport.keepalive_transport, proxy)
-        )
-    except (CredentialsRefused, SourceUnreadable, UnusableCertificate, ValueError, ImportError) as error:
-        raise ConfigError(f"{connection.source}, context {connection.context}: {error}") from error
-    return httpx2.AsyncClient(
-        base_url=cluster.server,
-        params=parameters,
-        headers=list(_request_headers(connection)),
-        transport=sending,
-        timeout=httpx2.Timeout(_READ_TIMEOUT_SECONDS, connect=_CONNECT_TIMEOUT_SECONDS, pool=None),
+    cluster, trust = connection._cluster, connection._trust
+    endpoint = http_connections.Endpoint(
+        cluster.server,
+        tuple(_request_headers(connection)),
+        query,
+        cluster.proxy_url or transport.proxy_for(cluster.server),
+        trust.server_name,
     )
+    try:
+        return transport.AuthenticatedTransport(
+            connection._identity, trust, lambda context: http_connections.HttpConnections(endpoint, context)
+        )
+    except (CredentialsRefused, SourceUnreadable, UnusableCertificate, ValueError) as error:
+        raise ConfigError(f"{connection.source}, context {connection.context}: {error}") from error
 
 
 def user_agent() -> str:

@@ -6,13 +6,21 @@ requires (older managed clusters have such), and a certificate that is trusted i
 
 from __future__ import annotations
 
+import os
 import ssl
 import tempfile
-import threading
 from dataclasses import dataclass, field
 from functools import lru_cache
 
 from karpenter.kube.reloaded_files import ReloadedTexts
+
+#: Where distributions have their authorities, for a Python that was built to look elsewhere.
+_AUTHORITY_FILES = (
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+)
 
 
 class UnusableCertificate(Exception):
@@ -49,12 +57,11 @@ def current_material(trust: ServerTrust, certificate: bytes, key: bytes) -> TlsM
 
 
 def ssl_context(trust: ServerTrust, material: TlsMaterial) -> ssl.SSLContext:
-    """The context for new connections of the calling thread. Raises ``UnusableCertificate``.
+    """The context for new connections. Raises ``UnusableCertificate``.
 
-    Clients of one thread share it for equal material, so the authorities of the system are read once. Threads do not: the
-    client library changes a context with every connection, which OpenSSL does not allow beside another thread's use.
+    Clients share it for equal material, so the authorities of the system are read once. Nobody changes it.
     """
-    return _context_of_thread(threading.get_ident(), material, skips_verification=trust.skips_verification)
+    return _shared_context(material, skips_verification=trust.skips_verification)
 
 
 def check_client_certificate(certificate: bytes, key: bytes) -> None:
@@ -63,7 +70,7 @@ def check_client_certificate(certificate: bytes, key: bytes) -> None:
 
 
 @lru_cache(maxsize=4)
-def _context_of_thread(thread: int, material: TlsMaterial, *, skips_verification: bool) -> ssl.SSLContext:
+def _shared_context(material: TlsMaterial, *, skips_verification: bool) -> ssl.SSLContext:
     """A process has several clients of one cluster. Reading a hundred authorities takes 30 ms and half a megabyte."""
     return _new_context(material, skips_verification=skips_verification)
 
@@ -76,19 +83,28 @@ def _new_context(material: TlsMaterial, *, skips_verification: bool) -> ssl.SSLC
 
 
 def _verifying_context(authorities: bytes, *, skips_verification: bool) -> ssl.SSLContext:
-    import httpx2
-
     if skips_verification:
-        return httpx2.create_ssl_context(verify=False)
-    if not authorities:
-        return httpx2.create_ssl_context()
+        trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
+        return trusting
     try:
-        made = ssl.create_default_context(cadata=authorities.decode("ascii"))
+        made = ssl.create_default_context(cadata=authorities.decode("ascii")) if authorities else _system_context()
     except (ssl.SSLError, ValueError) as error:
         reason = _short_reason(error)
         raise UnusableCertificate(f"certificate-authority holds no certificates in PEM ({reason})") from error
     made.verify_flags &= ~ssl.VERIFY_X509_STRICT
     made.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    return made
+
+
+def _system_context() -> ssl.SSLContext:
+    """The authorities that ``SSL_CERT_FILE`` and ``SSL_CERT_DIR`` name, else those of the system."""
+    made, paths = ssl.create_default_context(), ssl.get_default_verify_paths()
+    known: tuple[str | None, ...] = (paths.cafile, paths.capath)  # None where there is no such file or folder
+    if not any(known):
+        for file in filter(os.path.isfile, _AUTHORITY_FILES):
+            made.load_verify_locations(file)
+            break
     return made
 
 

@@ -1,54 +1,29 @@
-"""Connections to an API server: kept alive, renewed with the credentials, and through a proxy where there is one.
+"""Requests to an API server as an identity, over connections that are renewed with the credentials.
 
-Silence. A watch says nothing for minutes, and a server or a gateway that vanishes without closing its connections says nothing
-either. The kernel can tell the two apart: it probes a silent connection and breaks it when there is no answer. Without that a
-controller would go on acting on an old picture until the watch's own limit.
-
-Credentials. Each request shows the identity's current ones; one that is not accepted is sent once more with renewed ones. A
-client certificate belongs to a connection, and a server that has seen it expire refuses every further request there. So when
+Each request shows the identity's current credentials; one that is not accepted is sent once more with renewed ones. A client
+certificate belongs to a connection, and a server that has seen it expire refuses every further request there. So when
 certificates or authorities change, new requests go over new connections; what is under way on the old ones ends by itself.
 """
 
 from __future__ import annotations
 
-import socket
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import replace
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-import httpx2
-
 from karpenter.kube import tls
-from karpenter.kube.buffered_streams import use_buffered_streams
 from karpenter.kube.credentials import Credentials, CredentialsRefused, Identity
+from karpenter.kube.http_exchange import ConnectionNotMade, HttpAnswer, HttpRequest, HttpStream, HttpTransport
 from karpenter.kube.reloaded_files import SourceUnreadable
-
-#: Room for the requests in flight and one connection per watch.
-_MAX_CONNECTIONS = 128
-
-#: The first probe after so much silence, the next ones at this distance, given up after so many: 45 s in all.
-_KEEPALIVE_IDLE_SECONDS = 15
-_KEEPALIVE_INTERVAL_SECONDS = 10
-_KEEPALIVE_PROBES = 3
 
 _UNAUTHORIZED = 401
 
 #: Opens connections under a TLS context.
-TransportFactory = Callable[[ssl.SSLContext], httpx2.AsyncBaseTransport]
-
-
-def keepalive_transport(proxy: str | None, verify: ssl.SSLContext) -> httpx2.AsyncHTTPTransport:
-    """Connections that notice when the other side is gone, through ``proxy`` (a URL) if there is one."""
-    transport = httpx2.AsyncHTTPTransport(
-        verify=verify,
-        limits=httpx2.Limits(max_connections=_MAX_CONNECTIONS, max_keepalive_connections=_MAX_CONNECTIONS),
-        proxy=proxy,
-        socket_options=tuple(_keepalive_options()),
-    )
-    return use_buffered_streams(transport)
+TransportFactory = Callable[[ssl.SSLContext], HttpTransport]
 
 
 def proxy_for(server: str) -> str | None:
@@ -83,8 +58,11 @@ def _networks(exempt: str) -> Iterator[IPv4Network | IPv6Network]:
                 yield ip_network(entry.strip(), strict=False)
 
 
-class AuthenticatedTransport(httpx2.AsyncBaseTransport):
-    """Sends requests as an identity, over connections opened by ``open_pool`` under the TLS context of the moment."""
+class AuthenticatedTransport:
+    """Sends requests as an identity, over connections opened by ``open_pool`` under the TLS context of the moment.
+
+    Implements ``HttpTransport``. Both ways to send raise ``CredentialsRefused`` as well.
+    """
 
     def __init__(self, identity: Identity, trust: tls.ServerTrust, open_pool: TransportFactory) -> None:
         """Raises ``CredentialsRefused``, ``tls.Unusable`` and ``sources.Unreadable`` for what is unusable from the beginning."""
@@ -98,47 +76,58 @@ class AuthenticatedTransport(httpx2.AsyncBaseTransport):
         self._unusable_material: tuple[tls.TlsMaterial, str] | None = None
         self._retired_pools: list[_ConnectionPool] = []
 
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+    @property
+    def server(self) -> str:
+        """See ``HttpTransport``."""
+        return self._pool.transport.server
+
+    async def exchange(self, request: HttpRequest) -> HttpAnswer:
         """Send as the current credentials, and once more as renewed ones when they are refused."""
         shown = await self._identity.current()
-        response = await self._send(request, shown)
-        if response.status_code != _UNAUTHORIZED:
-            return response
-        renewed = await self._refreshed_credentials(shown, response)
-        if renewed == shown:
-            return response
-        await response.aclose()
-        return await self._send(request, renewed)
+        answer = await self._exchange_as(shown, request)
+        if answer.status != _UNAUTHORIZED:
+            return answer
+        renewed = await self._refreshed_credentials(shown)
+        return answer if renewed == shown else await self._exchange_as(renewed, request)
+
+    @asynccontextmanager
+    async def stream(self, request: HttpRequest) -> AsyncIterator[HttpStream]:
+        """As ``exchange``, with the body of the answer still to come."""
+        shown = await self._identity.current()
+        async with AsyncExitStack() as stack:
+            answer = await stack.enter_async_context(self._stream_as(shown, request))
+            if answer.status == _UNAUTHORIZED:
+                renewed = await self._refreshed_credentials(shown)
+                if renewed != shown:
+                    await stack.aclose()
+                    answer = await stack.enter_async_context(self._stream_as(renewed, request))
+            yield answer
 
     async def aclose(self) -> None:
         """Close every connection."""
         for pool in (self._pool, *self._retired_pools):
-            await pool.aclose()
+            await pool.transport.aclose()
 
-    async def _refreshed_credentials(self, refused: Credentials, response: httpx2.Response) -> Credentials:
-        try:
-            if self._unusable_material is not None:
-                raise CredentialsRefused(self._unusable_material[1])
-            return await self._identity.refreshed(refused)
-        except BaseException:
-            await response.aclose()
-            raise
+    async def _refreshed_credentials(self, refused: Credentials) -> Credentials:
+        if self._unusable_material is not None:
+            raise CredentialsRefused(self._unusable_material[1])
+        return await self._identity.refreshed(refused)
 
-    async def _send(self, request: httpx2.Request, credentials: Credentials) -> httpx2.Response:
-        if credentials.authorization:
-            request.headers["Authorization"] = credentials.authorization
-        if self._trust.server_name:
-            request.extensions["sni_hostname"] = self._trust.server_name
-        pool = await self._pool_for(credentials)
-        try:
-            return await pool.send(request)
-        except httpx2.ConnectError as error:
-            if self._unusable_material is None:
-                raise
-            raise httpx2.ConnectError(f"{error}; {self._unusable_material[1]}") from error
+    async def _exchange_as(self, credentials: Credentials, request: HttpRequest) -> HttpAnswer:
+        async with self._pool_for(credentials) as transport:
+            return await transport.exchange(_authorized(request, credentials))
 
-    async def _pool_for(self, credentials: Credentials) -> _ConnectionPool:
-        """Connections under the present papers. While those are unusable the former ones go on."""
+    @asynccontextmanager
+    async def _stream_as(self, credentials: Credentials, request: HttpRequest) -> AsyncIterator[HttpStream]:
+        async with (
+            self._pool_for(credentials) as transport,
+            transport.stream(_authorized(request, credentials)) as answer,
+        ):
+            yield answer
+
+    @asynccontextmanager
+    async def _pool_for(self, credentials: Credentials) -> AsyncIterator[HttpTransport]:
+        """Connections under the present papers, in use until it is left. While those are unusable the former ones go on."""
         try:
             papers = tls.current_material(self._trust, credentials.certificate, credentials.key)
         except SourceUnreadable as error:
@@ -147,7 +136,13 @@ class AuthenticatedTransport(httpx2.AsyncBaseTransport):
             self._unusable_material = None
         elif self._unusable_material is None or self._unusable_material[0] != papers:
             await self._replace_pool(papers)
-        return self._pool
+        try:
+            async with self._pool.in_use() as transport:
+                yield transport
+        except ConnectionNotMade as error:
+            if self._unusable_material is None:
+                raise
+            raise ConnectionNotMade(f"{error}; {self._unusable_material[1]}") from error
 
     async def _replace_pool(self, material: tls.TlsMaterial) -> None:
         try:
@@ -164,8 +159,8 @@ class AuthenticatedTransport(httpx2.AsyncBaseTransport):
 class _ConnectionPool:
     """Connections that are closed once they are retired and nothing is under way on them any more."""
 
-    def __init__(self, transport: httpx2.AsyncBaseTransport) -> None:
-        self._transport = transport
+    def __init__(self, transport: HttpTransport) -> None:
+        self.transport = transport
         self._requests_in_flight = 0
         self._is_retired = False
 
@@ -173,64 +168,25 @@ class _ConnectionPool:
     def is_idle(self) -> bool:
         return self._requests_in_flight == 0
 
-    async def send(self, request: httpx2.Request) -> httpx2.Response:
+    @asynccontextmanager
+    async def in_use(self) -> AsyncIterator[HttpTransport]:
         self._requests_in_flight += 1
         try:
-            response = await self._transport.handle_async_request(request)
-        except BaseException:
-            await self._on_request_done()
-            raise
-        body = response.stream
-        if not isinstance(body, httpx2.AsyncByteStream):
-            raise TypeError("the answer to an asynchronous request has an asynchronous body")
-        response.stream = _TrackedBody(body, self._on_request_done)
-        return response
+            yield self.transport
+        finally:
+            self._requests_in_flight -= 1
+            await self._close_if_done()
 
     async def retire(self) -> None:
         self._is_retired = True
         await self._close_if_done()
 
-    async def aclose(self) -> None:
-        await self._transport.aclose()
-
-    async def _on_request_done(self) -> None:
-        self._requests_in_flight -= 1
-        await self._close_if_done()
-
     async def _close_if_done(self) -> None:
         if self._is_retired and self.is_idle:
-            await self._transport.aclose()
+            await self.transport.aclose()
 
 
-class _TrackedBody(httpx2.AsyncByteStream):
-    """The body of an answer; says when it has been closed."""
-
-    def __init__(self, body: httpx2.AsyncByteStream, on_closed: Callable[[], Awaitable[None]]) -> None:
-        self._body = body
-        self._on_closed = on_closed
-        self._is_open = True
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        async for piece in self._body:
-            yield piece
-
-    async def aclose(self) -> None:
-        if self._is_open:
-            self._is_open = False
-            try:
-                await self._body.aclose()
-            finally:
-                await self._on_closed()
-
-
-def _keepalive_options() -> Iterator[tuple[int, int, int]]:
-    yield socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1
-    # Not every platform has each of them, and one calls the first by another name.
-    for names, value in (
-        (("TCP_KEEPIDLE", "TCP_KEEPALIVE"), _KEEPALIVE_IDLE_SECONDS),
-        (("TCP_KEEPINTVL",), _KEEPALIVE_INTERVAL_SECONDS),
-        (("TCP_KEEPCNT",), _KEEPALIVE_PROBES),
-    ):
-        option = next((number for name in names if (number := getattr(socket, name, None)) is not None), None)
-        if option is not None:
-            yield socket.IPPROTO_TCP, option, value
+def _authorized(request: HttpRequest, credentials: Credentials) -> HttpRequest:
+    if not credentials.authorization:
+        return request
+    return replace(request, headers={**request.headers, "Authorization": credentials.authorization})

@@ -2,10 +2,10 @@
 
 The leader knows until when no other process can hold the lease. One check before a series of writes is not enough: a process can
 stop for a minute at any instruction (a node that hangs, a debugger) and then continue while another leader is at work. So each
-write is checked three times. Before it begins; when the client has its turn, which may take many seconds, and then before each
-step in which bytes of it can leave (head, body, and the read of the answer, before which a buffered request is written); and at
-the moment the permission ends: a write that is unanswered by then is cancelled. The event loop runs its timers before
-anything that waited continues, so a process that wakes up too late cancels its writes before they leave.
+write is checked three times. Before it begins; when the client has its turn, which may take many seconds, and then right before
+its bytes leave, head and body together; and at the moment the permission ends: a write that is unanswered by then is cancelled.
+The event loop runs its timers before anything that waited continues, so a process that wakes up too late cancels its writes
+before they leave.
 
 No client can stop a request that has left and is slow on its way. The permission therefore ends well before another process may
 take the lease.

@@ -19,7 +19,7 @@ from karpenter.notifications.notification_batches import WaitingEvents
 from karpenter.notifications.notification_config import Destination, EventSeverity, NotificationConfig
 from karpenter.notifications.notification_formats import Post, write_post
 from karpenter.notifications.notification_rules import Notification, destinations_of
-from karpenter.notifications.webhook_client import HttpClientFactory, PostOutcome, WebhookClient, new_http_client
+from karpenter.notifications.webhook_client import HttpPostSender, PostOutcome, PostSenderFactory, WebhookClient
 from karpenter.runtime.events import ObjectEvent
 
 #: Posts of one batch before it is given up: with the pauses between them about a minute and a half.
@@ -36,13 +36,13 @@ class Notifier:
         config: NotificationConfig,
         clock: Clock,
         metrics: Metrics,
-        new_client: HttpClientFactory = new_http_client,
+        new_sender: PostSenderFactory = HttpPostSender,
     ) -> None:
         self._config = config
         self._clock = clock
         self._queues = {
             destination.name: _DestinationQueue(
-                destination, config.cluster, _DeliveryContext(clock, metrics, new_client)
+                destination, config.cluster, _DeliveryContext(clock, metrics, new_sender)
             )
             for destination in config.destinations
         }
@@ -74,7 +74,7 @@ class _DeliveryContext:
 
     clock: Clock
     metrics: Metrics
-    new_client: HttpClientFactory
+    new_sender: PostSenderFactory
 
 
 class _DestinationQueue:
@@ -93,11 +93,11 @@ class _DestinationQueue:
 
     async def run(self) -> None:
         """Post what waits, until cancelled."""
-        async with self._context.new_client(self._destination) as http:
-            client = WebhookClient(self._destination, http, self._context.clock)
-            while True:
-                await self._post_due(client)
-                await asyncio.sleep(_POLL_SECONDS)
+        sender = self._context.new_sender(self._destination)
+        client = WebhookClient(self._destination, sender, self._context.clock)
+        while True:
+            await self._post_due(client)
+            await asyncio.sleep(_POLL_SECONDS)
 
     async def _post_due(self, client: WebhookClient) -> None:
         while batch := self._waiting.batch(self._context.clock.now(), _loop_time()):

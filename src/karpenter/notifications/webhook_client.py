@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from pathlib import Path
+from typing import Protocol
 
-import httpx2
+import aiohttp
+from yarl import URL
 
+from karpenter.kube import tls
+from karpenter.kube.transport import proxy_for
 from karpenter.model.clock import Clock
 from karpenter.notifications.notification_config import Destination, url_fault
 from karpenter.notifications.notification_formats import Post
@@ -36,24 +40,60 @@ class PostOutcome:
     pause_seconds: float = 0.0
 
 
-#: Makes the HTTP client of a destination.
-HttpClientFactory = Callable[[Destination], httpx2.AsyncClient]
+class PostFailed(Exception):
+    """Nothing answered. The message is for logs: it holds neither the address nor a header."""
 
 
-def new_http_client(destination: Destination) -> httpx2.AsyncClient:
-    """A client that follows no redirect. Raises ``OSError`` where the file of authorities cannot be read."""
-    verify: ssl.SSLContext | bool = True
-    if destination.ca_file:
-        verify = ssl.create_default_context(cafile=destination.ca_file)
-    return httpx2.AsyncClient(verify=verify, timeout=_TIMEOUT_SECONDS, follow_redirects=False)
+class PostSender(Protocol):
+    """Sends posts over HTTP."""
+
+    async def send(self, url: str, body: bytes, headers: Mapping[str, str]) -> tuple[int, Mapping[str, str]]:
+        """Status and headers of the answer. Raises ``PostFailed``, and ``ValueError`` for what cannot be sent."""
+        ...
+
+
+#: Makes the sender of a destination.
+PostSenderFactory = Callable[[Destination], PostSender]
+
+
+class HttpPostSender:
+    """A connection for each post, through the proxy of the environment if there is one. It follows no redirect."""
+
+    def __init__(self, destination: Destination) -> None:
+        """Raises ``OSError`` where the file of authorities cannot be read."""
+        if destination.ca_file:
+            self._context = ssl.create_default_context(cafile=destination.ca_file)
+        else:
+            self._context = tls.ssl_context(tls.ServerTrust(), tls.TlsMaterial())
+
+    async def send(self, url: str, body: bytes, headers: Mapping[str, str]) -> tuple[int, Mapping[str, str]]:
+        """See ``PostSender``. Nothing is read of the body of the answer."""
+        timeout = aiohttp.ClientTimeout(sock_connect=_TIMEOUT_SECONDS, sock_read=_TIMEOUT_SECONDS)
+        try:
+            async with (
+                aiohttp.ClientSession(timeout=timeout, cookie_jar=aiohttp.DummyCookieJar()) as session,
+                session.post(
+                    _exact(url),
+                    data=body,
+                    headers=headers,
+                    ssl=self._context,
+                    proxy=proxy_for(url),
+                    allow_redirects=False,
+                ) as response,
+            ):
+                return response.status, response.headers
+        except aiohttp.InvalidURL:
+            raise ValueError("the address cannot be used") from None
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise PostFailed(f"no answer ({type(error).__name__})") from None
 
 
 class WebhookClient:
-    """Posts to one destination through one connection."""
+    """Posts to one destination."""
 
-    def __init__(self, destination: Destination, http: httpx2.AsyncClient, clock: Clock) -> None:
+    def __init__(self, destination: Destination, sender: PostSender, clock: Clock) -> None:
         self._destination = destination
-        self._http = http
+        self._sender = sender
         self._clock = clock
 
     async def post(self, post: Post) -> PostOutcome:
@@ -63,17 +103,15 @@ class WebhookClient:
         except (OSError, ValueError) as error:
             return PostOutcome(str(error), may_retry=True)
         try:
-            async with (
-                asyncio.timeout(_TOTAL_SECONDS),
-                self._http.stream("POST", url, content=post.body, headers=headers) as response,
-            ):
-                return self._outcome(response)
+            async with asyncio.timeout(_TOTAL_SECONDS):
+                status, answered = await self._sender.send(url, post.body, headers)
+            return self._outcome(status, answered)
         except TimeoutError:
             return PostOutcome(f"no answer within {_TOTAL_SECONDS:g} s", may_retry=True)
-        except (httpx2.InvalidURL, ValueError):
+        except ValueError:
             return PostOutcome("the address or a header cannot be used")
-        except httpx2.RequestError as error:
-            return PostOutcome(f"no answer ({type(error).__name__})", may_retry=True)
+        except PostFailed as error:
+            return PostOutcome(str(error), may_retry=True)
 
     def _address(self) -> str:
         """Raises ``OSError``, and ``ValueError`` for a file that holds no address."""
@@ -88,15 +126,14 @@ class WebhookClient:
         secret = {name: _secret(path) for name, path in self._destination.header_files.items()}
         return {**self._destination.headers, **secret, "Content-Type": post.content_type}
 
-    def _outcome(self, response: httpx2.Response) -> PostOutcome:
-        status = response.status_code
+    def _outcome(self, status: int, headers: Mapping[str, str]) -> PostOutcome:
         if status in _ACCEPTED:
             return PostOutcome()
         may_retry = status == _TOO_MANY_REQUESTS or status >= _SERVER_ERRORS
-        return PostOutcome(f"answered with status {status}", may_retry, self._pause(response))
+        return PostOutcome(f"answered with status {status}", may_retry, self._pause(headers))
 
-    def _pause(self, response: httpx2.Response) -> float:
-        text = response.headers.get("Retry-After", "")
+    def _pause(self, headers: Mapping[str, str]) -> float:
+        text = headers.get("Retry-After", "")
         try:
             seconds = (
                 float(text) if text.isdigit() else (parsedate_to_datetime(text) - self._clock.now()).total_seconds()
@@ -104,6 +141,11 @@ class WebhookClient:
         except (ValueError, TypeError):
             return 0.0
         return min(max(seconds, 0.0), _LONGEST_PAUSE_SECONDS)
+
+
+def _exact(url: str) -> URL:
+    """The address as it is written, where it can be sent so: some carry a signature of themselves."""
+    return URL(url, encoded=url.isascii() and " " not in url)
 
 
 def _secret(path: str) -> str:

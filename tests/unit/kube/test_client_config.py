@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from karpenter.api.kinds import CONFIG_MAP
 from karpenter.kube import config, errors
-from karpenter.kube.client import KubeClient
 from karpenter.kube.credentials import Credentials
 from karpenter.kube.error_messages import explain_error
 from karpenter.kube.exec_credentials import ExecIdentity
+from support.recording_server import RecordingServer
 
 SERVER = "https://server:6443"
 
@@ -150,10 +151,12 @@ def test_without_any_configuration_the_ways_out_are_told() -> None:
 
 async def test_a_client_announces_itself_and_its_token(tmp_path: Path) -> None:
     """OPS-360."""
-    client = config.connect(config.load(str(kubeconfig(tmp_path, "given"))))
-    async with client:
+    path = kubeconfig(tmp_path, "given", token="secret")
+    async with config.connect(config.load(str(path))) as client:
         assert client.server == SERVER
-        assert client._http.headers["User-Agent"] == config.user_agent()
+    sent = await headers(path)
+    assert [value for name, value in sent if name == "user-agent"] == [config.user_agent()]
+    assert [value for name, value in sent if name == "authorization"] == ["Bearer secret"]
     assert config.user_agent().startswith("karpenter/")
 
 
@@ -204,8 +207,8 @@ def test_a_program_is_asked_only_where_there_is_nothing_else_to_show(tmp_path: P
 
 async def test_acting_for_somebody_else_is_said_with_every_request(tmp_path: Path) -> None:
     user = {"as": "jo", "as-uid": "7", "as-groups": ["one", "two"], "as-user-extra": {"Why?": ["x", "y"]}}
-    async with config.connect(config.load(str(kubeconfig(tmp_path, "given", token="t", **user)))) as client:
-        sent = [(name, value) for name, value in headers(client) if name.startswith("impersonate")]
+    path = kubeconfig(tmp_path, "given", token="t", **user)
+    sent = [(name, value) for name, value in await headers(path) if name.startswith("impersonate")]
     assert sent == [
         ("impersonate-user", "jo"),
         ("impersonate-uid", "7"),
@@ -221,12 +224,15 @@ async def test_answers_are_compressed_unless_the_kubeconfig_minds(
     tmp_path: Path, wanted: dict[str, object], expected: bool
 ) -> None:
     path = with_cluster(kubeconfig(tmp_path, "given"), **wanted)
-    async with config.connect(config.load(str(path))) as client:
-        assert ("gzip" in dict(headers(client))["accept-encoding"]) is expected
+    assert ("gzip" in dict(await headers(path))["accept-encoding"]) is expected
 
 
-def headers(client: KubeClient) -> list[tuple[str, str]]:
-    return list(client._http.headers.multi_items())
+async def headers(path: Path) -> list[tuple[str, str]]:
+    """What a client of this kubeconfig sends with a request, to a server of this process."""
+    async with RecordingServer().serving() as server:
+        async with config.connect(config.load(str(with_cluster(path, server=server.url)))) as client:
+            await client.get(CONFIG_MAP, "a", "ns")
+        return server.heads[0]
 
 
 @pytest.fixture

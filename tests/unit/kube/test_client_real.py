@@ -128,7 +128,7 @@ async def test_a_program_that_hands_out_a_refused_token_is_asked_for_another(
 async def test_a_server_that_is_not_there_is_told(control_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> None:
     connection = config.load(control_plane.kubeconfig)
     async with config.connect(connection) as client:
-        client._http.base_url = "https://127.0.0.1:1"  # type: ignore[assignment]
+        client._transport._pool.transport._base = "https://127.0.0.1:1"  # type: ignore[attr-defined]
         monkeypatch.setattr("karpenter.kube.request_retries._BACKOFF", Backoff(0.0, 0.0))
         assert "cannot reach the API server" in await failure(client, CONFIG_MAP)
 

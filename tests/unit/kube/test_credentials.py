@@ -9,8 +9,10 @@ import pytest
 
 from karpenter.kube import tls
 from karpenter.kube.credentials import Credentials, CredentialsRefused, FileIdentity, basic_header
+from karpenter.kube.http_exchange import HttpRequest
 from karpenter.kube.reloaded_files import ReloadedTexts, SourceUnreadable
 from karpenter.kube.transport import AuthenticatedTransport
+from support.httpx_transport import HttpxTransport
 
 
 class Seconds:
@@ -88,9 +90,10 @@ class Server:
         self.shown.append(request.headers.get("Authorization", "").removeprefix("Bearer "))
         return httpx2.Response(200 if self.shown[-1] == self.accepted else 401, text=request.content.decode())
 
-    def client(self, held: FileIdentity) -> httpx2.AsyncClient:
-        sending = AuthenticatedTransport(held, tls.ServerTrust(), lambda context: httpx2.MockTransport(self))
-        return httpx2.AsyncClient(transport=sending, base_url="http://server")
+    def transport(self, held: FileIdentity) -> AuthenticatedTransport:
+        return AuthenticatedTransport(
+            held, tls.ServerTrust(), lambda context: HttpxTransport(httpx2.MockTransport(self))
+        )
 
 
 async def test_a_token_that_is_not_accepted_is_read_again_and_the_request_sent_once_more(tmp_path: Path) -> None:
@@ -98,20 +101,20 @@ async def test_a_token_that_is_not_accepted_is_read_again_and_the_request_sent_o
     file = tmp_path / "token"
     file.write_text("one")
     server = Server("one")
-    async with server.client(FileIdentity(token=file)) as client:
-        assert (await client.get("/")).is_success
-        file.write_text("two")
-        server.accepted = "two"
-        answer = await client.post("/", content=b"body")
-        assert (answer.status_code, answer.text) == (200, "body")
-        assert (await client.get("/")).is_success
+    transport = server.transport(FileIdentity(token=file))
+    assert (await transport.exchange(HttpRequest("GET", "/"))).is_success
+    file.write_text("two")
+    server.accepted = "two"
+    answer = await transport.exchange(HttpRequest("POST", "/", body=b"body"))
+    assert (answer.status, answer.body) == (200, b"body")
+    assert (await transport.exchange(HttpRequest("GET", "/"))).is_success
     assert server.shown == ["one", "one", "two", "two"]
 
 
 async def test_a_token_that_stays_the_same_is_not_shown_twice() -> None:
     server = Server("other")
-    async with server.client(FileIdentity(token=b"one")) as client:
-        assert (await client.get("/")).status_code == 401
+    transport = server.transport(FileIdentity(token=b"one"))
+    assert (await transport.exchange(HttpRequest("GET", "/"))).status == 401
     assert server.shown == ["one"]
 
 

@@ -16,11 +16,12 @@ import httpx2
 import pytest
 
 from karpenter.api.kinds import POD
-from karpenter.kube import config, errors, exec_credentials, transport
+from karpenter.kube import config, errors, exec_credentials, http_connections
 from karpenter.kube.client import KubeClient
 from karpenter.kube.credentials import Credentials, CredentialsRefused
 from karpenter.kube.exec_credentials import ExecIdentity, ExecPlugin, InteractiveMode
 from support.certificates import Authority
+from support.httpx_transport import HttpxTransport
 
 V1 = "client.authentication.k8s.io/v1"
 V1BETA1 = "client.authentication.k8s.io/v1beta1"
@@ -362,7 +363,7 @@ Answer = Callable[[httpx2.Request], Awaitable[httpx2.Response]]
 
 def connected(connection: config.Connection, answer: Answer, monkeypatch: pytest.MonkeyPatch) -> KubeClient:
     """A client whose requests are answered here."""
-    monkeypatch.setattr(transport, "keepalive_transport", lambda proxy, verify: httpx2.MockTransport(answer))
+    monkeypatch.setattr(http_connections, "HttpConnections", lambda *_: HttpxTransport(httpx2.MockTransport(answer)))
     return config.connect(connection)
 
 

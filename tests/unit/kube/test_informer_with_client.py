@@ -18,6 +18,7 @@ from karpenter.kube import client, errors
 from karpenter.kube.client import KubeClient
 from karpenter.kube.informer import Informer
 from karpenter.simulation import virtual_time as virtual
+from support.httpx_transport import HttpxTransport
 
 #: What a stream does: says a line, says text as it is, waits so many seconds, breaks, or falls silent for ever.
 Step = dict[str, object] | str | float | Exception | None
@@ -89,8 +90,7 @@ class Server:
         changes = Told()
 
         async def main(_: object) -> Informer[Pod]:
-            http = httpx2.AsyncClient(base_url="https://server", transport=httpx2.MockTransport(self))
-            async with KubeClient(http) as kube:
+            async with KubeClient(HttpxTransport(httpx2.MockTransport(self))) as kube:
                 informer = Informer(kube, POD, jitter=lambda: 0.0)
                 informer.subscribe(changes.note)
                 with suppress(TimeoutError):

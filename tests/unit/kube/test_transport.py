@@ -13,6 +13,7 @@ from controlplane.harness import ControlPlane
 from karpenter.api.kinds import CONFIG_MAP
 from karpenter.kube import config, errors
 from karpenter.kube.client import KubeClient
+from karpenter.kube.http_exchange import HttpRequest
 from karpenter.kube.transport import proxy_for
 from karpenter.model.clock import SystemClock
 from karpenter.simulation.apiserver import MemoryServer
@@ -30,9 +31,9 @@ def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def noticed_after(client: KubeClient) -> float:
     """Seconds until the kernel gives up a connection whose other side does not answer any more; 0 for never."""
-    async with client._http.stream("GET", "/api/v1/namespaces/default") as response:
-        assert response.status_code == 200
-        connection = response.extensions["network_stream"].get_extra_info("socket")
+    async with client._transport.stream(HttpRequest("GET", "/api/v1/namespaces", {"watch": "true"})) as answer:
+        assert answer.status == 200
+        connection = answer._response.connection.transport.get_extra_info("socket")  # type: ignore[attr-defined]
         if not connection.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE):
             return 0.0
         idle, distance, probes = (
@@ -128,7 +129,7 @@ async def test_requests_go_through_the_proxy(tmp_path: Path, monkeypatch: pytest
         port = listening.sockets[0].getsockname()[1]
         monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{port}")
         async with config.connect(config.load(str(path))) as client:
-            assert (await client._http.get("/version")).status_code == 204
+            assert (await client._transport.exchange(HttpRequest("GET", "/version"))).status == 204
     assert asked == [b"GET http://api.test/version HTTP/1.1\r\n"]
 
 
@@ -137,7 +138,7 @@ async def test_requests_given_up_leave_their_connections_to_others(
 ) -> None:
     """A server that takes requests and answers none must not use up what the next server needs."""
     monkeypatch.setattr("karpenter.kube.client._REQUEST_TIMEOUT_SECONDS", 0.05)
-    monkeypatch.setattr("karpenter.kube.transport._MAX_CONNECTIONS", 4)
+    monkeypatch.setattr("karpenter.kube.http_connections._MAX_CONNECTIONS", 4)
     answered = b'HTTP/1.1 200 OK\r\nContent-Length: 25\r\n\r\n{"metadata":{"name":"a"}}'
     is_well = False
     serving: set[asyncio.StreamWriter] = set()

@@ -20,6 +20,7 @@ class RecordingServer:
     #: How many of the coming requests are read and answered by closing the connection.
     refusals: int = 0
     url: str = ""
+    _handlers: set[asyncio.Task[None]] = field(default_factory=set)
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[RecordingServer]:
@@ -27,6 +28,7 @@ class RecordingServer:
             self.url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
             yield self
             await self.close_connections()
+            await asyncio.gather(*self._handlers)
 
     async def close_connections(self) -> None:
         """Close what is open, as a server that restarts."""
@@ -36,6 +38,9 @@ class RecordingServer:
                 await writer.wait_closed()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        handler = asyncio.current_task()
+        assert handler is not None
+        self._handlers.add(handler)
         self.connections.append(writer)
         with suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
@@ -49,3 +54,5 @@ class RecordingServer:
                     break
                 writer.write(_ANSWER)
         writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()

@@ -201,6 +201,7 @@ async def test_the_body_of_an_answer_is_not_read_and_no_redirection_followed() -
         heads.append(await reader.readuntil(b"\r\n\r\n"))
         writer.write(b"HTTP/1.1 307 Elsewhere\r\nLocation: /other\r\nRetry-After: 7\r\nContent-Length: 1000000\r\n\r\n")
         writer.close()
+        await writer.wait_closed()
 
     (destination,) = parse_notification_config((CONFIG % "").encode()).destinations
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as listening, asyncio.timeout(30):

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, contextmanager
 
 import httpx2
 
-from karpenter.kube.http_exchange import ConnectionBroken, ConnectionNotMade, HttpAnswer, HttpRequest, HttpStream
+from karpenter.kube.http_exchange import ConnectionBroken, ConnectionNotMade, HttpAnswer, HttpStream, OutgoingRequest
 
 _NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.ProxyError)
 
@@ -19,13 +19,13 @@ class HttpxTransport:
         self._http = httpx2.AsyncClient(transport=transport, base_url=server)
         self.server = server
 
-    async def exchange(self, request: HttpRequest) -> HttpAnswer:
+    async def exchange(self, request: OutgoingRequest) -> HttpAnswer:
         async with self._sent(request) as response:
             with _translated_errors():
                 return HttpAnswer(response.status_code, response.headers, await response.aread())
 
     @asynccontextmanager
-    async def stream(self, request: HttpRequest) -> AsyncIterator[HttpStream]:
+    async def stream(self, request: OutgoingRequest) -> AsyncIterator[HttpStream]:
         async with self._sent(request) as response:
             yield _Stream(response)
 
@@ -33,7 +33,7 @@ class HttpxTransport:
         await self._http.aclose()
 
     @asynccontextmanager
-    async def _sent(self, request: HttpRequest) -> AsyncIterator[httpx2.Response]:
+    async def _sent(self, request: OutgoingRequest) -> AsyncIterator[httpx2.Response]:
         built = self._http.build_request(
             request.method, request.target, headers=dict(request.headers), content=request.body
         )

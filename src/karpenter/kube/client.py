@@ -37,9 +37,9 @@ from karpenter.kube.http_exchange import (
     ConnectionBroken,
     ConnectionNotMade,
     HttpAnswer,
-    HttpRequest,
     HttpStream,
     HttpTransport,
+    OutgoingRequest,
     always_permitted,
 )
 from karpenter.kube.protocol import Json, JsonObject, Listing, WatchEvent, WatchEventType
@@ -102,9 +102,9 @@ class _Request(Generic[T]):
     def description(self) -> str:
         return f"{self.method} {self.path}"
 
-    def to_http(self, check_permitted: Callable[[], None]) -> HttpRequest:
+    def to_http(self, check_permitted: Callable[[], None]) -> OutgoingRequest:
         headers = _READ_HEADERS if self.body is None else {**_READ_HEADERS, "Content-Type": self.content_type}
-        return HttpRequest(self.method, self.path, self.query, headers, self.body, check_permitted)
+        return OutgoingRequest(self.method, self.path, self.query, headers, self.body, check_permitted)
 
     def to_finished(self, code: str, seconds: float) -> FinishedRequest:
         kind = self.kind
@@ -164,7 +164,7 @@ class KubeClient:
         await self._rate_limit.take()
         with _translate_transport_errors("GET /version"):
             async with asyncio.timeout(_REQUEST_TIMEOUT_SECONDS):
-                answer = await self._transport.exchange(HttpRequest("GET", "/version"))
+                answer = await self._transport.exchange(OutgoingRequest("GET", "/version"))
         if not answer.is_success:
             raise errors.ServerUnavailable(f"GET /version: HTTP {answer.status}")
         try:
@@ -342,8 +342,8 @@ class KubeClient:
             self._observer.request_finished(call.to_finished(code, now() - began))
 
 
-def _watch_request(call: _Request[T]) -> HttpRequest:
-    return HttpRequest(call.method, call.path, call.query, {**_READ_HEADERS, "Accept-Encoding": "identity"})
+def _watch_request(call: _Request[T]) -> OutgoingRequest:
+    return OutgoingRequest(call.method, call.path, call.query, {**_READ_HEADERS, "Accept-Encoding": "identity"})
 
 
 def _selector_query(label_selector: str, field_selector: str) -> dict[str, str]:

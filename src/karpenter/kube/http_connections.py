@@ -24,7 +24,7 @@ from aiohttp.abc import AbstractStreamWriter
 from aiohttp.payload import BytesPayload
 from yarl import URL
 
-from karpenter.kube.http_exchange import ConnectionBroken, ConnectionNotMade, HttpAnswer, HttpRequest, HttpStream
+from karpenter.kube.http_exchange import ConnectionBroken, ConnectionNotMade, HttpAnswer, HttpStream, OutgoingRequest
 
 #: Room for the requests in flight and one connection per watch.
 _MAX_CONNECTIONS = 128
@@ -84,14 +84,14 @@ class HttpConnections:
         """See ``HttpTransport``."""
         return self._endpoint.url.rstrip("/")
 
-    async def exchange(self, request: HttpRequest) -> HttpAnswer:
+    async def exchange(self, request: OutgoingRequest) -> HttpAnswer:
         """See ``HttpTransport``."""
         async with self._sent(request, _EXCHANGE_TIMEOUT) as response:
             with _translated_errors():
                 return HttpAnswer(response.status, response.headers, await response.read())
 
     @asynccontextmanager
-    async def stream(self, request: HttpRequest) -> AsyncIterator[HttpStream]:
+    async def stream(self, request: OutgoingRequest) -> AsyncIterator[HttpStream]:
         """See ``HttpTransport``."""
         async with self._sent(request, _STREAM_TIMEOUT) as response:
             yield _ResponseStream(response)
@@ -103,7 +103,7 @@ class HttpConnections:
 
     @asynccontextmanager
     async def _sent(
-        self, request: HttpRequest, timeout: aiohttp.ClientTimeout
+        self, request: OutgoingRequest, timeout: aiohttp.ClientTimeout
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """The answer once its head is there."""
         if self._session is None:
@@ -113,7 +113,7 @@ class HttpConnections:
         with _translated_errors(body):
             response = await self._session.request(
                 request.method,
-                URL(self._base + HttpRequest(request.method, request.path, query).target, encoded=True),
+                URL(self._base + OutgoingRequest(request.method, request.path, query).target, encoded=True),
                 data=body,
                 headers=request.headers,
                 timeout=timeout,

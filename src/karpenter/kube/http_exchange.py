@@ -25,7 +25,7 @@ def always_permitted() -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class HttpRequest:
+class OutgoingRequest:
     """One request. ``path`` and ``query`` are not encoded yet; ``path`` begins with a slash.
 
     ``check_permitted`` runs right before bytes of a request with a body leave. If it raises, nothing leaves, and the error is
@@ -86,11 +86,11 @@ class HttpTransport(Protocol):
         """The server's URL."""
         ...
 
-    async def exchange(self, request: HttpRequest) -> HttpAnswer:
+    async def exchange(self, request: OutgoingRequest) -> HttpAnswer:
         """Send, and read the whole answer."""
         ...
 
-    def stream(self, request: HttpRequest) -> AbstractAsyncContextManager[HttpStream]:
+    def stream(self, request: OutgoingRequest) -> AbstractAsyncContextManager[HttpStream]:
         """Send, and read the head of the answer. Leaving closes the connection unless the body was read to its end."""
         ...
 

@@ -17,7 +17,7 @@ from urllib.request import getproxies, proxy_bypass
 
 from karpenter.kube import tls
 from karpenter.kube.credentials import Credentials, CredentialsRefused, Identity
-from karpenter.kube.http_exchange import ConnectionNotMade, HttpAnswer, HttpRequest, HttpStream, HttpTransport
+from karpenter.kube.http_exchange import ConnectionNotMade, HttpAnswer, HttpStream, HttpTransport, OutgoingRequest
 from karpenter.kube.reloaded_files import SourceUnreadable
 
 _UNAUTHORIZED = 401
@@ -81,7 +81,7 @@ class AuthenticatedTransport:
         """See ``HttpTransport``."""
         return self._pool.transport.server
 
-    async def exchange(self, request: HttpRequest) -> HttpAnswer:
+    async def exchange(self, request: OutgoingRequest) -> HttpAnswer:
         """Send as the current credentials, and once more as renewed ones when they are refused."""
         shown = await self._identity.current()
         answer = await self._exchange_as(shown, request)
@@ -91,7 +91,7 @@ class AuthenticatedTransport:
         return answer if renewed == shown else await self._exchange_as(renewed, request)
 
     @asynccontextmanager
-    async def stream(self, request: HttpRequest) -> AsyncIterator[HttpStream]:
+    async def stream(self, request: OutgoingRequest) -> AsyncIterator[HttpStream]:
         """As ``exchange``, with the body of the answer still to come."""
         shown = await self._identity.current()
         async with AsyncExitStack() as stack:
@@ -113,12 +113,12 @@ class AuthenticatedTransport:
             raise CredentialsRefused(self._unusable_material[1])
         return await self._identity.refreshed(refused)
 
-    async def _exchange_as(self, credentials: Credentials, request: HttpRequest) -> HttpAnswer:
+    async def _exchange_as(self, credentials: Credentials, request: OutgoingRequest) -> HttpAnswer:
         async with self._pool_for(credentials) as transport:
             return await transport.exchange(_authorized(request, credentials))
 
     @asynccontextmanager
-    async def _stream_as(self, credentials: Credentials, request: HttpRequest) -> AsyncIterator[HttpStream]:
+    async def _stream_as(self, credentials: Credentials, request: OutgoingRequest) -> AsyncIterator[HttpStream]:
         async with (
             self._pool_for(credentials) as transport,
             transport.stream(_authorized(request, credentials)) as answer,
@@ -186,7 +186,7 @@ class _ConnectionPool:
             await self.transport.aclose()
 
 
-def _authorized(request: HttpRequest, credentials: Credentials) -> HttpRequest:
+def _authorized(request: OutgoingRequest, credentials: Credentials) -> OutgoingRequest:
     if not credentials.authorization:
         return request
     return replace(request, headers={**request.headers, "Authorization": credentials.authorization})

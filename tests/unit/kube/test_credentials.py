@@ -9,7 +9,7 @@ import pytest
 
 from karpenter.kube import tls
 from karpenter.kube.credentials import Credentials, CredentialsRefused, FileIdentity, basic_header
-from karpenter.kube.http_exchange import HttpRequest
+from karpenter.kube.http_exchange import OutgoingRequest
 from karpenter.kube.reloaded_files import ReloadedTexts, SourceUnreadable
 from karpenter.kube.transport import AuthenticatedTransport
 from support.httpx_transport import HttpxTransport
@@ -102,19 +102,19 @@ async def test_a_token_that_is_not_accepted_is_read_again_and_the_request_sent_o
     file.write_text("one")
     server = Server("one")
     transport = server.transport(FileIdentity(token=file))
-    assert (await transport.exchange(HttpRequest("GET", "/"))).is_success
+    assert (await transport.exchange(OutgoingRequest("GET", "/"))).is_success
     file.write_text("two")
     server.accepted = "two"
-    answer = await transport.exchange(HttpRequest("POST", "/", body=b"body"))
+    answer = await transport.exchange(OutgoingRequest("POST", "/", body=b"body"))
     assert (answer.status, answer.body) == (200, b"body")
-    assert (await transport.exchange(HttpRequest("GET", "/"))).is_success
+    assert (await transport.exchange(OutgoingRequest("GET", "/"))).is_success
     assert server.shown == ["one", "one", "two", "two"]
 
 
 async def test_a_token_that_stays_the_same_is_not_shown_twice() -> None:
     server = Server("other")
     transport = server.transport(FileIdentity(token=b"one"))
-    assert (await transport.exchange(HttpRequest("GET", "/"))).status == 401
+    assert (await transport.exchange(OutgoingRequest("GET", "/"))).status == 401
     assert server.shown == ["one"]
 
 

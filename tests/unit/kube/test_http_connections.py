@@ -10,7 +10,7 @@ import pytest
 from karpenter.api.kinds import CONFIG_MAP
 from karpenter.kube.client import KubeClient
 from karpenter.kube.http_connections import Endpoint, HttpConnections
-from karpenter.kube.http_exchange import ConnectionBroken, ConnectionNotMade, HttpRequest
+from karpenter.kube.http_exchange import ConnectionBroken, ConnectionNotMade, OutgoingRequest
 from support.recording_server import RecordingServer
 
 
@@ -27,8 +27,8 @@ async def connections(server: RecordingServer) -> AsyncIterator[HttpConnections]
     await opened.aclose()
 
 
-def patch(body: bytes = b"body") -> HttpRequest:
-    return HttpRequest("PATCH", "/x", body=body)
+def patch(body: bytes = b"body") -> OutgoingRequest:
+    return OutgoingRequest("PATCH", "/x", body=body)
 
 
 async def test_requests_share_a_connection_and_a_closed_one_is_replaced(
@@ -53,7 +53,7 @@ async def test_a_write_whose_connection_breaks_is_not_sent_again(
     await connections.exchange(patch())
     server.refusals = 1
     with pytest.raises(ConnectionBroken):
-        await connections.exchange(HttpRequest(method, "/x", body=b"{}"))
+        await connections.exchange(OutgoingRequest(method, "/x", body=b"{}"))
     assert [line.split()[0] for line, _ in server.requests] == ["PATCH", method]
     assert (await connections.exchange(patch())).is_success
 
@@ -68,7 +68,7 @@ async def test_nothing_of_a_request_leaves_that_its_check_refuses(
 
     await connections.exchange(patch())
     with pytest.raises(PermissionError, match="expired"):
-        await connections.exchange(HttpRequest("PATCH", "/x", body=b"refused", check_permitted=refuse))
+        await connections.exchange(OutgoingRequest("PATCH", "/x", body=b"refused", check_permitted=refuse))
     assert (await connections.exchange(patch(b"after"))).is_success
     assert [body for _, body in server.requests] == [b"body", b"after"]
 
@@ -85,7 +85,7 @@ async def test_a_server_that_is_not_there_got_nothing() -> None:
 async def test_path_and_query_are_encoded_behind_those_of_the_endpoint(server: RecordingServer) -> None:
     endpoint = Endpoint(f"{server.url}/clusters/one/", query={"dryRun": "All"})
     connections = HttpConnections(endpoint, ssl.create_default_context())
-    await connections.exchange(HttpRequest("GET", "/apis/a b", {"labelSelector": "app=web,x in (1,2)", "q": "ü"}))
+    await connections.exchange(OutgoingRequest("GET", "/apis/a b", {"labelSelector": "app=web,x in (1,2)", "q": "ü"}))
     await connections.aclose()
     assert server.requests[0][0] == (
         "GET /clusters/one/apis/a%20b?labelSelector=app%3Dweb%2Cx+in+%281%2C2%29&q=%C3%BC&dryRun=All HTTP/1.1"
@@ -98,12 +98,12 @@ async def test_user_and_password_of_a_url_are_shown_where_a_request_has_nothing_
 ) -> None:
     endpoint = Endpoint(server.url.replace("http://", "http://jo:x@"))
     connections = HttpConnections(endpoint, ssl.create_default_context())
-    await connections.exchange(HttpRequest("GET", "/x", headers=own))
+    await connections.exchange(OutgoingRequest("GET", "/x", headers=own))
     await connections.aclose()
     assert [value for name, value in server.heads[0] if name == "authorization"] == [expected]
 
 
 async def test_the_body_of_a_stream_comes_in_pieces(server: RecordingServer, connections: HttpConnections) -> None:
-    async with connections.stream(HttpRequest("GET", "/x")) as stream:
+    async with connections.stream(OutgoingRequest("GET", "/x")) as stream:
         assert (stream.status, stream.headers["content-TYPE"]) == (200, "application/json")
         assert b"".join([chunk async for chunk in stream.chunks()]) == b'{"metadata":{"name":"a"}}'

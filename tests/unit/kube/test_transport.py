@@ -13,7 +13,7 @@ from controlplane.harness import ControlPlane
 from karpenter.api.kinds import CONFIG_MAP
 from karpenter.kube import config, errors
 from karpenter.kube.client import KubeClient
-from karpenter.kube.http_exchange import HttpRequest
+from karpenter.kube.http_exchange import OutgoingRequest
 from karpenter.kube.transport import proxy_for
 from karpenter.model.clock import SystemClock
 from karpenter.simulation.apiserver import MemoryServer
@@ -31,7 +31,7 @@ def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def noticed_after(client: KubeClient) -> float:
     """Seconds until the kernel gives up a connection whose other side does not answer any more; 0 for never."""
-    async with client._transport.stream(HttpRequest("GET", "/api/v1/namespaces", {"watch": "true"})) as answer:
+    async with client._transport.stream(OutgoingRequest("GET", "/api/v1/namespaces", {"watch": "true"})) as answer:
         assert answer.status == 200
         connection = answer._response.connection.transport.get_extra_info("socket")  # type: ignore[attr-defined]
         if not connection.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE):
@@ -129,7 +129,7 @@ async def test_requests_go_through_the_proxy(tmp_path: Path, monkeypatch: pytest
         port = listening.sockets[0].getsockname()[1]
         monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{port}")
         async with config.connect(config.load(str(path))) as client:
-            assert (await client._transport.exchange(HttpRequest("GET", "/version"))).status == 204
+            assert (await client._transport.exchange(OutgoingRequest("GET", "/version"))).status == 204
     assert asked == [b"GET http://api.test/version HTTP/1.1\r\n"]
 
 

@@ -19,7 +19,7 @@ from karpenter.api.meta import ObjectMeta
 from karpenter.kube import config
 from karpenter.kube.client import KubeClient
 from karpenter.kube.errors import NotFound
-from karpenter.kube.http_exchange import HttpAnswer, HttpRequest
+from karpenter.kube.http_exchange import HttpAnswer, OutgoingRequest
 from karpenter.kube.protocol import Kube, Listing
 from karpenter.kube.write_fence import NO_EXPIRY, Fence, WriteFenced
 from karpenter.model.clock import SystemClock
@@ -278,7 +278,7 @@ async def test_a_request_that_waits_for_its_connection_when_the_permission_ends_
             await client.create(CONFIG_MAP, thing("in-time"))
             exchange = client._transport.exchange
 
-            async def exchange_late(request: HttpRequest) -> HttpAnswer:
+            async def exchange_late(request: OutgoingRequest) -> HttpAnswer:
                 fence.extend_until(-math.inf)
                 return await exchange(request)
 

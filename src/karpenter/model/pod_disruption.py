@@ -59,7 +59,9 @@ _PROTECTION_ANNOTATIONS = frozenset((labels.DO_NOT_DISRUPT, *_FORMER_PROTECTION_
 def has_eviction_annotation(pod: Pod) -> bool:
     """Whether an annotation of the pod says that it should stay where it is, whatever that comes to now."""
     annotations = pod.metadata.annotations
-    return labels.SAFE_TO_EVICT in annotations or not _PROTECTION_ANNOTATIONS.isdisjoint(annotations)
+    return bool(annotations) and (
+        labels.SAFE_TO_EVICT in annotations or not _PROTECTION_ANNOTATIONS.isdisjoint(annotations)
+    )
 
 
 def is_critical(pod: Pod) -> bool:
@@ -139,6 +141,8 @@ def eviction_cost(pod: Pod) -> float:
 
     A cost that is no 32-bit integer counts as none; an unreadable disruption cost does not fall back to the deletion cost.
     """
+    if not pod.metadata.annotations and not pod.spec.priority:
+        return 1.0
     annotation = cost_annotation(pod)
     wanted = _cost_value(pod.metadata.annotations[annotation]) if annotation else None
     cost = 1.0 + (wanted or 0) / 2**27 + (pod.spec.priority or 0) / 2**25

@@ -14,6 +14,8 @@ from karpenter.model import resources as res
 
 _POD_LEVEL_PREFIX = "hugepages-"
 _FINISHED_PHASES = frozenset({"Succeeded", "Failed"})
+#: API version and kind of owners whose pods need no other place when their node goes.
+_GOING_WITH_THE_NODE = frozenset({("apps/v1", "DaemonSet"), ("v1", "Node")})
 
 #: What one container needs.
 _ContainerRequests = Callable[[Container], dict[str, int]]
@@ -186,6 +188,9 @@ def volume_claim_names(pod: Pod) -> list[str]:
 
 def is_reschedulable(pod: Pod) -> bool:
     """Whether the pod keeps its node from being empty (DIS-007): it, or its successor, will have to run somewhere."""
-    if is_daemonset_pod(pod) or is_mirror_pod(pod) or is_finished(pod):
+    for owner in pod.metadata.owner_references:
+        if (owner.api_version, owner.kind) in _GOING_WITH_THE_NODE:
+            return False
+    if is_finished(pod):
         return False
     return pod.metadata.deletion_timestamp is None or is_statefulset_pod(pod)

@@ -126,7 +126,8 @@ class CandidateChecks:
     def candidate_or_blocker(self, state_node: StateNode, reason: DisruptionReason) -> Candidate | BlockedNode:
         """The node as a candidate, or the first thing that forbids it (DIS-072 to DIS-082)."""
         blocker: NodeBlocker | PodBlocker | None = next(self.node_blockers(state_node), None)
-        if blocker is None and not self._ignores_pod_blockers(state_node, reason):
+        may_pods_object = bool(self.pod_disruption_budgets or state_node.pods_with_eviction_annotation)
+        if blocker is None and may_pods_object and not self._ignores_pod_blockers(state_node, reason):
             blocker = next(self._respected_pod_blockers(state_node, reason), None)
         return self.as_candidate(state_node) if blocker is None else BlockedNode(state_node, blocker)
 

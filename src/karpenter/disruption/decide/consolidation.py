@@ -37,6 +37,7 @@ from karpenter.disruption.decide.remaining_budgets import RemainingBudgets
 from karpenter.disruption.decide.scheduling_simulation import SchedulingSimulation, simulate
 from karpenter.disruption.decide.stabilization_window import StabilizationWindow
 from karpenter.disruption.decide.workload_rollouts import WorkloadRollouts
+from karpenter.model.consolidation_thresholds import consolidation_thresholds
 from karpenter.state.snapshot import ClusterSnapshot
 
 #: Limit on follow-up steps. Each saves money, so the series ends by itself, normally after one or two.
@@ -53,7 +54,7 @@ def consolidation_candidates(prepared: PreparedDisruption) -> tuple[list[Candida
     checks, context, defaults = prepared.checks, prepared.context, prepared.problem.options.consolidation
     candidates: list[Candidate] = []
     blocked: list[BlockedNode] = []
-    pools = {pool.metadata.name: pool for pool in prepared.snapshot.pools}
+    thresholds = {pool.metadata.name: consolidation_thresholds(pool, defaults) for pool in prepared.snapshot.pools}
     rollouts = WorkloadRollouts(prepared.snapshot, context.now)
     window = StabilizationWindow(prepared.snapshot, context.now, defaults.stabilization_window)
     pending_keys = {key for command in context.pending_commands for key in command.candidate_keys}
@@ -68,7 +69,7 @@ def consolidation_candidates(prepared: PreparedDisruption) -> tuple[list[Candida
         if blocker is not None:
             blocked.append(BlockedNode(node, blocker))
         elif is_consolidatable(node) and not context.is_in_backoff(_REASON, node.key):
-            too_young = node_age_blocker(candidate, pools[candidate.node_pool], context.now, defaults)
+            too_young = node_age_blocker(candidate, thresholds[candidate.node_pool], context.now)
             delay = too_young or (rollouts.first_blocker(candidate) if defaults.wait_for_rollouts else None)
             if delay is not None:
                 blocked.append(BlockedNode(node, delay))

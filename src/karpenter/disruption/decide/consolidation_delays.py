@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
-from karpenter.api.karpenter import NodePool
 from karpenter.disruption.decide.command import Candidate
 from karpenter.disruption.decide.disruption_blockers import NodeTooYoung
 from karpenter.disruption.decide.stabilization_window import StabilizationWindow
@@ -17,7 +16,7 @@ from karpenter.disruption.decide.workload_rollouts import WorkloadRollouts
 from karpenter.model import consolidation_thresholds, pod_disruption
 from karpenter.model import resources as res
 from karpenter.model.budget_windows import TimeSpan
-from karpenter.model.consolidation_thresholds import LEAN_CONSOLIDATION, ConsolidationDefaults
+from karpenter.model.consolidation_thresholds import LEAN_CONSOLIDATION, ConsolidationDefaults, ConsolidationThresholds
 from karpenter.model.disruption_rules import disruption_rules
 from karpenter.state.snapshot import ClusterSnapshot
 from karpenter.state.state_node import StateNode
@@ -26,12 +25,9 @@ from karpenter.state.state_node import StateNode
 _KEPT_SHARE = 0.75
 
 
-def node_age_blocker(
-    candidate: Candidate, pool: NodePool, now: datetime, defaults: ConsolidationDefaults = LEAN_CONSOLIDATION
-) -> NodeTooYoung | None:
-    """That a node is too young to be consolidated; None if it is old enough or its age is unknown."""
+def node_age_blocker(candidate: Candidate, thresholds: ConsolidationThresholds, now: datetime) -> NodeTooYoung | None:
+    """That a node is too young for its NodePool to consolidate it; None if it is old enough or its age is unknown."""
     created = candidate.state_node.claim.metadata.creation_timestamp if candidate.state_node.claim is not None else None
-    thresholds = consolidation_thresholds.consolidation_thresholds(pool, defaults)
     minimum_age = thresholds.minimum_node_age
     if created is None or now - created >= minimum_age:
         return None

@@ -8,7 +8,7 @@ from itertools import chain
 
 from karpenter.api.core import Pod
 from karpenter.disruption.decide.command import Candidate
-from karpenter.instancetypes.instance_type import Offering
+from karpenter.instancetypes.instance_type import BurstableCpu, Offering
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.instancetypes.type_sets import members
 from karpenter.model import labels, pods
@@ -56,18 +56,24 @@ class NodePrices:
 
     def cpu_surplus_per_hour(self, state_node: StateNode, arriving: Iterable[Pod] = ()) -> float:
         """USD per hour for CPU that its pods, and further ones, request beyond the baseline of its type."""
+        burstable_cpu = self._burstable_cpu(state_node.pool, state_node.own_labels.get(labels.INSTANCE_TYPE, ""))
+        if burstable_cpu is None:
+            return 0.0
         requests = res.add(state_node.pod_requests, *map(pods.pod_requests, arriving))
-        instance_type = state_node.own_labels.get(labels.INSTANCE_TYPE, "")
-        return self.cpu_surplus_of_type(state_node.pool, instance_type, requests)
+        return CpuSurplus.of_type(burstable_cpu, {}).price_per_hour(requests)
 
     def cpu_surplus_of_type(self, pool: str, instance_type: str, requests: Resources) -> float:
         """USD per hour for CPU that pods and DaemonSets request beyond the baseline of the type."""
+        burstable_cpu = self._burstable_cpu(pool, instance_type)
+        return 0.0 if burstable_cpu is None else CpuSurplus.of_type(burstable_cpu, {}).price_per_hour(requests)
+
+    def _burstable_cpu(self, pool: str, instance_type: str) -> BurstableCpu | None:
+        """What CPU beyond the baseline of the type costs; None where it costs nothing, or nobody counts it."""
         index = self._indexes.get(pool)
         groups = index.named(instance_type) if index is not None else 0
         if index is None or not groups or not self._counts_cpu_surplus:
-            return 0.0
-        burstable_cpu = index.types[next(members(groups))].burstable_cpu
-        return 0.0 if burstable_cpu is None else CpuSurplus.of_type(burstable_cpu, {}).price_per_hour(requests)
+            return None
+        return index.types[next(members(groups))].burstable_cpu
 
     def _priced(self, pool: str, kind: str, zone: str, capacity_type: str, reservation: str) -> float | None:
         index = self._indexes.get(pool)

@@ -181,7 +181,8 @@ class _NodeExplainer:
             yield ExplainedBlocker(ConsolidateAfterNotOver(period, until=until), (_EMPTY, _UNDERUTILIZED))
         elif waiting := self._stabilization_blocker():
             yield ExplainedBlocker(waiting, (_UNDERUTILIZED,))
-        too_young = node_age_blocker(self._candidate, pool, self._now, self._defaults)
+        thresholds = consolidation_thresholds.consolidation_thresholds(pool, self._defaults)
+        too_young = node_age_blocker(self._candidate, thresholds, self._now)
         if too_young is not None:
             yield ExplainedBlocker(too_young, (_UNDERUTILIZED,))
         if self._defaults.wait_for_rollouts:

@@ -287,21 +287,3 @@ def test_the_dead_are_remembered_for_a_while_only(
         server.get(config_maps, "default", "child")
     server.create(config_maps, "default", _child(uids[0]))
     assert server.get(config_maps, "default", "child").owner_uids == (uids[0],)
-
-
-def test_the_typed_form_is_kept_of_what_is_watched_and_not_of_events(server: MemoryServer) -> None:
-    """A simulated cluster of thousands of nodes has more events than anything else, for an hour each."""
-    about = {"involvedObject": {"namespace": "default"}}
-    bodies = ((CONFIG_MAP, {}), (EVENT, about))
-    entries = [
-        (
-            kind,
-            server.create(
-                server.resource(kind.group, kind.version, kind.plural), "default", {"metadata": {"name": "x"}, **own}
-            ),
-        )
-        for kind, own in bodies
-    ]
-    typed = [(entry.typed(kind), entry.typed(kind)) for kind, entry in entries]  # type: ignore[arg-type]
-    assert [first == second for first, second in typed] == [True, True]
-    assert [first is second for first, second in typed] == [True, False]

@@ -5,7 +5,7 @@ resource has its own log; a watcher is no more than a position in it. When the l
 exactly as on a real server whose watch cache moved on.
 
 Costs: a write is one decode and one encode of the object and wakes the watchers of its resource; a watcher pays for the changes
-it reads and for nothing else. The typed form of an object (no event) is decoded at most once, however many readers ask.
+it reads and for nothing else. The typed form of an object is decoded at most once, however many readers ask.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from karpenter.api.kinds import EVENT, Kind
+from karpenter.api.kinds import Kind
 from karpenter.api.meta import Wire
 from karpenter.kube.errors import Gone
 from karpenter.kube.protocol import UndecodableObject, WatchEventType
@@ -80,11 +80,8 @@ class StoredEntry:
         return body
 
     def typed(self, kind: Kind[Wire]) -> Wire | UndecodableObject:
-        """The object as ``kind``'s struct, or why it does not decode.
-
-        That of an event is not kept: a large cluster has more of them than of anything else, and hardly anybody reads them.
-        """
-        if kind.type is not self.resource.kind.type or self.resource.kind.name == EVENT.name:
+        """The object as ``kind``'s struct, or why it does not decode."""
+        if kind.type is not self.resource.kind.type:
             return self._decode(kind)
         if self._typed is None:
             self._typed = self._decode(kind)

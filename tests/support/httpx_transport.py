@@ -7,7 +7,14 @@ from contextlib import asynccontextmanager, contextmanager
 
 import httpx2
 
-from karpenter.kube.http_exchange import ConnectionBroken, ConnectionNotMade, HttpAnswer, HttpStream, OutgoingRequest
+from karpenter.kube.http_exchange import (
+    ConnectionBroken,
+    ConnectionNotMade,
+    HttpAnswer,
+    HttpStream,
+    OutgoingRequest,
+    encoded_target,
+)
 
 _NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.ProxyError)
 
@@ -35,7 +42,10 @@ class HttpxTransport:
     @asynccontextmanager
     async def _sent(self, request: OutgoingRequest) -> AsyncIterator[httpx2.Response]:
         built = self._http.build_request(
-            request.method, request.target, headers=dict(request.headers), content=request.body
+            request.method,
+            encoded_target(request.path, request.query),
+            headers=dict(request.headers),
+            content=request.body,
         )
         request.check_permitted()
         with _translated_errors():

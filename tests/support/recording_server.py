@@ -19,6 +19,7 @@ class RecordingServer:
     connections: list[asyncio.StreamWriter] = field(default_factory=list)
     #: How many of the coming requests are read and answered by closing the connection.
     refusals: int = 0
+    answer: bytes = _ANSWER
     url: str = ""
     _handlers: set[asyncio.Task[None]] = field(default_factory=set)
 
@@ -52,7 +53,7 @@ class RecordingServer:
                 if self.refusals:
                     self.refusals -= 1
                     break
-                writer.write(_ANSWER)
+                writer.write(self.answer)
         writer.close()
         with suppress(ConnectionError):
             await writer.wait_closed()

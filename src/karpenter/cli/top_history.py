@@ -7,6 +7,7 @@ import urllib.request
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from http import HTTPStatus
 from http.client import HTTPException
 from pathlib import Path
 from typing import Protocol
@@ -19,6 +20,7 @@ from karpenter.cli.terminal import WrongInput
 from karpenter.console.decision_rows import DecisionKind, DecisionRow, RecordedDecisions
 from karpenter.history.history_store import HistoryStore, HistoryUnreadable, readable_history
 from karpenter.kube import tls
+from karpenter.kube.proxies import proxy_for
 from karpenter.model.texts import why_unreadable
 from karpenter.webconsole import history_document
 
@@ -101,22 +103,32 @@ class ControllerHistory:
 
     def _answer(self) -> bytes:
         """The answer to one request. Raises ``HistoryUnavailable``."""
-        hours = SHOWN / timedelta(hours=1)
-        context = tls.ssl_context(tls.ServerTrust(), tls.TlsMaterial())
-        opener = urllib.request.build_opener(_NoRedirects, urllib.request.HTTPSHandler(context=context))
         try:
-            request = urllib.request.Request(
-                f"{self.url}/api/history?hours={hours:g}", headers={"Authorization": f"Bearer {self.token}"}
-            )
-            with opener.open(request, timeout=_TIMEOUT_SECONDS) as answer:
-                return bytes(answer.read())
-        except HTTPError as error:
-            with error:
-                text = error.read().decode(errors="replace")[:200]
-            raise HistoryUnavailable(f"{self.url}: {text or error.code}") from None
-        except (OSError, HTTPException, ValueError) as error:
+            status, body = self._exchanged()
+        except (OSError, HTTPException, ValueError, tls.UnusableCertificate) as error:
             reason = getattr(error, "reason", error)
             raise HistoryUnavailable(f"{self.url}: {reason or type(error).__name__}") from None
+        if status != HTTPStatus.OK:
+            raise HistoryUnavailable(f"{self.url}: {body.decode(errors='replace')[:200] or status}")
+        return body
+
+    def _exchanged(self) -> tuple[int, bytes]:
+        """Status and body of the answer."""
+        proxy, hours = proxy_for(self.url), SHOWN / timedelta(hours=1)
+        opener = urllib.request.build_opener(
+            _NoRedirects,
+            urllib.request.HTTPSHandler(context=tls.ssl_context(tls.ServerTrust(), tls.TlsMaterial())),
+            urllib.request.ProxyHandler({urlsplit(self.url).scheme: proxy} if proxy else {}),
+        )
+        request = urllib.request.Request(
+            f"{self.url}/api/history?hours={hours:g}", headers={"Authorization": f"Bearer {self.token}"}
+        )
+        try:
+            with opener.open(request, timeout=_TIMEOUT_SECONDS) as answer:
+                return answer.status, bytes(answer.read())
+        except HTTPError as refusal:
+            with refusal:
+                return refusal.code, refusal.read()
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):

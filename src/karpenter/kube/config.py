@@ -114,7 +114,7 @@ def connect_for_dry_run(connection: Connection) -> KubeClient:
 
 def _transport(connection: Connection, query: dict[str, str]) -> HttpTransport:
     """The connections below a client; every request has these parameters."""
-    from karpenter.kube import http_connections, transport
+    from karpenter.kube import http_connections, proxies, transport
     from karpenter.kube.credentials import CredentialsRefused
     from karpenter.kube.reloaded_files import SourceUnreadable
     from karpenter.kube.tls import UnusableCertificate
@@ -124,7 +124,7 @@ def _transport(connection: Connection, query: dict[str, str]) -> HttpTransport:
         cluster.server,
         tuple(_request_headers(connection)),
         query,
-        cluster.proxy_url or transport.proxy_for(cluster.server),
+        cluster.proxy_url or proxies.proxy_for(cluster.server),
         trust.server_name,
     )
     try:
@@ -282,7 +282,7 @@ def _exec_plugin(selected: SelectedContext, trust: ServerTrust) -> ExecPlugin:
 
 def _exec_cluster_info(cluster: KubeconfigCluster, trust: ServerTrust) -> JsonObject:
     """A cluster in the form helper programs receive."""
-    from karpenter.kube import transport
+    from karpenter.kube import proxies
     from karpenter.kube.tls import current_material
 
     authorities = current_material(trust, b"", b"").authorities
@@ -292,7 +292,7 @@ def _exec_cluster_info(cluster: KubeconfigCluster, trust: ServerTrust) -> JsonOb
         "tls-server-name": cluster.tls_server_name,
         "insecure-skip-tls-verify": cluster.insecure_skip_tls_verify,
         "certificate-authority-data": binascii.b2a_base64(authorities, newline=False).decode(),
-        "proxy-url": cluster.proxy_url or transport.proxy_for(cluster.server) or "",
+        "proxy-url": cluster.proxy_url or proxies.proxy_for(cluster.server) or "",
         "disable-compression": cluster.disable_compression,
         "config": cast("Json", config),
     }

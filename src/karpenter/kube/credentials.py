@@ -50,7 +50,7 @@ class FileIdentity:
         self._authorization = authorization
 
     def available(self) -> Credentials:
-        """See ``Identity.at_hand``."""
+        """See ``Identity.available``."""
         try:
             return self._credentials_of(self._sources.current())
         except SourceUnreadable as error:
@@ -61,7 +61,7 @@ class FileIdentity:
         return self.available()
 
     async def refreshed(self, refused: Credentials) -> Credentials:
-        """See ``Identity.renewed``: the files may have been rewritten this moment."""
+        """See ``Identity.refreshed``: the files may have been rewritten this moment."""
         return self._credentials_of(self._sources.reload())
 
     def _credentials_of(self, texts: tuple[bytes, ...]) -> Credentials:

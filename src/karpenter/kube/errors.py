@@ -9,8 +9,8 @@ KubeError
 ├── Unauthorized      credentials missing, wrong or expired
 ├── Forbidden         credentials lack a permission
 ├── TooManyRequests   asked too often, or an eviction is not possible now: wait ``retry_after_seconds``
-└── Unavailable       no usable answer (connection, time-out, 5xx): it may have been done or not; look again, with back-off
-    └── NotSent       no connection came about, so the server has seen nothing: anything may be repeated
+└── ServerUnavailable no usable answer (connection, time-out, 5xx): it may have been done or not; look again, with back-off
+    └── RequestNotSent no connection came about, so the server has seen nothing: anything may be repeated
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ class ExecIdentity:
         self._running: asyncio.Task[_RunSuccess | _RunFailure] | None = None
 
     def available(self) -> Credentials:
-        """See ``Identity.at_hand``."""
+        """See ``Identity.available``."""
         return self._last_success.credentials if self._last_success is not None else Credentials()
 
     async def current(self) -> Credentials:
@@ -115,7 +115,7 @@ class ExecIdentity:
             return given.credentials
 
     async def refreshed(self, refused: Credentials) -> Credentials:
-        """See ``Identity.renewed``."""
+        """See ``Identity.refreshed``."""
         given = self._last_success
         if given is not None and (given.credentials != refused or self._is_recent(given.at)):
             return given.credentials

@@ -5,44 +5,61 @@ either. The kernel can tell the two apart: it probes a silent connection and bre
 controller would go on acting on an old picture until the watch's own limit.
 
 Writes. The library sends the head of a request together with its body, and asks the body for its bytes right before: that is
-where the check of a request runs. It sends some methods once more by itself when a kept connection turns out to be closed; a
-body gives its bytes once, so that no write is sent twice.
+where the check of a request runs. It sends reads, deletions and replacements once more by itself when the server closes the
+connection before it answers; a body gives its bytes once, so that no write is sent twice. Reads may be.
+
+Proxies. The library has one TLS context for the server and for a proxy of https://, as Go's clients have.
 """
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import ssl
-from base64 import b64encode
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
-from urllib.parse import unquote, urlsplit
 
 import aiohttp
 from aiohttp.abc import AbstractStreamWriter
+from aiohttp.client_reqrep import ConnectionKey
+from aiohttp.connector import Connection
 from aiohttp.payload import BytesPayload
+from aiohttp.tracing import Trace
 from yarl import URL
 
-from karpenter.kube.http_exchange import ConnectionBroken, ConnectionNotMade, HttpAnswer, HttpStream, OutgoingRequest
+from karpenter.kube.http_exchange import (
+    ConnectionBroken,
+    ConnectionNotMade,
+    HttpAnswer,
+    HttpStream,
+    OutgoingRequest,
+    encoded_target,
+)
+from karpenter.kube.proxies import login_header, split_login, usable_proxy
 
 #: Room for the requests in flight and one connection per watch.
 _MAX_CONNECTIONS = 128
 #: How long a connection without requests is kept. API servers close theirs after 90 s.
 _IDLE_SECONDS = 60.0
 
-#: Seconds to connect, and to wait for the next piece of an ordinary answer.
-_CONNECT_TIMEOUT_SECONDS = 10.0
+#: Seconds to connect to one address; until there is a connection at all, with names, further addresses and proxies; and to wait
+#: for the next piece of an ordinary answer.
+_ADDRESS_TIMEOUT_SECONDS = 10.0
+_CONNECT_TIMEOUT_SECONDS = 30.0
 _READ_TIMEOUT_SECONDS = 30.0
+#: Bytes of one header and number of headers: more than the library's own limits, because gateways add theirs.
+_MAX_HEADER_BYTES, _MAX_HEADERS = 65_536, 1_000
 
 #: The first probe after so much silence, the next ones at this distance, given up after so many: 45 s in all.
 _KEEPALIVE_IDLE_SECONDS = 15
 _KEEPALIVE_INTERVAL_SECONDS = 10
 _KEEPALIVE_PROBES = 3
 
-_EXCHANGE_TIMEOUT = aiohttp.ClientTimeout(sock_connect=_CONNECT_TIMEOUT_SECONDS, sock_read=_READ_TIMEOUT_SECONDS)
-_STREAM_TIMEOUT = aiohttp.ClientTimeout(sock_connect=_CONNECT_TIMEOUT_SECONDS)
-_PROXY_SCHEMES = ("http", "https")
+_STREAM_TIMEOUT = aiohttp.ClientTimeout(connect=_CONNECT_TIMEOUT_SECONDS, sock_connect=_ADDRESS_TIMEOUT_SECONDS)
+_EXCHANGE_TIMEOUT = aiohttp.ClientTimeout(
+    connect=_CONNECT_TIMEOUT_SECONDS, sock_connect=_ADDRESS_TIMEOUT_SECONDS, sock_read=_READ_TIMEOUT_SECONDS
+)
 #: Failures before a connection stood. Others of the library's errors are derived from the same bases.
 _NOT_CONNECTED = (
     aiohttp.ClientConnectorError,
@@ -57,8 +74,8 @@ class Endpoint:
     """A server and what all requests to it share.
 
     ``url`` may have a path, before those of the requests, and a user with a password. ``headers`` may repeat a name.
-    ``query`` is added to that of each request. ``proxy`` is the URL of a proxy or None. ``server_name`` is the name that the
-    server's certificate has to be for, empty for the one in the URL.
+    ``query`` is added to that of each request. ``proxy`` is the URL of a proxy, which may have a user, or None.
+    ``server_name`` is the name that the server's certificate has to be for, empty for the one in the URL.
     """
 
     url: str
@@ -72,12 +89,15 @@ class HttpConnections:
     """Implements ``http_exchange.HttpTransport``. Used on the event loop of its first request."""
 
     def __init__(self, endpoint: Endpoint, context: ssl.SSLContext) -> None:
-        """Raises ``ValueError`` for a proxy that cannot be used."""
-        _check_proxy(endpoint.proxy)
+        """Raises ``ValueError`` for a server or a proxy that cannot be used."""
         self._endpoint = endpoint
         self._context = context
-        self._base, self._headers = _base_url(endpoint), _shared_headers(endpoint)
+        self._base, login = split_login(endpoint.url)
+        self._headers = (*endpoint.headers, *login_header(login))
+        self._proxy = None if endpoint.proxy is None else usable_proxy(endpoint.proxy)
         self._session: aiohttp.ClientSession | None = None
+        self._open_responses: set[aiohttp.ClientResponse] = set()
+        self._is_closed = False
 
     @property
     def server(self) -> str:
@@ -86,75 +106,123 @@ class HttpConnections:
 
     async def exchange(self, request: OutgoingRequest) -> HttpAnswer:
         """See ``HttpTransport``."""
-        async with self._sent(request, _EXCHANGE_TIMEOUT) as response:
+        async with self._response_to(request, _EXCHANGE_TIMEOUT) as response:
             with _translated_errors():
                 return HttpAnswer(response.status, response.headers, await response.read())
 
     @asynccontextmanager
     async def stream(self, request: OutgoingRequest) -> AsyncIterator[HttpStream]:
         """See ``HttpTransport``."""
-        async with self._sent(request, _STREAM_TIMEOUT) as response:
+        async with self._response_to(request, _STREAM_TIMEOUT) as response:
             yield _ResponseStream(response)
 
     async def aclose(self) -> None:
         """See ``HttpTransport``."""
+        self._is_closed = True
+        # Without that a reader would wait on: the library closes their connections, but does not wake them.
+        for response in tuple(self._open_responses):
+            response.close()
         if self._session is not None:
             await self._session.close()
 
     @asynccontextmanager
-    async def _sent(
+    async def _response_to(
         self, request: OutgoingRequest, timeout: aiohttp.ClientTimeout
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """The answer once its head is there."""
-        if self._session is None:
-            self._session = self._new_session()
-        query = {**request.query, **self._endpoint.query} if self._endpoint.query else request.query
-        body = None if request.body is None else _CheckedBody(request.body, request.check_permitted)
-        with _translated_errors(body):
-            response = await self._session.request(
-                request.method,
-                URL(self._base + OutgoingRequest(request.method, request.path, query).target, encoded=True),
-                data=body,
-                headers=request.headers,
-                timeout=timeout,
-                allow_redirects=False,
-                proxy=self._endpoint.proxy,
-                server_hostname=self._endpoint.server_name or None,
-            )
+        response = await self._send(request, timeout)
+        self._open_responses.add(response)
         try:
             yield response
         finally:
+            self._open_responses.discard(response)
             # What was read to its end has given its connection back already.
             response.close()
 
+    async def _send(self, request: OutgoingRequest, timeout: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
+        self._check_open()
+        if self._session is None:
+            self._session = self._new_session()
+        body = None if request.body is None else _CheckedBody(request.body, request.check_permitted)
+        try:
+            with _translated_errors(body):
+                return await self._session.request(
+                    request.method,
+                    self._url_of(request),
+                    data=body,
+                    headers=self._headers_of(request),
+                    timeout=timeout,
+                    allow_redirects=False,
+                    server_hostname=self._endpoint.server_name or None,
+                    proxy=None if self._proxy is None else self._proxy.url,
+                    proxy_headers=None if self._proxy is None else self._proxy.headers,
+                )
+        except asyncio.CancelledError:
+            if not _is_cancelled():
+                # The library cancels what waits for a connection when it is closed.
+                self._check_open()
+            raise
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise ConnectionNotMade("the client is closed") from None
+
+    def _url_of(self, request: OutgoingRequest) -> URL:
+        query = {**request.query, **self._endpoint.query} if self._endpoint.query else request.query
+        return URL(self._base + encoded_target(request.path, query), encoded=True)
+
+    def _headers_of(self, request: OutgoingRequest) -> list[tuple[str, str]]:
+        """Those of the request, and what all share. Not the session's headers: a proxy would be shown these, too."""
+        shared = [header for header in self._headers if header[0] not in request.headers]
+        return [*shared, *request.headers.items()]
+
     def _new_session(self) -> aiohttp.ClientSession:
-        connector = aiohttp.TCPConnector(
+        connector = _Connector(
             limit=_MAX_CONNECTIONS,
             keepalive_timeout=_IDLE_SECONDS,
             ssl=self._context,
             socket_factory=_probed_socket,
         )
         return aiohttp.ClientSession(
-            connector=connector, headers=self._headers, cookie_jar=aiohttp.DummyCookieJar(), requote_redirect_url=False
+            connector=connector,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            max_line_size=_MAX_HEADER_BYTES,
+            max_field_size=_MAX_HEADER_BYTES,
+            max_headers=_MAX_HEADERS,
         )
 
 
+class _Connector(aiohttp.TCPConnector):
+    """Gives up idle connections on which something arrived that nobody asked for: the next request would get it as its answer.
+
+    The library has no public way to look at them. A test fails where it is built otherwise.
+    """
+
+    async def _get(self, key: ConnectionKey, traces: list[Trace]) -> Connection | None:
+        while (connection := await super()._get(key, traces)) is not None:
+            if connection.protocol is not None and not connection.protocol.should_close:
+                return connection
+            connection.close()
+        return None
+
+
 class _CheckedBody(BytesPayload):
-    """A body that is written once, after a check. ``refusal`` says why it was not written."""
+    """A body that is written once, after a check. ``refusal`` says why it was not written, None where it was or will be."""
 
     def __init__(self, body: bytes, check_permitted: Callable[[], None]) -> None:
         super().__init__(body)
         self._check_permitted = check_permitted
-        self._is_written = False
+        self.is_written = False
         self.refusal: Exception | None = None
 
     async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
         """Called by the library before anything of the request has left."""
-        if self._is_written:
-            raise ConnectionBroken("the server closed the connection")
-        self._is_written = True
+        if self.is_written:
+            self.refusal = ConnectionBroken("the server closed the connection before it answered")
+            raise self.refusal
         try:
             self._check_permitted()
+            self.is_written = True
             await super().write_with_length(writer, content_length)
         except aiohttp.ClientConnectionResetError:
             # Raised instead of writing: head and body leave in one piece.
@@ -197,45 +265,37 @@ def _translated_errors(body: _CheckedBody | None = None) -> Iterator[None]:
     """The library's errors as those of ``http_exchange``; where ``body`` was not written, the reason."""
     try:
         yield
-    except (TimeoutError, aiohttp.ClientError, OSError) as error:
+    except (aiohttp.ClientError, TimeoutError, OSError) as error:
         if body is not None and body.refusal is not None:
             raise body.refusal from None
-        if isinstance(error, _NOT_CONNECTED):
+        if isinstance(error, _NOT_CONNECTED) or (body is not None and not body.is_written):
             raise ConnectionNotMade(_error_text(error)) from error
         raise ConnectionBroken(_error_text(error)) from error
+    except ValueError as error:
+        # A header or an address that cannot be sent. The text may hold it.
+        raise ConnectionNotMade(f"the request cannot be sent ({type(error).__name__})") from None
 
 
 def _error_text(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
-def _check_proxy(proxy: str | None) -> None:
-    if proxy and urlsplit(proxy).scheme not in _PROXY_SCHEMES:
-        shown = proxy.rpartition("@")[2] if "@" in proxy else proxy
-        raise ValueError(f"proxy {shown}: only proxies of http:// and https:// can be used, no SOCKS")
-
-
-def _base_url(endpoint: Endpoint) -> str:
-    """The URL before the paths of requests, without user and password."""
-    address = urlsplit(endpoint.url)
-    return address._replace(netloc=address.netloc.rpartition("@")[2]).geturl().rstrip("/")
-
-
-def _shared_headers(endpoint: Endpoint) -> list[tuple[str, str]]:
-    """The headers of all requests; those of a request go before them."""
-    address = urlsplit(endpoint.url)
-    if not (address.username or address.password):
-        return list(endpoint.headers)
-    login = f"{unquote(address.username or '')}:{unquote(address.password or '')}"
-    return [*endpoint.headers, ("Authorization", f"Basic {b64encode(login.encode()).decode('ascii')}")]
+def _is_cancelled() -> bool:
+    """Whether somebody cancelled the running task."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _probed_socket(address: aiohttp.AddrInfoType) -> socket.socket:
     """A socket for an address, with the kernel's probes on."""
     family, sort, protocol, *_ = address
     made = socket.socket(family, sort, protocol)
-    for level, option, value in _keepalive_options():
-        made.setsockopt(level, option, value)
+    try:
+        for level, option, value in _keepalive_options():
+            made.setsockopt(level, option, value)
+    except OSError:
+        made.close()
+        raise
     return made
 
 

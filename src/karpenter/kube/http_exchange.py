@@ -24,6 +24,12 @@ def always_permitted() -> None:
     """The check of requests that may leave at any time."""
 
 
+def encoded_target(path: str, query: Mapping[str, str]) -> str:
+    """Path and query as they are sent."""
+    encoded = quote(path, safe="/:@!$&'()*+,;=~-._")
+    return f"{encoded}?{urlencode(query)}" if query else encoded
+
+
 @dataclass(frozen=True, slots=True)
 class OutgoingRequest:
     """One request. ``path`` and ``query`` are not encoded yet; ``path`` begins with a slash.
@@ -38,12 +44,6 @@ class OutgoingRequest:
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes | None = None
     check_permitted: Callable[[], None] = always_permitted
-
-    @property
-    def target(self) -> str:
-        """Path and query as they are sent."""
-        path = quote(self.path, safe="/:@!$&'()*+,;=~-._")
-        return f"{path}?{urlencode(self.query)}" if self.query else path
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ afresh, so the client only repeats what is certain to be harmless:
 what came back                   get, list              create, patch,        evict
                                                         delete, bind
 ===============================  =====================  ====================  =========
-no connection (``NotSent``)      again                  again                 again
+no connection (RequestNotSent)   again                  again                 again
 429: the server was too busy     again                  again                 no (1)
 5xx, a broken or late answer     again                  no (2)                no
 anything else                    no                     no                    no

@@ -7,7 +7,9 @@ requires (older managed clusters have such), and a certificate that is trusted i
 from __future__ import annotations
 
 import os
+import re
 import ssl
+import sys
 import tempfile
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -17,10 +19,13 @@ from karpenter.kube.reloaded_files import ReloadedTexts
 #: Where distributions have their authorities, for a Python that was built to look elsewhere.
 _AUTHORITY_FILES = (
     "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
     "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/pki/tls/cert.pem",
     "/etc/ssl/ca-bundle.pem",
     "/etc/ssl/cert.pem",
 )
+_HASHED_NAME = re.compile(r"[0-9a-f]{8}\.\d+")
 
 
 class UnusableCertificate(Exception):
@@ -77,6 +82,7 @@ def _shared_context(material: TlsMaterial, *, skips_verification: bool) -> ssl.S
 
 def _new_context(material: TlsMaterial, *, skips_verification: bool) -> ssl.SSLContext:
     made = _verifying_context(material.authorities, skips_verification=skips_verification)
+    made.set_alpn_protocols(["http/1.1"])
     if material.certificate:
         _load_client_certificate(made, material)
     return made
@@ -99,13 +105,26 @@ def _verifying_context(authorities: bytes, *, skips_verification: bool) -> ssl.S
 
 def _system_context() -> ssl.SSLContext:
     """The authorities that ``SSL_CERT_FILE`` and ``SSL_CERT_DIR`` name, else those of the system."""
-    made, paths = ssl.create_default_context(), ssl.get_default_verify_paths()
-    known: tuple[str | None, ...] = (paths.cafile, paths.capath)  # None where there is no such file or folder
-    if not any(known):
+    named = os.environ.get("SSL_CERT_FILE")
+    if named and not os.path.isfile(named):
+        raise UnusableCertificate(f"SSL_CERT_FILE names {named}, and there is no such file")
+    if sys.platform == "darwin" and not named:
+        import truststore
+
+        return truststore.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    made = ssl.create_default_context()
+    if not _has_known_authorities(ssl.get_default_verify_paths()):
         for file in filter(os.path.isfile, _AUTHORITY_FILES):
             made.load_verify_locations(file)
             break
     return made
+
+
+def _has_known_authorities(paths: ssl.DefaultVerifyPaths) -> bool:
+    """Whether Python finds any where it looks: a file, or a folder with names by which OpenSSL looks them up."""
+    file: str | None = paths.cafile  # None where there is no such file; the same for the folder
+    folder: str | None = paths.capath
+    return file is not None or (folder is not None and any(map(_HASHED_NAME.fullmatch, os.listdir(folder))))
 
 
 def _load_client_certificate(context: ssl.SSLContext, material: TlsMaterial) -> None:

@@ -8,12 +8,9 @@ certificates or authorities change, new requests go over new connections; what i
 from __future__ import annotations
 
 import ssl
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
-from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
-from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 from karpenter.kube import tls
 from karpenter.kube.credentials import Credentials, CredentialsRefused, Identity
@@ -26,38 +23,6 @@ _UNAUTHORIZED = 401
 TransportFactory = Callable[[ssl.SSLContext], HttpTransport]
 
 
-def proxy_for(server: str) -> str | None:
-    """The proxy that ``HTTPS_PROXY``, ``HTTP_PROXY``, ``ALL_PROXY`` and ``NO_PROXY`` name for a URL.
-
-    As Go programs read them, for pods get the same variables whatever they are written in: ``NO_PROXY`` may hold networks
-    (``10.0.0.0/8``), and the local host is never reached through a proxy.
-    """
-    address = urlsplit(server)
-    proxies = getproxies()
-    if _bypasses_proxy(address.hostname or "", proxies.get("no", "")) or proxy_bypass(
-        address.netloc.rpartition("@")[2]
-    ):
-        return None
-    proxy = proxies.get(address.scheme) or proxies.get("all")
-    return f"http://{proxy}" if proxy and "://" not in proxy else proxy
-
-
-def _bypasses_proxy(host: str, exempt: str) -> bool:
-    try:
-        ip = ip_address(host)
-    except ValueError:
-        return host == "localhost"
-    return ip.is_loopback or any(ip in network for network in _networks(exempt))
-
-
-def _networks(exempt: str) -> Iterator[IPv4Network | IPv6Network]:
-    for entry in exempt.split(","):
-        if "/" in entry:
-            # What is no network is for others to match, or a mistake that exempts nothing.
-            with suppress(ValueError):
-                yield ip_network(entry.strip(), strict=False)
-
-
 class AuthenticatedTransport:
     """Sends requests as an identity, over connections opened by ``open_pool`` under the TLS context of the moment.
 
@@ -65,14 +30,14 @@ class AuthenticatedTransport:
     """
 
     def __init__(self, identity: Identity, trust: tls.ServerTrust, open_pool: TransportFactory) -> None:
-        """Raises ``CredentialsRefused``, ``tls.Unusable`` and ``sources.Unreadable`` for what is unusable from the beginning."""
+        """Raises ``CredentialsRefused``, ``UnusableCertificate`` and ``SourceUnreadable`` for what is unusable from the start."""
         self._identity = identity
         self._trust = trust
         self._open_pool = open_pool
         first = identity.available()
         self._material = tls.current_material(trust, first.certificate, first.key)
         self._pool = _ConnectionPool(open_pool(tls.ssl_context(trust, self._material)))
-        #: Papers nothing can be done with, such as a certificate whose new key has not been written yet, and what is wrong.
+        #: Material nothing can be done with, such as a certificate whose new key has not been written yet, and what is wrong.
         self._unusable_material: tuple[tls.TlsMaterial, str] | None = None
         self._retired_pools: list[_ConnectionPool] = []
 
@@ -127,15 +92,15 @@ class AuthenticatedTransport:
 
     @asynccontextmanager
     async def _pool_for(self, credentials: Credentials) -> AsyncIterator[HttpTransport]:
-        """Connections under the present papers, in use until it is left. While those are unusable the former ones go on."""
+        """Connections under the present material, in use until it is left. While that is unusable the former ones go on."""
         try:
-            papers = tls.current_material(self._trust, credentials.certificate, credentials.key)
+            material = tls.current_material(self._trust, credentials.certificate, credentials.key)
         except SourceUnreadable as error:
             raise CredentialsRefused(str(error)) from error
-        if papers == self._material:
+        if material == self._material:
             self._unusable_material = None
-        elif self._unusable_material is None or self._unusable_material[0] != papers:
-            await self._replace_pool(papers)
+        elif self._unusable_material is None or self._unusable_material[0] != material:
+            await self._replace_pool(material)
         try:
             async with self._pool.in_use() as transport:
                 yield transport

@@ -18,7 +18,7 @@ import aiohttp
 from yarl import URL
 
 from karpenter.kube import tls
-from karpenter.kube.transport import proxy_for
+from karpenter.kube.proxies import proxy_for, usable_proxy
 from karpenter.model.clock import Clock
 from karpenter.notifications.notification_config import Destination, url_fault
 from karpenter.notifications.notification_formats import Post
@@ -68,7 +68,9 @@ class HttpPostSender:
 
     async def send(self, url: str, body: bytes, headers: Mapping[str, str]) -> tuple[int, Mapping[str, str]]:
         """See ``PostSender``. Nothing is read of the body of the answer."""
-        timeout = aiohttp.ClientTimeout(sock_connect=_TIMEOUT_SECONDS, sock_read=_TIMEOUT_SECONDS)
+        timeout = aiohttp.ClientTimeout(connect=_TIMEOUT_SECONDS, sock_read=_TIMEOUT_SECONDS)
+        named = proxy_for(url)
+        proxy = usable_proxy(named) if named else None
         try:
             async with (
                 aiohttp.ClientSession(timeout=timeout, cookie_jar=aiohttp.DummyCookieJar()) as session,
@@ -77,7 +79,8 @@ class HttpPostSender:
                     data=body,
                     headers=headers,
                     ssl=self._context,
-                    proxy=proxy_for(url),
+                    proxy=None if proxy is None else proxy.url,
+                    proxy_headers=None if proxy is None else proxy.headers,
                     allow_redirects=False,
                 ) as response,
             ):

@@ -47,6 +47,35 @@ def test_clients_share_a_context_for_equal_material() -> None:
     )
 
 
+@pytest.fixture
+def no_known_authorities(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that Python looks into and that has a bundle only, as on some distributions."""
+    folder = tmp_path / "certs"
+    folder.mkdir()
+    (folder / "bundle.crt").touch()
+    known = ssl.get_default_verify_paths()._replace(cafile=None, capath=str(folder))
+    monkeypatch.setattr(ssl, "get_default_verify_paths", lambda: known)
+    monkeypatch.setattr(ssl, "create_default_context", lambda: ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+    return folder
+
+
+@pytest.mark.parametrize(("name", "count"), [("bundle.crt", 1), ("0a1b2c3d.0", 0)])
+def test_the_authorities_of_a_distribution_are_found_where_python_looks_elsewhere(
+    no_known_authorities: Path, monkeypatch: pytest.MonkeyPatch, authority: Authority, name: str, count: int
+) -> None:
+    """OpenSSL looks into a folder by hashed names: where there are such, it finds them by itself."""
+    (no_known_authorities / name).touch()
+    monkeypatch.setattr(tls, "_AUTHORITY_FILES", ("/no/such/file", str(authority.certificate_file)))
+    context = tls._new_context(tls.TlsMaterial(), skips_verification=False)
+    assert context.cert_store_stats()["x509_ca"] == count
+
+
+def test_a_file_of_authorities_that_the_environment_names_has_to_exist(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", "/no/such/file")
+    with pytest.raises(tls.UnusableCertificate, match="SSL_CERT_FILE names /no/such/file, and there is no such file"):
+        tls._new_context(tls.TlsMaterial(), skips_verification=False)
+
+
 @dataclass
 class Server:
     """An API server that notes who the client of each connection is, by its certificate.

@@ -14,7 +14,7 @@ from karpenter.api.kinds import CONFIG_MAP
 from karpenter.kube import config, errors
 from karpenter.kube.client import KubeClient
 from karpenter.kube.http_exchange import OutgoingRequest
-from karpenter.kube.transport import proxy_for
+from karpenter.kube.proxies import proxy_for
 from karpenter.model.clock import SystemClock
 from karpenter.simulation.apiserver import MemoryServer
 from karpenter.simulation.apiserver.http_front import kubeconfig_for, serving

@@ -18,7 +18,7 @@ import aiohttp
 from yarl import URL
 
 from karpenter.kube import tls
-from karpenter.kube.proxies import proxy_for, usable_proxy
+from karpenter.kube.proxies import Proxy, proxy_for, usable_proxy
 from karpenter.model.clock import Clock
 from karpenter.notifications.notification_config import Destination, url_fault
 from karpenter.notifications.notification_formats import Post
@@ -69,8 +69,7 @@ class HttpPostSender:
     async def send(self, url: str, body: bytes, headers: Mapping[str, str]) -> tuple[int, Mapping[str, str]]:
         """See ``PostSender``. Nothing is read of the body of the answer."""
         timeout = aiohttp.ClientTimeout(connect=_TIMEOUT_SECONDS, sock_read=_TIMEOUT_SECONDS)
-        named = proxy_for(url)
-        proxy = usable_proxy(named) if named else None
+        proxy = _proxy_to(url)
         try:
             async with (
                 aiohttp.ClientSession(timeout=timeout, cookie_jar=aiohttp.DummyCookieJar()) as session,
@@ -144,6 +143,15 @@ class WebhookClient:
         except (ValueError, TypeError):
             return 0.0
         return min(max(seconds, 0.0), _LONGEST_PAUSE_SECONDS)
+
+
+def _proxy_to(url: str) -> Proxy | None:
+    """The proxy of the environment. Raises ``PostFailed`` where it cannot be used."""
+    named = proxy_for(url)
+    try:
+        return usable_proxy(named) if named else None
+    except ValueError as error:
+        raise PostFailed(str(error)) from None
 
 
 def _exact(url: str) -> URL:

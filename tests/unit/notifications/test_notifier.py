@@ -193,7 +193,9 @@ async def test_a_receiver_that_never_finishes_its_answer_is_given_up_within_a_bo
     assert "no answer within 20 s" in world.log.getvalue()
 
 
-async def test_the_body_of_an_answer_is_not_read_and_no_redirection_followed() -> None:
+async def test_the_body_of_an_answer_is_not_read_and_no_redirection_followed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Against a real socket: the answer promises a body that never comes, and sends the sender elsewhere."""
     heads: list[bytes] = []
 
@@ -214,3 +216,8 @@ async def test_the_body_of_an_answer_is_not_read_and_no_redirection_followed() -
         await HttpPostSender(destination).send(f"{url}/secret", b"{}", {})
     with pytest.raises(ValueError, match="cannot be used"):
         await HttpPostSender(destination).send("http://", b"{}", {})
+    monkeypatch.setenv("HTTP_PROXY", "socks5://user:secret@proxy:1080")
+    with pytest.raises(
+        PostFailed, match=r"^proxy socks5://proxy:1080: only proxies of http:// and https:// can be used"
+    ):
+        await HttpPostSender(destination).send("http://hook.test/x", b"{}", {})

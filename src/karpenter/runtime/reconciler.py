@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import traceback
 import uuid
-from collections.abc import Awaitable, Callable, Hashable, Iterator
+from collections.abc import Awaitable, Callable, Hashable
 from itertools import count
 from typing import Generic, TypeVar
 
@@ -43,14 +43,15 @@ SINGLETON_KEY = ""
 _log = structlog.get_logger()
 
 
-def _new_reconcile_ids() -> Iterator[str]:
-    """UUIDs whose last block counts the passes of this process. A random number for each pass costs more than many passes."""
-    fixed = str(uuid.uuid4())[:24]
-    for number in count():
-        yield f"{fixed}{number:012x}"
+#: Passes have UUIDs whose last block counts those of this process: a random number for each costs more than many passes.
+#: Clusters in threads of one process share the count, so the next number is one call of C.
+_ID_PREFIX = str(uuid.uuid4())[:24]
+_pass_numbers = count()
 
 
-_reconcile_ids = _new_reconcile_ids()
+def new_reconcile_id() -> str:
+    """A UUID that no other pass has."""
+    return f"{_ID_PREFIX}{next(_pass_numbers):012x}"
 
 
 class Reconciler(Generic[K]):
@@ -108,7 +109,7 @@ class Reconciler(Generic[K]):
                 self.queue.release(key)
 
     async def _reconcile_key(self, key: K) -> tuple[ReconcileResult, float]:
-        own = {**self._log_fields, **_object_fields(self._kind, key), "reconcileID": next(_reconcile_ids)}
+        own = {**self._log_fields, **_object_fields(self._kind, key), "reconcileID": new_reconcile_id()}
         with controller_scope(self.name), structlog.contextvars.bound_contextvars(**own):
             try:
                 requeue = await self._reconcile(key)

@@ -210,14 +210,17 @@ class DecisionMemory:
         """
         self._signed_pods = ({}, self._signed_pods[0])
         self._movers.begin_preparation()
-        self._existing_nodes.begin_preparation()
         self._numbers.begin_preparation()
         self.pass_facts.begin_preparation()
         self.prices_alone.begin_preparation()
         return self._signed_pods
 
     def existing_nodes(self, daemons: tuple[DaemonSetPod, ...]) -> RecentValues[int, ExistingNode]:
-        """Nodes beside these DaemonSets, by the identity of the state nodes, which they hold."""
+        """Nodes beside these DaemonSets, by the identity of the state nodes, which they hold. Asked for once in a preparation.
+
+        Nodes that nobody asks about any more are forgotten after `_PREPARATIONS`.
+        """
+        self._existing_nodes.begin_preparation()
         if daemons != self._daemons:
             self._daemons = daemons
             self._existing_nodes.clear()

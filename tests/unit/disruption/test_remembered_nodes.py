@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from dataclasses import replace
 from typing import Any
 
@@ -17,10 +19,12 @@ from karpenter.model import resources as res
 from karpenter.scheduling import prepared_problem
 from karpenter.scheduling.decision_memory import DecisionMemory
 from karpenter.scheduling.existing_nodes import ExistingNode
+from karpenter.scheduling.problem import build_problem
+from karpenter.scheduling.solver import solve
 from karpenter.state.snapshot import ClusterSnapshot
 from karpenter.state.state_node import StateNode
 from support.applied_commands import QUIET
-from support.builders import daemon_set, flatten, indexes, snapshot
+from support.builders import NOW, daemon_set, flatten, indexes, snapshot
 from support.disruption_cases import KINDS, gone, on, pool, running
 from support.volume_builders import csi_node, pv, pvc, using
 
@@ -92,3 +96,16 @@ def test_nodes_that_did_not_change_are_read_once(monkeypatch: pytest.MonkeyPatch
         made.clear()
         decide_disruption(DisruptionProblem(cluster, QUIET), types, DisruptionMemory(packings))
         assert made == anew
+
+
+def test_nodes_that_are_gone_are_forgotten_by_decisions_about_pending_pods() -> None:
+    """The provisioner never asks what-if questions, and runs for months."""
+    memory, seen = DecisionMemory(), []
+    for turn in range(20):
+        cluster = snapshot(flatten([pool(), *running(f"node-{turn}", "m"), on(f"node-{turn}", 1)]))
+        seen.extend(map(weakref.ref, cluster.nodes))
+        solve(build_problem(cluster, _TYPES, NOW), _TYPES, memory)
+        del cluster
+    gc.collect()
+    alive = [node for node in (held() for held in seen) if node is not None]
+    assert 0 < len(alive) < 10

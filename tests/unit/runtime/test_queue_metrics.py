@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,7 +17,7 @@ from karpenter.kube.errors import ServerUnavailable
 from karpenter.metrics import Metrics
 from karpenter.metrics.controller_metrics import current_controller
 from karpenter.providers.contract import ProviderError
-from karpenter.runtime.reconciler import Reconciler, SingletonReconciler
+from karpenter.runtime.reconciler import Reconciler, SingletonReconciler, new_reconcile_id
 from karpenter.simulation.virtual_time import run_virtual
 
 _log = structlog.get_logger()
@@ -294,3 +295,14 @@ def test_a_failed_pass_of_a_singleton_is_told_with_its_identity_and_counted(erro
     assert sample("controller_runtime_reconcile_errors_total", own) == 1
     assert sample("controller_runtime_reconcile_panics_total", own) == panics
     assert sample("controller_runtime_reconcile_total", {**own, "result": "success"}) == 1
+
+
+def test_passes_of_clusters_in_threads_of_one_process_have_ids_of_their_own() -> None:
+    """A worker of Dask runs several studies at once."""
+
+    def some(_: int) -> list[str]:
+        return [new_reconcile_id() for _ in range(20_000)]
+
+    with ThreadPoolExecutor(4) as threads:
+        made = [one for many in threads.map(some, range(4)) for one in many]
+    assert len(set(made)) == len(made) == 80_000

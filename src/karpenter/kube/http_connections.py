@@ -121,9 +121,10 @@ class HttpConnections:
         self._is_closed = True
         # Without that a reader would wait on: the library closes their connections, but does not wake them.
         for response in tuple(self._open_responses):
-            response.close()
+            _give_up(response)
         if self._session is not None:
             await self._session.close()
+        await asyncio.sleep(0)  # aborted connections are closed with the next turn of the loop
 
     @asynccontextmanager
     async def _response_to(
@@ -136,8 +137,7 @@ class HttpConnections:
             yield response
         finally:
             self._open_responses.discard(response)
-            # What was read to its end has given its connection back already.
-            response.close()
+            _give_up(response)
 
     async def _send(self, request: OutgoingRequest, timeout: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
         self._check_open()
@@ -190,6 +190,14 @@ class HttpConnections:
             max_field_size=_MAX_HEADER_BYTES,
             max_headers=_MAX_HEADERS,
         )
+
+
+def _give_up(response: aiohttp.ClientResponse) -> None:
+    """Close the connection at once, unless what came was read to its end: nobody waits for the farewell of TLS."""
+    connection = response.connection
+    if connection is not None and connection.transport is not None:
+        connection.transport.abort()
+    response.close()
 
 
 class _Connector(aiohttp.TCPConnector):

@@ -43,7 +43,7 @@ from karpenter.scheduling.topology.host_limits import ExposedWorkload
 from karpenter.scheduling.topology.topology_domains import TopologyDomains
 from karpenter.scheduling.topology.topology_groups import TopologyGroup, TopologyGroups
 from karpenter.scheduling.unschedulable_reasons import UnschedulableReason
-from karpenter.scheduling.volume_usage import VolumeAttachments, volume_limits_of_types
+from karpenter.scheduling.volume_usage import NO_VOLUME_LIMITS, VolumeAttachments, volume_limits_of_types
 from karpenter.scheduling.workload_exposure import ExposedWorkloads
 from karpenter.state.cluster_devices import NO_POD_DEVICES, PodDevices, combined_alternatives
 from karpenter.state.device_demands import DeviceDemand
@@ -159,15 +159,17 @@ class PreparedProblem:
 
     def _existing_nodes(self, in_flight: InFlightClaims) -> list[ExistingNode]:
         """Nodes that pods may join; those of earlier decisions stay the same where nobody limits volumes or asks for devices."""
-        attachments, devices = self._volume_attachments, self.devices
+        devices, is_remembered = self.devices, self.devices is None and self._volume_attachments.are_unlimited
+        # What is remembered would keep the volumes of its own decision.
+        attachments = NO_VOLUME_LIMITS if is_remembered else self._volume_attachments
         remembered = self.memory.existing_nodes(self.daemons)
         nodes: list[ExistingNode] = []
         for view in staying_nodes(self.problem.snapshot):
             index = self.indexes.get(view.pool)
-            node = remembered.get(id(view)) if devices is None and attachments.are_unlimited else None
+            node = remembered.get(id(view)) if is_remembered else None
             if node is None or node.view is not view or node.index is not index:
                 node = ExistingNode(view, index, self.daemons, in_flight, attachments, devices)
-                if devices is None and attachments.are_unlimited:
+                if is_remembered:
                     remembered.put(id(view), node)
             nodes.append(node)
         return nodes

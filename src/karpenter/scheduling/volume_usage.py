@@ -188,6 +188,10 @@ class VolumeAttachments:
         return cached
 
 
+#: Of decisions in which nobody knows of a limit.
+NO_VOLUME_LIMITS = VolumeAttachments(ClusterVolumes(), {}, ())
+
+
 def _shared_claims(mounted: Sequence[frozenset[str]], least: int) -> frozenset[str]:
     """Claims that more than one pod mounts, unless they would take a noticeable part of the smallest node."""
     users = Counter(identity for own in mounted for identity in own)

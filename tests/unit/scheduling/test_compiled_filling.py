@@ -103,7 +103,7 @@ def test_compiled_rows_have_the_bytes_of_array_rows(seed: int, begins: bool) -> 
 def test_rows_that_two_threads_fill_have_the_bytes_of_array_rows(begins: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Which thread fills which rows differs from call to call, so there are several."""
     monkeypatch.setattr(compiled_filling, "MIN_CELLS_FOR_TWO_THREADS", 0)
-    monkeypatch.setattr(compiled_filling, "_has_second_core", lambda: True)
+    monkeypatch.setattr(compiled_filling, "has_second_core", lambda: True)
     draw = np.random.default_rng(5)
     problem = _problem(draw, groups=150, bins=41)
     filling = _filling(draw, problem, lines=35, begins=begins)

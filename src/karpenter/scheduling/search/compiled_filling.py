@@ -6,7 +6,6 @@ The library is loaded with ctypes: it knows nothing of Python, so one serves eve
 from __future__ import annotations
 
 import ctypes
-import os
 import zlib
 from collections.abc import Callable
 from functools import cache
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 
 from karpenter.scheduling.search.filled_patterns import FilledPatterns, Filling, RankedRows, to_value_units
 from karpenter.scheduling.search.packing_problem import PackingProblem
+from karpenter.scheduling.search.second_core import has_second_core
 
 #: The compiled library beside this module; the build makes it where there is a C compiler.
 LIBRARY = Path(__file__).with_name("fill_kernel.so")
@@ -67,11 +67,6 @@ class _Taking(ctypes.Structure):
             for name in ("starts", "inside", "numbers", "ranked", "until", "most", "waiting", "times")
         ),
     ]
-
-
-@cache
-def _has_second_core() -> bool:
-    return len(os.sched_getaffinity(0)) > 1 if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1) > 1
 
 
 @cache
@@ -143,7 +138,7 @@ class _CompiledFiller:
         groups, numbers = np.empty(rows * (steps + 1), dtype=np.int64), np.empty(rows * (steps + 1))
         values, prices = np.empty(rows), np.empty(rows)
         made = _Filled(*(array.ctypes.data for array in (counts, groups, numbers, values, bin_types, prices)))
-        threads = 2 if rows * steps >= MIN_CELLS_FOR_TWO_THREADS and _has_second_core() else 1
+        threads = 2 if rows * steps >= MIN_CELLS_FOR_TWO_THREADS and has_second_core() else 1
         arguments = map(ctypes.byref, (self._problem, request, made))
         failed = self._library.karpenter_fill(*arguments, threads)
         if failed:

@@ -497,7 +497,7 @@ int karpenter_fill(const Problem *problem, const Filling *filling, Filled *fille
         Job job = {problem, filling, filled, steps, chunks, chunk_count, 0};
         steps[0] = (Steps){1, 0};
         for (int64_t at = 0; at < longest; at++) steps[at + 1] = then(steps[at], one_step(filling));
-        if (threads > 1)
+        if (threads > 1 && chunk_count > 1)
             fill_with_helper(&job, &own);
         else
             fill_chunks(&job, &own, 0);

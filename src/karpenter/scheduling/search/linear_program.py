@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from karpenter.scheduling.search.second_core import has_second_core
+
 if TYPE_CHECKING:
     from highspy import Highs, HighsLp
 
@@ -113,21 +115,35 @@ class BackgroundCosts:
 
     def __init__(self, programs: Sequence[LinearProgram]) -> None:
         self._solvers = [_solver_for_cost(each.costs, each.columns, each.lower, each.upper) for each in programs]
-        self._thread: threading.Thread | None = None
-        if sum(len(each.costs) for each in programs) >= _BACKGROUND_FROM_COLUMNS:
-            self._thread = threading.Thread(target=self._run, name="linear-program", daemon=True)
-            self._thread.start()
-        else:
+        self._error: BaseException | None = None
+        columns = sum(len(each.costs) for each in programs)
+        is_worth_it = columns >= _BACKGROUND_FROM_COLUMNS and has_second_core()
+        self._thread = self._started_thread() if is_worth_it else None
+        if self._thread is None:
             self._run()
 
+    def _started_thread(self) -> threading.Thread | None:
+        """None where there is no room for one more. Python waits for it in the end: inside the solver it cannot be ended."""
+        thread = threading.Thread(target=self._run, name="linear-program")
+        try:
+            thread.start()
+        except RuntimeError:
+            return None
+        return thread
+
     def _run(self) -> None:
-        for solver in self._solvers:
-            solver.run()
+        try:
+            for solver in self._solvers:
+                solver.run()
+        except BaseException as error:
+            self._error = error
 
     def wait(self) -> list[float | None]:
-        """The costs, once all programs are solved; None for one without a solution."""
+        """The costs, once all programs are solved; None for one without a solution. Raises what the solver raised."""
         if self._thread is not None:
             self._thread.join()
+        if self._error is not None:
+            raise self._error
         solutions = [_solution_of(solver) for solver in self._solvers]
         return [None if solution is None else solution.objective for solution in solutions]
 

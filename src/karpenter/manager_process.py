@@ -16,7 +16,6 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
-from urllib.parse import urlsplit, urlunsplit
 
 import structlog
 
@@ -26,6 +25,7 @@ from karpenter.kube.client import KubeClient
 from karpenter.kube.config import Connection
 from karpenter.kube.error_messages import explain_error
 from karpenter.kube.errors import KubeError
+from karpenter.kube.proxies import without_login
 from karpenter.kube.request_metrics import RequestMetrics, RequestObserver
 from karpenter.kube.write_fence import NO_EXPIRY, Fence
 from karpenter.manager import Manager, ManagerOptions
@@ -157,7 +157,7 @@ def _connect(connection: Connection, settings: Settings, observer: RequestObserv
 def _log_start(settings: Settings, connection: Connection, commit: str) -> None:
     if not commit:
         _log.info("Unable to read vcs.revision from binary")
-    _log.info("starting", settings=settings.as_text(), server=_without_credentials(connection.server))
+    _log.info("starting", settings=settings.as_text(), server=without_login(connection.server))
     remarks = ineffective_settings(settings, os.environ)
     if remarks:
         _log.info("some settings have no effect", settings=remarks)
@@ -171,12 +171,6 @@ def log_default_spread(settings: Settings) -> None:
     if settings.scheduler_config.default_constraints:
         constraints = str(settings.scheduler_config)
         _log.info("default spread constraints of the scheduler", **{"default-topology-spread-constraints": constraints})
-
-
-def _without_credentials(server: str) -> str:
-    """A URL without the credentials that may be in it."""
-    parts = urlsplit(server)
-    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
 
 # -- election -----------------------------------------------------------------------------------------------------------------
@@ -280,9 +274,7 @@ class _SideTasks:
         self._kube = kube
         self._settings = settings
         self._crd_check = healthz.CrdReadiness(kube)
-        self._fault_reporter = ApiServerFaultReporter(
-            lambda fault: explain_error(fault, _without_credentials(kube.server))
-        )
+        self._fault_reporter = ApiServerFaultReporter(lambda fault: explain_error(fault, without_login(kube.server)))
 
     def tasks(self) -> list[asyncio.Task[None]]:
         """All of it, running."""

@@ -117,7 +117,7 @@ class ControllerHistory:
         proxy, hours = proxy_for(self.url), SHOWN / timedelta(hours=1)
         opener = urllib.request.build_opener(
             _NoRedirects,
-            urllib.request.HTTPSHandler(context=tls.ssl_context(tls.ServerTrust(), tls.TlsMaterial())),
+            urllib.request.HTTPSHandler(context=tls.system_context()),
             urllib.request.ProxyHandler({urlsplit(self.url).scheme: proxy} if proxy else {}),
         )
         request = urllib.request.Request(

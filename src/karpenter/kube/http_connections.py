@@ -36,7 +36,7 @@ from karpenter.kube.http_exchange import (
     OutgoingRequest,
     encoded_target,
 )
-from karpenter.kube.proxies import login_header, split_login, usable_proxy
+from karpenter.kube.proxies import login_header, usable_proxy, without_login
 
 #: Room for the requests in flight and one connection per watch.
 _MAX_CONNECTIONS = 128
@@ -92,9 +92,10 @@ class HttpConnections:
         """Raises ``ValueError`` for a server or a proxy that cannot be used."""
         self._endpoint = endpoint
         self._context = context
-        self._base, login = split_login(endpoint.url)
-        self._headers = (*endpoint.headers, *login_header(login))
-        self._proxy = None if endpoint.proxy is None else usable_proxy(endpoint.proxy)
+        authorization = login_header(endpoint.url)
+        self._base = without_login(endpoint.url).rstrip("/")
+        self._headers = (*endpoint.headers, *([("Authorization", authorization)] if authorization else []))
+        self._proxy = usable_proxy(endpoint.proxy)
         self._session: aiohttp.ClientSession | None = None
         self._open_responses: set[aiohttp.ClientResponse] = set()
         self._is_closed = False
@@ -154,8 +155,8 @@ class HttpConnections:
                     timeout=timeout,
                     allow_redirects=False,
                     server_hostname=self._endpoint.server_name or None,
-                    proxy=None if self._proxy is None else self._proxy.url,
-                    proxy_headers=None if self._proxy is None else self._proxy.headers,
+                    proxy=self._proxy.url,
+                    proxy_headers=self._proxy.headers,
                 )
         except asyncio.CancelledError:
             if not _is_cancelled():
@@ -225,10 +226,9 @@ class _CheckedBody(BytesPayload):
 
     async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
         """Called by the library before anything of the request has left."""
-        if self.is_written:
-            self.refusal = ConnectionBroken("the server closed the connection before it answered")
-            raise self.refusal
         try:
+            if self.is_written:
+                raise ConnectionBroken("the server closed the connection before it answered")
             self._check_permitted()
             self.is_written = True
             await super().write_with_length(writer, content_length)

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 from urllib.request import getproxies, proxy_bypass
+
+from karpenter.kube.credentials import basic_header
 
 _PROXY_SCHEMES = ("http", "https")
 
 
 @dataclass(frozen=True, slots=True)
 class Proxy:
-    """A proxy. ``url`` has neither user nor password, because errors of libraries name it; they are in ``headers``."""
+    """A proxy, or none: then ``url`` is None.
 
-    url: str
-    headers: Mapping[str, str] = field(repr=False)
+    ``url`` has neither user nor password, because errors of libraries name it; they are in ``headers``.
+    """
+
+    url: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 def proxy_for(server: str) -> str | None:
@@ -53,32 +57,31 @@ def _networks(exempt: str) -> Iterator[IPv4Network | IPv6Network]:
                 yield ip_network(entry.strip(), strict=False)
 
 
-def usable_proxy(url: str) -> Proxy:
-    """Raises ``ValueError`` for a proxy that cannot be used; the text holds no password."""
+def usable_proxy(url: str | None) -> Proxy:
+    """The proxy at ``url``; without one, none. Raises ``ValueError`` for one that cannot be used; the text holds no password."""
+    if url is None:
+        return Proxy()
     try:
-        without_login, login = split_login(url)
+        shown, authorization = without_login(url).rstrip("/"), login_header(url)
         scheme = urlsplit(url).scheme
     except ValueError:
         raise ValueError("the address of the proxy cannot be read") from None
     if scheme not in _PROXY_SCHEMES:
-        raise ValueError(f"proxy {without_login}: only proxies of http:// and https:// can be used, no SOCKS")
-    return Proxy(without_login, dict(login_header(login)))
+        raise ValueError(f"proxy {shown}: only proxies of http:// and https:// can be used, no SOCKS")
+    return Proxy(shown, {"Authorization": authorization} if authorization else {})
 
 
-def split_login(url: str) -> tuple[str, str]:
-    """A URL without user and password and without a slash at its end, and ``user:password``, empty where there is none.
+def without_login(url: str) -> str:
+    """A URL without the user and the password that may be in it. Raises ``ValueError`` for what is no URL."""
+    address = urlsplit(url)
+    return urlunsplit(address._replace(netloc=address.netloc.rpartition("@")[2]))
 
-    Raises ``ValueError`` for what is no URL.
-    """
+
+def login_header(url: str) -> str:
+    """The header that shows the user and the password in a URL; empty where there is none. Raises ``ValueError`` as above."""
     address = urlsplit(url)
     if address.port == 0:  # reading it raises where it is no port
         raise ValueError("port 0")
-    login = f"{unquote(address.username or '')}:{unquote(address.password or '')}"
-    without = address._replace(netloc=address.netloc.rpartition("@")[2]).geturl().rstrip("/")
-    return without, login if address.username or address.password else ""
-
-
-def login_header(login: str) -> Iterator[tuple[str, str]]:
-    """The header that shows ``user:password``; nothing where there is none."""
-    if login:
-        yield "Authorization", f"Basic {b64encode(login.encode()).decode('ascii')}"
+    if not (address.username or address.password):
+        return ""
+    return basic_header(unquote(address.username or ""), unquote(address.password or ""))

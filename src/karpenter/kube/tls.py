@@ -69,6 +69,11 @@ def ssl_context(trust: ServerTrust, material: TlsMaterial) -> ssl.SSLContext:
     return _shared_context(material, skips_verification=trust.skips_verification)
 
 
+def system_context() -> ssl.SSLContext:
+    """The context for servers for which the authorities of the system vouch. Raises ``UnusableCertificate``."""
+    return ssl_context(ServerTrust(), TlsMaterial())
+
+
 def check_client_certificate(certificate: bytes, key: bytes) -> None:
     """Raises ``UnusableCertificate`` unless they are a pair. Nothing of them is kept."""
     _new_context(TlsMaterial(b"", certificate, key), skips_verification=True)
@@ -94,7 +99,7 @@ def _verifying_context(authorities: bytes, *, skips_verification: bool) -> ssl.S
         trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
         return trusting
     try:
-        made = ssl.create_default_context(cadata=authorities.decode("ascii")) if authorities else _system_context()
+        made = ssl.create_default_context(cadata=authorities.decode("ascii")) if authorities else _trusting_the_system()
     except (ssl.SSLError, ValueError) as error:
         reason = _short_reason(error)
         raise UnusableCertificate(f"certificate-authority holds no certificates in PEM ({reason})") from error
@@ -103,7 +108,7 @@ def _verifying_context(authorities: bytes, *, skips_verification: bool) -> ssl.S
     return made
 
 
-def _system_context() -> ssl.SSLContext:
+def _trusting_the_system() -> ssl.SSLContext:
     """The authorities that ``SSL_CERT_FILE`` and ``SSL_CERT_DIR`` name, else those of the system."""
     named = os.environ.get("SSL_CERT_FILE")
     if named and not os.path.isfile(named):

@@ -64,7 +64,7 @@ class HttpPostSender:
         if destination.ca_file:
             self._context = ssl.create_default_context(cafile=destination.ca_file)
         else:
-            self._context = tls.ssl_context(tls.ServerTrust(), tls.TlsMaterial())
+            self._context = tls.system_context()
 
     async def send(self, url: str, body: bytes, headers: Mapping[str, str]) -> tuple[int, Mapping[str, str]]:
         """See ``PostSender``. Nothing is read of the body of the answer."""
@@ -78,8 +78,8 @@ class HttpPostSender:
                     data=body,
                     headers=headers,
                     ssl=self._context,
-                    proxy=None if proxy is None else proxy.url,
-                    proxy_headers=None if proxy is None else proxy.headers,
+                    proxy=proxy.url,
+                    proxy_headers=proxy.headers,
                     allow_redirects=False,
                 ) as response,
             ):
@@ -145,11 +145,10 @@ class WebhookClient:
         return min(max(seconds, 0.0), _LONGEST_PAUSE_SECONDS)
 
 
-def _proxy_to(url: str) -> Proxy | None:
+def _proxy_to(url: str) -> Proxy:
     """The proxy of the environment. Raises ``PostFailed`` where it cannot be used."""
-    named = proxy_for(url)
     try:
-        return usable_proxy(named) if named else None
+        return usable_proxy(proxy_for(url))
     except ValueError as error:
         raise PostFailed(str(error)) from None
 

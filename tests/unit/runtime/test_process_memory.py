@@ -42,6 +42,21 @@ out = libc.fdopen(1, b"w")
 libc.malloc_info(0, ctypes.c_void_p(out))
 libc.fflush(ctypes.c_void_p(out))
 """
+#: Prints the bytes that asyncio allocates for a TLS connection.
+_MEASURE_TLS = """
+import asyncio, ssl, sys, tracemalloc
+from asyncio.sslproto import SSLProtocol
+from karpenter.runtime.process_memory import set_up_memory
+if sys.argv[1] == "set":
+    set_up_memory()
+async def main():
+    loop = asyncio.get_running_loop()
+    context = ssl.create_default_context()
+    tracemalloc.start()
+    kept = [SSLProtocol(loop, asyncio.Protocol(), context, loop.create_future(), server_hostname="a") for _ in range(10)]
+    print(tracemalloc.get_traced_memory()[0] // len(kept))
+asyncio.run(main())
+"""
 
 
 def test_the_controller_sets_up_its_memory_before_anything_else(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,3 +87,8 @@ def test_the_cyclic_garbage_collector_runs_seldom_where_objects_stay() -> None:
 def test_threads_share_two_arenas() -> None:
     assert _output(_COUNT_ARENAS, "not set").count("<heap nr=") > 2
     assert _output(_COUNT_ARENAS, "set").count("<heap nr=") == 2
+
+
+def test_a_tls_connection_allocates_a_small_buffer() -> None:
+    assert int(_output(_MEASURE_TLS, "not set")) > 200_000
+    assert int(_output(_MEASURE_TLS, "set")) < 100_000

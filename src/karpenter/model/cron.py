@@ -216,10 +216,16 @@ class TimeZoneError(ValueError):
 
     def __init__(self, text: str) -> None:
         shown = shorten(text, _MAX_ZONE_SHOWN)
-        near = difflib.get_close_matches(text, _time_zone_names(), n=1)
-        hint = f"did you mean {near[0]!r}?" if near else "expected an IANA name such as 'Europe/Berlin'"
+        near = _nearest_time_zone(text)
+        hint = f"did you mean {near!r}?" if near else "expected an IANA name such as 'Europe/Berlin'"
         super().__init__(f"{shown!r} is not a time zone; {hint}")
         self.text = text
+
+
+@lru_cache(maxsize=256)
+def _nearest_time_zone(text: str) -> str:
+    """The most similar name, or nothing. Every pass over a NodePool with such a text asks, and comparing takes milliseconds."""
+    return next(iter(difflib.get_close_matches(text, _time_zone_names(), n=1)), "")
 
 
 @lru_cache(maxsize=256)

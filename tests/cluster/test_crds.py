@@ -8,7 +8,6 @@ from datetime import datetime
 
 import msgspec
 import pytest
-import yaml
 
 from controlplane.harness import ControlPlane
 from karpenter.api import crds
@@ -16,6 +15,7 @@ from karpenter.api.kinds import NODE_POOL
 from karpenter.api.meta import Condition, ObjectMeta
 from karpenter.model import conditions
 from karpenter.model.conditions import ConditionTypes
+from support import yaml_text
 from support.admission import INVALID_STORED, ROWS
 from support.admission_rows import Json, Row, built
 from support.admission_statuses import STATUS
@@ -46,7 +46,7 @@ _CONDITIONS: Mapping[str, Callable[[ObjectMeta, datetime], tuple[Condition, ...]
 
 @pytest.fixture(scope="module")
 def server(control_plane: ControlPlane) -> ControlPlane:
-    control_plane.apply(*yaml.safe_load_all(crds.to_yaml()))
+    control_plane.apply(*yaml_text.documents(crds.to_yaml()))
     return control_plane
 
 

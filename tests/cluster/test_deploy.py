@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import yaml
 
 from controlplane import deployed
 from controlplane.harness import ApiError, ControlPlane, Json
@@ -13,13 +12,14 @@ from karpenter.api.karpenter import NodeClaim, NodeClaimSpec, NodeClassReference
 from karpenter.api.kinds import NODE_CLAIM
 from karpenter.api.meta import ObjectMeta, OwnerReference
 from karpenter.kube import errors
+from support import yaml_text
 
 pytestmark = pytest.mark.cluster
 
 _EXAMPLE = Path(__file__).parents[2] / "examples" / "pool.yaml"
 _OBJECTS = [
     *deployed.manifests("crds", "simulated", "aws"),
-    *yaml.safe_load_all(_EXAMPLE.read_text()),
+    *yaml_text.documents(_EXAMPLE.read_text()),
 ]
 _RESTRICTED = "deploy-restricted"
 _MERGE = "application/merge-patch+json"
@@ -128,7 +128,7 @@ def may(plane: ControlPlane, person: str, verb: str, resource: str) -> bool:
 
 async def test_a_claim_that_holds_up_its_pools_deletion_takes_the_right_to_finalizers(plane: ControlPlane) -> None:
     """OPS-660 ff.; asked for where the admission plug-in OwnerReferencesPermissionEnforcement is on, as it is here."""
-    plane.apply(*deployed.rights(), *yaml.safe_load_all(_EXAMPLE.read_text()))
+    plane.apply(*deployed.rights(), *yaml_text.documents(_EXAMPLE.read_text()))
     creating: Json = {"apiGroups": ["karpenter.sh"], "resources": ["nodeclaims"], "verbs": ["create"]}
     grant(plane, "deploy-claims", [creating])
     plane.until(lambda: may(plane, "nobody", "create", "nodeclaims.karpenter.sh"), "the first rule")

@@ -13,7 +13,6 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-import yaml
 
 from controlplane import deployed, emptying
 from controlplane.deployed import Account
@@ -23,6 +22,7 @@ from controlplane.patience import patience
 from controlplane.ports import free_port
 from controlplane.process import Controller, controller
 from helm.charts import helm
+from support import yaml_text
 from support.kubectl_lines import ROOT, Kubectl, shell_lines
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
@@ -179,7 +179,7 @@ def test_every_file_that_a_document_applies_is_there_and_would_be_accepted(plane
     documents = [
         document
         for name in sorted(files)
-        for document in yaml.safe_load_all((ROOT / name).read_text(encoding="utf-8"))
+        for document in yaml_text.documents((ROOT / name).read_text(encoding="utf-8"))
         if document
     ]
     further = [one for one in documents if one["kind"] == "CustomResourceDefinition" and one["spec"]["group"] == RACK]

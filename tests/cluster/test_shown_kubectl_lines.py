@@ -9,13 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
 from controlplane import emptying
 from controlplane.harness import ControlPlane, Json
 from controlplane.objects import items, made
 from karpenter.api import crds
-from support import shell_commands
+from support import shell_commands, yaml_text
 from support.examples import series
 from support.kubectl_lines import ROOT, Kubectl
 
@@ -134,7 +133,7 @@ def stage(page: Path) -> Iterator[Json]:
         yield {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
     yield {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "somebody", "namespace": "default"}}
     text = (ROOT / "deploy" / "simulated" / "karpenter.yaml").read_text(encoding="utf-8")
-    (deployment,) = (one for one in yaml.safe_load_all(text) if one and one["kind"] == "Deployment")
+    (deployment,) = (one for one in yaml_text.documents(text) if one and one["kind"] == "Deployment")
     deployment["spec"]["replicas"] = 0  # no kubelet would start them
     if page.name in WITH_CONSOLE:
         deployment["spec"]["template"]["spec"]["containers"][0]["ports"].append({"containerPort": 8082})

@@ -7,10 +7,9 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-import yaml
-
 from controlplane.gobuild import Commands, GoModule
 from controlplane.harness import Json
+from support import yaml_text
 
 ROOT = Path(__file__).parents[2]
 CHARTS = ROOT / "charts"
@@ -48,7 +47,7 @@ def helm(*arguments: str, kubeconfig: str = os.devnull) -> str:
 def template(*arguments: str, release: str = "karpenter", namespace: str = NAMESPACE) -> list[Json]:
     """The objects `helm template` makes of the chart `karpenter`."""
     text = helm("template", release, "charts/karpenter", "--namespace", namespace, *arguments)
-    return [document for document in yaml.safe_load_all(text) if document]
+    return [document for document in yaml_text.documents(text) if document]
 
 
 def of_kind(objects: list[Json], kind: str) -> list[Json]:

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
 from controlplane import deployed
 from helm.charts import ROOT, helm, the
+from support import yaml_text
 
 pytestmark = pytest.mark.usefixtures("helm_program")
 
@@ -60,7 +60,7 @@ def test_a_helm_command_in_a_document_renders(page: Path, words: tuple[str, ...]
     flags = [str(tmp_path / word) if word == "values.yaml" else word for word in words[1:] if word not in _INSTALLING]
     if "upgrade" in words and "--install" not in words and "charts/karpenter" in words:
         flags += ["--set", "settings.clusterName=shop"]  # an upgrade keeps the values of the installation
-    objects = [one for one in yaml.safe_load_all(helm("template", *flags)) if one]
+    objects = [one for one in yaml_text.documents(helm("template", *flags)) if one]
     if "charts/karpenter" in words:
         assert deployed.environment(the(objects, "Deployment"))["KARPENTER_PROVIDER"] in ("aws", "simulated")
     else:
@@ -77,7 +77,7 @@ def _values_files(page: Path) -> Iterator[tuple[str, str]]:
 
 @pytest.mark.parametrize("name", ["karpenter", "karpenter-crd"])
 def test_helm_shows_the_values_of_a_chart(name: str) -> None:
-    assert yaml.safe_load(helm("show", "values", f"charts/{name}")) == yaml.safe_load(
+    assert yaml_text.document(helm("show", "values", f"charts/{name}")) == yaml_text.document(
         (ROOT / "charts" / name / "values.yaml").read_text(encoding="utf-8")
     )
     assert os.linesep in helm("show", "readme", f"charts/{name}")

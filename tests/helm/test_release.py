@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
 from controlplane import deployed, emptying
 from controlplane.deployed import Account
@@ -15,6 +14,7 @@ from controlplane.objects import exists, items
 from controlplane.process import controller
 from helm.charts import ROOT, HelmFailed, helm
 from karpenter.api import crds
+from support import yaml_text
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("helm_program")]
 
@@ -90,7 +90,7 @@ def test_a_release_is_installed_upgraded_rolled_back_and_removed_while_nodes_sta
     run(bare, "install", "karpenter-crd", "charts/karpenter-crd")
     run(bare, "install", "karpenter", "charts/karpenter", *_VALUES)
     bare.until(lambda: len(items(bare, _OUR_PODS)) == 2, "two pods that the restricted standard admits")
-    bare.apply(*yaml.safe_load_all((ROOT / "examples" / "pool.yaml").read_text(encoding="utf-8")))
+    bare.apply(*yaml_text.documents((ROOT / "examples" / "pool.yaml").read_text(encoding="utf-8")))
     account = Account(bare, _NAMESPACE)
     account.renew()
     check_serves(bare, account, 1)
@@ -173,5 +173,5 @@ def test_optional_objects_are_accepted_by_the_api_server(bare: ControlPlane, tmp
     values = tmp_path / "values.yaml"
     values.write_text("networkPolicy: {enabled: true}\ndashboards: {enabled: true}\nadditionalLabels: {team: a}\n")
     rendered = run(bare, "template", "karpenter", "charts/karpenter", *_VALUES, "--values", str(values))
-    for one in filter(None, yaml.safe_load_all(rendered)):
+    for one in filter(None, yaml_text.documents(rendered)):
         assert bare.rehearse(one)["kind"] == one["kind"]

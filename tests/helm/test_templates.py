@@ -6,13 +6,13 @@ import json
 from collections.abc import Callable
 
 import pytest
-import yaml
 
 from controlplane import deployed
 from controlplane.harness import Json
 from helm.charts import CHARTS, HelmFailed, helm, of_kind, template, the
 from helm.manifests import rendered
 from helm.rendered_chart import CLUSTER, chart, environment, names, of_json, pod
+from support import yaml_text
 
 pytestmark = pytest.mark.usefixtures("helm_program")
 
@@ -85,7 +85,7 @@ def test_alerts_and_dashboards_of_the_chart_are_rendered_when_they_are_wanted() 
         assert json.loads(found["data"][file.name]) == json.loads(file.read_text(encoding="utf-8"))  # type: ignore[index]
         assert found["metadata"]["namespace"] == "monitoring"  # type: ignore[index]
     files = sorted(file for file in (CHARTS / "karpenter" / "alerts").glob("*") if file.suffix in (".json", ".yaml"))
-    groups = [group for file in files for group in yaml.safe_load(file.read_text(encoding="utf-8"))["groups"]]
+    groups = [group for file in files for group in yaml_text.document(file.read_text(encoding="utf-8"))["groups"]]
     assert (the(objects, "PrometheusRule")["spec"]["groups"] or []) == groups  # type: ignore[index]
 
 
@@ -186,7 +186,7 @@ def test_the_chart_of_definitions_has_every_kind_with_the_annotations_that_were_
         "--set",
         "additionalAnnotations.a=b,webhook.serviceNamespace=kube-system",
     )
-    definitions = [one for one in yaml.safe_load_all(text) if one]
+    definitions = [one for one in yaml_text.documents(text) if one]
     assert {one["kind"] for one in definitions} == {"CustomResourceDefinition"}
     plain = {one["metadata"]["name"]: one["spec"] for one in deployed.manifests("crds")}  # type: ignore[index]
     assert {one["metadata"]["name"]: one["spec"] for one in definitions} == plain
@@ -391,7 +391,7 @@ def test_the_webhook_is_where_its_values_say() -> None:
     found = environment(chart("webhook.port=9443", "fullnameOverride=scaler"))
     assert (found["KARPENTER_SERVICE"], found["WEBHOOK_PORT"]) == ("scaler", "9443")
     values = "webhook.serviceName=scaler,webhook.serviceNamespace=karpenter,webhook.port=9443"
-    rendered = list(yaml.safe_load_all(helm("template", "crds", "charts/karpenter-crd", "--set", values)))
+    rendered = list(yaml_text.documents(helm("template", "crds", "charts/karpenter-crd", "--set", values)))
     (pools,) = (one for one in rendered if one["metadata"]["name"] == "nodepools.karpenter.sh")
     service = {"name": "scaler", "namespace": "karpenter", "path": "/conversion", "port": 9443}
     assert pools["spec"]["conversion"]["webhook"]["clientConfig"]["service"] == service
@@ -400,7 +400,7 @@ def test_the_webhook_is_where_its_values_say() -> None:
 def test_definitions_without_the_webhook_serve_v1_only() -> None:
     """API-850, API-872: v1beta1 stays known for objects stored in it; the oldest kinds can be left out."""
     flags = ("--set", "webhook.enabled=false,olderKinds=false")
-    rendered = list(yaml.safe_load_all(helm("template", "crds", "charts/karpenter-crd", *flags)))
+    rendered = list(yaml_text.documents(helm("template", "crds", "charts/karpenter-crd", *flags)))
     assert {one["spec"]["names"]["kind"] for one in rendered}.isdisjoint({"Provisioner", "Machine", "AWSNodeTemplate"})
     assert not any("conversion" in one["spec"] for one in rendered)
     (pools,) = (one for one in rendered if one["metadata"]["name"] == "nodepools.karpenter.sh")

@@ -21,6 +21,7 @@ from karpenter.providers.aws.interruption.interruption_handling import (
 )
 from karpenter.simulation.apiserver import MemoryKube, MemoryServer
 from support.builders import NOW, annotated, node_pool
+from support.metrics_scrape import counted
 
 CLASS = NodeClassReference(group="karpenter.k8s.aws", kind="EC2NodeClass", name="default")
 SPOT = {
@@ -160,4 +161,4 @@ class Cluster:
         return labels.DISRUPTED_TAINT in (await self.node(name)).spec.taints
 
     def count(self, name: str, **own: str) -> float:
-        return self.metrics.registry.get_sample_value(name, own) or 0.0
+        return counted(self.metrics.registry, name, own) or 0.0

@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 import yaml
 
 from controlplane.harness import ApiError, ControlPlane, Json
+from support import yaml_text
 
 ROOT = Path(__file__).parents[2]
 _FENCE = re.compile(r"^ *```sh\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
@@ -308,7 +309,7 @@ def _cluster_role_binding(name: str, role: str, account: str) -> Json:
 
 
 def _documents(text: str) -> list[Json]:
-    return [document for document in yaml.safe_load_all(text) if document]
+    return [document for document in yaml_text.documents(text) if document]
 
 
 def _deployment(name: str, image: str, replicas: int) -> Json:

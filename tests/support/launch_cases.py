@@ -54,6 +54,7 @@ from karpenter.simulation.apiserver.list_query import compile_query
 from karpenter.simulation.virtual_time import LoopClock
 from support.builders import wanted
 from support.fleets import SmallEc2
+from support.metrics_scrape import counted
 
 #: A label whose value each claim has for itself.
 OWN_LABEL = "example.com/own"
@@ -311,7 +312,7 @@ class World:
         await self.kube.patch(NODE_CLAIM, asked.metadata.name, patch, subresource="status")
 
     def sample(self, name: str, **own: str) -> float:
-        return self.metrics.registry.get_sample_value(name, own) or 0.0
+        return counted(self.metrics.registry, name, own) or 0.0
 
 
 def play(story: Callable[[World], Awaitable[None]]) -> None:

@@ -5,11 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
+from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
 _SERIES_NAME = re.compile(r"[{ ]")
 #: Name, labels and value of one series.
 Sample = tuple[str, Mapping[str, str], float]
+
+
+def counted(registry: CollectorRegistry, name: str, labels: Mapping[str, str]) -> float | None:
+    """The value of one counted series with exactly these labels; None where there is none.
+
+    ``CollectorRegistry.get_sample_value`` says the same, but collects all families first, buckets of all histograms included.
+    """
+    families = registry.restricted_registry((name,)).collect()
+    return next((sample.value for family in families for sample in family.samples if sample.labels == labels), None)
 
 
 class Scrape:

@@ -42,6 +42,7 @@ from karpenter.simulation.apiserver import MemoryKube, MemoryServer
 from karpenter.simulation.virtual_time import run_virtual
 from support.builders import ANY_CAPACITY, NODE_CLASS, node_pool
 from support.fake_cloud import TYPES, FakeCloud, Tapped, Write
+from support.metrics_scrape import counted
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 _SERVED = cast(
@@ -298,7 +299,7 @@ class World:
     def counted(self, series: str, **described: str) -> float:
         """The value of one of the running process's series; 0 where there is none."""
         assert self.manager is not None
-        return self.manager.metrics.registry.get_sample_value(f"karpenter_{series}", described) or 0.0
+        return counted(self.manager.metrics.registry, f"karpenter_{series}", described) or 0.0
 
     def ended_for(self, reason: str, pool: str = "", mode: str = "graceful") -> float:
         """How many claims that were launched in the fake cloud ended for a reason, as counted."""

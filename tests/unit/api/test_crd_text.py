@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import msgspec
-import yaml
 
 from karpenter.api import crds, field_descriptions
+from support import yaml_text
 
 
 def test_the_yaml_says_the_same_without_anchors() -> None:
     text = crds.to_yaml()
-    assert tuple(yaml.safe_load_all(text)) == crds.custom_resource_definitions()
+    assert tuple(yaml_text.documents(text)) == crds.custom_resource_definitions()
     assert "&id" not in text
 
 
@@ -36,7 +36,7 @@ _OBJECT_METADATA = frozenset(f"{crd['metadata']['name']}.metadata" for crd in cr
 
 
 def test_a_definition_says_no_more_of_metadata_than_its_type() -> None:
-    for definition in yaml.safe_load_all(crds.to_yaml()):
+    for definition in yaml_text.documents(crds.to_yaml()):
         for version in definition["spec"]["versions"]:
             assert version["schema"]["openAPIV3Schema"]["properties"]["metadata"] == {"type": "object"}
 
@@ -55,7 +55,7 @@ def fields_without_description(path: str, schema: dict[str, Any]) -> Iterator[st
 def test_kubectl_explain_has_a_description_for_every_field() -> None:
     missing = [
         place
-        for definition in yaml.safe_load_all(crds.to_yaml())
+        for definition in yaml_text.documents(crds.to_yaml())
         for version in definition["spec"]["versions"]
         for place in fields_without_description(definition["metadata"]["name"], version["schema"]["openAPIV3Schema"])
     ]

@@ -8,16 +8,16 @@ import tomllib
 from pathlib import Path
 
 import pytest
-import yaml
 
 from karpenter.runtime.intervals import INTERVALS
 from karpenter.settings import SETTINGS
+from support import yaml_text
 
 ROOT = Path(__file__).parents[3]
 CHARTS = ROOT / "charts"
 TOOL = runpy.run_path(str(ROOT / "tools" / "chart_files.py"))
 WRITTEN: dict[Path, str] = TOOL["files"]()
-VALUES = yaml.safe_load((CHARTS / "karpenter" / "values.yaml").read_text(encoding="utf-8"))
+VALUES = yaml_text.document((CHARTS / "karpenter" / "values.yaml").read_text(encoding="utf-8"))
 #: Values of Karpenter's chart (OPS-610 to OPS-646).
 KARPENTERS_VALUES = tuple(
     re.findall(
@@ -86,7 +86,7 @@ def test_every_interval_has_a_value() -> None:
 @pytest.mark.parametrize("chart", ["karpenter", "karpenter-crd"])
 def test_a_chart_is_of_this_release(chart: str) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    metadata = yaml.safe_load((CHARTS / chart / "Chart.yaml").read_text(encoding="utf-8"))
+    metadata = yaml_text.document((CHARTS / chart / "Chart.yaml").read_text(encoding="utf-8"))
     assert (metadata["name"], metadata["version"], metadata["appVersion"]) == (
         chart,
         project["version"],

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 import typer
-import yaml
 from typer.testing import CliRunner
 
 from karpenter.cli.main import app
 from karpenter.model import labels
 from karpenter.providers.aws.interruption import interruption_handling as notices
+from support import yaml_text
 from support.examples import series
 
 ROOT = Path(__file__).parents[3]
@@ -176,7 +176,7 @@ def test_a_command_that_a_document_runs_on_an_example_succeeds(
 
 def test_manifests_in_documents_are_read_like_manifests_of_users(tmp_path: Path) -> None:
     for number, (page, text) in enumerate(_blocks("yaml")):
-        documents = [document for document in yaml.safe_load_all(text) if isinstance(document, dict)]
+        documents = [document for document in yaml_text.documents(text) if isinstance(document, dict)]
         if any(document.get("kind") in ("NodePool", "EC2NodeClass") for document in documents):
             file = tmp_path / f"{number}.yaml"
             file.write_text(text)

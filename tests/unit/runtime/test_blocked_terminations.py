@@ -18,6 +18,7 @@ from karpenter.api.meta import Condition, ObjectMeta
 from karpenter.model import labels
 from karpenter.providers.contract import ProviderError
 from karpenter.runtime.backoff_schedules import MessageThrottle, ReportSchedule
+from support import metrics_scrape
 from support.builders import budget
 from support.nodeclaim_stages import all_gone, ready
 from support.world import START, World, after, story, until
@@ -47,7 +48,7 @@ async def register_again(world: World) -> Node:
 
 def counted(world: World, series: str, **values: str) -> float:
     assert world.manager is not None
-    return world.manager.metrics.registry.get_sample_value(f"karpenter_{series}", values) or 0.0
+    return metrics_scrape.counted(world.manager.metrics.registry, f"karpenter_{series}", values) or 0.0
 
 
 def ends(world: World) -> int:

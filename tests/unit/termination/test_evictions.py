@@ -18,6 +18,7 @@ from karpenter.model.pod_disruption import DELETION_COST_ANNOTATION
 from karpenter.runtime.reconciler import Reconciler
 from karpenter.runtime.workqueue import WorkQueue
 from karpenter.termination.pod_eviction import EvictionLimits, EvictionQueue
+from support import metrics_scrape
 from support.builders import budget, node, pod
 from support.world import World, story, until
 
@@ -75,7 +76,7 @@ def most_within(times: list[float], seconds: float) -> int:
 
 def counted(world: World, series: str, **labels: str) -> float:
     assert world.manager is not None
-    return world.manager.metrics.registry.get_sample_value(f"karpenter_{series}", labels) or 0.0
+    return metrics_scrape.counted(world.manager.metrics.registry, f"karpenter_{series}", labels) or 0.0
 
 
 @story

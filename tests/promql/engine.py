@@ -38,7 +38,12 @@ class Answer:
 
 def evaluated(scrapes: Sequence[Scraped], expressions: Sequence[str], seconds: int) -> tuple[Answer, ...]:
     """The answers to instant queries at a time, in order."""
-    queries = [{"expression": expression, "seconds": seconds} for expression in expressions]
+    return evaluated_at(scrapes, [(expression, seconds) for expression in expressions])
+
+
+def evaluated_at(scrapes: Sequence[Scraped], dated: Sequence[tuple[str, int]]) -> tuple[Answer, ...]:
+    """The answers to instant queries, each at its own time, in order. The scrapes are read once."""
+    queries = [{"expression": expression, "seconds": seconds} for expression, seconds in dated]
     asked = [{"seconds": one.seconds, "text": one.text, "labels": _TARGET} for one in scrapes]
     return tuple(_answer(raw) for raw in _run({"scrapes": asked, "queries": queries})["answers"])
 

@@ -12,7 +12,7 @@ from karpenter.cli.demo_scenario import ScenarioPlayer, build_scenario
 from karpenter.instancetypes import ec2_catalog
 from karpenter.metrics import exposition
 from karpenter.simulation import LoopClock, SimulatedCluster, SimulationConfig, run_virtual, running_cluster
-from promql.engine import Scraped, evaluated
+from promql.engine import Scraped, evaluated_at
 from support.dashboards import KARPENTERS_PANELS, queries
 
 pytestmark = pytest.mark.cluster  # the engine of Prometheus is built as the control plane is
@@ -20,6 +20,7 @@ pytestmark = pytest.mark.cluster  # the engine of Prometheus is built as the con
 START = datetime(2026, 1, 1, tzinfo=UTC)
 #: Prometheus' usual interval.
 INTERVAL_SECONDS = 15
+_DISRUPTED = "sum by (reason) (karpenter_nodeclaims_disrupted_total)"
 #: Panels about what the demo has not: replicas, requests over HTTP, a cloud whose calls are measured, NodePools with limits. A
 #: controller process shows them in tests/cluster/test_metrics.py.
 WITHOUT_DEMO = {"Leader", "Requests to the API server", "Calls to the cloud", "use of limits", "Use of NodePool limits"}
@@ -73,14 +74,13 @@ def test_every_panel_shows_something_after_the_story_of_the_demo() -> None:
         (board.title, title, text) for board in DASHBOARDS for title, texts in queries(board).items() for text in texts
     } | {("Karpenter", title, text) for title, text in KARPENTERS_PANELS.items()}
     rows = sorted(asked)
-    shown: set[tuple[str, str, str]] = set()
-    for end in range(4, len(scrapes) + 1, max(1, len(scrapes) // 12)):
-        window = scrapes[max(0, end - 80) : end]
-        answers = evaluated(window, [text for _, _, text in rows], window[-1].seconds)
-        assert [answer.error for answer in answers if answer.error] == []
-        shown |= {row for row, answer in zip(rows, answers, strict=True) if answer.samples}
+    moments = [one.seconds for one in scrapes[3 :: max(1, len(scrapes) // 12)]]
+    dated = [(row, seconds) for seconds in moments for row in rows]
+    *answers, disrupted = evaluated_at(
+        scrapes, [*((text, seconds) for (_, _, text), seconds in dated), (_DISRUPTED, scrapes[-1].seconds)]
+    )
+    assert [answer.error for answer in answers if answer.error] == []
+    shown = {row for (row, _), answer in zip(dated, answers, strict=True) if answer.samples}
     assert {title for _, title, _ in rows} - {title for _, title, _ in shown} == WITHOUT_DEMO
     assert [row for row in rows if row not in shown and row[1] not in WITHOUT_DEMO] == []
-    last = scrapes[-1]
-    (disrupted,) = evaluated(scrapes, ["sum by (reason) (karpenter_nodeclaims_disrupted_total)"], last.seconds)
     assert {dict(of)["reason"] for of in disrupted.samples} == {"empty", "underutilized"}

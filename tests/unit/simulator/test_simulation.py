@@ -41,9 +41,9 @@ def arguments(tmp_path: Path) -> list[str]:
 
 @pytest.fixture
 def drips(tmp_path: Path) -> str:
-    """A scenario of few pods: a job every two minutes."""
+    """A scenario of few pods: a job every minute."""
     path = tmp_path / "drips.yaml"
-    path.write_text("days: 0.02\nworkloads:\n  - {kind: drips, name: jobs, perHour: 30, runMinutes: 8, cpu: 1500m}\n")
+    path.write_text("days: 0.012\nworkloads:\n  - {kind: drips, name: jobs, perHour: 60, runMinutes: 4, cpu: 1500m}\n")
     return str(path)
 
 

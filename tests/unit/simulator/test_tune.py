@@ -12,7 +12,10 @@ import yaml
 from distributed import LocalCluster
 from typer.testing import CliRunner, Result
 
+from karpenter.cli import tune_runner
 from karpenter.cli.main import app
+from karpenter.cli.tune_runner import TuneOptions, TuneResult
+from karpenter.settings import Settings
 from karpenter.simulator.policy import read_policy
 from support.manifest_builders import type_of
 
@@ -30,9 +33,10 @@ SCENARIO = "days: 0.02\nworkloads:\n  - {kind: drips, name: jobs, perHour: 30, r
 SPACE = "parameters:\n  consolidateAfter: {choices: [0s, Never]}\n"
 
 
-@pytest.fixture
-def arguments(tmp_path: Path) -> list[str]:
+@pytest.fixture(scope="module")
+def arguments(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """A short scenario, and two candidates: empty nodes go at once, or never."""
+    tmp_path = tmp_path_factory.mktemp("tune")
     for name, text in (("pools.yaml", POOL), ("drips.yaml", SCENARIO), ("space.yaml", SPACE)):
         (tmp_path / name).write_text(text)
     (tmp_path / "types.json").write_text(json.dumps([type_of("a.small", 2, 4, 0.1)]))
@@ -46,6 +50,25 @@ def arguments(tmp_path: Path) -> list[str]:
     return ["tune", *paths, "--trials", "4"]
 
 
+@pytest.fixture(scope="module")
+def searches() -> dict[TuneOptions, TuneResult]:
+    """What was searched in this file so far."""
+    return {}
+
+
+@pytest.fixture
+def _searched_once(searches: dict[TuneOptions, TuneResult], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests that print one search differently share it."""
+    search = tune_runner.run_tuning
+
+    def run_tuning(options: TuneOptions, settings: Settings) -> TuneResult:
+        if options not in searches:
+            searches[options] = search(options, settings)
+        return searches[options]
+
+    monkeypatch.setattr(tune_runner, "run_tuning", run_tuning)
+
+
 def run(*arguments: str) -> Result:
     return CliRunner().invoke(app, arguments, catch_exceptions=False)
 
@@ -56,6 +79,7 @@ def tuned(*arguments: str) -> dict[str, Any]:
     return dict(json.loads(result.stdout))
 
 
+@pytest.mark.usefixtures("_searched_once")
 def test_processes_and_dask_give_the_same_search(arguments: list[str]) -> None:
     """Nodes that never go are dearer; both candidates are simulated once."""
     in_processes = tuned(*arguments, "--executor", "processes:1")
@@ -69,6 +93,7 @@ def test_processes_and_dask_give_the_same_search(arguments: list[str]) -> None:
         assert tuned(*arguments, "--executor", f"dask://127.0.0.1:{port}") == in_processes
 
 
+@pytest.mark.usefixtures("_searched_once")
 def test_the_policies_of_the_front_are_files_that_simulate_takes(arguments: list[str], tmp_path: Path) -> None:
     result = run(*arguments, "--executor", "processes:1", "--policies", str(tmp_path / "front"), "-o", "name")
     assert result.exit_code == 0

@@ -32,7 +32,7 @@ from karpenter.scheduling.search.column_generation import SearchStart
 from karpenter.scheduling.solution import SkippedNodePool
 from karpenter.scheduling.topology.host_limits import ExposedWorkload, HostLimits
 from karpenter.scheduling.whatif.counted_pass import CountedGroup
-from karpenter.scheduling.whatif.movers import Movers
+from karpenter.scheduling.whatif.movers import Movers, merged_counts
 from karpenter.scheduling.whatif.pass_facts import FactsKey, PassFacts, node_content, pod_content
 from karpenter.scheduling.whatif.price_bounds import PriceBounds
 from karpenter.state.pod_counts import NamespacedLabels
@@ -160,6 +160,10 @@ class DecisionMemory:
         self._packers: dict[object, RememberingPacker] = {}
         #: By identity of the pods, which are kept with their movers, so that it stays theirs.
         self._movers: RecentValues[tuple[int, ...], tuple[Sequence[Pod], Preferences, Movers]] = RecentValues()
+        #: Keys of movers by the identity of a sequence of pods: a node that does not change has the same one in every decision.
+        self._keys_of_sequences: RecentValues[int, tuple[Sequence[Pod], tuple[int, ...]]] = RecentValues()
+        #: The pods of several movers together, in counts and as a number.
+        self._joined_movers: RecentValues[tuple[Movers, ...], tuple[tuple[CountedGroup, ...], int]] = RecentValues()
         self._daemons: tuple[DaemonSetPod, ...] = ()
         self._existing_nodes: RecentValues[int, ExistingNode] = RecentValues()
         #: Numbers of nodes and pods by what passes read of them. A number is never given twice.
@@ -188,7 +192,7 @@ class DecisionMemory:
             self._templates = make()
             self._options.clear()
             self._packers.clear()
-            self._numbers.clear()
+            self._clear_numbers()
             self.pass_facts.clear()
             self.prices_alone.clear()
         return self._templates
@@ -198,7 +202,7 @@ class DecisionMemory:
         wanted = Preferences(policy, soft_taints, well_known)
         if self._preferences is None or self._preferences != wanted:
             self._preferences = wanted
-            self._numbers.clear()
+            self._clear_numbers()
             self.pass_facts.clear()
         return self._preferences
 
@@ -210,6 +214,8 @@ class DecisionMemory:
         """
         self._signed_pods = ({}, self._signed_pods[0])
         self._movers.begin_preparation()
+        self._keys_of_sequences.begin_preparation()
+        self._joined_movers.begin_preparation()
         self._numbers.begin_preparation()
         self.pass_facts.begin_preparation()
         self.prices_alone.begin_preparation()
@@ -242,13 +248,30 @@ class DecisionMemory:
         """The same number for pods that need room alone if they are as many of the same kinds."""
         number = self._numbers.get(movers)
         if number is None:
-            number = self.counts_number(movers.counts)
+            number = self._number(pod_content(movers.counts))
             self._numbers.put(movers, number)
         return number
 
-    def counts_number(self, counts: Sequence[CountedGroup]) -> int:
-        """The same number for as many pods of the same kinds."""
-        return self._number(pod_content(counts))
+    def joined_number(self, parts: Sequence[Movers]) -> int:
+        """The same number for the pods of several nodes together."""
+        return self.pods_number(parts[0]) if len(parts) == 1 else self._joined(parts)[1]
+
+    def joined_counts(self, parts: Sequence[Movers]) -> tuple[CountedGroup, ...]:
+        """The pods of several nodes together, in counts. The same sets of nodes are asked about again and again."""
+        return parts[0].counts if len(parts) == 1 else self._joined(parts)[0]
+
+    def _joined(self, parts: Sequence[Movers]) -> tuple[tuple[CountedGroup, ...], int]:
+        key = tuple(parts)
+        joined = self._joined_movers.get(key)
+        if joined is None:
+            counts = merged_counts(parts)
+            joined = (counts, self._number(pod_content(counts)))
+            self._joined_movers.put(key, joined)
+        return joined
+
+    def _clear_numbers(self) -> None:
+        self._numbers.clear()
+        self._joined_movers.clear()
 
     def _number(self, content: object) -> int:
         number = self._numbers.get(content)
@@ -263,8 +286,12 @@ class DecisionMemory:
 
     def known_movers(self, pods: Sequence[Pod], preferences: Preferences) -> Movers | None:
         """What `movers` made for the same pods and preferences; None if that is not known."""
-        known = self._movers.get(tuple(map(id, pods)))
-        return known[2] if known is not None and known[1] is preferences else None
+        known = self._keys_of_sequences.get(id(pods))
+        if known is None or known[0] is not pods:
+            known = (pods, tuple(map(id, pods)))
+            self._keys_of_sequences.put(id(pods), known)
+        movers = self._movers.get(known[1])
+        return movers[2] if movers is not None and movers[1] is preferences else None
 
     def movers(self, pods: Sequence[Pod], preferences: Preferences, make: Callable[[], Movers]) -> Movers:
         """What ``make`` gives, once for the same pods and preferences where it depends on nothing else."""

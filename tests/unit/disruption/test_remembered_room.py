@@ -16,7 +16,7 @@ from karpenter.disruption.decide.disruption_problem import DisruptionProblem, Di
 from karpenter.disruption.decide.disruption_problem_file import disruption_solution_bytes
 from karpenter.model import resources as res
 from karpenter.scheduling.decision_memory import DecisionMemory
-from karpenter.scheduling.whatif import rescheduling
+from karpenter.scheduling.whatif import room_facts
 from karpenter.scheduling.whatif.counted_pass import count_pass
 from karpenter.state.snapshot import ClusterSnapshot
 from karpenter.state.state_node import StateNode
@@ -101,7 +101,7 @@ def test_pods_of_a_kind_that_were_asked_about_on_one_node_are_not_placed_again_f
     controller = _Controller()
     nodes = [wire for name in "cdefgh" for wire in running(name, "m", 2, 2)]
     cluster = _two_nodes(8, *nodes)
-    monkeypatch.setattr(rescheduling, "count_pass", counted)
+    monkeypatch.setattr(room_facts, "count_pass", counted)
     decide_disruption(DisruptionProblem(cluster, QUIET), _TYPES, controller.memory)
     assert len(passes) == 3, "one for a, one for the six that are alike, and one with the room on others"
     renamed = replace(cluster, nodes=tuple(_with_news(node) for node in cluster.nodes))

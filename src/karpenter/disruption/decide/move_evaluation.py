@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from karpenter.disruption.decide.balanced import MoveScoring
 from karpenter.disruption.decide.command import (
@@ -16,6 +16,7 @@ from karpenter.disruption.decide.command import (
 )
 from karpenter.disruption.decide.failed_moves import NO_FAILED_MOVES, FailedMoves
 from karpenter.disruption.decide.move_blockers import (
+    MoveBlocker,
     MoveFailedRecently,
     NotCheaper,
     PriceUnknown,
@@ -34,6 +35,7 @@ from karpenter.disruption.decide.replacement_prices import (
     without_same_types,
 )
 from karpenter.disruption.decide.scheduling_simulation import SchedulingSimulation, UnreschedulablePods
+from karpenter.disruption.decide.staying_nodes import StayingNodes
 from karpenter.model.requirements import Requirements
 from karpenter.scheduling.whatif.questions import ReschedulingResult, TooExpensive
 from karpenter.scheduling.whatif.refused_nodes import RefusedNodes
@@ -66,30 +68,40 @@ class MoveEvaluator:
     simulation: SchedulingSimulation
     scoring: MoveScoring
     settings: ConsolidationSettings
+    #: Why single nodes stay; most nodes are like another one.
+    _known: StayingNodes = field(default_factory=StayingNodes)
 
     def after(self, command: Command) -> MoveEvaluator:
         """The evaluator of further moves, with the command done."""
         settings = replace(self.settings, failed_moves=self.settings.failed_moves.after(command))
-        return replace(self, simulation=self.simulation.after(command), settings=settings)
+        return replace(self, simulation=self.simulation.after(command), settings=settings, _known=StayingNodes())
 
     def delete(self, candidate: Candidate) -> Command | None:
         """Delete the node and move its pods to existing nodes; None if they do not fit or the move is not worth it."""
+        alike = self._known.alike(candidate, self.simulation)
+        if alike in self._known.not_deletable:
+            return None
         if not self.scoring.are_acceptable(self.scoring.scores((candidate,), 0.0), candidate.price_per_hour):
             return None
         if self.settings.failed_moves.is_deletion_in_backoff(DisruptionReason.UNDERUTILIZED, candidate.key):
             return None
         place = self.simulation.place_on_existing((candidate,))
         if place is None:
+            self._known.not_deletable |= set() if alike is None else {alike}
             return None
         command = self._command((candidate,), place, None)
         return command if self.scoring.are_acceptable(command.scores, candidate.price_per_hour) else None
 
     def room_within_consolidate_after(self, candidate: Candidate) -> RoomWithinConsolidateAfter | None:
         """That the node's pods fit on other nodes once those may take pods of others; None if they do not."""
+        alike = self._known.alike(candidate, self.simulation)
+        if alike in self._known.waiting:
+            return self._known.waiting[alike]
         hosts = self.simulation.place_within_consolidate_after(candidate)
-        if not hosts:
-            return None
-        return RoomWithinConsolidateAfter(tuple(sorted(hosts)), until=max(hosts.values()))
+        waiting = RoomWithinConsolidateAfter(tuple(sorted(hosts)), until=max(hosts.values())) if hosts else None
+        if alike is not None:
+            self._known.waiting[alike] = waiting
+        return waiting
 
     def revalidate(self, pending: PendingCommand, candidates: Sequence[Candidate]) -> Command | None:
         """A move that was chosen before, with its nodes as they are now; None where it is not right any more (DIS-272).
@@ -126,17 +138,18 @@ class MoveEvaluator:
 
     def replace(self, candidates: Sequence[Candidate]) -> Command | MoveRejection:
         """The nodes go; what of their pods finds no room gets new nodes that are cheaper (DIS-175 to DIS-182)."""
+        alike = self._known.alike(candidates[0], self.simulation) if len(candidates) == 1 else None
+        known = self._known.rejections.get(alike) if alike is not None else None
+        if known is not None:
+            return known
         price = sum(candidate.price_per_hour or 0.0 for candidate in candidates)
         needed = self.scoring.minimum_saving(candidates)
         reschedule = self.simulation.reschedule_unless_refused(candidates, self._refused(candidates), price - needed)
-        if isinstance(reschedule, RefusedNodes):
-            return MoveRejection(SpotToSpotDisabled())
-        if isinstance(reschedule, TooExpensive):
-            return MoveRejection(
-                SavingTooSmall(price - reschedule.minimum_price, needed)
-                if reschedule.minimum_price < price
-                else NotCheaper(price, reschedule.minimum_price)
-            )
+        if isinstance(reschedule, RefusedNodes | TooExpensive):
+            rejection = MoveRejection(_why_not_bought(reschedule, price, needed))
+            if alike is not None:
+                self._known.rejections[alike] = rejection
+            return rejection
         if isinstance(reschedule, UnreschedulablePods):
             return MoveRejection(reschedule.blocker)
         return self._rescheduled(candidates, reschedule)
@@ -213,6 +226,15 @@ class MoveEvaluator:
             saving_per_hour=saving_per_hour(candidates, price),
             scores=self.scoring.scores(candidates, price),
         )
+
+
+def _why_not_bought(answer: RefusedNodes | TooExpensive, price: float, needed: float) -> MoveBlocker:
+    """Why no new nodes replace candidates of this price that need to save so much, in USD per hour."""
+    if isinstance(answer, RefusedNodes):
+        return SpotToSpotDisabled()
+    if answer.minimum_price < price:
+        return SavingTooSmall(price - answer.minimum_price, needed)
+    return NotCheaper(price, answer.minimum_price)
 
 
 def whole_move(result: Command | MoveRejection) -> Command | None:

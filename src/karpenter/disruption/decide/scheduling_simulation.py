@@ -159,6 +159,10 @@ class SchedulingSimulation:
             parts = (tuple(self.pods_to_place(candidates)),)
         return WhatIf(parts, frozenset(candidate.key for candidate in candidates))
 
+    def kind_of(self, candidate: Candidate) -> int | None:
+        """The same number for candidates whose pods find the same places, for the same price; None where that is not known."""
+        return None if self._buffer_pods else self._base.kind_of(self._without((candidate,)))
+
     def place_on_existing(self, candidates: Sequence[Candidate]) -> ReschedulingResult | None:
         """Placements of their pods on existing nodes; None if they do not all fit there."""
         question = self._without(candidates)

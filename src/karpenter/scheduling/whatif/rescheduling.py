@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import chain
 from math import inf
 
@@ -36,10 +37,9 @@ from karpenter.scheduling.scheduling_passes import SEARCH_ONLY_FROM, SchedulingP
 from karpenter.scheduling.solution import NewNodeClaim, PlacedPods, UnschedulablePod
 from karpenter.scheduling.topology.bound_pod_counts import BoundPodCounts, PodCountChanges
 from karpenter.scheduling.topology.topology_domains import TopologyDomains
-from karpenter.scheduling.whatif.counted_pass import count_pass
 from karpenter.scheduling.whatif.left_out_pods import unpacked_pods, unschedulable_of
-from karpenter.scheduling.whatif.movers import Movers, merged_counts, workload_counts
-from karpenter.scheduling.whatif.pass_facts import Host, PassFacts, facts_of, facts_of_counts, unready_hosts
+from karpenter.scheduling.whatif.movers import Movers, workload_counts
+from karpenter.scheduling.whatif.pass_facts import Host, PassFacts, facts_of, unready_hosts
 from karpenter.scheduling.whatif.price_bounds import PriceBounds
 from karpenter.scheduling.whatif.questions import (
     LimitsPolicy,
@@ -49,6 +49,7 @@ from karpenter.scheduling.whatif.questions import (
     WhatIf,
 )
 from karpenter.scheduling.whatif.refused_nodes import RefusedNodes, RefusedOptions
+from karpenter.scheduling.whatif.room_facts import RoomFacts
 from karpenter.scheduling.whatif.signatures_by_uid import SignaturesByUid
 from karpenter.scheduling.workload_exposure import ExposedWorkloads
 from karpenter.state.state_node import NO_NODE_USAGE, build_state_node
@@ -56,8 +57,6 @@ from karpenter.state.virtual_pods import is_virtual_pod
 
 #: After so many moves the sets of nodes by what is free are made anew; till then they hold some that are full by now.
 _MOVES_UNTIL_REFRESH = 16
-#: Of pods that more nodes than that have room for, no facts are kept: they find a place soon, and the answer is never the same.
-_MAX_NODES_WITH_ROOM = 128
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,6 +73,10 @@ class _Preparation:
     refused_options: RefusedOptions = field(default_factory=RefusedOptions)
     #: Numbers of nodes in keys of facts (`DecisionMemory`).
     node_numbers: dict[ExistingNode, int] = field(default_factory=dict)
+
+    def room_facts(self, nodes: ExistingNodeIndex) -> RoomFacts:
+        """What is known of questions to these nodes, which is nothing yet."""
+        return RoomFacts(nodes, self.unlimited, self.prepared.memory, self.node_numbers)
 
 
 def prepare_rescheduling(
@@ -103,7 +106,8 @@ def prepare_rescheduling(
         frozenset(view.key for view in problem.snapshot.nodes),
         prepared.purchase_options_within({}),
     )
-    return ReschedulingBase(preparation, nodes, bound_pod_counts, prepared.remaining_limits)
+    room_facts = preparation.room_facts(nodes)
+    return ReschedulingBase(preparation, nodes, room_facts, bound_pod_counts, prepared.remaining_limits)
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,20 +116,17 @@ class ReschedulingBase:
 
     _preparation: _Preparation
     _nodes: ExistingNodeIndex
+    _room_facts: RoomFacts
     _bound_pod_counts: BoundPodCounts
     _limits: RemainingLimits
     _closed: NodeSet = 0
     _moves_since_refresh: int = 0
     #: Movers by the identity of their tuple of pods, which is kept with them: several questions are about the pods of one node.
     _movers_by_pods: dict[int, tuple[tuple[Pod, ...], Movers]] = field(default_factory=dict)
-    #: All nodes that could take one of the pods.
-    _room_by_movers: dict[Movers, NodeSet] = field(default_factory=dict)
     #: What is known of the questions asked so far.
     _known_questions: dict[WhatIf, PassFacts] = field(default_factory=dict)
     #: Passes of questions without planned places, by movers, by what can be bought, and by the open nodes that count.
     _passes: dict[tuple[int, int, NodeSet], tuple[Movers, PassResult]] = field(default_factory=dict)
-    #: Numbers of sets of nodes in keys of facts: most questions are about one of a few sets.
-    _room_numbers: dict[NodeSet, int] = field(default_factory=dict)
 
     # -- questions --------------------------------------------------------------------------------------------------------
 
@@ -213,12 +214,25 @@ class ReschedulingBase:
     def may_fit_on(self, question: WhatIf, keys: frozenset[str]) -> bool:
         """Whether one of these nodes could take one of the pods, as far as room tells."""
         movers = self._movers(question.pods)
-        return movers.have_topology or bool(self._with_room_for(movers) & self._nodes.known_set(keys))
+        return movers.have_topology or bool(self._room_facts.with_room_for(movers) & self._nodes.known_set(keys))
 
     def _minimum_price(self, facts: PassFacts) -> float:
         if facts.minimum_price is None:
             facts.minimum_price = self._preparation.price_bounds.of_demands(facts.demands)
         return facts.minimum_price
+
+    def kind_of(self, question: WhatIf) -> int | None:
+        """The same number for questions about other nodes that have the same facts; None where that is not known.
+
+        Such pods are as many of the same kinds, and need room alone, which the nodes that go have not got for a single one.
+        """
+        if self._limits or len(question.parts) != 1 or self._preparation.prepared.devices is not None:
+            return None
+        movers = self._movers(question.parts[0])
+        if not movers.need_room_alone or question.planned or question.reopened:
+            return None
+        own = self._nodes.position_set(question.removed)
+        return None if own & self._room_facts.with_room_for(movers) else self._room_facts.number_of(movers)
 
     # -- passes -----------------------------------------------------------------------------------------------------------
 
@@ -236,22 +250,8 @@ class ReschedulingBase:
         if not parts:
             movers = self._movers(question.pods)
             return facts_of(options, self._pass(question, movers), movers)
-        with_room = 0
-        for movers in parts:
-            with_room |= self._with_room_for(movers)
-        nodes = self._open_nodes(question) & with_room
-        counts = parts[0].counts if len(parts) == 1 else merged_counts(parts)
-        # What is left of limits differs from node to node and pass to pass, so facts about it are never asked for again.
-        if options is not self._preparation.unlimited or nodes.bit_count() > _MAX_NODES_WITH_ROOM:
-            return facts_of_counts(options, count_pass(counts, self._nodes, nodes, options))
-        memory = self._preparation.prepared.memory
-        pods_number = memory.pods_number(parts[0]) if len(parts) == 1 else memory.counts_number(counts)
-        key = (pods_number, id(options), self._room_number(nodes))
-        facts = memory.pass_facts.get(key)
-        if facts is None:
-            facts = facts_of_counts(options, count_pass(counts, self._nodes, nodes, options))
-            memory.pass_facts.put(key, facts)
-        return facts
+        removed = self._nodes.position_set(question.removed)
+        return self._room_facts.of(parts, self._open_nodes(question), removed, options)
 
     def _parts_that_need_room_alone(self, question: WhatIf) -> list[Movers]:
         """The pods of a question part by part; none where they need more than room, or are to be kept apart."""
@@ -268,25 +268,11 @@ class ReschedulingBase:
             return []
         return [] if prepared.exposed_workloads.may_expose(workload_counts(parts)) else parts
 
-    @property
+    @cached_property
     def _groups_depend_on_pods_alone(self) -> bool:
         """Whether nothing of the cluster tells pods apart that look alike, such as anti-affinity of others."""
         repelled = any(True for _ in self._bound_pod_counts.anti_affinity_terms)
         return not repelled and self._preparation.prepared.groups_depend_on_pods_alone
-
-    def _room_number(self, nodes: NodeSet) -> int:
-        number = self._room_numbers.get(nodes)
-        if number is None:
-            by_node = tuple(map(self._node_number, members(nodes)))
-            number = self._room_numbers[nodes] = self._preparation.prepared.memory.room_number(by_node)
-        return number
-
-    def _node_number(self, position: int) -> int:
-        node, numbers = self._nodes.nodes[position], self._preparation.node_numbers
-        number = numbers.get(node)
-        if number is None:
-            number = numbers[node] = self._preparation.prepared.memory.node_number(node)
-        return number
 
     def _pass(self, question: WhatIf, movers: Movers) -> PassResult:
         """The pass of a question, without regard to where pods were planned before."""
@@ -304,17 +290,7 @@ class ReschedulingBase:
     def _nodes_with_room(self, question: WhatIf, movers: Movers) -> NodeSet:
         """The open nodes that make a difference: pods without topology do not see nodes that have no room for them."""
         nodes = self._open_nodes(question)
-        return nodes if movers.have_topology else nodes & self._with_room_for(movers)
-
-    def _with_room_for(self, movers: Movers) -> NodeSet:
-        """All nodes that could take one of the pods."""
-        with_room = self._room_by_movers.get(movers)
-        if with_room is None:
-            with_room = 0
-            for group in movers.groups:
-                with_room |= self._nodes.with_free(group.signature.requests)
-            self._room_by_movers[movers] = with_room
-        return with_room
+        return nodes if movers.have_topology else nodes & self._room_facts.with_room_for(movers)
 
     def _planned_pass(self, question: WhatIf, movers: Movers) -> PassResult:
         """The pass in which pods stay where they were planned, if they may."""
@@ -445,9 +421,11 @@ class ReschedulingBase:
         }
         nodes = self._nodes.with_nodes(self._changed_nodes(placed))
         moves_since_refresh = (self._moves_since_refresh + 1) % _MOVES_UNTIL_REFRESH
+        nodes = nodes if moves_since_refresh else nodes.with_free_updated()
         return replace(
             self,
-            _nodes=nodes if moves_since_refresh else nodes.with_free_updated(),
+            _nodes=nodes,
+            _room_facts=self._preparation.room_facts(nodes),
             _bound_pod_counts=self._bound_pod_counts.after(
                 self._pod_count_changes(placed, leaving, new_claims), planned_nodes
             ),
@@ -455,10 +433,8 @@ class ReschedulingBase:
             _closed=self._closed | self._nodes.position_set(removed),
             _moves_since_refresh=moves_since_refresh,
             _movers_by_pods={},
-            _room_by_movers={},
             _known_questions={},
             _passes={},
-            _room_numbers={},
         )
 
     def _changed_nodes(self, placed: Iterable[PlacedPods]) -> Mapping[int, ExistingNode]:

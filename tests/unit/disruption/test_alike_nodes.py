@@ -1,0 +1,97 @@
+"""Nodes that are alike in what decides about them are asked about once, and each is told what is true of itself."""
+
+from __future__ import annotations
+
+from unittest.mock import patch
+
+import pytest
+
+from karpenter.api.meta import Wire
+from karpenter.disruption.decide.command import Candidate
+from karpenter.disruption.decide.disruption_decision import decide_disruption
+from karpenter.disruption.decide.disruption_problem import DisruptionProblem
+from karpenter.disruption.decide.disruption_problem_file import disruption_solution_bytes
+from karpenter.disruption.decide.scheduling_simulation import SchedulingSimulation
+from karpenter.model import labels
+from karpenter.scheduling.whatif.questions import ReschedulingResult
+from karpenter.state.snapshot import ClusterSnapshot
+from support.applied_commands import QUIET
+from support.builders import flatten, indexes, owner, snapshot
+from support.disruption_cases import KINDS, gone, kind, on, pool, running, sold, why
+
+_POOLS = pool(), pool("other")
+#: Two types that cost a little more than they are worth, so that a replacement would save too little.
+_DEAR, _DEARER = (kind(name, 4, sold(price, spot=price - 0.01)) for name, price in (("x", 2.05), ("y", 2.1)))
+_TYPES = indexes(_POOLS, (*KINDS, _DEAR, _DEARER))
+_COSTLY = {"annotations": {"controller.kubernetes.io/pod-deletion-cost": "90"}}
+
+
+def _full(name: str, of: str = "x", *cpus: float, **fields: object) -> list[Wire]:
+    return running(name, of, *(cpus or (2, 2)), **fields)  # type: ignore[arg-type]
+
+
+def _cluster(*nodes: list[Wire]) -> ClusterSnapshot:
+    return snapshot(flatten([*_POOLS, *nodes]))
+
+
+def _decided(cluster: ClusterSnapshot) -> tuple[bytes, list[str], list[str]]:
+    """What is decided, and said of each node."""
+    problem = DisruptionProblem(cluster, QUIET)
+    solution = decide_disruption(problem, _TYPES)
+    reasons = [why(solution, node.name) for node in cluster.nodes]
+    return disruption_solution_bytes(problem, solution), reasons, gone(solution)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        _full("a", "y"),
+        _full("a", "x", 2, 1, 1),
+        _full("a", "x", 1, 2.5),
+        _full("a", "x", 3.5),
+        _full("a", "x", 3),
+        _full("a", capacity_type="spot"),
+        _full("a", pool="other"),
+        [*running("a", "x", 2), *on("a", 2, prefix="costly", meta=_COSTLY)],
+        [*running("a", "x"), *on("a", 2, 2, node_selector={labels.ZONE: "z2"})],
+    ],
+    ids=[
+        "dearer",
+        "more pods",
+        "smaller pods",
+        "little room",
+        "room for a pod",
+        "spot",
+        "another pool",
+        "costly",
+        "other zone",
+    ],
+)
+def test_a_node_that_differs_is_judged_by_itself(other: list[Wire]) -> None:
+    cluster = _cluster(*(_full(f"n{number}") for number in range(3)), other, running("host", "l", 7))
+    known = _decided(cluster)
+    assert "n0" not in known[2]
+    with patch.object(SchedulingSimulation, "kind_of", lambda *_: None):
+        assert _decided(cluster) == known
+
+
+def test_a_node_that_has_room_itself_is_none_of_those_without() -> None:
+    """Nothing has room for the pod of ``a`` but ``a`` itself, which is where the same pod of ``b`` goes."""
+    daemon = on("b", 3, prefix="daemon", meta={"owner_references": (owner("DaemonSet", "daemon"),)})
+    bound = {labels.INSTANCE_TYPE: "x"}
+    pods = [pod for name in "ab" for pod in on(name, 1, node_selector=bound)]
+    cluster = _cluster(running("a", "x"), running("b", "x"), [*pods, *daemon])
+    assert _decided(cluster)[2] == ["b"]
+
+
+def test_of_nodes_that_are_alike_one_is_asked_about(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    place = SchedulingSimulation.place_on_existing
+
+    def counted(self: SchedulingSimulation, candidates: list[Candidate]) -> ReschedulingResult | None:
+        asked.extend(candidate.key for candidate in candidates)
+        return place(self, candidates)
+
+    monkeypatch.setattr(SchedulingSimulation, "place_on_existing", counted)
+    _decided(_cluster(*(_full(f"n{number}") for number in range(5)), _full("a", "x", 3.5)))
+    assert len(asked) == 2, "one of those that are alike, and the other one"

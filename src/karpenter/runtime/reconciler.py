@@ -14,6 +14,7 @@ takes no key and returns its period.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import traceback
 import uuid
 from collections.abc import Awaitable, Callable, Hashable
@@ -94,10 +95,21 @@ class Reconciler(Generic[K]):
     async def run(self) -> None:
         """Work until cancelled."""
         _log_controller_start(self.name, self._workers, self._kind)
+        # A worker is started by whoever adds a key, and must not log with the fields of that pass.
+        context = contextvars.copy_context()
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self.queue.run_timers())
-            for _ in range(self._workers):
-                tasks.create_task(self._work())
+            tasks.create_task(self._supply(self.queue.run_timers()))
+            with self.queue.workers(
+                lambda: tasks.create_task(self._supply(self._work()), context=context.copy()), self._workers
+            ):
+                await asyncio.get_running_loop().create_future()
+
+    async def _supply(self, work: Awaitable[None]) -> None:
+        """Do a part of the work; when it fails, no more workers are started, since a group that ends would wait for them."""
+        try:
+            await work
+        finally:
+            self.queue.start_no_workers()
 
     async def _work(self) -> None:
         while True:

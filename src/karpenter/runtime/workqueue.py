@@ -14,8 +14,8 @@ from __future__ import annotations
 import asyncio
 import heapq
 import time
-from collections.abc import Callable, Hashable
-from contextlib import suppress
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager, suppress
 from enum import StrEnum
 from itertools import count
 from typing import Generic, Protocol, TypeVar
@@ -75,6 +75,7 @@ class WorkQueue(Generic[K]):
     def __init__(self, backoff: Backoff = DEFAULT_BACKOFF) -> None:
         self._backoff = backoff
         self.observer: QueueObserver = _NoQueueObserver()
+        self._on_ready: Callable[[], None] = _start_nothing
         self._now: Callable[[], float] = time.monotonic
         self._ready: asyncio.Queue[K] = asyncio.Queue()
         self._queued_at: dict[K, float] = {}
@@ -101,6 +102,7 @@ class WorkQueue(Generic[K]):
         elif key not in self._queued_at:
             self._queued_at[key] = _loop_time()
             self._ready.put_nowait(key)
+            self._on_ready()
             self.observer.added()
 
     def add_after(self, key: K, seconds: float) -> None:
@@ -128,6 +130,32 @@ class WorkQueue(Generic[K]):
         return [self._now() - began for began in tuple(self._processing.values())]
 
     # -- for the reconciler -----------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def workers(self, start: Callable[[], object], most: int) -> Iterator[None]:
+        """Meanwhile ``start`` is called when a key waits and all workers so far have one, ``most`` times at most.
+
+        A worker of its own for each key would cost tasks that never do anything: controllers may have hundreds of workers.
+        """
+        started = 0
+
+        def start_if_needed() -> None:
+            nonlocal started
+            if started < min(most, len(self._queued_at) + len(self._processing)):
+                started += 1
+                start()
+
+        self._on_ready = start_if_needed
+        try:
+            for _ in range(min(most, self.depth)):
+                start_if_needed()
+            yield
+        finally:
+            self.start_no_workers()
+
+    def start_no_workers(self) -> None:
+        """From now on keys wait for the workers there are."""
+        self._on_ready = _start_nothing
 
     async def get(self) -> K:
         """The next key, which is being processed until ``release``."""
@@ -171,6 +199,10 @@ class WorkQueue(Generic[K]):
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(self._timers[0][0] if self._timers else None):
                     await self._timer_changed.wait()
+
+
+def _start_nothing() -> None:
+    """Nobody serves the queue yet, or any more."""
 
 
 def _loop_time() -> float:

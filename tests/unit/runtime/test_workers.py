@@ -1,0 +1,100 @@
+"""Workers of a reconciler: there are as many as work was found for, and each is as if it had been there from the start."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+import structlog
+
+from karpenter.metrics.controller_metrics import QueueMetrics
+from karpenter.runtime.reconciler import Reconciler
+from karpenter.runtime.workqueue import ReconcileResult
+from karpenter.simulation.virtual_time import run_virtual
+
+
+def play(story: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    run_virtual(lambda clock: story(), datetime(2026, 1, 1, tzinfo=UTC))
+
+
+async def busy_for_a_second(_key: str) -> None:
+    await asyncio.sleep(1)
+
+
+def test_keys_find_workers_and_idle_ones_take_the_next() -> None:
+    """A controller may have a thousand workers, of which an idle cluster needs none."""
+
+    async def story() -> None:
+        reconciler: Reconciler[str] = Reconciler("test", busy_for_a_second, 1000)
+        reconciler.add("before its start")
+        before = len(asyncio.all_tasks())
+        task = asyncio.create_task(reconciler.run())
+        counts = []
+        for keys in ([], ["a", "b"], ["c", "d", "e"], ["f"]):
+            for key in keys:
+                reconciler.add(key)
+            await asyncio.sleep(1.5)
+            counts.append(len(asyncio.all_tasks()) - before)
+        # Beside the workers there are the reconciler and its timers.
+        assert counts == [3, 4, 5, 5]
+        task.cancel()
+
+    play(story)
+
+
+def test_a_worker_logs_none_of_the_fields_of_the_pass_that_added_its_key() -> None:
+    fields: dict[str, dict[str, Any]] = {}
+
+    async def reconcile(key: str) -> None:
+        fields[key] = structlog.contextvars.get_contextvars()
+        if key == "first":
+            with structlog.contextvars.bound_contextvars(step="launch"):
+                reconciler.add("second")
+
+    reconciler: Reconciler[str] = Reconciler("test", reconcile, 4)
+
+    async def story() -> None:
+        with structlog.contextvars.bound_contextvars(process="p"):
+            task = asyncio.create_task(reconciler.run())
+        await asyncio.sleep(0)
+        reconciler.add("first")
+        await asyncio.sleep(1)
+        task.cancel()
+
+    play(story)
+    assert [(seen["process"], seen["name"], seen.get("step")) for seen in fields.values()] == [
+        ("p", "first", None),
+        ("p", "second", None),
+    ]
+
+
+def test_a_reconciler_that_breaks_ends_although_keys_come_meanwhile() -> None:
+    """``run_supervised`` starts it again."""
+
+    class Broken(QueueMetrics):
+        def __init__(self) -> None:
+            """Measures nothing."""
+
+        def added(self) -> None: ...
+
+        def started(self, waited_seconds: float) -> None: ...
+
+        def ended(self, worked_seconds: float, result: ReconcileResult) -> None:
+            # After the group has begun to end, before the reconciler has noticed.
+            loop = asyncio.get_running_loop()
+            for key in ("next", "after next"):
+                loop.call_soon(loop.call_soon, reconciler.add, key)
+            raise RuntimeError("broken")
+
+    reconciler: Reconciler[str] = Reconciler("test", busy_for_a_second, 4)
+
+    async def story() -> None:
+        reconciler.queue.observer = Broken()
+        reconciler.add("a")
+        with pytest.raises(ExceptionGroup, match="unhandled errors"):
+            await asyncio.wait_for(reconciler.run(), 60)
+
+    play(story)

@@ -18,6 +18,7 @@ from dataclasses import MISSING, dataclass, fields, is_dataclass
 from datetime import datetime, timedelta
 from enum import Enum
 from fractions import Fraction
+from functools import cache
 from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -208,10 +209,8 @@ class _RecordForm:
 
     def _known_fields(self) -> list[tuple[str, str, Form, object]]:
         if self._fields is None:
-            hints = get_type_hints(self._cls)
             self._fields = [
-                (name, _camel(name), self._form_of(hints[name]), default)
-                for name, default in _defaults(self._cls).items()
+                (name, member, self._form_of(hint), default) for name, member, hint, default in _declared(self._cls)
             ]
         return self._fields
 
@@ -236,6 +235,13 @@ class _RecordForm:
             unknown = sorted(data.keys() - {member for _, member, _, _ in self._known_fields()})
             raise DataError(f"{self._cls.__name__} has no {', '.join(unknown)}")
         return self._cls(**given)
+
+
+@cache
+def _declared(cls: type) -> tuple[tuple[str, str, object, object], ...]:
+    """Name, name in JSON, type and default of each field. Every codec asks, and evaluating annotations takes milliseconds."""
+    hints = get_type_hints(cls)
+    return tuple((name, _camel(name), hints[name], default) for name, default in _defaults(cls).items())
 
 
 def _defaults(cls: type) -> dict[str, object]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import tempfile
+from functools import cache
 from pathlib import Path
 
 from controlplane.gobuild import Commands, GoModule
@@ -46,8 +47,14 @@ def helm(*arguments: str, kubeconfig: str = os.devnull) -> str:
 
 def template(*arguments: str, release: str = "karpenter", namespace: str = NAMESPACE) -> list[Json]:
     """The objects `helm template` makes of the chart `karpenter`."""
-    text = helm("template", release, "charts/karpenter", "--namespace", namespace, *arguments)
+    text = _rendered(release, namespace, *arguments)
     return [document for document in yaml_text.documents(text) if document]
+
+
+@cache
+def _rendered(release: str, namespace: str, *arguments: str) -> str:
+    """Tests ask for the same values again, and the chart stays as it is."""
+    return helm("template", release, "charts/karpenter", "--namespace", namespace, *arguments)
 
 
 def of_kind(objects: list[Json], kind: str) -> list[Json]:

@@ -30,8 +30,11 @@ from karpenter.disruption.decide.disruption_preview import (
 from karpenter.disruption.decide.disruption_problem import DisruptionProblem
 from karpenter.disruption.decide.disruption_problem_file import disruption_solution_bytes
 from karpenter.disruption.decide.move_blockers import SavingTooSmall
+from karpenter.disruption.decide.move_evaluation import MoveEvaluator, SameTypeReplacement
+from karpenter.disruption.decide.replacement_prices import MoveRejection
 from karpenter.disruption.decide.scheduling_simulation import UnreschedulablePods, prepare_simulation
 from karpenter.model import pods
+from karpenter.scheduling.demand import SchedulingNodeClaim
 from karpenter.scheduling.objective import NO_EXPOSURE_LIMITS, NODE_FEE_PER_HOUR, Objective
 from karpenter.scheduling.problem import build_problem
 from karpenter.scheduling.scheduling_options import ArrivalForecast, SchedulingOptions
@@ -387,6 +390,45 @@ def test_every_question_of_a_decision_is_answered_in_counts_as_over_pods(
     memory = DisruptionMemory()
     with patch.object(ReschedulingBase, "_facts", _compared_facts):
         for _ in range(2):
+            problem = DisruptionProblem(cluster.snapshot(), DisruptionContext(NOW))
+            decide_disruption(problem, cluster.types, memory)
+            decide_without_thresholds(problem, cluster.types, memory)
+            cluster.delete_pods(_some(random, [pod.metadata.uid for pod in cluster.bound()]))
+
+
+_foreseen_rejection = MoveEvaluator._foreseen_rejection
+
+
+def _compared_rejection(
+    evaluator: MoveEvaluator, candidates: Sequence[Candidate], new_nodes: Sequence[SchedulingNodeClaim]
+) -> MoveRejection | None:
+    """What is foreseen of a move, once a plan has the same new nodes and comes to the same rejection."""
+    foreseen = _foreseen_rejection(evaluator, candidates, new_nodes)
+    plan = evaluator.simulation.reschedule(candidates)
+    assert isinstance(plan, ReschedulingResult)
+    assert list(map(_claim_described, plan.new_claims)) == list(map(_claim_described, new_nodes))
+    move = evaluator._rescheduled(candidates, plan)
+    if foreseen is not None:
+        assert type(move) is type(foreseen)
+        assert len(candidates) > 1 or move == foreseen
+    if isinstance(foreseen, SameTypeReplacement):
+        assert isinstance(move, SameTypeReplacement)
+        assert not isinstance(move.full_move, Command)
+        assert (move.candidate_keys, move.same_type_keys) == (foreseen.candidate_keys, foreseen.same_type_keys)
+    return foreseen
+
+
+def _claim_described(claim: SchedulingNodeClaim) -> tuple[object, ...]:
+    return claim.template.name, claim.requirements, claim.types, claim.requests, claim.contents, claim.reservation
+
+
+@given(shrunken(), st.randoms(use_true_random=False))
+@settings(suppress_health_check=_QUIET)
+def test_what_is_foreseen_of_a_move_is_what_its_plan_comes_to(cluster: DisruptedCluster, random: Random) -> None:
+    """From the new nodes that an earlier plan for as many pods of the same kinds had."""
+    memory = DisruptionMemory()
+    with patch.object(MoveEvaluator, "_foreseen_rejection", _compared_rejection):
+        for _ in range(3):
             problem = DisruptionProblem(cluster.snapshot(), DisruptionContext(NOW))
             decide_disruption(problem, cluster.types, memory)
             decide_without_thresholds(problem, cluster.types, memory)

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from karpenter.api.core import Pod
 from karpenter.api.karpenter import Disruption, NodePool, NodePoolStatus
 from karpenter.instancetypes.type_index import TypeIndex
-from karpenter.scheduling.demand import Demand, Packing, PackingBounds
+from karpenter.scheduling.demand import Demand, Packing, PackingBounds, SchedulingNodeClaim
 from karpenter.scheduling.existing_nodes import ExistingNode
 from karpenter.scheduling.objective import Objective
 from karpenter.scheduling.offerings.nodepool_templates import NodePoolTemplate
@@ -49,6 +49,8 @@ _PREPARATIONS = 4
 _ANY_DISRUPTION = Disruption()
 
 _Templates = tuple[tuple[NodePoolTemplate, ...], tuple[SkippedNodePool, ...]]
+#: Claims of a plan.
+NewNodes = tuple[SchedulingNodeClaim, ...]
 #: By uid: a pod with its signature and labels.
 SignedPods = dict[str, tuple[Pod, PodSignature, NamespacedLabels]]
 _Key = TypeVar("_Key")
@@ -158,6 +160,8 @@ class DecisionMemory:
         self._templates: _Templates = ((), ())
         self._options: dict[object, PurchaseOptionIndex] = {}
         self._packers: dict[object, RememberingPacker] = {}
+        #: New nodes for pods that need room alone, by how many there are of each kind and what they can be bought as.
+        self._new_nodes: dict[object, NewNodes] = {}
         #: By identity of the pods, which are kept with their movers, so that it stays theirs.
         self._movers: RecentValues[tuple[int, ...], tuple[Sequence[Pod], Preferences, Movers]] = RecentValues()
         #: Keys of movers by the identity of a sequence of pods: a node that does not change has the same one in every decision.
@@ -192,6 +196,7 @@ class DecisionMemory:
             self._templates = make()
             self._options.clear()
             self._packers.clear()
+            self._new_nodes.clear()
             self._clear_numbers()
             self.pass_facts.clear()
             self.prices_alone.clear()
@@ -310,6 +315,17 @@ class DecisionMemory:
         if self._price_bounds is None or self._price_bounds[0] is not templates:
             self._price_bounds = (templates, PriceBounds(templates))
         return self._price_bounds[1]
+
+    def known_new_nodes(self, needs: object) -> NewNodes | None:
+        """The new nodes that were planned for the same needs."""
+        known = self._new_nodes.pop(needs, None)
+        if known is not None:
+            self._new_nodes[needs] = known
+        return known
+
+    def remember_new_nodes(self, needs: object, nodes: NewNodes) -> None:
+        """Keep what was planned. The plan must depend on nothing but what these templates sell and on the needs."""
+        _remembered(self._new_nodes, needs, lambda: nodes, self._max_packers)
 
     def packer(
         self, demands: Sequence[Demand], bounds: PackingBounds, *, relax_min_values: bool, objective: Objective

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from karpenter.api.core import Pod
 from karpenter.api.meta import Wire
+from karpenter.api.scheduling_constraints import Taint
 from karpenter.disruption.decide.consolidation_memory import DisruptionMemory
 from karpenter.disruption.decide.disruption_decision import decide_disruption
 from karpenter.disruption.decide.disruption_problem import DisruptionProblem
 from karpenter.disruption.decide.disruption_problem_file import disruption_solution_bytes
-from support.applied_commands import QUIET, with_budget
+from karpenter.model.consolidation_thresholds import LEAN_CONSOLIDATION
+from karpenter.scheduling.pass_context import PassContext
+from karpenter.scheduling.scheduling_passes import SchedulingPasses
+from karpenter.scheduling.whatif import rescheduling
+from support.applied_commands import QUIET, USUAL, with_budget
 from support.builders import indexes, node_pool, pod, pool_taint, snapshot
 from support.disruption_cases import KINDS, ON_DEMAND, bought, on, pool, running
 
 
-def alone(host: str, cpus: list[int]) -> list[Pod]:
+def alone(host: str, cpus: list[float]) -> list[Pod]:
     """Pods of no workload."""
     return [pod(f"{host}-{number}", {"cpu": str(cpu)}, node_name=host) for number, cpu in enumerate(cpus)]
 
@@ -60,3 +67,30 @@ def test_a_soft_taint_that_comes_and_goes_is_tolerated_while_it_is_there() -> No
         expected = disruption_solution_bytes(problem, decide_disruption(problem, types))
         assert disruption_solution_bytes(problem, solution) == expected
         assert bought(solution) == ["s"]
+
+
+def test_a_replacement_that_was_too_dear_is_not_planned_again_when_room_elsewhere_changes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The pods are the same, and so are the new nodes they need."""
+    plans: list[object] = []
+
+    def counted(context: PassContext) -> SchedulingPasses:
+        plans.append(context)
+        return SchedulingPasses(context)
+
+    monkeypatch.setattr(rescheduling, "SchedulingPasses", counted)
+    hasty = replace(USUAL, consolidation=replace(LEAN_CONSOLIDATION, minimum_saving_ratio=0.01))
+    memory, types, made = DisruptionMemory(), indexes([pool()], KINDS), []
+    for used in (5, 4, 6):
+        kept = on("b", used, meta={"annotations": {"karpenter.sh/do-not-disrupt": "true"}})
+        closed = Taint(key="own", value="", effect="NoSchedule")
+        cluster = snapshot(pool(), *running("a", "m"), *alone("a", [1.5, 1.5]), *running("b", "l"), *kept)
+        nodes = tuple(replace(node, taints=(closed,)) if node.name == "b" else node for node in cluster.nodes)
+        problem = DisruptionProblem(replace(cluster, nodes=nodes), QUIET, hasty)
+        plans.clear()
+        solution = decide_disruption(problem, types, memory)
+        made.append(len(plans))
+        expected = disruption_solution_bytes(problem, decide_disruption(problem, types))
+        assert disruption_solution_bytes(problem, solution) == expected
+    assert made == [1, 0, 0]

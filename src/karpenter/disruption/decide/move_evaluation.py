@@ -37,6 +37,7 @@ from karpenter.disruption.decide.replacement_prices import (
 from karpenter.disruption.decide.scheduling_simulation import SchedulingSimulation, UnreschedulablePods
 from karpenter.disruption.decide.staying_nodes import StayingNodes
 from karpenter.model.requirements import Requirements
+from karpenter.scheduling.demand import SchedulingNodeClaim
 from karpenter.scheduling.whatif.questions import ReschedulingResult, TooExpensive
 from karpenter.scheduling.whatif.refused_nodes import RefusedNodes
 
@@ -144,7 +145,12 @@ class MoveEvaluator:
             return known
         price = sum(candidate.price_per_hour or 0.0 for candidate in candidates)
         needed = self.scoring.minimum_saving(candidates)
-        reschedule = self.simulation.reschedule_unless_refused(candidates, self._refused(candidates), price - needed)
+        refused = self._refused(candidates)
+        new_nodes = self.simulation.known_new_nodes(candidates, refused, price - needed)
+        rejection = self._foreseen_rejection(candidates, new_nodes) if new_nodes is not None else None
+        if rejection is not None:
+            return rejection
+        reschedule = self.simulation.reschedule_unless_refused(candidates, refused, price - needed)
         if isinstance(reschedule, RefusedNodes | TooExpensive):
             rejection = MoveRejection(_why_not_bought(reschedule, price, needed))
             if alike is not None:
@@ -153,6 +159,29 @@ class MoveEvaluator:
         if isinstance(reschedule, UnreschedulablePods):
             return MoveRejection(reschedule.blocker)
         return self._rescheduled(candidates, reschedule)
+
+    def _foreseen_rejection(
+        self, candidates: Sequence[Candidate], new_nodes: Sequence[SchedulingNodeClaim]
+    ) -> MoveRejection | None:
+        """That a move to these new nodes is rejected whatever goes to existing ones; None where that has to be looked at.
+
+        Why a set is rejected is told to nobody, so the saving of one is not worked out to the end.
+        """
+        if any(candidate.price_per_hour is None for candidate in candidates):
+            return MoveRejection(PriceUnknown())
+        cheaper = cheaper_replacement(candidates, new_nodes, spot_to_spot=self.settings.spot_to_spot)
+        if isinstance(cheaper, MoveRejection):
+            return cheaper
+        if len(candidates) == 1:
+            return None
+        other = without_same_types(candidates, cheaper)
+        # CPU beyond the baseline, which is not known here, makes a move only dearer.
+        if self.scoring.are_approved(self.scoring.scores(candidates, other.price_per_hour)):
+            return None
+        rejection = MoveRejection(SavingTooSmall(0.0, self.scoring.minimum_saving(candidates)))
+        if isinstance(other, CheaperReplacement):
+            return rejection
+        return SameTypeReplacement(SameTypeAgain(), other.candidate_keys, other.same_type_keys, rejection)
 
     def _refused(self, candidates: Sequence[Candidate]) -> Requirements | None:
         """New nodes that are no replacement of these, whatever they cost: `cheaper_replacement` would say the same (DIS-200)."""

@@ -30,7 +30,7 @@ from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.model import pod_disruption, pods
 from karpenter.model.requirements import Requirements
 from karpenter.scheduling import pod_eligibility
-from karpenter.scheduling.decision_memory import DecisionMemory
+from karpenter.scheduling.decision_memory import DecisionMemory, NewNodes
 from karpenter.scheduling.problem import build_problem
 from karpenter.scheduling.scheduling_options import SchedulingOptions
 from karpenter.scheduling.solution import PlacedPods, UnschedulablePod
@@ -208,6 +208,14 @@ class SchedulingSimulation:
         ``refused``: requirements of new nodes for which the caller would turn the answer down; None for none.
         """
         return self._answer(self._without(candidates), max_price, refused)
+
+    def known_new_nodes(
+        self, candidates: Sequence[Candidate], refused: Requirements | None, max_price: float
+    ) -> NewNodes | None:
+        """The new nodes that `reschedule_unless_refused` comes to, if that is known without a plan, and if it plans any."""
+        question = self._without(candidates)
+        is_refused = self._base.refusal(question, max_price, refused) is not None
+        return None if is_refused else self._base.known_new_nodes(question)
 
     def reschedule_broken(self, candidate: Candidate) -> ReschedulingResult | UnreschedulablePods:
         """Placements of all pods of a broken node (K15-231)."""

@@ -44,11 +44,16 @@ class CountedGroup:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CountedDemand:
-    """So many pods of a group need new nodes. ``requests``: of one pod. ``options``: ways to buy, never empty."""
+    """So many pods of a group need new nodes. ``options``: ways to buy, never empty."""
 
-    requests: Resources
+    signature: PodSignature
     count: int
     options: tuple[PurchaseOption, ...]
+
+    @property
+    def requests(self) -> Resources:
+        """Requests of one pod."""
+        return self.signature.requests
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,7 +96,7 @@ def count_pass(
                         break
             bought = options.options(group.signature, step) if left else ()
             if bought:
-                demands.append(CountedDemand(requests, left, bought))
+                demands.append(CountedDemand(group.signature, left, bought))
                 left = 0
             if not left:
                 break

@@ -42,8 +42,9 @@ class PassFacts:
     """What follows from the result of a pass with ``options`` to buy.
 
     ``taking``: the existing nodes that take pods. ``demands`` and ``has_unplaced``: what becomes of the other pods.
-    ``have_topology``: some pods have to do with topology. The rest is worked out when it is asked for: the least that new nodes
-    cost, in USD per hour, and whether all of them could be had in some way.
+    ``have_topology``: some pods have to do with topology. ``need_room_alone``: no pod needs anything but room. The rest is
+    worked out when it is asked for: the least that new nodes cost, in USD per hour, and whether all of them could be had in
+    some way.
     """
 
     options: PurchaseOptionIndex
@@ -51,6 +52,7 @@ class PassFacts:
     demands: tuple[CountedDemand, ...]
     has_unplaced: bool
     have_topology: bool = False
+    need_room_alone: bool = False
     minimum_price: float | None = None
     buys_refused: dict[Requirements, bool] = field(default_factory=dict)
 
@@ -69,7 +71,7 @@ def facts_of(options: PurchaseOptionIndex, result: PassResult, movers: Movers) -
     """What the result of a pass over movers says without further work."""
     taking = tuple(_host(placement.node) for placement in result.placements)
     demands = (keyed_demand.demand for keyed_demand in result.demands)
-    counted = tuple(CountedDemand(demand.requests, len(demand.pods), demand.options) for demand in demands)
+    counted = tuple(CountedDemand(demand.signature, len(demand.pods), demand.options) for demand in demands)
     has_unplaced = bool(result.unschedulable or movers.ineligible)
     return PassFacts(options, taking, counted, has_unplaced, movers.have_topology)
 
@@ -77,7 +79,7 @@ def facts_of(options: PurchaseOptionIndex, result: PassResult, movers: Movers) -
 def facts_of_counts(options: PurchaseOptionIndex, result: CountedPass) -> PassFacts:
     """The same, of a pass in counts."""
     taking = tuple(_host(node, first_pod) for node, first_pod in result.hosts)
-    return PassFacts(options, taking, result.demands, result.has_unplaced)
+    return PassFacts(options, taking, result.demands, result.has_unplaced, need_room_alone=True)
 
 
 def unready_hosts(movers: Movers, facts: PassFacts) -> UnreadyHosts | None:

@@ -23,7 +23,7 @@ from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.instancetypes.type_sets import members
 from karpenter.model import resources as res
 from karpenter.model.requirements import Requirements
-from karpenter.scheduling.decision_memory import DecisionMemory
+from karpenter.scheduling.decision_memory import DecisionMemory, NewNodes
 from karpenter.scheduling.demand import SchedulingNodeClaim
 from karpenter.scheduling.existing_nodes import ExistingNode, ExistingNodeIndex, NodeSet
 from karpenter.scheduling.offerings.nodepool_templates import NodePoolTemplate
@@ -155,18 +155,10 @@ class ReschedulingBase:
         Nothing is packed where the answer would be of no use: new nodes cost ``max_price`` or more, in USD per hour, each of them
         could be had in the ``refused`` way, or the pods would have to wait for existing nodes.
         """
-        facts = self._known(question)
-        minimum = self._minimum_price(facts) if max_price < inf else 0.0
-        if minimum >= max_price:
-            return TooExpensive(minimum)
-        limits = self._limits_for(question)
-        if refused is not None and not limits and self._buys_refused(facts, refused):
-            return RefusedNodes()
-        movers = self._movers(question.pods)
-        is_limited = bool(limits or self._preparation.prepared.reservation_units)
-        unready = None if is_limited and facts.demands else unready_hosts(movers, facts)
-        if unready is not None:
-            return unready
+        refusal = self.refusal(question, max_price, refused)
+        if refusal is not None:
+            return refusal
+        movers, limits = self._movers(question.pods), self._limits_for(question)
         nodes = self._nodes.subset(self._open_nodes(question))
         planned = PlannedPlacements(self._preparation.prepared.problem.snapshot.planned_nodes)
         context = self._preparation.prepared.pass_context(nodes, self._preparation.domains, planned, limits)
@@ -175,8 +167,39 @@ class ReschedulingBase:
         searched = outcome.result.pods_needing_nodes >= SEARCH_ONLY_FROM
         packing = passes.cheapest_packing(outcome, None) if searched else passes.simplest_packing(outcome)
         failed = (pod for group in outcome.result.unschedulable for pod in unschedulable_of(group))
-        unpacked = unpacked_pods(outcome.result, packing)
-        return self._answer(outcome.result, packing.claims, (*movers.ineligible, *failed, *unpacked))
+        left_out = (*movers.ineligible, *failed, *unpacked_pods(outcome.result, packing))
+        needs = self._needs(question)
+        if needs is not None and not left_out:
+            self._preparation.prepared.memory.remember_new_nodes(needs, packing.claims)
+        return self._answer(outcome.result, packing.claims, left_out)
+
+    def refusal(
+        self, question: WhatIf, max_price: float = inf, refused: Requirements | None = None
+    ) -> TooExpensive | RefusedNodes | UnreadyHosts | None:
+        """Why a plan for new nodes would be of no use (`reschedule`); None if it might be."""
+        facts = self._known(question)
+        minimum = self._minimum_price(facts) if max_price < inf else 0.0
+        if minimum >= max_price:
+            return TooExpensive(minimum)
+        limits = self._limits_for(question)
+        if refused is not None and not limits and self._buys_refused(facts, refused):
+            return RefusedNodes()
+        is_limited = bool(limits or self._preparation.prepared.reservation_units)
+        return None if is_limited and facts.demands else unready_hosts(self._movers(question.pods), facts)
+
+    def known_new_nodes(self, question: WhatIf) -> NewNodes | None:
+        """The new nodes that `reschedule` comes to, if an earlier plan for the same needs tells. All pods get places then."""
+        needs = self._needs(question)
+        return None if needs is None else self._preparation.prepared.memory.known_new_nodes(needs)
+
+    def _needs(self, question: WhatIf) -> object | None:
+        """All that the new nodes of a plan depend on beside what is sold; None where they depend on more, or are not needed."""
+        facts, prepared = self._known(question), self._preparation.prepared
+        is_limited = bool(prepared.reservation_units or self._limits_for(question))
+        if is_limited or not facts.demands or not facts.need_room_alone or facts.has_unplaced:
+            return None
+        demands = tuple((demand.signature, demand.count, demand.options) for demand in facts.demands)
+        return demands, prepared.problem.options.packing_mode
 
     def _buys_refused(self, facts: PassFacts, refused: Requirements) -> bool:
         """Whether all pods find a place, some of them on new nodes, and each of these could be had in the refused way."""

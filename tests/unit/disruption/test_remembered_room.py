@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -18,6 +19,7 @@ from karpenter.model import resources as res
 from karpenter.scheduling.decision_memory import DecisionMemory
 from karpenter.scheduling.whatif import room_facts
 from karpenter.scheduling.whatif.counted_pass import count_pass
+from karpenter.scheduling.whatif.movers import Movers
 from karpenter.state.snapshot import ClusterSnapshot
 from karpenter.state.state_node import StateNode
 from support.applied_commands import QUIET
@@ -119,6 +121,18 @@ def test_what_is_remembered_goes_when_nobody_asks_for_it_any_more(limits: dict[s
         (own,) = cluster.pools
         controller.decide(replace(cluster, pools=(replaced(own, spec=replaced(own.spec, limits=limits)),)))
         assert min(most, 14) <= len(controller.memory.packings.pass_facts) <= most
+
+
+def test_pods_that_are_gone_are_forgotten_with_all_that_was_known_of_them() -> None:
+    """Of single nodes and of sets of nodes that were asked about together."""
+    controller = _Controller()
+    for turn in range(20):
+        names = [f"n{turn}-{number}" for number in range(4)]
+        nodes = [wire for name in names for wire in running(name, "m", 1.5, 1.5 + turn / 100)]
+        controller.decide(snapshot(pool(), *nodes))
+    gc.collect()
+    assert 0 < sum(isinstance(one, Movers) for one in gc.get_objects()) < 40
+    assert 0 < len(controller.memory.packings._keys_of_sequences) < 40
 
 
 def _with_news(node: StateNode) -> StateNode:

@@ -32,6 +32,8 @@ from support.worker_scopes import Files
 _CLUSTER_FIXTURES = frozenset({"control_plane", "working_control_plane"})
 _HELM_FIXTURE = "helm_program"
 _KUBEADM_FIXTURE = "kubeadm_program"
+#: The folder with the longest files among those that need no control plane.
+_LONG = "simulator"
 
 # Thousands of tests and all that the product imports live until the end: looking for garbage among them takes a fifth of a run.
 _ALLOCATIONS_BETWEEN_COLLECTIONS = 100_000
@@ -100,6 +102,8 @@ def _interleaved(items: list[pytest.Item]) -> list[pytest.Item]:
         files.setdefault(obj.path, []).append(obj)
     waiting = [path for path, tests in files.items() if any(test.get_closest_marker("cluster") for test in tests)]
     others = [path for path in files if path not in set(waiting)]
+    # A long file that begins last has the other workers wait for its end.
+    others.sort(key=lambda path: _LONG not in path.parts)
     places = {path: (number + 0.5) / len(group) for group in (waiting, others) for number, path in enumerate(group)}
     # Tests of a control plane take long: the last of them begins when a fifth of the others is still to be done.
     places |= {path: 0.8 * places[path] for path in waiting}

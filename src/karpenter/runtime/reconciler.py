@@ -105,7 +105,7 @@ class Reconciler(Generic[K]):
                 await asyncio.get_running_loop().create_future()
 
     async def _supply(self, work: Awaitable[None]) -> None:
-        """Do a part of the work; when it fails, no more workers are started, since a group that ends would wait for them."""
+        """Do a part of the work; when it fails, no more workers are started: a group that ends refuses them."""
         try:
             await work
         finally:

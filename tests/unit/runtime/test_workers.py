@@ -70,8 +70,9 @@ def test_a_worker_logs_none_of_the_fields_of_the_pass_that_added_its_key() -> No
     ]
 
 
-def test_a_reconciler_that_breaks_ends_although_keys_come_meanwhile() -> None:
-    """``run_supervised`` starts it again."""
+def test_keys_that_come_while_a_reconciler_breaks_wait_for_the_next_one() -> None:
+    """``run_supervised`` starts it again. Whoever adds a key must not learn that a group that ends refuses new tasks."""
+    added: list[str] = []
 
     class Broken:
         def added(self) -> None: ...
@@ -83,9 +84,13 @@ def test_a_reconciler_that_breaks_ends_although_keys_come_meanwhile() -> None:
         def ended(self, worked_seconds: float, result: ReconcileResult) -> None:
             # After the group has begun to end, before the reconciler has noticed.
             loop = asyncio.get_running_loop()
-            for key in ("next", "after next"):
-                loop.call_soon(loop.call_soon, reconciler.add, key)
+            loop.call_soon(loop.call_soon, add_two)
             raise RuntimeError("broken")
+
+    def add_two() -> None:
+        for key in ("b", "c"):
+            reconciler.add(key)
+            added.append(key)
 
     reconciler: Reconciler[str] = Reconciler("test", busy_for_a_second, 4)
 
@@ -96,3 +101,5 @@ def test_a_reconciler_that_breaks_ends_although_keys_come_meanwhile() -> None:
             await asyncio.wait_for(reconciler.run(), 60)
 
     play(story)
+    assert added == ["b", "c"]
+    assert reconciler.queue.depth == 2

@@ -35,7 +35,9 @@ from karpenter.model import pods, selectors
 from karpenter.model.pod_templates import Workload
 from karpenter.model.pods import controller_of
 from karpenter.model.workload_pods import (
+    POD_INDEX_LABEL,
     REVISION_HASH_LABEL,
+    STATEFUL_SET_POD_NAME_LABEL,
     TEMPLATE_HASH_LABEL,
     desired_replicas,
     pod_of_template,
@@ -45,8 +47,6 @@ from karpenter.model.workload_pods import (
     with_labels,
 )
 
-_POD_NAME_LABEL = "statefulset.kubernetes.io/pod-name"
-_POD_INDEX_LABEL = "apps.kubernetes.io/pod-index"
 _JOB_NAME_LABELS = ("batch.kubernetes.io/job-name", "job-name")
 _FINISHED = ("Complete", "Failed")
 
@@ -189,7 +189,7 @@ class _WorkloadExpansion:
             name = f"{metadata.name}-{ordinal}"
             if (metadata.namespace, name) in self._pod_names:
                 continue
-            labels = {_POD_NAME_LABEL: name, _POD_INDEX_LABEL: str(ordinal), REVISION_HASH_LABEL: revision}
+            labels = {STATEFUL_SET_POD_NAME_LABEL: name, POD_INDEX_LABEL: str(ordinal), REVISION_HASH_LABEL: revision}
             template = with_labels(self._with_claims(spec, name, metadata.namespace), labels)
             self._add_pod(pod_of_template(template, name, metadata.namespace, owner))
 

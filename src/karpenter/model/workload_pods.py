@@ -18,6 +18,10 @@ W = TypeVar("W", bound=Wire)
 
 TEMPLATE_HASH_LABEL = "pod-template-hash"
 REVISION_HASH_LABEL = "controller-revision-hash"
+#: What tells the pods of a StatefulSet, and those of an indexed Job, from each other.
+STATEFUL_SET_POD_NAME_LABEL = "statefulset.kubernetes.io/pod-name"
+POD_INDEX_LABEL = "apps.kubernetes.io/pod-index"
+COMPLETION_INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 
 

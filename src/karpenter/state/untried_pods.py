@@ -3,8 +3,9 @@
 Karpenter plans for a pod once the scheduler has marked it unschedulable. The scheduler tries one pod after the other, some
 hundred a second, and each failed try is a write: the last of 2 000 new pods is marked many seconds after the first. What the
 scheduler said of one pod holds for its siblings, which no scheduler can tell apart: the same workload, class, labels, scheduler
-and priority. So they count as pending with the first of them that is marked, until they are tried themselves. Machines come
-sooner, in one decision instead of several, and the scheduler is spared the tries that would have failed.
+and priority. Labels that only number the pods of a workload may differ: those of an indexed Job and of a StatefulSet. So they
+count as pending with the first of them that is marked, until they are tried themselves. Machines come sooner, in one decision
+instead of several, and the scheduler is spared the tries that would have failed.
 
 A sibling for which there is room after all is no purchase: a plan puts pods on the nodes there are before it buys. Left out are
 pods whose own objects decide where they may run (volume claims, device claims), gangs, which have a rule of their own, pods
@@ -21,6 +22,7 @@ from dataclasses import dataclass
 
 from karpenter.api.core import Pod
 from karpenter.model import pods
+from karpenter.model.workload_pods import COMPLETION_INDEX_LABEL, POD_INDEX_LABEL, STATEFUL_SET_POD_NAME_LABEL
 from karpenter.state.gangs import gang_key_of
 from karpenter.state.pod_counts import NamespacedLabels
 from karpenter.state.pod_signature import PodSignature
@@ -28,12 +30,16 @@ from karpenter.state.snapshot import PodKey, pod_key
 
 PodGroupKey = tuple[PodSignature, NamespacedLabels]
 
+#: Labels that tell the pods of one workload from each other. A constraint that selects by them makes other pod signatures.
+_NUMBERING_LABELS = frozenset({COMPLETION_INDEX_LABEL, POD_INDEX_LABEL, STATEFUL_SET_POD_NAME_LABEL})
+
 
 @dataclass(frozen=True)
 class _Siblings:
-    """What pods have in common that no scheduler can tell apart."""
+    """What pods have in common that no scheduler can tell apart. ``labels`` are those that do not number them."""
 
-    group: PodGroupKey
+    signature: PodSignature
+    labels: NamespacedLabels
     workload: str
     scheduler_name: str
     priority: int
@@ -45,7 +51,7 @@ class UntriedPods:
     def __init__(self) -> None:
         self._is_enabled = False
         self._siblings_by_pod: dict[PodKey, _Siblings] = {}
-        self._untried: dict[_Siblings, dict[PodKey, Pod]] = {}
+        self._untried: dict[_Siblings, dict[PodKey, tuple[PodGroupKey, Pod]]] = {}
         self._marked: dict[_Siblings, set[PodKey]] = {}
         #: Siblings of which one was marked, and which one was the first, even if that one is bound by now. They are forgotten
         #: when none of them is marked or untried.
@@ -66,8 +72,8 @@ class UntriedPods:
             return
         was_marked = key in self._marked.get(before, ()) if before is not None else False
         self._leave(key)
-        if siblings is not None:
-            self._join(siblings, key, pod, is_first_mark=siblings != before or not was_marked)
+        if siblings is not None and group is not None:
+            self._join(siblings, group, pod, is_first_mark=siblings != before or not was_marked)
         self._forget_if_none_waits(before)
 
     def remove_pod(self, key: PodKey) -> None:
@@ -76,14 +82,15 @@ class UntriedPods:
         self._leave(key)
         self._forget_if_none_waits(before)
 
-    def _join(self, siblings: _Siblings, key: PodKey, pod: Pod, *, is_first_mark: bool) -> None:
+    def _join(self, siblings: _Siblings, group: PodGroupKey, pod: Pod, *, is_first_mark: bool) -> None:
+        key = pod_key(pod)
         if pods.is_provisionable(pod):
             self._marked.setdefault(siblings, set()).add(key)
             # A mark that comes with a nomination is that of a preemption. The scheduler may make room for the others as well.
             if is_first_mark and not pod.status.nominated_node_name:
                 self._first_marked.setdefault(siblings, key)
         elif _is_untried(pod):
-            self._untried.setdefault(siblings, {})[key] = pod
+            self._untried.setdefault(siblings, {})[key] = (group, pod)
         else:
             return
         self._siblings_by_pod[key] = siblings
@@ -109,8 +116,7 @@ class UntriedPods:
     def pending(self) -> Iterator[tuple[PodGroupKey, Pod]]:
         """The pods that count as pending without a mark of their own, each with its group."""
         for siblings in self._first_marked:
-            for pod in self._untried.get(siblings, {}).values():
-                yield siblings.group, pod
+            yield from self._untried.get(siblings, {}).values()
 
     def is_pending(self, key: PodKey) -> bool:
         """Whether the pod counts as pending without a mark of its own."""
@@ -122,7 +128,7 @@ class UntriedPods:
         siblings = self._siblings_by_pod.get(key)
         if siblings is None or self._first_marked.get(siblings) != key:
             return ()
-        return tuple(self._untried.get(siblings, {}).values())
+        return tuple(pod for _, pod in self._untried.get(siblings, {}).values())
 
     def was_pending(self, key: PodKey, before: Pod) -> bool:
         """Whether a pod that is marked now counted as pending before, when it was ``before``."""
@@ -133,7 +139,18 @@ class UntriedPods:
 
 def _siblings_of(group: PodGroupKey, pod: Pod) -> _Siblings | None:
     workload = pods.workload_id(pod)
-    return _Siblings(group, workload, pod.spec.scheduler_name, pod.spec.priority or 0) if workload else None
+    if not workload:
+        return None
+    signature, labels = group
+    return _Siblings(signature, _without_numbers(labels), workload, pod.spec.scheduler_name, pod.spec.priority or 0)
+
+
+def _without_numbers(namespaced: NamespacedLabels) -> NamespacedLabels:
+    """The labels that all pods of the workload have."""
+    if _NUMBERING_LABELS.isdisjoint(namespaced.labels):
+        return namespaced
+    shared = {name: value for name, value in namespaced.labels.items() if name not in _NUMBERING_LABELS}
+    return NamespacedLabels(namespaced.namespace, shared)
 
 
 def _is_untried(pod: Pod) -> bool:

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import msgspec
 import pytest
 
-from karpenter.api.core import Pod, PodSchedulingGate, Volume
-from karpenter.api.meta import Condition, OwnerReference
+from karpenter.api.core import Pod, PodSchedulingGate, TopologySpreadConstraint, Volume
+from karpenter.api.meta import Condition, LabelSelector, OwnerReference
 from karpenter.manager_watches import PendingPodChanges
 from karpenter.state import ClusterState
 from karpenter.state.snapshot import pod_key
@@ -199,3 +199,37 @@ def test_each_mark_is_news_while_the_scheduler_makes_room_by_preemption() -> Non
     assert watched.change(first, nominated(marked(first))) == ["uid-a"]
     assert watched.change(nominated(marked(first)), marked(first)) == []
     assert watched.change(second, marked(second)) == ["uid-b", "uid-c"]
+
+
+@pytest.mark.parametrize(
+    "label",
+    ["batch.kubernetes.io/job-completion-index", "apps.kubernetes.io/pod-index", "statefulset.kubernetes.io/pod-name"],
+)
+def test_pods_of_one_workload_that_only_a_number_tells_apart_are_siblings(label: str) -> None:
+    """SCH-040a: what the scheduler says of one pod of an indexed Job holds for the others; each keeps its own labels."""
+    first, second = (untried(name, meta={"labels": {"app": "web", label: name}}) for name in ("a", "b"))
+    state = cluster(marked(first), second, untried("c", meta={"labels": {"app": "other", label: "c"}}))
+    assert pending(state) == ["a", "b"]
+    assert {group.namespaced_labels.labels[label] for group in state.snapshot().pod_groups} == {"a", "b"}
+    state.set_pod(bound(second))
+    assert pending(state) == ["a"]
+
+
+def test_pods_whose_constraint_counts_by_their_number_are_no_siblings() -> None:
+    label = "batch.kubernetes.io/job-completion-index"
+    numbered = [
+        untried(
+            name,
+            meta={"labels": {"app": "web", label: name}},
+            topology_spread_constraints=(
+                TopologySpreadConstraint(
+                    max_skew=1,
+                    topology_key="kubernetes.io/hostname",
+                    when_unsatisfiable="DoNotSchedule",
+                    label_selector=LabelSelector(match_labels={label: name}),
+                ),
+            ),
+        )
+        for name in ("a", "b")
+    ]
+    assert pending(cluster(marked(numbered[0]), numbered[1])) == ["a"]

@@ -85,7 +85,10 @@ def headline(explanation: PodExplanation) -> str:
     if explanation.claim is not None:
         return f"new node: {_node_claim_text(explanation.claim)}"
     if explanation.placed is not None:
-        return f"fits on existing or in-flight node {explanation.placed.node_name}"
+        later = (
+            " once pods that are being deleted there have ended" if explanation.placed.awaits_terminating_pods else ""
+        )
+        return f"fits on existing or in-flight node {explanation.placed.node_name}{later}"
     node = explanation.pod.spec.node_name
     return (
         f"is bound to node {node} and stays there" if node else f"not planned for: {_why_not_pending(explanation.pod)}"

@@ -19,6 +19,7 @@ from karpenter.instancetypes.well_known_labels import well_known_labels_of
 from karpenter.model import labels
 from karpenter.model.backoff import Backoff
 from karpenter.providers.contract import NodeClassNotReady, ProviderError, UnevaluatedNodePool
+from karpenter.provisioning.awaited_room import AwaitedRoom
 from karpenter.provisioning.batcher import ProvisioningBatcher
 from karpenter.provisioning.cluster_autoscaler import ClusterAutoscalerScaleUps
 from karpenter.provisioning.plan_executor import PlanExecutor, PlanOutcome
@@ -114,6 +115,7 @@ class Provisioner:
         self._batcher = batcher
         self._executor = executor
         self._options = options
+        self._awaited_room = AwaitedRoom(options)
         self._type_indexes = PoolTypeIndexes(context)
         self._memory = DecisionMemory(_REMEMBERED_PACKERS, _REMEMBERED_PODS)
         self._preference_warnings = PreferenceWarnings()
@@ -160,8 +162,10 @@ class Provisioner:
         _log.debug("computing scheduling decision for provisionable pod(s)", **{"pending-pods": waiting})
         if self._options.preferences is PreferencePolicy.RESPECT:
             self._preference_warnings.warn(snapshot.pod_groups, self._context.clock.now())
-        problem = build_problem(snapshot, indexes, self._context.clock.now(), self._options)
+        now = self._context.clock.now()
+        problem = build_problem(snapshot, indexes, now, self._awaited_room.options_at(now))
         plan = solve(problem, indexes, self._memory)
+        self._awaited_room.note(plan, now)
         seconds = time.perf_counter() - started
         self._context.metrics.scheduler_scheduling_duration_seconds.labels(controller="provisioner").observe(seconds)
         outcome = await self._executor.execute(without_buffer_pods(plan), seconds)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from enum import StrEnum
 
 from karpenter.api.scheduling_constraints import TopologySpreadConstraint
@@ -43,7 +44,10 @@ class PreferencePolicy(StrEnum):
 
 @dataclass(frozen=True)
 class SchedulingOptions:
-    """Settings a solution depends on. ``default_spread``: constraints for pods that have none, without selectors (SCH-830)."""
+    """Settings a solution depends on. ``default_spread``: constraints for pods that have none, without selectors (SCH-830).
+
+    ``terminating_pods_window``: pods that are to end within so long leave their room to those that wait (`terminating_pods`).
+    """
 
     preferences: PreferencePolicy = PreferencePolicy.RESPECT
     min_values: MinValuesPolicy = MinValuesPolicy.STRICT
@@ -53,3 +57,8 @@ class SchedulingOptions:
     objective: Objective = field(default_factory=Objective)
     packing_mode: PackingMode = PackingMode.CHEAPEST
     arrival_forecast: ArrivalForecast = ArrivalForecast.RECENT_ARRIVALS
+    terminating_pods_window: timedelta = timedelta()
+
+    def counting_terminating_pods(self) -> SchedulingOptions:
+        """The same, but for pods that are being deleted: they keep their room until they are gone."""
+        return replace(self, terminating_pods_window=timedelta()) if self.terminating_pods_window else self

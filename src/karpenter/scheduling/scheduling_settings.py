@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from fractions import Fraction
 
 from karpenter.model import setting_kinds as kinds
@@ -75,6 +76,13 @@ class SchedulingSettings:
         unit="USD",
         karpenter_default="0",
     )
+    terminating_pods_window: timedelta = setting(
+        kinds.DURATION,
+        "30s",
+        "No node is bought for pods that fit where others are being deleted whose grace period ends within so long. A pod "
+        "waits for such room no longer than that; 0s: pods count until they are gone.",
+        karpenter_default="0s",
+    )
     ignore_dra_requests: bool = setting(kinds.SWITCH, "true", "Ignore pods with ResourceClaims.")
     scheduler_config: SchedulerConfig = setting(
         SCHEDULER_CONFIG,
@@ -98,4 +106,5 @@ class SchedulingSettings:
             default_spread=self.scheduler_config.default_constraints,
             objective=self.objective,
             packing_mode=self.packing,
+            terminating_pods_window=self.terminating_pods_window,
         )

@@ -51,11 +51,15 @@ class NewNodeClaim:
 
 @dataclass(frozen=True)
 class PlacedPods:
-    """Pods for an existing or in-flight node. ``node_key`` stays the same for its life, ``node_name`` is its name now."""
+    """Pods for an existing or in-flight node. ``node_key`` stays the same for its life, ``node_name`` is its name now.
+
+    ``awaits_terminating_pods``: they do not fit before pods that are being deleted there have ended.
+    """
 
     node_key: str
     node_name: str
     pods: tuple[Pod, ...]
+    awaits_terminating_pods: bool = False
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 
 from karpenter.instancetypes.type_index import TypeIndex
+from karpenter.model import resources as res
+from karpenter.model.resources import Resources
 from karpenter.scheduling import pod_eligibility
 from karpenter.scheduling.arrival_forecast import (
     MAX_EXPECTED_PODS,
@@ -53,6 +56,7 @@ from karpenter.scheduling.solution import (
     ViolationCause,
 )
 from karpenter.scheduling.spot_spread import spread_spot_claims
+from karpenter.scheduling.terminating_pods import fit_beside, without_terminating_pods
 from karpenter.scheduling.topology.bound_pod_counts import BoundPodCounts, leaving_pods
 from karpenter.scheduling.topology.topology_domains import TopologyDomains
 from karpenter.scheduling.workload_exposure import exposure_violations
@@ -76,14 +80,17 @@ def solve(
 
 def _solve_pods(problem: Problem, indexes: Mapping[str, TypeIndex], memory: DecisionMemory | None) -> Solution:
     """The plan of a problem in which no pod depends on others having a place."""
-    return _Solver(PreparedProblem(problem, indexes, memory)).solve()
+    window = problem.options.terminating_pods_window
+    snapshot, awaited = without_terminating_pods(problem.snapshot, problem.now, window)
+    return _Solver(PreparedProblem(replace(problem, snapshot=snapshot), indexes, memory), awaited).solve()
 
 
 class _Solver:
-    """One decision while it is made."""
+    """One decision while it is made. ``awaited_room``: what pods that are being deleted still have, by key of their node."""
 
-    def __init__(self, prepared: PreparedProblem) -> None:
+    def __init__(self, prepared: PreparedProblem, awaited_room: Mapping[str, Resources]) -> None:
         self._prepared = prepared
+        self._awaited_room = awaited_room
         self._problem = prepared.problem
         self._lower_bounds = LowerBounds(prepared.reservation_units)
 
@@ -200,7 +207,9 @@ class _Solver:
         for node in self._prepared.existing_nodes.nodes if pods_by_node else ():
             pods = tuple(pod for pod in pods_by_node.get(node, ()) if not is_expected(pod))
             if pods:
-                yield PlacedPods(node.view.key, node.view.name, pods)
+                awaited = self._awaited_room.get(node.view.key)
+                awaits = awaited is not None and not fit_beside(pods, res.subtract(node.free, awaited))
+                yield PlacedPods(node.view.key, node.view.name, pods, awaits)
 
 
 def _pending_groups(snapshot: ClusterSnapshot) -> Iterator[PodGroup]:

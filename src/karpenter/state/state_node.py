@@ -70,6 +70,11 @@ class StateNode:
         return versions
 
     @cached_property
+    def terminating_pods(self) -> tuple[Pod, ...]:
+        """Bound pods that are being deleted."""
+        return tuple(pod for pod in self.pods if pod.metadata.deletion_timestamp is not None)
+
+    @cached_property
     def pods_with_eviction_annotation(self) -> tuple[Pod, ...]:
         """Bound pods with an annotation that says that they should stay."""
         return tuple(filter(pod_disruption.has_eviction_annotation, self.pods))

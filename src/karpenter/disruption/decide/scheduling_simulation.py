@@ -309,7 +309,9 @@ def prepare_simulation(
     arrivals = PodArrivals(checks.prices, checks.nodes_by_key)
     if not snapshot.pod_groups and not leaving:
         return SchedulingSimulation(base, snapshot, checks, context.now, arrivals)
-    plan = solve(build_problem(snapshot, indexes, context.now, options), indexes, memory)
+    # What moves should find its room at once, and the room of these pods is counted on this snapshot.
+    pending_problem = build_problem(snapshot, indexes, context.now, options.counting_terminating_pods())
+    plan = solve(pending_problem, indexes, memory)
     placed = plan.placed_on_existing
     return SchedulingSimulation(
         base.after_move(placed, leaving).with_limits_used(plan.new_claims),

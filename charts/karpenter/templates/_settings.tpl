@@ -23,6 +23,7 @@ CPU_SURPLUS: cpuSurplus
 EXPOSURE: exposure
 MAX_PODS_PER_NODE: maxPodsPerNode
 INTERRUPTION_COST: interruptionCost
+TERMINATING_PODS_WINDOW: terminatingPodsWindow
 IGNORE_DRA_REQUESTS: ignoreDRARequests
 SCHEDULER_CONFIG: schedulerConfig
 BATCH_MAX_DURATION: batchMaxDuration

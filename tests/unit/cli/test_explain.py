@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -182,6 +183,27 @@ def test_an_untried_sibling_of_a_marked_pod_is_planned_for_as_the_controller_doe
     objects = ClusterObjects(from_cluster=True, pods=replicas, pools=[builders.node_pool()])
     monkeypatch.setattr(cluster_reader, "read_cluster", lambda _settings, further: objects)
     assert expected in explain("untried", *arguments).stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ((), "fits on existing or in-flight node n once pods that are being deleted there have ended"),
+        (("--profile", "karpenter"), "new node: "),
+    ],
+)
+def test_a_pod_that_awaits_the_end_of_another_is_said_to(
+    arguments: tuple[str, ...], expected: str, explain: Explain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deadline = datetime.now(UTC) + timedelta(seconds=20)
+    both = [
+        builders.pod("old", {"cpu": "2"}, node_name="n", meta={"deletion_timestamp": deadline}),
+        builders.pod("new", {"cpu": "2"}),
+    ]
+    node = builders.node("n", {"cpu": "2"})
+    objects = ClusterObjects(from_cluster=True, pods=both, nodes=[node], pools=[builders.node_pool()])
+    monkeypatch.setattr(cluster_reader, "read_cluster", lambda _settings, further: objects)
+    assert expected in explain("new", *arguments).stdout
 
 
 def test_a_cluster_that_does_not_answer_is_one_line(explain: Explain, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ DIFFERENT = {
     "--exposure": ("0.5", "off"),
     "--max-pods-per-node": ("110", "0"),
     "--interruption-cost": ("1", "0"),
+    "--terminating-pods-window": ("30s", "0s"),
     "--include-untried-pods": ("true", "false"),
     "--nominate-pods": ("true", "false"),
     "--minimum-saving-ratio": ("0.3", "0"),

@@ -85,6 +85,7 @@ OTHER_VALUES = {
     "bootstrap_token_delivery": "window",
     "bootstrap_token_groups": "system:bootstrappers:nodes",
     "expiration_window": "30m0s",
+    "terminating_pods_window": "20s",
     "max_pods_per_node": "58",
     "packing": "classic",
     "minimum_saving_ratio": "0.25",

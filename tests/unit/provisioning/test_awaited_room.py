@@ -1,0 +1,44 @@
+"""A pod that comes while another of its size is being deleted takes its place, and no node is launched for it."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from karpenter.api import kinds
+from karpenter.api.core import Pod
+from karpenter.api.karpenter import Disruption
+from karpenter.settings import Settings
+from support.consolidation_cases import deployment
+from support.world import World, story
+
+
+async def pods_of(world: World) -> list[Pod]:
+    return list((await world.kube.list(kinds.POD)).items)
+
+
+async def restarted(world: World, window: timedelta, grace_seconds: int) -> int:
+    """How many NodeClaims there are after the only pod of a node was deleted, and its kubelet took some time to end it."""
+    await world.node_class()
+    await world.pool(disruption=Disruption(consolidate_after="Never"))
+    world.simulated()
+    world.scheduled()
+    await world.start(Settings(terminating_pods_window=window))
+    await world.kube.create(kinds.DEPLOYMENT, deployment("web", 1, cpu="1500m"))
+    await asyncio.sleep(120)
+    (running,) = await pods_of(world)
+    await world.kube.delete(kinds.POD, running.metadata.name, "default", grace_period_seconds=grace_seconds)
+    await asyncio.sleep(90)
+    assert [pod.spec.node_name for pod in await pods_of(world)] != [""]
+    return len((await world.kube.list(kinds.NODE_CLAIM)).items)
+
+
+@pytest.mark.parametrize(("window", "claims"), [(30, 1), (0, 2)], ids=["default", "as Karpenter"])
+@story
+async def test_a_pod_that_replaces_one_that_is_being_deleted_gets_no_node_of_its_own(
+    world: World, window: int, claims: int
+) -> None:
+    """SCH-089 Beyond: kube-scheduler finds no place for it until the other one has ended."""
+    assert await restarted(world, timedelta(seconds=window), 20) == claims

@@ -98,16 +98,16 @@ class Reconciler(Generic[K]):
         # A worker is started by whoever adds a key, and must not log with the fields of that pass.
         context = contextvars.copy_context()
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._supply(self.queue.run_timers()))
+            tasks.create_task(self._supply(self.queue.run_timers))
             with self.queue.workers(
-                lambda: tasks.create_task(self._supply(self._work()), context=context.copy()), self._workers
+                lambda: tasks.create_task(self._supply(self._work), context=context.copy()), self._workers
             ):
                 await asyncio.get_running_loop().create_future()
 
-    async def _supply(self, work: Awaitable[None]) -> None:
+    async def _supply(self, work: Callable[[], Awaitable[None]]) -> None:
         """Do a part of the work; when it fails, no more workers are started: a group that ends refuses them."""
         try:
-            await work
+            await work()
         finally:
             self.queue.start_no_workers()
 
@@ -125,6 +125,14 @@ class Reconciler(Generic[K]):
         with controller_scope(self.name), structlog.contextvars.bound_contextvars(**own):
             try:
                 requeue = await self._reconcile(key)
+            except asyncio.CancelledError as error:
+                if _is_being_cancelled():
+                    raise
+                # What it waited for was cancelled. The pass failed; the worker must not end of it.
+                broken_off = RuntimeError("what the pass waited for was cancelled")
+                broken_off.__cause__ = error
+                self._report(key, broken_off)
+                return ReconcileResult.ERROR, 0.0
             except Exception as error:
                 self._report(key, error)
                 return ReconcileResult.ERROR, 0.0
@@ -173,6 +181,12 @@ class SingletonReconciler(Reconciler[str]):
             else:
                 self.queue.add(SINGLETON_KEY)
         await super().run()
+
+
+def _is_being_cancelled() -> bool:
+    """Whether somebody asked the task that runs now to end."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _log_controller_start(name: str, workers: int, kind: ObjectKind | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime
 from typing import Any
@@ -103,3 +104,48 @@ def test_keys_that_come_while_a_reconciler_breaks_wait_for_the_next_one() -> Non
     play(story)
     assert added == ["b", "c"]
     assert reconciler.queue.depth == 2
+
+
+def test_a_pass_that_waited_for_what_others_cancelled_failed_and_costs_no_worker() -> None:
+    """OPS-371: its key comes again, and other keys are served meanwhile."""
+    passes: list[str] = []
+
+    async def reconcile(key: str) -> None:
+        passes.append(key)
+        if passes == ["waits"]:
+            cancelled = asyncio.get_running_loop().create_future()
+            cancelled.cancel()
+            await cancelled
+
+    reconciler: Reconciler[str] = Reconciler("test", reconcile, 4)
+
+    async def story() -> None:
+        task = asyncio.create_task(reconciler.run())
+        reconciler.add("waits")
+        await asyncio.sleep(0.001)
+        reconciler.add("other")
+        await asyncio.sleep(60)
+        task.cancel()
+
+    play(story)
+    assert passes == ["waits", "other", "waits"]
+
+
+def test_a_worker_that_is_cancelled_before_its_first_step_leaves_nothing_behind(
+    recwarn: pytest.WarningsRecorder,
+) -> None:
+    """A key that comes while leadership is lost; work that was never begun is a warning at the end of the process."""
+    reconciler: Reconciler[str] = Reconciler("test", busy_for_a_second, 4)
+
+    async def story() -> None:
+        task = asyncio.create_task(reconciler.run())
+        await asyncio.sleep(0.001)
+        task.cancel()
+        reconciler.add("late")
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    play(story)
+    gc.collect()
+    assert not recwarn.list
+    assert reconciler.queue.depth == 1

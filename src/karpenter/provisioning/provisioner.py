@@ -163,7 +163,7 @@ class Provisioner:
         if self._options.preferences is PreferencePolicy.RESPECT:
             self._preference_warnings.warn(snapshot.pod_groups, self._context.clock.now())
         now = self._context.clock.now()
-        problem = build_problem(snapshot, indexes, now, self._awaited_room.options_at(now))
+        problem = build_problem(snapshot, indexes, now, self._awaited_room.options_at(now, snapshot))
         plan = solve(problem, indexes, self._memory)
         self._awaited_room.note(plan, now)
         seconds = time.perf_counter() - started

@@ -24,6 +24,7 @@ from datetime import datetime, timedelta
 from karpenter.api.core import Pod
 from karpenter.model import pods
 from karpenter.model import resources as res
+from karpenter.model.quantity import QuantityError
 from karpenter.model.resources import Resources
 from karpenter.scheduling.pod_eligibility import awaits_preemption
 from karpenter.state.host_ports import host_ports_of
@@ -48,7 +49,7 @@ def without_terminating_pods(
         ending.pop(name, None)
     if not ending:
         return snapshot, {}
-    awaited = {key: res.add(*map(pods.pod_requests, gone)) for key, gone in ending.items()}
+    awaited = {key: res.add(*map(_requests_of, gone)) for key, gone in ending.items()}
     nodes = (
         _without(view, ending[view.key], awaited[view.key]) if view.key in ending else view for view in snapshot.nodes
     )
@@ -74,6 +75,14 @@ def _ending_pods(view: StateNode, now: datetime, window: timedelta) -> tuple[Pod
         and pod.metadata.deletion_timestamp is not None
         and now - _SETTLING <= pod.metadata.deletion_timestamp <= now + window
     )
+
+
+def _requests_of(pod: Pod) -> Resources:
+    """What the pod counts for on its node: as one pod where more cannot be read, as in the state."""
+    try:
+        return pods.pod_requests(pod)
+    except QuantityError:
+        return {res.PODS: res.ONE_UNIT}
 
 
 def _preempted_nodes(snapshot: ClusterSnapshot) -> set[str]:

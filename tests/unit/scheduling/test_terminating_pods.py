@@ -10,7 +10,7 @@ from karpenter.api.core import Container, ContainerPort, Pod
 from karpenter.provisioning.awaited_room import AwaitedRoom
 from karpenter.scheduling.scheduling_options import SchedulingOptions
 from karpenter.scheduling.solution import Solution
-from support.builders import NOW, UNSCHEDULABLE, bought, existing, node, node_pool, owner, plan, pod
+from support.builders import NOW, UNSCHEDULABLE, bought, existing, node, node_pool, owner, plan, pod, snapshot
 
 WINDOW = SchedulingOptions(terminating_pods_window=timedelta(seconds=30))
 NODE = node("n", {"cpu": "2"})
@@ -82,20 +82,38 @@ def test_room_that_the_scheduler_makes_by_preemption_is_not_promised_to_others()
 
 def test_a_pod_waits_for_such_room_no_longer_than_the_window() -> None:
     """Others may take it first, again and again; then a decision counts all pods as staying, and the clocks start anew."""
-    room = AwaitedRoom(WINDOW)
-    assert room.options_at(NOW) == WINDOW
+    room, waiting = AwaitedRoom(WINDOW), snapshot(pod("new", {"cpu": "1"}))
+    assert room.options_at(NOW, waiting) == WINDOW
     awaiting = plan(node_pool(), NODE, ending(5), pod("new", {"cpu": "1"}), options=WINDOW)
     for seconds in (0, 10, 20, 30):
-        assert room.options_at(NOW + timedelta(seconds=seconds)) == WINDOW
+        assert room.options_at(NOW + timedelta(seconds=seconds), waiting) == WINDOW
         room.note(awaiting, NOW + timedelta(seconds=seconds))
     late = NOW + timedelta(seconds=31)
-    assert room.options_at(late) == SchedulingOptions()
+    assert room.options_at(late, waiting) == SchedulingOptions()
     room.note(plan(node_pool(), NODE, ending(5), pod("new", {"cpu": "1"})), late)
-    assert room.options_at(late) == WINDOW
+    assert room.options_at(late, waiting) == WINDOW
 
 
 def test_a_pod_that_found_another_place_is_no_longer_counted() -> None:
     room = AwaitedRoom(WINDOW)
     room.note(plan(node_pool(), NODE, ending(5), pod("new", {"cpu": "1"}), options=WINDOW), NOW)
     room.note(Solution(), NOW + timedelta(seconds=20))
-    assert room.options_at(NOW + timedelta(seconds=60)) == WINDOW
+    assert room.options_at(NOW + timedelta(seconds=60), snapshot(pod("new", {"cpu": "1"}))) == WINDOW
+
+
+def test_a_pod_that_no_longer_waits_makes_no_decision_about_others_overdue() -> None:
+    """The next decision may be about the next roll-out. Pods of a node that goes wait, too."""
+    room = AwaitedRoom(WINDOW)
+    room.note(plan(node_pool(), NODE, ending(5), pod("new", {"cpu": "1"}), options=WINDOW), NOW)
+    late = NOW + timedelta(hours=1)
+    assert room.options_at(late, snapshot(pod("another", {"cpu": "1"}))) == WINDOW
+    bound = pod("new", {"cpu": "1"}, node_name="n")
+    assert room.options_at(late, snapshot(NODE, bound)) == WINDOW
+    going = node("n", {"cpu": "2"}, deleted=True)
+    assert room.options_at(late, snapshot(going, bound)) == SchedulingOptions()
+
+
+def test_a_pod_whose_requests_cannot_be_read_spoils_no_decision_while_it_ends() -> None:
+    """It counts as one pod on its node, and no more."""
+    result = plan(node_pool(), NODE, ending(5, "much"), pod("new", {"cpu": "1"}), options=WINDOW)
+    assert outcome(result) == (0, {"n": 1})

@@ -17,8 +17,9 @@ from karpenter.model import labels
 from karpenter.scheduling.whatif.questions import ReschedulingResult
 from karpenter.state.snapshot import ClusterSnapshot
 from support.applied_commands import QUIET
-from support.builders import flatten, indexes, owner, snapshot
-from support.disruption_cases import KINDS, gone, kind, on, pool, running, sold, why
+from support.builders import flatten, indexes, owner, replaced, snapshot
+from support.disruption_cases import ANY, KINDS, gone, kind, on, pool, running, sold, why
+from support.volume_builders import pvc, using, zonal
 
 _POOLS = pool(), pool("other")
 #: Two types that cost a little more than they are worth, so that a replacement would save too little.
@@ -98,3 +99,35 @@ def test_of_nodes_that_are_alike_one_is_asked_about(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(SchedulingSimulation, "place_on_existing", counted)
     _decided(_cluster(*(_full(f"n{number}") for number in range(5)), _full("a", "x", 3.5)))
     assert len(asked) == 2, "one of those that are alike, and the other one"
+
+
+def test_a_spot_node_that_may_not_become_another_one_says_nothing_of_a_node_on_demand_at_its_price() -> None:
+    """DIS-200"""
+    types = indexes(_POOLS, (*KINDS, kind("x", 4, sold(2.05, spot=2.05))))
+    nodes = [*_full("a", capacity_type="spot"), *_full("b")]
+    # With room for one node in the budget no set is looked at, for which the rule does not hold.
+    cluster = snapshot(pool("np", Budget(nodes="1"), requirements=(ANY,)), nodes)
+    assert gone(decide_disruption(DisruptionProblem(cluster, QUIET), types)) == ["b"]
+
+
+def test_what_a_node_leaves_of_limits_is_its_own() -> None:
+    """DIS-160: without ``b`` there is room for the large cheap type, without ``a`` there is not."""
+    types = indexes(_POOLS, (kind("x", 4, sold(2.05)), kind("l", 8, sold(2.05)), kind("cheap", 6, sold(1.0))))
+    daemon = on("b", 4, prefix="daemon", meta={"owner_references": (owner("DaemonSet", "daemon"),)})
+    own = pool("np", Budget(nodes="1"))
+    own = replaced(own, spec=replaced(own.spec, limits={"cpu": "12"}))
+    cluster = snapshot(own, _full("a"), _full("b", "l"), daemon)
+    assert gone(decide_disruption(DisruptionProblem(cluster, QUIET), types)) == ["b"]
+
+
+def test_a_volume_that_keeps_the_pods_of_one_node_in_their_zone_does_not_keep_those_of_another() -> None:
+    """Pods with volumes look alike, whatever these are."""
+    volumes = [pvc("near", "near"), zonal("near", "z1"), pvc("far", "far"), zonal("far", "z2")]
+    nodes = [
+        wire
+        for name, volume in (("a", "near"), ("b", "far"))
+        for wire in (*running(name, "x"), *on(name, 2, 2, volumes=using(volume)))
+    ]
+    kept = on("host", 4, meta={"annotations": {"karpenter.sh/do-not-disrupt": "true"}})
+    cluster = snapshot(pool("np", Budget(nodes="1")), nodes, volumes, running("host", "l", zone="z2"), kept)
+    assert gone(decide_disruption(DisruptionProblem(cluster, QUIET), _TYPES)) == ["b"]

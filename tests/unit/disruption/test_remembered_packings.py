@@ -21,6 +21,8 @@ from support.applied_commands import QUIET, USUAL, with_budget
 from support.builders import indexes, node_pool, pod, pool_taint, snapshot
 from support.disruption_cases import KINDS, ON_DEMAND, bought, on, pool, running
 
+_HASTY = replace(USUAL, consolidation=replace(LEAN_CONSOLIDATION, minimum_saving_ratio=0.01))
+
 
 def alone(host: str, cpus: list[float]) -> list[Pod]:
     """Pods of no workload."""
@@ -57,6 +59,18 @@ def test_a_pod_that_requests_something_else_than_before_is_read_anew() -> None:
     assert replacements == ["s", "m", "s"]
 
 
+def test_a_node_that_was_too_dear_to_replace_is_replaced_once_it_has_fewer_pods_of_the_same_kind() -> None:
+    """New nodes are known for so many pods, not for their kind."""
+    memory, types, replacements = DisruptionMemory(), indexes([pool()], KINDS), []
+    for count in (2, 1, 2):
+        problem = DisruptionProblem(snapshot(pool(), *running("a", "m"), *alone("a", [1.5] * count)), QUIET, _HASTY)
+        solution = decide_disruption(problem, types, memory)
+        expected = disruption_solution_bytes(problem, decide_disruption(problem, types))
+        assert disruption_solution_bytes(problem, solution) == expected
+        replacements.append(bought(solution))
+    assert replacements == [[], ["s"], []]
+
+
 def test_a_soft_taint_that_comes_and_goes_is_tolerated_while_it_is_there() -> None:
     """The relaxation steps of a pod are kept for as long as they would be the same."""
     memory, types = DisruptionMemory(), indexes([pool()], KINDS)
@@ -80,14 +94,13 @@ def test_a_replacement_that_was_too_dear_is_not_planned_again_when_room_elsewher
         return SchedulingPasses(context)
 
     monkeypatch.setattr(rescheduling, "SchedulingPasses", counted)
-    hasty = replace(USUAL, consolidation=replace(LEAN_CONSOLIDATION, minimum_saving_ratio=0.01))
     memory, types, made = DisruptionMemory(), indexes([pool()], KINDS), []
     for used in (5, 4, 6):
         kept = on("b", used, meta={"annotations": {"karpenter.sh/do-not-disrupt": "true"}})
         closed = Taint(key="own", value="", effect="NoSchedule")
         cluster = snapshot(pool(), *running("a", "m"), *alone("a", [1.5, 1.5]), *running("b", "l"), *kept)
         nodes = tuple(replace(node, taints=(closed,)) if node.name == "b" else node for node in cluster.nodes)
-        problem = DisruptionProblem(replace(cluster, nodes=nodes), QUIET, hasty)
+        problem = DisruptionProblem(replace(cluster, nodes=nodes), QUIET, _HASTY)
         plans.clear()
         solution = decide_disruption(problem, types, memory)
         made.append(len(plans))

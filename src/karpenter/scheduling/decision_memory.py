@@ -291,6 +291,8 @@ class DecisionMemory:
 
     def known_movers(self, pods: Sequence[Pod], preferences: Preferences) -> Movers | None:
         """What `movers` made for the same pods and preferences; None if that is not known."""
+        if len(pods) > _MAX_PODS_OF_MOVERS:
+            return None
         known = self._keys_of_sequences.get(id(pods))
         if known is None or known[0] is not pods:
             known = (pods, tuple(map(id, pods)))

@@ -77,6 +77,17 @@ def test_movers_are_forgotten_after_four_preparations_that_do_not_ask_for_them()
     assert memory.movers(mover, preferences, lambda: Movers((), ())) is not known
 
 
+def test_nothing_is_kept_of_more_pods_than_movers_are_kept_of() -> None:
+    """Not even the key: of sets of nodes that are searched together it is as long as the list of their pods."""
+    memory, preferences = DecisionMemory(), Preferences(PreferencePolicy.RESPECT, False, frozenset())
+    many = [pod("a", {"cpu": "1"})] * 1025
+    assert memory.known_movers(many, preferences) is None
+    memory.movers(many, preferences, lambda: Movers((), ()))
+    assert (len(memory._movers), len(memory._keys_of_sequences)) == (0, 0)
+    memory.movers(many[1:], preferences, lambda: Movers((), ()))
+    assert memory.known_movers(many[1:], preferences) is not None
+
+
 def test_movers_that_depend_on_more_than_their_pods_are_made_every_time() -> None:
     memory, made = DecisionMemory(), list[Movers]()
     preferences = Preferences(PreferencePolicy.RESPECT, False, frozenset())

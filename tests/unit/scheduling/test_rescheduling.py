@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -57,6 +59,22 @@ def test_two_courses_of_moves_from_one_base_do_not_touch_each_other() -> None:
     assert target(base, "n3") == ["n2"]
     assert target(base.with_closed_nodes(["claim-n2"]), "n3") is None
     assert target(base, "n3") == ["n2"]
+
+
+def test_what_a_pass_could_buy_is_kept_with_its_result_as_long_as_a_base_knows_that() -> None:
+    """Were results found by its identity alone, another one could have that once it is gone."""
+    mover, index, memory = pod("a", {"cpu": "100m"}, node_name="n1"), {"np": index_of(STD)}, DecisionMemory()
+    nodes = [machine(name, {"cpu": "1", "pods": "10"}) for name in ("n1", "n2")]
+    problem = build_problem(snapshot(node_pool(limits={"cpu": "4"}), nodes, [mover]), index, NOW)
+    base = prepare_rescheduling(problem, index, memory=memory)
+    other, question = base.with_closed_nodes([]), WhatIf(((mover,),), frozenset({"claim-n1"}))
+    assert base.place_on_existing(question) is not None
+    options = weakref.ref(base._options_for(question))
+    del base
+    memory._options.clear()
+    gc.collect()
+    assert other._passes
+    assert options() is not None
 
 
 def test_anti_affinity_that_came_later_counts_for_pods_that_were_asked_about_before() -> None:

@@ -126,7 +126,7 @@ class ReschedulingBase:
     #: What is known of the questions asked so far.
     _known_questions: dict[WhatIf, PassFacts] = field(default_factory=dict)
     #: Passes of questions without planned places, by movers, by what can be bought, and by the open nodes that count.
-    _passes: dict[tuple[int, int, NodeSet], tuple[Movers, PassResult]] = field(default_factory=dict)
+    _passes: dict[tuple[Movers, PurchaseOptionIndex, NodeSet], PassResult] = field(default_factory=dict)
 
     # -- questions --------------------------------------------------------------------------------------------------------
 
@@ -300,15 +300,14 @@ class ReschedulingBase:
     def _pass(self, question: WhatIf, movers: Movers) -> PassResult:
         """The pass of a question, without regard to where pods were planned before."""
         options = self._options_for(question)
-        # Movers and options are kept as long as these results, so their identity stays theirs.
-        key = (id(movers), id(options), self._nodes_with_room(question, movers))
+        key = (movers, options, self._nodes_with_room(question, movers))
         if key not in self._passes:
             nodes = self._nodes.subset(self._open_nodes(question))
             scheduling_pass = SchedulingPass(
                 nodes, options, self._preparation.domains, PlannedPlacements(), DemandCaps()
             )
-            self._passes[key] = (movers, scheduling_pass.run(movers.groups))
-        return self._passes[key][1]
+            self._passes[key] = scheduling_pass.run(movers.groups)
+        return self._passes[key]
 
     def _nodes_with_room(self, question: WhatIf, movers: Movers) -> NodeSet:
         """The open nodes that make a difference: pods without topology do not see nodes that have no room for them."""

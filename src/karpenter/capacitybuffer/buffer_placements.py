@@ -22,19 +22,24 @@ class BufferPlacement:
     unschedulable: int = 0
 
 
-def initialized_nodes(nodes: Iterable[StateNode]) -> frozenset[str]:
-    """Keys of the nodes that take pods now: initialized, or of nobody's NodeClaim."""
+def nodes_with_room_now(nodes: Iterable[StateNode], solution: Solution) -> frozenset[str]:
+    """Keys of the nodes that take their pods of the solution now: initialized, or of nobody's NodeClaim.
+
+    Left out are those where pods that are being deleted have to end first.
+    """
+    later = {placed.node_key for placed in solution.placed_on_existing if placed.awaits_terminating_pods}
     return frozenset(
         node.key
         for node in nodes
-        if node.claim is None or conditions.is_true(node.claim.status.conditions, conditions.INITIALIZED)
+        if (node.claim is None or conditions.is_true(node.claim.status.conditions, conditions.INITIALIZED))
+        and node.key not in later
     )
 
 
 def buffer_placements(solution: Solution, ready_nodes: Collection[str]) -> Mapping[str, BufferPlacement]:
     """The placement of every buffer with pods in the solution, by ``namespace/name``.
 
-    ``ready_nodes``: keys of the nodes that were initialized in the snapshot the solution was made of.
+    ``ready_nodes``: keys of the nodes that count as ready, as of the snapshot the solution was made of (`nodes_with_room_now`).
     """
     on_ready = count_virtual_pods_by_buffer(
         pod for placed in solution.placed_on_existing if placed.node_key in ready_nodes for pod in placed.pods

@@ -114,7 +114,7 @@ class CapacityBufferReconciler:
 
     def record_plan(self, snapshot: ClusterSnapshot, plan: Solution) -> frozenset[str]:
         """Record the placements of virtual pods in a solution; returns the keys of buffers whose placement changed."""
-        ready = buffer_placements.initialized_nodes(snapshot.nodes)
+        ready = buffer_placements.nodes_with_room_now(snapshot.nodes, plan)
         previous, self._placements = self._placements, buffer_placements.buffer_placements(plan, ready)
         self._last_planned_input = _plan_input(snapshot.nodes, snapshot.pools)
         changed = {key for key in self._placements if self._placements[key] != previous.get(key)}

@@ -11,7 +11,7 @@ import msgspec
 from karpenter.api.core import Pod, PodTemplateSpec
 from karpenter.api.kinds import POD_TEMPLATE, PROVISIONING_REQUEST
 from karpenter.api.provisioning_request import CONSUME_ANNOTATION, ProvisioningRequest
-from karpenter.capacitybuffer.buffer_placements import BufferPlacement, buffer_placements, initialized_nodes
+from karpenter.capacitybuffer.buffer_placements import BufferPlacement, buffer_placements, nodes_with_room_now
 from karpenter.controller_context import ControllerContext
 from karpenter.kube.errors import Conflict, NotFound
 from karpenter.kube.informer import Informer
@@ -109,7 +109,7 @@ class ProvisioningRequestController:
         """A scheduling pass over the snapshot was executed."""
         if not self._tracked:
             return
-        placements = buffer_placements(plan, initialized_nodes(snapshot.nodes))
+        placements = buffer_placements(plan, nodes_with_room_now(snapshot.nodes, plan))
         reasons = _reasons(plan)
         for key, tracked in self._tracked.items():
             placement = placements.get(placement_key(tracked.request))

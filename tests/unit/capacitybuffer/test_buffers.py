@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import msgspec
 import pytest
 
@@ -12,11 +14,13 @@ from karpenter.capacitybuffer.buffer_placements import (
     BufferPlacement,
     buffer_placements,
     buffer_pods_by_node,
+    nodes_with_room_now,
     without_buffer_pods,
 )
 from karpenter.capacitybuffer.buffer_pods import build_virtual_pods
 from karpenter.capacitybuffer.buffer_resolution import BufferUnresolved, ResolvedTemplate, buffer_target
 from karpenter.scheduling.problem import build_problem
+from karpenter.scheduling.scheduling_options import SchedulingOptions
 from karpenter.scheduling.solution import Solution
 from karpenter.scheduling.solver import solve
 from karpenter.state.cluster_state import ClusterState
@@ -65,6 +69,20 @@ def test_nodes_that_are_not_ready_are_new_capacity() -> None:
     plan = planned(a=room("a", 1))
     assert buffer_placements(plan, READY) == {"ns/a": BufferPlacement(on_ready_nodes=1)}
     assert buffer_placements(plan, frozenset()) == {"ns/a": BufferPlacement(on_new_nodes=1)}
+
+
+def test_room_that_pods_being_deleted_still_have_is_not_ready() -> None:
+    """SCH-089 Beyond: who is told that there is room sends pods at once."""
+    old = msgspec.structs.replace(
+        pod("old", {"cpu": "1"}, node_name="old"), metadata=ObjectMeta(name="old", deletion_timestamp=NOW)
+    )
+    problem_snapshot = snapshot(old, a=room("a", 1))
+    options = SchedulingOptions(terminating_pods_window=timedelta(seconds=30))
+    plan = solve(build_problem(problem_snapshot, {"np": index_of(STD)}, NOW, options))
+    assert not plan.new_claims
+    ready = nodes_with_room_now(problem_snapshot.nodes, plan)
+    assert buffer_placements(plan, ready) == {"ns/a": BufferPlacement(on_new_nodes=1)}
+    assert nodes_with_room_now(problem_snapshot.nodes, Solution()) == READY
 
 
 def test_every_node_that_holds_room_is_known_with_how_much() -> None:

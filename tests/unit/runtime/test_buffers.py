@@ -17,7 +17,7 @@ from karpenter.api.scheduling_constraints import Affinity, PodAffinity, PodAffin
 from karpenter.model import conditions, labels
 from karpenter.model.feature_gate_flags import parse_feature_gates
 from karpenter.settings import Settings
-from support.builders import pod
+from support.builders import node, pod
 from support.world import World, story, until
 
 ON = Settings(feature_gates=parse_feature_gates("CapacityBuffer=true"))
@@ -404,3 +404,19 @@ async def test_a_workload_that_changes_is_followed_at_once(world: World, kind: s
     await world.kube.patch(of, "w", {"spec": {"replicas": 8}}, "default")
     await asyncio.sleep(1)
     assert (await status(world)).replicas == 4
+
+
+@story
+async def test_room_of_a_pod_that_does_not_end_is_bought_for_a_buffer(world: World) -> None:
+    """SCH-089 Beyond: nothing changes but the time, so no other news has the buffer planned again."""
+    await world.kube.create(kinds.NODE, node("n", {"cpu": "1", "memory": "4Gi"}))
+    await world.set_taints("n", ())  # the server adds that it is not ready
+    await world.kube.create(kinds.POD, pod("old", {"cpu": "1"}, node_name="n"))
+    await begin(world)
+    await world.kube.delete(kinds.POD, "old", "default", grace_period_seconds=28)
+    await pod_template(world)
+    await buffer(world, replicas=1)
+    await asyncio.sleep(10)
+    assert not await machines(world)
+    await asyncio.sleep(110)
+    assert len(await machines(world)) == 1

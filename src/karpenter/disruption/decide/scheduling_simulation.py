@@ -33,7 +33,7 @@ from karpenter.scheduling import pod_eligibility
 from karpenter.scheduling.decision_memory import DecisionMemory, NewNodes
 from karpenter.scheduling.problem import build_problem
 from karpenter.scheduling.scheduling_options import SchedulingOptions
-from karpenter.scheduling.solution import PlacedPods, UnschedulablePod
+from karpenter.scheduling.solution import PlacedPods, Solution, UnschedulablePod
 from karpenter.scheduling.solver import solve
 from karpenter.scheduling.whatif.questions import (
     LimitsPolicy,
@@ -313,8 +313,10 @@ def prepare_simulation(
     pending_problem = build_problem(snapshot, indexes, context.now, options.counting_terminating_pods())
     plan = solve(pending_problem, indexes, memory)
     placed = plan.placed_on_existing
+    base = base.after_move(placed, leaving).with_limits_used(plan.new_claims)
+    promised = _promised_nodes(plan, snapshot.planned_nodes) if options.terminating_pods_window else set()
     return SchedulingSimulation(
-        base.after_move(placed, leaving).with_limits_used(plan.new_claims),
+        base.with_closed_nodes(promised) if promised else base,
         snapshot,
         checks,
         context.now,
@@ -322,6 +324,13 @@ def prepare_simulation(
         frozenset(placed_pods.node_key for placed_pods in placed if not all(map(is_virtual_pod, placed_pods.pods))),
         {placed_pods.node_key: tuple(filter(is_virtual_pod, placed_pods.pods)) for placed_pods in placed},
     )
+
+
+def _promised_nodes(plan: Solution, planned_nodes: Mapping[str, str]) -> set[str]:
+    """Keys of the nodes for which pods wait that do not fit there yet: others are being deleted there. Moves leave their room."""
+    new = (pod for claim in plan.new_claims for pod in claim.pods)
+    waiting = (*new, *(unplaced.pod for unplaced in plan.unschedulable))
+    return {planned_nodes[pod.metadata.uid] for pod in waiting if pod.metadata.uid in planned_nodes}
 
 
 def _fill_order(checks: CandidateChecks, state_node: StateNode) -> tuple[float, str]:

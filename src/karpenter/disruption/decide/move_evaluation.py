@@ -88,7 +88,8 @@ class MoveEvaluator:
             return None
         place = self.simulation.place_on_existing((candidate,))
         if place is None:
-            self._known.not_deletable |= set() if alike is None else {alike}
+            if alike is not None:
+                self._known.not_deletable.add(alike)
             return None
         command = self._command((candidate,), place, None)
         return command if self.scoring.are_acceptable(command.scores, candidate.price_per_hour) else None

@@ -387,13 +387,8 @@ def test_every_question_of_a_decision_is_answered_in_counts_as_over_pods(
     cluster: DisruptedCluster, random: Random
 ) -> None:
     """Also where one decision remembers what another one knew, and of sets of nodes."""
-    memory = DisruptionMemory()
     with patch.object(ReschedulingBase, "_facts", _compared_facts):
-        for _ in range(2):
-            problem = DisruptionProblem(cluster.snapshot(), DisruptionContext(NOW))
-            decide_disruption(problem, cluster.types, memory)
-            decide_without_thresholds(problem, cluster.types, memory)
-            cluster.delete_pods(_some(random, [pod.metadata.uid for pod in cluster.bound()]))
+        _decide_while_pods_go(cluster, random, times=2)
 
 
 _foreseen_rejection = MoveEvaluator._foreseen_rejection
@@ -426,13 +421,18 @@ def _claim_described(claim: SchedulingNodeClaim) -> tuple[object, ...]:
 @settings(suppress_health_check=_QUIET)
 def test_what_is_foreseen_of_a_move_is_what_its_plan_comes_to(cluster: DisruptedCluster, random: Random) -> None:
     """From the new nodes that an earlier plan for as many pods of the same kinds had."""
-    memory = DisruptionMemory()
     with patch.object(MoveEvaluator, "_foreseen_rejection", _compared_rejection):
-        for _ in range(3):
-            problem = DisruptionProblem(cluster.snapshot(), DisruptionContext(NOW))
-            decide_disruption(problem, cluster.types, memory)
-            decide_without_thresholds(problem, cluster.types, memory)
-            cluster.delete_pods(_some(random, [pod.metadata.uid for pod in cluster.bound()]))
+        _decide_while_pods_go(cluster, random, times=3)
+
+
+def _decide_while_pods_go(cluster: DisruptedCluster, random: Random, times: int) -> None:
+    """Decisions, each of both kinds, that remember those before; some pods go after each."""
+    memory = DisruptionMemory()
+    for _ in range(times):
+        problem = DisruptionProblem(cluster.snapshot(), DisruptionContext(NOW))
+        decide_disruption(problem, cluster.types, memory)
+        decide_without_thresholds(problem, cluster.types, memory)
+        cluster.delete_pods(_some(random, [pod.metadata.uid for pod in cluster.bound()]))
 
 
 def _some(random: Random, uids: Sequence[str]) -> set[str]:

@@ -27,7 +27,7 @@ def nodes_with_room_now(nodes: Iterable[StateNode], solution: Solution) -> froze
 
     Left out are those where pods that are being deleted have to end first.
     """
-    later = {placed.node_key for placed in solution.placed_on_existing if placed.awaits_terminating_pods}
+    later = {placed.node_key for placed in solution.awaiting_terminating_pods}
     return frozenset(
         node.key
         for node in nodes

@@ -116,8 +116,8 @@ class CapacityBufferReconciler:
         """Record the placements of virtual pods in a solution; returns the keys of buffers whose placement changed."""
         ready = buffer_placements.nodes_with_room_now(snapshot.nodes, plan)
         previous, self._placements = self._placements, buffer_placements.buffer_placements(plan, ready)
-        awaits = any(placed.awaits_terminating_pods for placed in plan.placed_on_existing)
         # Where pods that are being deleted do not end, the next pass finds nothing changed but the time, and buys.
+        awaits = bool(plan.awaiting_terminating_pods)
         self._last_planned_input = () if awaits else _plan_input(snapshot.nodes, snapshot.pools)
         changed = {key for key in self._placements if self._placements[key] != previous.get(key)}
         return frozenset(changed)

@@ -28,6 +28,7 @@ from aiohttp.payload import BytesPayload
 from aiohttp.tracing import Trace
 from yarl import URL
 
+from karpenter.kube.cancellation import is_being_cancelled
 from karpenter.kube.http_exchange import (
     ConnectionBroken,
     ConnectionNotMade,
@@ -159,7 +160,7 @@ class HttpConnections:
                     proxy_headers=self._proxy.headers,
                 )
         except asyncio.CancelledError:
-            if not _is_cancelled():
+            if not is_being_cancelled():
                 # The library cancels what waits for a connection when it is closed.
                 self._check_open()
             raise
@@ -286,12 +287,6 @@ def _translated_errors(body: _CheckedBody | None = None) -> Iterator[None]:
 
 def _error_text(error: BaseException) -> str:
     return str(error) or type(error).__name__
-
-
-def _is_cancelled() -> bool:
-    """Whether somebody cancelled the running task."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
 
 
 def _probed_socket(address: aiohttp.AddrInfoType) -> socket.socket:

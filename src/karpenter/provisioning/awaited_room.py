@@ -32,7 +32,7 @@ class AwaitedRoom:
 
     def note(self, plan: Solution, now: datetime) -> None:
         """A plan was made; pods for which it found another place no longer wait."""
-        awaiting = (pod for placed in plan.placed_on_existing if placed.awaits_terminating_pods for pod in placed.pods)
+        awaiting = (pod for placed in plan.awaiting_terminating_pods for pod in placed.pods)
         self._waiting_since = {pod.metadata.uid: self._waiting_since.get(pod.metadata.uid, now) for pod in awaiting}
 
 

@@ -154,15 +154,14 @@ class Provisioner:
         ours = tuple(pool for pool in self._context.state.pools() if self._context.is_managed(pool))
         indexes = await self._type_indexes.by_pool(ours)
         # From here to the plan nothing may wait: the snapshot would grow old.
-        started = time.perf_counter()
+        started, now = time.perf_counter(), self._context.clock.now()
         snapshot = self._virtual_pods.added_to(self._context.state.snapshot())
         if self._scale_ups is not None:
-            snapshot = self._scale_ups.removed_from(snapshot, self._context.clock.now())
+            snapshot = self._scale_ups.removed_from(snapshot, now)
         waiting = sum(len(group.pods) for group in snapshot.pod_groups)
         _log.debug("computing scheduling decision for provisionable pod(s)", **{"pending-pods": waiting})
         if self._options.preferences is PreferencePolicy.RESPECT:
-            self._preference_warnings.warn(snapshot.pod_groups, self._context.clock.now())
-        now = self._context.clock.now()
+            self._preference_warnings.warn(snapshot.pod_groups, now)
         problem = build_problem(snapshot, indexes, now, self._awaited_room.options_at(now, snapshot))
         plan = solve(problem, indexes, self._memory)
         self._awaited_room.note(plan, now)

@@ -23,6 +23,7 @@ from typing import Generic, TypeVar
 
 import structlog
 
+from karpenter.kube.cancellation import is_being_cancelled
 from karpenter.metrics import Metrics
 from karpenter.metrics.controller_metrics import ControllerMetrics, QueueMetrics, SingletonMetrics, controller_scope
 from karpenter.model.backoff import DEFAULT_BACKOFF
@@ -126,7 +127,7 @@ class Reconciler(Generic[K]):
             try:
                 requeue = await self._reconcile(key)
             except asyncio.CancelledError as error:
-                if _is_being_cancelled():
+                if is_being_cancelled():
                     raise
                 # What it waited for was cancelled. The pass failed; the worker must not end of it.
                 broken_off = RuntimeError("what the pass waited for was cancelled")
@@ -181,12 +182,6 @@ class SingletonReconciler(Reconciler[str]):
             else:
                 self.queue.add(SINGLETON_KEY)
         await super().run()
-
-
-def _is_being_cancelled() -> bool:
-    """Whether somebody asked the task that runs now to end."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
 
 
 def _log_controller_start(name: str, workers: int, kind: ObjectKind | None) -> None:

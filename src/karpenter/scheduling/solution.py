@@ -176,6 +176,11 @@ class Solution:
     packing_fallback: PackingFallback | None = None
 
     @property
+    def awaiting_terminating_pods(self) -> tuple[PlacedPods, ...]:
+        """The pods that do not fit on their existing node before others there have ended."""
+        return tuple(placed for placed in self.placed_on_existing if placed.awaits_terminating_pods)
+
+    @property
     def price_per_hour(self) -> float:
         """USD per hour of all new nodes, each at its cheapest offering."""
         return sum(claim.price_per_hour for claim in self.new_claims)

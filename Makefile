@@ -10,10 +10,14 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo install test lint unit bench soak conformance crds charts console-assets spec docs release compare-releases clean
 
+# The pip beside Python installs uv; to put another one into the environment first takes twice as long, for a Python without one.
+GET_UV = $(PYTHON) -m pip --quiet --python $(BIN)/python install uv==$(UV_VERSION)
+GET_UV_WITH_OWN_PIP = { $(BIN)/python -m ensurepip >/dev/null && $(BIN)/python -m pip install --quiet uv==$(UV_VERSION); }
+
 # The installation compiles the library of the price search where there is a C compiler; without it decisions are the same, but slower.
 $(STAMP): pyproject.toml uv.lock hatch_build.py src/karpenter/scheduling/search/fill_kernel.c
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/uv --version 2>/dev/null | grep -q " $(UV_VERSION)" || $(BIN)/python -m pip install --quiet uv==$(UV_VERSION)
+	@test -x $(BIN)/python || $(PYTHON) -m venv --without-pip $(VENV)
+	@$(BIN)/uv --version 2>/dev/null | grep -q " $(UV_VERSION)" || $(GET_UV) 2>/dev/null || $(GET_UV_WITH_OWN_PIP)
 	@UV_PROJECT_ENVIRONMENT=$(VENV) $(BIN)/uv sync --quiet --frozen --inexact
 	@$(BIN)/python -m compileall -q src && $(BIN)/karpenter plan -f examples/shop.yaml >/dev/null
 	@touch $@

@@ -43,7 +43,7 @@ lint: $(STAMP)
 	$(BIN)/lint-imports
 	$(BIN)/sphinx-build -q -W --keep-going -b dummy -d docs/_build/doctrees docs docs/_build/check
 
-# Tests of a real control plane mostly wait: on two cores two workers compute while two wait (tests/conftest.py orders files so).
+# Tests of a real control plane mostly wait: on two cores two workers compute while two wait (tests/support/worker_scopes.py).
 WORKERS ?= 4
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 

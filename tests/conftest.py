@@ -6,7 +6,7 @@ import gc
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -15,8 +15,8 @@ import structlog
 from hypothesis import settings
 from xdist.remote import Producer
 
-from controlplane import binaries, emptying
-from controlplane.harness import ControlPlane
+from controlplane import binaries, definitions, emptying
+from controlplane.harness import ControlPlane, Json
 from helm import charts
 from karpenter.api import crds
 from karpenter.runtime import logging as own_logging
@@ -26,14 +26,12 @@ from support.background_command import Beside
 from support.examples import SOAK, SOAK_EXAMPLES
 from support.soak import Soak
 from support.worker_reports import NewsOnly
-from support.worker_scopes import Files
+from support.worker_scopes import Files, longest_first
 
 #: Fixtures that need the control plane's binaries.
 _CLUSTER_FIXTURES = frozenset({"control_plane", "working_control_plane"})
 _HELM_FIXTURE = "helm_program"
 _KUBEADM_FIXTURE = "kubeadm_program"
-#: The folder with the longest files among those that need no control plane.
-_LONG = "simulator"
 
 # Thousands of tests and all that the product imports live until the end: looking for garbage among them takes a fifth of a run.
 _ALLOCATIONS_BETWEEN_COLLECTIONS = 100_000
@@ -89,25 +87,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for obj in items:
         if (_CLUSTER_FIXTURES | {_HELM_FIXTURE}).intersection(getattr(obj, "fixturenames", ())):
             obj.add_marker("cluster")
-    items[:] = _interleaved(items)
-
-
-def _interleaved(items: list[pytest.Item]) -> list[pytest.Item]:
-    """Files that wait for a control plane, spread evenly among those that compute, so that workers rarely do the same.
-
-    The order within a file stays.
-    """
-    files: dict[Path, list[pytest.Item]] = {}
-    for obj in items:
-        files.setdefault(obj.path, []).append(obj)
-    waiting = [path for path, tests in files.items() if any(test.get_closest_marker("cluster") for test in tests)]
-    others = [path for path in files if path not in set(waiting)]
-    # A long file that begins last has the other workers wait for its end.
-    others.sort(key=lambda path: _LONG not in path.parts)
-    places = {path: (number + 0.5) / len(group) for group in (waiting, others) for number, path in enumerate(group)}
-    # Tests of a control plane take long: the last of them begins when a fifth of the others is still to be done.
-    places |= {path: 0.8 * places[path] for path in waiting}
-    return [file for path in sorted(files, key=lambda path: places[path]) for file in files[path]]
+    items[:] = longest_first(items, lambda item: item.nodeid)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -197,13 +177,23 @@ def working_control_plane() -> Iterator[ControlPlane]:
 
 @pytest.fixture(scope="module")
 def plane(working_control_plane: ControlPlane) -> Iterator[ControlPlane]:
-    """The working control plane for one file of tests: empty, without rights, with our definitions.
+    """The working control plane for one file of tests: empty, without rights, with the stored versions of our definitions.
 
-    A file that needs more overrides the fixture by one that asks for it.
+    A file that needs more overrides the fixture by one that asks for it, or for the one below.
     """
-    working_control_plane.apply(*crds.custom_resource_definitions())
-    emptying.empty(working_control_plane)
-    emptying.forget_rights(working_control_plane)
-    yield working_control_plane
-    emptying.empty(working_control_plane)
-    emptying.forget_rights(working_control_plane)
+    yield from _emptied(working_control_plane, definitions.with_stored_versions())
+
+
+@pytest.fixture(scope="module")
+def plane_with_older_versions(working_control_plane: ControlPlane) -> Iterator[ControlPlane]:
+    """As ``plane``, with our definitions as they are shipped."""
+    yield from _emptied(working_control_plane, crds.custom_resource_definitions())
+
+
+def _emptied(plane: ControlPlane, wanted: Iterable[Json]) -> Iterator[ControlPlane]:
+    plane.apply(*wanted)
+    emptying.empty(plane)
+    emptying.forget_rights(plane)
+    yield plane
+    emptying.empty(plane)
+    emptying.forget_rights(plane)

@@ -71,6 +71,11 @@ _CASES = {
 
 
 @pytest.fixture(scope="module")
+def plane(plane_with_older_versions: ControlPlane) -> ControlPlane:
+    return plane_with_older_versions
+
+
+@pytest.fixture(scope="module")
 def cluster(plane: ControlPlane) -> Iterator[Stage]:
     with stage(plane, _REGION, _VERSION) as ready:
         _make_roles_and_profiles(ready)

@@ -54,6 +54,11 @@ _MERGE = "application/merge-patch+json"
 _PORTS = ("METRICS_PORT", "HEALTH_PROBE_PORT", "WEBHOOK_PORT")
 
 
+@pytest.fixture(scope="module")
+def plane(plane_with_older_versions: ControlPlane) -> ControlPlane:
+    return plane_with_older_versions
+
+
 def running_pods(plane: ControlPlane) -> int:
     return sum(pod["status"]["phase"] == "Running" for pod in items(plane, "/api/v1/namespaces/default/pods"))  # type: ignore[index]
 

@@ -21,6 +21,11 @@ _CLASSES = "/apis/karpenter.k8s.aws/{}/ec2nodeclasses"
 
 
 @pytest.fixture(scope="module")
+def plane(plane_with_older_versions: ControlPlane) -> ControlPlane:
+    return plane_with_older_versions
+
+
+@pytest.fixture(scope="module")
 def account(plane: ControlPlane) -> Iterator[Account]:
     with deployed.installed(plane) as ready:
         yield ready

@@ -143,9 +143,9 @@ def web(replicas: int) -> Json:
 
 
 @pytest.fixture(scope="module")
-def plane(plane: ControlPlane) -> ControlPlane:
-    plane.apply(_NODE_CLASS, _POOL, _BUDGET)
-    return plane
+def plane(plane_with_older_versions: ControlPlane) -> ControlPlane:
+    plane_with_older_versions.apply(_NODE_CLASS, _POOL, _BUDGET)
+    return plane_with_older_versions
 
 
 @pytest.fixture(scope="module")

@@ -34,6 +34,11 @@ _WRITES = ("create", "update", "patch", "delete", "deletecollection")
 _LEADS = ("leader_election_master_status", frozenset({("name", "karpenter-leader-election")}))
 
 
+@pytest.fixture(scope="module")
+def plane(plane_with_older_versions: ControlPlane) -> ControlPlane:
+    return plane_with_older_versions
+
+
 @pytest.fixture
 def stage(plane: ControlPlane) -> Iterator[Stage]:
     with staged(plane) as ready:

@@ -71,6 +71,11 @@ _AWS_AUTH: Json = {
 }
 
 
+@pytest.fixture(scope="module")
+def plane(plane_with_older_versions: ControlPlane) -> ControlPlane:
+    return plane_with_older_versions
+
+
 @contextmanager
 def _account_on_aws(plane: ControlPlane) -> Iterator[Double]:
     """Steps 1 to 8 of the guide: node role with instance profile, tags on subnets and security group, a cluster."""

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 
@@ -20,6 +18,7 @@ from controlplane.deployed import Account
 from controlplane.harness import ControlPlane
 from controlplane.process import Controller, controller
 from karpenter.api import crds
+from support.installed_program import KARPENTER
 
 pytestmark = pytest.mark.cluster
 
@@ -51,9 +50,8 @@ def expired(account: Account) -> Iterator[Account]:
 
 def plan(kubeconfig: str) -> tuple[int, str, list[str]]:
     """Exit code, output, and lines of error of a plan for the cluster."""
-    program = Path(sys.executable).with_name("karpenter")
     ended = subprocess.run(
-        [str(program), "plan"],
+        [KARPENTER, "plan"],
         env={**os.environ, "KUBECONFIG": kubeconfig},
         capture_output=True,
         text=True,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -23,10 +22,10 @@ from controlplane.ports import free_port
 from controlplane.process import controller
 from karpenter.api import kinds
 from karpenter.webconsole.console_app import ACTION_HEADER
+from support.installed_program import KARPENTER
 
 pytestmark = pytest.mark.cluster
 _DEADLINE_SECONDS = 90.0
-_KARPENTER = str(Path(sys.executable).with_name("karpenter"))
 _RBAC = "rbac.authorization.k8s.io"
 _NAMESPACES = ("shop", "vault")
 #: Namespaces without pods whose names come first: a viewer's own is not lost among them.
@@ -271,7 +270,7 @@ def test_top_shows_a_cluster_of_any_kubeconfig_and_only_reads(
     """OPS-803: Nodes and Pods are enough; what else may not be read is named. The audit log knows no other verbs."""
     earlier = len(_calls(plane, user))
     picture = tmp_path / "top.svg"
-    command = [_KARPENTER, "top", "--kubeconfig", _kubeconfig(plane, user), "--svg", str(picture)]
+    command = [KARPENTER, "top", "--kubeconfig", _kubeconfig(plane, user), "--svg", str(picture)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=_DEADLINE_SECONDS, check=False)
     assert done.returncode == 0, done.stderr
     shown = picture.read_text()
@@ -284,7 +283,7 @@ async def test_the_console_of_a_kubeconfig_sees_and_does_what_its_user_may(
     plane: ControlPlane, account: Account
 ) -> None:
     for user, status in (("reader", 403), ("admin", 200)):
-        command = [_KARPENTER, "console", "--kubeconfig", _kubeconfig(plane, user)]
+        command = [KARPENTER, "console", "--kubeconfig", _kubeconfig(plane, user)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as console, ExitStack() as ended:
             assert console.stdout is not None
             ended.callback(console.terminate)

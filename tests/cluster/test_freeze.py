@@ -18,6 +18,7 @@ from karpenter.api import kinds
 from karpenter.kube import config
 from karpenter.kube.errors import Forbidden
 from karpenter.state import ClusterState
+from support.installed_program import KARPENTER
 from support.metrics_scrape import Scrape
 from support.rollouts import settled, web
 
@@ -64,7 +65,7 @@ def account(plane: ControlPlane) -> Iterator[Account]:
 def karpenter(plane: ControlPlane, *arguments: str) -> str:
     """What a command prints for the cluster's administrator; its only notice names the cluster."""
     done = subprocess.run(
-        [sys.executable, "-m", "karpenter.cli.main", *arguments],
+        [KARPENTER, *arguments],
         env={"KUBECONFIG": plane.kubeconfig, "PYTHONPATH": ":".join(sys.path)},
         capture_output=True,
         text=True,

@@ -7,7 +7,6 @@ import re
 import shlex
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -23,6 +22,7 @@ from controlplane.ports import free_port
 from controlplane.process import Controller, controller
 from helm.charts import helm
 from support import yaml_text
+from support.installed_program import KARPENTER
 from support.kubectl_lines import ROOT, Kubectl, shell_lines
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
@@ -41,7 +41,6 @@ WITH_DOCKER = [
     "docker build -f deploy/Dockerfile -t karpenter:0.1.0 .",
     "kind load docker-image karpenter:0.1.0",
 ]
-PROGRAM = str(Path(sys.executable).with_name("karpenter"))
 _DEPLOYMENT = "/apis/apps/v1/namespaces/kube-system/deployments/karpenter"
 _POOL = "/apis/karpenter.sh/v1/nodepools/general"
 #: The group of the provider that a guide writes.
@@ -107,7 +106,7 @@ def test_without_an_image_the_controller_runs_beside_the_cluster(plane: ControlP
     definitions, *lines, run = shell_lines(KIND.partition("## Without an image")[2])
     emptying.forget_definitions(plane)
     printing, _, applying = definitions.partition(" | ")
-    printed = subprocess.run([PROGRAM, *printing.split()[1:]], capture_output=True, text=True, check=True).stdout
+    printed = subprocess.run([KARPENTER, *printing.split()[1:]], capture_output=True, text=True, check=True).stdout
     Kubectl(plane).run(applying, printed)
     kubectl = Kubectl(plane)
     for line in lines:
@@ -116,7 +115,7 @@ def test_without_an_image_the_controller_runs_beside_the_cluster(plane: ControlP
     environment = {**os.environ, "KUBECONFIG": plane.kubeconfig, **ports}
     with (
         (tmp_path / "log").open("wb") as log,
-        subprocess.Popen([PROGRAM, *run.split()[1:]], env=environment, stdout=log, stderr=log) as process,
+        subprocess.Popen([KARPENTER, *run.split()[1:]], env=environment, stdout=log, stderr=log) as process,
     ):
         try:
             plane.until(lambda: is_ready(plane), "the NodePool to be ready")
@@ -154,7 +153,7 @@ def refused(pod: Json) -> bool:
 def planned(line: str, plane: ControlPlane, stdin: str = "") -> str:
     """What the command says of nodes and prices; how long it took is left out."""
     environment = {**os.environ, "KUBECONFIG": plane.kubeconfig}
-    command = [PROGRAM, *line.split()[1:]]
+    command = [KARPENTER, *line.split()[1:]]
     done = subprocess.run(command, input=stdin, env=environment, capture_output=True, text=True, check=True)
     return re.sub(r"decided in .*", "", done.stdout)
 

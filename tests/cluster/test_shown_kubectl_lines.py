@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,11 +15,11 @@ from controlplane.objects import items, made
 from karpenter.api import crds
 from support import shell_commands, yaml_text
 from support.examples import series
+from support.installed_program import KARPENTER
 from support.kubectl_lines import ROOT, Kubectl
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
 
-PROGRAM = str(Path(sys.executable).with_name("karpenter"))
 PAGES = [
     page for page in shell_commands.pages() if any("kubectl " in line for line in shell_commands.shell_lines(page))
 ]
@@ -82,7 +81,7 @@ def test_every_line_with_kubectl_works_in_the_order_of_its_page(
         *before, last = re.split(r"\s\|\s", re.sub(r"\s>\s?\S+", "", line))
         if last.startswith("kubectl "):
             stdin = (
-                subprocess.run([PROGRAM, *before[0].split()[1:]], capture_output=True, text=True, check=True).stdout
+                subprocess.run([KARPENTER, *before[0].split()[1:]], capture_output=True, text=True, check=True).stdout
                 if before
                 else ""
             )
@@ -156,7 +155,7 @@ def files_of(page: Path, folder: Path) -> dict[str, str]:
     if classes:
         files.setdefault("class.yaml", classes[0])
     (folder / "older.yaml").write_text(OLDER)
-    command = [PROGRAM, "convert", "-f", str(folder / "older.yaml")]
+    command = [KARPENTER, "convert", "-f", str(folder / "older.yaml")]
     files["converted.yaml"] = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     return files
 

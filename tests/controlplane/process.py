@@ -10,7 +10,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 import urllib.error
@@ -26,6 +25,7 @@ from controlplane import deployed
 from controlplane.harness import die_with_parent
 from controlplane.patience import patience
 from controlplane.ports import free_port
+from support.installed_program import KARPENTER
 
 _END_SECONDS = 40.0
 _POLL_SECONDS = 0.05
@@ -42,7 +42,7 @@ QUICK: Mapping[str, str] = MappingProxyType(
 )
 #: One of the controllers that a standby does not run.
 _LEADERS_CONTROLLER = "provisioner"
-_PROGRAM = (str(Path(sys.executable).with_name("karpenter")),)
+_PROGRAM = (KARPENTER,)
 
 
 #: The value of every sample, by name and labels.

@@ -7,7 +7,6 @@ import re
 import signal
 import socket
 import subprocess
-import sys
 import urllib.request
 from pathlib import Path
 
@@ -16,8 +15,9 @@ from typer.testing import CliRunner
 
 from controlplane.patience import patience
 from karpenter.cli.main import app
+from support.installed_program import KARPENTER
 
-COMMAND = [sys.executable, "-m", "karpenter.cli.main", "demo", "--speed", "2000"]
+COMMAND = [KARPENTER, "demo", "--speed", "2000"]
 SECONDS = patience(90)
 
 

@@ -14,8 +14,7 @@ from typer.testing import CliRunner
 
 from karpenter.cli.main import COMMANDS, app
 from karpenter.cli.render_common import console_for
-
-RUN = [sys.executable, "-c", "from karpenter.cli.main import main; main()"]
+from support.installed_program import KARPENTER
 
 
 @pytest.mark.parametrize("arguments", [[], ["-h"], ["--help"]])
@@ -92,7 +91,7 @@ def test_help_of_a_command_does_not_import_the_engine() -> None:
 
 
 def test_a_reader_that_closes_the_pipe_early_hears_no_complaint() -> None:
-    with subprocess.Popen([*RUN, "crds"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    with subprocess.Popen([KARPENTER, "crds"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         process.stdout.readline()

@@ -18,6 +18,7 @@ from karpenter.api.crds import to_yaml
 from karpenter.cli.main import COMMANDS, app
 from karpenter.cli.render_common import SHOWN_ENTRIES
 from karpenter.scheduling.packing import open_claims
+from support.installed_program import KARPENTER
 from support.legality import faults
 from support.manifest_builders import Json, Plan, pod, pool, type_of
 
@@ -226,7 +227,7 @@ def test_the_legality_check_notices_what_is_illegal(plan: Plan, mixed: Path, typ
 
 def process(*arguments: str | Path, **environment: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "karpenter.cli.main", *map(str, arguments)],
+        [KARPENTER, *map(str, arguments)],
         env={**os.environ, **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -17,6 +16,7 @@ from typer.testing import CliRunner
 
 from karpenter.cli.main import app
 from support.examples import series
+from support.installed_program import KARPENTER
 from support.legality import faults
 
 SCENARIOS = Path(__file__).resolve().parents[3].parent / "shared" / "scenarios"
@@ -83,7 +83,7 @@ def test_the_same_input_gives_the_same_bytes_whatever_the_hash_seed() -> None:
     outputs = {
         without_seconds(
             subprocess.run(
-                [sys.executable, "-m", "karpenter.cli.main", *arguments(SCENARIOS / "gpu-trace-40.json")],
+                [KARPENTER, *arguments(SCENARIOS / "gpu-trace-40.json")],
                 env={**os.environ, "PYTHONHASHSEED": seed},
                 capture_output=True,
                 text=True,

@@ -7,7 +7,6 @@ import os
 import pty
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,8 +15,9 @@ from typing import NamedTuple
 import pytest
 
 from controlplane.patience import patience
+from support.installed_program import KARPENTER
 
-COMMAND = (sys.executable, "-c", "from karpenter.cli.main import main; main()", "run")
+COMMAND = (KARPENTER, "run")
 #: What is logged once the process is as far as it gets without an API server.
 AWAITED = "the API server cannot be used"
 

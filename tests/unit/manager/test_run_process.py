@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import urllib.error
 import urllib.request
@@ -23,8 +22,9 @@ from typer.testing import CliRunner
 from controlplane.ports import free_port
 from karpenter.cli.main import app
 from karpenter.manager_process import own_pod
+from support.installed_program import KARPENTER
 
-COMMAND = (sys.executable, "-c", "from karpenter.cli.main import main; main()", "run")
+COMMAND = (KARPENTER, "run")
 LONGEST_SECONDS = 30
 
 

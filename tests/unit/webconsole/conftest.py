@@ -5,14 +5,13 @@ from __future__ import annotations
 import importlib.util
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from support.browser import AXE, ROOT
+from support.installed_program import KARPENTER
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +31,7 @@ def chromium() -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def story() -> Iterator[str]:
     """The address of a console on the demo, with most of its story told."""
-    command = [str(Path(sys.executable).with_name("karpenter")), "demo", "--console", "--pods", "80", "--speed", "60"]
+    command = [KARPENTER, "demo", "--console", "--pods", "80", "--speed", "60"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
         assert process.stdout is not None
         yield process.stdout.readline().strip()

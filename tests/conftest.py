@@ -19,6 +19,7 @@ from controlplane import binaries, definitions, emptying
 from controlplane.harness import ControlPlane, Json
 from helm import charts
 from karpenter.api import crds
+from karpenter.cli import lazy_dataclasses
 from karpenter.runtime import logging as own_logging
 from kubeadm import program
 from support import bytecode
@@ -36,6 +37,9 @@ _KUBEADM_FIXTURE = "kubeadm_program"
 # Thousands of tests and all that the product imports live until the end: looking for garbage among them takes a fifth of a run.
 _ALLOCATIONS_BETWEEN_COLLECTIONS = 100_000
 gc.set_threshold(_ALLOCATIONS_BETWEEN_COLLECTIONS, 50, 100)
+
+# As the installed program does: collecting loads more classes than any command, in every worker.
+lazy_dataclasses.compile_methods_on_first_call()
 
 # As in the Makefile, for runs without it: workers and processes under test start several times as fast with bytecode.
 sys.dont_write_bytecode = False

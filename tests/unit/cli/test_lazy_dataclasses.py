@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import importlib.util
 import pickle
 import subprocess
 import sys
@@ -50,15 +51,31 @@ def _classes() -> Classes:
 @pytest.fixture
 def lazy(monkeypatch: pytest.MonkeyPatch) -> Classes:
     """Classes made after the change, which the test takes back."""
-    if _COMPILES_LAZILY:
-        monkeypatch.setattr(dataclasses, "_create_fn", vars(dataclasses)["_create_fn"])
+    _set_compiler(monkeypatch, _standard_compiler())
     lazy_dataclasses.compile_methods_on_first_call()
     return _classes()
 
 
 @pytest.fixture
-def usual() -> Classes:
-    return _classes()
+def usual(monkeypatch: pytest.MonkeyPatch) -> Classes:
+    with monkeypatch.context() as undone:
+        _set_compiler(undone, _standard_compiler())
+        return _classes()
+
+
+def _set_compiler(monkeypatch: pytest.MonkeyPatch, compiler: object) -> None:
+    if _COMPILES_LAZILY:
+        monkeypatch.setattr(dataclasses, "_create_fn", compiler)
+
+
+def _standard_compiler() -> object:
+    """That of the standard library, whoever has changed it in this process."""
+    specification = importlib.util.find_spec("dataclasses")
+    assert specification is not None
+    assert specification.loader is not None
+    fresh = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(fresh)
+    return vars(fresh).get("_create_fn")
 
 
 def test_values_compare_print_and_hash_as_those_of_usual_classes(lazy: Classes, usual: Classes) -> None:

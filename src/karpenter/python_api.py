@@ -36,7 +36,7 @@ from karpenter.cli.terminal import CommandError, WrongInput, collected_errors
 from karpenter.scheduling.explain.nearest_fit_messages import nearest_fit_sentence
 from karpenter.scheduling.explain.reason_messages import reason_message
 from karpenter.scheduling.scheduling_options import PackingMode
-from karpenter.scheduling.solution import NewNodeClaim, Solution, UnschedulablePod
+from karpenter.scheduling.solution import NewNodeClaim, PlacedPods, Solution, UnschedulablePod
 from karpenter.settings import Settings
 
 __all__ = [
@@ -134,10 +134,14 @@ class PlannedNode:
 
 @dataclass(frozen=True, slots=True)
 class PodsOnNode:
-    """Pending pods that an existing node takes. ``pods`` are ``namespace/name``."""
+    """Pending pods that an existing node takes. ``pods`` are ``namespace/name``.
+
+    ``awaits_terminating_pods``: they fit only once pods that are being deleted there have ended.
+    """
 
     node: str
     pods: tuple[str, ...]
+    awaits_terminating_pods: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,10 +350,9 @@ def plan(objects: LoadedObjects, packing: Literal["cheapest", "classic", "fewest
 
 
 def _plan_of(solution: Solution, report: PlanReport, warnings: tuple[str, ...]) -> Plan:
-    existing = solution.placed_on_existing
     return Plan(
         nodes=tuple(map(_planned_node, solution.new_claims)),
-        existing_nodes=tuple(PodsOnNode(placed.node_name, tuple(map(pod_name, placed.pods))) for placed in existing),
+        existing_nodes=tuple(map(_pods_on_node, solution.placed_on_existing)),
         unschedulable=tuple(map(_unscheduled_pod, solution.unschedulable)),
         price_per_hour=float(solution.price_per_hour + solution.cpu_surplus_per_hour),
         lower_bound_per_hour=solution.lower_bound_per_hour,
@@ -359,6 +362,10 @@ def _plan_of(solution: Solution, report: PlanReport, warnings: tuple[str, ...]) 
         warnings=warnings,
         _report=report,
     )
+
+
+def _pods_on_node(placed: PlacedPods) -> PodsOnNode:
+    return PodsOnNode(placed.node_name, tuple(map(pod_name, placed.pods)), placed.awaits_terminating_pods)
 
 
 def _planned_node(claim: NewNodeClaim) -> PlannedNode:

@@ -49,6 +49,14 @@ def pod(name: str = "web", cpu: object = "500m", **spec: object) -> Json:
     }
 
 
+def node(name: str, cpu: str) -> Json:
+    """A Node that is ready and belongs to no NodePool."""
+    amounts = {"cpu": cpu, "memory": "16Gi", "pods": "110"}
+    status = {"capacity": amounts, "allocatable": amounts, "conditions": [{"type": "Ready", "status": "True"}]}
+    labels = {"kubernetes.io/hostname": name}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}, "status": status}
+
+
 def listed(*objects: Json) -> Json:
     """The objects as one List."""
     return {"apiVersion": "v1", "kind": "List", "items": list(objects)}

@@ -50,10 +50,18 @@ def plan_difference_schema() -> Json:
     return {"$schema": _DIALECT, "title": "Difference of two plans", **_object(members)}
 
 
+def _existing_node() -> Json:
+    awaits = {
+        "type": "boolean",
+        "description": "Whether the pods fit only once pods that are being deleted there have ended.",
+    }
+    return _object({"name": _TEXT, "pods": _list(_POD), "awaitsTerminatingPods": awaits})
+
+
 def _plan() -> Json:
     parts: Json = {
         "nodeClaims": {**_list(_node_claim()), "description": "NodeClaims to create."},
-        "existingNodes": _list(_object({"name": _TEXT, "pods": _list(_POD)})),
+        "existingNodes": _list(_existing_node()),
         "unschedulable": _list(_unschedulable()),
         "exposure": _exposure(),
         "cost": _cost(),

@@ -38,6 +38,7 @@ from karpenter.scheduling.explain.nearest_fit_messages import format_amount, nea
 from karpenter.scheduling.explain.reason_messages import (
     exposure_messages,
     packing_fallback_message,
+    placed_when_message,
     reason_message,
     short_reason_message,
     unschedulable_message,
@@ -178,7 +179,8 @@ def _existing_nodes_table(plan: Solution) -> Table:
     table.add_column("pods", justify="right")
     table.add_column("which")
     for placed_pods in plan.placed_on_existing[:SHOWN_ENTRIES]:
-        table.add_row(placed_pods.node_name, str(len(placed_pods.pods)), _some_pods(placed_pods.pods))
+        which = f"{_some_pods(placed_pods.pods)}{placed_when_message(placed_pods)}"
+        table.add_row(placed_pods.node_name, str(len(placed_pods.pods)), which)
     rest = plan.placed_on_existing[SHOWN_ENTRIES:]
     if rest:
         table.add_row(f"... and {len(rest)} more", str(sum(len(placed.pods) for placed in rest)), "")

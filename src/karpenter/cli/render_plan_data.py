@@ -33,7 +33,7 @@ from karpenter.scheduling.unschedulable_reasons import UnschedulableReason
 from karpenter.scheduling.whatif.limit_increases import LimitIncrease
 
 #: Of the document: the first number changes when a member goes or changes its meaning, the second when one is added.
-FORMAT_VERSION = "1.1"
+FORMAT_VERSION = "1.2"
 _PRICE_DIGITS = 6
 _SECONDS_DIGITS = 4
 #: Members that say something of the plan, not of the process that made it.
@@ -105,7 +105,11 @@ def document(report: PlanReport) -> Json:
         "formatVersion": FORMAT_VERSION,
         "nodeClaims": [node_claim_data(new_nodeclaim) for new_nodeclaim in plan.new_claims],
         "existingNodes": [
-            {"name": placed_pods.node_name, "pods": _pod_names(placed_pods.pods)}
+            {
+                "name": placed_pods.node_name,
+                "pods": _pod_names(placed_pods.pods),
+                "awaitsTerminatingPods": placed_pods.awaits_terminating_pods,
+            }
             for placed_pods in plan.placed_on_existing
         ],
         "unschedulable": _unschedulable_pods(plan.unschedulable),

@@ -16,7 +16,7 @@ from karpenter.cli.render_common import SEARCHABLE_WIDTH, Json, console_for, cou
 from karpenter.model import pods
 from karpenter.scheduling.explain.heavier_pools import PassedNodePool
 from karpenter.scheduling.explain.nearest_fit_messages import filter_noun, nearest_fit_sentence, nearest_node_clause
-from karpenter.scheduling.explain.reason_messages import reason_message, short_reason_message
+from karpenter.scheduling.explain.reason_messages import placed_when_message, reason_message, short_reason_message
 from karpenter.scheduling.failed_filters import FilteredTypes
 from karpenter.scheduling.solution import NewNodeClaim, PlacedPods, Solution, UnschedulablePod
 from karpenter.scheduling.unschedulable_reasons import UnschedulableReason
@@ -85,10 +85,8 @@ def headline(explanation: PodExplanation) -> str:
     if explanation.claim is not None:
         return f"new node: {_node_claim_text(explanation.claim)}"
     if explanation.placed is not None:
-        later = (
-            " once pods that are being deleted there have ended" if explanation.placed.awaits_terminating_pods else ""
-        )
-        return f"fits on existing or in-flight node {explanation.placed.node_name}{later}"
+        when = placed_when_message(explanation.placed)
+        return f"fits on existing or in-flight node {explanation.placed.node_name}{when}"
     node = explanation.pod.spec.node_name
     return (
         f"is bound to node {node} and stays there" if node else f"not planned for: {_why_not_pending(explanation.pod)}"

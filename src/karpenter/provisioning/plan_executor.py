@@ -21,6 +21,7 @@ from karpenter.scheduling.explain.reason_messages import (
     EVENT_PREFIX,
     exposure_messages,
     packing_fallback_message,
+    placed_when_message,
     skipped_pool_message,
     unschedulable_event_message,
     unschedulable_fingerprint,
@@ -216,7 +217,8 @@ class PlanExecutor:
         node = claim.status.node_name if claim is not None else placed.node_name
         if node:
             parts.append(f"node/{node}")
-        return ObjectEvent(involved_pod(pod), NORMAL, "Nominated", f"Pod should schedule on: {', '.join(parts)}")
+        text = f"Pod should schedule on: {', '.join(parts)}{placed_when_message(placed)}"
+        return ObjectEvent(involved_pod(pod), NORMAL, "Nominated", text)
 
     def _publish_unplaced(self, unplaced: UnschedulablePod, report: _UnplacedReport) -> None:
         """Publish a pod's reasons as an event now and then (SCH-654 Beyond)."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 import yaml
 from typer.testing import Result
 
-from support.manifest_builders import Json, Plan, listed, pod, pool
+from support.manifest_builders import Json, Plan, listed, node, pod, pool
 
 Written = Callable[..., Path]
 
@@ -189,18 +190,26 @@ def test_pods_nobody_has_looked_at_count_as_waiting(
     assert placed(plan("-f", file, "-o", "json")) == (["default/a"] if waits else [])
 
 
-def node(name: str, cpu: str) -> Json:
-    amounts = {"cpu": cpu, "memory": "16Gi", "pods": "110"}
-    status = {"capacity": amounts, "allocatable": amounts, "conditions": [{"type": "Ready", "status": "True"}]}
-    labels = {"kubernetes.io/hostname": name}
-    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}, "status": status}
+def test_a_pod_that_waits_for_one_that_is_being_deleted_is_said_to(plan: Plan, written: Written) -> None:
+    """On the page and in JSON; the other fits at once."""
+    soon = (datetime.now(UTC) + timedelta(seconds=20)).isoformat()
+    ending = {**pod("old", cpu="3", nodeName="n"), "status": {"phase": "Running"}}
+    ending["metadata"]["deletionTimestamp"] = soon
+    file = written("a.json", pool(), node("n", "4"), node("free", "1"), ending, pod("large", "2"), pod("small", "1"))
+    nodes = json.loads(plan("-f", file, "-o", "json").stdout)["existingNodes"]
+    assert sorted((each["pods"], each["awaitsTerminatingPods"]) for each in nodes) == [
+        (["default/large"], True),
+        (["default/small"], False),
+    ]
+    page = " ".join(plan("-f", file).stdout.split())
+    assert page.count("once pods that are being deleted there have ended") == 1
 
 
 def test_bound_pods_count_on_their_nodes(plan: Plan, written: Written) -> None:
     bound = {**pod("bound", cpu="3", nodeName="n"), "status": {"phase": "Running"}}
     file = written("a.json", pool(), node("n", "4"), bound, pod("small", "1"), pod("large", "2"))
     loads = json.loads(plan("-f", file, "-o", "json").stdout)
-    assert loads["existingNodes"] == [{"name": "n", "pods": ["default/small"]}]
+    assert loads["existingNodes"] == [{"name": "n", "pods": ["default/small"], "awaitsTerminatingPods": False}]
     assert [claim["pods"] for claim in loads["nodeClaims"]] == [["default/large"]]
 
 

@@ -37,7 +37,7 @@ def test_json_has_exactly_the_agreed_members(plan: Plan, mixed: Path) -> None:
         "formatVersion", "nodeClaims", "existingNodes", "unschedulable", "exposure", "cost", "capacityBuffers", "gangs",
         "limitIncreases", "packingFallback", "prices", "timings",
     ]  # fmt: skip
-    assert loads["formatVersion"] == "1.1"
+    assert loads["formatVersion"] == "1.2"
     assert list(loads["timings"]) == ["decisionSeconds", "catalogueSeconds", "wallSeconds"]
     assert list(loads["cost"]) == [
         "perHour",

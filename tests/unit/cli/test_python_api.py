@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import nbformat
@@ -19,6 +20,7 @@ from typer.testing import CliRunner
 import karpenter
 from karpenter import python_api
 from karpenter.cli.main import app
+from support.manifest_builders import listed, node, pod
 
 ROOT = Path(__file__).resolve().parents[3]
 SHOP = ROOT / "examples" / "shop.yaml"
@@ -71,6 +73,17 @@ def test_the_fields_of_a_plan_are_those_of_its_document(shop: karpenter.LoadedOb
     assert all(pod.reasons and pod.nearest_fit for pod in bought.unschedulable)
     with pytest.raises(dataclasses.FrozenInstanceError):
         bought.seconds = 0.0  # type: ignore[misc]
+
+
+def test_a_plan_says_which_pods_wait_for_others_that_are_being_deleted() -> None:
+    ending = {**pod("old", cpu="3", nodeName="full"), "status": {"phase": "Running"}}
+    ending["metadata"]["deletionTimestamp"] = (datetime.now(UTC) + timedelta(seconds=20)).isoformat()
+    objects = [node("full", "4"), node("free", "1"), ending, pod("large", "2"), pod("small", "1")]
+    nodes = karpenter.plan(karpenter.load_text(json.dumps(listed(*objects)))).existing_nodes
+    assert {(each.pods, each.awaits_terminating_pods) for each in nodes} == {
+        (("default/large",), True),
+        (("default/small",), False),
+    }
 
 
 def test_tables_have_a_row_for_each_node_and_for_each_pod_with_equal_columns(shop: karpenter.LoadedObjects) -> None:

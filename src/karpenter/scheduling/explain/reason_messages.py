@@ -28,6 +28,7 @@ from karpenter.scheduling.failed_filters import (
 from karpenter.scheduling.solution import (
     ExposureViolation,
     PackingFallback,
+    PlacedPods,
     SkippedNodePool,
     Solution,
     UnschedulablePod,
@@ -262,6 +263,11 @@ _CAUSE_CLAUSES = {
     ViolationCause.PRICE: "nodes with fewer would cost over a tenth more",
     ViolationCause.NOTHING_ELSE: "nothing else at about that price would hold the pods",
 }
+
+
+def placed_when_message(placed: PlacedPods) -> str:
+    """When pods fit on the node that has room for them: " once ..." where they wait, and nothing where they fit at once."""
+    return " once pods that are being deleted there have ended" if placed.awaits_terminating_pods else ""
 
 
 def exposure_messages(solution: Solution) -> list[str]:

@@ -19,6 +19,7 @@ from karpenter.cli import manifest_reader
 from karpenter.cli.cluster_objects import ClusterObjects
 from karpenter.cli.instance_type_sources import EC2_WELL_KNOWN_LABELS
 from karpenter.cli.manifest_documents import (
+    EmptySource,
     MalformedDocument,
     ManifestDocument,
     SourceContent,
@@ -38,7 +39,8 @@ from karpenter.lint.source_object import SourceObject
 #: Bytes of a file beyond which the lines of its fields are not looked up: such files are written by programs.
 _LARGEST_WITH_LINES = 2**22
 _MALFORMED = "malformed"
-_NO_OBJECT = "are neither objects of Kubernetes nor dashboards nor alert rules"
+_NO_OBJECT = "is neither an object of Kubernetes nor a dashboard nor alert rules"
+_NO_OBJECTS = "are neither objects of Kubernetes nor dashboards nor alert rules"
 #: What the reader says about a place in a text that does not parse.
 _LINE = re.compile(r"\bline (\d+)")
 _Place = tuple[str, int, str]
@@ -95,13 +97,16 @@ def _report_unreadable(message: str, given: tuple[str, ...]) -> None:
 
 def _report_others(read: _ReadFiles) -> None:
     for source, count in read.others.items():
-        print_error(f"passed over: {source}: {count_text(count, 'document')} that {_NO_OBJECT}")
+        what = _NO_OBJECT if count == 1 else _NO_OBJECTS
+        print_error(f"passed over: {source}: {count_text(count, 'document')} that {what}")
 
 
 def _read_content(content: SourceContent, read: _ReadFiles) -> None:
     maps = source_maps(content.content) if len(content.content) <= _LARGEST_WITH_LINES else []
     for part in read_source(content.source, content.content):
         match part:
+            case EmptySource(source):
+                print_error(f"passed over: {source}: no objects in it")
             case MalformedDocument(message):
                 read.malformed.append(_malformed(content.source, message))
             case ManifestDocument(_, number, data):

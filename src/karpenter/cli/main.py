@@ -92,6 +92,15 @@ class _Command(TyperCommand):
         return take_values_as_given(super().get_params(ctx))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        ctx.allow_extra_args = True  # refused below, with what to do instead
+        rest = self._parsed(ctx, args)
+        if rest and not ctx.resilient_parsing:
+            takes_files = any("-f" in param.opts for param in self.params)
+            advice = f"; give files with -f: {ctx.command_path} -f {rest[0]}" if takes_files else ""
+            ctx.fail(f"Got unexpected extra argument(s) ({' '.join(rest)}){advice}")
+        return rest
+
+    def _parsed(self, ctx: Any, args: list[str]) -> list[str]:
         bare = {name for param in self.params if param.metavar == BOOLEAN_METAVAR for name in param.opts}
         said = [
             f"{word}=true" if word in bare and after.startswith("-") else word for word, after in pairwise([*args, "-"])

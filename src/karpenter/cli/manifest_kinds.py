@@ -56,6 +56,11 @@ def misfit(api_version: str, kind_name: str) -> Finding | None:
         return Finding("apiVersion", "required", f"is missing; expected the API version of {kind_name}")
     group = api_version.rpartition("/")[0]
     if kind_name in _OLD_KINDS and group in _KARPENTER_GROUPS:
+        from karpenter.conversion.manifests import unserved_version
+
+        unserved = unserved_version(api_version, kind_name)
+        if unserved is not None:
+            return Finding("apiVersion", "version", unserved)
         return Finding("kind", "old", f"{kind_name} of {api_version} {_OLD_KINDS[kind_name]}")
     if group == "kustomize.config.k8s.io":
         return Finding("kind", "kustomize", "is no object of a cluster; render it first: kubectl kustomize DIRECTORY")

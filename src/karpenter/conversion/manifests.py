@@ -45,6 +45,15 @@ _V1_KINDS: dict[str, Kind[Wire]] = {
 _DEFAULT_EXPIRY = "720h"
 
 
+def unserved_version(api_version: str, kind: str) -> str | None:
+    """What is wrong with the version of a kind that Karpenter has or had only in others; None for other objects."""
+    group = api_version.partition("/")[0]
+    versions = [known for known, name in _CONVERTERS if (known.partition("/")[0], name) == (group, kind)]
+    if not versions or api_version in versions:
+        return None
+    return f"{api_version} has no {kind}; expected {' or '.join(versions)}"
+
+
 @dataclass(frozen=True, slots=True)
 class ObjectNotes:
     """The notes about one object of the input."""
@@ -88,6 +97,11 @@ def _drafts(given: InputObject, options: ConversionOptions) -> Iterator[Draft]:
     notes = NoteList(given.notes)
     draft = Draft(given.origin, api_version, kind, given.content, notes)
     convert = _CONVERTERS.get((api_version, kind))
+    unserved = unserved_version(api_version, kind)
+    if unserved is not None:
+        notes.fail("apiVersion", unserved)
+        yield draft
+        return
     if convert is None:
         if not options.keep_others:
             notes.warn(

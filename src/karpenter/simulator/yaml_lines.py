@@ -13,7 +13,7 @@ from karpenter.model.bounded_yaml import load_yaml_with_node, yaml_problem
 from karpenter.model.texts import why_unreadable
 from karpenter.simulator.workload import WorkloadError
 
-T = TypeVar("T")
+T = TypeVar("T", bound=msgspec.Struct)
 _PATH_OF_ERROR = re.compile(r"(?P<text>.*) - at `(?P<path>[^`]+)`", re.DOTALL)
 _UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(?P<field>[^`]+)`(?: - at `(?P<path>[^`]+)`)?")
 _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\[\.\.\.\]")
@@ -27,10 +27,13 @@ def decode_yaml(content: bytes, source: str, wanted: type[T]) -> T:
         mark = getattr(error, "problem_mark", None)
         line = f"line {mark.line + 1}: " if mark is not None else ""
         raise WorkloadError(f"{source}: {line}cannot be read as YAML ({yaml_problem(error)})") from None
+    fields = ", ".join(field.encode_name for field in msgspec.structs.fields(wanted))
+    if data is None:
+        raise WorkloadError(f"{source}: nothing in it; expected a YAML object with the fields {fields}")
     try:
         return msgspec.convert(data, wanted)
     except msgspec.ValidationError as error:
-        raise WorkloadError(f"{source}: {_explained(str(error), root)}") from None
+        raise WorkloadError(f"{source}: {_explained(str(error), root, fields)}") from None
 
 
 def read_file(path: Path) -> bytes:
@@ -66,11 +69,13 @@ def _children(node: yaml.Node, name: str, index: str) -> list[tuple[yaml.Node, y
     return []
 
 
-def _explained(text: str, root: yaml.Node | None) -> str:
+def _explained(text: str, root: yaml.Node | None, fields: str) -> str:
+    """The text with its line. ``fields`` are those of the whole file."""
     unknown = _UNKNOWN_FIELD.match(text)
     if unknown:
         path = f"{unknown['path'] or '$'}.{unknown['field']}"
-        return f"line {line_of(root, path)}: there is no field {unknown['field']!r}"
+        known = "" if unknown["path"] else f"; the fields are {fields}"
+        return f"line {line_of(root, path)}: there is no field {unknown['field']!r}{known}"
     placed = _PATH_OF_ERROR.match(text)
     if placed:
         return f"line {line_of(root, placed['path'])}: {placed['path'].removeprefix('$.')}: {placed['text']}"

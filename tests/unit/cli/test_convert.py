@@ -81,6 +81,20 @@ def test_an_object_that_cannot_be_converted_does_not_stop_the_others(written: Wr
     assert 'spec.launchTemplate: cannot convert with "spec.launchTemplate"' in result.stderr
 
 
+def test_a_kind_of_karpenter_in_a_version_that_never_had_it_is_an_error_and_not_skipped(written: Write) -> None:
+    """API-818."""
+    misversioned = {**provisioner(), "apiVersion": "karpenter.sh/v1beta1"}
+    result = convert("-f", written("a.json", misversioned, beta_pool()))
+    assert (result.exit_code, kinds_of(result)) == (1, ["NodePool"])
+    assert "apiVersion: karpenter.sh/v1beta1 has no Provisioner; expected karpenter.sh/v1alpha5" in result.stderr
+
+
+def test_a_kind_of_the_same_name_in_another_group_is_skipped(written: Write) -> None:
+    """API-816."""
+    result = convert("-f", written("a.json", {**provisioner(), "apiVersion": "example.com/v1beta1"}, beta_pool()))
+    assert (result.exit_code, kinds_of(result)) == (0, ["NodePool"])
+
+
 def test_a_document_that_is_no_yaml_does_not_stop_other_files(written: Write) -> None:
     """API-818, API-S292."""
     result = convert("-f", written("bad.yaml", "a: [1\n"), "-f", written("good.json", provisioner()))

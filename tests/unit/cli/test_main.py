@@ -44,6 +44,19 @@ def test_the_version_is_one_line(arguments: list[str]) -> None:
     assert result.output.startswith("karpenter ")
 
 
+@pytest.mark.parametrize("name", ["plan", "lint", "convert"])
+def test_a_file_without_its_option_is_told_the_option(name: str) -> None:
+    result = CliRunner().invoke(app, [name, "shop.yaml"], prog_name="karpenter")
+    assert result.exit_code == 2
+    assert f"give files with -f: karpenter {name} -f shop.yaml" in " ".join(result.stderr.split())
+
+
+def test_a_command_without_files_refuses_an_argument_without_advice() -> None:
+    result = CliRunner().invoke(app, ["version", "shop.yaml"])
+    assert (result.exit_code, "-f" in result.stderr) == (2, False)
+    assert "Got unexpected extra argument(s) (shop.yaml)" in result.stderr
+
+
 def test_kubectl_finds_it_as_a_plugin() -> None:
     """kubectl runs a program `kubectl-NAME` of the path for `kubectl NAME`."""
     programs = {entry.name: entry.value for entry in metadata.entry_points(group="console_scripts")}

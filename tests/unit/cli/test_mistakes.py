@@ -110,6 +110,11 @@ MISTAKES = {
         "FILE: document 1 (Provisioner default): kind: Provisioner of karpenter.sh/v1alpha5 is a NodePool "
         "now; translate it with karpenter convert",
     ),
+    "Provisioner v1beta1": Mistake(
+        [{"apiVersion": "karpenter.sh/v1beta1", "kind": "Provisioner", "metadata": {"name": "default"}, "spec": {}}],
+        "FILE: document 1 (Provisioner default): apiVersion: karpenter.sh/v1beta1 has no Provisioner; expected "
+        "karpenter.sh/v1alpha5",
+    ),
     "AWSNodeTemplate": Mistake(
         [
             {

@@ -192,6 +192,17 @@ def test_documents_that_are_no_objects_are_passed_over(lint: Lint, tmp_path: Pat
     assert "kustomization.yaml: is a kustomization" in result.stderr
 
 
+def test_one_document_that_is_no_object_is_passed_over_in_the_singular(lint: Lint, tmp_path: Path) -> None:
+    (tmp_path / "values.yaml").write_text("replicas: 2\n")
+    assert "values.yaml: 1 document that is neither an object" in lint("-f", tmp_path).stderr
+
+
+@pytest.mark.parametrize("text", ["", "# nothing yet\n---\n"])
+def test_a_file_without_objects_is_named(lint: Lint, tmp_path: Path, text: str) -> None:
+    (tmp_path / "empty.yaml").write_text(text)
+    assert "empty.yaml: no objects in it" in lint("-f", tmp_path).stderr
+
+
 def test_an_object_that_does_not_decode_is_a_finding_and_keeps_no_other_rule_from_running(
     lint: Lint, tmp_path: Path
 ) -> None:

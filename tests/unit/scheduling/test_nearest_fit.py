@@ -27,6 +27,7 @@ from karpenter.scheduling.failed_filters import (
     FilteredTypes,
     HostPortTaken,
     InsufficientResource,
+    NoMatchingOffering,
     OfferingsUnavailable,
     UnknownResource,
     UnmetRequirement,
@@ -358,6 +359,17 @@ def test_types_are_counted_by_what_they_fall_to() -> None:
         ("the NodePool's requirement topology.kubernetes.io/zone In [z2]", 1, 1),
         ("cpu: the pod asks 3 CPU (the largest of them, small, has 1.9 CPU)", 1, 1),
     ]
+
+
+@pytest.mark.parametrize(
+    ("keys", "noun"),
+    [
+        ((), "having no offering"),
+        ((labels.ZONE,), "having no offering that meets the requirements on topology.kubernetes.io/zone"),
+    ],
+)
+def test_types_without_an_offering_are_counted_by_that(keys: tuple[str, ...], noun: str) -> None:
+    assert filter_noun(NoMatchingOffering(keys)) == noun
 
 
 def test_pods_that_fail_alike_share_one_explanation() -> None:

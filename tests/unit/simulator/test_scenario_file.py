@@ -130,6 +130,8 @@ def test_packaged_scenarios_are_read_and_agree_with_the_schema(name: str) -> Non
             "line 3: a workload 'a' stands in it already",
         ),
         ("workloads: [\n", "line 2: cannot be read as YAML"),
+        ("", "nothing in it; expected a YAML object with the fields workloads, "),
+        ("workload: []\n", "line 1: there is no field 'workload'; the fields are workloads, world, days"),
     ],
 )
 def test_a_bad_scenario_is_refused_with_the_line(tmp_path: Path, text: str, complaint: str) -> None:

@@ -192,14 +192,22 @@ def filter_noun(failed_filter: FailedFilter) -> str:
             return f"the limit of {resource}, which leaves {format_amount(resource, max(0, left))} where {least}"
         case UnmetRequirement(asked, side):
             return f"the {'pod' if side is RequirementOwner.POD else 'NodePool'}'s requirement {asked}"
-        case OfferingsUnavailable(zones, capacity_types):
-            return f"being unavailable{_where(zones, capacity_types)}"
-        case ReservationsExhausted():
-            return f"being reserved capacity: {_exhausted_clause(failed_filter)}"
+        case OfferingsUnavailable() | ReservationsExhausted() | NoMatchingOffering():
+            return _offerings_noun(failed_filter)
         case HostPortTaken(port, _, daemon_set):
             return f"host port {port.port}/{port.protocol}, taken by DaemonSet {daemon_set}"
         case _:
             return f"this: {filter_clause(failed_filter)}"
+
+
+def _offerings_noun(failed_filter: OfferingsUnavailable | ReservationsExhausted | NoMatchingOffering) -> str:
+    match failed_filter:
+        case OfferingsUnavailable(zones, capacity_types):
+            return f"being unavailable{_where(zones, capacity_types)}"
+        case ReservationsExhausted():
+            return f"being reserved capacity: {_exhausted_clause(failed_filter)}"
+        case NoMatchingOffering(keys):
+            return "having no offering" + (f" that meets the requirements on {_joined(keys)}" if keys else "")
 
 
 def filter_subject(failed_filter: FailedFilter) -> str:

@@ -97,17 +97,15 @@ def _drafts(given: InputObject, options: ConversionOptions) -> Iterator[Draft]:
     notes = NoteList(given.notes)
     draft = Draft(given.origin, api_version, kind, given.content, notes)
     convert = _CONVERTERS.get((api_version, kind))
-    unserved = unserved_version(api_version, kind)
-    if unserved is not None:
-        notes.fail("apiVersion", unserved)
-        yield draft
-        return
     if convert is None:
-        if not options.keep_others:
+        unserved = unserved_version(api_version, kind)
+        draft.is_foreign = unserved is None
+        if unserved is not None:
+            notes.fail("apiVersion", unserved)
+        elif not options.keep_others:
             notes.warn(
                 "", f"skipped: {api_version or 'no apiVersion'} {kind} is no kind of Karpenter that is converted"
             )
-        draft.is_foreign = True
         yield draft
         return
     try:

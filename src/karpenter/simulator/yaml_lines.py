@@ -27,13 +27,12 @@ def decode_yaml(content: bytes, source: str, wanted: type[T]) -> T:
         mark = getattr(error, "problem_mark", None)
         line = f"line {mark.line + 1}: " if mark is not None else ""
         raise WorkloadError(f"{source}: {line}cannot be read as YAML ({yaml_problem(error)})") from None
-    fields = ", ".join(field.encode_name for field in msgspec.structs.fields(wanted))
     if data is None:
-        raise WorkloadError(f"{source}: nothing in it; expected a YAML object with the fields {fields}")
+        raise WorkloadError(f"{source}: nothing in it; expected a YAML object with the fields {_fields_of(wanted)}")
     try:
         return msgspec.convert(data, wanted)
     except msgspec.ValidationError as error:
-        raise WorkloadError(f"{source}: {_explained(str(error), root, fields)}") from None
+        raise WorkloadError(f"{source}: {_explained(str(error), root, wanted)}") from None
 
 
 def read_file(path: Path) -> bytes:
@@ -69,12 +68,16 @@ def _children(node: yaml.Node, name: str, index: str) -> list[tuple[yaml.Node, y
     return []
 
 
-def _explained(text: str, root: yaml.Node | None, fields: str) -> str:
-    """The text with its line. ``fields`` are those of the whole file."""
+def _fields_of(wanted: type[msgspec.Struct]) -> str:
+    return ", ".join(field.encode_name for field in msgspec.structs.fields(wanted))
+
+
+def _explained(text: str, root: yaml.Node | None, wanted: type[msgspec.Struct]) -> str:
+    """The text with its line. ``wanted`` is what the whole file should be."""
     unknown = _UNKNOWN_FIELD.match(text)
     if unknown:
         path = f"{unknown['path'] or '$'}.{unknown['field']}"
-        known = "" if unknown["path"] else f"; the fields are {fields}"
+        known = "" if unknown["path"] else f"; the fields are {_fields_of(wanted)}"
         return f"line {line_of(root, path)}: there is no field {unknown['field']!r}{known}"
     placed = _PATH_OF_ERROR.match(text)
     if placed:

@@ -41,7 +41,7 @@ lint: $(STAMP)
 	@mkdir -p $(dir $(MYPY_CACHE)) && rm -rf $(MYPY_CACHE).$$$$ && cp -r .mypy_cache $(MYPY_CACHE).$$$$ \
 		&& rm -rf $(MYPY_CACHE) && mv $(MYPY_CACHE).$$$$ $(MYPY_CACHE)
 	$(BIN)/lint-imports
-	$(BIN)/sphinx-build -q -W --keep-going -b dummy -D smartquotes=0 -d docs/_build/doctrees docs docs/_build/check
+	$(BIN)/sphinx-build -q -W --keep-going -b dummy -D smartquotes=0 -d docs/_build/check/doctrees docs docs/_build/check
 
 # Tests of a real control plane mostly wait: on two cores two workers compute while two wait (tests/support/worker_scopes.py).
 WORKERS ?= 4

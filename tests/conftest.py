@@ -6,7 +6,7 @@ import gc
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from hypothesis import settings
 from xdist.remote import Producer
 
 from controlplane import binaries, definitions, emptying
-from controlplane.harness import ControlPlane, Json
+from controlplane.harness import ControlPlane
 from helm import charts
 from karpenter.api import crds
 from karpenter.cli import lazy_dataclasses
@@ -180,24 +180,17 @@ def working_control_plane() -> Iterator[ControlPlane]:
 
 
 @pytest.fixture(scope="module")
-def plane(working_control_plane: ControlPlane) -> Iterator[ControlPlane]:
+def plane(working_control_plane: ControlPlane, request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
     """The working control plane for one file of tests: empty, without rights, with the stored versions of our definitions.
 
-    A file that needs more overrides the fixture by one that asks for it, or for the one below.
+    A file with the mark ``older_versions`` gets the definitions as they are shipped; one that needs more overrides the fixture
+    by one that asks for it.
     """
-    yield from _emptied(working_control_plane, definitions.with_stored_versions())
-
-
-@pytest.fixture(scope="module")
-def plane_with_older_versions(working_control_plane: ControlPlane) -> Iterator[ControlPlane]:
-    """As ``plane``, with our definitions as they are shipped."""
-    yield from _emptied(working_control_plane, crds.custom_resource_definitions())
-
-
-def _emptied(plane: ControlPlane, wanted: Iterable[Json]) -> Iterator[ControlPlane]:
-    plane.apply(*wanted)
-    emptying.empty(plane)
-    emptying.forget_rights(plane)
-    yield plane
-    emptying.empty(plane)
-    emptying.forget_rights(plane)
+    is_as_shipped = request.node.get_closest_marker("older_versions") is not None
+    wanted = crds.custom_resource_definitions() if is_as_shipped else definitions.with_stored_versions()
+    working_control_plane.apply(*wanted)
+    emptying.empty(working_control_plane)
+    emptying.forget_rights(working_control_plane)
+    yield working_control_plane
+    emptying.empty(working_control_plane)
+    emptying.forget_rights(working_control_plane)

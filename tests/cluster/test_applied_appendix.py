@@ -18,7 +18,7 @@ from support.aws.clients import client
 from support.aws.stage import CLUSTER, Stage, node_class, stage
 from support.webhook_place import await_webhook, webhook_environment
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.cluster, pytest.mark.older_versions, pytest.mark.timeout(300)]
 
 _REGION = "ap-northeast-2"
 #: The last minor version with images of AL2, which older manifests mean.
@@ -68,11 +68,6 @@ _CASES = {
     ),
     "API-A43": Case(("a43-v1-pool-with-office-hours",), "office-hours"),
 }
-
-
-@pytest.fixture(scope="module")
-def plane(plane_with_older_versions: ControlPlane) -> ControlPlane:
-    return plane_with_older_versions
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
-import sys
 from collections.abc import Iterator
 
 import pytest
@@ -66,7 +65,7 @@ def karpenter(plane: ControlPlane, *arguments: str) -> str:
     """What a command prints for the cluster's administrator; its only notice names the cluster."""
     done = subprocess.run(
         [KARPENTER, *arguments],
-        env={"KUBECONFIG": plane.kubeconfig, "PYTHONPATH": ":".join(sys.path)},
+        env={"KUBECONFIG": plane.kubeconfig},
         capture_output=True,
         text=True,
         check=False,

@@ -25,7 +25,7 @@ from support import yaml_text
 from support.installed_program import KARPENTER
 from support.kubectl_lines import ROOT, Kubectl, shell_lines
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.cluster, pytest.mark.older_versions, pytest.mark.timeout(400)]
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 PAGES += sorted(
@@ -51,11 +51,6 @@ READY: Json = {"type": "Ready", "status": "True", "reason": "Ready", "message": 
 _MERGE = "application/merge-patch+json"
 #: Ports a process of the test cannot share with others.
 _PORTS = ("METRICS_PORT", "HEALTH_PROBE_PORT", "WEBHOOK_PORT")
-
-
-@pytest.fixture(scope="module")
-def plane(plane_with_older_versions: ControlPlane) -> ControlPlane:
-    return plane_with_older_versions
 
 
 def running_pods(plane: ControlPlane) -> int:

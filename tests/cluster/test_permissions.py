@@ -18,7 +18,7 @@ from controlplane.harness import ControlPlane, Json
 from controlplane.objects import items
 from controlplane.process import Controller, controller
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.older_versions]
 
 
 class Right(NamedTuple):
@@ -143,9 +143,9 @@ def web(replicas: int) -> Json:
 
 
 @pytest.fixture(scope="module")
-def plane(plane_with_older_versions: ControlPlane) -> ControlPlane:
-    plane_with_older_versions.apply(_NODE_CLASS, _POOL, _BUDGET)
-    return plane_with_older_versions
+def plane(plane: ControlPlane) -> ControlPlane:
+    plane.apply(_NODE_CLASS, _POOL, _BUDGET)
+    return plane
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ from controlplane.stage import Stage, staged
 from karpenter.api.control_plane import Lease
 from karpenter.api.kinds import LEASE
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.older_versions]
 
 _LEASE = LEASE.path("kube-system", "karpenter-leader-election")
 #: A lease lasts 15 s since it was seen to change, and is looked at every two seconds.
@@ -32,11 +32,6 @@ _SLACK_SECONDS = 5.0
 _ACQUIRED = "successfully acquired lease kube-system/karpenter-leader-election"
 _WRITES = ("create", "update", "patch", "delete", "deletecollection")
 _LEADS = ("leader_election_master_status", frozenset({("name", "karpenter-leader-election")}))
-
-
-@pytest.fixture(scope="module")
-def plane(plane_with_older_versions: ControlPlane) -> ControlPlane:
-    return plane_with_older_versions
 
 
 @pytest.fixture

@@ -25,7 +25,12 @@ from support.aws.stage import CLUSTER, credentials
 from support.report_pools import MANIFESTS
 from support.webhook_place import await_webhook, webhook_environment
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300), pytest.mark.usefixtures("helm_program")]
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.older_versions,
+    pytest.mark.timeout(300),
+    pytest.mark.usefixtures("helm_program"),
+]
 
 _NAMESPACE = "karpenter"
 _PROFILE = f"KarpenterNodeInstanceProfile-{CLUSTER}"
@@ -69,11 +74,6 @@ _AWS_AUTH: Json = {
         "  groups: [system:bootstrappers, system:nodes]\n"
     },
 }
-
-
-@pytest.fixture(scope="module")
-def plane(plane_with_older_versions: ControlPlane) -> ControlPlane:
-    return plane_with_older_versions
 
 
 @contextmanager

@@ -23,6 +23,7 @@ _BARE: Final = (
     "tests/controlplane/test_harness.py",
     "tests/helm/test_release.py",
     "tests/unit/kube/test_client_real.py",
+    "tests/unit/kube/test_transport.py",
 )
 _BARE_SCOPE: Final = "control plane"
 _WAITING: Final = (

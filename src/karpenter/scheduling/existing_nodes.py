@@ -300,10 +300,13 @@ def _settled_labels(view: StateNode, index: TypeIndex | None) -> Requirements:
     return requirements_from_labels({**view.claim.metadata.labels, labels.HOSTNAME: view.hostname})
 
 
-def staying_nodes(snapshot: ClusterSnapshot) -> list[StateNode]:
-    """Nodes pods may join, in the order they are tried: initialized first, then by name (SCH-270, SCH-095)."""
+def staying_nodes(snapshot: ClusterSnapshot, awaited: Container[str] = ()) -> list[StateNode]:
+    """Nodes pods may join, in the order they are tried: initialized first, then by name (SCH-270, SCH-095).
+
+    ``awaited``: keys of nodes whose room pods that are being deleted still have. Of initialized nodes these come last.
+    """
     staying = (view for view in snapshot.nodes if not view.marked_for_deletion)
-    return sorted(staying, key=lambda view: (not view.initialized, view.name))
+    return sorted(staying, key=lambda view: (not view.initialized, view.key in awaited, view.name))
 
 
 class ExistingNodeIndex:

@@ -9,7 +9,7 @@ volumes (`eligible_groups`); then groups that no topology term of the pass tells
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from karpenter.api.core import Pod
@@ -101,10 +101,17 @@ class Eligibility:
 
 
 class PreparedProblem:
-    """What all passes over one problem share. ``memory``: what earlier decisions left, of the same controller."""
+    """What all passes over one problem share. ``memory``: what earlier decisions left, of the same controller.
+
+    ``awaited``: keys of nodes whose room pods that are being deleted still have.
+    """
 
     def __init__(
-        self, problem: Problem, indexes: Mapping[str, TypeIndex], memory: DecisionMemory | None = None
+        self,
+        problem: Problem,
+        indexes: Mapping[str, TypeIndex],
+        memory: DecisionMemory | None = None,
+        awaited: Container[str] = (),
     ) -> None:
         snapshot, options = problem.snapshot, problem.options
         self.memory = memory or DecisionMemory()
@@ -138,7 +145,7 @@ class PreparedProblem:
         )
         in_flight = InFlightClaims(self.daemons)
         self.existing_spot_counts = existing_spot_counts(snapshot.nodes, self.indexes, in_flight)
-        self.existing_nodes = ExistingNodeIndex(self._existing_nodes(in_flight))
+        self.existing_nodes = ExistingNodeIndex(self._existing_nodes(in_flight, awaited))
         self.remaining_limits: RemainingLimits = {
             t.name: left for t in self.templates if (left := remaining_limits(t, snapshot.nodes, in_flight))
         }
@@ -157,14 +164,14 @@ class PreparedProblem:
         self.purchase_options = self.purchase_options_within(self.remaining_limits)
         self.default_spread = DefaultSpreadConstraints(options.default_spread, snapshot.workload_selectors)
 
-    def _existing_nodes(self, in_flight: InFlightClaims) -> list[ExistingNode]:
+    def _existing_nodes(self, in_flight: InFlightClaims, awaited: Container[str]) -> list[ExistingNode]:
         """Nodes that pods may join; those of earlier decisions stay the same where nobody limits volumes or asks for devices."""
         devices, is_remembered = self.devices, self.devices is None and self._volume_attachments.are_unlimited
         # What is remembered would keep the volumes of its own decision.
         attachments = NO_VOLUME_LIMITS if is_remembered else self._volume_attachments
         remembered = self.memory.existing_nodes(self.daemons)
         nodes: list[ExistingNode] = []
-        for view in staying_nodes(self.problem.snapshot):
+        for view in staying_nodes(self.problem.snapshot, awaited):
             index = self.indexes.get(view.pool)
             node = remembered.get(id(view)) if is_remembered else None
             if node is None or node.view is not view or node.index is not index:

@@ -82,7 +82,8 @@ def _solve_pods(problem: Problem, indexes: Mapping[str, TypeIndex], memory: Deci
     """The plan of a problem in which no pod depends on others having a place."""
     window = problem.options.terminating_pods_window
     snapshot, awaited = without_terminating_pods(problem.snapshot, problem.now, window)
-    return _Solver(PreparedProblem(replace(problem, snapshot=snapshot), indexes, memory), awaited).solve()
+    prepared = PreparedProblem(replace(problem, snapshot=snapshot), indexes, memory, awaited)
+    return _Solver(prepared, awaited).solve()
 
 
 class _Solver:

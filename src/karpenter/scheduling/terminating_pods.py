@@ -6,7 +6,8 @@ it does buys nodes that nobody needs once they are there. Such a node takes long
 
 A pod counts as gone if it is to end within a window from now: its deletion timestamp is when its grace period ends. One that
 outstays it, because its kubelet is silent or its clock differs, counts again a few seconds later, and then the nodes are bought.
-How long a pod waits for such room in all is bounded by who makes the decisions (``provisioning/awaited_room.py``).
+How long a pod waits for such room in all is bounded by who makes the decisions (``provisioning/awaited_room.py``). Nodes with
+such room are tried after those that have room now (`existing_nodes.staying_nodes`).
 
 Left as they are: nodes on which the scheduler is making room for a pod by preemption, whose room is promised, and DaemonSet pods,
 which come back. Disruption counts all pods: what it moves should find its room at once.

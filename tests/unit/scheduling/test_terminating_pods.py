@@ -10,7 +10,7 @@ from karpenter.api.core import Container, ContainerPort, Pod
 from karpenter.provisioning.awaited_room import AwaitedRoom
 from karpenter.scheduling.scheduling_options import SchedulingOptions
 from karpenter.scheduling.solution import Solution
-from support.builders import NOW, UNSCHEDULABLE, bought, existing, node, node_pool, owner, plan, pod, snapshot
+from support.builders import NOW, UNSCHEDULABLE, bought, existing, machine, node, node_pool, owner, plan, pod, snapshot
 
 WINDOW = SchedulingOptions(terminating_pods_window=timedelta(seconds=30))
 NODE = node("n", {"cpu": "2"})
@@ -56,6 +56,23 @@ def test_pods_that_fit_beside_those_that_end_do_not_wait_for_them() -> None:
     result = plan(node_pool(), NODE, ending(5, "1"), pod("new", {"cpu": "1"}), options=WINDOW)
     assert existing(result) == {"n": 1}
     assert not result.placed_on_existing[0].awaits_terminating_pods
+
+
+def test_pods_go_to_a_node_with_room_now_rather_than_wait_for_room_elsewhere() -> None:
+    """SCH-270 Beyond: kube-scheduler binds them at once, whichever node comes first by name; what does not fit there waits."""
+    waiting = [pod("a", {"cpu": "1"}), pod("b", {"cpu": "1"})]
+    result = plan(node_pool(), NODE, node("z", {"cpu": "1"}), ending(5), waiting, options=WINDOW)
+    assert {placed.node_name: placed.awaits_terminating_pods for placed in result.placed_on_existing} == {
+        "z": False,
+        "n": True,
+    }
+    assert outcome(result) == (0, {"n": 1, "z": 1})
+
+
+def test_room_that_ending_pods_leave_is_preferred_to_a_node_that_is_starting() -> None:
+    starting = machine("a", {"cpu": "2"}, initialized=False)
+    result = plan(node_pool(), NODE, *starting, ending(5), pod("new", {"cpu": "1"}), options=WINDOW)
+    assert outcome(result) == (0, {"n": 1})
 
 
 def test_a_host_port_is_free_once_its_pod_has_ended() -> None:

@@ -7,7 +7,7 @@ annotations; the defaults named here are those of the profile lean.
   cost it saves over the share of the pool's disruption it causes. 1 means that a move has to save as much as a node of average
   price for restarting an average node's pods; 0 accepts any saving. The default is 0.5 with the policy ``Balanced`` (DIS-254),
   else 0.3: a move saves three tenths of what its pods cost on average. Simulations chose it: with 0.1 services on demand had
-  2.7 times the restarts at a higher price (docs/design/simulator.md). Prices of neighbouring types and zones differ by
+  2.7 times the restarts at a higher price (docs/design/defaults.md). Prices of neighbouring types and zones differ by
   little, so without a ratio pods move for ever. A node that is half empty reaches 1 when one of half its size replaces it.
 * ``karpenter.sh/minimum-node-age``, such as ``30m``: younger nodes are not consolidated. The default is five minutes: pods that
   just started are not restarted at once, and a wave of pods that comes in batches has settled by then. The default ends early

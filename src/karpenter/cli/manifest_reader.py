@@ -293,7 +293,7 @@ class _ManifestReader:
             admitted = obj if raw_object.is_stored else _with_server_defaults(obj, kind, raw_object.data)
             self.objects.add(self._with_assumed_status(admitted, kind))
             self._note_odd_labels(obj, raw_object)
-            for path, text in quantity_advice.odd_requests(obj):
+            for path, text in quantity_advice.odd_quantities(obj):
                 located = LocatedFinding(raw_object.location, Finding(path, ODD_QUANTITY, text))
                 self.objects.notices.append(located.line)
                 self.objects.located_notices.append(located)

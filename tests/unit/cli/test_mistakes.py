@@ -405,6 +405,12 @@ MISTAKES = {
         "did you mean 512Mi?",
         0,
     ),
+    "memory 1024": Mistake(
+        [POOL, P + "  containers: [{name: a, resources: {requests: {memory: 1024}}}]\n"],
+        "FILE: document 2 (Pod default/web): spec.containers[0].resources.requests.memory: 1024 without a unit means bytes; "
+        "did you mean 1024Mi?",
+        0,
+    ),
     "json dup": Mistake(
         [
             '{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"},"spec":{"containers":[{"name":"a"}],"containers":[{"name":"b"}]}}'

@@ -9,7 +9,9 @@ import msgspec
 from karpenter.api import kinds
 from karpenter.api.apps import Deployment
 from karpenter.api.karpenter import NodePool
-from karpenter.cli.convert_input import read_input
+from karpenter.cli.convert_input import parse_input
+from karpenter.cli.manifest_documents import SourceContent
+from karpenter.conversion.drafts import InputObject
 from karpenter.conversion.manifests import convert_manifests
 from karpenter.instancetypes.ec2_catalog import packaged_instance_types
 from karpenter.instancetypes.instance_type import InstanceType
@@ -24,7 +26,8 @@ MANIFESTS = Path(__file__).parents[1] / "unit" / "conversion" / "manifests"
 
 def converted_pool(file: str) -> NodePool:
     """The NodePool of a report's manifest; only the node class is another."""
-    inputs = list(read_input([str(MANIFESTS / f"{file}.yaml")], recursive=False))
+    parts = parse_input(SourceContent(file, (MANIFESTS / f"{file}.yaml").read_bytes()))
+    inputs = [part for part in parts if isinstance(part, InputObject)]
     converted = convert_manifests(inputs, WITH_ROLE)
     (made,) = (one for one in converted.objects if one["kind"] == "NodePool")
     pool = kinds.NODE_POOL.decode(msgspec.json.encode(made))

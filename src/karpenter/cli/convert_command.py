@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from karpenter.cli.planning_options import RecursiveOption
-from karpenter.cli.terminal import FAILED, CommandError, WrongInput, print_error, write_text
+from karpenter.cli.terminal import FAILED, WrongInput, print_error, write_text
 
 if TYPE_CHECKING:
     from karpenter.conversion.drafts import InputObject
@@ -65,7 +65,8 @@ def convert(
 ) -> None:
     """Convert Provisioners, Machines, AWSNodeTemplates and v1beta1 objects to v1.
 
-    Objects go to standard output, notes to standard error. Exits with 1 when an object could not be converted.
+    Objects go to standard output, notes to standard error. Exits with 1 when an object could not be converted, with 2 when there
+    is none to convert.
     """
     from karpenter.conversion.manifests import convert_manifests
     from karpenter.conversion.options import ConversionOptions
@@ -87,30 +88,44 @@ def convert(
     converted = convert_manifests(inputs, options)
     for line in (*malformed, *_note_lines(converted)):
         print_error(line)
+    if converted.nothing_to_convert and not converted.objects and not malformed:
+        raise WrongInput(_nothing_to_convert(converted))
     is_withheld = strict and _has_warnings(converted)
     if not is_withheld:
         write_text(_rendered(converted, output))
-    if converted.nothing_to_convert and not malformed:
-        raise CommandError("no objects passed to convert")
     if is_withheld or malformed or converted.failed:
         raise typer.Exit(FAILED)
 
 
 def _read(paths: list[str], *, recursive: bool) -> tuple[list[InputObject], list[str]]:
-    """The objects of the input, and a line for each document that is none."""
-    from karpenter.cli.convert_input import read_input
-    from karpenter.cli.manifest_documents import MalformedDocument
+    """The objects of the input, and a line for each document that is none. Raises ``WrongInput`` for a file it cannot read."""
+    from karpenter.cli.convert_input import parse_input
+    from karpenter.cli.manifest_documents import MalformedDocument, read_readable_contents
 
-    parts = list(read_input(paths, recursive=recursive))
+    parts = [part for content in read_readable_contents("convert", paths, recursive) for part in parse_input(content)]
     malformed = [f"ERROR {part.message}" for part in parts if isinstance(part, MalformedDocument)]
     return [part for part in parts if not isinstance(part, MalformedDocument)], malformed
+
+
+def _nothing_to_convert(converted: ConvertedManifests) -> str:
+    from karpenter.cli.render_common import count_text
+    from karpenter.conversion.manifests import CONVERTED_KIND_NAMES
+
+    *kinds, last = CONVERTED_KIND_NAMES
+    taken = f"convert takes {', '.join(kinds)} and {last}"
+    if not converted.foreign_count:
+        return f"no objects in the input; {taken}"
+    count = converted.foreign_count
+    what = (
+        "the object of the input is not" if count == 1 else f"none of the {count_text(count, 'object')} of the input is"
+    )
+    return f"{what} of a kind that is converted; {taken}"
 
 
 def _note_lines(converted: ConvertedManifests) -> list[str]:
     """``LEVEL FILE:DOCUMENT KIND/NAME PATH: TEXT`` for each note (API-818)."""
     return [
-        f"{note.level.value} {' '.join(part for part in (noted.origin, f'{noted.kind}/{noted.name}', note.path) if part)}: "
-        f"{note.text}"
+        f"{note.level.value} {' '.join(part for part in (noted.origin, noted.subject, note.path) if part)}: {note.text}"
         for noted in converted.notes
         for note in noted.notes
     ]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterator
 from dataclasses import replace
 
 import yaml
 
-from karpenter.cli.manifest_documents import EXPECTED, MalformedDocument, SourceContent, read_contents, yaml_error_text
+from karpenter.cli.manifest_documents import EXPECTED, MalformedDocument, SourceContent, yaml_error_text
 from karpenter.cli.yaml_nodes import (
     JOINED_KEYS,
     DuplicateKey,
@@ -20,16 +21,9 @@ from karpenter.conversion.json_fields import Json
 from karpenter.conversion.notes import Note, NoteLevel
 from karpenter.model.bounded_yaml import VALUE_ERRORS, YamlNodeError, check_aliases
 
+#: A key whose value stands below it.
+_KEY_ALONE = re.compile(r"[\w-]+:\s*(?:#.*)?")
 _LOST_INDENTATION = "its indentation is lost: no line is indented; restore it from the schema of the kind"
-
-
-def read_input(paths: Iterable[str], *, recursive: bool) -> Iterator[InputObject | MalformedDocument]:
-    """Every object of files, directories and standard input, in order."""
-    for part in read_contents(paths, recursive=recursive):
-        if isinstance(part, MalformedDocument):
-            yield part
-        else:
-            yield from parse_input(part)
 
 
 def parse_input(part: SourceContent) -> Iterator[InputObject | MalformedDocument]:
@@ -120,5 +114,6 @@ def _lost_its_indentation(content: Json) -> bool:
 
 
 def _is_flat(content: bytes) -> bool:
+    """Whether no line is indented although a value stands below its key: flow style needs no indentation."""
     lines = [line for line in content.decode(errors="replace").splitlines() if line.strip()]
-    return len(lines) > 1 and not any(line[0].isspace() for line in lines)
+    return any(map(_KEY_ALONE.fullmatch, lines[:-1])) and not any(line[0].isspace() for line in lines)

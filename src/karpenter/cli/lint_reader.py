@@ -19,12 +19,13 @@ from karpenter.cli import manifest_reader
 from karpenter.cli.cluster_objects import ClusterObjects
 from karpenter.cli.instance_type_sources import EC2_WELL_KNOWN_LABELS
 from karpenter.cli.manifest_documents import (
+    STDIN,
     EmptySource,
     MalformedDocument,
     ManifestDocument,
     SourceContent,
     SourcePart,
-    read_contents,
+    read_readable_contents,
     read_source,
 )
 from karpenter.cli.manifest_reader import RawObject, split_objects
@@ -40,6 +41,7 @@ from karpenter.lint.source_object import SourceObject
 _LARGEST_WITH_LINES = 2**22
 _MALFORMED = "malformed"
 _NO_OBJECT = "is neither an object of Kubernetes nor a dashboard nor alert rules"
+_EXPECTED = "expected objects of Kubernetes, dashboards or alert rules as YAML or JSON"
 _NO_OBJECTS = "are neither objects of Kubernetes nor dashboards nor alert rules"
 #: What the reader says about a place in a text that does not parse.
 _LINE = re.compile(r"\bline (\d+)")
@@ -70,12 +72,12 @@ def read_lint_files(paths: Iterable[str], *, recursive: bool) -> LintFiles:
     """The objects of files, directories and standard input. Raises ``WrongInput`` for what cannot be read at all."""
     read = _ReadFiles()
     given = tuple(paths)
-    for content in read_contents(given, recursive=recursive):
-        if isinstance(content, MalformedDocument):
-            _report_unreadable(content.message, given)
-        else:
-            _read_content(content, read)
+    for content in read_readable_contents("lint", given, recursive):
+        _read_content(content, read)
     _report_others(read)
+    if not (read.objects or read.malformed):
+        names = ", ".join("stdin" if path == STDIN else path for path in given)
+        raise WrongInput(f"nothing to check in {names}: {_EXPECTED}")
     cluster_objects = manifest_reader.read_parts(read.parts, EC2_WELL_KNOWN_LABELS)
     problems = list(_reader_findings(cluster_objects.located_problems, read.objects))
     broken = {id(problem.where) for problem in problems}
@@ -85,14 +87,6 @@ def read_lint_files(paths: Iterable[str], *, recursive: bool) -> LintFiles:
         tuple(_reader_findings(cluster_objects.located_notices, read.objects)),
     )
     return LintFiles(lint_input, cluster_objects)
-
-
-def _report_unreadable(message: str, given: tuple[str, ...]) -> None:
-    """A file that cannot be read is wrong input where somebody named it; in a directory it is merely passed over."""
-    message = message.replace("karpenter plan -f -", "karpenter lint -f -")
-    if message.startswith(tuple(f"{path}:" for path in given)):
-        raise WrongInput(message)
-    print_error(f"passed over: {message}")
 
 
 def _report_others(read: _ReadFiles) -> None:

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
+from karpenter.cli.terminal import WrongInput, print_error
 from karpenter.model.texts import NESTED_TOO_DEEPLY
 
 _SUFFIXES = frozenset({".yaml", ".yml", ".json"})
@@ -28,6 +29,7 @@ _GZIP_MARK = b"\x1f\x8b"
 _PACKED = "is compressed; unpack it first, for example with gunzip"
 _BINARY = f"is not a text file; {EXPECTED}"
 _BAD_START = "a tab, @ or ` where a value begins: indent with blanks, put the others in quotes"
+_IN_BRACKETS = "while parsing a flow"
 _KUSTOMIZATION_NAMES = frozenset({"kustomization.yaml", "kustomization.yml"})
 _UNRENDERED = "it has template marks ({{): render it first, for example with helm template"
 #: Bytes.
@@ -93,6 +95,21 @@ def read_contents(paths: Iterable[str], *, recursive: bool = False) -> Iterator[
             yield from _read_directory(Path(path), recursive=recursive)
         else:
             yield from _read_file(Path(path))
+
+
+def read_readable_contents(command: str, paths: Sequence[str], recursive: bool) -> Iterator[SourceContent]:
+    """The same for ``command``; files in directories that cannot be read have a line on standard error.
+
+    Raises ``WrongInput`` for a path that somebody named and that cannot be read.
+    """
+    for content in read_contents(paths, recursive=recursive):
+        if isinstance(content, SourceContent):
+            yield content
+            continue
+        message = content.message.replace("karpenter plan -f -", f"karpenter {command} -f -")
+        if message.startswith(tuple(f"{path}:" for path in paths)):
+            raise WrongInput(message)
+        print_error(f"passed over: {message}")
 
 
 def _read_directory(folder: Path, *, recursive: bool) -> Iterator[SourceContent | MalformedDocument]:
@@ -232,4 +249,7 @@ def yaml_error_text(error: Exception) -> str:
         return f"malformed YAML ({words})"
     mark = error.problem_mark
     problem = _BAD_START if error.problem and "cannot start any token" in error.problem else error.problem
+    if error.context_mark is not None and (error.context or "").startswith(_IN_BRACKETS):
+        opened = error.context_mark
+        problem = f"{problem} for the bracket in line {opened.line + 1}, column {opened.column + 1}"
     return f"line {mark.line + 1}, column {mark.column + 1}: malformed YAML ({problem})"

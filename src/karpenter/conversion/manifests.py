@@ -18,6 +18,7 @@ from karpenter.conversion.drafts import Draft, InputObject
 from karpenter.conversion.json_fields import Json, object_field, text_field, text_of
 from karpenter.conversion.kubelets import place_kubelets
 from karpenter.conversion.metadata import converted_metadata
+from karpenter.conversion.misspelt_fields import fail_on_misspelt_fields
 from karpenter.conversion.node_pools import ConvertedPool
 from karpenter.conversion.notes import NotConvertible, Note, NoteList
 from karpenter.conversion.options import ConversionOptions
@@ -37,6 +38,8 @@ _CONVERTERS: dict[tuple[str, str], _Convert] = {
     ("karpenter.sh/v1", "NodeClaim"): node_claims.from_v1,
     ("karpenter.k8s.aws/v1", "EC2NodeClass"): node_classes.from_v1,
 }
+#: Names of the kinds that ``karpenter convert`` takes.
+CONVERTED_KIND_NAMES = tuple(dict.fromkeys(kind for _, kind in _CONVERTERS))
 #: Older kinds that ``karpenter convert`` takes, by API version and kind.
 OLDER_KINDS = frozenset(key for key in _CONVERTERS if not key[0].endswith("/v1"))
 _V1_KINDS: dict[str, Kind[Wire]] = {
@@ -63,6 +66,11 @@ class ObjectNotes:
     name: str
     notes: tuple[Note, ...]
 
+    @property
+    def subject(self) -> str:
+        """Kind and name, as far as they are known."""
+        return f"{self.kind}/{self.name}".strip("/")
+
 
 @dataclass(frozen=True, slots=True)
 class ConvertedManifests:
@@ -72,6 +80,8 @@ class ConvertedManifests:
     notes: tuple[ObjectNotes, ...]
     #: Whether an object of a kind that is converted could not be converted.
     failed: bool
+    #: Objects of kinds that are not converted.
+    foreign_count: int
     #: Whether the input had no object of a kind that is converted.
     nothing_to_convert: bool
 
@@ -87,6 +97,7 @@ def convert_manifests(inputs: Sequence[InputObject], options: ConversionOptions)
         tuple(draft.content for draft in drafts if draft.is_converted or (draft.is_foreign and options.keep_others)),
         tuple(ObjectNotes(draft.origin, draft.kind, draft.name, draft.notes.frozen()) for draft in drafts),
         any(draft.notes.failed for draft in drafts),
+        sum(draft.is_foreign for draft in drafts),
         all(draft.is_foreign for draft in drafts),
     )
 
@@ -103,9 +114,11 @@ def _drafts(given: InputObject, options: ConversionOptions) -> Iterator[Draft]:
         if unserved is not None:
             notes.fail("apiVersion", unserved)
         elif not options.keep_others:
-            notes.warn(
-                "", f"skipped: {api_version or 'no apiVersion'} {kind} is no kind of Karpenter that is converted"
-            )
+            notes.warn("", _skipped_text(api_version, kind))
+        yield draft
+        return
+    fail_on_misspelt_fields(kind, given.content, notes)
+    if notes.failed:
         yield draft
         return
     try:
@@ -120,6 +133,12 @@ def _drafts(given: InputObject, options: ConversionOptions) -> Iterator[Draft]:
             yield Draft(given.origin, api_version, kind, converted.inline_class, NoteList())
     else:
         yield Draft(given.origin, api_version, kind, converted, notes)
+
+
+def _skipped_text(api_version: str, kind: str) -> str:
+    if not kind:
+        return "skipped: kind is missing; expected a Kubernetes object with apiVersion and kind"
+    return f"skipped: {api_version or 'no apiVersion'} {kind} is no kind of Karpenter that is converted"
 
 
 def _complete_claims(drafts: Sequence[Draft]) -> None:

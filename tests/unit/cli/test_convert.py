@@ -12,7 +12,8 @@ from typer.testing import CliRunner, Result
 
 from karpenter.cli.main import app
 from karpenter.cli.manifest_yaml import manifests_yaml
-from support.older_manifests import beta_pool, node_template, provisioner
+from karpenter.conversion.json_fields import Json
+from support.older_manifests import beta_pool, manifest, node_template, provisioner
 
 Write = Callable[..., Path]
 
@@ -115,6 +116,113 @@ def test_lost_indentation_is_named(text: str) -> None:
     assert (result.exit_code, result.stdout) == (1, "")
     assert "stdin: document 1: line" in result.stderr
     assert "its indentation is lost" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("{kind: NodePool\nmetadata: {name: a}}\n", "line 2, column 9"),
+        ("kind: NodePool\nmetadata: {name: a\nspec: {}\n", "line 3, column 5"),
+    ],
+)
+def test_a_bracket_that_is_not_closed_is_named_with_its_line_and_no_indentation_is_missed(
+    text: str, place: str
+) -> None:
+    """API-839: flow style needs none."""
+    result = convert("-f", "-", stdin=text)
+    opened = "line 1, column 1" if text.startswith("{") else "line 2, column 11"
+    assert result.stderr == (
+        f"ERROR stdin: document 1: {place}: malformed YAML (did not find expected ',' or '}}' for the bracket in {opened}); "
+        "expected Kubernetes objects as YAML or JSON\n"
+    )
+    assert (result.exit_code, result.stdout) == (1, "")
+
+
+KINDS_TAKEN = "convert takes Provisioner, Machine, AWSNodeTemplate, NodePool, NodeClaim and EC2NodeClass\n"
+CONFIG = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}
+
+
+@pytest.mark.parametrize(
+    ("contents", "line"),
+    [
+        ([], "no objects in the input; "),
+        ([CONFIG], "the object of the input is not of a kind that is converted; "),
+        ([CONFIG, {}], "none of the 2 objects of the input is of a kind that is converted; "),
+    ],
+)
+@pytest.mark.parametrize("output", ["yaml", "json"])
+def test_an_input_with_nothing_to_convert_is_wrong_and_the_kinds_that_are_converted_are_named(
+    contents: list[Json], line: str, output: str
+) -> None:
+    """API-818, API-S286."""
+    result = convert("-f", "-", "-o", output, stdin=yaml.safe_dump_all(contents))
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.splitlines(keepends=True)[-1] == line + KINDS_TAKEN
+
+
+def test_a_document_that_is_no_object_is_told_what_it_lacks() -> None:
+    """API-818."""
+    result = convert("-f", "-", stdin="replicas: 2\n")
+    assert result.stderr.splitlines()[0] == (
+        "WARN stdin:1: skipped: kind is missing; expected a Kubernetes object with apiVersion and kind"
+    )
+
+
+def test_objects_that_are_only_passed_on_are_a_result(written: Write) -> None:
+    """API-816."""
+    result = convert("-f", written("a.json", CONFIG), "--keep-others")
+    assert (result.exit_code, list(yaml.safe_load_all(result.stdout)), result.stderr) == (0, [CONFIG], "")
+
+
+def test_a_named_file_that_cannot_be_read_is_wrong_and_nothing_is_written(written: Write, tmp_path: Path) -> None:
+    result = convert("-f", written("good.json", provisioner()), "-f", tmp_path / "gone.yaml")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith(f"{tmp_path / 'gone.yaml'}: cannot be read (No such file or directory)")
+
+
+def test_a_kustomization_in_a_directory_is_passed_over(written: Write, tmp_path: Path) -> None:
+    (tmp_path / "kustomization.yaml").write_text("resources: [a.json]\n")
+    written("a.json", provisioner())
+    result = convert("-f", tmp_path)
+    assert (result.exit_code, kinds_of(result)) == (0, ["NodePool"])
+    assert f"render it: kubectl kustomize {tmp_path} | karpenter convert -f -" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("content", "path", "meant"),
+    [
+        (beta_pool({"requirments": [], "requirements": None}), "spec.template.spec.requirments", "requirements"),
+        ({**beta_pool(), "apiVersion": "karpenter.sh/v1", "specs": {}, "spec": None}, "specs", "spec"),
+        (manifest("karpenter.sh/v1", "NodePool", {"Template": {}}), "spec.Template", "template"),
+        (
+            manifest("karpenter.sh/v1", "NodePool", {"template": {"spec": {"nodeclassRef": {"name": "a"}}}}),
+            "spec.template.spec.nodeclassRef",
+            "nodeClassRef",
+        ),
+        (
+            manifest("karpenter.sh/v1alpha5", "Provisioner", {"providerref": {"name": "a"}}),
+            "spec.providerref",
+            "providerRef",
+        ),
+        (manifest("karpenter.sh/v1beta1", "NodeClaim", {"requirement": []}), "spec.requirement", "requirements"),
+    ],
+)
+def test_a_misspelt_field_that_would_leave_a_needed_one_empty_is_an_error(
+    written: Write, content: Json, path: str, meant: str
+) -> None:
+    """API-836: a NodePool without its requirements would buy any instance type."""
+    result = convert("-f", written("a.json", content))
+    said = f"{path}: unknown field {path.rpartition('.')[2]!r}, and {meant!r} is missing; did you mean {meant!r}?\n"
+    assert (result.exit_code, kinds_of(result)) == (1, [])
+    assert result.stderr.startswith("ERROR ")
+    assert result.stderr.endswith(said)
+
+
+def test_a_misspelt_field_beside_the_one_that_was_meant_is_dropped_with_a_warning(written: Write) -> None:
+    """API-836."""
+    result = convert("-f", written("a.json", beta_pool({"requirments": [], "requirements": []})))
+    assert (result.exit_code, kinds_of(result)) == (0, ["NodePool"])
+    assert "WARN" in result.stderr
 
 
 def test_the_last_of_two_values_is_taken() -> None:

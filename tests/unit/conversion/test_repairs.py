@@ -85,7 +85,7 @@ def test_a_pool_without_a_template_gets_one() -> None:
 def test_unknown_fields_are_dropped_with_the_nearest_name() -> None:
     """API-836: at every depth, in every version."""
     for content, path in (
-        (provisioner({"requirments": []}), "spec.requirments"),
+        (provisioner({"requirments": [], "requirements": []}), "spec.requirments"),
         (node_template({"subnetSelectors": {}}), "spec.subnetSelectors"),
         (beta_pool({"nodeClassRefs": {}}), "spec.template.spec.nodeClassRefs"),
         (beta_pool(spec={"disruption": {"expireAfterr": "1h"}}), "spec.disruption.expireAfterr"),

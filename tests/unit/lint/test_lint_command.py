@@ -203,6 +203,14 @@ def test_a_file_without_objects_is_named(lint: Lint, tmp_path: Path, text: str) 
     assert "empty.yaml: no objects in it" in lint("-f", tmp_path).stderr
 
 
+@pytest.mark.parametrize("text", ["", "replicas: 2\n"])
+def test_an_input_with_nothing_to_check_is_wrong_input_and_not_a_file_without_findings(lint: Lint, text: str) -> None:
+    result = lint("-f", "-", stdin=text)
+    assert (result.exit_code, result.stdout) == (2, "")
+    said = "nothing to check in stdin: expected objects of Kubernetes, dashboards or alert rules as YAML or JSON"
+    assert result.stderr.splitlines()[-1] == said
+
+
 def test_an_object_that_does_not_decode_is_a_finding_and_keeps_no_other_rule_from_running(
     lint: Lint, tmp_path: Path
 ) -> None:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 
 import msgspec
 
 from karpenter.api.apps import DaemonSet
-from karpenter.api.core import Pod
+from karpenter.api.core import Namespace, PodDisruptionBudget
 from karpenter.api.karpenter import NodeClassReference, NodePool
 from karpenter.api.kwok_node_class import KWOKNodeClass
 from karpenter.api.meta import ObjectMeta
 from karpenter.cli import planning
+from karpenter.cli.cluster_objects import ClusterObjects
 from karpenter.cli.instance_type_sources import EC2_WELL_KNOWN_LABELS, FileTypes, choose_source
 from karpenter.cli.planning_options import InputOptions
 from karpenter.cli.simulate_options import StudySource
@@ -25,7 +26,7 @@ from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.instancetypes.well_known_labels import well_known_labels_of
 from karpenter.model import labels
 from karpenter.settings import Settings
-from karpenter.simulator.cluster_workload import LoadPattern, cluster_workload
+from karpenter.simulator.cluster_workload import ClusterPods, LoadPattern, cluster_workload
 from karpenter.simulator.cost_bound import CostBound, cost_bound
 from karpenter.simulator.policy import Policy
 from karpenter.simulator.price_drift import price_changes, priced_types
@@ -34,6 +35,7 @@ from karpenter.simulator.simulation_run import Study
 from karpenter.simulator.trace_file import TraceWindow, read_trace
 from karpenter.simulator.workload import Workload, WorkloadError
 from karpenter.simulator.world import World
+from karpenter.state.pod_volumes import ClusterVolumes
 
 _NODE_CLASS = KWOKNodeClass(metadata=ObjectMeta(name="simulated"))
 _CLASS_REFERENCE = NodeClassReference(group="karpenter.kwok.sh", kind="KWOKNodeClass", name="simulated")
@@ -42,13 +44,15 @@ _CLUSTER_DAYS = 7.0
 
 @dataclass(frozen=True)
 class StudyMarket:
-    """NodePools and what they can buy, and the pods that were read with them."""
+    """NodePools and what they can buy, and what was read with them: pods, and what holds for pods."""
 
     pools: tuple[NodePool, ...]
     daemon_sets: tuple[DaemonSet, ...]
     types: Sequence[InstanceType]
     index: TypeIndex
-    pods: tuple[Pod, ...]
+    pods: ClusterPods
+    namespaces: tuple[Namespace, ...]
+    budgets: tuple[PodDisruptionBudget, ...]
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,8 @@ class StudyInputs:
             policy,
             self.world,
             seed,
+            market.namespaces,
+            market.budgets,
         )
 
 
@@ -86,7 +92,8 @@ def read_inputs(source: StudySource, seeds: Sequence[int], settings: Settings) -
 
 def with_node_pools(inputs: StudyInputs, source: StudySource, settings: Settings) -> StudyInputs:
     """The same workloads and world with the NodePools of another source. Raises ``WorkloadError`` and ``WrongInput``."""
-    market = _read_market(source, settings)
+    own = inputs.market
+    market = replace(_read_market(source, settings), namespaces=own.namespaces, budgets=own.budgets)
     return StudyInputs(market, inputs.workloads, _bounds(inputs.workloads, market, inputs.world), inputs.world)
 
 
@@ -135,8 +142,37 @@ def _read_market(source: StudySource, settings: Settings) -> StudyMarket:
     types = (file_types or choose_source(objects, input_options, settings, os.environ)).types()
     index = TypeIndex(types, well_known_labels_of(types) | labels.WELL_KNOWN)
     return StudyMarket(
-        tuple(map(_simulated, objects.pools)), tuple(objects.daemon_sets), types, index, tuple(objects.pods)
+        tuple(map(_simulated, objects.pools)),
+        tuple(objects.daemon_sets),
+        types,
+        index,
+        ClusterPods(tuple(objects.pods), _volumes(objects)),
+        _namespaces(objects),
+        tuple(PodDisruptionBudget(metadata=_identity(each.metadata), spec=each.spec) for each in objects.budgets),
     )
+
+
+def _namespaces(objects: ClusterObjects) -> tuple[Namespace, ...]:
+    """Those that were read, and those that other objects are in."""
+    read = [_identity(each.metadata) for each in objects.namespaces]
+    used = {pod.metadata.namespace for pod in objects.pods}
+    used |= {budget.metadata.namespace for budget in objects.budgets}
+    used |= {daemon_set.metadata.namespace for daemon_set in objects.daemon_sets}
+    missing = sorted(used - {metadata.name for metadata in read})
+    return tuple(Namespace(metadata=metadata) for metadata in (*read, *(ObjectMeta(name=name) for name in missing)))
+
+
+def _volumes(objects: ClusterObjects) -> ClusterVolumes:
+    return ClusterVolumes(
+        {(claim.metadata.namespace, claim.metadata.name): claim for claim in objects.volume_claims},
+        {volume.metadata.name: volume for volume in objects.volumes},
+        {storage_class.metadata.name: storage_class for storage_class in objects.storage_classes},
+    )
+
+
+def _identity(metadata: ObjectMeta) -> ObjectMeta:
+    """What a new object with the same name and labels has."""
+    return ObjectMeta(name=metadata.name, namespace=metadata.namespace, labels=metadata.labels)
 
 
 def _simulated(pool: NodePool) -> NodePool:

@@ -138,6 +138,10 @@ class SimulatedCluster:
         for wire in objects:
             await self.kube.create(_KIND_BY_TYPE[type(wire)], wire)
 
+    def set_absent_controllers(self, replicas_of: Callable[[str], int | None]) -> None:
+        """Tell disruption budgets what controllers of pods are set to that are not in the API server, by their uid."""
+        self._workloads.absent_controllers = replicas_of
+
     async def scale(self, deployment: str, replicas: int, namespace: str = "default") -> None:
         """Tell a Deployment how many pods it wants. Raises ``NotFound``."""
         await self.kube.patch(kinds.DEPLOYMENT, deployment, {"spec": {"replicas": replicas}}, namespace)

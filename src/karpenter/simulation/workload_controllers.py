@@ -55,6 +55,8 @@ class WorkloadControllers:
 
     def __init__(self, kube: WorkloadKube, clock: Clock) -> None:
         self._kube = kube
+        #: Replicas that controllers of pods are set to which are not in the API server, by their uid.
+        self.absent_controllers: Callable[[str], int | None] = lambda uid: None
         self._queue: set[_QueueKey] = set()
         self._wake = asyncio.Event()
         self._status_writer = _StatusWriter(kube)
@@ -168,6 +170,9 @@ class WorkloadControllers:
 
         None when there is no such controller. Raises ``ExpectedPodsUnknown`` for a kind without replicas.
         """
+        absent = self.absent_controllers(owner.uid)
+        if absent is not None:
+            return absent
         kind = kinds.KINDS.get((owner.api_version, owner.kind))
         if kind is None:
             raise ExpectedPodsUnknown(f'no matches for kind "{owner.kind}" in version "{owner.api_version}"')

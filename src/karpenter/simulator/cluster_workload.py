@@ -1,29 +1,44 @@
 """The pods of a cluster, or of manifests, as a workload: each workload controller keeps its size, or follows a pattern.
 
-Pods keep their requests, node selectors, required node affinity and tolerations. Volumes, rules about other pods, and the nodes
-they are on are left out: the study begins with all of them pending.
+Pods keep all that says where they may run: requests, node selectors, affinities, spread constraints, tolerations, host ports and
+priority, and the places of the volumes that they have now. They keep labels, annotations and the controller that they are of,
+too. Left out are the nodes they are on, so the study begins with all of them pending, the number of volumes that a node takes,
+device claims, gangs, and schedulers other than the default one.
 """
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from itertools import cycle
 
 import msgspec
 
-from karpenter.api.core import Pod, PodSpec
-from karpenter.api.scheduling_constraints import Affinity, NodeAffinity
+from karpenter.api.core import Container, ContainerPort, Pod, PodSpec
+from karpenter.api.scheduling_constraints import (
+    Affinity,
+    NodeAffinity,
+    NodeSelector,
+    NodeSelectorRequirement,
+    NodeSelectorTerm,
+)
 from karpenter.model import pods
 from karpenter.model import resources as res
 from karpenter.model.quantity import QuantityError
+from karpenter.model.requirements import Requirements, requirements_to_wire
 from karpenter.simulator.load_generators import DAY, DailyWave, OfficeHours
 from karpenter.simulator.workload import PodLife, Workload, WorkloadError, WorkloadPodTemplate, ordered_workload
+from karpenter.state.host_ports import host_ports_of
+from karpenter.state.pod_volumes import ClusterVolumes
 
 _OTHER_CHARACTERS = re.compile(r"[^a-z0-9]+")
 _LONGEST_NAME = 32
+_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+#: Classes that every API server has. Of others only the number counts, which pods have.
+_SYSTEM_CLASSES = "system-"
 
 
 class LoadPattern(StrEnum):
@@ -34,11 +49,19 @@ class LoadPattern(StrEnum):
     OFFICE = "office"
 
 
-def cluster_workload(cluster_pods: Iterable[Pod], pattern: LoadPattern, seed: int, days: float) -> Workload:
+@dataclass(frozen=True)
+class ClusterPods:
+    """Pods of a cluster or of manifests, and the volumes that say where they may run."""
+
+    pods: tuple[Pod, ...]
+    volumes: ClusterVolumes = field(default_factory=ClusterVolumes)
+
+
+def cluster_workload(found: ClusterPods, pattern: LoadPattern, seed: int, days: float) -> Workload:
     """The workload. Raises ``WorkloadError`` if there is no pod, or one whose requests do not parse."""
     duration = max(1, round(days * DAY))
     groups: defaultdict[tuple[str, str], list[Pod]] = defaultdict(list)
-    for pod in cluster_pods:
+    for pod in found.pods:
         if not (pods.is_daemonset_pod(pod) or pods.is_mirror_pod(pod) or pods.is_finished(pod)):
             groups[pod.metadata.namespace, pods.workload_id(pod) or pod.metadata.name].append(pod)
     if not groups:
@@ -48,20 +71,29 @@ def cluster_workload(cluster_pods: Iterable[Pod], pattern: LoadPattern, seed: in
     lives: list[PodLife] = []
     for number, key in enumerate(sorted(groups)):
         alike = sorted(groups[key], key=lambda pod: pod.metadata.name)
-        lives += _lives(f"{_readable(alike[0])}-{number}", alike, pattern, (seed, duration))
+        name = f"{_readable(alike[0])}-{number}"
+        templates = [_template(name, pod, found.volumes) for pod in alike]
+        lives += _lives(name, templates, pattern, (seed, duration))
     return ordered_workload("cluster", lives, duration)
 
 
-def _lives(name: str, alike: Sequence[Pod], pattern: LoadPattern, seed_and_duration: tuple[int, int]) -> list[PodLife]:
-    templates = [_template(name, pod) for pod in alike]
-    if pattern is LoadPattern.STEADY or len(alike) == 1:
+def _lives(
+    name: str, templates: Sequence[WorkloadPodTemplate], pattern: LoadPattern, seed_and_duration: tuple[int, int]
+) -> list[PodLife]:
+    if pattern is LoadPattern.STEADY or len(templates) == 1:
         return [PodLife(f"{name}-{number}", template, 0) for number, template in enumerate(templates)]
     generator = (
-        DailyWave(name=name, replicas=len(alike))
+        DailyWave(name=name, replicas=len(templates))
         if pattern is LoadPattern.DAILY
-        else OfficeHours(name=name, replicas=len(alike), outside=1)
+        else OfficeHours(name=name, replicas=len(templates), outside=1)
     )
-    return [replace(life, template=templates[0]) for life in generator.pods(*seed_and_duration)]
+    in_turn = sorted(generator.pods(*seed_and_duration), key=_by_arrival)
+    return [replace(life, template=template) for life, template in zip(in_turn, cycle(templates), strict=False)]
+
+
+def _by_arrival(life: PodLife) -> tuple[int, int, str]:
+    """The order in which a controller numbers its pods."""
+    return (life.arrives_at_seconds, len(life.name), life.name)
 
 
 def _readable(pod: Pod) -> str:
@@ -70,23 +102,69 @@ def _readable(pod: Pod) -> str:
     return _OTHER_CHARACTERS.sub("-", text.lower())[:_LONGEST_NAME].strip("-") or "pods"
 
 
-def _template(name: str, pod: Pod) -> WorkloadPodTemplate:
+def _template(name: str, pod: Pod, volumes: ClusterVolumes) -> WorkloadPodTemplate:
+    metadata = pod.metadata
     try:
         requests = pods.pod_requests(pod)
     except QuantityError as error:
-        raise WorkloadError(f"pod {pod.metadata.namespace}/{pod.metadata.name}: {error}") from None
+        raise WorkloadError(f"pod {metadata.namespace}/{metadata.name}: {error}") from None
     requests.pop(res.PODS, None)
-    return WorkloadPodTemplate(name, _wire(requests), _spec(pod.spec))
+    return WorkloadPodTemplate(
+        name,
+        _wire(requests),
+        _spec(pod.spec, volumes.resolve(pod).node_alternatives),
+        annotations={key: value for key, value in metadata.annotations.items() if key != _LAST_APPLIED},
+        labels=metadata.labels,
+        namespace=metadata.namespace,
+        owner=pods.controller_of(metadata),
+    )
 
 
 def _wire(requests: Mapping[str, int]) -> Mapping[str, str]:
     return {key: str(value) for key, value in res.resources_to_wire(requests).items() if requests[key]}
 
 
-def _spec(spec: PodSpec) -> PodSpec:
-    """What decides which nodes a pod may use."""
-    own = PodSpec(node_selector=spec.node_selector, tolerations=spec.tolerations)
-    required = spec.affinity.node_affinity if spec.affinity is not None else None
-    if required is None or required.required is None:
-        return own
-    return msgspec.structs.replace(own, affinity=Affinity(node_affinity=NodeAffinity(required=required.required)))
+def _spec(spec: PodSpec, places: Sequence[Requirements]) -> PodSpec:
+    """What decides which nodes a pod may use. ``places``: of its volumes, any of them will do."""
+    class_name = spec.priority_class_name
+    return PodSpec(
+        node_selector=spec.node_selector,
+        affinity=_at_one_of(spec.affinity, places),
+        tolerations=spec.tolerations,
+        topology_spread_constraints=spec.topology_spread_constraints,
+        containers=(Container(ports=_host_ports(spec)),),
+        os=spec.os,
+        priority=spec.priority,
+        priority_class_name=class_name if class_name.startswith(_SYSTEM_CLASSES) else "",
+        termination_grace_period_seconds=spec.termination_grace_period_seconds,
+    )
+
+
+def _host_ports(spec: PodSpec) -> tuple[ContainerPort, ...]:
+    return tuple(
+        ContainerPort(container_port=each.port, host_port=each.port, host_ip=each.ip, protocol=each.protocol)
+        for each in host_ports_of(spec)
+    )
+
+
+def _at_one_of(affinity: Affinity | None, places: Sequence[Requirements]) -> Affinity | None:
+    """The affinity of a pod that must also be at one of these places."""
+    if not places:
+        return affinity
+    own = affinity or Affinity()
+    node_affinity = own.node_affinity or NodeAffinity()
+    stated = node_affinity.required.node_selector_terms if node_affinity.required is not None else (NodeSelectorTerm(),)
+    terms = tuple(
+        msgspec.structs.replace(term, match_expressions=(*term.match_expressions, *_expressions(place)))
+        for term in stated
+        for place in places
+    )
+    required = NodeSelector(node_selector_terms=terms)
+    return msgspec.structs.replace(own, node_affinity=msgspec.structs.replace(node_affinity, required=required))
+
+
+def _expressions(place: Requirements) -> tuple[NodeSelectorRequirement, ...]:
+    return tuple(
+        NodeSelectorRequirement(key=entry.key, operator=entry.operator, values=entry.values)
+        for entry in requirements_to_wire(place)
+    )

@@ -16,9 +16,10 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from karpenter.api.core import Pod, PodStatus
+from karpenter.api.core import Pod, PodSpec, PodStatus
 from karpenter.api.karpenter import NodePool, NodePoolStatus
 from karpenter.api.meta import Condition
+from karpenter.api.scheduling_constraints import Affinity, NodeAffinity
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.scheduling.mixture_bounds import MixtureBounds
 from karpenter.scheduling.problem import build_problem
@@ -107,12 +108,24 @@ def _shapes(workload: Workload) -> tuple[list[Pod], Mapping[str, str]]:
 
 
 def _shape_key(template: WorkloadPodTemplate) -> bytes:
-    return msgspec.json.encode((sorted(template.requests.items()), template.spec))
+    return msgspec.json.encode((sorted(template.requests.items()), _node_constraints(template.spec)))
+
+
+def _node_constraints(spec: PodSpec) -> PodSpec:
+    """What a pod asks of nodes, without what it asks of other pods, and without preferences."""
+    own = PodSpec(node_selector=spec.node_selector, tolerations=spec.tolerations)
+    stated = spec.affinity.node_affinity if spec.affinity is not None else None
+    if stated is None or stated.required is None:
+        return own
+    return msgspec.structs.replace(own, affinity=Affinity(node_affinity=NodeAffinity(required=stated.required)))
 
 
 def _waiting_pod(life: PodLife) -> Pod:
-    pod = life.template.pod(life.name)
-    metadata = msgspec.structs.replace(pod.metadata, uid=life.name, labels={})
+    shape = WorkloadPodTemplate(
+        life.template.workload, life.template.requests, _node_constraints(life.template.spec), life.template.annotations
+    )
+    pod = shape.pod(life.name)
+    metadata = msgspec.structs.replace(pod.metadata, uid=life.name)
     return msgspec.structs.replace(pod, metadata=metadata, status=PodStatus(phase="Pending", conditions=(_WAITING,)))
 
 

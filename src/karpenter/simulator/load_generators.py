@@ -18,7 +18,13 @@ from msgspec import Meta
 
 from karpenter.api.core import PodSpec
 from karpenter.model.labels import ZONE
-from karpenter.simulator.workload import PodLife, WorkloadPodTemplate
+from karpenter.simulator.workload import (
+    PodLife,
+    WorkloadPodTemplate,
+    job_template,
+    replica_set_template,
+    stateful_set_template,
+)
 
 HOUR, DAY = 3600, 86_400
 _STEP = 300
@@ -68,7 +74,7 @@ class DailyWave(LoadGenerator, frozen=True, tag="dailyWave"):
 
     def pods(self, seed: int, duration_seconds: int) -> Iterator[PodLife]:
         """See the class."""
-        dice, replicas = self.random(seed), _Replicas(self.name, self.template())
+        dice, replicas = self.random(seed), _Replicas(self.name, replica_set_template(self.template(), 1))
         for second in range(0, duration_seconds, _STEP):
             angle = 2 * math.pi * (second / DAY - self.peak_hour / 24)
             level = self.replicas * (1 + self.amplitude * math.cos(angle) + dice.gauss(0, self.noise))
@@ -86,7 +92,7 @@ class OfficeHours(LoadGenerator, frozen=True, tag="officeHours"):
 
     def pods(self, seed: int, duration_seconds: int) -> Iterator[PodLife]:
         """See the class."""
-        dice, replicas = self.random(seed), _Replicas(self.name, self.template())
+        dice, replicas = self.random(seed), _Replicas(self.name, replica_set_template(self.template(), 1))
         replicas.scale(0, self.outside)
         for day in range(-(-duration_seconds // DAY)):
             if day % 7 < _WEEKDAYS:
@@ -109,7 +115,7 @@ class Autoscaled(LoadGenerator, frozen=True, tag="hpa"):
 
     def pods(self, seed: int, duration_seconds: int) -> Iterator[PodLife]:
         """See the class."""
-        dice, replicas = self.random(seed), _Replicas(self.name, self.template())
+        dice, replicas = self.random(seed), _Replicas(self.name, replica_set_template(self.template(), 1))
         load, recent = float(self.replicas), [self.replicas]
         window = max(1, self.stabilization_minutes * 60 // _STEP)
         for second in range(0, duration_seconds, _STEP):
@@ -129,14 +135,15 @@ class RollOuts(LoadGenerator, frozen=True, tag="rollOuts"):
 
     def pods(self, seed: int, duration_seconds: int) -> Iterator[PodLife]:
         """See the class."""
-        dice, template, birth = self.random(seed), self.template(), [0] * self.replicas
-        number = 0
-        for start in _moments(dice, self.every_hours * HOUR, duration_seconds):
+        dice, birth = self.random(seed), [0] * self.replicas
+        template, number = replica_set_template(self.template(), 1), 0
+        for revision, start in enumerate(_moments(dice, self.every_hours * HOUR, duration_seconds), 2):
             for position in range(self.replicas):
                 batch = position * 4 // self.replicas
                 end = start + round(batch * self.minutes * 60 / 4)
                 yield PodLife(f"{self.name}-{number}", template, birth[position], max(end + 30, birth[position] + 1))
                 birth[position], number = max(end, birth[position]), number + 1
+            template = replica_set_template(self.template(), revision)
         for position in range(self.replicas):
             yield PodLife(f"{self.name}-{number + position}", template, birth[position])
 
@@ -153,7 +160,7 @@ class BatchBursts(LoadGenerator, frozen=True, tag="batchBursts"):
         dice, number = self.random(seed), 0
         for moment in _moments(dice, DAY / self.per_day, duration_seconds):
             for _ in range(self.jobs):
-                yield _job(self, dice, number, moment)
+                yield _job(self, dice, number, moment, f"{self.name}-{number}")
                 number += 1
 
 
@@ -167,7 +174,7 @@ class Drips(LoadGenerator, frozen=True, tag="drips"):
         """See the class."""
         dice = self.random(seed)
         for number, moment in enumerate(_moments(dice, HOUR / self.per_hour, duration_seconds)):
-            yield _job(self, dice, number, moment)
+            yield _job(self, dice, number, moment, f"{self.name}-{number}")
 
 
 class HourlyCronJob(LoadGenerator, frozen=True, tag="cronJob"):
@@ -182,7 +189,7 @@ class HourlyCronJob(LoadGenerator, frozen=True, tag="cronJob"):
         dice, number = self.random(seed), 0
         for moment in range(0, duration_seconds, self.every_hours * HOUR):
             for _ in range(self.jobs):
-                yield _job(self, dice, number, moment)
+                yield _job(self, dice, number, moment, f"{self.name}-{moment // 60}")
                 number += 1
 
 
@@ -208,7 +215,7 @@ class ZonalStatefulSet(LoadGenerator, frozen=True, tag="statefulSet"):
             yield PodLife(f"{self.name}-{replica}-last", template, born)
 
     def _template_in(self, zone: str) -> WorkloadPodTemplate:
-        template = self.template()
+        template = stateful_set_template(self.template())
         spec = msgspec.structs.replace(template.spec, node_selector={**self.node_selector, ZONE: zone})
         return replace(template, spec=spec)
 
@@ -217,10 +224,11 @@ AnyGenerator = ZonalStatefulSet | DailyWave | OfficeHours | Autoscaled | RollOut
 _Jobs = BatchBursts | Drips | HourlyCronJob
 
 
-def _job(generator: _Jobs, dice: random.Random, number: int, moment: int) -> PodLife:
-    """A job whose run time varies by a factor of about two around the median."""
+def _job(generator: _Jobs, dice: random.Random, number: int, moment: int, job: str) -> PodLife:
+    """A pod of a Job, whose run time varies by a factor of about two around the median."""
     run = max(1, round(generator.run_minutes * 60 * math.exp(dice.gauss(0, 0.4))))
-    return PodLife(f"{generator.name}-{number}", generator.template(), moment, runs_for_seconds=run)
+    template = job_template(generator.template(), job)
+    return PodLife(f"{generator.name}-{number}", template, moment, runs_for_seconds=run)
 
 
 def _moments(dice: random.Random, mean_seconds: float, duration_seconds: int) -> Iterable[int]:

@@ -14,11 +14,15 @@ from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from functools import partial
 
+from karpenter.api import kinds
 from karpenter.api.apps import DaemonSet
+from karpenter.api.core import Namespace, PodDisruptionBudget
 from karpenter.api.karpenter import NodePool
 from karpenter.api.kwok_node_class import KWOKNodeClass
 from karpenter.disruption.decision_journal import JournalEntry
 from karpenter.instancetypes.instance_type import InstanceType
+from karpenter.kube.errors import AlreadyExists
+from karpenter.kube.protocol import JsonObject
 from karpenter.providers.simulated.simulated_instances import SimulatedInstance
 from karpenter.runtime.intervals import Intervals
 from karpenter.simulation import LoopClock, SimulationConfig, run_virtual, running_cluster
@@ -53,7 +57,7 @@ _SHORTEST_SAMPLE_SECONDS = 60
 
 @dataclass(frozen=True)
 class Study:
-    """Everything a run depends on."""
+    """Everything a run depends on. ``namespaces``: those of the pods, of DaemonSets and of disruption budgets."""
 
     workload: Workload
     pools: tuple[NodePool, ...]
@@ -63,6 +67,8 @@ class Study:
     policy: Policy
     world: World = field(default_factory=World)
     seed: int = 1
+    namespaces: tuple[Namespace, ...] = ()
+    budgets: tuple[PodDisruptionBudget, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -117,10 +123,13 @@ class _StudyRun:
             recorder = RunRecorder(cluster, START)
             cluster.cloud.set_launch_faults(WorldFaults(study.world, study.seed, lambda: recorder.seconds))
             pools = [study.policy.applied_to(pool) for pool in study.pools]
-            await cluster.create(*study.node_classes, *pools, *study.daemon_sets)
+            for namespace in study.namespaces:
+                await _create_namespace(cluster, namespace)
+            await cluster.create(*study.node_classes, *pools, *study.daemon_sets, *study.budgets)
             player = WorkloadPlayer(
                 cluster.kube, cluster.manager.informers.pods, study.workload, self._start_delay(), recorder.record_lost
             )
+            cluster.set_absent_controllers(player.replicas_of)
             playing = asyncio.create_task(player.run(), name="workload player")
             drifting = asyncio.create_task(self._change_prices(cluster), name="price drift")
             options = settings.disruption_options(settings.scheduling_options(settings.gates), settings.gates)
@@ -194,6 +203,15 @@ class _StudyRun:
         last = recorder.samples[-1]
         cost = recorder.cost_usd()
         self._on_progress(Progress(last.seconds, cost, last.pods, last.nodes))
+
+
+async def _create_namespace(cluster: SimulatedCluster, namespace: Namespace) -> None:
+    """Create a namespace with its labels; some are in every cluster."""
+    try:
+        await cluster.create(namespace)
+    except AlreadyExists:
+        labels: JsonObject = {"metadata": {"labels": dict(namespace.metadata.labels)}}
+        await cluster.kube.patch(kinds.NAMESPACE, namespace.metadata.name, labels)
 
 
 def _price_of(prices: Mapping[tuple[str, str, str], float], record: SimulatedInstance) -> float:

@@ -26,7 +26,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from karpenter.model.texts import why_unreadable
-from karpenter.simulator.workload import PodLife, Workload, WorkloadError, WorkloadPodTemplate, ordered_workload
+from karpenter.simulator.workload import (
+    WORKLOAD_LABEL,
+    PodLife,
+    Workload,
+    WorkloadError,
+    WorkloadPodTemplate,
+    job_template,
+    ordered_workload,
+    replica_set_template,
+)
 
 DAY_SECONDS = 86_400
 _REQUIRED = ("name", "creation_s", "cpu_milli", "memory_mib")
@@ -128,13 +137,16 @@ def _life(row: Mapping[str, str]) -> PodLife:
     requests = {"cpu": f"{_count(row, 'cpu_milli')}m", "memory": f"{_count(row, 'memory_mib')}Mi"}
     if row.get("num_gpu") and (gpus := _count(row, "num_gpu")):
         requests[_GPU] = str(gpus)
-    template = WorkloadPodTemplate(row.get("workload") or name, requests)
+    workload = row.get("workload") or name
+    template = WorkloadPodTemplate(workload, requests, labels={WORKLOAD_LABEL: workload})
     arrives, leaves = _count(row, "creation_s"), _optional_count(row, "deletion_s")
     if leaves is not None and leaves < arrives:
         raise _BadRow(f"deletion_s {leaves} is before creation_s {arrives}")
     runs = _optional_count(row, "runtime_s")
     if runs is not None and leaves is not None:
         raise _BadRow("it has deletion_s and runtime_s; one of them says when the pod leaves")
+    if row.get("workload"):
+        template = replica_set_template(template, 1) if runs is None else job_template(template, workload)
     return PodLife(name, template, arrives, leaves, runs)
 
 

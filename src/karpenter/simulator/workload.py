@@ -7,14 +7,15 @@ first, it starts anew. Times are whole seconds since the start of the study.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
 from karpenter.api.core import Container, Pod, PodSpec, ResourceRequirements
-from karpenter.api.meta import ObjectMeta
+from karpenter.api.meta import ObjectMeta, OwnerReference
+from karpenter.model.workload_pods import TEMPLATE_HASH_LABEL
 
-NAMESPACE = "default"
+_DEFAULT_NAMESPACE = "default"
 WORKLOAD_LABEL = "app"
 
 
@@ -24,24 +25,60 @@ class WorkloadError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class WorkloadPodTemplate:
-    """What pods of one kind look like. ``requests`` are wire quantities, such as ``{"cpu": "500m"}``."""
+    """What pods of one kind look like.
+
+    ``requests`` are wire quantities of the whole pod, such as ``{"cpu": "500m"}``; of containers in ``spec`` only the ports
+    count. ``owner`` is the workload controller that the pods say they are of; there is no such object.
+    """
 
     workload: str
     requests: Mapping[str, str]
     spec: PodSpec = field(default_factory=PodSpec)
     annotations: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    namespace: str = _DEFAULT_NAMESPACE
+    owner: OwnerReference | None = None
 
     def pod(self, name: str) -> Pod:
         """The pod of this name. Extended resources are limits, too, as the API server demands."""
         limits = {key: value for key, value in self.requests.items() if "/" in key}
-        container = Container(name="main", resources=ResourceRequirements(requests=self.requests, limits=limits))
-        labels = {WORKLOAD_LABEL: self.workload}
-        metadata = ObjectMeta(name=name, namespace=NAMESPACE, labels=labels, annotations=self.annotations)
-        return Pod(metadata=metadata, spec=_with_container(self.spec, container))
+        container = Container(
+            name="main",
+            ports=tuple(port for each in self.spec.containers for port in each.ports),
+            resources=ResourceRequirements(requests=self.requests, limits=limits),
+        )
+        metadata = ObjectMeta(
+            name=name,
+            namespace=self.namespace,
+            labels=self.labels,
+            annotations=self.annotations,
+            owner_references=() if self.owner is None else (self.owner,),
+        )
+        return Pod(metadata=metadata, spec=msgspec.structs.replace(self.spec, containers=(container,)))
 
 
-def _with_container(spec: PodSpec, container: Container) -> PodSpec:
-    return msgspec.structs.replace(spec, containers=(container,))
+def replica_set_template(template: WorkloadPodTemplate, revision: int) -> WorkloadPodTemplate:
+    """The template as a revision of a Deployment: its pods are of the ReplicaSet of that revision."""
+    labels = {WORKLOAD_LABEL: template.workload, TEMPLATE_HASH_LABEL: str(revision)}
+    owner = controller_reference("apps/v1", "ReplicaSet", f"{template.workload}-{revision}")
+    return replace(template, labels=labels, owner=owner)
+
+
+def job_template(template: WorkloadPodTemplate, name: str) -> WorkloadPodTemplate:
+    """The template as that of the Job of this name."""
+    labels = {WORKLOAD_LABEL: template.workload}
+    return replace(template, labels=labels, owner=controller_reference("batch/v1", "Job", name))
+
+
+def stateful_set_template(template: WorkloadPodTemplate) -> WorkloadPodTemplate:
+    """The template as that of a StatefulSet."""
+    labels = {WORKLOAD_LABEL: template.workload}
+    return replace(template, labels=labels, owner=controller_reference("apps/v1", "StatefulSet", template.workload))
+
+
+def controller_reference(api_version: str, kind: str, name: str) -> OwnerReference:
+    """A reference to a controller that is not in the API server."""
+    return OwnerReference(api_version=api_version, kind=kind, name=name, uid=f"{kind}/{name}", controller=True)
 
 
 @dataclass(frozen=True, slots=True)

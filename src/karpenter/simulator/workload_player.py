@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+from collections import Counter
 from collections.abc import Callable
 from enum import IntEnum
 
@@ -20,7 +21,7 @@ from karpenter.kube.informer import Informer
 from karpenter.kube.protocol import Kube
 from karpenter.providers.simulated.simulated_kubelet import START_DELAY_ANNOTATION
 from karpenter.simulation.simulated_cluster import is_pod_ready
-from karpenter.simulator.workload import NAMESPACE, PodLife, Workload
+from karpenter.simulator.workload import PodLife, Workload
 
 
 class _Action(IntEnum):
@@ -52,6 +53,7 @@ class WorkloadPlayer:
         self._wake = asyncio.Event()
         self._lives = {life.name: life for life in workload.pods}
         self._present: set[str] = set()
+        self._present_by_owner: Counter[str] = Counter()
         self._started_jobs: set[str] = set()
         self._due: list[tuple[float, _Action, str]] = []
         for life in workload.pods:
@@ -86,15 +88,25 @@ class WorkloadPlayer:
             return
 
     async def _act(self, action: _Action, life: PodLife) -> None:
-        if action is _Action.CREATE:
-            self._present.add(life.name)
+        is_wanted = action is _Action.CREATE
+        self._want(life, is_wanted=is_wanted)
+        if is_wanted:
             await self._create(life)
             return
-        self._present.discard(life.name)
         try:
-            await self._kube.delete(kinds.POD, life.name, NAMESPACE)
+            await self._kube.delete(kinds.POD, life.name, life.template.namespace)
         except NotFound:
             return
+
+    def replicas_of(self, owner_uid: str) -> int | None:
+        """How many pods a workload controller wants now; None where none of the workload's pods are of it."""
+        return self._present_by_owner.get(owner_uid)
+
+    def _want(self, life: PodLife, *, is_wanted: bool) -> None:
+        if is_wanted is not (life.name in self._present):
+            (self._present.add if is_wanted else self._present.discard)(life.name)
+            if life.template.owner is not None:
+                self._present_by_owner[life.template.owner.uid] += 1 if is_wanted else -1
 
     async def _create(self, life: PodLife) -> None:
         try:

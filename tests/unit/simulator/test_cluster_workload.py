@@ -9,12 +9,25 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from karpenter.api.scheduling_constraints import Toleration
+from karpenter.api.core import Container, ContainerPort, PodSpec
+from karpenter.api.scheduling_constraints import (
+    Affinity,
+    NodeAffinity,
+    NodeSelector,
+    PodAffinity,
+    PodAffinityTerm,
+    Toleration,
+    TopologySpreadConstraint,
+)
 from karpenter.cli.main import app
-from karpenter.simulator.cluster_workload import LoadPattern, cluster_workload
+from karpenter.model import labels
+from karpenter.simulator.cluster_workload import ClusterPods, LoadPattern, cluster_workload
 from karpenter.simulator.workload import WorkloadError
-from support.builders import owner, pod, pods
+from karpenter.state.host_ports import host_ports_of
+from karpenter.state.pod_volumes import ClusterVolumes
+from support.builders import expr, owner, pod, pods, term
 from support.manifest_builders import type_of
+from support.volume_builders import pvc, using, zonal
 
 _DAY = 86_400
 _SNAPSHOT = """
@@ -47,7 +60,7 @@ def test_pods_of_daemonsets_and_finished_pods_are_left_out_and_the_others_stay()
         pod("done", {"cpu": "1"}, status={"phase": "Succeeded"}),
         pod("alone", {"cpu": "2"}, node_name="n", node_selector={"disk": "ssd"}, tolerations=(Toleration(key="t"),)),
     ]
-    workload = cluster_workload(found, LoadPattern.STEADY, seed=1, days=2)
+    workload = cluster_workload(ClusterPods(tuple(found)), LoadPattern.STEADY, seed=1, days=2)
     assert Counter(life.template.workload for life in workload.pods) == {"web-0": 3, "alone-1": 1}
     assert {life.leaves_at_seconds for life in workload.pods} == {None}
     (alone,) = (life.template for life in workload.pods if life.template.workload == "alone-1")
@@ -59,7 +72,7 @@ def test_pods_of_daemonsets_and_finished_pods_are_left_out_and_the_others_stay()
 @pytest.mark.parametrize(("pattern", "least", "most"), [(LoadPattern.DAILY, 5, 16), (LoadPattern.OFFICE, 1, 10)])
 def test_a_pattern_moves_the_replicas_of_a_workload(pattern: LoadPattern, least: int, most: int) -> None:
     found = pods(10, {"cpu": "250m"}, meta={"owner_references": (owner("ReplicaSet", "web"),)})
-    workload = cluster_workload(found, pattern, seed=1, days=2)
+    workload = cluster_workload(ClusterPods(tuple(found)), pattern, seed=1, days=2)
 
     def running(second: int) -> int:
         ends = ((life.arrives_at_seconds, life.leaves_at_seconds) for life in workload.pods)
@@ -72,7 +85,87 @@ def test_a_pattern_moves_the_replicas_of_a_workload(pattern: LoadPattern, least:
 
 def test_without_pods_there_is_nothing_to_simulate() -> None:
     with pytest.raises(WorkloadError, match="there are no pods to simulate"):
-        cluster_workload([], LoadPattern.DAILY, seed=1, days=1)
+        cluster_workload(ClusterPods(()), LoadPattern.DAILY, seed=1, days=1)
+
+
+def test_pods_keep_their_rules_about_other_pods_their_owner_and_what_they_say_of_themselves() -> None:
+    apart = Affinity(pod_anti_affinity=PodAffinity(required=(PodAffinityTerm(topology_key="kubernetes.io/hostname"),)))
+    spread = TopologySpreadConstraint(max_skew=1, topology_key=labels.ZONE, when_unsatisfiable="DoNotSchedule")
+    ports = (Container(name="c", ports=(ContainerPort(container_port=80, host_port=8080),)),)
+    rules = {"affinity": apart, "topology_spread_constraints": (spread,), "containers": ports, "priority": 7}
+    meta = {
+        "namespace": "prod",
+        "labels": {"app": "shop"},
+        "annotations": {labels.DO_NOT_DISRUPT: "true"},
+        "owner_references": (owner("ReplicaSet", "shop"),),
+    }
+    workload = cluster_workload(ClusterPods((pod("p", meta=meta, **rules),)), LoadPattern.STEADY, seed=1, days=1)  # type: ignore[arg-type]
+    played = workload.pods[0].template.pod("new")
+    assert (played.spec.affinity, played.spec.topology_spread_constraints) == (apart, (spread,))
+    assert (host_ports_of(played.spec), played.spec.priority) == (host_ports_of(PodSpec(containers=ports)), 7)
+    assert (played.metadata.namespace, played.metadata.labels) == ("prod", {"app": "shop"})
+    assert played.metadata.annotations == {labels.DO_NOT_DISRUPT: "true"}
+    assert played.metadata.owner_references == (owner("ReplicaSet", "shop"),)
+
+
+@pytest.mark.parametrize("pattern", [LoadPattern.STEADY, LoadPattern.DAILY])
+def test_pods_stay_in_the_zone_of_their_volumes(pattern: LoadPattern) -> None:
+    arm = Affinity(
+        node_affinity=NodeAffinity(required=NodeSelector(node_selector_terms=(term(expr("arch", "In", "arm")),)))
+    )
+    meta = {"owner_references": (owner("StatefulSet", "db"),)}
+    found = [pod(f"db-{zone}", {"cpu": "1"}, meta=meta, affinity=arm, volumes=using(f"data-{zone}")) for zone in "abcd"]
+    volumes = ClusterVolumes(
+        {("default", f"data-{zone}"): pvc(f"data-{zone}", f"pv-{zone}") for zone in "abcd"},
+        {f"pv-{zone}": zonal(f"pv-{zone}", zone) for zone in "abcd"},
+    )
+    workload = cluster_workload(ClusterPods(tuple(found), volumes), pattern, seed=1, days=0.1)
+    first_two = [life.template.spec.affinity for life in workload.pods[:2]]
+    assert [
+        affinity.node_affinity.required.node_selector_terms  # type: ignore[union-attr]
+        for affinity in first_two
+    ] == [(term(expr("arch", "In", "arm"), expr(labels.ZONE, "In", zone)),) for zone in "ab"]
+
+
+_RULES = """
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: shop, namespace: prod}
+spec:
+  replicas: 4
+  selector: {matchLabels: {app: shop}}
+  template:
+    metadata: {labels: {app: shop}}
+    spec:
+      affinity:
+        podAntiAffinity:
+          requiredDuringSchedulingIgnoredDuringExecution:
+          - {topologyKey: kubernetes.io/hostname, labelSelector: {matchLabels: {app: shop}}}
+      containers: [{name: main, image: shop, resources: {requests: {cpu: 100m, memory: 64Mi}}}]
+---
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: {name: agent, namespace: monitoring}
+spec:
+  selector: {matchLabels: {app: agent}}
+  template:
+    metadata: {labels: {app: agent}}
+    spec: {containers: [{name: main, image: agent, resources: {requests: {cpu: 100m}}}]}
+"""
+
+
+def test_pods_that_must_be_apart_are_on_nodes_of_their_own_in_the_simulation(tmp_path: Path) -> None:
+    """The pods and the DaemonSet are in namespaces of their own, which nobody gave."""
+    pool = _SNAPSHOT.split("---")[0]
+    (tmp_path / "cluster.yaml").write_text(f"{pool}---{_RULES}")
+    (tmp_path / "types.json").write_text(json.dumps([type_of("a.small", 2, 4, 0.1)]))
+    files = ("-f", str(tmp_path / "cluster.yaml"), "--instance-types", str(tmp_path / "types.json"))
+    result = CliRunner().invoke(
+        app, ["simulate", *files, "--pattern", "steady", "--days", "0.02", "-o", "json"], catch_exceptions=False
+    )
+    assert (result.exit_code, result.stderr) == (0, "")
+    (report,) = json.loads(result.stdout)["reports"]
+    assert report["nodes"]["peak"] == 4
 
 
 def test_a_file_with_node_pools_and_deployments_is_simulated(tmp_path: Path) -> None:

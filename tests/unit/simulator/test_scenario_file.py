@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import jsonschema
@@ -46,6 +47,22 @@ def test_a_roll_out_replaces_every_pod_and_keeps_the_service_at_its_size(tmp_pat
     assert min(running(workload, second) for second in range(0, 2 * DAY, 60)) == 8
     assert len(workload.pods) % 8 == 0
     assert len(workload.pods) > 16
+
+
+def test_pods_are_of_controllers_and_of_revisions_as_in_a_cluster(tmp_path: Path) -> None:
+    """Shares of a workload on one node, siblings and roll-outs are told by owners."""
+
+    def owners(generator: str, days: float = 1) -> list[str]:
+        lives = workload_of(tmp_path, generator, days).pods
+        return [f"{life.template.owner.kind}/{life.template.owner.name}" for life in lives if life.template.owner]
+
+    assert set(owners("{kind: dailyWave, name: web}")) == {"ReplicaSet/web-1"}
+    rolled_out = Counter(owners("{kind: rollOuts, name: shop, replicas: 8, everyHours: 6, minutes: 20}", 2))
+    assert len(rolled_out) > 2
+    assert set(rolled_out.values()) == {8}
+    assert len(set(owners("{kind: batchBursts, name: job, jobs: 5}"))) % 5 == 0
+    assert set(owners("{kind: cronJob, name: export, jobs: 3, everyHours: 12}")) == {"Job/export-0", "Job/export-720"}
+    assert set(owners("{kind: statefulSet, name: db}")) == {"StatefulSet/db"}
 
 
 def test_cron_jobs_start_on_the_hour(tmp_path: Path) -> None:

@@ -51,10 +51,10 @@ def run(*arguments: str) -> Result:
     return CliRunner().invoke(app, arguments, catch_exceptions=False)
 
 
-def simulate(tmp_path: Path, arguments: list[str], *rows: str) -> dict[str, Any]:
+def simulate(tmp_path: Path, arguments: list[str], *rows: str, header: str = HEADER) -> dict[str, Any]:
     """The report of a trace."""
     trace = tmp_path / "trace.csv"
-    trace.write_text("\n".join((HEADER, *rows)) + "\n")
+    trace.write_text("\n".join((header, *rows)) + "\n")
     result = run(*arguments, "--trace", str(trace), "-o", "json")
     assert (result.exit_code, result.stderr) == (0, "")
     (report,) = json.loads(result.stdout)["reports"]
@@ -95,6 +95,21 @@ def test_a_pod_that_is_moved_counts_as_a_restart_with_its_cause(tmp_path: Path, 
     assert [event["node"] for event in ended] == move["nodes"]
     launched = [event["instanceType"] for event in report["events"] if event["event"] == "launched"]
     assert launched == ["a.large", "a.small"]
+
+
+@pytest.mark.parametrize(
+    ("budget", "restarts"), [("maxUnavailable: 0", 0), ("maxUnavailable: 50%", 1), ("minAvailable: 1", 0)]
+)
+def test_disruption_budgets_of_the_files_hold(tmp_path: Path, arguments: list[str], budget: str, restarts: int) -> None:
+    """Of the controller of a simulated pod there is no object; how many pods it wants is known all the same."""
+    (tmp_path / "budget.yaml").write_text(
+        "apiVersion: policy/v1\nkind: PodDisruptionBudget\nmetadata: {name: stays}\n"
+        f"spec: {{{budget}, selector: {{matchLabels: {{app: stays}}}}}}\n"
+    )
+    rows = [*(f"web-{number},0,3600,,1500,1024," for number in range(4)), "stays,0,14400,,1500,1024,stays"]
+    files = [*arguments, "-f", str(tmp_path / "budget.yaml")]
+    report = simulate(tmp_path, files, *rows, header=f"{HEADER},workload")
+    assert report["restarts"]["total"] == restarts
 
 
 def test_pods_no_node_pool_can_hold_are_named_and_cost_nothing(tmp_path: Path, arguments: list[str]) -> None:

@@ -40,6 +40,16 @@ def test_each_row_is_a_pod_with_its_requests_and_its_end(trace: Path) -> None:
     assert workload.duration_seconds == 601
 
 
+def test_pods_of_a_workload_have_an_owner_and_others_have_none(trace: Path) -> None:
+    write(trace, "web-1,0,600,,500,1024,,web", "run-1,0,,300,500,1024,,train", "alone,0,,,250,512,0,")
+    owners = [life.template.owner for life in read_trace(trace).pods]
+    assert [owner and (owner.kind, owner.name) for owner in owners] == [
+        None,
+        ("Job", "train"),
+        ("ReplicaSet", "web-1"),
+    ]
+
+
 def test_a_window_keeps_the_pods_that_are_there_in_it(trace: Path) -> None:
     day = 86_400
     write(

@@ -143,7 +143,7 @@ def _read_market(source: StudySource, settings: Settings) -> StudyMarket:
     index = TypeIndex(types, well_known_labels_of(types) | labels.WELL_KNOWN)
     return StudyMarket(
         tuple(map(_simulated, objects.pools)),
-        tuple(objects.daemon_sets),
+        tuple(DaemonSet(metadata=_identity(each.metadata), spec=each.spec) for each in objects.daemon_sets),
         types,
         index,
         ClusterPods(tuple(objects.pods), _volumes(objects)),
@@ -171,8 +171,13 @@ def _volumes(objects: ClusterObjects) -> ClusterVolumes:
 
 
 def _identity(metadata: ObjectMeta) -> ObjectMeta:
-    """What a new object with the same name and labels has."""
-    return ObjectMeta(name=metadata.name, namespace=metadata.namespace, labels=metadata.labels)
+    """What the same object has before it is created: nothing that its API server gave it."""
+    return ObjectMeta(
+        name=metadata.name,
+        namespace=metadata.namespace,
+        labels=metadata.labels,
+        annotations=metadata.annotations,
+    )
 
 
 def _simulated(pool: NodePool) -> NodePool:
@@ -180,8 +185,7 @@ def _simulated(pool: NodePool) -> NodePool:
     template = pool.spec.template
     spec = msgspec.structs.replace(template.spec, node_class_ref=_CLASS_REFERENCE)
     own = msgspec.structs.replace(pool.spec, template=msgspec.structs.replace(template, spec=spec))
-    metadata = ObjectMeta(name=pool.metadata.name, labels=pool.metadata.labels, annotations=pool.metadata.annotations)
-    return NodePool(metadata=metadata, spec=own)
+    return NodePool(metadata=_identity(pool.metadata), spec=own)
 
 
 def _drifting_bound(workload: Workload, market: StudyMarket, world: World, seed: int) -> CostBound:

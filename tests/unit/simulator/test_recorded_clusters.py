@@ -138,6 +138,32 @@ def test_the_pods_of_a_running_cluster_are_simulated_with_its_nodepools(tmp_path
     assert report["cost"]["usd"] >= report["cost"]["lowerBoundUsd"] > 0
 
 
+def named(kind: str, name: str, namespace: str, spec: Json, api_version: str) -> Json:
+    return {
+        "apiVersion": api_version,
+        "kind": kind,
+        "metadata": {"name": name, "namespace": namespace, "annotations": {"team": "a"}},
+        "spec": spec,
+    }
+
+
+def test_daemonsets_and_disruption_budgets_of_a_running_cluster_are_simulated(
+    tmp_path: Path, cluster: MemoryServer
+) -> None:
+    """What an API server gave them is not given to that of the simulation, which refuses it."""
+    template = {
+        "metadata": {"labels": {"app": "agent"}},
+        "spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": "1900m"}}}]},
+    }
+    selector = {"matchLabels": {"app": "agent"}}
+    agent = named("DaemonSet", "agent", "monitoring", {"selector": selector, "template": template}, "apps/v1")
+    budget = named("PodDisruptionBudget", "web", "prod", {"minAvailable": 1, "selector": selector}, "policy/v1")
+    cluster.load_objects([pool(), agent, budget, *(replica(number) for number in range(4))])
+    report = simulated(tmp_path, "--from-cluster", "--pattern", "steady", "--days", "0.02")
+    assert report["waiting"]["stillWaiting"] == 0
+    assert {line["instanceType"] for line in report["capacity"]} == {"a.large"}, "the agent takes most of a small one"
+
+
 def test_a_cluster_without_nodepools_is_told_in_one_line(tmp_path: Path, cluster: MemoryServer) -> None:
     cluster.load_objects([replica(1)])
     result = CliRunner().invoke(app, ["simulate", "--from-cluster", "--days", "0.02"])

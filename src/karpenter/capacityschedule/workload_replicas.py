@@ -20,6 +20,7 @@ from karpenter.capacityschedule.downscaler_annotations import (
 )
 from karpenter.kube.protocol import JsonObject
 from karpenter.model import labels
+from karpenter.model.texts import count_text
 
 #: Field managers of tools that write replicas back within minutes.
 _GITOPS_MANAGER = re.compile(
@@ -86,7 +87,7 @@ def change_for_waking(
         "annotations": {labels.REPLICAS_BEFORE_SLEEP: None, ORIGINAL_REPLICAS: None},
     }
     if remembered is None or replicas > annotations.downtime_replicas:
-        return ReplicasChange(f"keeps {replicas} replicas: changed while asleep", {"metadata": forget})
+        return ReplicasChange(f"keeps {count_text(replicas, 'replica')}: changed while asleep", {"metadata": forget})
     text = f"scaled back from {replicas} to {remembered}"
     return ReplicasChange(text, {"metadata": forget, "spec": {"replicas": remembered}})
 
@@ -127,7 +128,7 @@ def _autoscaler_conflict(autoscaler: HorizontalPodAutoscaler, target: int) -> It
     if autoscaler.spec.min_replicas == 0:
         yield f"HorizontalPodAutoscaler {name} scales from 0"
     elif target:
-        yield f"HorizontalPodAutoscaler {name} would undo {target} replicas; it rests only at 0"
+        yield f"HorizontalPodAutoscaler {name} would undo {count_text(target, 'replica')}; it rests only at 0"
 
 
 def _replica_managers(workload: ScalableWorkload) -> Iterator[str]:

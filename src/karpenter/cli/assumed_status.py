@@ -15,11 +15,11 @@ from karpenter.api.core import Pod, PodDisruptionBudget, PodDisruptionBudgetStat
 from karpenter.api.karpenter import NodePool
 from karpenter.api.meta import Condition, ObjectMeta, OwnerReference
 from karpenter.cli.cluster_objects import ClusterObjects
-from karpenter.cli.render_common import count_text
 from karpenter.model import selectors
 from karpenter.model.pdb_counts import ExpectedPodsUnknown, count_pods
 from karpenter.model.pod_defaults import priority_classes_of
 from karpenter.model.pods import controller_of, is_active
+from karpenter.model.texts import count_text
 
 _UNSCHEDULABLE = Condition(type="PodScheduled", status="False", reason="Unschedulable")
 _READY = Condition(type="Ready", status="True", reason="Assumed")

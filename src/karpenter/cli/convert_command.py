@@ -108,8 +108,8 @@ def _read(paths: list[str], *, recursive: bool) -> tuple[list[InputObject], list
 
 
 def _nothing_to_convert(converted: ConvertedManifests) -> str:
-    from karpenter.cli.render_common import count_text
     from karpenter.conversion.manifests import CONVERTED_KIND_NAMES
+    from karpenter.model.texts import count_text
 
     *kinds, last = CONVERTED_KIND_NAMES
     taken = f"convert takes {', '.join(kinds)} and {last}"

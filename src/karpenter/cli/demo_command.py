@@ -14,6 +14,7 @@ import typer
 
 from karpenter.cli.demo_options import DemoOptions
 from karpenter.cli.terminal import FAILED, INTERRUPTED, WRONG_INPUT, exit_on_closed_pipe, exit_with_error
+from karpenter.model.texts import count_text
 
 
 def demo(
@@ -59,7 +60,7 @@ def demo(
     with exit_on_closed_pipe():
         # Printed before the imports that take half a second.
         if not sys.stdout.isatty():
-            print(f"karpenter demo: {pods} pods, seed {seed}, at {speed:g}x speed", flush=True)  # noqa: T201
+            print(f"karpenter demo: {count_text(pods, 'pod')}, seed {seed}, at {speed:g}x speed", flush=True)  # noqa: T201
         _run(options)
 
 

@@ -22,8 +22,8 @@ from karpenter.api.apps import Deployment, ReplicatedSpec
 from karpenter.api.core import Container, PodSpec, PodTemplateSpec, ResourceRequirements
 from karpenter.api.meta import LabelSelector, ObjectMeta, Wire
 from karpenter.cli.demo_reference import ReferencePlanner, ReferencePrices
-from karpenter.cli.render_common import count_text
 from karpenter.model import labels, pods
+from karpenter.model.texts import count_text
 from karpenter.providers.simulated.simulated_instances import SimulatedInstance
 from karpenter.settings import Settings
 from karpenter.simulation import SimulatedCluster, workload_traces

@@ -20,9 +20,9 @@ from rich.text import Text
 
 from karpenter.api.karpenter import NodeClaim
 from karpenter.cli.demo_text import DemoLine, condensed_event_lines, dollars, elapsed_text
-from karpenter.cli.render_common import count_text
 from karpenter.model import labels, pods
 from karpenter.model import resources as res
+from karpenter.model.texts import count_text
 from karpenter.simulation import ClusterCounts, InstanceNotice, SimulatedCluster
 from karpenter.state.state_node import StateNode
 

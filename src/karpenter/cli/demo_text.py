@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from karpenter.cli.demo_reference import ReferencePrices
-from karpenter.cli.render_common import count_text
+from karpenter.model.texts import count_text
 from karpenter.simulation import ClusterCounts, InstanceEnded, InstanceLaunched, InstanceNotice, SimulatedCluster
 
 #: How often plain progress is reported, in seconds of the story.

@@ -21,6 +21,7 @@ from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.instancetypes.well_known_labels import well_known_labels_of
 from karpenter.kube.informer import Informer
 from karpenter.model import labels
+from karpenter.model.texts import count_text
 from karpenter.settings import Settings
 from karpenter.simulation import LoopClock, SimulatedCluster, SimulationConfig, run_paced, running_cluster
 
@@ -36,7 +37,7 @@ class DemoSource:
     def __init__(self, options: DemoOptions, history_file: str = "") -> None:
         """``history_file``: where its controller keeps its history; empty for none."""
         self._history_file = history_file
-        self.title = f"demo: {options.pods} pods, seed {options.seed}, at {options.speed:g}x speed"
+        self.title = f"demo: {count_text(options.pods, 'pod')}, seed {options.seed}, at {options.speed:g}x speed"
         self._options = options
         self._given: ConsoleInput | None = None
         self._headline = ""

@@ -30,12 +30,12 @@ from karpenter.cli.manifest_documents import (
 )
 from karpenter.cli.manifest_reader import RawObject, split_objects
 from karpenter.cli.object_location import LocatedFinding, ObjectLocation
-from karpenter.cli.render_common import count_text
 from karpenter.cli.terminal import WrongInput, print_error
 from karpenter.lint.lint_input import LintInput, ReaderFinding
 from karpenter.lint.monitoring_files import is_monitoring_file
 from karpenter.lint.source_map import LineSpan, SourceMap, source_maps
 from karpenter.lint.source_object import SourceObject
+from karpenter.model.texts import count_text
 
 #: Bytes of a file beyond which the lines of its fields are not looked up: such files are written by programs.
 _LARGEST_WITH_LINES = 2**22

@@ -106,11 +106,20 @@ class _Command(TyperCommand):
             f"{word}=true" if word in bare and after.startswith("-") else word for word, after in pairwise([*args, "-"])
         ]
         try:
-            return super().parse_args(ctx, said)
+            return super().parse_args(ctx, [*said])  # the parser empties its list
         except typer.BadParameter as error:
             # What pydantic, by which typer checks values, puts before every sentence.
             error.message = error.message.removeprefix("Value error, ")
+            missing = self._missing_options(ctx, said)
+            if len(missing) > 1:
+                ctx.fail(f"Missing options: {', '.join(missing)}.")
             raise
+
+    def _missing_options(self, ctx: Any, args: list[str]) -> list[str]:
+        """All options that are needed and neither given nor in the environment: the parser names the first one only."""
+        lenient = self.make_context(ctx.info_name, args, parent=ctx.parent, resilient_parsing=True)
+        needed = (param for param in self.params if param.required and lenient.params.get(param.name) is None)
+        return [param.opts[0] + (f" ({param.envvar})" if param.envvar else "") for param in needed]
 
 
 class _LazyCommands(UserDict[str, Any]):

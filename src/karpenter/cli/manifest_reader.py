@@ -46,7 +46,6 @@ from karpenter.cli.manifest_documents import (
 )
 from karpenter.cli.object_location import LocatedFinding, ObjectLocation
 from karpenter.cli.planning_options import InputOptions, ReplicaChoice
-from karpenter.cli.render_common import count_text
 from karpenter.cli.workload_expansion import expand_workloads
 from karpenter.model import labels, runtime_validation
 from karpenter.model.pod_defaults import default_pod_spec
@@ -54,6 +53,7 @@ from karpenter.model.pod_templates import PodCarrier, pod_spec_of, pod_spec_path
 from karpenter.model.pod_validation import pod_findings
 from karpenter.model.structural_schema import Finding, get_member
 from karpenter.model.structural_schema import child_path as member
+from karpenter.model.texts import count_text
 from karpenter.model.workload_schema import unknown_workload_fields
 from karpenter.state.gang_index import GANG_KINDS
 

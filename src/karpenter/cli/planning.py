@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, TypeVar
 import typer
 
 from karpenter.cli import cluster_objects
-from karpenter.cli.render_common import count_text
 from karpenter.cli.terminal import WRONG_INPUT, WrongInput, print_error
 from karpenter.model.feature_gates import FeatureGate
+from karpenter.model.texts import count_text
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -330,5 +330,5 @@ def _static_pool_text(pool: NodePool, objects: ClusterObjects) -> str:
     name = pool.metadata.name
     claims = [claim for claim in objects.claims if claim.metadata.labels.get(labels.NODE_POOL) == name]
     lacking = scale_up(pool, count_replicas(StaticClaim(claim) for claim in claims))
-    text = f"{pool.spec.replicas} nodes by spec.replicas, {lacking.allowed} of them to launch"
+    text = f"{count_text(pool.spec.replicas or 0, 'node')} by spec.replicas, {lacking.allowed} of them to launch"
     return f"{text} (limits.nodes allows no more)" if lacking.allowed < lacking.wanted else text

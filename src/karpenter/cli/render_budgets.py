@@ -11,11 +11,12 @@ from rich.table import Table
 from rich.text import Text
 
 from karpenter.api.karpenter import NodePool
-from karpenter.cli.render_common import SEARCHABLE_WIDTH, Json, console_for, count_text, print_line
+from karpenter.cli.render_common import SEARCHABLE_WIDTH, Json, console_for, print_line
 from karpenter.model import budget_advice, clock
 from karpenter.model.disruption_rules import DisruptionRules, TimelineSegment, unparseable_settings
 from karpenter.model.freezes import Freeze
 from karpenter.model.nodepool_budgets import BUDGETS_PATH, UNLIMITED_DISRUPTIONS, DisruptionAllowance
+from karpenter.model.texts import count_text
 
 #: The reasons budgets speak of, in the order they are tried (K15-200).
 DISRUPTION_REASONS = ("Unhealthy", "Empty", "Drifted", "Underutilized")

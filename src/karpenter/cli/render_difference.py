@@ -13,13 +13,13 @@ from karpenter.cli.render_common import (
     PAGE_WIDTH,
     Json,
     console_for,
-    count_text,
     markdown_cell,
     markdown_row,
     names_text,
     print_line,
 )
 from karpenter.cli.render_plan_data import FORMAT_VERSION
+from karpenter.model.texts import count_text
 
 _PRICE_DIGITS = 6
 _HEADINGS = ("NodePool", "type", "zone", "capacity", "$/h each", "old", "new", "")

@@ -13,13 +13,14 @@ from typing import TextIO
 from rich.text import Text
 
 from karpenter.cli import render_common, render_plan_data
-from karpenter.cli.render_common import PAGE_WIDTH, SHOWN_ENTRIES, Json, console_for, count_text, print_line
+from karpenter.cli.render_common import PAGE_WIDTH, SHOWN_ENTRIES, Json, console_for, print_line
 from karpenter.disruption.decide.blocker_messages import blocker_message, budget_message
 from karpenter.disruption.decide.budget_status import BUDGET_HORIZON, BudgetStatus
 from karpenter.disruption.decide.command import Command
 from karpenter.disruption.decide.disruption_preview import DisruptionPreview
 from karpenter.model import clock
 from karpenter.model.nodepool_budgets import UNLIMITED_DISRUPTIONS
+from karpenter.model.texts import count_text
 from karpenter.scheduling.solution import NewNodeClaim
 
 _SHOWN_NAMES = 5

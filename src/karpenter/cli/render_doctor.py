@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from karpenter.cli.render_common import SEARCHABLE_WIDTH, print_table
+from karpenter.model.texts import count_text
 from karpenter.providers.aws.doctor import DoctorFinding, FindingLevel
 
 _LEVEL_MARKS = {FindingLevel.OK: "ok", FindingLevel.WARNING: "warn", FindingLevel.FAILURE: "FAIL"}
@@ -27,7 +28,7 @@ def write(findings: Sequence[DoctorFinding], out: TextIO) -> None:
     print_table(table, out, SEARCHABLE_WIDTH)
     counts = Counter(finding.level for finding in findings)
     ok, warnings, failures = (counts[level] for level in (FindingLevel.OK, FindingLevel.WARNING, FindingLevel.FAILURE))
-    out.write(f"{ok} ok, {warnings} warnings, {failures} failures\n")
+    out.write(f"{ok} ok, {count_text(warnings, 'warning')}, {count_text(failures, 'failure')}\n")
 
 
 def document(findings: Sequence[DoctorFinding]) -> list[object]:

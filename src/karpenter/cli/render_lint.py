@@ -8,18 +8,11 @@ from pathlib import Path
 from typing import TextIO
 from urllib.parse import quote
 
-from karpenter.cli.render_common import (
-    SEARCHABLE_WIDTH,
-    Json,
-    WidePage,
-    console_for,
-    count_text,
-    markdown_cell,
-    print_line,
-)
+from karpenter.cli.render_common import SEARCHABLE_WIDTH, Json, WidePage, console_for, markdown_cell, print_line
 from karpenter.lint.linter import LintResult
 from karpenter.lint.rule import LintFinding, Rule, Severity
 from karpenter.lint.rule_page import rule_markdown, rule_text
+from karpenter.model.texts import count_text
 
 _SARIF_VERSION = "2.1.0"
 _SARIF_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"

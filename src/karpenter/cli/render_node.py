@@ -10,7 +10,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from karpenter.cli import render_disruption
-from karpenter.cli.render_common import Json, console_for, count_text
+from karpenter.cli.render_common import Json, console_for
 from karpenter.cli.render_disruption import allowed_from_text, budget_status_text
 from karpenter.disruption.decide.blocker import BlockerCategory
 from karpenter.disruption.decide.blocker_messages import blocker_message
@@ -19,6 +19,7 @@ from karpenter.disruption.decide.disruption_preview import DisruptionPreview
 from karpenter.disruption.decide.node_explanation import ExplainedBlocker, NodeExplanation
 from karpenter.model import clock
 from karpenter.model import resources as res
+from karpenter.model.texts import count_text
 from karpenter.scheduling.daemonset_fit import DaemonSetShortfall
 from karpenter.scheduling.explain.nearest_fit_messages import format_amount
 

@@ -24,7 +24,6 @@ from karpenter.cli.render_common import (
     PAGE_WIDTH,
     SHOWN_ENTRIES,
     console_for,
-    count_text,
     names_text,
     pod_name,
     print_line,
@@ -34,6 +33,7 @@ from karpenter.cli.render_common import (
 from karpenter.cli.render_plan_data import PlanComparison, PlanReport, planned_buffers
 from karpenter.cli.render_prices import price_lines
 from karpenter.model import resources as res
+from karpenter.model.texts import count_text
 from karpenter.scheduling.explain.nearest_fit_messages import format_amount, nearest_fit_sentence
 from karpenter.scheduling.explain.reason_messages import (
     exposure_messages,
@@ -313,7 +313,8 @@ def _gang_text(outcome: GangOutcome) -> str:
     if not outcome.is_complete:
         return f"{outcome.gang}: no places, because not enough of its pods would have one"
     domain = f", all in {outcome.domain}" if outcome.domain else ""
-    return f"{outcome.gang}: {outcome.placed + outcome.running} pods have a place, it needs {outcome.minimum}{domain}"
+    pods = count_text(outcome.placed + outcome.running, "pod")
+    return f"{outcome.gang}: {pods} with a place, it needs {outcome.minimum}{domain}"
 
 
 def _cpu_surplus_text(plan: Solution) -> str:

@@ -12,8 +12,9 @@ from rich.tree import Tree
 
 from karpenter.api.core import Pod
 from karpenter.cli import render_plan_data
-from karpenter.cli.render_common import SEARCHABLE_WIDTH, Json, console_for, count_text, names_text, pod_name
+from karpenter.cli.render_common import SEARCHABLE_WIDTH, Json, console_for, names_text, pod_name
 from karpenter.model import pods
+from karpenter.model.texts import count_text
 from karpenter.scheduling.explain.heavier_pools import PassedNodePool
 from karpenter.scheduling.explain.nearest_fit_messages import filter_noun, nearest_fit_sentence, nearest_node_clause
 from karpenter.scheduling.explain.reason_messages import placed_when_message, reason_message, short_reason_message

@@ -9,9 +9,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from karpenter.cli.render_common import SEARCHABLE_WIDTH, console_for, count_text, print_line
+from karpenter.cli.render_common import SEARCHABLE_WIDTH, console_for, print_line
 from karpenter.history.history_records import PartSpending
 from karpenter.history.savings_ledger import DaySpending, DecisionSaving, SavingsLedger, by_dimension
+from karpenter.model.texts import count_text
 
 _SHOWN_PARTS = 10
 _SHOWN_DECISIONS = 20

@@ -8,9 +8,10 @@ from typing import TextIO
 import msgspec
 import yaml
 
-from karpenter.cli.render_common import Json, WidePage, count_text
+from karpenter.cli.render_common import Json, WidePage
 from karpenter.cli.render_sections import Section, estimate_document, sections_markdown, with_confidence, write_sections
 from karpenter.cli.tune_runner import TuneResult
+from karpenter.model.texts import count_text
 from karpenter.simulator.parameter_space import POOLS, policy_file
 from karpenter.simulator.policy_search import CandidateFigures, PolicyCandidate, pareto_front, recommended
 

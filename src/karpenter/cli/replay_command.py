@@ -13,7 +13,7 @@ import typer
 from karpenter.cli.output_formats import Output, OutputOption, Printable, node_name, write_output
 from karpenter.cli.plan_command import wall_seconds, write_reports
 from karpenter.cli.terminal import WRONG_INPUT, exit_with_error, print_error
-from karpenter.model.texts import NESTED_TOO_DEEPLY, shorten, why_unreadable
+from karpenter.model.texts import NESTED_TOO_DEEPLY, count_text, shorten, why_unreadable
 
 if TYPE_CHECKING:
     from karpenter.disruption.decide.command import Command
@@ -152,6 +152,6 @@ def _shortened(value: Json) -> str:
     import msgspec
 
     if isinstance(value, list):
-        return f"{len(value)} items"
+        return count_text(len(value), "item")
     text = msgspec.json.encode(value).decode()
     return shorten(text, _SHOWN_CHARACTERS)

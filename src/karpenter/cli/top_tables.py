@@ -8,7 +8,7 @@ from datetime import datetime
 
 from rich.text import Text
 
-from karpenter.cli.render_common import count_text, short_resource_name
+from karpenter.cli.render_common import short_resource_name
 from karpenter.cli.top_cells import (
     Cell,
     TableData,
@@ -30,6 +30,7 @@ from karpenter.console.spending import HOURS_PER_MONTH, SpendDimension
 from karpenter.model import labels, selectors
 from karpenter.model import resources as res
 from karpenter.model.nodepool_budgets import UNLIMITED_DISRUPTIONS
+from karpenter.model.texts import count_text
 from karpenter.scheduling.explain.nearest_fit_messages import format_amount
 
 #: Columns of the lines above the tables; they fit on a terminal of 80.
@@ -84,7 +85,7 @@ def summary_lines(view: ConsoleView, options: ViewerOptions, bound_per_hour: flo
 def _pods_line(view: ConsoleView) -> Text:
     counts = view.pods
     return Text.assemble(
-        (f"{counts.total} pods ", "bold"),
+        (f"{count_text(counts.total, 'pod')} ", "bold"),
         (f"({counts.pending} pending ", "yellow" if counts.pending else "dim"),
         f"{counts.running} running {counts.bound} bound)",
     )

@@ -17,6 +17,7 @@ from karpenter.console.console_input import ConsoleInput
 from karpenter.console.decision_rows import DecisionKind, DecisionRow, RecordedDecisions
 from karpenter.console.node_rows import NodeRow
 from karpenter.model import labels
+from karpenter.model.texts import count_text
 
 #: Reasons of the events that announce or report the loss of an instance.
 INTERRUPTION_REASONS = frozenset(
@@ -96,7 +97,12 @@ def _launches(claims: Iterable[NodeClaim], nodes: Sequence[NodeRow]) -> Iterator
         counts = Counter(types.get(name) or "launching" for name in names)
         bought = ", ".join(f"{count} x {name}" if len(counts) > 1 else name for name, count in counts.most_common())
         yield DecisionRow(
-            at, DecisionKind.LAUNCH, pool, names, f"+{_nodes_text(len(names))} ({bought})", tuple(_replaced(group))
+            at,
+            DecisionKind.LAUNCH,
+            pool,
+            names,
+            f"+{count_text(len(names), 'node')} ({bought})",
+            tuple(_replaced(group)),
         )
 
 
@@ -124,7 +130,7 @@ def _disruptions(events: Sequence[Event], replacements: Mapping[str, Sequence[st
             reason = event.message.rpartition(": ")[2].partition("/")[0].strip() or event.reason
             groups[(at, reason)].add(event.involved_object.name)
     for (at, reason), names in groups.items():
-        text = f"-{_nodes_text(len(names))} ({reason.lower()})"
+        text = f"-{count_text(len(names), 'node')} ({reason.lower()})"
         saved = {savings[name] for name in names if name in savings}
         # Every node of a command announces the saving of the whole command.
         saving = sum(saving for _, saving in saved) if saved else None
@@ -159,7 +165,3 @@ def _incidents(events: Iterable[Event]) -> Iterator[DecisionRow]:
             yield DecisionRow(at, DecisionKind.INTERRUPTION, event.reason, (event.involved_object.name,), event.message)
         elif event.reason in _FAILURES:
             yield DecisionRow(at, DecisionKind.FAILURE, event.reason, (event.involved_object.name,), event.message)
-
-
-def _nodes_text(count: int) -> str:
-    return f"{count} node" + ("" if count == 1 else "s")

@@ -24,6 +24,7 @@ from karpenter.conversion.notes import NotConvertible, Note, NoteList
 from karpenter.conversion.options import ConversionOptions
 from karpenter.model import runtime_validation
 from karpenter.model.structural_schema import Finding, Schema, unknown_field_findings
+from karpenter.model.texts import decoding_text
 
 _Convert = Callable[[Json, Json, ConversionOptions, NoteList], ConvertedPool | Json]
 #: How each kind is converted.
@@ -197,7 +198,7 @@ def _advice(kind: Kind[Wire], content: Json) -> Iterator[Finding]:
     try:
         obj = kind.decode(msgspec.json.encode(content))
     except msgspec.ValidationError as error:
-        yield Finding("", "decode", str(error))
+        yield Finding("", "decode", decoding_text(error))
         return
     if isinstance(obj, NodePool):
         yield from runtime_validation.validate_node_pool(obj)

@@ -15,6 +15,7 @@ from karpenter.disruption.decision_journal import JournalEntry
 from karpenter.history.history_records import UNDER_WAY, DecisionRecord, NodeFacts
 from karpenter.model import labels
 from karpenter.model import resources as res
+from karpenter.model.texts import count_text
 from karpenter.state.state_node import StateNode
 
 #: Decisions change for so long: replacements get a type, commands end.
@@ -77,13 +78,13 @@ def _disruptions(journal: Iterable[JournalEntry], now: datetime, facts: _FactsOf
     for entry in journal:
         if (entry.ended_at or now) < now - SETTLING:
             continue
-        replaced = f" +{_nodes_text(len(entry.replacements))}" if entry.replacements else ""
+        replaced = f" +{count_text(len(entry.replacements), 'node')}" if entry.replacements else ""
         yield DecisionRecord(
             decision_id=entry.command_id,
             at=entry.decided_at,
             kind="disruption",
             reason=entry.reason,
-            text=f"-{_nodes_text(len(entry.nodes))}{replaced} ({entry.reason.lower()})",
+            text=f"-{count_text(len(entry.nodes), 'node')}{replaced} ({entry.reason.lower()})",
             outcome=entry.outcome.value,
             cause=entry.cause,
             ended_at=entry.ended_at,
@@ -124,11 +125,7 @@ def _is_initialized(claim: NodeClaim) -> bool:
 def _launch_text(nodes: Sequence[NodeFacts]) -> str:
     counts = Counter(node.instance_type or "launching" for node in nodes)
     bought = ", ".join(f"{count} x {name}" if len(counts) > 1 else name for name, count in counts.most_common())
-    return f"+{_nodes_text(len(nodes))} ({bought})"
-
-
-def _nodes_text(count: int) -> str:
-    return f"{count} node" + ("" if count == 1 else "s")
+    return f"+{count_text(len(nodes), 'node')} ({bought})"
 
 
 def _merged(record: DecisionRecord, earlier: DecisionRecord | None) -> DecisionRecord:

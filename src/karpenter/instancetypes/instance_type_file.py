@@ -157,22 +157,26 @@ def parse_instance_types(content: bytes, source: str = "instance types") -> tupl
 
 @dataclass(frozen=True, slots=True)
 class _JsonLocation:
-    """A position in a file, as a JSON path."""
+    """A position in a file, as a JSON path without the ``$`` of the whole."""
 
     source: str
-    path: str = "$"
+    path: str = ""
 
     def child(self, step: str) -> _JsonLocation:
         return _JsonLocation(self.source, self.path + step)
 
     def error(self, expectation: str) -> NoReturn:
-        raise InstanceTypeFileError(f"{self.source}: {self.path}: {expectation}") from None
+        place = self.path.removeprefix(".")
+        text = f"{place}: {expectation}" if place else expectation
+        raise InstanceTypeFileError(f"{self.source}: {text}") from None
 
     def decoding_error(self, error: msgspec.ValidationError) -> NoReturn:
         text, _, where = str(error).partition(_EXPECTED_SEPARATOR)
         if text.startswith("Invalid enum value"):
             text += f"; expected one of {', '.join(Op)}"
-        self.child(where.rstrip("`").removeprefix("$")).error(text[:1].lower() + text[1:])
+        path = where.rstrip("`").removeprefix("$")
+        text = text[:1].lower() + text[1:]
+        self.child(path).error(text if path else f"expected a JSON array of instance types ({text})")
 
 
 @dataclass

@@ -8,7 +8,7 @@ from typing import TypeVar
 import msgspec
 import yaml
 
-from karpenter.model.texts import NESTED_TOO_DEEPLY
+from karpenter.model.texts import NESTED_TOO_DEEPLY, decoding_text
 
 T = TypeVar("T")
 
@@ -52,7 +52,7 @@ def yaml_as(content: bytes | str, wanted: type[T]) -> T:
     except yaml.YAMLError as error:
         raise InvalidYaml(f"cannot be read as YAML: {yaml_error_line(error)}") from None
     except msgspec.ValidationError as error:
-        raise InvalidYaml(str(error)) from None
+        raise InvalidYaml(decoding_text(error)) from None
 
 
 def load_first_yaml(content: bytes | str) -> object:

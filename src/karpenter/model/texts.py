@@ -1,4 +1,4 @@
-"""Texts of bounded length for conditions, events and log lines."""
+"""Texts of conditions, events, log lines and messages: of bounded length, and with nouns that agree with their numbers."""
 
 from __future__ import annotations
 
@@ -9,6 +9,18 @@ NESTED_TOO_DEEPLY = "it is nested too deeply"
 
 #: Length of a provider's message in conditions and events, with the dots at its end (K15-381).
 _MAX_PROVIDER_MESSAGE_LENGTH = 1024
+
+
+def count_text(count: int, noun: str) -> str:
+    """The noun with its number: 1 pod, 2 pods."""
+    return f"{count} {noun}" + ("" if count == 1 else "s")
+
+
+def decoding_text(error: Exception) -> str:
+    """An error of the JSON decoder with the place first, without its ``$`` for the whole document."""
+    text, _, where = str(error).partition(" - at ")
+    path = where.strip("`").removeprefix("$").removeprefix(".")
+    return f"{path}: {text}" if path else text
 
 
 def shorten(text: str, max_length: int) -> str:

@@ -23,6 +23,8 @@ from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hin
 
 import msgspec
 
+from karpenter.model.texts import decoding_text
+
 T = TypeVar("T")
 
 #: What JSON can say; wire structs stand for the objects msgspec makes of them.
@@ -41,7 +43,8 @@ class DataError(ValueError):
         self.path = path
 
     def __str__(self) -> str:
-        return f"${''.join(self.path)}: {self.message}"
+        place = "".join(self.path).removeprefix(".")
+        return f"{place}: {self.message}" if place else self.message
 
     def within(self, step: str) -> DataError:
         """The same error, seen from the value around."""
@@ -292,7 +295,7 @@ def _struct(cls: type, data: Json) -> object:
     try:
         return msgspec.convert(data, cls)
     except msgspec.ValidationError as error:
-        raise DataError(str(error)) from None
+        raise DataError(decoding_text(error)) from None
 
 
 def _float(value: float) -> Json:

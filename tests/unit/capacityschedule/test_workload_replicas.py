@@ -99,7 +99,7 @@ def test_a_workload_that_somebody_scales_at_night_is_left_alone_then_and_in_the_
             f"its pods have annotation {labels.DO_NOT_DISRUPT}",
         ),
         (_workload(3), (_autoscaler(0),), "HorizontalPodAutoscaler web scales from 0"),
-        (_workload(3, annotations={"downscaler/downtime-replicas": "1"}), (_autoscaler(2),), "would undo 1 replicas"),
+        (_workload(3, annotations={"downscaler/downtime-replicas": "1"}), (_autoscaler(2),), "would undo 1 replica;"),
         (_workload(3, annotations={"downscaler/exclude": "true"}), (), "annotation downscaler/exclude"),
     ],
 )

@@ -57,6 +57,24 @@ def test_wrong_values_are_refused_in_the_words_of_typer(arguments: list[str], li
     assert line in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ([], "Missing options: --cluster-name (CLUSTER_NAME), --region (AWS_REGION), --account."),
+        (["--region", "eu-west-1"], "Missing options: --cluster-name (CLUSTER_NAME), --account."),
+        (["--region", "eu-west-1", "--account", "123456789012"], "Missing option '--cluster-name'"),
+    ],
+)
+def test_all_options_that_are_missing_are_named_at_once(
+    monkeypatch: pytest.MonkeyPatch, arguments: list[str], line: str
+) -> None:
+    for variable in ("CLUSTER_NAME", "AWS_REGION"):
+        monkeypatch.delenv(variable, raising=False)
+    result = CliRunner().invoke(app, ["iam-policy", *arguments])
+    assert result.exit_code == 2
+    assert line in result.stderr
+
+
 def test_a_command_with_texts_only_does_not_load_what_converts_values(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pydantic", None)  # an import of it fails
     assert CliRunner().invoke(app, ["profiles", "-o", "json"]).exit_code == 0

@@ -25,7 +25,7 @@ def limited(tmp_path: Path) -> Path:
 
 
 def test_a_plan_names_the_domain_of_a_gang_that_is_complete() -> None:
-    assert "PodGroup default/train: 4 pods have a place, it needs 4, all in us-east-1" in plan(EXAMPLE)
+    assert "PodGroup default/train: 4 pods with a place, it needs 4, all in us-east-1" in plan(EXAMPLE)
 
 
 def test_json_lists_gangs_with_their_outcome(tmp_path: Path) -> None:

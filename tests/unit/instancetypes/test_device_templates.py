@@ -46,9 +46,9 @@ def test_a_type_has_the_slices_that_its_nodes_will_publish() -> None:
 @pytest.mark.parametrize(
     ("fields", "text"),
     [
-        ({"driver": ""}, "$[0].devices[0].driver: expected the name of a DRA driver"),
-        ({"nodeName": "n"}, "$[0].devices[0]: expected no nodeName"),
-        ({"devices": [{"name": 1}]}, "$[0].devices[0].devices[0].name: expected `str`"),
+        ({"driver": ""}, "[0].devices[0].driver: expected the name of a DRA driver"),
+        ({"nodeName": "n"}, "[0].devices[0]: expected no nodeName"),
+        ({"devices": [{"name": 1}]}, "[0].devices[0].devices[0].name: expected `str`"),
     ],
 )
 def test_devices_that_make_no_sense_are_named_by_their_place(fields: dict[str, object], text: str) -> None:

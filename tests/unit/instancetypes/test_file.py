@@ -134,28 +134,28 @@ def test_equal_requirements_are_shared() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"name": 1}, "types.json: $[0].name: expected `str`, got `int`"),
-        ({"resources": {"cpu": "four"}}, "types.json: $[0].resources.cpu: 'four' is not a quantity"),
-        ({"resources": {"cpu": "-4"}}, "types.json: $[0].resources.cpu: expected a quantity of at least 0"),
-        ({"offerings": [{"requirements": wanted()}]}, "types.json: $[0].offerings[0]: expected `price`"),
+        ({"name": 1}, "types.json: [0].name: expected `str`, got `int`"),
+        ({"resources": {"cpu": "four"}}, "types.json: [0].resources.cpu: 'four' is not a quantity"),
+        ({"resources": {"cpu": "-4"}}, "types.json: [0].resources.cpu: expected a quantity of at least 0"),
+        ({"offerings": [{"requirements": wanted()}]}, "types.json: [0].offerings[0]: expected `price`"),
         (
             {"offerings": [{"price": 1, "zone": "a", "capacityType": "spot"}]},
-            "types.json: $[0].offerings[0]: expected `requirements`",
+            "types.json: [0].offerings[0]: expected `requirements`",
         ),
         (
             {"offerings": [{"price": 1, "requirements": wanted()[:1]}]},
-            "types.json: $[0].offerings[0].requirements: expected `In` with at least one value for "
+            "types.json: [0].offerings[0].requirements: expected `In` with at least one value for "
             "karpenter.sh/capacity-type",
         ),
         (
             {"offerings": [{"price": 1, "requirements": wanted(kind="cheap")}]},
-            "types.json: $[0].offerings[0].requirements: capacity type 'cheap' is not one of on-demand, reserved, spot",
+            "types.json: [0].offerings[0].requirements: capacity type 'cheap' is not one of on-demand, reserved, spot",
         ),
         (
             {"offerings": [{"price": 1, "requirements": [{"key": "zone", "operator": "in"}]}]},
-            "types.json: $[0].offerings[0].requirements[0].operator: invalid enum value 'in'; expected one of In, NotIn",
+            "types.json: [0].offerings[0].requirements[0].operator: invalid enum value 'in'; expected one of In, NotIn",
         ),
-        ({"offerings": [{"price": -1, "requirements": wanted()}]}, "types.json: $[0].offerings[0].price: expected"),
+        ({"offerings": [{"price": -1, "requirements": wanted()}]}, "types.json: [0].offerings[0].price: expected"),
     ],
 )
 def test_a_mistake_is_one_line_with_its_place(change: dict[str, object], message: str) -> None:
@@ -167,8 +167,14 @@ def test_a_mistake_is_one_line_with_its_place(change: dict[str, object], message
 
 
 def test_a_name_given_twice_is_refused() -> None:
-    with pytest.raises(instance_type_file.InstanceTypeFileError, match=r"\$\[1\]\.name: c-4x is there twice"):
+    with pytest.raises(instance_type_file.InstanceTypeFileError, match=r": \[1\]\.name: c-4x is there twice"):
         loads(described(), described())
+
+
+def test_a_file_that_is_no_array_is_named_without_a_path() -> None:
+    with pytest.raises(instance_type_file.InstanceTypeFileError) as caught:
+        instance_type_file.parse_instance_types(b"{}", "types.json")
+    assert str(caught.value) == "types.json: expected a JSON array of instance types (expected `array`, got `object`)"
 
 
 def test_broken_json_and_a_missing_file_are_refused(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ RULES = "rules: [{destinations: [ops]}]\n"
             DESTINATION % ", quietHours: {timeZone: Mars/Base, windows: [{from: '22:00', until: '07:00'}]}" + RULES,
             "n: destinations[0].quietHours: timeZone: ",
         ),
-        (DESTINATION % ", frmat: Slack" + RULES, "n: Object contains unknown field `frmat` - at `$.destinations[0]`"),
+        (DESTINATION % ", frmat: Slack" + RULES, "n: destinations[0]: Object contains unknown field `frmat`"),
     ],
 )
 def test_a_mistake_is_named_with_its_place(text: str, message: str) -> None:

@@ -194,7 +194,7 @@ def test_min_values_out_of_reach_are_told_with_both_numbers() -> None:
     pool = node_pool(requirements=[wanted(labels.INSTANCE_TYPE, "Exists", least=2)])
     result = plan(pool, pod("p", {"cpu": "3"}), types=BOTH)
     assert said(result) == (
-        "nearest is NodePool np: minValues asks for 2 values of node.kubernetes.io/instance-type, and 1 are left"
+        "nearest is NodePool np: minValues asks for 2 values of node.kubernetes.io/instance-type, and 1 is left"
     )
 
 

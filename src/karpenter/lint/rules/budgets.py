@@ -13,6 +13,7 @@ from karpenter.model import nodepool_budgets
 from karpenter.model.budget_windows import TimeSpan, merged_spans
 from karpenter.model.nodepool_budgets import BUDGETS_PATH, ParsedBudget
 from karpenter.model.quantity import parse_milli
+from karpenter.model.texts import count_text
 
 _REASONS = ("Empty", "Drifted", "Underutilized", "Unhealthy")
 #: Larger than any pool: what allows nothing of it never allows anything.
@@ -76,9 +77,8 @@ def _never_binds(lint_input: LintInput) -> Iterator[Match]:
         most = pool.spec.replicas if limit is None else parse_milli(limit) // _THOUSANDTHS
         for index, budget in enumerate(pool.spec.disruption.budgets if most else ()):
             if budget.nodes.isdecimal() and most is not None and int(budget.nodes) >= most:
-                text = (
-                    f"{budget.nodes} is never reached: the pool has at most {most} nodes; write less, or a percentage"
-                )
+                nodes = count_text(int(most), "node")
+                text = f"{budget.nodes} is never reached: the pool has at most {nodes}; write less, or a percentage"
                 yield Match(where, f"{BUDGETS_PATH}[{index}].nodes", text)
 
 

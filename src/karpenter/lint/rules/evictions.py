@@ -14,6 +14,7 @@ from karpenter.lint.source_object import SourceObject
 from karpenter.model import labels
 from karpenter.model.selectors import selector_matches
 from karpenter.model.structural_schema import child_path
+from karpenter.model.texts import count_text
 
 _SERVICES = Deployment | ReplicaSet | StatefulSet | DaemonSet | Pod
 _PERCENT = 100
@@ -37,7 +38,7 @@ def _allows_nothing(lint_input: LintInput) -> Iterator[Match]:
         if spec.max_unavailable is not None and _amount(spec.max_unavailable, replicas or _PERCENT) == 0:
             yield Match(where, "spec.maxUnavailable", "allows no eviction ever: nodes of these pods are never drained")
         elif spec.min_available is not None and _is_all(spec.min_available, replicas):
-            of = f"of {replicas} replicas " if replicas else ""
+            of = f"of {count_text(replicas, 'replica')} " if replicas else ""
             text = f"keeps {spec.min_available} {of}available and allows no eviction: nodes of these pods are never drained"
             yield Match(where, "spec.minAvailable", text)
 

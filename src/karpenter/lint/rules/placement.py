@@ -12,6 +12,7 @@ from karpenter.lint.pod_fit import accepted_requirements, pod_fits
 from karpenter.lint.rule import Match, Rule, Severity, Topic
 from karpenter.model import labels
 from karpenter.model.selectors import selector_matches
+from karpenter.model.texts import count_text
 from karpenter.state.host_ports import host_ports_of
 
 #: Up to so many replicas on nodes of their own are what people do for availability.
@@ -59,9 +60,7 @@ def _more_replicas_than_zones(lint_input: LintInput) -> Iterator[Match]:
         zones = _zones(pod, lint_input) if indexes else []
         replicas = _replicas(pod, lint_input)
         if zones and replicas > len(zones):
-            text = (
-                f"{replicas} replicas, one in each zone, but there are {len(zones)} zones for them ({', '.join(zones)})"
-            )
+            text = f"{replicas} replicas, one in each zone, and {count_text(len(zones), 'zone')} for them ({', '.join(zones)})"
             yield from (Match(pod.where, _anti_affinity_path(pod, index), text) for index in indexes)
 
 
@@ -75,7 +74,8 @@ def _too_many_domains(lint_input: LintInput) -> Iterator[Match]:
         zones = _zones(pod, lint_input) if wanted else []
         for index, domains in wanted.items():
             if zones and domains > len(zones):
-                text = f"minDomains {domains} cannot be met: there are {len(zones)} zones for these pods ({', '.join(zones)})"
+                there = f"{count_text(len(zones), 'zone')} ({', '.join(zones)})"
+                text = f"minDomains {domains} cannot be met: these pods have {there}"
                 yield Match(pod.where, f"{pod.path}.topologySpreadConstraints[{index}].minDomains", text)
 
 

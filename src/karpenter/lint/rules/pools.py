@@ -18,6 +18,7 @@ from karpenter.model import labels, taints
 from karpenter.model import resources as res
 from karpenter.model.requirements import Op, Requirements
 from karpenter.model.structural_schema import child_path
+from karpenter.model.texts import count_text
 from karpenter.scheduling.offerings.nodepool_templates import NodePoolTemplate, nodepool_requirements
 
 _REQUIREMENTS = "spec.template.spec.requirements"
@@ -107,7 +108,7 @@ def _min_values(lint_input: LintInput) -> Iterator[Match]:
     for where, template in _templates(lint_input):
         for key, count in template.index.min_values_shortages(template.requirements, template.types).items():
             least = template.requirements[key].min_values
-            text = f"minValues {least} cannot be met: the requirements leave {count} values of {key}"
+            text = f"minValues {least} cannot be met: the requirements leave {count_text(count, 'value')} of {key}"
             yield Match(where, requirement_path(template.pool, key), text)
 
 

@@ -204,10 +204,10 @@ def parse_faults(content: bytes, source: str = "faults") -> Faults:
 
 
 def _check_durations(faults: Faults, source: str) -> None:
-    texts = {f"$.registration[{index}].delay": rule.delay for index, rule in enumerate(faults.registration)}
-    texts |= {f"$.lost[{index}].after": rule.after for index, rule in enumerate(faults.lost)}
+    texts = {f"registration[{index}].delay": rule.delay for index, rule in enumerate(faults.registration)}
+    texts |= {f"lost[{index}].after": rule.after for index, rule in enumerate(faults.lost)}
     for index, rule in enumerate(faults.interruptions):
-        texts |= {f"$.interruptions[{index}].after": rule.after, f"$.interruptions[{index}].notice": rule.notice}
+        texts |= {f"interruptions[{index}].after": rule.after, f"interruptions[{index}].notice": rule.notice}
     for place, text in texts.items():
         try:
             durations.parse_duration(text)

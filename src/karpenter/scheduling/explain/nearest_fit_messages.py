@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from karpenter.api.scheduling_constraints import Taint
 from karpenter.model import labels, taints
 from karpenter.model import resources as res
+from karpenter.model.texts import count_text
 from karpenter.scheduling.failed_filters import (
     ConflictingRequirement,
     DevicesNotAllocatable,
@@ -132,7 +133,7 @@ def _amount_clause(obstacle: InsufficientResource | UnknownResource | NodePoolLi
         case NodePoolLimitReached(resource, left, needed):
             return f"a node needs {format_amount(resource, needed)}, the limit leaves {format_amount(resource, max(0, left))}"
         case MinValuesNotMet(key, wanted, there):
-            return f"minValues asks for {wanted} values of {key}, and {there} are left"
+            return f"minValues asks for {count_text(wanted, 'value')} of {key}, and {there} {'is' if there == 1 else 'are'} left"
         case InsufficientResource(resource, _, there, where):
             return (
                 f"the pod is {format_amount(resource, obstacle.missing)} short on {where}, the largest otherwise suitable type"

@@ -12,6 +12,7 @@ from karpenter.api.karpenter import NodePool
 from karpenter.model import conditions as model_conditions
 from karpenter.model import labels
 from karpenter.model.clock import SystemClock
+from karpenter.model.texts import count_text
 from karpenter.providers.aws import aws_labels, iam_policies
 from karpenter.providers.aws.aws_apis import RunInstancesDryRun
 from karpenter.providers.aws.aws_errors import AwsError, explain_denial
@@ -102,7 +103,11 @@ def _subnet_findings(subject: DoctorSubject, name: str, subnets: Sequence[Subnet
         text = f"EC2NodeClass {name}: few free addresses in {', '.join(few)} (free by zone: {shown})"
         breaks = "launches there fail with InsufficientFreeAddressesInSubnet, or pods get no address"
         return [_SUBNETS.warning(text, breaks, "add subnets with room and tag them: " + subject.tag_command)]
-    return [_SUBNETS.ok(f"EC2NodeClass {name} selects {len(subnets)} subnets; free addresses by zone: {shown}")]
+    return [
+        _SUBNETS.ok(
+            f"EC2NodeClass {name} selects {count_text(len(subnets), 'subnet')}; free addresses by zone: {shown}"
+        )
+    ]
 
 
 def _security_group_findings(
@@ -155,7 +160,7 @@ def _ready_class_finding(node_class: EC2NodeClass) -> DoctorFinding:
     if unproven:
         text = f"EC2NodeClass {name} is ready, but {'; '.join(unproven)}"
         return _CLASSES.warning(text, "what these calls lack shows at the first launch", f"{_DESCRIBE} {name}")
-    return _CLASSES.ok(f"EC2NodeClass {name} is ready, with {len(node_class.status.amis)} images")
+    return _CLASSES.ok(f"EC2NodeClass {name} is ready, with {count_text(len(node_class.status.amis), 'image')}")
 
 
 async def launches(subject: DoctorSubject) -> list[DoctorFinding]:

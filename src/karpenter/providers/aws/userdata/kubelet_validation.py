@@ -15,6 +15,7 @@ from msgspec import Meta
 
 from karpenter.model import durations, quantity, structural_schema
 from karpenter.model.structural_schema import Finding
+from karpenter.model.texts import decoding_text
 from karpenter.providers.aws.userdata.ami_families import AL2023, BOTTLEROCKET, CUSTOM
 from karpenter.providers.aws.userdata.kubelet_settings import (
     RESERVED_FIELDS,
@@ -106,9 +107,7 @@ def decoding_error(kubelet: Mapping[str, object]) -> str:
     try:
         msgspec.convert(kubelet, _CONFIGURATION)
     except msgspec.ValidationError as error:
-        text, _, path = str(error).partition(" - at ")
-        where = path.strip("`").removeprefix("$.")
-        return f"{where}: {_without_null(text)}" if where else _without_null(text)
+        return _without_null(decoding_text(error))
     return ""
 
 

@@ -99,7 +99,7 @@ def sections(result: SimulationResult, room: PageRoom = _PAGE) -> Iterable[Secti
 
 def _figures(reports: Sequence[SimulationReport]) -> Section:
     head = reports[0]
-    title = f"{head.workload}: {head.days:.1f} days, seed {head.seed}"
+    title = f"{head.workload}: {head.days:.3g} days, seed {head.seed}"
     rows = [(name, *(value(report) for report in reports)) for name, value in _FIGURES]
     return Section(title, ("", *(report.policy for report in reports)), rows)
 

@@ -22,7 +22,7 @@ def html_page(result: SimulationResult) -> str:
     """The page."""
     head = result.reports[0][0]
     return Template(_file("page.html")).substitute(
-        title=escape(f"{head.workload}: {head.days:.1f} days"),
+        title=escape(f"{head.workload}: {head.days:.3g} days"),
         style=_file("page.css"),
         library_style=_file("uPlot.min.css"),
         library=_file("uPlot.iife.min.js"),

@@ -199,6 +199,7 @@ def _drifting_bound(workload: Workload, market: StudyMarket, world: World, seed:
 def _checked(bound: CostBound, workload: Workload) -> CostBound:
     if len(bound.unschedulable) == len(workload.pods):
         raise WorkloadError(
-            "no NodePool can hold any of the pods: compare their requests with the NodePools' requirements"
+            "no NodePool can hold any of the pods: compare their requests with the NodePools' requirements; "
+            "what node classes say, such as larger disks, is not simulated"
         )
     return bound

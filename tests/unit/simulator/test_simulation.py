@@ -132,6 +132,10 @@ def test_the_same_seed_gives_the_same_report_byte_for_byte(arguments: list[str],
     assert report("2") != first
 
 
+def test_the_page_says_how_long_a_short_study_was(arguments: list[str], drips: str) -> None:
+    assert run(*arguments, "--scenario", drips).stdout.startswith("drips: 0.012 days, seed 1\n")
+
+
 def test_a_comparison_shows_both_policies_and_ends_with_a_recommendation(arguments: list[str], drips: str) -> None:
     compared = (*arguments, "--scenario", drips, "--compare", "lean,karpenter")
     document = json.loads(run(*compared, "--seeds", "2", "-o", "json").stdout)

@@ -88,11 +88,15 @@ class WorkloadPlayer:
             return
 
     async def _act(self, action: _Action, life: PodLife) -> None:
-        is_wanted = action is _Action.CREATE
-        self._want(life, is_wanted=is_wanted)
-        if is_wanted:
+        if action is _Action.CREATE:
+            if life.name not in self._present:
+                self._present.add(life.name)
+                self._count(life, 1)
             await self._create(life)
             return
+        if life.name in self._present:
+            self._present.discard(life.name)
+            self._count(life, -1)
         try:
             await self._kube.delete(kinds.POD, life.name, life.template.namespace)
         except NotFound:
@@ -102,11 +106,9 @@ class WorkloadPlayer:
         """How many pods a workload controller wants now; None where none of the workload's pods are of it."""
         return self._present_by_owner.get(owner_uid)
 
-    def _want(self, life: PodLife, *, is_wanted: bool) -> None:
-        if is_wanted is not (life.name in self._present):
-            (self._present.add if is_wanted else self._present.discard)(life.name)
-            if life.template.owner is not None:
-                self._present_by_owner[life.template.owner.uid] += 1 if is_wanted else -1
+    def _count(self, life: PodLife, by: int) -> None:
+        if life.template.owner is not None:
+            self._present_by_owner[life.template.owner.uid] += by
 
     async def _create(self, life: PodLife) -> None:
         try:

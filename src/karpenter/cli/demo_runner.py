@@ -21,6 +21,7 @@ from karpenter.cli.demo_options import DemoOptions
 from karpenter.cli.demo_scenario import ScenarioPlayer, build_scenario
 from karpenter.cli.demo_screen import DemoScreen
 from karpenter.cli.demo_text import DemoPresenter, PlainPresenter, comparison, progress, summary
+from karpenter.cli.terminal import check_writable
 from karpenter.instancetypes import ec2_catalog
 from karpenter.providers.simulated import SimulatedTiming
 from karpenter.runtime import logging
@@ -82,7 +83,7 @@ def run_demo(options: DemoOptions) -> str:
     if options.svg is not None and not options.svg.parent.is_dir():
         raise DemoStartError(f"--svg={options.svg}: {options.svg.parent} is no directory")
     if options.svg is not None:
-        _check_writable(options.svg)
+        check_writable("--svg", options.svg)
     with _log_to(options.log):
         return run_paced(lambda clock: _DemoRun(console, options, clock).run(), _start(options), options.speed)
 
@@ -93,17 +94,6 @@ def _start(options: DemoOptions) -> datetime:
     begun = datetime.now(UTC) - _LONGEST_RUN * (1 - 1 / max(options.speed, 1.0))
     # On the second, as the other beginning: creation times have whole seconds, and pods are taken in their order.
     return begun.replace(microsecond=0)
-
-
-def _check_writable(file: Path) -> None:
-    """Before half a minute of demo, whose chart could not be kept. Raises ``DemoStartError``."""
-    is_new = not file.exists()
-    try:
-        file.open("a", encoding="utf-8").close()
-        if is_new:
-            file.unlink()
-    except OSError as error:
-        raise DemoStartError(f"--svg={file}: cannot be written ({error.strerror})") from None
 
 
 @contextmanager

@@ -71,8 +71,8 @@ def _checked(region: PlanRegion, source: str) -> PlanRegion:
         choice = f"did you mean {near[0]}? Otherwise give" if near else "give"
         others = "" if near else f", or another --region: {', '.join(regions)}"
         raise WrongInput(
-            f"{source}: there are no packaged prices for this region; {choice} --live-prices, or --instance-types with types of "
-            f"your own{others}"
+            f"{source}: there are no packaged prices for this region; {choice} --instance-types with types of your own "
+            f"(plan and explain also take --live-prices){others}"
         )
     return region
 

@@ -82,7 +82,7 @@ def _sections(result: TuneResult, *, is_wide: bool) -> Iterable[Section]:
 def _title(result: TuneResult, front: tuple[CandidateFigures, ...]) -> str:
     tried = count_text(max(0, len(result.figures) - 1), "candidate")
     seeds = count_text(result.seeds, "seed")
-    return f"{result.workload}: {result.days:.1f} days, {seeds}, {tried} tried, {len(front)} on the front"
+    return f"{result.workload}: {result.days:.3g} days, {seeds}, {tried} tried, {len(front)} on the front"
 
 
 def _figures_section(title: str, figures: Iterable[CandidateFigures]) -> Section:

@@ -10,7 +10,7 @@ import typer
 from karpenter.cli.output_formats import OutputOption, Printable, write_output
 from karpenter.cli.settings_options import Flags, resolve_or_exit, with_setting_options
 from karpenter.cli.simulate_options import SimulateOptions, StudySource, with_source_options
-from karpenter.cli.terminal import INTERRUPTED, WrongInput, print_error
+from karpenter.cli.terminal import INTERRUPTED, WrongInput, check_writable, print_error
 
 if TYPE_CHECKING:
     from karpenter.cli.simulate_runner import SimulationResult
@@ -25,8 +25,9 @@ def simulate(
     seed: Annotated[int, typer.Option(help="Random seed of the scenario.")] = 1,
     seeds: Annotated[int, typer.Option(min=1, max=1000, help="Compare over so many seeds, from --seed on.")] = 1,
     policy: Annotated[
-        str, typer.Option(metavar="NAME|FILE", help="Policy: lean, karpenter, empty-only, or a YAML file.")
-    ] = "lean",
+        str,
+        typer.Option(metavar="NAME|FILE", help="Policy: lean, karpenter, empty-only, or a YAML file. Default: lean."),
+    ] = "",
     compare: Annotated[
         str, typer.Option(metavar="A,B,...", help="Compare these policies with the first of them, instead of --policy.")
     ] = "",
@@ -51,8 +52,10 @@ def simulate(
 
     if seeds > 1 and not (compare and (source.trace is None or source.world)):
         raise WrongInput("--seeds needs --compare, and with --trace also --world; a trace has no random numbers")
+    if policy and compare:
+        raise WrongInput("--policy and --compare exclude each other: name all policies in --compare")
     source.check("simulate")
-    policies = tuple(compare.split(",")) if compare else (policy,)
+    policies = tuple(compare.split(",")) if compare else (policy or "lean",)
     options = SimulateOptions(source, range(seed, seed + seeds), policies, executor)
     result = _simulated(options, flags, html)
     printable = Printable(
@@ -74,7 +77,7 @@ def _simulated(options: SimulateOptions, flags: Flags, html: Path | None) -> Sim
     from karpenter.simulator.workload import WorkloadError
 
     if html is not None:
-        _write_page(html, "")
+        check_writable("--html", html)
     try:
         result = run_simulation(options, resolve_or_exit("simulate", flags))
     except WorkloadError as error:

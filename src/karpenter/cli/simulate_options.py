@@ -37,10 +37,11 @@ FromClusterOption = Annotated[
     bool, typer.Option("--from-cluster", help="Simulate the pods and NodePools of the cluster of the kubeconfig.")
 ]
 PatternOption = Annotated[
-    Pattern,
+    Pattern | None,
     typer.Option(
         "--pattern",
-        help="How the pods of -f or --from-cluster come and go: never, with the day, or in office hours.",
+        help="How the pods of -f or --from-cluster come and go: never, with the day, or in office hours. "
+        "Default: daily.",
     ),
 ]
 DaysOption = Annotated[
@@ -63,14 +64,14 @@ class StudySource:
     """Where the pods, NodePools and the world of a study come from.
 
     At most one of ``trace`` and ``scenario`` is given; without either the pods of ``filename`` or of the cluster count.
-    ``days`` None: all of it. ``pattern``: how pods of files or of the cluster come and go.
+    ``days`` None: all of it. ``pattern``: how pods of files or of the cluster come and go, None: with the day.
     """
 
     trace: Path | None
     scenario: str
     filename: tuple[str, ...]
     from_cluster: bool
-    pattern: Pattern
+    pattern: Pattern | None
     days: float | None
     from_day: float
     world: Path | None
@@ -85,6 +86,12 @@ class StudySource:
             )
         if self.from_cluster and self.filename:
             raise WrongInput("--from-cluster takes NodePools from the cluster, so -f has no use beside it")
+        if self.from_day and self.trace is None:
+            raise WrongInput("--from-day is a day of a trace: give --trace, or leave it out")
+        if self.pattern is not None and (self.trace is not None or self.scenario):
+            raise WrongInput(
+                "--pattern is for the pods of -f and --from-cluster: leave it out with --trace and --scenario"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +109,7 @@ _SOURCE_OPTIONS = (
     ("scenario", ScenarioOption, ""),
     ("filename", FilesOption, None),
     ("from_cluster", FromClusterOption, False),
-    ("pattern", PatternOption, "daily"),
+    ("pattern", PatternOption, None),
     ("days", DaysOption, None),
     ("from_day", FromDayOption, 0.0),
     ("world", WorldOption, None),

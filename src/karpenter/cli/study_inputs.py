@@ -107,7 +107,10 @@ def _workloads(
     if source.trace is not None:
         return dict.fromkeys(seeds, read_trace(source.trace, TraceWindow(source.from_day, source.days)))
     days = _CLUSTER_DAYS if source.days is None else source.days
-    return {seed: cluster_workload(market.pods, LoadPattern(source.pattern), seed, days) for seed in seeds}
+    return {
+        seed: cluster_workload(market.pods, LoadPattern(source.pattern or LoadPattern.DAILY), seed, days)
+        for seed in seeds
+    }
 
 
 def _bounds(workloads: Mapping[int, Workload], market: StudyMarket, world: World) -> dict[int, CostBound]:

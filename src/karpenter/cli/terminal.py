@@ -9,6 +9,7 @@ import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from pathlib import Path
 from typing import NoReturn
 
 import typer
@@ -79,6 +80,17 @@ def collected_errors() -> Iterator[list[str]]:
         yield lines
     finally:
         _collected_lines.reset(token)
+
+
+def check_writable(flag: str, path: Path) -> None:
+    """Raises ``WrongInput`` where the file of an option cannot be written. Neither makes the file nor changes it."""
+    is_new = not path.exists()
+    try:
+        path.open("ab").close()
+    except OSError as error:
+        raise WrongInput(f"{flag} {path}: cannot be written ({error.strerror})") from None
+    if is_new:
+        path.unlink()
 
 
 def print_error(line: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -69,28 +70,38 @@ def tune(
 
 
 def _tuned(options: TuneOptions, flags: Flags, policies: Path | None) -> TuneResult:
-    """Search, and write the policies; a directory that cannot be made is told before the search."""
+    """Search, and write the policies; what cannot become a directory is told before the search."""
     from karpenter.cli.tune_runner import run_tuning
     from karpenter.simulator.workload import WorkloadError
 
+    if policies is not None:
+        _check_directory(policies)
     try:
-        if policies is not None:
-            policies.mkdir(parents=True, exist_ok=True)
         result = run_tuning(options, resolve_or_exit("tune", flags))
-        if policies is not None:
-            _write_policies(policies, result)
     except WorkloadError as error:
         raise WrongInput(str(error)) from None
-    except OSError as error:
-        raise WrongInput(f"--policies {policies}: cannot be written ({error.strerror})") from None
+    if policies is not None:
+        _write_policies(policies, result)
     return result
+
+
+def _check_directory(directory: Path) -> None:
+    """Raises ``WrongInput`` where the directory cannot be made or written. It is not made yet."""
+    existing = next(path for path in (directory, *directory.absolute().parents) if path.exists())
+    if not existing.is_dir():
+        raise WrongInput(f"--policies {directory}: cannot be written ({existing} is no directory)")
+    if not os.access(existing, os.W_OK):
+        raise WrongInput(f"--policies {directory}: cannot be written (Permission denied)")
 
 
 def _write_policies(directory: Path, result: TuneResult) -> None:
     from karpenter.cli import render_tuning
     from karpenter.simulator.policy_search import pareto_front
 
-    for figures in pareto_front(result.figures):
-        candidate = figures.candidate
-        path = directory / f"{candidate.name}.yaml"
-        path.write_text(render_tuning.policy_yaml(result, candidate), encoding="utf-8")
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for figures in pareto_front(result.figures):
+            path = directory / f"{figures.candidate.name}.yaml"
+            path.write_text(render_tuning.policy_yaml(result, figures.candidate), encoding="utf-8")
+    except OSError as error:
+        raise WrongInput(f"--policies {directory}: cannot be written ({error.strerror})") from None

@@ -11,7 +11,7 @@ import math
 import random
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Annotated
+from typing import Annotated, get_args
 
 import msgspec
 from msgspec import Meta
@@ -221,6 +221,8 @@ class ZonalStatefulSet(LoadGenerator, frozen=True, tag="statefulSet"):
 
 
 AnyGenerator = ZonalStatefulSet | DailyWave | OfficeHours | Autoscaled | RollOuts | BatchBursts | Drips | HourlyCronJob
+#: What the field ``kind`` may say.
+GENERATOR_KINDS = tuple(sorted(str(generator.__struct_config__.tag) for generator in get_args(AnyGenerator)))
 _Jobs = BatchBursts | Drips | HourlyCronJob
 
 

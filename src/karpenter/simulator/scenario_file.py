@@ -19,7 +19,7 @@ import yaml
 from msgspec import Meta
 
 from karpenter.model import quantity
-from karpenter.simulator.load_generators import DAY, AnyGenerator
+from karpenter.simulator.load_generators import DAY, GENERATOR_KINDS, AnyGenerator
 from karpenter.simulator.workload import PodLife, Workload, WorkloadError, ordered_workload
 from karpenter.simulator.world import World, WorldError
 from karpenter.simulator.yaml_lines import decode_yaml, line_of, read_file
@@ -57,7 +57,7 @@ def read_scenario(name: str) -> Scenario:
     else:
         names = ", ".join(packaged_scenarios())
         raise WorkloadError(f"there is no scenario {name!r}; choose {names}, or a YAML file")
-    scenario = decode_yaml(content, name, Scenario)
+    scenario = decode_yaml(content, name, Scenario, GENERATOR_KINDS)
     _check(scenario, name, content)
     return scenario
 

@@ -68,7 +68,10 @@ def read_trace(path: Path, window: TraceWindow = TraceWindow()) -> Workload:
         raise WorkloadError("\n".join(errors[:_MANY_ERRORS]) + more)
     if not lives:
         raise WorkloadError(f"{path}: there are no pods in it")
-    return _within(path.stem, lives, window)
+    workload = _within(path.stem, lives, window)
+    if not workload.pods:
+        raise WorkloadError(_empty_window(path, lives, window))
+    return workload
 
 
 def _rows(path: Path) -> Iterator[tuple[int, Mapping[str, str]]]:
@@ -163,6 +166,17 @@ def _count(row: Mapping[str, str], column: str) -> int:
     if not 0 <= number < 1e12:
         raise _BadRow(f"{column} {text} must not be negative" if number < 0 else f"{column} {text} is out of range")
     return round(number)
+
+
+def _empty_window(path: Path, lives: list[PodLife], window: TraceWindow) -> str:
+    arrivals = [life.arrives_at_seconds for life in lives]
+    ends = [life.leaves_at_seconds for life in lives if life.leaves_at_seconds is not None]
+    first, last = (f"{moment / DAY_SECONDS:.3g}" for moment in (min(arrivals), max(arrivals + ends)))
+    end = "its end" if window.days is None else f"day {window.first_day + window.days:g}"
+    return (
+        f"{path}: no pod is there from day {window.first_day:g} to {end}; its pods are there from day {first} to day {last}: "
+        "choose another --from-day or --days"
+    )
 
 
 def _within(name: str, lives: list[PodLife], window: TraceWindow) -> Workload:

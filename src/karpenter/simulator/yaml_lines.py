@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,7 +20,7 @@ _UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(?P<field>[^`]+)`(?
 _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\[\.\.\.\]")
 
 
-def decode_yaml(content: bytes, source: str, wanted: type[T]) -> T:
+def decode_yaml(content: bytes, source: str, wanted: type[T], kinds: Sequence[str] = ()) -> T:
     """The structure in a YAML file. Raises ``WorkloadError`` with ``source``, the line and what is expected there."""
     try:
         data, root = load_yaml_with_node(content)
@@ -32,7 +33,7 @@ def decode_yaml(content: bytes, source: str, wanted: type[T]) -> T:
     try:
         return msgspec.convert(data, wanted)
     except msgspec.ValidationError as error:
-        raise WorkloadError(f"{source}: {_explained(str(error), root, wanted)}") from None
+        raise WorkloadError(f"{source}: {_explained(str(error), root, wanted, kinds)}") from None
 
 
 def read_file(path: Path) -> bytes:
@@ -72,8 +73,8 @@ def _fields_of(wanted: type[msgspec.Struct]) -> str:
     return ", ".join(field.encode_name for field in msgspec.structs.fields(wanted))
 
 
-def _explained(text: str, root: yaml.Node | None, wanted: type[msgspec.Struct]) -> str:
-    """The text with its line. ``wanted`` is what the whole file should be."""
+def _explained(text: str, root: yaml.Node | None, wanted: type[msgspec.Struct], kinds: Sequence[str]) -> str:
+    """The text with its line. ``wanted`` is what the whole file should be, ``kinds`` what its fields ``kind`` may say."""
     unknown = _UNKNOWN_FIELD.match(text)
     if unknown:
         path = f"{unknown['path'] or '$'}.{unknown['field']}"
@@ -81,5 +82,6 @@ def _explained(text: str, root: yaml.Node | None, wanted: type[msgspec.Struct]) 
         return f"line {line_of(root, path)}: there is no field {unknown['field']!r}{known}"
     placed = _PATH_OF_ERROR.match(text)
     if placed:
-        return f"line {line_of(root, placed['path'])}: {placed['path'].removeprefix('$.')}: {placed['text']}"
+        choice = f"; choose {', '.join(kinds)}" if kinds and placed["path"].endswith(".kind") else ""
+        return f"line {line_of(root, placed['path'])}: {placed['path'].removeprefix('$.')}: {placed['text']}{choice}"
     return f"line 1: {text}"

@@ -148,8 +148,8 @@ def test_a_misspelt_region_is_told_which_one_was_probably_meant(written: Written
     result = run("plan", "-f", written("a.json", zonal_pool()), "--region", region)
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr == (
-        f"--region={region}: there are no packaged prices for this region; did you mean {meant}? Otherwise give --live-prices, "
-        "or --instance-types with types of your own\n"
+        f"--region={region}: there are no packaged prices for this region; did you mean {meant}? Otherwise give "
+        "--instance-types with types of your own (plan and explain also take --live-prices)\n"
     )
 
 
@@ -157,8 +157,8 @@ def test_a_region_without_packaged_prices_is_refused_with_those_that_have_them(w
     result = run("plan", "-f", written("a.json", zonal_pool()), "--region", "mars")
     assert result.exit_code == 2
     assert result.stderr.startswith(
-        "--region=mars: there are no packaged prices for this region; give --live-prices, or --instance-types with "
-        "types of your own, or another --region: af-south-1, "
+        "--region=mars: there are no packaged prices for this region; give --instance-types with types of your own "
+        "(plan and explain also take --live-prices), or another --region: af-south-1, "
     )
 
 
@@ -169,7 +169,7 @@ def test_nodes_of_a_region_without_packaged_prices_are_not_planned_elsewhere(
     result = run("plan", "-f", written("a.json", zonal_pool(), node_in(zone)))
     assert (result.exit_code, result.stdout) == (2, "")
     assert (
-        f"zones of nodes name {region}: there are no packaged prices for this region; give --live-prices,"
+        f"zones of nodes name {region}: there are no packaged prices for this region; give --instance-types "
         in result.stderr
     )
 

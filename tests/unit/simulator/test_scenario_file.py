@@ -135,7 +135,10 @@ def test_packaged_scenarios_are_read_and_agree_with_the_schema(name: str) -> Non
     [
         ("days: 7\n", "line 1: Object missing required field `workloads`"),
         ("workloads: []\n", "line 1: workloads: Expected `array` of length >= 1"),
-        ("workloads:\n- {kind: tide, name: a}\n", "line 2: workloads[0].kind: Invalid value 'tide'"),
+        (
+            "workloads:\n- {kind: tide, name: a}\n",
+            "line 2: workloads[0].kind: Invalid value 'tide'; choose batchBursts, ",
+        ),
         ("workloads:\n- kind: drips\n  name: a\n  perHuor: 2\n", "line 4: there is no field 'perHuor'"),
         (
             "workloads:\n- kind: drips\n  name: a\n  perHour: -2\n",

@@ -212,6 +212,16 @@ def test_ctrl_c_ends_all_runs_with_the_report_so_far(
     assert len(report["timeline"]) == 900 / 60
 
 
+def test_a_run_that_cannot_begin_neither_makes_nor_changes_the_page(arguments: list[str], tmp_path: Path) -> None:
+    kept, new = tmp_path / "kept.html", tmp_path / "new.html"
+    kept.write_text("a page")
+    for page in (kept, new):
+        assert run(*arguments, "--scenario", "nothing", "--html", str(page)).exit_code == 2
+    assert (kept.read_text(), new.exists()) == ("a page", False)
+    result = run(*arguments, "--scenario", "web", "--html", str(tmp_path))
+    assert (result.exit_code, result.stderr) == (2, f"--html {tmp_path}: cannot be written (Is a directory)\n")
+
+
 @pytest.mark.parametrize(
     ("further", "complaint"),
     [
@@ -227,6 +237,12 @@ def test_ctrl_c_ends_all_runs_with_the_report_so_far(
             "there is no executor 'cloud'; choose processes, processes:N or",
         ),
         (("--trace", "/nowhere.csv"), "/nowhere.csv: cannot be read (No such file or directory)"),
+        (("--scenario", "web", "--from-day", "2"), "--from-day is a day of a trace: give --trace, or leave it out"),
+        (
+            ("--scenario", "web", "--pattern", "daily"),
+            "--pattern is for the pods of -f and --from-cluster: leave it out",
+        ),
+        (("--scenario", "web", "--policy", "lean", "--compare", "lean"), "--policy and --compare exclude each other"),
     ],
 )
 def test_wrong_input_ends_in_one_line(arguments: list[str], further: tuple[str, ...], complaint: str) -> None:

@@ -40,6 +40,25 @@ def test_each_row_is_a_pod_with_its_requests_and_its_end(trace: Path) -> None:
     assert workload.duration_seconds == 601
 
 
+@pytest.mark.parametrize(
+    ("window", "said"),
+    [
+        (TraceWindow(first_day=5), "no pod is there from day 5 to its end"),
+        (TraceWindow(first_day=5, days=2), "no pod is there from day 5 to day 7"),
+        (TraceWindow(days=0.5), "no pod is there from day 0 to day 0.5"),
+    ],
+)
+def test_a_window_without_pods_is_refused_with_the_days_in_which_there_are_some(
+    trace: Path, window: TraceWindow, said: str
+) -> None:
+    write(trace, "a,86400,172800,,500,512,,")
+    with pytest.raises(WorkloadError) as error:
+        read_trace(trace, window)
+    assert str(error.value) == (
+        f"{trace}: {said}; its pods are there from day 1 to day 2: choose another --from-day or --days"
+    )
+
+
 def test_pods_of_a_workload_have_an_owner_and_others_have_none(trace: Path) -> None:
     write(trace, "web-1,0,600,,500,1024,,web", "run-1,0,,300,500,1024,,train", "alone,0,,,250,512,0,")
     owners = [life.template.owner for life in read_trace(trace).pods]

@@ -117,6 +117,18 @@ def test_wrong_input_is_told_in_one_line(arguments: list[str], extra: list[str],
     assert result.stderr.count("\n") == 1
 
 
+def test_a_search_that_cannot_begin_makes_no_directory(arguments: list[str], tmp_path: Path) -> None:
+    result = run(*arguments, "--executor", "cloud", "--policies", str(tmp_path / "front"))
+    assert (result.exit_code, list(tmp_path.glob("front"))) == (2, [])
+
+
+def test_policies_that_cannot_be_written_are_told_before_the_search(arguments: list[str], tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    result = run(*arguments, "--executor", "cloud", "--policies", str(tmp_path / "file" / "front"))
+    said = f"--policies {tmp_path}/file/front: cannot be written ({tmp_path}/file is no directory)\n"
+    assert (result.exit_code, result.stderr) == (2, said)
+
+
 def test_a_missing_optimiser_is_named_with_how_to_install_it(
     arguments: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

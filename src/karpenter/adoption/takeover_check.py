@@ -36,7 +36,7 @@ class Verdict(StrEnum):
 
     COMPATIBLE = "compatible"
     DIFFERS = "differs"
-    NEEDS_A_HAND = "needs a hand"
+    CHANGE_FIRST = "change first"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ def check_takeover(adoption_input: AdoptionInput) -> tuple[AdoptionFinding, ...]
     return (
         *_controller_findings(adoption_input),
         *_definition_findings(adoption_input.definitions),
-        *(AdoptionFinding("input", Verdict.NEEDS_A_HAND, line, "correct it") for line in adoption_input.unreadable),
+        *(AdoptionFinding("input", Verdict.CHANGE_FIRST, line, "correct it") for line in adoption_input.unreadable),
         *_pool_findings(adoption_input),
         *_class_findings(adoption_input),
         *_claim_findings(adoption_input),
@@ -95,7 +95,7 @@ def _controller_findings(adoption_input: AdoptionInput) -> Iterator[AdoptionFind
         else:
             scale = f"kubectl -n {meta.namespace} scale deployment {meta.name} --replicas 0"
             text = "runs; two controllers would act on the same objects"
-            yield AdoptionFinding(subject, Verdict.NEEDS_A_HAND, text, f"before the start: {scale}")
+            yield AdoptionFinding(subject, Verdict.CHANGE_FIRST, text, f"before the start: {scale}")
     for lease in adoption_input.leases:
         renewed = _renewed_at(lease)
         if renewed is not None and adoption_input.now - renewed < _FRESH_LEASE:
@@ -131,7 +131,7 @@ def _definition_findings(definitions: Iterable[CustomResourceDefinition]) -> Ite
             f"you apply others, wait for it, or write every object once (kubectl get {kind} -o name | xargs -n1 kubectl "
             f"annotate --overwrite migrated=true) and set status.storedVersions of {name} to [{_SERVED_VERSION}]"
         )
-        yield AdoptionFinding(f"CustomResourceDefinition {name}", Verdict.NEEDS_A_HAND, text, fix)
+        yield AdoptionFinding(f"CustomResourceDefinition {name}", Verdict.CHANGE_FIRST, text, fix)
 
 
 # -- NodePools and their classes --------------------------------------------------------------------------------------------
@@ -148,7 +148,7 @@ def _pool_findings(adoption_input: AdoptionInput) -> Iterator[AdoptionFinding]:
 def _pool_problems(pool: NodePool, well_known: frozenset[str]) -> Iterator[AdoptionFinding]:
     for finding in runtime_validation.validate_node_pool(pool, well_known):
         text = f"is not used by this controller: {finding}"
-        yield AdoptionFinding(f"NodePool {pool.metadata.name}", Verdict.NEEDS_A_HAND, text, "correct the field")
+        yield AdoptionFinding(f"NodePool {pool.metadata.name}", Verdict.CHANGE_FIRST, text, "correct the field")
 
 
 def _reference_problems(pool: NodePool, classes: set[tuple[str, str]]) -> Iterator[AdoptionFinding]:
@@ -159,10 +159,10 @@ def _reference_problems(pool: NodePool, classes: set[tuple[str, str]]) -> Iterat
         fix = (
             "run its provider with --provider MODULE:CLASS (docs/how-to/own-provider.md), or keep its controller for it"
         )
-        yield AdoptionFinding(subject, Verdict.NEEDS_A_HAND, text, fix)
+        yield AdoptionFinding(subject, Verdict.CHANGE_FIRST, text, fix)
     elif (reference.kind, reference.name) not in classes:
         text = f"names the {reference.kind} {reference.name}, which is not there; it launches nothing"
-        yield AdoptionFinding(subject, Verdict.NEEDS_A_HAND, text, "create the class or correct the reference")
+        yield AdoptionFinding(subject, Verdict.CHANGE_FIRST, text, "create the class or correct the reference")
 
 
 def _hash_text(pool: NodePool) -> str:
@@ -220,7 +220,7 @@ def _claim_finding(claim: NodeClaim, has_pool: bool) -> AdoptionFinding | None:
         return AdoptionFinding(subject, Verdict.COMPATIBLE, "is being deleted; its drain goes on")
     if not claim.status.provider_id:
         text = "is not launched yet; Karpenter may have asked for an instance whose ID it has not written"
-        return AdoptionFinding(subject, Verdict.NEEDS_A_HAND, text, "stop Karpenter when it is launched, or delete it")
+        return AdoptionFinding(subject, Verdict.CHANGE_FIRST, text, "stop Karpenter when it is launched, or delete it")
     if conditions.is_true(claim.status.conditions, conditions.DRIFTED):
         return AdoptionFinding(subject, Verdict.COMPATIBLE, "has drifted and stays so; it is replaced within budgets")
     return None

@@ -39,7 +39,7 @@ def adopt(
 ) -> None:
     """Check whether this controller can take the place of a running Karpenter, object by object. Read-only.
 
-    Exits with 1 if something needs a hand first.
+    Exits with 1 if something has to be changed first.
     """
     from karpenter.adoption.takeover_check import Verdict, check_takeover
     from karpenter.cli import render_adoption
@@ -50,24 +50,28 @@ def adopt(
     settings = resolve_or_exit("adopt", flags)
     adoption_input = _read_files(filename) if filename else query_cluster(settings, read_adoption_input)
     findings = check_takeover(adoption_input)
+    if filename and not findings:
+        raise WrongInput("no NodePool, NodeClaim, EC2NodeClass or Node in the input: there is nothing to check")
     printable = Printable(
         document=lambda: render_adoption.document(findings),
         page=lambda out: render_adoption.write(findings, out),
         names=lambda: (finding.subject for finding in findings),
     )
     write_output(output, printable)
-    if any(finding.verdict is Verdict.NEEDS_A_HAND for finding in findings):
+    if any(finding.verdict is Verdict.CHANGE_FIRST for finding in findings):
         raise typer.Exit(FAILED)
 
 
 def _read_files(paths: list[str]) -> AdoptionInput:
+    """The objects of files. Raises ``WrongInput`` where a file cannot be read, or none has an object."""
     from karpenter.cli import manifest_reader
+    from karpenter.cli.manifest_documents import read_readable_contents, read_source
     from karpenter.instancetypes.well_known_labels import INSTANCE_LABELS
     from karpenter.model import labels
 
-    return _adoption_input(
-        manifest_reader.read_manifests(planning_options.InputOptions(paths), labels.WELL_KNOWN | INSTANCE_LABELS)
-    )
+    contents = read_readable_contents("adopt --check", paths, recursive=False)
+    parts = [part for content in contents for part in read_source(content.source, content.content)]
+    return _adoption_input(manifest_reader.read_parts(parts, labels.WELL_KNOWN | INSTANCE_LABELS))
 
 
 async def read_adoption_input(kube: Kube) -> AdoptionInput:

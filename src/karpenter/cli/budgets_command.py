@@ -112,7 +112,7 @@ def _pool_named(objects: ClusterObjects, name: str) -> NodePool:
             return pool
     where = "cluster" if objects.from_cluster else "input"
     names = sorted(pool.metadata.name for pool in objects.pools)
-    hint = f"; there are {names_text(names, _SHOWN_POOLS)}" if names else "; there is none"
+    hint = f"; choose {names_text(names, _SHOWN_POOLS)}" if names else "; it has none"
     return terminal.exit_with_error(f"no NodePool {name} in the {where}{hint}", terminal.WRONG_INPUT)
 
 

@@ -139,7 +139,7 @@ def _require_node(objects: ClusterObjects, name: str) -> None:
         return
     where = "cluster" if objects.from_cluster else "input"
     near = difflib.get_close_matches(name, names, _SUGGESTED_NAMES) or names[:_SUGGESTED_NAMES]
-    hint = f"; did you mean {' or '.join(near)}?" if near else "; there is none"
+    hint = f"; did you mean {' or '.join(near)}?" if near else "; it has none"
     terminal.exit_with_error(f"no Node or NodeClaim {name} in the {where}{hint}", terminal.WRONG_INPUT)
 
 

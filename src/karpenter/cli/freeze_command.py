@@ -184,5 +184,5 @@ async def require_pools(kube: Kube, pools: list[str]) -> None:
     there = {pool.metadata.name for pool in (await kube.list(NODE_POOL)).items}
     for name in pools:
         if name not in there:
-            hint = f"there are {', '.join(sorted(there))}" if there else "there is none"
-            raise terminal.WrongInput(f"no NodePool {name} in the cluster; {hint}")
+            hint = f"; choose {', '.join(sorted(there))}" if there else "; it has none"
+            raise terminal.WrongInput(f"no NodePool {name} in the cluster{hint}")

@@ -13,7 +13,7 @@ from rich.text import Text
 from karpenter.adoption.takeover_check import AdoptionFinding, Verdict
 from karpenter.cli.render_common import SEARCHABLE_WIDTH, Json, print_table
 
-_MARKS = {Verdict.COMPATIBLE: "ok", Verdict.DIFFERS: "differs", Verdict.NEEDS_A_HAND: "HAND"}
+_MARKS = {Verdict.COMPATIBLE: "ok", Verdict.DIFFERS: "differs", Verdict.CHANGE_FIRST: "CHANGE"}
 
 
 def write(findings: Sequence[AdoptionFinding], out: TextIO) -> None:

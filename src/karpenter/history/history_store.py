@@ -95,6 +95,8 @@ def readable_history(file: Path) -> HistoryStore:
             version = _version(database)
     except sqlite3.Error as error:
         raise HistoryUnreadable(f"{file}: no history ({error})") from None
+    if version == 0:
+        raise HistoryUnreadable(f"{file}: no history; the controller writes one with --history-file")
     if version != SCHEMA_VERSION:
         raise HistoryUnreadable(f"{file}: schema version {version}; this release reads {SCHEMA_VERSION}")
     return HistoryStore(file, HistoryBounds(timedelta.max, 0), read_only=True)

@@ -101,9 +101,7 @@ class TimestampError(ValueError):
 
     def __init__(self, text: str) -> None:
         shown = shorten(text, _MAX_SHOWN)
-        super().__init__(
-            f"{shown!r} is not a date and time with its distance to UTC, such as 2026-12-24T18:00:00+01:00"
-        )
+        super().__init__(f"{shown!r} is not a date and time with a UTC offset, such as 2026-12-24T18:00:00+01:00")
         self.text = text
 
 

@@ -1,4 +1,4 @@
-"""``karpenter adopt --check``: every object gets a verdict, and what needs a hand says what to do."""
+"""``karpenter adopt --check``: every object gets a verdict, and what has to be changed first says how."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_what_karpenter_made_is_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    ("replicas", "verdict"), [(2, Verdict.NEEDS_A_HAND), (None, Verdict.NEEDS_A_HAND), (0, Verdict.COMPATIBLE)]
+    ("replicas", "verdict"), [(2, Verdict.CHANGE_FIRST), (None, Verdict.CHANGE_FIRST), (0, Verdict.COMPATIBLE)]
 )
 def test_a_karpenter_that_runs_has_to_stop_first(replicas: int | None, verdict: Verdict) -> None:
     meta = ObjectMeta(name="karpenter", namespace="kube-system", labels={"app.kubernetes.io/name": "karpenter"})
@@ -87,7 +87,7 @@ def test_a_karpenter_that_runs_has_to_stop_first(replicas: int | None, verdict: 
         finding for finding in findings(deployments=(deployment, other)) if finding.subject.startswith("Deployment")
     ]
     assert [(finding.subject, finding.verdict) for finding in found] == [("Deployment kube-system/karpenter", verdict)]
-    if verdict is Verdict.NEEDS_A_HAND:
+    if verdict is Verdict.CHANGE_FIRST:
         assert "kubectl -n kube-system scale deployment karpenter --replicas 0" in found[0].fix
 
 
@@ -113,12 +113,12 @@ def test_definitions_that_hold_older_versions_need_a_hand(name: str, versions: t
     status = CustomResourceDefinitionStatus(stored_versions=versions)
     definition = CustomResourceDefinition(metadata=ObjectMeta(name=name), status=status)
     said = verdicts(definitions=(definition,)).get(f"CustomResourceDefinition {name}")
-    assert said is (Verdict.NEEDS_A_HAND if is_said else None)
+    assert said is (Verdict.CHANGE_FIRST if is_said else None)
 
 
 def test_a_pool_without_its_class_launches_nothing() -> None:
     finding = the_one("NodePool np", node_classes=())
-    assert finding.verdict is Verdict.NEEDS_A_HAND
+    assert finding.verdict is Verdict.CHANGE_FIRST
     assert "names the KWOKNodeClass default, which is not there" in finding.text
 
 
@@ -131,7 +131,7 @@ def test_a_pool_of_another_provider_is_left_alone() -> None:
         spec=replaced(given.spec, template=replaced(template, spec=replaced(template.spec, node_class_ref=reference))),
     )
     finding = the_one("NodePool np", pools=(azure,))
-    assert (finding.verdict, "AKSNodeClass" in finding.text) == (Verdict.NEEDS_A_HAND, True)
+    assert (finding.verdict, "AKSNodeClass" in finding.text) == (Verdict.CHANGE_FIRST, True)
 
 
 def test_a_claim_between_request_and_answer_needs_a_hand() -> None:
@@ -139,7 +139,7 @@ def test_a_claim_between_request_and_answer_needs_a_hand() -> None:
     starting = replaced(claim(), status=replaced(claim().status, provider_id=""))
     finding = the_one("NodeClaim claim-a", claims=(starting,))
     assert (finding.verdict, finding.fix.startswith("stop Karpenter when it is launched")) == (
-        Verdict.NEEDS_A_HAND,
+        Verdict.CHANGE_FIRST,
         True,
     )
 
@@ -183,7 +183,25 @@ def test_files_are_checked_as_a_cluster_is(tmp_path: Any) -> None:
     result = _run("--check", "-f", str(file), "-o", "json")
     assert result.exit_code == 1
     (finding,) = json.loads(result.stdout)["findings"]
-    assert (finding["subject"], finding["verdict"]) == ("NodePool default", "needs a hand")
+    assert (finding["subject"], finding["verdict"]) == ("NodePool default", "change first")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (None, "a.yaml: cannot be read (No such file or directory); expected Kubernetes objects as YAML or JSON"),
+        (
+            "apiVersion: v1\nkind: Secret\nmetadata: {name: a}\n",
+            "no NodePool, NodeClaim, EC2NodeClass or Node in the input: ",
+        ),
+    ],
+)
+def test_files_with_nothing_to_check_are_wrong_input(tmp_path: Any, text: str | None, said: str) -> None:
+    if text is not None:
+        (tmp_path / "a.yaml").write_text(text)
+    result = _run("--check", "-f", str(tmp_path / "a.yaml"))
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert said in result.stderr
 
 
 def test_a_cluster_is_only_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,5 +226,5 @@ def test_a_cluster_is_only_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster_reader, "query_cluster", ask)
     result = _run("--check")
     assert (result.exit_code, server.revision) == (1, before)
-    assert "HAND  Deployment karpenter/karpenter: runs" in result.stdout
-    assert "2 needs a hand" in result.stdout
+    assert "CHANGE  Deployment karpenter/karpenter: runs" in result.stdout
+    assert "2 change first" in result.stdout

@@ -179,12 +179,12 @@ def test_a_budget_for_repair_alone_limits_repair_alone(written: Written) -> None
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["other"], "no NodePool other in the input; there are default"),
+        (["other"], "no NodePool other in the input; choose default"),
         (
             ["default", "--time-zone", "Berlin"],
             "--time-zone: 'Berlin' is not a time zone; did you mean 'Europe/Berlin'?",
         ),
-        (["default", "--from", "now"], "--from: 'now' is not a date and time with its distance to UTC"),
+        (["default", "--from", "now"], "--from: 'now' is not a date and time with a UTC offset"),
         (["default", "--from", "9999-12-31T00:00:00Z"], "--from: '9999-12-31T00:00:00Z' is not of this millennium"),
         (["default", "--from", "0001-01-01T00:00:00Z"], "is not of this millennium"),
         (["default", "--days", "0"], "Invalid value for '--days'"),
@@ -210,7 +210,7 @@ def test_a_wrong_object_stops_the_command_unless_it_may_be_left_out(written: Wri
 def test_without_files_the_cluster_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster_reader, "read_pools_and_nodes", lambda _settings: ClusterObjects(from_cluster=True))
     result = budgets("default")
-    assert (result.exit_code, result.stderr) == (2, "no NodePool default in the cluster; there is none\n")
+    assert (result.exit_code, result.stderr) == (2, "no NodePool default in the cluster; it has none\n")
 
 
 def test_a_cluster_that_does_not_answer_ends_the_command(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -202,7 +202,7 @@ def test_an_unknown_node_ends_with_one_line_and_names_that_are_near(explain: Exp
         "no Node or NodeClaim claim-x in the input; did you mean claim-b or claim-a?"
     )
     empty = explain("n", "-f", written("b.json", pool()))
-    assert empty.stderr.splitlines()[-1] == "no Node or NodeClaim n in the input; there is none"
+    assert empty.stderr.splitlines()[-1] == "no Node or NodeClaim n in the input; it has none"
 
 
 def test_without_files_the_cluster_is_read_together_with_its_freeze(

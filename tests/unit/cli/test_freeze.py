@@ -125,8 +125,8 @@ def test_a_freeze_can_be_given_a_length(karpenter: Callable[..., Result]) -> Non
         (["freeze", "--until", "tomorrow"], "--until: 'tomorrow' is not a date and time"),
         (["freeze", "--until", "2020-01-01T00:00:00Z"], "--until: the end is in the past"),
         (["freeze", "--for", "2h", "--until", "2999-01-01T00:00:00Z"], "exclude each other"),
-        (["freeze", "--pool", "wob"], "no NodePool wob in the cluster; there are web"),
-        (["thaw", "--pool", "web", "--pool", "wob"], "no NodePool wob in the cluster; there are web"),
+        (["freeze", "--pool", "wob"], "no NodePool wob in the cluster; choose web"),
+        (["thaw", "--pool", "web", "--pool", "wob"], "no NodePool wob in the cluster; choose web"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_in_one_line(

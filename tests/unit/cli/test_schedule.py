@@ -114,5 +114,5 @@ async def test_wake_and_sleep_end_each_other_and_know_the_pools() -> None:
     assert await notes() == {labels.KEEP_AWAKE_UNTIL: "2026-10-06T00:00:00Z", labels.KEEP_AWAKE_REASON: "release"}
     await send_pools_to_sleep(kube, ["dev"], END)
     assert await notes() == {labels.ASLEEP_UNTIL: "2026-10-06T00:00:00Z"}
-    with pytest.raises(WrongInput, match="no NodePool prod in the cluster; there are dev"):
+    with pytest.raises(WrongInput, match="no NodePool prod in the cluster; choose dev"):
         await wake_pools(kube, ["prod"], END, "")

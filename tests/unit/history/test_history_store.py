@@ -21,7 +21,14 @@ from karpenter.history.history_records import (
     PendingReason,
     SpendingPart,
 )
-from karpenter.history.history_store import SCHEMA, TABLES, HistoryBounds, HistoryStore, readable_history
+from karpenter.history.history_store import (
+    SCHEMA,
+    TABLES,
+    HistoryBounds,
+    HistoryStore,
+    HistoryUnreadable,
+    readable_history,
+)
 from karpenter.model.budget_windows import TimeSpan
 from support.builders import NOW, seconds
 
@@ -118,6 +125,17 @@ def test_a_history_for_reading_only_is_never_written(tmp_path: Path) -> None:
         newer.execute("PRAGMA user_version = 99")
     reader.samples(LONG_AGO, 10)
     assert not writer.file.with_name("history.db.other-version").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "said"), [(b"", "no history; the controller writes one with --history-file"), (b"text", "no history (")]
+)
+def test_a_file_that_is_no_history_is_called_none_and_stays_as_it_is(tmp_path: Path, content: bytes, said: str) -> None:
+    file = tmp_path / "other.db"
+    file.write_bytes(content)
+    with pytest.raises(HistoryUnreadable, match=re.escape(f"{file}: {said}")):
+        readable_history(file)
+    assert file.read_bytes() == content
 
 
 def test_a_reader_sees_the_history_while_it_is_written(tmp_path: Path) -> None:

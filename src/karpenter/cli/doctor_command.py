@@ -57,7 +57,8 @@ def doctor(
         ),
     ] = None,
     fix_print: Annotated[
-        bool, typer.Option("--fix-print", help="Print the commands that mend the findings, as a script; run nothing.")
+        bool,
+        typer.Option("--fix-print", help="Print the commands that correct the findings, as a script; run nothing."),
     ] = False,
     output: OutputOption = "table",
 ) -> None:

@@ -17,7 +17,7 @@ def write(findings: Iterable[DoctorFinding], out: TextIO) -> None:
     out.write("#!/bin/sh\n# Read before you run it: `karpenter doctor` has changed nothing.\n")
     out.writelines(f"{line}\n" for finding in bad for line in _lines(finding))
     if not bad:
-        out.write("# nothing to mend\n")
+        out.write("# nothing to correct\n")
 
 
 def _lines(finding: DoctorFinding) -> Iterator[str]:

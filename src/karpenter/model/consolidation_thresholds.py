@@ -39,7 +39,7 @@ _RATIO_PATH = structural_schema.child_path("metadata.annotations", labels.MINIMU
 _AGE_PATH = structural_schema.child_path("metadata.annotations", labels.MINIMUM_NODE_AGE)
 _RATIO = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6})?", re.ASCII)
 _LONGEST_SHOWN = 40
-_CONSEQUENCE = "until that is mended, no node of the pool is consolidated"
+_CONSEQUENCE = "until that is corrected, no node of the pool is consolidated"
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,7 @@ class Freeze:
     def __str__(self) -> str:
         end = f" until {clock.rfc3339(self.until)}" if self.until is not None else ""
         why = f": {self.reason}" if self.reason else ""
-        unread = "".join(f" ({finding}; frozen until that is mended)" for finding in self.findings)
+        unread = "".join(f" ({finding}; frozen until that is corrected)" for finding in self.findings)
         return f"frozen by {self.source}{end}{why}{unread}"
 
 

@@ -32,7 +32,7 @@ UNLIMITED_DISRUPTIONS = 2**31 - 1
 BUDGETS_PATH = "spec.disruption.budgets"
 #: Where the extension is.
 BUDGET_WINDOWS_PATH = structural_schema.child_path("metadata.annotations", labels.BUDGET_WINDOWS)
-_CONSEQUENCE = "until that is mended, no node of the pool may be disrupted"
+_CONSEQUENCE = "until that is corrected, no node of the pool may be disrupted"
 _VALUE = re.compile(r"([+-]?[0-9]{1,9})(%?)", re.ASCII)
 _PERCENT = 100
 _LONGEST_SHOWN = 160

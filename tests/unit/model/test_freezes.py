@@ -74,7 +74,7 @@ def test_an_end_that_cannot_be_read_freezes_without_an_end(until: str) -> None:
     (finding,) = freeze.findings
     assert finding.path == UNTIL
     assert "2026-12-24T18:00:00+01:00" in finding.message
-    assert "frozen until that is mended" in str(freeze)
+    assert "frozen until that is corrected" in str(freeze)
     over_all = cluster(until=until)
     assert over_all.is_active(datetime(2999, 1, 1, tzinfo=UTC))
     assert [finding.path for finding in over_all.findings] == ["data.until"]

@@ -255,7 +255,7 @@ RULES = (
         Severity.NOTE,
         Topic.NODE_CLASSES,
         "A volume without `encrypted: true`.",
-        "Images, logs and `emptyDir` volumes lie on it in the clear.",
+        "Images, logs and `emptyDir` volumes lie on it unencrypted.",
         "Write `encrypted: true`.",
         _unencrypted,
     ),

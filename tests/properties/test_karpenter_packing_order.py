@@ -59,6 +59,14 @@ def test_the_fewest_pods_come_first() -> None:
     assert (sizes(fewest_pods), sizes(classic)) == ([3, 3], [1, 5])
 
 
+def test_of_nodes_with_as_many_pods_the_one_that_grew_last_comes_first() -> None:
+    """SCH-260: equal claims keep their order when they are sorted anew for each pod; one that grew stood before them."""
+    large, middle = pods(3, {"cpu": "3"}), pods(2, {"cpu": "1500m"}, prefix="middle")
+    small = pods(5, {"cpu": "250m"}, prefix="small")
+    solution = plan(node_pool(), large, middle, small, types=_types(8), options=_KARPENTER)
+    assert sizes(solution) == [5, 5]
+
+
 @settings(max_examples=examples(120), deadline=None, suppress_health_check=_QUIET)
 @given(groups_of_pods(), st.sampled_from([{"cpu": "8"}, {"cpu": "20"}, {"nodes": "2"}, {"cpu": "4", "nodes": "3"}]))
 def test_limits_leave_out_no_more_pods_than_with_karpenter(waiting: list[Pod], limits: dict[str, str]) -> None:

@@ -32,12 +32,16 @@ MAX_TRIES = 100_000
 
 @dataclass(slots=True)
 class _OpenClaim:
-    """A claim, the pods on its host by topology, and the types its pods allow whatever they request together."""
+    """A claim, the pods on its host by topology, and the types its pods allow whatever they request together.
+
+    ``rank``: of claims with as many pods the least comes first.
+    """
 
     claim: SchedulingNodeClaim
     usage: HostUsage
     allowed: TypeSet
     pod_count: int = 0
+    rank: int = 0
 
 
 class OpenClaims:
@@ -55,6 +59,7 @@ class OpenClaims:
         ]
         self._open: list[_OpenClaim] = []
         self._tries_left = MAX_TRIES
+        self._least_rank = 0
 
     @property
     def is_cut_short(self) -> bool:
@@ -75,7 +80,7 @@ class OpenClaims:
                 if rules is not None:
                     rules.record(usage, count)
             pod_count = sum(count for _, count in claim.contents)
-            self._open.append(_OpenClaim(claim, usage, self._allowed_types(claim), pod_count))
+            self._open.append(_OpenClaim(claim, usage, self._allowed_types(claim), pod_count, len(self._open)))
 
     def possible_types(self, claim: SchedulingNodeClaim) -> TypeSet:
         """Every type that holds the claim's pods for the price of its offering, limits aside."""
@@ -108,27 +113,30 @@ class OpenClaims:
     def fill_fewest_first(self, position: int, count: int, start: Sequence[SchedulingNodeClaim]) -> int:
         """Put pods into the claims with the fewest pods, else into a new one (SCH-260); how many found no room.
 
-        ``start``: empty claims to begin from, in the order of pools.
+        ``start``: empty claims to begin from, in the order of pools. Of claims with as many pods the one that grew last comes
+        first, and new ones in the order in which they were opened: that is what it comes to when a list is sorted anew for each
+        pod and equal ones keep their order.
         """
-        ranked = [(opened.pod_count, at) for at, opened in enumerate(self._open)]
+        ranked = [(opened.pod_count, opened.rank, at) for at, opened in enumerate(self._open)]
         heapify(ranked)
-        while count:
+        for joins in range(1, count + 1):
             at = self._fill_next(position, ranked)
             if at is None:
                 at = self._opened_for(position, start)
             if at is None:
-                break
-            heappush(ranked, (self._open[at].pod_count, at))
-            count -= 1
-        return count
+                return count - joins + 1
+            heappush(ranked, (self._open[at].pod_count, self._open[at].rank, at))
+        return 0
 
-    def _fill_next(self, position: int, ranked: list[tuple[int, int]]) -> int | None:
+    def _fill_next(self, position: int, ranked: list[tuple[int, int, int]]) -> int | None:
         """Put one pod into the first claim that takes it; those that do not are not tried again."""
         while ranked:
-            _, at = heappop(ranked)
+            _, _, at = heappop(ranked)
             joined = self._joined(self._open[at], position)
             if joined is not None:
                 self._join(self._open[at], position, *joined)
+                self._least_rank -= 1
+                self._open[at].rank = self._least_rank
                 return at
         return None
 
@@ -142,6 +150,7 @@ class OpenClaims:
             if joined is not None:
                 self._state.reserve_node(empty)
                 self._join(opened, position, *joined)
+                opened.rank = len(self._open)
                 self._open.append(opened)
                 return len(self._open) - 1
         return None

@@ -139,7 +139,10 @@ def select_context(config: Kubeconfig, context: str) -> SelectedContext:
         raise InvalidKubeconfig("no context is chosen (current-context); choose one with `kubectl config use-context`")
     selected = {entry.name: entry.context for entry in config.contexts}.get(name)
     if selected is None:
-        raise InvalidKubeconfig(f"context {name!r} not found; choose one with `kubectl config use-context`")
+        names = ", ".join(entry.name for entry in config.contexts)
+        raise InvalidKubeconfig(
+            f"context {name!r} not found; " + (f"choose {names}" if names else "there is no context in it")
+        )
     clusters = {entry.name: entry.cluster for entry in config.clusters}
     users = {"": KubeconfigUser()} | {entry.name: entry.user for entry in config.users}
     if selected.cluster not in clusters:

@@ -36,8 +36,6 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 	@test -d .mypy_cache || test ! -d $(MYPY_CACHE) || cp -r $(MYPY_CACHE) .mypy_cache || true
 	$(BIN)/mypy
-	$(BIN)/mypy --config-file tests/mypy.ini --cache-dir .mypy_cache/tests tests
-	$(BIN)/mypy --config-file bench/mypy.ini --cache-dir .mypy_cache/bench bench tools monitoring hatch_build.py
 	@mkdir -p $(dir $(MYPY_CACHE)) && rm -rf $(MYPY_CACHE).$$$$ && cp -r .mypy_cache $(MYPY_CACHE).$$$$ \
 		&& rm -rf $(MYPY_CACHE) && mv $(MYPY_CACHE).$$$$ $(MYPY_CACHE)
 	$(BIN)/lint-imports

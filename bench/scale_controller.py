@@ -21,7 +21,8 @@ from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.kube import config
 from karpenter.manager import Manager, ManagerOptions
 from karpenter.model.clock import SystemClock
-from karpenter.providers.contract import Instance, InstanceDrift, InstanceNotFound, ProviderError, RepairPolicy
+from karpenter.model.repair_policies import RepairPolicy
+from karpenter.providers.contract import Instance, InstanceDrift, InstanceNotFound, ProviderError
 from karpenter.runtime import logging
 from karpenter.settings import Settings
 from karpenter.state import ClusterState

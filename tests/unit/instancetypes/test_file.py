@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from karpenter.instancetypes import instance_type_file, well_known_labels
+from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.instancetypes.well_known_labels import well_known_labels_of
 from karpenter.model import labels
 from karpenter.model import resources as res
@@ -34,7 +35,7 @@ def described(**changes: object) -> dict[str, object]:
     } | changes
 
 
-def loads(*types: dict[str, object]) -> tuple[instance_type_file.InstanceType, ...]:
+def loads(*types: dict[str, object]) -> tuple[InstanceType, ...]:
     return instance_type_file.parse_instance_types(json.dumps(types).encode(), "types.json")
 
 

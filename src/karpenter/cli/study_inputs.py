@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -26,7 +27,7 @@ from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.instancetypes.well_known_labels import well_known_labels_of
 from karpenter.model import labels
 from karpenter.settings import Settings
-from karpenter.simulator.cluster_workload import ClusterPods, LoadPattern, cluster_workload
+from karpenter.simulator.cluster_workload import SYSTEM_CLASS_PREFIX, ClusterPods, LoadPattern, cluster_workload
 from karpenter.simulator.cost_bound import CostBound, cost_bound
 from karpenter.simulator.policy import Policy
 from karpenter.simulator.price_drift import price_changes, priced_types
@@ -40,6 +41,7 @@ from karpenter.state.pod_volumes import ClusterVolumes
 _NODE_CLASS = KWOKNodeClass(metadata=ObjectMeta(name="simulated"))
 _CLASS_REFERENCE = NodeClassReference(group="karpenter.kwok.sh", kind="KWOKNodeClass", name="simulated")
 _CLUSTER_DAYS = 7.0
+T = TypeVar("T", DaemonSet, Namespace)
 
 
 @dataclass(frozen=True)
@@ -93,8 +95,22 @@ def read_inputs(source: StudySource, seeds: Sequence[int], settings: Settings) -
 def with_node_pools(inputs: StudyInputs, source: StudySource, settings: Settings) -> StudyInputs:
     """The same workloads and world with the NodePools of another source. Raises ``WorkloadError`` and ``WrongInput``."""
     own = inputs.market
-    market = replace(_read_market(source, settings), namespaces=own.namespaces, budgets=own.budgets)
+    read = _read_market(source, settings)
+    market = replace(
+        read,
+        daemon_sets=_merged(own.daemon_sets, read.daemon_sets),
+        namespaces=_merged(own.namespaces, read.namespaces),
+        budgets=own.budgets,
+    )
     return StudyInputs(market, inputs.workloads, _bounds(inputs.workloads, market, inputs.world), inputs.world)
+
+
+def _merged(own: tuple[T, ...], further: tuple[T, ...]) -> tuple[T, ...]:
+    """All of these objects, of those with one name the own one."""
+    by_name: dict[tuple[str, str], T] = {}
+    for objects in (further, own):
+        by_name |= {(each.metadata.namespace, each.metadata.name): each for each in objects}
+    return tuple(by_name[key] for key in sorted(by_name))
 
 
 def _workloads(
@@ -146,7 +162,7 @@ def _read_market(source: StudySource, settings: Settings) -> StudyMarket:
     index = TypeIndex(types, well_known_labels_of(types) | labels.WELL_KNOWN)
     return StudyMarket(
         tuple(map(_simulated, objects.pools)),
-        tuple(DaemonSet(metadata=_identity(each.metadata), spec=each.spec) for each in objects.daemon_sets),
+        tuple(map(_simulated_daemon_set, objects.daemon_sets)),
         types,
         index,
         ClusterPods(tuple(objects.pods), _volumes(objects)),
@@ -181,6 +197,16 @@ def _identity(metadata: ObjectMeta) -> ObjectMeta:
         labels=metadata.labels,
         annotations=metadata.annotations,
     )
+
+
+def _simulated_daemon_set(daemon_set: DaemonSet) -> DaemonSet:
+    """The DaemonSet without a status, and without the name of a PriorityClass that the simulated cluster does not have."""
+    template = daemon_set.spec.template
+    if not template.spec.priority_class_name.startswith(SYSTEM_CLASS_PREFIX):
+        pod_spec = msgspec.structs.replace(template.spec, priority_class_name="")
+        template = msgspec.structs.replace(template, spec=pod_spec)
+    spec = msgspec.structs.replace(daemon_set.spec, template=template)
+    return DaemonSet(metadata=_identity(daemon_set.metadata), spec=spec)
 
 
 def _simulated(pool: NodePool) -> NodePool:

@@ -303,7 +303,7 @@ def _settled_labels(view: StateNode, index: TypeIndex | None) -> Requirements:
 def staying_nodes(snapshot: ClusterSnapshot, awaited: Container[str] = ()) -> list[StateNode]:
     """Nodes pods may join, in the order they are tried: initialized first, then by name (SCH-270, SCH-095).
 
-    ``awaited``: keys of nodes whose room pods that are being deleted still have. Of initialized nodes these come last.
+    ``awaited``: keys of nodes whose room pods that are being deleted still have. These come last within each of the two.
     """
     staying = (view for view in snapshot.nodes if not view.marked_for_deletion)
     return sorted(staying, key=lambda view: (not view.initialized, view.key in awaited, view.name))

@@ -48,6 +48,8 @@ _RETRY_SECONDS = 1.0
 _QueueKey = tuple[str, ObjectKey, str]
 _NODE, _DEPLOYMENT, _REPLICA_SET, _DAEMON_SET = "Node", "Deployment", "ReplicaSet", "DaemonSet"
 _BUDGET = "PodDisruptionBudget"
+#: Kinds whose objects have replicas, which disruption budgets ask for.
+_WITH_REPLICAS = (_REPLICA_SET, _DEPLOYMENT, "StatefulSet", "ReplicationController")
 
 
 class WorkloadControllers:
@@ -170,12 +172,12 @@ class WorkloadControllers:
 
         None when there is no such controller. Raises ``ExpectedPodsUnknown`` for a kind without replicas.
         """
-        absent = self.absent_controllers(owner.uid)
-        if absent is not None:
-            return absent
         kind = kinds.KINDS.get((owner.api_version, owner.kind))
         if kind is None:
             raise ExpectedPodsUnknown(f'no matches for kind "{owner.kind}" in version "{owner.api_version}"')
+        absent = self.absent_controllers(owner.uid) if owner.kind in _WITH_REPLICAS else None
+        if absent is not None:
+            return absent
         if owner.kind not in (_REPLICA_SET, _DEPLOYMENT):
             name = f"{kind.plural}.{kind.group}" if kind.group else kind.plural
             raise ExpectedPodsUnknown(f"{name} does not implement the scale subresource")

@@ -3,17 +3,17 @@
 Pods keep all that says where they may run: requests, node selectors, affinities, spread constraints, tolerations, host ports and
 priority, and the places of the volumes that they have now. They keep labels, annotations and the controller that they are of,
 too. Left out are the nodes they are on, so the study begins with all of them pending, the number of volumes that a node takes,
-device claims, gangs, and schedulers other than the default one.
+device claims, gangs, and scheduling gates. Pods of Jobs stay as those of services do. All pods are of the default scheduler.
 """
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from itertools import cycle
+from heapq import heappop, heappush
 
 import msgspec
 
@@ -37,8 +37,9 @@ from karpenter.state.pod_volumes import ClusterVolumes
 _OTHER_CHARACTERS = re.compile(r"[^a-z0-9]+")
 _LONGEST_NAME = 32
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+_OF_KWOK = "kwok"
 #: Classes that every API server has. Of others only the number counts, which pods have.
-_SYSTEM_CLASSES = "system-"
+SYSTEM_CLASS_PREFIX = "system-"
 
 
 class LoadPattern(StrEnum):
@@ -62,7 +63,7 @@ def cluster_workload(found: ClusterPods, pattern: LoadPattern, seed: int, days: 
     duration = max(1, round(days * DAY))
     groups: defaultdict[tuple[str, str], list[Pod]] = defaultdict(list)
     for pod in found.pods:
-        if not (pods.is_daemonset_pod(pod) or pods.is_mirror_pod(pod) or pods.is_finished(pod)):
+        if pods.is_active(pod) and not (pods.is_daemonset_pod(pod) or pods.is_mirror_pod(pod)):
             groups[pod.metadata.namespace, pods.workload_id(pod) or pod.metadata.name].append(pod)
     if not groups:
         raise WorkloadError(
@@ -70,9 +71,9 @@ def cluster_workload(found: ClusterPods, pattern: LoadPattern, seed: int, days: 
         )
     lives: list[PodLife] = []
     for number, key in enumerate(sorted(groups)):
-        alike = sorted(groups[key], key=lambda pod: pod.metadata.name)
-        name = f"{_readable(alike[0])}-{number}"
-        templates = [_template(name, pod, found.volumes) for pod in alike]
+        replicas = sorted(groups[key], key=lambda pod: pod.metadata.name)
+        name = f"{_name_prefix(replicas[0])}-{number}"
+        templates = [_template(name, pod, found.volumes) for pod in replicas]
         lives += _lives(name, templates, pattern, (seed, duration))
     return ordered_workload("cluster", lives, duration)
 
@@ -87,16 +88,29 @@ def _lives(
         if pattern is LoadPattern.DAILY
         else OfficeHours(name=name, replicas=len(templates), outside=1)
     )
-    in_turn = sorted(generator.pods(*seed_and_duration), key=_by_arrival)
-    return [replace(life, template=template) for life, template in zip(in_turn, cycle(templates), strict=False)]
+    lives = sorted(generator.pods(*seed_and_duration), key=lambda life: (life.arrives_at_seconds, life.name))
+    places = _places(lives)
+    return [
+        replace(life, template=templates[place % len(templates)]) for life, place in zip(lives, places, strict=True)
+    ]
 
 
-def _by_arrival(life: PodLife) -> tuple[int, int, str]:
-    """The order in which a controller numbers its pods."""
-    return (life.arrives_at_seconds, len(life.name), life.name)
+def _places(lives: Sequence[PodLife]) -> Iterator[int]:
+    """Which replica each pod is, in the order of arrival: the first that is not there, as in a StatefulSet."""
+    missing: list[int] = []
+    leaving: list[tuple[int, int]] = []
+    next_new = 0
+    for life in lives:
+        while leaving and leaving[0][0] <= life.arrives_at_seconds:
+            heappush(missing, heappop(leaving)[1])
+        place = heappop(missing) if missing else next_new
+        next_new = max(next_new, place + 1)
+        if life.leaves_at_seconds is not None:
+            heappush(leaving, (life.leaves_at_seconds, place))
+        yield place
 
 
-def _readable(pod: Pod) -> str:
+def _name_prefix(pod: Pod) -> str:
     owner = pods.controller_of(pod.metadata)
     text = owner.name if owner is not None else pod.metadata.name
     return _OTHER_CHARACTERS.sub("-", text.lower())[:_LONGEST_NAME].strip("-") or "pods"
@@ -113,11 +127,16 @@ def _template(name: str, pod: Pod, volumes: ClusterVolumes) -> WorkloadPodTempla
         name,
         _wire(requests),
         _spec(pod.spec, volumes.resolve(pod).node_alternatives),
-        annotations={key: value for key, value in metadata.annotations.items() if key != _LAST_APPLIED},
-        labels=metadata.labels,
+        annotations=_kept(metadata.annotations),
+        labels=_kept(metadata.labels),
         namespace=metadata.namespace,
         owner=pods.controller_of(metadata),
     )
+
+
+def _kept(pairs: Mapping[str, str]) -> Mapping[str, str]:
+    """Labels or annotations without those that the simulated nodes would take for their own."""
+    return {key: value for key, value in pairs.items() if key != _LAST_APPLIED and _OF_KWOK not in key}
 
 
 def _wire(requests: Mapping[str, int]) -> Mapping[str, str]:
@@ -135,7 +154,7 @@ def _spec(spec: PodSpec, places: Sequence[Requirements]) -> PodSpec:
         containers=(Container(ports=_host_ports(spec)),),
         os=spec.os,
         priority=spec.priority,
-        priority_class_name=class_name if class_name.startswith(_SYSTEM_CLASSES) else "",
+        priority_class_name=class_name if class_name.startswith(SYSTEM_CLASS_PREFIX) else "",
         termination_grace_period_seconds=spec.termination_grace_period_seconds,
     )
 
@@ -153,14 +172,20 @@ def _at_one_of(affinity: Affinity | None, places: Sequence[Requirements]) -> Aff
         return affinity
     own = affinity or Affinity()
     node_affinity = own.node_affinity or NodeAffinity()
-    stated = node_affinity.required.node_selector_terms if node_affinity.required is not None else (NodeSelectorTerm(),)
+    required = node_affinity.required
+    stated = (NodeSelectorTerm(),) if required is None else tuple(filter(_selects, required.node_selector_terms))
     terms = tuple(
         msgspec.structs.replace(term, match_expressions=(*term.match_expressions, *_expressions(place)))
         for term in stated
         for place in places
     )
-    required = NodeSelector(node_selector_terms=terms)
-    return msgspec.structs.replace(own, node_affinity=msgspec.structs.replace(node_affinity, required=required))
+    narrowed = NodeSelector(node_selector_terms=terms)
+    return msgspec.structs.replace(own, node_affinity=msgspec.structs.replace(node_affinity, required=narrowed))
+
+
+def _selects(term: NodeSelectorTerm) -> bool:
+    """Whether a term selects any node; an empty one does not."""
+    return bool(term.match_expressions or term.match_fields)
 
 
 def _expressions(place: Requirements) -> tuple[NodeSelectorRequirement, ...]:

@@ -21,7 +21,7 @@ from karpenter.api.karpenter import NodePool
 from karpenter.api.kwok_node_class import KWOKNodeClass
 from karpenter.disruption.decision_journal import JournalEntry
 from karpenter.instancetypes.instance_type import InstanceType
-from karpenter.kube.errors import AlreadyExists
+from karpenter.kube.errors import AlreadyExists, KubeError
 from karpenter.kube.protocol import JsonObject
 from karpenter.providers.simulated.simulated_instances import SimulatedInstance
 from karpenter.runtime.intervals import Intervals
@@ -35,7 +35,7 @@ from karpenter.simulator.instance_bills import InstanceBill, instance_bills
 from karpenter.simulator.policy import Policy
 from karpenter.simulator.price_drift import offering_prices, priced_types
 from karpenter.simulator.run_recorder import PodWait, Restart, RunRecorder, Sample, WaitingTime
-from karpenter.simulator.workload import Workload
+from karpenter.simulator.workload import Workload, WorkloadError
 from karpenter.simulator.workload_player import WorkloadPlayer
 from karpenter.simulator.world import World, WorldFaults
 
@@ -104,7 +104,7 @@ class StudyRecord:
 
 
 def run_study(study: Study, on_progress: Callable[[Progress], None] = lambda _: None) -> StudyRecord:
-    """Run a study to its end, or until Ctrl-C. The same study gives the same record."""
+    """Run a study to its end, or until Ctrl-C. The same study gives the same record. Raises ``WorkloadError``."""
     return run_virtual(lambda clock: _StudyRun(study, clock, on_progress).run(), START)
 
 
@@ -123,9 +123,7 @@ class _StudyRun:
             recorder = RunRecorder(cluster, START)
             cluster.cloud.set_launch_faults(WorldFaults(study.world, study.seed, lambda: recorder.seconds))
             pools = [study.policy.applied_to(pool) for pool in study.pools]
-            for namespace in study.namespaces:
-                await _create_namespace(cluster, namespace)
-            await cluster.create(*study.node_classes, *pools, *study.daemon_sets, *study.budgets)
+            await _create_objects(cluster, study, pools)
             player = WorkloadPlayer(
                 cluster.kube, cluster.manager.informers.pods, study.workload, self._start_delay(), recorder.record_lost
             )
@@ -203,6 +201,16 @@ class _StudyRun:
         last = recorder.samples[-1]
         cost = recorder.cost_usd()
         self._on_progress(Progress(last.seconds, cost, last.pods, last.nodes))
+
+
+async def _create_objects(cluster: SimulatedCluster, study: Study, pools: Sequence[NodePool]) -> None:
+    """Create all but pods. Raises ``WorkloadError`` for an object that the API server refuses."""
+    try:
+        for namespace in study.namespaces:
+            await _create_namespace(cluster, namespace)
+        await cluster.create(*study.node_classes, *pools, *study.daemon_sets, *study.budgets)
+    except KubeError as refusal:
+        raise WorkloadError(f"the simulated cluster refuses what was read: {refusal}") from None
 
 
 async def _create_namespace(cluster: SimulatedCluster, namespace: Namespace) -> None:

@@ -6,6 +6,7 @@ first, it starts anew. Times are whole seconds since the start of the study.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -16,6 +17,8 @@ from karpenter.api.meta import ObjectMeta, OwnerReference
 from karpenter.model.workload_pods import TEMPLATE_HASH_LABEL
 
 _DEFAULT_NAMESPACE = "default"
+_NOT_IN_LABELS = re.compile(r"[^A-Za-z0-9._-]+")
+_LONGEST_LABEL = 63
 WORKLOAD_LABEL = "app"
 
 
@@ -59,21 +62,26 @@ class WorkloadPodTemplate:
 
 def replica_set_template(template: WorkloadPodTemplate, revision: int) -> WorkloadPodTemplate:
     """The template as a revision of a Deployment: its pods are of the ReplicaSet of that revision."""
-    labels = {WORKLOAD_LABEL: template.workload, TEMPLATE_HASH_LABEL: str(revision)}
+    labels = {WORKLOAD_LABEL: label_value(template.workload), TEMPLATE_HASH_LABEL: str(revision)}
     owner = controller_reference("apps/v1", "ReplicaSet", f"{template.workload}-{revision}")
     return replace(template, labels=labels, owner=owner)
 
 
 def job_template(template: WorkloadPodTemplate, name: str) -> WorkloadPodTemplate:
     """The template as that of the Job of this name."""
-    labels = {WORKLOAD_LABEL: template.workload}
+    labels = {WORKLOAD_LABEL: label_value(template.workload)}
     return replace(template, labels=labels, owner=controller_reference("batch/v1", "Job", name))
 
 
 def stateful_set_template(template: WorkloadPodTemplate) -> WorkloadPodTemplate:
     """The template as that of a StatefulSet."""
-    labels = {WORKLOAD_LABEL: template.workload}
+    labels = {WORKLOAD_LABEL: label_value(template.workload)}
     return replace(template, labels=labels, owner=controller_reference("apps/v1", "StatefulSet", template.workload))
+
+
+def label_value(name: str) -> str:
+    """A name as the value of a label, which is shorter and has fewer characters."""
+    return _NOT_IN_LABELS.sub("-", name)[:_LONGEST_LABEL].strip("-._")
 
 
 def controller_reference(api_version: str, kind: str, name: str) -> OwnerReference:

@@ -16,12 +16,12 @@ from msgspec.structs import replace
 
 from karpenter.api import kinds
 from karpenter.api.core import Pod
-from karpenter.kube.errors import KubeError, NotFound
+from karpenter.kube.errors import Forbidden, Invalid, KubeError, NotFound
 from karpenter.kube.informer import Informer
 from karpenter.kube.protocol import Kube
 from karpenter.providers.simulated.simulated_kubelet import START_DELAY_ANNOTATION
 from karpenter.simulation.simulated_cluster import is_pod_ready
-from karpenter.simulator.workload import PodLife, Workload
+from karpenter.simulator.workload import PodLife, Workload, WorkloadError
 
 
 class _Action(IntEnum):
@@ -69,7 +69,7 @@ class WorkloadPlayer:
         return asyncio.get_running_loop().time() - self._start
 
     async def run(self) -> None:
-        """Play until cancelled."""
+        """Play until cancelled. Raises ``WorkloadError`` for a pod that the API server refuses."""
         while True:
             while self._due and self._due[0][0] <= self.seconds:
                 _, action, name = heapq.heappop(self._due)
@@ -113,6 +113,8 @@ class WorkloadPlayer:
     async def _create(self, life: PodLife) -> None:
         try:
             await self._kube.create(kinds.POD, self._pod(life))
+        except (Invalid, Forbidden) as refusal:
+            raise WorkloadError(f"pod {life.name} cannot be simulated: {refusal}") from None
         except KubeError:
             self._schedule(1.0, _Action.CREATE, life.name)
 

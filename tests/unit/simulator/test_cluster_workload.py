@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from karpenter.api.core import Container, ContainerPort, PodSpec
+from karpenter.api.core import Container, ContainerPort, PodOS, PodSpec
 from karpenter.api.scheduling_constraints import (
     Affinity,
     NodeAffinity,
@@ -25,7 +25,7 @@ from karpenter.simulator.cluster_workload import ClusterPods, LoadPattern, clust
 from karpenter.simulator.workload import WorkloadError
 from karpenter.state.host_ports import host_ports_of
 from karpenter.state.pod_volumes import ClusterVolumes
-from support.builders import expr, owner, pod, pods, term
+from support.builders import NOW, expr, owner, pod, pods, term
 from support.manifest_builders import type_of
 from support.volume_builders import pvc, using, zonal
 
@@ -127,6 +127,53 @@ def test_pods_stay_in_the_zone_of_their_volumes(pattern: LoadPattern) -> None:
     ] == [(term(expr("arch", "In", "arm"), expr(labels.ZONE, "In", zone)),) for zone in "ab"]
 
 
+def test_a_replica_that_comes_back_is_in_the_zone_of_its_own_volume() -> None:
+    """With a pattern replicas come and go; two in one zone would be two pods with one volume."""
+    meta = {"owner_references": (owner("StatefulSet", "db"),)}
+    found = [pod(f"db-{zone}", {"cpu": "1"}, meta=meta, node_selector={labels.ZONE: zone}) for zone in "abc"]
+    workload = cluster_workload(ClusterPods(tuple(found)), LoadPattern.DAILY, seed=1, days=3)
+    assert len(workload.pods) > 10
+    for arrival in workload.pods:
+        moment = arrival.arrives_at_seconds
+        there = [
+            life.template.spec.node_selector[labels.ZONE]
+            for life in workload.pods
+            if life.arrives_at_seconds <= moment < (life.leaves_at_seconds or _DAY * 3)
+        ]
+        assert len(there) <= 3 or len(set(there)) == 3
+        assert len(set(there)) == min(3, len(there))
+
+
+def test_a_volume_that_is_in_reach_of_two_zones_allows_both_and_other_rules_still_hold() -> None:
+    volumes = ClusterVolumes({("default", "data"): pvc("data", "pv")}, {"pv": zonal("pv", "a", "b")})
+    wide = Affinity(node_affinity=NodeAffinity(required=NodeSelector(node_selector_terms=(term(),))))
+    for stated, terms in ((None, 2), (wide, 0)):
+        found = ClusterPods((pod("p", {"cpu": "1"}, volumes=using("data"), affinity=stated),), volumes)
+        (life,) = cluster_workload(found, LoadPattern.STEADY, seed=1, days=1).pods
+        assert len(life.template.spec.affinity.node_affinity.required.node_selector_terms) == terms  # type: ignore[union-attr]
+
+
+def test_pods_keep_their_system_and_their_grace_period_and_lose_what_steers_simulated_nodes() -> None:
+    leaving = {"deletion_timestamp": NOW, "owner_references": (owner("ReplicaSet", "web"),)}
+    steering = {"annotations": {"karpenter.kwok.sh/run-seconds": "60", "team": "a"}}
+    rules = {
+        "os": PodOS(name="linux"),
+        "termination_grace_period_seconds": 300,
+        "priority_class_name": "system-node-critical",
+    }
+    found = (
+        pod("gone", meta=leaving),
+        pod("p", meta=steering, **rules),
+        pod("q", priority=5, priority_class_name="own"),
+    )  # type: ignore[arg-type]
+    first, second = cluster_workload(ClusterPods(found), LoadPattern.STEADY, seed=1, days=1).pods
+    assert first.template.annotations == {"team": "a"}
+    spec = first.template.spec
+    assert (spec.os, spec.termination_grace_period_seconds, spec.priority_class_name) == tuple(rules.values())
+    spec = second.template.spec
+    assert (spec.priority, spec.priority_class_name) == (5, ""), "its class is not in the simulated cluster"
+
+
 _RULES = """
 apiVersion: apps/v1
 kind: Deployment
@@ -150,12 +197,14 @@ spec:
   selector: {matchLabels: {app: agent}}
   template:
     metadata: {labels: {app: agent}}
-    spec: {containers: [{name: main, image: agent, resources: {requests: {cpu: 100m}}}]}
+    spec:
+      priorityClassName: agents
+      containers: [{name: main, image: agent, resources: {requests: {cpu: 1500m}}}]
 """
 
 
 def test_pods_that_must_be_apart_are_on_nodes_of_their_own_in_the_simulation(tmp_path: Path) -> None:
-    """The pods and the DaemonSet are in namespaces of their own, which nobody gave."""
+    """The pods and the DaemonSet are in namespaces of their own, and the DaemonSet names a class, which nobody gave."""
     pool = _SNAPSHOT.split("---")[0]
     (tmp_path / "cluster.yaml").write_text(f"{pool}---{_RULES}")
     (tmp_path / "types.json").write_text(json.dumps([type_of("a.small", 2, 4, 0.1)]))
@@ -166,6 +215,24 @@ def test_pods_that_must_be_apart_are_on_nodes_of_their_own_in_the_simulation(tmp
     assert (result.exit_code, result.stderr) == (0, "")
     (report,) = json.loads(result.stdout)["reports"]
     assert report["nodes"]["peak"] == 4
+    assert report["nodes"]["cpuRequested"] < 0.1, "pods of the DaemonSet do not count, but they take most of a node"
+    assert {line["instanceType"] for line in report["capacity"]} == {"a.small"}
+
+
+def test_what_an_api_server_refuses_ends_the_simulation_in_one_line(tmp_path: Path) -> None:
+    """It would be as if such pods had never come, at the price of those that did."""
+    pool = _SNAPSHOT.split("---")[0]
+    (tmp_path / "types.json").write_text(json.dumps([type_of("a.small", 2, 4, 0.1)]))
+    rules = _RULES.split("---")[0]
+    for text, said in (
+        (rules.replace("{app: shop}", "{app: two words}"), "cannot be simulated"),
+        (rules.replace("namespace: prod", "namespace: Prod_1"), "the simulated cluster refuses what was read"),
+    ):
+        (tmp_path / "cluster.yaml").write_text(f"{pool}---{text}")
+        files = ("-f", str(tmp_path / "cluster.yaml"), "--instance-types", str(tmp_path / "types.json"))
+        result = CliRunner().invoke(app, ["simulate", *files, "--pattern", "steady", "--days", "0.02"])
+        assert (result.exit_code, len(result.stderr.splitlines())) == (2, 1)
+        assert said in result.stderr
 
 
 def test_a_file_with_node_pools_and_deployments_is_simulated(tmp_path: Path) -> None:

@@ -112,6 +112,30 @@ def test_disruption_budgets_of_the_files_hold(tmp_path: Path, arguments: list[st
     assert report["restarts"]["total"] == restarts
 
 
+def test_a_budget_in_percent_follows_a_workload_that_shrinks(tmp_path: Path, arguments: list[str]) -> None:
+    """Four of five pods leave. Half of one, rounded up, may go; half of five would want two to stay."""
+    (tmp_path / "budget.yaml").write_text(
+        "apiVersion: policy/v1\nkind: PodDisruptionBudget\nmetadata: {name: web}\n"
+        "spec: {maxUnavailable: 50%, selector: {matchLabels: {app: web}}}\n"
+    )
+    (tmp_path / "together.yaml").write_text('settings: {exposure: "off"}\n')
+    rows = [*(f"web-{number},0,3600,,1500,1024,web" for number in range(4)), "web-4,0,14400,,1500,1024,web"]
+    files = [*arguments, "-f", str(tmp_path / "budget.yaml"), "--policy", str(tmp_path / "together.yaml")]
+    report = simulate(tmp_path, files, *rows, header=f"{HEADER},workload")
+    assert report["restarts"]["total"] == 1
+
+
+def test_a_budget_in_percent_over_pods_of_a_job_lets_none_go(tmp_path: Path, arguments: list[str]) -> None:
+    """Jobs have no replicas, so the API server cannot count."""
+    (tmp_path / "budget.yaml").write_text(
+        "apiVersion: policy/v1\nkind: PodDisruptionBudget\nmetadata: {name: stays}\n"
+        "spec: {maxUnavailable: 100%, selector: {matchLabels: {app: stays}}}\n"
+    )
+    rows = [*(f"web-{number},0,3600,,1500,1024," for number in range(4)), "stays,0,,14000,1500,1024,stays"]
+    files = [*arguments, "-f", str(tmp_path / "budget.yaml")]
+    assert simulate(tmp_path, files, *rows, header=f"{HEADER},workload")["restarts"]["total"] == 0
+
+
 def test_pods_no_node_pool_can_hold_are_named_and_cost_nothing(tmp_path: Path, arguments: list[str]) -> None:
     report = simulate(tmp_path, arguments, "whale,0,3600,,64000,1024", "web,0,3600,,500,512")
     assert report["waiting"]["unschedulable"] == ["whale"]

@@ -59,6 +59,12 @@ def test_a_window_without_pods_is_refused_with_the_days_in_which_there_are_some(
     )
 
 
+def test_names_that_no_label_can_hold_are_written_as_labels(trace: Path) -> None:
+    long = "a" * 80
+    write(trace, f"{long},0,600,,500,1024,,", "web,0,600,,500,1024,,team/web 1")
+    assert {life.template.labels["app"] for life in read_trace(trace).pods} == {"a" * 63, "team-web-1"}
+
+
 def test_pods_of_a_workload_have_an_owner_and_others_have_none(trace: Path) -> None:
     write(trace, "web-1,0,600,,500,1024,,web", "run-1,0,,300,500,1024,,train", "alone,0,,,250,512,0,")
     owners = [life.template.owner for life in read_trace(trace).pods]

@@ -22,9 +22,9 @@ from karpenter.api import crds
 from karpenter.cli import lazy_dataclasses
 from karpenter.runtime import logging as own_logging
 from kubeadm import program
+from support import bytecode
 from support.background_command import Beside
 from support.examples import SOAK, SOAK_EXAMPLES
-from support.forked_workers import Collector
 from support.soak import Soak
 from support.worker_reports import NewsOnly
 from support.worker_scopes import Files, longest_first
@@ -63,10 +63,10 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Beside(command), "beside")
     if config.getoption("--hypothesis-profile") == SOAK:
         config.pluginmanager.register(Soak(str(config.getoption("--hypothesis-seed"))), "soak")
-    if hasattr(config, "workerinput"):
+    if worker := getattr(config, "workerinput", None):
+        number, workers = int(worker["workerid"].removeprefix("gw")), worker["workercount"]
+        bytecode.write_share(config, bytecode.files_of(config.args), number, workers)
         config.pluginmanager.register(NewsOnly(), "news-only")
-    elif sys.platform == "linux":
-        config.pluginmanager.register(Collector(), "collector")
 
 
 @pytest.fixture(autouse=True, scope="module")

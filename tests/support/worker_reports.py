@@ -1,6 +1,6 @@
-"""What a worker of a parallel run reports: how tests end. That one begins or a set-up passed is no news.
+"""What a worker of a parallel run reports: that a set-up or a tear-down passed is no news.
 
-Four of five messages about a test say only that. Writing, sending and reading one takes up to a millisecond of two processes.
+Two of the three reports of a test say only that. Writing, sending and reading one takes a millisecond of two processes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ class NewsOnly:
     @pytest.hookimpl
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool:
         """Run a test as pytest does, but for the reports."""
+        place = {"nodeid": item.nodeid, "location": item.location}
+        item.ihook.pytest_runtest_logstart(**place)
         for report in runtestprotocol(item, log=False, nextitem=nextitem):
             if report.when == "call" or not report.passed:
                 item.ihook.pytest_runtest_logreport(report=report)
+        item.ihook.pytest_runtest_logfinish(**place)
         return True

@@ -21,6 +21,8 @@ from karpenter.model.quantity import MILLI, QuantityError, parse_milli
 from karpenter.model.structural_schema import child_path
 
 _NUMBER_AND_UNIT = re.compile(r"(\d+(?:\.\d+)?)(m|M|k|Ki)?")
+#: Units of amounts below 1Mi, and the unit that was probably meant.
+_SMALL_UNITS = {"k": "M", "Ki": "Mi"}
 _BYTES = frozenset({"memory", "ephemeral-storage"})
 #: Thousandths of a byte: no process runs in less than 1Mi, so that less is a unit that was forgotten or confused.
 _LEAST_MILLI_BYTES = 2**20 * MILLI
@@ -96,8 +98,9 @@ def _sentence(resource: str, value: str) -> str:
         return f"{value} are {number} thousandths of a byte; did you mean {number}Mi?"
     if number and not unit:
         return f"{value} without a unit means bytes; {_unit_hint(number)}"
-    hint = f"did you mean {number}{'Mi' if unit == 'Ki' else 'M'}?" if number else "write a larger unit, such as Mi"
-    return f"{value} is less than 1Mi, too little for any process; {hint}"
+    if unit in _SMALL_UNITS:
+        return f"{value} is less than 1Mi; did you mean {number}{_SMALL_UNITS[unit]}?"
+    return f"{value} is less than 1Mi; write a larger amount, such as 512Mi"
 
 
 def _unit_hint(number: str) -> str:

@@ -119,8 +119,3 @@ def names_text(names: Sequence[str], shown: int = _SHOWN_NAMES) -> str:
     """The first few names, and how many more there are."""
     rest = len(names) - shown
     return ", ".join(names[:shown]) + (f" and {rest} more" if rest > 0 else "")
-
-
-def count_text(count: int, noun: str) -> str:
-    """The noun with its number."""
-    return f"{count} {noun}" + ("" if count == 1 else "s")

@@ -11,6 +11,7 @@ from typing import TextIO
 from karpenter.cli.render_common import Json, WidePage, names_text
 from karpenter.cli.render_sections import Section, estimate_document, sections_markdown, with_confidence, write_sections
 from karpenter.cli.simulate_runner import SimulationResult
+from karpenter.model.texts import days_text
 from karpenter.simulation.run_report import WaitStatistics
 from karpenter.simulator.cost_gap import GAP_PARTS, GapPart
 from karpenter.simulator.policy_comparison import Estimate, PolicyDifference, differences, recommendation
@@ -99,7 +100,7 @@ def sections(result: SimulationResult, room: PageRoom = _PAGE) -> Iterable[Secti
 
 def _figures(reports: Sequence[SimulationReport]) -> Section:
     head = reports[0]
-    title = f"{head.workload}: {head.days:.3g} days, seed {head.seed}"
+    title = f"{head.workload}: {days_text(head.days)}, seed {head.seed}"
     rows = [(name, *(value(report) for report in reports)) for name, value in _FIGURES]
     return Section(title, ("", *(report.policy for report in reports)), rows)
 

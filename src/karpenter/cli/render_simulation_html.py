@@ -14,6 +14,7 @@ from karpenter.cli import render_simulation
 from karpenter.cli.render_common import to_json
 from karpenter.cli.render_sections import Section
 from karpenter.cli.simulate_runner import SimulationResult
+from karpenter.model.texts import days_text
 
 _FILES = resources.files("karpenter.cli") / "simulation_page"
 
@@ -22,7 +23,7 @@ def html_page(result: SimulationResult) -> str:
     """The page."""
     head = result.reports[0][0]
     return Template(_file("page.html")).substitute(
-        title=escape(f"{head.workload}: {head.days:.3g} days"),
+        title=escape(f"{head.workload}: {days_text(head.days)}"),
         style=_file("page.css"),
         library_style=_file("uPlot.min.css"),
         library=_file("uPlot.iife.min.js"),

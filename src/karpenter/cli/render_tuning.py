@@ -11,7 +11,7 @@ import yaml
 from karpenter.cli.render_common import Json, WidePage
 from karpenter.cli.render_sections import Section, estimate_document, sections_markdown, with_confidence, write_sections
 from karpenter.cli.tune_runner import TuneResult
-from karpenter.model.texts import count_text
+from karpenter.model.texts import count_text, days_text
 from karpenter.simulator.parameter_space import POOLS, policy_file
 from karpenter.simulator.policy_search import CandidateFigures, PolicyCandidate, pareto_front, recommended
 
@@ -82,7 +82,7 @@ def _sections(result: TuneResult, *, is_wide: bool) -> Iterable[Section]:
 def _title(result: TuneResult, front: tuple[CandidateFigures, ...]) -> str:
     tried = count_text(max(0, len(result.figures) - 1), "candidate")
     seeds = count_text(result.seeds, "seed")
-    return f"{result.workload}: {result.days:.3g} days, {seeds}, {tried} tried, {len(front)} on the front"
+    return f"{result.workload}: {days_text(result.days)}, {seeds}, {tried} tried, {len(front)} on the front"
 
 
 def _figures_section(title: str, figures: Iterable[CandidateFigures]) -> Section:

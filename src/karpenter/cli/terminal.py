@@ -84,13 +84,14 @@ def collected_errors() -> Iterator[list[str]]:
 
 def check_writable(flag: str, path: Path) -> None:
     """Raises ``WrongInput`` where the file of an option cannot be written. Neither makes the file nor changes it."""
-    is_new = not path.exists()
+    file = path.resolve()  # of a link that leads nowhere only what it leads to is made
+    is_new = not file.exists()
     try:
-        path.open("ab").close()
+        file.open("ab").close()
     except OSError as error:
         raise WrongInput(f"{flag} {path}: cannot be written ({error.strerror})") from None
     if is_new:
-        path.unlink()
+        file.unlink()
 
 
 def print_error(line: str) -> None:

@@ -16,11 +16,18 @@ def count_text(count: int, noun: str) -> str:
     return f"{count} {noun}" + ("" if count == 1 else "s")
 
 
+def days_text(days: float) -> str:
+    """How many days, with three digits where there are not more before the point: 1 day, 0.25 days."""
+    number = f"{days:.3g}" if days < 1000 else f"{days:.0f}"
+    return f"{number} day" + ("" if number == "1" else "s")
+
+
 def decoding_text(error: Exception) -> str:
     """An error of the JSON decoder with the place first, without its ``$`` for the whole document."""
     text, _, where = str(error).partition(" - at ")
-    path = where.strip("`").removeprefix("$").removeprefix(".")
-    return f"{path}: {text}" if path else text
+    path = where.strip("`").rpartition("`")[2].removeprefix("$").removeprefix(".")
+    of_key = "a key" if where.startswith("`key` in ") else ""
+    return ": ".join(filter(None, (path, of_key, text)))
 
 
 def shorten(text: str, max_length: int) -> str:

@@ -88,9 +88,10 @@ def _odd(findings: Findings, text: str) -> list[tuple[str, str]]:
         ("0.5", "0.5 without a unit means bytes; did you mean 0.5Gi?"),
         ("512000", "512000 without a unit means bytes; write the unit, such as Mi"),
         ("512m", "512m are 512 thousandths of a byte; did you mean 512Mi?"),
-        ("100k", "100k is less than 1Mi, too little for any process; did you mean 100M?"),
-        ("512Ki", "512Ki is less than 1Mi, too little for any process; did you mean 512Mi?"),
-        ("1e3", "1e3 is less than 1Mi, too little for any process; write a larger unit, such as Mi"),
+        ("100k", "100k is less than 1Mi; did you mean 100M?"),
+        ("512Ki", "512Ki is less than 1Mi; did you mean 512Mi?"),
+        ("1M", "1M is less than 1Mi; write a larger amount, such as 512Mi"),
+        ("1e3", "1e3 is less than 1Mi; write a larger amount, such as 512Mi"),
     ],
 )
 @pytest.mark.parametrize("resource", ["memory", "ephemeral-storage"])

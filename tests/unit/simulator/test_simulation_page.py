@@ -14,6 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from karpenter.cli.main import app
+from karpenter.cli.terminal import check_writable
 from support.manifest_builders import type_of
 
 POOL = """
@@ -110,6 +111,14 @@ def test_a_page_that_cannot_be_written_is_refused_before_the_simulation(tmp_path
     result = CliRunner().invoke(app, ["simulate", "--scenario", "web", "--html", str(target)])
     assert result.exit_code == 2
     assert result.stderr == f"--html {target}: cannot be written (No such file or directory)\n"
+
+
+def test_a_link_to_a_page_that_is_not_there_yet_stays(tmp_path: Path) -> None:
+    link = tmp_path / "page.html"
+    link.symlink_to(tmp_path / "target.html")
+    check_writable("--html", link)
+    assert link.is_symlink()
+    assert not link.exists()
 
 
 @pytest.mark.soak

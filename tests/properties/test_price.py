@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from karpenter.api.core import Pod
+from karpenter.api.karpenter import NodePool
 from karpenter.api.meta import LabelSelector
 from karpenter.api.scheduling_constraints import Affinity, PodAffinity, PodAffinityTerm, TopologySpreadConstraint
 from karpenter.instancetypes.instance_type import InstanceType
@@ -81,14 +82,27 @@ def _named(app: str, count: int, cpu: str, memory: str, **spec: object) -> list[
     return [pod(f"{app}-{cpu}-{number}", requests, meta={"labels": {"app": app}}, **spec) for number in range(count)]
 
 
-def check(chosen: Solution, classic: Solution) -> None:
-    """Leaves out no more than the classic plan, is never dearer unless it has a place for more; and no plan beats the bound."""
+def check(chosen: Solution, classic: Solution, pools: Iterable[NodePool] = ()) -> None:
+    """Leaves out no more than the classic plan, and no plan beats the bound.
+
+    It is never dearer, unless it has a place for more pods, or for more of them in heavier NodePools (SCH-313, SCH-384).
+    """
     assert _left_out(chosen) <= _left_out(classic)
-    if len(chosen.unschedulable) >= len(classic.unschedulable):
+    weights = {pool.metadata.name: pool.spec.weight or 0 for pool in pools}
+    places_more = len(chosen.unschedulable) < len(classic.unschedulable)
+    if not places_more and _by_weight(chosen, weights) <= _by_weight(classic, weights):
         assert chosen.price_per_hour <= classic.price_per_hour + _ROUNDING
     for solution in (chosen, classic):
         assert solution.lower_bound_per_hour is not None
         assert solution.lower_bound_per_hour <= solution.price_per_hour + 1e-6
+
+
+def _by_weight(solution: Solution, weights: Mapping[str, int]) -> list[int]:
+    """How many pods new nodes of each weight have, the heaviest first."""
+    counts = Counter(dict.fromkeys(weights.values(), 0))
+    for claim in solution.new_claims if weights else ():
+        counts[weights[claim.claim.metadata.labels[labels.NODE_POOL]]] += len(claim.pods)
+    return [counts[weight] for weight in sorted(counts, reverse=True)]
 
 
 def _left_out(plan: Solution) -> list[tuple[int, int]]:
@@ -135,4 +149,4 @@ def test_the_chosen_plan_is_never_dearer_than_the_classic_one(
 @given(worlds())
 def test_where_every_constraint_meets_every_other_it_is_not_dearer_either(world: World) -> None:
     """SCH-865"""
-    check(*both(list(world.objects()), world.types))
+    check(*both(list(world.objects()), world.types), world.pools)

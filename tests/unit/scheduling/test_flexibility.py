@@ -48,17 +48,22 @@ def holding(claim: NewNodeClaim) -> dict[str, float]:
     """Types that hold what the claim asks for and can be bought as it demands, with the price of each: worked out one by one.
 
     ``requests`` of a claim has what its DaemonSets take on the type where that is least. Burstable types hold their baseline:
-    CPU beyond it costs more than the offering says.
+    CPU beyond it costs more than the offering says, which only the type that the plan pays it for may need.
     """
     requests = res.parse_resources(claim.claim.spec.resources.requests)
     sold = _sold(requirements_from_wire(claim.claim.spec.requirements).without((labels.INSTANCE_TYPE,)))
+    planned_beyond_baseline = claim.instance_types[0] if claim.cpu_surplus_per_hour else ""
     return {
         instance_type.name: sold[instance_type.name]
         for instance_type in real().types
         if instance_type.name in sold
         and all(instance_type.allocatable.get(name, 0) >= amount for name, amount in requests.items())
-        and (instance_type.burstable_cpu is None or requests[res.CPU] <= instance_type.burstable_cpu.baseline_millis)
+        and (_is_within_baseline(instance_type, requests[res.CPU]) or instance_type.name == planned_beyond_baseline)
     }
+
+
+def _is_within_baseline(instance_type: InstanceType, cpu_millis: int) -> bool:
+    return instance_type.burstable_cpu is None or cpu_millis <= instance_type.burstable_cpu.baseline_millis
 
 
 @cache
@@ -180,6 +185,7 @@ amounts = st.tuples(
 @settings(max_examples=examples(15), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(amounts, min_size=1, max_size=4))
 @example([(4, 250, 17000), (4, 1700, 64), (27, 250, 700), (13, 9000, 64)])
+@example([(9, 50, 64)])
 def test_no_plan_is_tightened_to_few_types(groups: list[tuple[int, int, int]]) -> None:
     """Whatever goes together: every claim offers all types that hold it, those near the cheapest among them."""
     waiting = [

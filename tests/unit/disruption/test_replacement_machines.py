@@ -68,6 +68,7 @@ def launched_again(solution: DisruptionSolution) -> list[str]:
 @pytest.mark.parametrize("least_types", [1, 2])
 @settings(max_examples=examples(96), deadline=None, suppress_health_check=list(HealthCheck))
 @example([("l", "z1", (1.0, 3.0, 1.5)), ("m", "z1", (1.5, 1.5)), ("l", "z1", (1.5, 0.5, 3.0)), ("l", "z1", (0.5,))])
+@example([("m", "z1", (1.0, 1.5)), ("l", "z1", (0.5, 0.5, 3.0)), ("l", "z1", (0.5, 1.0, 1.5, 3.0))])
 @given(clusters())
 def test_a_node_is_removed_for_one_like_it_only_where_keeping_it_costs_more(
     least_types: int, cluster: list[_Node]

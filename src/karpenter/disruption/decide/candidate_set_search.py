@@ -7,7 +7,8 @@ require for the disruption).
 
 Packing new nodes is expensive, finding the pods that need one is cheap. So a set is first scored by an estimate: its price less
 the usual cost of new nodes for pods without room. Only the most promising sets are packed. The search starts from the moves
-found before, and from all nodes but the one with the highest disruption cost.
+found before, and from all nodes but the one with the highest disruption cost. Single nodes are estimated besides: one that is
+worth as much as all that were chosen is not among the sets that changes of one node come to.
 """
 
 from __future__ import annotations
@@ -48,6 +49,10 @@ class CandidateSetSearch:
         worth = self._evaluator.scoring.net_saving(candidates, sum(each.saving_per_hour or 0.0 for each in commands))
         for start in self._start_sets(candidates):
             self._hill_climb(start)
+        for key in self._candidates:
+            alone = frozenset((key,))
+            if self._is_allowed(alone):
+                self._estimate(alone)
         best: Command | None = None
         for keys in sorted(self._estimates, key=lambda keys: (-self._estimates[keys], sorted(keys)))[:_MAX_PACKED_SETS]:
             command = self._packed(keys)

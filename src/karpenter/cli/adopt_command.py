@@ -25,6 +25,7 @@ _NOTHING_TO_WRITE = (
     "a take-over writes nothing beforehand: scale Karpenter to zero and install this controller "
     "(docs/migrate/from-karpenter.md); karpenter adopt --check says what would happen"
 )
+_NOTHING_TO_CHECK = "no NodePool, NodeClaim, EC2NodeClass or Node in the input: there is nothing to check"
 #: The Lease of Karpenter's leader election, unless renamed.
 _LEASE = "karpenter-leader-election"
 
@@ -51,7 +52,7 @@ def adopt(
     adoption_input = _read_files(filename) if filename else query_cluster(settings, read_adoption_input)
     findings = check_takeover(adoption_input)
     if filename and not findings:
-        raise WrongInput("no NodePool, NodeClaim, EC2NodeClass or Node in the input: there is nothing to check")
+        raise WrongInput(_NOTHING_TO_CHECK)
     printable = Printable(
         document=lambda: render_adoption.document(findings),
         page=lambda out: render_adoption.write(findings, out),
@@ -65,12 +66,14 @@ def adopt(
 def _read_files(paths: list[str]) -> AdoptionInput:
     """The objects of files. Raises ``WrongInput`` where a file cannot be read, or none has an object."""
     from karpenter.cli import manifest_reader
-    from karpenter.cli.manifest_documents import read_readable_contents, read_source
+    from karpenter.cli.manifest_documents import EmptySource, read_readable_contents, read_source
     from karpenter.instancetypes.well_known_labels import INSTANCE_LABELS
     from karpenter.model import labels
 
     contents = read_readable_contents("adopt --check", paths, recursive=False)
     parts = [part for content in contents for part in read_source(content.source, content.content)]
+    if all(isinstance(part, EmptySource) for part in parts):
+        raise WrongInput(_NOTHING_TO_CHECK)
     return _adoption_input(manifest_reader.read_parts(parts, labels.WELL_KNOWN | INSTANCE_LABELS))
 
 

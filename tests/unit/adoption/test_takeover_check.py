@@ -189,6 +189,7 @@ def test_files_are_checked_as_a_cluster_is(tmp_path: Any) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
+        ("# nothing\n", "no NodePool, NodeClaim, EC2NodeClass or Node in the input: "),
         (None, "a.yaml: cannot be read (No such file or directory); expected Kubernetes objects as YAML or JSON"),
         (
             "apiVersion: v1\nkind: Secret\nmetadata: {name: a}\n",

@@ -53,7 +53,7 @@ from karpenter.model.pod_templates import PodCarrier, pod_spec_of, pod_spec_path
 from karpenter.model.pod_validation import pod_findings
 from karpenter.model.structural_schema import Finding, get_member
 from karpenter.model.structural_schema import child_path as member
-from karpenter.model.texts import count_text
+from karpenter.model.texts import count_text, decoding_place
 from karpenter.model.workload_schema import unknown_workload_fields
 from karpenter.state.gang_index import GANG_KINDS
 
@@ -421,8 +421,7 @@ _JSON_TYPES = {"bool": bool, "int": int, "float": float, "str": str, "array": li
 
 def _decode_finding(error: msgspec.ValidationError, data: bytes | msgspec.Raw) -> Finding:
     """Path and sentence of a decoding error; a map's key, which the decoder leaves open, is looked up by its value's type."""
-    text, _, where = str(error).partition(" - at `")
-    path = where.rstrip("`").removeprefix("$").removeprefix(".")
+    path, text = decoding_place(error)
     _, _, got = text.partition("got `")
     path = _with_keys(path, msgspec.json.decode(data), _JSON_TYPES.get(got.rstrip("`")))
     plain = (

@@ -27,7 +27,7 @@ from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.instancetypes.well_known_labels import well_known_labels_of
 from karpenter.model import labels
 from karpenter.settings import Settings
-from karpenter.simulator.cluster_workload import SYSTEM_CLASS_PREFIX, ClusterPods, LoadPattern, cluster_workload
+from karpenter.simulator.cluster_workload import ClusterPods, LoadPattern, cluster_workload, simulated_class_name
 from karpenter.simulator.cost_bound import CostBound, cost_bound
 from karpenter.simulator.policy import Policy
 from karpenter.simulator.price_drift import price_changes, priced_types
@@ -202,10 +202,8 @@ def _identity(metadata: ObjectMeta) -> ObjectMeta:
 def _simulated_daemon_set(daemon_set: DaemonSet) -> DaemonSet:
     """The DaemonSet without a status, and without the name of a PriorityClass that the simulated cluster does not have."""
     template = daemon_set.spec.template
-    if not template.spec.priority_class_name.startswith(SYSTEM_CLASS_PREFIX):
-        pod_spec = msgspec.structs.replace(template.spec, priority_class_name="")
-        template = msgspec.structs.replace(template, spec=pod_spec)
-    spec = msgspec.structs.replace(daemon_set.spec, template=template)
+    pod_spec = msgspec.structs.replace(template.spec, priority_class_name=simulated_class_name(template.spec))
+    spec = msgspec.structs.replace(daemon_set.spec, template=msgspec.structs.replace(template, spec=pod_spec))
     return DaemonSet(metadata=_identity(daemon_set.metadata), spec=spec)
 
 

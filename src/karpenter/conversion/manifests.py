@@ -83,8 +83,11 @@ class ConvertedManifests:
     failed: bool
     #: Objects of kinds that are not converted.
     foreign_count: int
-    #: Whether the input had no object of a kind that is converted.
-    nothing_to_convert: bool
+
+    @property
+    def nothing_to_convert(self) -> bool:
+        """Whether the input had no object of a kind that is converted."""
+        return self.foreign_count == len(self.notes)
 
 
 def convert_manifests(inputs: Sequence[InputObject], options: ConversionOptions) -> ConvertedManifests:
@@ -99,7 +102,6 @@ def convert_manifests(inputs: Sequence[InputObject], options: ConversionOptions)
         tuple(ObjectNotes(draft.origin, draft.kind, draft.name, draft.notes.frozen()) for draft in drafts),
         any(draft.notes.failed for draft in drafts),
         sum(draft.is_foreign for draft in drafts),
-        all(draft.is_foreign for draft in drafts),
     )
 
 

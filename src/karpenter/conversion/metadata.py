@@ -30,7 +30,7 @@ _RENAMED_ANNOTATIONS = {
 #: Written by servers and controllers, never by users (API-802, API-803, API-817).
 _DROPPED_ANNOTATIONS = frozenset(
     {
-        "kubectl.kubernetes.io/last-applied-configuration",
+        labels.LAST_APPLIED,
         "karpenter.sh/provisioner-hash",
         "karpenter.sh/nodepool-hash",
         "karpenter.sh/nodepool-hash-version",

@@ -38,11 +38,11 @@ from karpenter.instancetypes.well_known_labels import (
 from karpenter.model import labels, quantity
 from karpenter.model import resources as res
 from karpenter.model.requirements import Op, Requirement, Requirements, requirement
+from karpenter.model.texts import decoding_place
 
 _DEFAULT_PODS = 110 * res.ONE_UNIT
 _CAPACITY_TYPES = frozenset({labels.SPOT, labels.ON_DEMAND, labels.RESERVED})
 _JSON_SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema"
-_EXPECTED_SEPARATOR = " - at `"
 _BINARY_UNITS = ("Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 
 
@@ -171,10 +171,9 @@ class _JsonLocation:
         raise InstanceTypeFileError(f"{self.source}: {text}") from None
 
     def decoding_error(self, error: msgspec.ValidationError) -> NoReturn:
-        text, _, where = str(error).partition(_EXPECTED_SEPARATOR)
+        path, text = decoding_place(error)
         if text.startswith("Invalid enum value"):
             text += f"; expected one of {', '.join(Op)}"
-        path = where.rstrip("`").removeprefix("$")
         text = text[:1].lower() + text[1:]
         self.child(path).error(text if path else f"expected a JSON array of instance types ({text})")
 

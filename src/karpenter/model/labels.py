@@ -35,6 +35,8 @@ RESERVED = "reserved"
 RESERVATION_ID = "karpenter.k8s.aws/capacity-reservation-id"
 
 DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"
+#: What ``kubectl apply`` was given last.
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 #: Annotations of Cluster Autoscaler: ``"false"`` on a pod, ``"true"`` on a Node.
 SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 SCALE_DOWN_DISABLED = "cluster-autoscaler.kubernetes.io/scale-down-disabled"

@@ -23,11 +23,15 @@ def days_text(days: float) -> str:
 
 
 def decoding_text(error: Exception) -> str:
-    """An error of the JSON decoder with the place first, without its ``$`` for the whole document."""
+    """An error of the JSON decoder with the place first."""
+    return ": ".join(filter(None, decoding_place(error)))
+
+
+def decoding_place(error: Exception) -> tuple[str, str]:
+    """Where an error of the JSON decoder is, without its ``$`` for the whole document, and what is wrong there."""
     text, _, where = str(error).partition(" - at ")
     path = where.strip("`").rpartition("`")[2].removeprefix("$").removeprefix(".")
-    of_key = "a key" if where.startswith("`key` in ") else ""
-    return ": ".join(filter(None, (path, of_key, text)))
+    return path, f"a key: {text}" if where.startswith("`key` in ") else text
 
 
 def shorten(text: str, max_length: int) -> str:

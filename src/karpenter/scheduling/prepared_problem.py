@@ -9,13 +9,14 @@ volumes (`eligible_groups`); then groups that no topology term of the pass tells
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from karpenter.api.core import Pod
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.model import labels
 from karpenter.model.requirements import Requirements
+from karpenter.model.resources import Resources
 from karpenter.scheduling import pod_eligibility
 from karpenter.scheduling.decision_memory import DecisionMemory
 from karpenter.scheduling.default_spread import DefaultSpreadConstraints
@@ -54,6 +55,7 @@ from karpenter.state.snapshot import PodGroup, PodKey, pod_key, scheduling_order
 from karpenter.state.topology_terms import with_claim_labels
 from karpenter.state.virtual_pods import is_virtual_pod
 
+_NO_ROOM: Mapping[str, Resources] = {}
 #: Whether pods are virtual, and the workload they are of if that is exposed.
 _GroupOrigin = tuple[bool, ExposedWorkload | None]
 #: What pods of one equivalence group share: signature, volume locations, topology groups that select them, and the above.
@@ -103,7 +105,7 @@ class Eligibility:
 class PreparedProblem:
     """What all passes over one problem share. ``memory``: what earlier decisions left, of the same controller.
 
-    ``awaited``: keys of nodes whose room pods that are being deleted still have.
+    ``awaited_room``: what pods that are being deleted still have, by key of their node.
     """
 
     def __init__(
@@ -111,11 +113,12 @@ class PreparedProblem:
         problem: Problem,
         indexes: Mapping[str, TypeIndex],
         memory: DecisionMemory | None = None,
-        awaited: Container[str] = (),
+        awaited_room: Mapping[str, Resources] = _NO_ROOM,
     ) -> None:
         snapshot, options = problem.snapshot, problem.options
         self.memory = memory or DecisionMemory()
         self.problem = problem
+        self.awaited_room = awaited_room
         self.strict_min_values = options.min_values is MinValuesPolicy.STRICT
         self.leaving_groups, self.unreadable_pods = pod_eligibility.grouped_by_class(
             pod_eligibility.pods_leaving_nodes(snapshot, problem.now)
@@ -145,7 +148,7 @@ class PreparedProblem:
         )
         in_flight = InFlightClaims(self.daemons)
         self.existing_spot_counts = existing_spot_counts(snapshot.nodes, self.indexes, in_flight)
-        self.existing_nodes = ExistingNodeIndex(self._existing_nodes(in_flight, awaited))
+        self.existing_nodes = ExistingNodeIndex(self._existing_nodes(in_flight))
         self.remaining_limits: RemainingLimits = {
             t.name: left for t in self.templates if (left := remaining_limits(t, snapshot.nodes, in_flight))
         }
@@ -164,14 +167,14 @@ class PreparedProblem:
         self.purchase_options = self.purchase_options_within(self.remaining_limits)
         self.default_spread = DefaultSpreadConstraints(options.default_spread, snapshot.workload_selectors)
 
-    def _existing_nodes(self, in_flight: InFlightClaims, awaited: Container[str]) -> list[ExistingNode]:
+    def _existing_nodes(self, in_flight: InFlightClaims) -> list[ExistingNode]:
         """Nodes that pods may join; those of earlier decisions stay the same where nobody limits volumes or asks for devices."""
         devices, is_remembered = self.devices, self.devices is None and self._volume_attachments.are_unlimited
         # What is remembered would keep the volumes of its own decision.
         attachments = NO_VOLUME_LIMITS if is_remembered else self._volume_attachments
         remembered = self.memory.existing_nodes(self.daemons)
         nodes: list[ExistingNode] = []
-        for view in staying_nodes(self.problem.snapshot, awaited):
+        for view in staying_nodes(self.problem.snapshot, self.awaited_room):
             index = self.indexes.get(view.pool)
             node = remembered.get(id(view)) if is_remembered else None
             if node is None or node.view is not view or node.index is not index:

@@ -18,7 +18,6 @@ from itertools import chain
 
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.model import resources as res
-from karpenter.model.resources import Resources
 from karpenter.scheduling import pod_eligibility
 from karpenter.scheduling.arrival_forecast import (
     MAX_EXPECTED_PODS,
@@ -82,16 +81,14 @@ def _solve_pods(problem: Problem, indexes: Mapping[str, TypeIndex], memory: Deci
     """The plan of a problem in which no pod depends on others having a place."""
     window = problem.options.terminating_pods_window
     snapshot, awaited = without_terminating_pods(problem.snapshot, problem.now, window)
-    prepared = PreparedProblem(replace(problem, snapshot=snapshot), indexes, memory, awaited)
-    return _Solver(prepared, awaited).solve()
+    return _Solver(PreparedProblem(replace(problem, snapshot=snapshot), indexes, memory, awaited)).solve()
 
 
 class _Solver:
-    """One decision while it is made. ``awaited_room``: what pods that are being deleted still have, by key of their node."""
+    """One decision while it is made."""
 
-    def __init__(self, prepared: PreparedProblem, awaited_room: Mapping[str, Resources]) -> None:
+    def __init__(self, prepared: PreparedProblem) -> None:
         self._prepared = prepared
-        self._awaited_room = awaited_room
         self._problem = prepared.problem
         self._lower_bounds = LowerBounds(prepared.reservation_units)
 
@@ -208,7 +205,7 @@ class _Solver:
         for node in self._prepared.existing_nodes.nodes if pods_by_node else ():
             pods = tuple(pod for pod in pods_by_node.get(node, ()) if not is_expected(pod))
             if pods:
-                awaited = self._awaited_room.get(node.view.key)
+                awaited = self._prepared.awaited_room.get(node.view.key)
                 awaits = awaited is not None and not fit_beside(pods, res.subtract(node.free, awaited))
                 yield PlacedPods(node.view.key, node.view.name, pods, awaits)
 

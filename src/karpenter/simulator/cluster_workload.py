@@ -25,8 +25,9 @@ from karpenter.api.scheduling_constraints import (
     NodeSelectorRequirement,
     NodeSelectorTerm,
 )
-from karpenter.model import pods
+from karpenter.model import labels, pods
 from karpenter.model import resources as res
+from karpenter.model.pod_defaults import SYSTEM_PRIORITIES
 from karpenter.model.quantity import QuantityError
 from karpenter.model.requirements import Requirements, requirements_to_wire
 from karpenter.simulator.load_generators import DAY, DailyWave, OfficeHours
@@ -36,10 +37,7 @@ from karpenter.state.pod_volumes import ClusterVolumes
 
 _OTHER_CHARACTERS = re.compile(r"[^a-z0-9]+")
 _LONGEST_NAME = 32
-_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _OF_KWOK = "kwok"
-#: Classes that every API server has. Of others only the number counts, which pods have.
-SYSTEM_CLASS_PREFIX = "system-"
 
 
 class LoadPattern(StrEnum):
@@ -136,7 +134,7 @@ def _template(name: str, pod: Pod, volumes: ClusterVolumes) -> WorkloadPodTempla
 
 def _kept(pairs: Mapping[str, str]) -> Mapping[str, str]:
     """Labels or annotations without those that the simulated nodes would take for their own."""
-    return {key: value for key, value in pairs.items() if key != _LAST_APPLIED and _OF_KWOK not in key}
+    return {key: value for key, value in pairs.items() if key != labels.LAST_APPLIED and _OF_KWOK not in key}
 
 
 def _wire(requests: Mapping[str, int]) -> Mapping[str, str]:
@@ -145,7 +143,6 @@ def _wire(requests: Mapping[str, int]) -> Mapping[str, str]:
 
 def _spec(spec: PodSpec, places: Sequence[Requirements]) -> PodSpec:
     """What decides which nodes a pod may use. ``places``: of its volumes, any of them will do."""
-    class_name = spec.priority_class_name
     return PodSpec(
         node_selector=spec.node_selector,
         affinity=_at_one_of(spec.affinity, places),
@@ -154,9 +151,14 @@ def _spec(spec: PodSpec, places: Sequence[Requirements]) -> PodSpec:
         containers=(Container(ports=_host_ports(spec)),),
         os=spec.os,
         priority=spec.priority,
-        priority_class_name=class_name if class_name.startswith(SYSTEM_CLASS_PREFIX) else "",
+        priority_class_name=simulated_class_name(spec),
         termination_grace_period_seconds=spec.termination_grace_period_seconds,
     )
+
+
+def simulated_class_name(spec: PodSpec) -> str:
+    """The PriorityClass, if it is one that every API server has. Of others only the number counts, which pods have."""
+    return spec.priority_class_name if spec.priority_class_name in SYSTEM_PRIORITIES else ""
 
 
 def _host_ports(spec: PodSpec) -> tuple[ContainerPort, ...]:

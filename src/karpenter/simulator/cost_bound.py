@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import msgspec
@@ -121,10 +121,8 @@ def _node_constraints(spec: PodSpec) -> PodSpec:
 
 
 def _waiting_pod(life: PodLife) -> Pod:
-    shape = WorkloadPodTemplate(
-        life.template.workload, life.template.requests, _node_constraints(life.template.spec), life.template.annotations
-    )
-    pod = shape.pod(life.name)
+    alone = replace(life.template, spec=_node_constraints(life.template.spec), labels={}, owner=None)
+    pod = alone.pod(life.name)
     metadata = msgspec.structs.replace(pod.metadata, uid=life.name)
     return msgspec.structs.replace(pod, metadata=metadata, status=PodStatus(phase="Pending", conditions=(_WAITING,)))
 

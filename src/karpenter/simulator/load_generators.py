@@ -74,7 +74,7 @@ class DailyWave(LoadGenerator, frozen=True, tag="dailyWave"):
 
     def pods(self, seed: int, duration_seconds: int) -> Iterator[PodLife]:
         """See the class."""
-        dice, replicas = self.random(seed), _Replicas(self.name, replica_set_template(self.template(), 1))
+        dice, replicas = self.random(seed), _replicas_of(self)
         for second in range(0, duration_seconds, _STEP):
             angle = 2 * math.pi * (second / DAY - self.peak_hour / 24)
             level = self.replicas * (1 + self.amplitude * math.cos(angle) + dice.gauss(0, self.noise))
@@ -92,7 +92,7 @@ class OfficeHours(LoadGenerator, frozen=True, tag="officeHours"):
 
     def pods(self, seed: int, duration_seconds: int) -> Iterator[PodLife]:
         """See the class."""
-        dice, replicas = self.random(seed), _Replicas(self.name, replica_set_template(self.template(), 1))
+        dice, replicas = self.random(seed), _replicas_of(self)
         replicas.scale(0, self.outside)
         for day in range(-(-duration_seconds // DAY)):
             if day % 7 < _WEEKDAYS:
@@ -115,7 +115,7 @@ class Autoscaled(LoadGenerator, frozen=True, tag="hpa"):
 
     def pods(self, seed: int, duration_seconds: int) -> Iterator[PodLife]:
         """See the class."""
-        dice, replicas = self.random(seed), _Replicas(self.name, replica_set_template(self.template(), 1))
+        dice, replicas = self.random(seed), _replicas_of(self)
         load, recent = float(self.replicas), [self.replicas]
         window = max(1, self.stabilization_minutes * 60 // _STEP)
         for second in range(0, duration_seconds, _STEP):
@@ -239,6 +239,10 @@ def _moments(dice: random.Random, mean_seconds: float, duration_seconds: int) ->
     while moment < duration_seconds:
         yield int(moment)
         moment += dice.expovariate(1 / mean_seconds)
+
+
+def _replicas_of(service: LoadGenerator) -> _Replicas:
+    return _Replicas(service.name, replica_set_template(service.template(), 1))
 
 
 @dataclass

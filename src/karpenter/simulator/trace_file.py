@@ -27,15 +27,14 @@ from pathlib import Path
 
 from karpenter.model.texts import why_unreadable
 from karpenter.simulator.workload import (
-    WORKLOAD_LABEL,
     PodLife,
     Workload,
     WorkloadError,
     WorkloadPodTemplate,
     job_template,
-    label_value,
     ordered_workload,
     replica_set_template,
+    workload_labels,
 )
 
 DAY_SECONDS = 86_400
@@ -142,7 +141,7 @@ def _life(row: Mapping[str, str]) -> PodLife:
     if row.get("num_gpu") and (gpus := _count(row, "num_gpu")):
         requests[_GPU] = str(gpus)
     workload = row.get("workload") or name
-    template = WorkloadPodTemplate(workload, requests, labels={WORKLOAD_LABEL: label_value(workload)})
+    template = WorkloadPodTemplate(workload, requests, labels=workload_labels(workload))
     arrives, leaves = _count(row, "creation_s"), _optional_count(row, "deletion_s")
     if leaves is not None and leaves < arrives:
         raise _BadRow(f"deletion_s {leaves} is before creation_s {arrives}")

@@ -9,17 +9,21 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import msgspec
 
+from karpenter.api import kinds
 from karpenter.api.core import Container, Pod, PodSpec, ResourceRequirements
-from karpenter.api.meta import ObjectMeta, OwnerReference
-from karpenter.model.workload_pods import TEMPLATE_HASH_LABEL
+from karpenter.api.kinds import Kind
+from karpenter.api.meta import ObjectMeta, OwnerReference, Wire
+from karpenter.model.workload_pods import TEMPLATE_HASH_LABEL, reference_to
 
 _DEFAULT_NAMESPACE = "default"
 _NOT_IN_LABELS = re.compile(r"[^A-Za-z0-9._-]+")
 _LONGEST_LABEL = 63
 WORKLOAD_LABEL = "app"
+W = TypeVar("W", bound=Wire)
 
 
 class WorkloadError(ValueError):
@@ -60,33 +64,30 @@ class WorkloadPodTemplate:
         return Pod(metadata=metadata, spec=msgspec.structs.replace(self.spec, containers=(container,)))
 
 
+def workload_labels(workload: str) -> dict[str, str]:
+    """The label by which selectors find the pods of a workload: its name, with the characters that a label may have."""
+    return {WORKLOAD_LABEL: _NOT_IN_LABELS.sub("-", workload)[:_LONGEST_LABEL].strip("-._")}
+
+
 def replica_set_template(template: WorkloadPodTemplate, revision: int) -> WorkloadPodTemplate:
     """The template as a revision of a Deployment: its pods are of the ReplicaSet of that revision."""
-    labels = {WORKLOAD_LABEL: label_value(template.workload), TEMPLATE_HASH_LABEL: str(revision)}
-    owner = controller_reference("apps/v1", "ReplicaSet", f"{template.workload}-{revision}")
-    return replace(template, labels=labels, owner=owner)
+    owned = _owned_template(template, kinds.REPLICA_SET, f"{template.workload}-{revision}")
+    return replace(owned, labels={**owned.labels, TEMPLATE_HASH_LABEL: str(revision)})
 
 
 def job_template(template: WorkloadPodTemplate, name: str) -> WorkloadPodTemplate:
     """The template as that of the Job of this name."""
-    labels = {WORKLOAD_LABEL: label_value(template.workload)}
-    return replace(template, labels=labels, owner=controller_reference("batch/v1", "Job", name))
+    return _owned_template(template, kinds.JOB, name)
 
 
 def stateful_set_template(template: WorkloadPodTemplate) -> WorkloadPodTemplate:
     """The template as that of a StatefulSet."""
-    labels = {WORKLOAD_LABEL: label_value(template.workload)}
-    return replace(template, labels=labels, owner=controller_reference("apps/v1", "StatefulSet", template.workload))
+    return _owned_template(template, kinds.STATEFUL_SET, template.workload)
 
 
-def label_value(name: str) -> str:
-    """A name as the value of a label, which is shorter and has fewer characters."""
-    return _NOT_IN_LABELS.sub("-", name)[:_LONGEST_LABEL].strip("-._")
-
-
-def controller_reference(api_version: str, kind: str, name: str) -> OwnerReference:
-    """A reference to a controller that is not in the API server."""
-    return OwnerReference(api_version=api_version, kind=kind, name=name, uid=f"{kind}/{name}", controller=True)
+def _owned_template(template: WorkloadPodTemplate, kind: Kind[W], name: str) -> WorkloadPodTemplate:
+    owner = reference_to(kind, ObjectMeta(name=name, uid=f"{kind.name}/{name}"))
+    return replace(template, labels=workload_labels(template.workload), owner=owner)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from karpenter.api.core import Container, ContainerPort, PodOS, PodSpec
 from karpenter.api.scheduling_constraints import (
@@ -30,7 +30,7 @@ from support.manifest_builders import type_of
 from support.volume_builders import pvc, using, zonal
 
 _DAY = 86_400
-_SNAPSHOT = """
+_POOL = """
 apiVersion: karpenter.sh/v1
 kind: NodePool
 metadata: {name: default}
@@ -39,7 +39,8 @@ spec:
     spec:
       requirements: []
       nodeClassRef: {group: karpenter.kwok.sh, kind: KWOKNodeClass, name: default}
----
+"""
+_SHOP = """
 apiVersion: apps/v1
 kind: Deployment
 metadata: {name: shop, namespace: prod}
@@ -203,15 +204,17 @@ spec:
 """
 
 
-def test_pods_that_must_be_apart_are_on_nodes_of_their_own_in_the_simulation(tmp_path: Path) -> None:
-    """The pods and the DaemonSet are in namespaces of their own, and the DaemonSet names a class, which nobody gave."""
-    pool = _SNAPSHOT.split("---")[0]
-    (tmp_path / "cluster.yaml").write_text(f"{pool}---{_RULES}")
+def simulated(tmp_path: Path, manifests: str, *options: str) -> Result:
+    """A steady simulation of manifests, with one type of two CPU."""
+    (tmp_path / "cluster.yaml").write_text(manifests)
     (tmp_path / "types.json").write_text(json.dumps([type_of("a.small", 2, 4, 0.1)]))
     files = ("-f", str(tmp_path / "cluster.yaml"), "--instance-types", str(tmp_path / "types.json"))
-    result = CliRunner().invoke(
-        app, ["simulate", *files, "--pattern", "steady", "--days", "0.02", "-o", "json"], catch_exceptions=False
-    )
+    return CliRunner().invoke(app, ["simulate", *files, "--pattern", "steady", *options], catch_exceptions=False)
+
+
+def test_pods_that_must_be_apart_are_on_nodes_of_their_own_in_the_simulation(tmp_path: Path) -> None:
+    """The pods and the DaemonSet are in namespaces of their own, and the DaemonSet names a class, which nobody gave."""
+    result = simulated(tmp_path, f"{_POOL}---{_RULES}", "--days", "0.02", "-o", "json")
     assert (result.exit_code, result.stderr) == (0, "")
     (report,) = json.loads(result.stdout)["reports"]
     assert report["nodes"]["peak"] == 4
@@ -221,26 +224,18 @@ def test_pods_that_must_be_apart_are_on_nodes_of_their_own_in_the_simulation(tmp
 
 def test_what_an_api_server_refuses_ends_the_simulation_in_one_line(tmp_path: Path) -> None:
     """It would be as if such pods had never come, at the price of those that did."""
-    pool = _SNAPSHOT.split("---")[0]
-    (tmp_path / "types.json").write_text(json.dumps([type_of("a.small", 2, 4, 0.1)]))
     rules = _RULES.split("---")[0]
     for text, said in (
         (rules.replace("{app: shop}", "{app: two words}"), "cannot be simulated"),
         (rules.replace("namespace: prod", "namespace: Prod_1"), "the simulated cluster refuses what was read"),
     ):
-        (tmp_path / "cluster.yaml").write_text(f"{pool}---{text}")
-        files = ("-f", str(tmp_path / "cluster.yaml"), "--instance-types", str(tmp_path / "types.json"))
-        result = CliRunner().invoke(app, ["simulate", *files, "--pattern", "steady", "--days", "0.02"])
+        result = simulated(tmp_path, f"{_POOL}---{text}", "--days", "0.02")
         assert (result.exit_code, len(result.stderr.splitlines())) == (2, 1)
         assert said in result.stderr
 
 
 def test_a_file_with_node_pools_and_deployments_is_simulated(tmp_path: Path) -> None:
-    (tmp_path / "snapshot.yaml").write_text(_SNAPSHOT)
-    (tmp_path / "types.json").write_text(json.dumps([type_of("a.small", 2, 4, 0.1)]))
-    files = ("-f", str(tmp_path / "snapshot.yaml"), "--instance-types", str(tmp_path / "types.json"))
-    options = ("--pattern", "steady", "--days", "0.05", "-o", "json")
-    result = CliRunner().invoke(app, ["simulate", *files, *options], catch_exceptions=False)
+    result = simulated(tmp_path, f"{_POOL}---{_SHOP}", "--days", "0.05", "-o", "json")
     assert (result.exit_code, result.stderr) == (0, "")
     (report,) = json.loads(result.stdout)["reports"]
     assert report["waiting"]["arrivals"]["pods"] == 3

@@ -119,12 +119,12 @@ class OpenClaims:
         """
         ranked = [(opened.pod_count, opened.rank, at) for at, opened in enumerate(self._open)]
         heapify(ranked)
-        for joins in range(1, count + 1):
+        for placed in range(count):
             at = self._fill_next(position, ranked)
             if at is None:
                 at = self._opened_for(position, start)
             if at is None:
-                return count - joins + 1
+                return count - placed
             heappush(ranked, (self._open[at].pod_count, self._open[at].rank, at))
         return 0
 

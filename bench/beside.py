@@ -1,7 +1,7 @@
-"""Karpenter's own scheduler beside ours: the same pods, NodePools and instance types, on the same machine in the same minute.
+"""Karpenter's own scheduler beside ours: the same pods, NodePools and instance types, on the same computer in the same minute.
 
 `tests/reference` calls the scheduler of Karpenter's public Go module; it is built on first use, which takes minutes. Both read
-the shared scenario files. Runs take turns, so that a busy machine slows both; CPU time is shown because it depends less on that.
+the shared scenario files. Runs take turns, so that other work slows both; CPU time is shown because it depends less on that.
 Nothing is measured where the scenarios are missing.
 """
 

@@ -1,7 +1,7 @@
 """Consolidation by the rules of the reference (DIS §9.4, §9.5), to be compared with: not what the product does.
 
-One command a pass: the largest prefix of the ordered candidates that can go with at most one machine in their place, found by
-bisection, else the first single machine.
+One command a pass: the largest prefix of the ordered candidates that can go with at most one node in their place, found by
+bisection, else the first single node.
 """
 
 from __future__ import annotations

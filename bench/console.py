@@ -134,7 +134,7 @@ async def _viewers(host: str, port: str, cookie: str) -> AsyncIterator[None]:
 
 
 async def _decisions_beside() -> AsyncIterator[Figure]:
-    """How much longer a decision takes in a process whose console ten viewers follow. In turns, as machines drift."""
+    """How much longer a decision takes while ten viewers follow the console. In turns, because a computer's speed changes."""
     given = cluster(500)
     waiting = replace(given, snapshot=cluster(500, waiting=200).snapshot)
     options = planning_options.disruption_options(Settings())

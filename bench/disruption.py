@@ -1,8 +1,9 @@
 """How fast disruption is decided, and how good: passes over large clusters, and a half-empty cluster brought back to size.
 
-The half-empty cluster is a tight plan of about 500 machines whose every second pod is gone. The pure decision is iterated under
-budgets of 10 %, commands are carried out as they were planned. Beside it the same with the rules of the reference. The same for
-30 Deployments of 17 pods that are scaled to 8 each: a few large machines hold them, and whose pods go differs from seed to seed.
+The half-empty cluster is a tight plan of about 500 nodes from which every second pod was deleted. Decisions are made one after
+the other under budgets of 10 %, and their commands are carried out as planned. The rules of the reference are run beside them.
+The same is done with 30 Deployments of 17 pods that are scaled to 8 each: a few large nodes hold them; the seed decides which
+pods go.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ _SEEDS = (1, 2, 3)
 
 def figures() -> Iterator[Figure]:
     """Passes, then the way down from half-empty."""
-    yield _pass("disruption pass: 1000 machines, 15000 pods, 40 % full", 1000, 15_000, 5.0)
-    yield _pass("disruption pass: 5000 machines, 50000 pods", 5000, 50_000, 30.0)
+    yield _pass("disruption pass: 1000 nodes, 15000 pods, 40 % full", 1000, 15_000, 5.0)
+    yield _pass("disruption pass: 5000 nodes, 50000 pods", 5000, 50_000, 30.0)
     yield from _nothing_to_do(1000, 15_000)
     yield from _way_down("half-empty", _half_empty, 1.10)
     for seed in _SEEDS:
@@ -49,14 +50,14 @@ def figures() -> Iterator[Figure]:
 
 def largest_figures() -> Iterator[Figure]:
     """The pass over a cluster three times the size that Kubernetes is tested with."""
-    yield _pass("disruption pass: 15000 machines, 200000 pods", 15_000, 200_000, 5.0)
+    yield _pass("disruption pass: 15000 nodes, 200000 pods", 15_000, 200_000, 5.0)
 
 
 # -- passes ---------------------------------------------------------------------------------------------------------------
 
 
-def _pass(name: str, machines: int, count: int, target: float) -> Figure:
-    taken = snapshot(_spread(machines, count))
+def _pass(name: str, nodes: int, count: int, target: float) -> Figure:
+    taken = snapshot(_spread(nodes, count))
     started = time.perf_counter()
     found = decide_disruption(DisruptionProblem(taken, QUIET), {"np": INDEX})
     seconds = time.perf_counter() - started
@@ -66,19 +67,19 @@ def _pass(name: str, machines: int, count: int, target: float) -> Figure:
 def _told(commands: Sequence[Command]) -> str:
     gone = sum(len(command.candidates) for command in commands)
     saved = sum(command.saving_per_hour or 0.0 for command in commands)
-    return f"{len(commands)} commands, {gone} machines go, {saved:.2f} $/h saved"
+    return f"{len(commands)} commands, {gone} nodes go, {saved:.2f} $/h saved"
 
 
-def _spread(machines: int, count: int) -> list[Wire]:
-    """Machines of one type with pods here and there."""
+def _spread(nodes: int, count: int) -> list[Wire]:
+    """Nodes of one type with pods here and there."""
     draw = random.Random(1)
     own = {labels.CAPACITY_TYPE: "on-demand", labels.INSTANCE_TYPE: _KIND, labels.ARCH: "amd64", labels.OS: "linux"}
     amounts = {"cpu": "15900m", "memory": "58Gi", "pods": "110"}
     there = [
         machine(f"n{n}", amounts, labels={**own, labels.ZONE: _ZONES[n % 3]}, conditions=(CONSOLIDATABLE,))
-        for n in range(machines)
+        for n in range(nodes)
     ]
-    bound = [_of_app(n, draw.randrange(300), f"n{draw.randrange(machines)}") for n in range(count)]
+    bound = [_of_app(n, draw.randrange(300), f"n{draw.randrange(nodes)}") for n in range(count)]
     return flatten([node_pool(), there, bound])
 
 
@@ -88,13 +89,13 @@ def _of_app(number: int, app: int, host: str) -> Pod:
     return pod(f"p{number}", requests, meta=meta, node_name=host)
 
 
-def _nothing_to_do(machines: int, count: int) -> Iterator[Figure]:
-    """A pass over machines none of which is a candidate: what is left to pay where a shell does not remember its last pass."""
-    there = _spread(machines, count)
+def _nothing_to_do(nodes: int, count: int) -> Iterator[Figure]:
+    """A pass over nodes none of which is a candidate, without the memory of an earlier pass."""
+    there = _spread(nodes, count)
     taken = snapshot(with_budget(node_pool(), consolidate_after="Never"), there[1:])
     started = time.perf_counter()
     decide_disruption(DisruptionProblem(taken, QUIET), {"np": INDEX})
-    yield Figure("disruption pass: nothing may go", time.perf_counter() - started, "s", None, f"{machines} machines")
+    yield Figure("disruption pass: nothing may go", time.perf_counter() - started, "s", None, f"{nodes} nodes")
     tracemalloc.start()
     decide_disruption(DisruptionProblem(taken, QUIET), {"np": INDEX})
     _, most = tracemalloc.get_traced_memory()

@@ -118,7 +118,7 @@ async def _drain(plane: ControlPlane, running: Controller) -> _Taken:
     """What it takes from the first deletion until no Node and no claim is left."""
     connection = config.load(plane.kubeconfig)
     async with config.connect(connection, TokenBucket(_OWN_QPS, _OWN_QPS)) as kube:
-        nodes = await _machines(kube)
+        nodes = await _nodes(kube)
         await asyncio.gather(*(kube.create(_PODS, pod) for node in nodes for pod in _pods(node)))
         await _until(lambda: _all_run(kube))
         started, cpu_before = time.monotonic(), running.cpu_seconds
@@ -128,7 +128,7 @@ async def _drain(plane: ControlPlane, running: Controller) -> _Taken:
         return _Taken(time.monotonic() - started, running.cpu_seconds - cpu_before)
 
 
-async def _machines(kube: KubeClient) -> list[str]:
+async def _nodes(kube: KubeClient) -> list[str]:
     """Names of the Nodes of as many claims, all initialised."""
     reference = NodeClassReference(group="karpenter.kwok.sh", kind="KWOKNodeClass", name="default")
     resources = NodeClaimResourceRequests(requests={"cpu": "1", "pods": str(PODS_PER_NODE)})

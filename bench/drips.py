@@ -1,8 +1,8 @@
-"""Pods that arrive a few at a time: what the machines cost once all are there, against the reference's packing all the way.
+"""Pods that arrive a few at a time: what the nodes cost once all are there, against the reference's packing all the way.
 
 360 mixed pods (0.1-1.5 cores, 100 MiB-4 GiB) come in batches to an empty cluster with one NodePool of c, m and r types on demand.
 Every batch is planned on what the batches before have left and carried out at once: each claim becomes a Node of its cheapest
-type, the pods are bound. No machine is ever given back, so that the figure is what arrivals alone lead to.
+type, the pods are bound. No node is ever given back, so that the figure is what arrivals alone lead to.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ PODS = 360
 SEEDS = range(5)
 #: The price search, and what it is compared with.
 _MODES = (PackingMode.CHEAPEST, PackingMode.CLASSIC)
-#: Pods in a batch, and the most their machines may cost of what classic ones cost.
+#: Pods in a batch, and the most their nodes may cost of what classic ones cost.
 TARGETS = {3: 1.0, 12: 0.95}
 _BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 _BETWEEN = timedelta(seconds=20)
@@ -52,15 +52,15 @@ _POOL = "default"
 
 @dataclass(frozen=True)
 class Run:
-    """How a run ended: USD per hour of all machines, how many there are, and the longest decision."""
+    """How a run ended: USD per hour of all nodes, how many there are, and the longest decision."""
 
     price_per_hour: float
-    machines: int
+    nodes: int
     longest_seconds: float
 
 
 def figures() -> Iterator[Figure]:
-    """Price of the machines as a share of what they cost when every plan is classic, by batch and seed."""
+    """Price of the nodes as a share of what they cost when every plan is classic, by batch and seed."""
     load_solver()
     index = TypeIndex(
         ec2_catalog.packaged_instance_types(),
@@ -75,8 +75,8 @@ def figures() -> Iterator[Figure]:
             paid[PackingMode.CLASSIC] += classic.price_per_hour
             ratios.append(ours.price_per_hour / classic.price_per_hour)
             note = (
-                f"{ours.price_per_hour:.3f} $/h on {ours.machines} machines, classic {classic.price_per_hour:.3f} on "
-                f"{classic.machines}; longest decision {ours.longest_seconds:.3f} s"
+                f"{ours.price_per_hour:.3f} $/h on {ours.nodes} nodes, classic {classic.price_per_hour:.3f} on "
+                f"{classic.nodes}; longest decision {ours.longest_seconds:.3f} s"
             )
             yield Figure(f"drips of {size}, seed {seed}: price / classic", ratios[-1], "", target, note)
         together = paid[PackingMode.CHEAPEST] / paid[PackingMode.CLASSIC]
@@ -94,7 +94,7 @@ def run(arriving: Sequence[Pod], size: int, index: TypeIndex, options: Schedulin
     """All pods arrive in batches of that size, and every plan is carried out."""
     state = ClusterState()
     state.set_pool(_pool())
-    price, machines, longest = 0.0, 0, 0.0
+    price, nodes, longest = 0.0, 0, 0.0
     for begin in range(0, len(arriving), size):
         now = _BEGIN + begin // size * _BETWEEN
         for pod in arriving[begin : begin + size]:
@@ -104,8 +104,8 @@ def run(arriving: Sequence[Pod], size: int, index: TypeIndex, options: Schedulin
         plan = solve(build_problem(state.snapshot(), {_POOL: index}, now, options))
         longest = max(longest, time.perf_counter() - started)
         _carry_out(plan, state, index)
-        price, machines = price + plan.price_per_hour, machines + len(plan.new_claims)
-    return Run(price, machines, longest)
+        price, nodes = price + plan.price_per_hour, nodes + len(plan.new_claims)
+    return Run(price, nodes, longest)
 
 
 def _carry_out(plan: Solution, state: ClusterState, index: TypeIndex) -> None:
@@ -123,7 +123,7 @@ def _carry_out(plan: Solution, state: ClusterState, index: TypeIndex) -> None:
 
 
 def _node(claim: NewNodeClaim, index: TypeIndex) -> Node:
-    """The machine as it would join: its cheapest type, with that type's labels and allocatable."""
+    """The node as it would join: its cheapest type, with that type's labels and allocatable."""
     item = next(each for each in index.types if each.name == claim.instance_types[0])
     own = {key: min(found.values) for key, found in item.requirements.items() if found.values and not found.complement}
     where = {labels.ZONE: claim.cheapest_offering.zone, labels.CAPACITY_TYPE: claim.cheapest_offering.capacity_type}

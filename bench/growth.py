@@ -1,4 +1,4 @@
-"""How the provisioning decision grows: with pods, with classes, with machines that exist, with instance types.
+"""How the provisioning decision grows: with pods, pod groups, existing nodes, instance types.
 
 Series grow one thing alone; the exponent fitted to them on log scales says how the time grows. Shapes are inputs made to be hard,
 with a ceiling each: none may explode. Times are CPU seconds of one decision in this process, the best of three. Memory is what
@@ -67,15 +67,15 @@ def figures() -> Iterator[Figure]:
     large = _decided("pods: 10000 mixed", _mixed(10_000, _CPU, _MEMORY), inc(400), target=1.5)
     yield from (small, large)
     yield Figure("growth with pods: four times as many", large.value / small.value, "x", 4.0)
-    few = _decided("classes: 2000 pods of few", _mixed(2000, _CPU[:1], _MEMORY[:1]), inc(400))
-    many = _decided("classes: 2000 pods of many", _mixed(2000, tuple(range(100, 1600, 10)), _MEMORY), inc(400))
+    few = _decided("pod groups: 2000 pods of few", _mixed(2000, _CPU[:1], _MEMORY[:1]), inc(400))
+    many = _decided("pod groups: 2000 pods of many", _mixed(2000, tuple(range(100, 1600, 10)), _MEMORY), inc(400))
     yield from (few, many)
     yield _decided("types: 2000 pods, 100 types", _mixed(2000, _CPU, _MEMORY), inc(100))
     yield _decided("types: 2000 pods, 800 types", _mixed(2000, _CPU, _MEMORY), inc(800))
     yield _decided("preferences: 4000 pods with three wishes", _wishing(4000), inc(400), target=0.5)
     for nodes, target in ((500, None), (5000, 1.0)):
         yield _decided(
-            f"machines: 1000 pods onto {nodes}", _busy(nodes), ec2_catalog.packaged_instance_types(), target=target
+            f"nodes: 1000 pods onto {nodes}", _busy(nodes), ec2_catalog.packaged_instance_types(), target=target
         )
     yield from _series()
     yield from _shapes()
@@ -85,7 +85,7 @@ def figures() -> Iterator[Figure]:
 def largest_figures() -> Iterator[Figure]:
     """Pods that wait beside a cluster three times the size that Kubernetes is tested with."""
     objects = _busy(15_000, waiting_pods=5_000)
-    yield _decided("machines: 5000 pods onto 15000", objects, ec2_catalog.packaged_instance_types(), target=4.0)
+    yield _decided("nodes: 5000 pods onto 15000", objects, ec2_catalog.packaged_instance_types(), target=4.0)
 
 
 def _series() -> Iterator[Figure]:
@@ -93,8 +93,8 @@ def _series() -> Iterator[Figure]:
     linear = inc(400)
     ec2 = ec2_catalog.packaged_instance_types()
     series: dict[str, tuple[tuple[int, ...], _Make, float]] = {
-        "pods of 20 classes": ((1250, 2500, 5000, 10_000), lambda n: (growth_shapes.alike(n), linear), 1.1),
-        "classes": ((500, 1000, 2000), lambda n: (growth_shapes.own_classes(n), linear), 1.0),
+        "pods of 20 groups": ((1250, 2500, 5000, 10_000), lambda n: (growth_shapes.alike(n), linear), 1.1),
+        "pods, no two alike": ((500, 1000, 2000), lambda n: (growth_shapes.all_different(n), linear), 1.0),
         "nodes": ((1250, 2500, 5000), lambda n: (_busy(n), ec2), 1.1),
         "instance types": ((100, 200, 400, 800), lambda n: (_mixed(2000, _CPU, _MEMORY), inc(n)), 1.1),
         "topology groups": ((250, 500, 1000, 2000), lambda n: (growth_shapes.spread_groups(n), linear), 1.1),
@@ -132,7 +132,7 @@ def fitted_exponent(sizes: Sequence[float], values: Sequence[float]) -> float:
 def _shapes() -> Iterator[Figure]:
     linear = inc(400)
     racks = [growth_shapes.racks_pool(90), *growth_shapes.domain_combinations(90)]
-    yield _decided("shape: 5000 pods, no two alike", growth_shapes.own_classes(5000), linear, target=10.0)
+    yield _decided("shape: 5000 pods, no two alike", growth_shapes.all_different(5000), linear, target=10.0)
     yield _decided("shape: 200 NodePools", [*growth_shapes.pools(200), *growth_shapes.alike(2000)], linear, target=10.0)
     yield _decided("shape: 300 labels on 1000 pods", growth_shapes.many_labels(300), linear, target=10.0)
     yield _decided("shape: 2000 spread groups", growth_shapes.spread_groups(2000), linear, target=10.0)
@@ -169,7 +169,7 @@ def _measured(name: str, decide: _Decision, target: float | None = None) -> Figu
         if taken[-1] > _ONCE_FROM_SECONDS:
             break
     placed = sum(len(item.pods) for item in plan.placed_on_existing)
-    note = f"{len(plan.new_claims)} claims, {placed} pods on machines there, {len(plan.unschedulable)} left"
+    note = f"{len(plan.new_claims)} claims, {placed} pods on existing nodes, {len(plan.unschedulable)} left"
     return Figure(name, min(taken), "s", target, note)
 
 
@@ -232,7 +232,7 @@ def _wishing(count: int) -> list[Wire]:
 
 
 def _busy(nodes: int, waiting_pods: int = 1000) -> list[Wire]:
-    """Machines with ten pods each of five hundred workloads, and pods of two hundred of these waiting."""
+    """Nodes with ten pods each of five hundred workloads, and pods of two hundred of these waiting."""
     there = [
         machine(f"n{n}", {"cpu": "16", "memory": "64Gi", "pods": "58"}, labels={labels.ZONE: _ZONES[n % 3]})
         for n in range(nodes)

@@ -18,13 +18,13 @@ from support.builders import daemon_set, node_pool, pod, wanted
 RACK = "example.com/rack"
 
 
-def own_classes(count: int) -> list[Wire]:
+def all_different(count: int) -> list[Wire]:
     """Pods no two of which request the same."""
     return [pod(f"p{n}", {"cpu": f"{100 + n}m", "memory": f"{256 + n * 7 % 4096}Mi"}) for n in range(count)]
 
 
 def alike(count: int) -> list[Wire]:
-    """Pods of twenty classes."""
+    """Pods that form twenty pod groups."""
     return [pod(f"p{n}", {"cpu": f"{100 + n % 20 * 70}m", "memory": f"{256 + n % 20 * 200}Mi"}) for n in range(count)]
 
 

@@ -1,6 +1,6 @@
-"""The main job on a real control plane: pods wait, machines come, pods are bound; with memory and CPU of the controller.
+"""The main job on a real control plane: pods wait, nodes join, pods are bound; with memory and CPU of the controller.
 
-What runs on the simulated machines is a process of its own. The floor is what the control plane takes by itself: the same pods,
+The simulated instances run in a process of their own. The floor is what the control plane takes by itself: the same pods,
 bound by the same scheduler onto the nodes that the controller had bought, which are Ready then.
 """
 
@@ -32,7 +32,7 @@ NODE_CLASS: Json = {
     "metadata": {"name": "default"},
     "spec": {"nodeRegistrationDelay": "2s"},
 }
-#: On a machine that does other things as well.
+#: Long enough for a computer that does other work as well.
 _DEADLINE_SECONDS = 600.0
 #: What the controller may take until so many pods are bound.
 _CPU_SECONDS = {2000: 3.0}

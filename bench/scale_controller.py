@@ -31,7 +31,7 @@ _POLL_SECONDS = 0.01
 
 
 class StillCloud:
-    """A cloud that has a machine for every claim and sells nothing."""
+    """A cloud that has an instance for every NodeClaim and sells nothing."""
 
     name = "still"
 

@@ -1,6 +1,6 @@
 """A cluster of any size behind the in-memory API server, in a process of its own: ``python -m bench.scale_server NODES PODS``.
 
-Machines and their pool carry all that a controller would write onto them, so that what it does at rest is rest.
+Nodes and their NodePool carry all that a controller would write, so that it has nothing to do at rest.
 Prints its URL once everything is loaded. A line ``churn RATE SECONDS`` on standard input lets pods change, come and go at
 that many events a second; it answers ``done COUNT``.
 """
@@ -64,7 +64,7 @@ def _conditions(*types: str) -> list[JsonObject]:
 
 
 def _pool(nodes: int) -> JsonObject:
-    """The pool of all machines, as a controller leaves it."""
+    """The NodePool of all nodes, as a controller leaves it."""
     pool = cast(JsonObject, node_pool("Never"))
     held = {name: amount * nodes for name, amount in res.parse_resources(_AMOUNTS).items()}
     found = _conditions("ValidationSucceeded", "NodeClassReady", "NodeRegistrationHealthy", "Ready")
@@ -81,7 +81,7 @@ def _pool(nodes: int) -> JsonObject:
 
 
 def _hashes(pool: JsonObject) -> dict[str, str]:
-    """What tells that a machine looks like its pool's template."""
+    """The hash annotations of nodes that match the template of their NodePool."""
     decoded = NODE_POOL.decode(msgspec.json.encode(pool))
     return {
         labels.NODE_POOL_HASH: nodepool_hash.node_pool_hash(decoded),
@@ -89,7 +89,7 @@ def _hashes(pool: JsonObject) -> dict[str, str]:
     }
 
 
-def _machine(number: int, hashes: JsonObject) -> Iterator[JsonObject]:
+def _node(number: int, hashes: JsonObject) -> Iterator[JsonObject]:
     """A NodeClaim and its Node, both in good order."""
     claim, node = f"default-{number:05d}", f"node-{number:05d}"
     provider_id = f"still:///{claim}"
@@ -179,7 +179,7 @@ def _everything(nodes: int, pods: int) -> Iterator[JsonObject]:
     yield _pool(nodes)
     hashes = _hashes(cast(JsonObject, node_pool("Never")))
     for number in range(nodes):
-        yield from _machine(number, hashes)
+        yield from _node(number, hashes)
     for number in range(pods):
         yield _pod(f"pod-{number:06d}", number, nodes)
 

@@ -1,7 +1,7 @@
-"""Plans for inputs nobody tuned the search on: other pools, pods and sizes. The worst ratio of each pool is what is told.
+"""Plans for inputs that the search was not tuned on: other NodePools, pods and sizes. Each NodePool shows its worst ratio.
 
-The bound is the plan's own: the least parts of machines would cost. A pool with limits is held against what its pods would cost
-without them, and weights are law whatever they cost, so those two are no measure of the search; they are told apart.
+The bound is the plan's own: the least cost of fractions of nodes. A NodePool with limits is compared with what its pods would
+cost without them, and weights hold whatever they cost. So these two do not measure the search and are shown apart.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def _ratio(name: str, pools: list[NodePool], size: int, kind: str, index: TypeIn
     plan = solve(build_problem(taken, {pool.metadata.name: index for pool in pools}, NOW, _PRICE_ALONE))
     seconds = time.process_time() - begun
     assert plan.lower_bound_per_hour
-    note = f"{kind}: {len(plan.new_claims)} machines, {seconds:.2f} s of CPU"
+    note = f"{kind}: {len(plan.new_claims)} nodes, {seconds:.2f} s of CPU"
     return Figure(
         f"untuned, {name}, {size} pods: price", plan.price_per_hour / plan.lower_bound_per_hour, "", None, note
     )

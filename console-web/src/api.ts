@@ -198,6 +198,9 @@ export interface WhatIfAnswer {
   moved: number;
   stranded: { pod: string; reason: string }[];
   waiting: number;
+  /** Pods that may not be evicted, cut to 500; `held` counts all. */
+  holding: { pod: string; node: string; reason: string }[];
+  held: number;
 }
 export interface ActionRequest {
   action: "freeze" | "thaw" | "wake" | "keep-node" | "release-node" | "drain-node";

@@ -130,6 +130,7 @@ export function DecisionPage(props: { view: View; session: Session; history: His
 
 function Recorded(props: { decision: RecordedDecision; view: View }): JSX.Element {
   const { decision } = props;
+  const isLaunch = decision.kind === "launch";
   const cost = (nodes: NodeFacts[]) => nodes.reduce((sum, node) => sum + (node.price ?? 0), 0);
   return (
     <Panel title={decision.text} id="decision" wide>
@@ -137,13 +138,13 @@ function Recorded(props: { decision: RecordedDecision; view: View }): JSX.Elemen
         <div><dt>Decided</dt><dd>{moment(decision.at, props.view.now)} UTC, {ago(decision.at, props.view.now)} ago</dd></div>
         <div><dt>For</dt><dd>{decision.reason}</dd></div>
         <div><dt>Outcome</dt><dd>{decision.outcome}{decision.cause && `: ${decision.cause}`}</dd></div>
-        <div><dt>Pods that move</dt><dd>{decision.pods}</dd></div>
-        <div><dt>Estimated saving</dt><dd>{decision.saving === null ? "not known" : `${dollars(decision.saving)} per hour`}</dd></div>
+        {!isLaunch && <div><dt>Pods that move</dt><dd>{decision.pods}</dd></div>}
+        {!isLaunch && <div><dt>Estimated saving</dt><dd>{decision.saving === null ? "not known" : `${dollars(decision.saving)} per hour`}</dd></div>}
       </dl>
       <BeforeAfter
         before={decision.before}
         after={decision.after}
-        moving={decision.pods}
+        moving={isLaunch ? null : decision.pods}
         change={signed(cost(decision.after) - cost(decision.before))}
       />
     </Panel>

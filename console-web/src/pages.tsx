@@ -80,7 +80,7 @@ function CostPanel(props: PageProps): JSX.Element {
   const prices = series.price.length ? series.price : [0];
   const label = `Price per hour: now ${dollars(last, 3)}, least ${dollars(Math.min(...prices), 3)}, most ${dollars(Math.max(...prices), 3)}`;
   return (
-    <Panel title="Cost over time" id="cost" wide>
+    <Panel title="Cost over time (UTC)" id="cost" wide>
       {session.hasHistory ? (
         <label>
           The last{" "}

@@ -148,6 +148,14 @@ export interface Line {
 }
 
 /** Lines over time. The label says in words what the picture shows. */
+/** How uPlot writes moments, for steps of at least so many seconds: the first line, and what a second one adds on another day. */
+const DAY_LINE = "\n{YYYY}-{MM}-{DD}";
+const TIMES: (string | number | null)[][] = [
+  [86_400, "{MM}-{DD}", "\n{YYYY}", null, null, null, null, null, 1],
+  [60, "{HH}:{mm}", DAY_LINE, null, DAY_LINE, null, null, null, 1],
+  [1, "{HH}:{mm}:{ss}", DAY_LINE, null, DAY_LINE, null, null, null, 1],
+];
+
 export function TimeChart(props: { label: string; times: number[]; lines: Line[]; unit: string }): JSX.Element {
   const frame = useRef<HTMLDivElement>(null);
   const chart = useRef<uPlot | null>(null);
@@ -156,13 +164,15 @@ export function TimeChart(props: { label: string; times: number[]; lines: Line[]
     if (frame.current === null) return;
     const style = getComputedStyle(document.documentElement);
     const color = (name: string) => style.getPropertyValue(name).trim();
-    const axis = { stroke: color("--dim"), grid: { stroke: color("--line"), width: 1 }, ticks: { stroke: color("--line") } };
+    const axis: uPlot.Axis = { stroke: color("--dim"), grid: { stroke: color("--line"), width: 1 }, ticks: { stroke: color("--line") } };
     const made = new uPlot(
       {
         width: Math.max(200, frame.current.clientWidth),
         height: 180,
         scales: { y: { range: (_, __, most) => [0, Math.max(most * 1.1, 1e-9)] } },
-        axes: [axis, { ...axis, size: 60, values: (_, ticks) => ticks.map((tick) => `${props.unit}${Number(tick.toPrecision(4))}`) }],
+        // All times of the console are in UTC.
+        tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC"),
+        axes: [{ ...axis, values: TIMES }, { ...axis, size: 60, values: (_, ticks) => ticks.map((tick) => `${props.unit}${Number(tick.toPrecision(4))}`) }],
         series: [
           {},
           ...props.lines.map((line) => ({

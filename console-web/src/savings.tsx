@@ -52,7 +52,7 @@ function Sums(props: { ledger: Ledger }): JSX.Element {
   return (
     <dl class="figures">
       <Figure id="spent" title="Spent" value={dollars(ledger.spent, 2)} hint={`in ${ledger.knownHours.toFixed(1)} hours that are known`} />
-      <Figure id="paid" title="NodePools" value={dollars(paid, 2)} hint={bound > 0 ? `${(paid / bound).toFixed(2)} × the lower bound` : "no lower bound known"} />
+      <Figure id="paid" title="NodePools" value={bound > 0 || classic > 0 ? dollars(paid, 2) : "–"} hint={bound > 0 ? `${(paid / bound).toFixed(2)} × the lower bound` : "no lower bound known"} />
       <Figure id="classic" title="Classic packing" value={classic > 0 ? dollars(classic, 2) : "–"} hint={classic > 0 ? "the same pods, first-fit decreasing" : "not known for these samples"} />
       <Figure id="saved-by-packing" title="Saved by packing" value={classic > 0 ? amount(ledger.savedByPacking) : "–"} hint="classic packing less NodePools" />
       <Figure id="saved-by-decisions" title="Saved by decisions" value={amount(ledger.savedByDecisions)} hint="realized, 24 h of each at most" />

@@ -89,7 +89,27 @@ function Answer(props: { answer: WhatIfAnswer; place: Place }): JSX.Element {
         <strong data-figure="difference">{signed(answer.difference)} per hour</strong> ({dollars(answer.priceBefore)} → {dollars(answer.priceAfter)}, {answer.difference < 0 ? "−" : "+"}{perMonth(Math.abs(answer.difference))} per month):{" "}
         {plural(answer.removed.length, "node")} {answer.removed.length === 1 ? "goes" : "go"}, {plural(answer.bought.length, "node")} {answer.bought.length === 1 ? "is" : "are"} bought, {plural(answer.moved, "pod")} {answer.moved === 1 ? "goes" : "go"} elsewhere, {plural(answer.waiting, "pod")} {answer.waiting === 1 ? "waits" : "wait"}.
       </p>
+      {answer.held > 0 && (
+        <p class="fault" id="held">
+          {plural(answer.held, "pod")} may not be evicted now, and no place is planned for {answer.held === 1 ? "it" : "them"}. {answer.held === 1 ? "Its node stays" : "Their nodes stay"} and cost money until {answer.held === 1 ? "it is" : "they are"} gone or terminationGracePeriod is over.
+        </p>
+      )}
       <Flows answer={answer} />
+      {answer.holding.length > 0 && (
+        <Table
+          id="holding"
+          label="pods that may not be evicted"
+          place={props.place}
+          rows={answer.holding}
+          rowKey={(row) => row.pod}
+          empty=""
+          columns={[
+            { title: "holds the node", value: (row) => row.pod },
+            { title: "node", value: (row) => row.node },
+            { title: "why", value: (row) => row.reason },
+          ]}
+        />
+      )}
       {answer.bought.length > 0 && (
         <Table
           id="bought"

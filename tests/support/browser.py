@@ -61,10 +61,22 @@ class Visit:
     """A page with everything it complained about."""
 
     def __init__(
-        self, chromium: Any, address: str, width: int = 1280, scheme: str = "light", shows: str = "main .panel"
+        self,
+        chromium: Any,
+        address: str,
+        width: int = 1280,
+        scheme: str = "light",
+        shows: str = "main .panel",
+        prepared: str = "",
+        **context_options: str,
     ) -> None:
-        """``shows``: what the page has once it is there."""
-        context = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        """``shows``: what the page has once it is there. ``prepared``: JavaScript that runs before the page's own.
+
+        ``context_options``: of the browser, such as ``timezone_id``.
+        """
+        viewport = {"width": width, "height": 900}
+        context = chromium.new_context(viewport=viewport, color_scheme=scheme, **context_options)
+        context.add_init_script(prepared)
         self.page = context.new_page()
         self.complaints: list[str] = []
         self.requests: list[str] = []

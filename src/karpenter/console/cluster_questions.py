@@ -18,8 +18,9 @@ from karpenter.api.meta import Condition, ObjectMeta
 from karpenter.console.console_input import ConsoleInput
 from karpenter.console.pending_pods import unschedulable_sentence
 from karpenter.disruption.decide.costs import NodePrices
-from karpenter.model import labels
+from karpenter.model import labels, pod_disruption, pods
 from karpenter.model import resources as res
+from karpenter.scheduling.pod_eligibility import blocked_by_budgets
 from karpenter.scheduling.problem import build_problem
 from karpenter.scheduling.scheduling_options import SchedulingOptions
 from karpenter.scheduling.search.linear_program import load_solver
@@ -96,11 +97,21 @@ class StrandedPodRow:
 
 
 @dataclass(frozen=True)
+class HoldingPodRow:
+    """A pod that may not be evicted now, and why: its node stays as long as the pod is there."""
+
+    pod: str
+    node: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class ClusterAnswer:
     """The consequences. ``price_before`` and ``price_after``: USD per hour of all nodes with a known price, with the due
     pass.
 
-    ``removed``: names of the nodes that go. ``moves`` and ``stranded`` are cut to 500 pods; ``moved`` and ``waiting`` count all.
+    ``removed``: names of the nodes that go. ``holding``: pods on these that may not be evicted, for which no place is planned.
+    ``moves``, ``stranded`` and ``holding`` are cut to 500 pods; ``moved``, ``waiting`` and ``held`` count all.
     """
 
     price_before: float
@@ -109,8 +120,10 @@ class ClusterAnswer:
     bought: tuple[BoughtNode, ...]
     moves: tuple[PodMove, ...]
     stranded: tuple[StrandedPodRow, ...]
+    holding: tuple[HoldingPodRow, ...]
     moved: int
     waiting: int
+    held: int
 
     @property
     def difference_per_hour(self) -> float:
@@ -220,6 +233,7 @@ def _compare(given: ConsoleInput, due: Solution, after: Solution, removed: tuple
     left_out = [left for left in after.unschedulable if _name(left.pod) not in waited]
     stranded = [StrandedPodRow(_name(left.pod), unschedulable_sentence(left)) for left in left_out]
     due_claims = {claim.name for claim in due.new_claims}
+    holding = list(_holding(given, removed))
     return ClusterAnswer(
         price_before=now + due.price_per_hour,
         price_after=now - gone + after.price_per_hour,
@@ -227,9 +241,31 @@ def _compare(given: ConsoleInput, due: Solution, after: Solution, removed: tuple
         bought=tuple(_bought(after, due_claims)),
         moves=tuple(moves[:_MAX_LISTED]),
         stranded=tuple(stranded[:_MAX_LISTED]),
+        holding=tuple(holding[:_MAX_LISTED]),
         moved=len(moves),
         waiting=len(stranded),
+        held=len(holding),
     )
+
+
+def _holding(given: ConsoleInput, removed: Iterable[StateNode]) -> Iterator[HoldingPodRow]:
+    """The pods on these nodes that the scheduling pass leaves out, because a drain cannot evict them (SCH-060, SCH-062)."""
+    for view in removed:
+        for pod in view.pods:
+            if reason := _what_forbids_eviction(pod, given):
+                yield HoldingPodRow(_name(pod), view.name, reason)
+
+
+def _what_forbids_eviction(pod: Pod, given: ConsoleInput) -> str:
+    if not pods.is_reschedulable(pod) or not pods.is_active(pod):
+        return ""
+    if pod_disruption.is_protected(pod, given.now):
+        return f'Pod has "{labels.DO_NOT_DISRUPT}" annotation'
+    if not blocked_by_budgets(pod, given.snapshot.pdbs, given.now):
+        return ""
+    budgets = pod_disruption.pdbs_selecting(pod, given.snapshot.pdbs)
+    names = " ".join(f"{budget.metadata.namespace}/{budget.metadata.name}" for budget in budgets)
+    return f"PDB prevents pod evictions (PodDisruptionBudget=[{names}])"
 
 
 def _places(plan: Solution) -> Mapping[str, str]:

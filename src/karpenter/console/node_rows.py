@@ -155,7 +155,10 @@ class _RowMaker:
         if view.claim is None or view.marked_for_deletion:
             return ()
         blockers: list[DisruptionBlocker] = [*self._checks.node_blockers(view), *self._checks.pod_blockers(view)]
-        messages = [blocker_message(blocker) for blocker in blockers if not isinstance(blocker, _SAID_BY_STATE)]
+        # Several pods of one budget have one message.
+        messages = dict.fromkeys(
+            blocker_message(blocker) for blocker in blockers if not isinstance(blocker, _SAID_BY_STATE)
+        )
         said = self._holding.get(view.name) or self._holding.get(view.key)
         return tuple(messages) or ((said,) if said and view.initialized else ())
 

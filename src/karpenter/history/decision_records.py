@@ -15,6 +15,7 @@ from karpenter.disruption.decision_journal import JournalEntry
 from karpenter.history.history_records import UNDER_WAY, DecisionRecord, NodeFacts
 from karpenter.model import labels
 from karpenter.model import resources as res
+from karpenter.model.quantity import QuantityError
 from karpenter.model.texts import count_text
 from karpenter.state.state_node import StateNode
 
@@ -23,10 +24,17 @@ SETTLING = timedelta(hours=1)
 
 
 def changed_decisions(
-    given: ConsoleInput, journal: Sequence[JournalEntry], recorded: Mapping[str, DecisionRecord]
+    given: ConsoleInput,
+    journal: Sequence[JournalEntry],
+    recorded: Mapping[str, DecisionRecord],
+    nodes_before: Sequence[StateNode] = (),
 ) -> tuple[DecisionRecord, ...]:
-    """The decisions of the last hour that are not recorded as they are now. ``recorded``: by ID, what was recorded last."""
-    facts = _FactsOfNodes(given)
+    """The decisions of the last hour that are not recorded as they are now.
+
+    ``recorded``: by ID, what was recorded last. ``nodes_before``: the nodes as they were seen the time before. A node that goes
+    may have been drained since, or be gone.
+    """
+    facts = _FactsOfNodes(given, nodes_before)
     made = [*_disruptions(journal, given.now, facts), *_launches(given, facts)]
     merged = (_merged(record, recorded.get(record.decision_id)) for record in made)
     changed = (record for record in merged if record != recorded.get(record.decision_id))
@@ -49,19 +57,35 @@ def _abandonment(record: DecisionRecord, now: datetime) -> str:
 class _FactsOfNodes:
     """Facts about nodes by the name of their NodeClaim; only of those asked for, because prices take a look-up each."""
 
-    def __init__(self, given: ConsoleInput) -> None:
+    def __init__(self, given: ConsoleInput, nodes_before: Iterable[StateNode]) -> None:
         self._views = {view.key: view for view in given.snapshot.nodes}
+        self._views_before = {view.key: view for view in nodes_before}
         self._prices = NodePrices(given.indexes)
 
-    def of(self, names: Iterable[str]) -> tuple[NodeFacts, ...]:
-        """Of these nodes, in their order; a node that is gone has its name only."""
-        return tuple(self._facts(name, self._views.get(name)) for name in names)
+    def going(self, names: Iterable[str]) -> tuple[NodeFacts, ...]:
+        """Of nodes that go, in their order, with the pods that ran there; a node that is not known has its name only."""
+        views = ((name, self._views_before.get(name) or self._views.get(name)) for name in names)
+        return tuple(self._of_pods(name, view) if view is not None else NodeFacts(name) for name, view in views)
 
-    def _facts(self, name: str, view: StateNode | None) -> NodeFacts:
-        if view is None:
-            return NodeFacts(name)
+    def bought(self, names: Iterable[str]) -> tuple[NodeFacts, ...]:
+        """Of nodes that come, in their order, with the pods they were launched for; a node that is gone has its name only."""
+        views = ((name, self._views.get(name)) for name in names)
+        return tuple(self._of_claim(name, view) if view is not None else NodeFacts(name) for name, view in views)
+
+    def _of_pods(self, name: str, view: StateNode) -> NodeFacts:
+        return self._facts(name, view, (len(view.pods), view.pod_requests.get(res.CPU, 0)))
+
+    def _of_claim(self, name: str, view: StateNode) -> NodeFacts:
+        try:
+            requests = res.parse_resources(view.claim.spec.resources.requests if view.claim is not None else {})
+        except QuantityError:
+            requests = {}
+        return self._facts(name, view, (requests.get(res.PODS, 0) // res.ONE_UNIT, requests.get(res.CPU, 0)))
+
+    def _facts(self, name: str, view: StateNode, pods_and_cpu: tuple[int, int]) -> NodeFacts:
         own = view.own_labels
         offered = view.allocatable.get(res.CPU, 0)
+        pods, cpu = pods_and_cpu
         return NodeFacts(
             name,
             view.pool,
@@ -69,8 +93,8 @@ class _FactsOfNodes:
             own.get(labels.ZONE, ""),
             own.get(labels.CAPACITY_TYPE, ""),
             self._prices.price_per_hour(view),
-            len(view.pods),
-            view.pod_requests.get(res.CPU, 0) / offered if offered else 0.0,
+            pods,
+            cpu / offered if offered else 0.0,
         )
 
 
@@ -90,8 +114,8 @@ def _disruptions(journal: Iterable[JournalEntry], now: datetime, facts: _FactsOf
             ended_at=entry.ended_at,
             pods=entry.pods,
             saving_per_hour=entry.saving_per_hour,
-            before=facts.of(claim for _, claim in entry.nodes),
-            after=facts.of(entry.replacements),
+            before=facts.going(claim for _, claim in entry.nodes),
+            after=facts.bought(entry.replacements),
         )
 
 
@@ -107,7 +131,7 @@ def _launches(given: ConsoleInput, facts: _FactsOfNodes) -> Iterator[DecisionRec
             groups[(at, claim.metadata.labels.get(labels.NODE_POOL, ""))].append(claim)
     for (at, pool), claims in groups.items():
         names = sorted(claim.metadata.name for claim in claims)
-        after = facts.of(names)
+        after = facts.bought(names)
         # Nodes of the group that are gone by now stay in the record: its ID is that of the moment, not of the names.
         name = sha256(f"{at.isoformat()} {pool}".encode()).hexdigest()[:16]
         outcome = "succeeded" if all(_is_initialized(claim) for claim in claims) else UNDER_WAY

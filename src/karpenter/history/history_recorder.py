@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import structlog
 
@@ -29,6 +29,7 @@ from karpenter.metrics import Metrics
 from karpenter.model.clock import Clock
 from karpenter.runtime.events import ObjectEvent
 from karpenter.runtime.reconciler import SingletonReconciler
+from karpenter.state.state_node import StateNode
 
 _DECISION_SECONDS = 5.0
 #: The prices to compare with are computed with every so many samples.
@@ -57,6 +58,7 @@ class HistoryRecorder:
         self._cost_label = settings.history_cost_label
         self._interruptions: deque[InterruptionRecord] = deque(maxlen=_MAX_WAITING_INTERRUPTIONS)
         self._recorded: dict[str, DecisionRecord] = {}
+        self._nodes_before: Sequence[StateNode] = ()
         #: Whether what an earlier process recorded was read.
         self._resumed = False
         self._samples = 0
@@ -82,7 +84,8 @@ class HistoryRecorder:
             return _DECISION_SECONDS
         given = await self._observer.observe()
         journal, taken = self._journal(), tuple(self._interruptions)
-        changed = changed_decisions(given, journal, self._recorded)
+        changed = changed_decisions(given, journal, self._recorded, self._nodes_before)
+        self._nodes_before = given.snapshot.nodes
         if (changed or taken) and await self._in_thread(lambda: self._write_decisions(changed, taken)):
             self._remember(changed)
             for _ in taken:

@@ -16,8 +16,9 @@ UNDER_WAY = "under way"
 class NodeFacts:
     """A node at the time of a decision.
 
-    ``name`` is that of the NodeClaim. ``pods``: how many ran on it. ``price_per_hour``: None where it is not known.
-    ``cpu_fill``: requested share of the allocatable CPU, 0 to 1.
+    ``name`` is that of the NodeClaim. ``price_per_hour``: None where it is not known. ``pods``: how many ran on it, or of a node
+    that comes how many it was launched for, those of DaemonSets included. ``cpu_fill``: the share of the allocatable CPU that
+    these request, 0 to 1.
     """
 
     name: str

@@ -59,4 +59,6 @@ def answer_document(answer: ClusterAnswer) -> Mapping[str, object]:
         "moved": answer.moved,
         "stranded": [{"pod": row.pod, "reason": row.reason} for row in answer.stranded],
         "waiting": answer.waiting,
+        "holding": [{"pod": row.pod, "node": row.node, "reason": row.reason} for row in answer.holding],
+        "held": answer.held,
     }

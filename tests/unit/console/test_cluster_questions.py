@@ -21,9 +21,9 @@ from karpenter.console.cluster_questions import (
 from karpenter.console.console_input import ConsoleInput
 from karpenter.disruption.decide.command import DisruptionReason
 from karpenter.scheduling.scheduling_options import SchedulingOptions
-from support.builders import NOW, pod
+from support.builders import NOW, budget, pod
 from support.console_cases import console_input
-from support.disruption_cases import pool, running
+from support.disruption_cases import on, pool, running
 
 GIB = 2**30
 
@@ -46,6 +46,27 @@ def test_a_drained_node_is_replaced_where_nothing_else_has_room() -> None:
     (bought,) = answer.bought
     assert (bought.instance_type, bought.price_per_hour, bought.pods) == ("s", 1.0, 1)
     assert answer.difference_per_hour == -1.0
+
+
+def test_pods_that_may_not_be_evicted_hold_a_drained_node_and_are_named() -> None:
+    """SCH-060, SCH-062: the scheduling pass plans no place for them."""
+    kept = {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}
+    guarded = {"labels": {"app": "db"}}
+    given = console_input(
+        pool(),
+        running("a", "m", 1),
+        on("a", 1, prefix="kept", meta=kept),
+        on("a", 1, prefix="guarded", meta=guarded),
+        running("b", "m"),
+        budget("db", {"app": "db"}, max_unavailable=0),
+    )
+    answer = asked(given, DrainedNode("a"))
+    assert (answer.moved, answer.waiting, answer.held) == (1, 0, 2)
+    assert [(row.pod, row.node, row.reason) for row in answer.holding] == [
+        ("default/guarded-0", "a", "PDB prevents pod evictions (PodDisruptionBudget=[default/db])"),
+        ("default/kept-0", "a", 'Pod has "karpenter.sh/do-not-disrupt" annotation'),
+    ]
+    assert asked(given, DrainedNode("b")).held == 0
 
 
 def test_pods_that_wait_already_are_no_consequence() -> None:

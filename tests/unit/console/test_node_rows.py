@@ -7,7 +7,7 @@ import pytest
 from karpenter.api.meta import Condition, Wire
 from karpenter.console.node_rows import NodeState
 from karpenter.model import labels
-from support.builders import NOW, claim, machine, node, replaced, seconds, taint
+from support.builders import NOW, budget, claim, machine, node, replaced, seconds, taint
 from support.console_cases import event, row_of, view_of
 from support.disruption_cases import drifted, on, pool, running
 
@@ -78,6 +78,16 @@ def test_a_protected_pod_holds_its_node() -> None:
     (held,) = row_of("n", view_of(pool(), wires)).held_by
     assert "do-not-disrupt" in held
     assert "n-0" in held
+
+
+def test_several_pods_of_one_disruption_budget_hold_their_node_in_one_sentence() -> None:
+    wires = (
+        running("n"),
+        on("n", 1, 1, 1, meta={"labels": {"app": "db"}}),
+        budget("db", {"app": "db"}, max_unavailable=0),
+    )
+    held = row_of("n", view_of(pool(), wires)).held_by
+    assert held == ("PDB prevents pod evictions (PodDisruptionBudget=[default/db])",)
 
 
 def test_without_a_blocker_of_its_own_a_node_shows_the_last_event_about_what_keeps_it() -> None:

@@ -11,6 +11,7 @@ from typing import cast
 import msgspec
 
 from karpenter.api import kinds
+from karpenter.api.core import ResourceRequirements
 from karpenter.api.karpenter import NodeClaim
 from karpenter.console.console_view import ConsoleView
 from karpenter.console.pending_pods import PendingPod
@@ -22,9 +23,9 @@ from karpenter.history.sampling import ComparedPrices, cluster_sample, pending_r
 from karpenter.model import labels
 from karpenter.runtime.events import WARNING, ObjectEvent, involved_claim
 from karpenter.settings import Settings
-from support.builders import NOW, claim, node, pod, seconds
+from support.builders import NOW, claim, node, pod, replaced, seconds
 from support.console_cases import console_input
-from support.disruption_cases import pool, running
+from support.disruption_cases import claimed, pool, running
 from support.world import START, World, story
 
 LONG_AGO = datetime(2020, 1, 1, tzinfo=NOW.tzinfo)
@@ -56,6 +57,20 @@ def test_a_disruption_keeps_what_its_nodes_were_after_they_are_gone() -> None:
     assert not [row for row in changed_decisions(after, [ended], {"cmd": last}) if row.kind == "disruption"], (
         "nothing changed"
     )
+
+
+def test_a_node_that_was_drained_before_its_decision_was_seen_is_recorded_with_the_pods_it_had() -> None:
+    full = console_input(pool(), running("n", "m", 1, 1)).snapshot.nodes
+    for now in (console_input(pool(), running("n", "m")), console_input(pool())):
+        (first,) = [row for row in changed_decisions(now, [entry()], {}, full) if row.kind == "disruption"]
+        assert [(node.instance_type, node.pods, node.cpu_fill) for node in first.before] == [("m", 2, 0.5)]
+
+
+def test_a_launch_is_recorded_with_the_pods_it_was_made_for() -> None:
+    (made,) = claimed([new_claim("a")], resources=ResourceRequirements(requests={"cpu": "1", "pods": "3"}))
+    launched = replaced(made, status=replaced(made.status, allocatable={"cpu": "4"}))
+    (record,) = changed_decisions(console_input(pool(), launched), [], {})
+    assert [(node.pods, node.cpu_fill) for node in record.after] == [(3, 0.25)]
 
 
 def test_a_replacement_is_part_of_its_disruption_and_no_launch() -> None:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, time, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,7 +24,7 @@ from karpenter.simulation.apiserver import MemoryKube, MemoryServer
 from support.browser import PATIENCE, Visit, served
 from support.builders import NOW, claim, seconds
 from support.console_cases import StagedSource, console_input
-from support.disruption_cases import pool, running
+from support.disruption_cases import on, pool, running
 
 T = TypeVar("T")
 pytestmark = pytest.mark.soak
@@ -212,6 +212,39 @@ def test_the_price_is_shown_against_its_bound_as_a_figure_and_over_time(chromium
     assert "price per hour" in legend
     assert "lower bound" in legend
     visit.close()
+
+
+def test_charts_have_their_times_in_utc_as_the_rest_of_the_page_wherever_the_browser_is(
+    chromium: Any, story: str
+) -> None:
+    kept = """
+        window.drawn = [];
+        const fill = CanvasRenderingContext2D.prototype.fillText;
+        CanvasRenderingContext2D.prototype.fillText = function (text, ...rest) {
+            window.drawn.push(text);
+            return fill.call(this, text, ...rest);
+        };
+    """
+    visit = Visit(chromium, story, prepared=kept, timezone_id="Asia/Kathmandu")
+    now = visit.page.evaluate("async () => (await (await fetch('api/view')).json()).now")
+    seen = visit.until(
+        "() => { const found = window.drawn.filter((text) => /:/.test(text)); return found.length && found; }"
+    )
+    moments = [time.fromisoformat(text.split("\n")[0]) for text in seen]
+    at = datetime.fromisoformat(now)
+    minutes = [(at.hour * 60 + at.minute - moment.hour * 60 - moment.minute) % 1440 for moment in moments]
+    assert max(minutes) < 120, (seen, now)
+    visit.close()
+
+
+def test_what_may_not_be_evicted_is_named_before_a_drain_is_approved(chromium: Any) -> None:
+    kept = {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}
+    with served(StagedSource(console_input(*CLUSTER, on("n", 1, prefix="kept", meta=kept)))) as address:
+        visit = Visit(chromium, address)
+        visit.go("what-if?drain=n")
+        assert visit.page.inner_text("#held").startswith("1 pod may not be evicted now")
+        assert [row[0] for row in cells(visit, "holding")] == ["default/kept-0"]
+        visit.close()
 
 
 def test_a_decision_shows_its_nodes_before_and_after_with_the_pods_that_move(chromium: Any, story: str) -> None:
